@@ -1,0 +1,44 @@
+# make demo      pretrain a small MAE-LM on movie reviews and look at it: at most ten minutes on two cores
+# make test      run the whole test suite
+# make install   what both do first: a virtual environment with everything in it
+#
+# make PYTHON=python3.12 ...   which Python makes the environment
+# make test TESTS=tests/test_recipes.py
+
+PYTHON ?= python3
+VENV ?= .venv
+TESTS ?= tests
+
+.PHONY: help install demo test
+
+help:
+	@sed -n '/^PYTHON/q; s/^# \{0,1\}//p' Makefile
+
+install: $(VENV)/.installed
+
+# The stamp is written last, so a failed installation is tried again. One that was killed may have
+# left half a package that pip takes for a whole one: then the environment is made anew.
+$(VENV)/.installed: setup.py constraints.txt
+	@if [ -e $(VENV)/.installing ]; then \
+	  echo "The last installation into $(VENV) was cut off: starting it anew."; \
+	  $(PYTHON) -m venv --clear $(VENV); \
+	elif ! $(VENV)/bin/python -m pip --version >/dev/null 2>&1; then \
+	  echo "Making a virtual environment in $(VENV)."; \
+	  $(PYTHON) -m venv $(VENV); \
+	fi
+	@echo "Installing fairseq, torch and the plugin into $(VENV): a minute or two, and longer where torch comes with CUDA."
+	@touch $(VENV)/.installing
+	@$(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || $(VENV)/bin/python -m pip install --quiet 'pip<24.1' \
+	  || { rm $(VENV)/.installing; exit 1; }
+	@$(VENV)/bin/python -m pip install -c constraints.txt -e '.[demo,test]' \
+	  || { rm $(VENV)/.installing; exit 1; }
+	@rm $(VENV)/.installing
+	@$(VENV)/bin/python recipes/check_installation.py
+	@touch $@
+
+demo: install
+	@PATH="$(abspath $(VENV))/bin:$$PATH" recipes/demo.sh
+
+test: install
+	@PATH="$(abspath $(VENV))/bin:$$PATH" OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 $(TESTS)

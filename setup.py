@@ -1,0 +1,26 @@
+from setuptools import setup
+
+setup(
+    name="maelm_fairseq",
+    version="0.1.0",
+    description="MAE-LM pretraining (Meng et al., ICLR 2024) as a plugin for unmodified fairseq",
+    license="MIT",
+    packages=["maelm_fairseq"],
+    python_requires=">=3.8",
+    install_requires=[
+        # The last official fairseq cannot be imported by Python 3.11 and later; ve-fairseq can,
+        # and is imported as `fairseq` too.
+        've-fairseq==0.12.3; python_version >= "3.11"',
+        'fairseq==0.12.2; python_version < "3.11"',
+        # fairseq 0.12.2 brings the older hydra and omegaconf that it needs; ve-fairseq bounds neither.
+        'hydra-core>=1.3.2,<1.4; python_version >= "3.11"',
+        'omegaconf>=2.3,<2.4; python_version >= "3.11"',
+        "torch>=2.0",
+        "numpy",
+        "sentencepiece",
+    ],
+    extras_require={
+        "demo": ["matplotlib", "tensorboard"],
+        "test": ["pytest", "pytest-xdist"],
+    },
+)
