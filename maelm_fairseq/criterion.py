@@ -1,0 +1,57 @@
+"""The loss of pretraining, and what is logged."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from fairseq import utils
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+
+
+@register_criterion("mae_lm", dataclass=FairseqDataclass)
+class MaeLmCriterion(FairseqCriterion):
+    """Cross-entropy summed over predicted positions; its sample size is their number."""
+
+    def __init__(self, cfg, task):
+        super().__init__(task)
+        self.autocast = task.cfg.bf16_autocast
+
+    def forward(self, model, sample, reduce=True):
+        """Returns the loss in nats (a sum), the number of predicted tokens, and what is logged."""
+        target = sample["target"]
+        # Here, not in the task's train_step: fairseq's own switches autocast off around the criterion.
+        with torch.autocast(target.device.type, torch.bfloat16, enabled=self.autocast):
+            logits = model(**sample["net_input"])
+        logits, target = logits.flatten(0, 1), target.flatten()
+        full = torch.promote_types(logits.dtype, torch.float32)
+        loss = F.cross_entropy(logits.to(full), target, reduction="sum", ignore_index=self.padding_idx)
+        return loss, sample["npredicted"], {
+            "loss": loss.detach(),
+            "correct": logits.detach().argmax(-1).eq(target).sum(),
+            "sample_size": sample["npredicted"],
+            "visible": sample["nvisible"],
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+        }
+
+    @staticmethod
+    def reduce_metrics(logging_outputs):
+        """Logs loss (in bits), ppl, accuracy (%), and predicted and visible tokens of an update."""
+
+        def total(key):
+            return sum(log.get(key, 0) for log in logging_outputs)
+
+        predicted = total("sample_size")
+        per_token = predicted or 1  # nothing may have been selected
+        metrics.log_scalar("loss", total("loss") / per_token / math.log(2), predicted, round=3)
+        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
+        metrics.log_scalar("accuracy", 100 * total("correct") / per_token, predicted, round=2)
+        metrics.log_scalar("predicted", predicted, priority=170, round=1)
+        metrics.log_scalar("visible", total("visible"), priority=171, round=1)
+
+    @staticmethod
+    def logging_outputs_can_be_summed():
+        return True

@@ -1,0 +1,217 @@
+"""Binarized text to batches: blocks read from the memory map, masked, and collated."""
+
+import os
+
+import numpy as np
+import torch
+
+from fairseq.data import FairseqDataset, indexed_dataset
+
+from . import engine
+
+NO_POSITION = -1  # what padding has for a position
+
+
+class TokenBlocks:
+    """Blocks of consecutive tokens of one binarized file.
+
+    A line longer than a block is cut into blocks: every token is in exactly one, but for the `</s>` of the
+    blank lines that separate documents in `complete_doc`.
+
+    Args:
+        prefix: path of the data without `.bin` and `.idx`
+        block_size: tokens a block holds at most
+        break_mode: none, complete, complete_doc or eos, as in fairseq
+    """
+
+    def __init__(self, prefix: str, block_size: int, break_mode: str):
+        implementation = indexed_dataset.infer_dataset_impl(prefix)
+        if implementation != "mmap":
+            raise ValueError(
+                f"{prefix}.idx is in fairseq's format {implementation!r}, expected 'mmap': "
+                "binarize with `fairseq-preprocess --dataset-impl mmap` (its default)"
+            )
+        self.prefix = prefix
+        index = indexed_dataset.MMapIndexedDataset.Index(indexed_dataset.index_file_path(prefix))
+        self._dtype = index.dtype
+        sizes = index.sizes.astype(np.int64)
+        self.lines, self.tokens_in = len(sizes), int(sizes.sum())
+        self._check(sizes, break_mode)
+
+        spans = engine.block_spans(sizes, block_size, break_mode)
+        self.starts, self.sizes = cut_spans(spans, block_size)
+        self.separators = int((sizes == 1).sum()) if break_mode == "complete_doc" else 0
+        lost = self.tokens_in - self.separators - int(self.sizes.sum())
+        if lost:
+            raise RuntimeError(f"{prefix}: {lost} of {self.tokens_in} tokens are in no block")
+        self._map()
+
+    def _check(self, sizes, break_mode):
+        found = os.path.getsize(indexed_dataset.data_file_path(self.prefix))
+        expected = self.tokens_in * np.dtype(self._dtype).itemsize
+        if found != expected:
+            raise ValueError(
+                f"{self.prefix}.bin has {found} bytes, its .idx tells of {expected}: "
+                "it was written in part, or the two are of different runs; binarize again"
+            )
+        if self.tokens_in == 0:
+            raise ValueError(f"{self.prefix}.idx: no text in it, expected at least one line; binarize again")
+        if break_mode == "complete_doc" and not (sizes == 1).any():
+            raise ValueError(
+                f"{self.prefix}: no blank line among {self.lines:,} lines, but --sample-break-mode "
+                "complete_doc finds documents by the blank line after each; keep blank lines when preparing "
+                "the data (data-prep/prepare.sh does), or use --sample-break-mode complete"
+            )
+        if break_mode == "complete_doc" and (sizes == 1).all():
+            raise ValueError(f"{self.prefix}: all {self.lines:,} lines are blank; binarize again")
+
+    def _map(self):
+        path = indexed_dataset.data_file_path(self.prefix)
+        self._tokens = np.memmap(path, dtype=self._dtype, mode="r")
+
+    def __getstate__(self):
+        """Without the map: a worker that is not forked opens its own instead of receiving the corpus."""
+        return {name: value for name, value in vars(self).items() if name != "_tokens"}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self._map()
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __getitem__(self, i) -> np.ndarray:
+        """Block `i`: int64 (tokens,)."""
+        return self._tokens[self.starts[i] : self.starts[i] + self.sizes[i]].astype(np.int64)
+
+    def __str__(self):
+        return (
+            f"{self.prefix}: {self.lines:,} lines, {self.tokens_in:,} tokens in; {len(self):,} blocks, "
+            f"{int(self.sizes.sum()):,} tokens out, and {self.separators:,} blank lines between documents"
+        )
+
+
+def cut_spans(spans, block_size):
+    """Cuts spans longer than a block into blocks.
+
+    Args:
+        spans: int64 (n, 2), first token and one after the last
+    Returns:
+        starts, sizes: int64 (blocks,)
+    """
+    lengths = spans[:, 1] - spans[:, 0]
+    pieces = -(-lengths // block_size)
+    which = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    starts = np.repeat(spans[:, 0], pieces) + which * block_size
+    sizes = np.minimum(block_size, np.repeat(spans[:, 1], pieces) - starts)
+    return starts, sizes
+
+
+class MaskedBlockDataset(FairseqDataset):
+    """Blocks of text, `<s>` before each, masked anew in every epoch.
+
+    Args:
+        parts: list of :class:`TokenBlocks`, one a file
+        masking: :class:`~maelm_fairseq.masking.Masking`
+        dictionary: fairseq's, with `<mask>`
+        seed: of the order of the blocks
+    """
+
+    def __init__(self, parts, masking, dictionary, seed: int):
+        self.parts = parts
+        self.masking = masking
+        self.dictionary = dictionary
+        self.mask_token = dictionary.index("<mask>")
+        self.seed = seed
+        self.epoch = 1
+        self.sizes = np.concatenate([part.sizes for part in parts]) + 1
+        self._first = np.cumsum([0] + [len(part) for part in parts])
+
+    # Batches are formed anew each epoch; and a new iterator means new workers, which know the epoch.
+    can_reuse_epoch_itr_across_epochs = False
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def tokens(self, index) -> np.ndarray:
+        """The block as it was, `<s>` first: int64 (T,)."""
+        part = int(np.searchsorted(self._first, index, side="right")) - 1
+        block = self.parts[part][index - self._first[part]]
+        if block.max() >= len(self.dictionary) or (block == self.mask_token).any():
+            found = "<mask>" if (block == self.mask_token).any() else f"token {block.max()}"
+            raise ValueError(
+                f"{self.parts[part].prefix}: {found} in block {index}, expected tokens of the text, below "
+                f"{len(self.dictionary)}: the data were binarized with another dict.txt, or their text has "
+                "<mask> in it; binarize them again with this dict.txt"
+            )
+        return np.concatenate([[self.dictionary.bos()], block])
+
+    def __getitem__(self, index):
+        return index, self.masking(self.tokens(index), self.epoch, int(index))
+
+    def collater(self, samples):
+        """Merges items to a batch of tensors.
+
+        Returns:
+            dict: `net_input` with `src_tokens` and `positions` (B, V), `left_out_positions` (B, K - kept),
+            `num_predicted` (K) and `padded` (bool); `target` (B, K). Of the rows [encoder input, left out]
+            the last K are those to predict. Counts are of tokens without padding.
+        """
+        if not samples:
+            return {}
+        indices, blocks = zip(*samples)
+        pad = self.dictionary.pad()
+
+        def merge(rows, value):
+            batch = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
+            for into, row in zip(batch, rows):
+                into[: len(row)] = row
+            return batch
+
+        # Each group is padded by itself, so that the rows to predict stay at the end.
+        positions = [merge([b.context for b in blocks], NO_POSITION), merge([b.kept for b in blocks], NO_POSITION)]
+        tokens = [merge([b.context_tokens for b in blocks], pad), merge([b.kept_tokens for b in blocks], pad)]
+        left_out = merge([b.left_out for b in blocks], NO_POSITION)
+        kept = positions[1].shape[1]
+        target = np.concatenate(
+            [merge([b.targets[: len(b.kept)] for b in blocks], pad), merge([b.targets[len(b.kept) :] for b in blocks], pad)],
+            axis=1,
+        )
+        visible = sum(len(b.context) + len(b.kept) for b in blocks)
+        rows = sum(part.size for part in positions) + left_out.size
+        ntokens = sum(len(b.context) + len(b.targets) for b in blocks)
+        return {
+            "id": torch.tensor(indices),
+            "net_input": {
+                "src_tokens": torch.from_numpy(np.concatenate(tokens, axis=1)),
+                "positions": torch.from_numpy(np.concatenate(positions, axis=1)),
+                "left_out_positions": torch.from_numpy(left_out),
+                "num_predicted": kept + left_out.shape[1],
+                "padded": rows > ntokens,
+            },
+            "target": torch.from_numpy(target),
+            "nsentences": len(blocks),
+            "ntokens": ntokens,
+            "nvisible": visible,
+            "npredicted": ntokens - sum(len(b.context) for b in blocks),
+        }
+
+    def ordered_indices(self):
+        """Short blocks first, blocks of equal length in an order drawn from (seed, epoch)."""
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
+        return order[np.argsort(self.sizes[order], kind="stable")]
+
+    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
+        """fairseq's, and one batch more where it drops what is left over of a multiple at the end."""
+        batches = super().batch_by_size(indices, max_tokens, max_sentences, required_batch_size_multiple)
+        left = indices[~np.isin(indices, np.concatenate(batches))]
+        return batches + [left] if len(left) else batches
+
+    def size(self, index):
+        return self.sizes[index]
+
+    num_tokens = size
+    num_tokens_vec = size

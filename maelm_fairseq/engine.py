@@ -1,0 +1,69 @@
+"""What differs between versions of fairseq, torch and Python: the only file that knows."""
+
+import argparse
+import collections
+import sys
+import typing
+
+import torch
+
+try:
+    import fairseq  # noqa: F401
+    from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
+except Exception as error:  # of many kinds: a mutable default, a missing module, a broken extension
+    python = "{}.{}".format(*sys.version_info)
+    package = "ve-fairseq==0.12.3" if sys.version_info >= (3, 11) else "fairseq==0.12.2"
+    raise ImportError(
+        f"the fairseq installed here cannot work on Python {python} ({type(error).__name__}: {error}): "
+        f"run `pip uninstall -y fairseq ve-fairseq && pip install {package} 'hydra-core<1.4' 'omegaconf<2.4'`"
+    ) from None
+
+
+def allow_fairseq_checkpoints():
+    """Lets torch >= 2.6 read fairseq's checkpoints with `weights_only`, so that nothing is unpickled freely.
+
+    A checkpoint holds its configuration beside its tensors, and processes send each other both on resuming.
+    """
+    if not hasattr(torch.serialization, "add_safe_globals"):  # torch < 2.4 does not ask
+        return
+    from omegaconf import DictConfig, ListConfig, base, nodes
+
+    from fairseq.distributed.utils import _TensorPlaceholder
+
+    value_nodes = [
+        kind for kind in vars(nodes).values() if isinstance(kind, type) and issubclass(kind, base.Node)
+    ]
+    torch.serialization.add_safe_globals(
+        [argparse.Namespace, DictConfig, ListConfig, base.ContainerMetadata, base.Metadata]
+        + value_nodes
+        + [collections.defaultdict, typing.Any, _TensorPlaceholder]
+        + [dict, list, tuple, set, int, float, bool, str, bytes]
+    )
+
+
+allow_fairseq_checkpoints()
+
+
+def block_spans(sizes, block_size, break_mode):
+    """Where fairseq's break modes cut a stream of lines.
+
+    Args:
+        sizes (int64 array): tokens of each line, its `</s>` counted
+        block_size (int): tokens a block holds at most; in `eos` mode, and for a longer line, more
+        break_mode (str): none, complete, complete_doc or eos
+    Returns:
+        int64 array (blocks, 2): first token of each block, and the one after its last
+    """
+    return _get_slice_indices_fast(sizes, break_mode, block_size, 1)
+
+
+def matmul_dtype(x):
+    """The dtype in which matrix products with `x` are computed: autocast's where it is on, else `x.dtype`."""
+    kind = x.device.type
+    try:
+        enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+    except (TypeError, AttributeError):  # torch < 2.4: one function a device
+        cpu = kind == "cpu"
+        enabled = torch.is_autocast_cpu_enabled() if cpu else torch.is_autocast_enabled()
+        dtype = torch.get_autocast_cpu_dtype() if cpu else torch.get_autocast_gpu_dtype()
+    return dtype if enabled else x.dtype

@@ -1,0 +1,163 @@
+"""The Transformer of encoder and decoder: post-LN layers, learned positions, relative position bias.
+
+Letters in shapes: B sequences, T positions, Q positions that are computed (the last ones), C width, H heads.
+"""
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .engine import matmul_dtype
+
+
+def relative_position_bucket(distance: np.ndarray, bins: int, max_distance: int) -> np.ndarray:
+    """The bin of each distance `p_j - p_i`: exact for short ones, logarithmic for longer ones.
+
+    Args:
+        distance: integers, any shape
+        bins: even; half of them for each direction
+        max_distance: distances from this one on share a bin
+    Returns:
+        int64 in [0, bins - 2], of the same shape
+    """
+    half = bins // 2
+    exact = half // 2
+    n = np.abs(distance)
+    scale = (half - 1 - exact) / math.log((max_distance - 1) / exact)
+    far = exact + np.ceil(np.log(np.maximum(n, exact) / exact) * scale)
+    m = np.where(n < exact, n, np.minimum(half - 1, far)).astype(np.int64)
+    return np.sign(distance) * m + half - 1
+
+
+class RelativePositionBias(nn.Module):
+    """A learned number for each head and distance, added to the attention logits of every layer."""
+
+    def __init__(self, bins: int, max_distance: int, heads: int, max_positions: int):
+        super().__init__()
+        self.table = nn.Embedding(bins, heads)
+        self.max_positions = max_positions
+        distances = np.arange(-max_positions, max_positions + 1)  # padding's position is -1
+        bucket = torch.from_numpy(relative_position_bucket(distances, bins, max_distance))
+        self.register_buffer("bucket", bucket, persistent=False)
+
+    def forward(self, positions):
+        """(B, T) original positions -> (B, H, T, T) bias of query i to key j."""
+        B, T = positions.shape
+        # The gradient of a distance is a sum of many small numbers: not in half precision.
+        weight = self.table.weight.to(torch.promote_types(self.table.weight.dtype, torch.float32))
+        by_distance = weight[self.bucket].t().contiguous()  # (H, distances)
+        distance = positions[:, None, :] - positions[:, :, None] + self.max_positions
+        # Gathered head by head: its backward is one index_add_ instead of a scatter of rows.
+        return by_distance.index_select(1, distance.flatten()).view(-1, B, T, T).transpose(0, 1)
+
+
+class Attention(nn.Module):
+    """Multi-head attention of some positions to all."""
+
+    def __init__(self, width: int, heads: int, dropout: float):
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, queries, x, bias=None):
+        """(B, Q, C) and (B, T, C), `bias` broadcasting to (B, H, Q, T) -> (B, Q, C)."""
+        q = self.query(queries).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k, v = self.key_value(x).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        dropout = self.dropout if self.training else 0.0
+        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
+        return self.out(attended.transpose(1, 2).flatten(2))
+
+
+class TransformerLayer(nn.Module):
+    """Post-LN layer as in BERT: attention, residual, LayerNorm, GELU FFN, residual, LayerNorm."""
+
+    def __init__(self, width: int, ffn_width: int, heads: int, dropout: float, attention_dropout: float):
+        super().__init__()
+        self.attention = Attention(width, heads, attention_dropout)
+        self.attention_norm = nn.LayerNorm(width)
+        self.ffn = nn.Sequential(nn.Linear(width, ffn_width), nn.GELU(), nn.Linear(ffn_width, width))
+        self.ffn_norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x, bias=None, outputs=None):
+        """(B, T, C) -> (B, Q, C): the last `outputs` positions, all of them where it is None."""
+        queries = x
+        if outputs is not None:
+            first = x.size(1) - outputs
+            queries = x[:, first:]
+            if bias is not None and bias.size(2) > 1:
+                bias = bias[:, :, first:]
+        y = self.attention_norm(queries + self.dropout(self.attention(queries, x, bias)))
+        return self.ffn_norm(y + self.dropout(self.ffn(y)))
+
+
+class Transformer(nn.Module):
+    """Positions, LayerNorm, dropout and layers: the encoder, and again the decoder.
+
+    Args:
+        layers, width, ffn_width, heads: sizes
+        dropout, attention_dropout: probabilities
+        max_positions: how many positions are learned
+        bins, max_distance: of the relative position bias; 0 bins for none
+    """
+
+    def __init__(
+        self, layers, width, ffn_width, heads, dropout, attention_dropout, max_positions, bins=0, max_distance=0
+    ):
+        super().__init__()
+        self.embed_positions = nn.Embedding(max_positions + 1, width, padding_idx=0)
+        self.norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+        self.relative_bias = RelativePositionBias(bins, max_distance, heads, max_positions) if bins else None
+        self.layers = nn.ModuleList(
+            TransformerLayer(width, ffn_width, heads, dropout, attention_dropout) for _ in range(layers)
+        )
+
+    def forward(self, x, positions, padded: bool, outputs=None):
+        """Runs the layers.
+
+        Args:
+            x: (B, T, C) token embeddings, or what stands in their place
+            positions: (B, T) original positions, -1 for padding
+            padded: whether there is any padding; known without asking the device
+            outputs: how many positions at the end are wanted of the last layer; None for all
+        Returns:
+            (B, T, C), or (B, outputs, C)
+        """
+        x = self.dropout(self.norm(x + self.embed_positions(positions + 1)))
+        bias = self.attention_bias(positions, padded, matmul_dtype(x))
+        for layer in self.layers[:-1]:
+            x = layer(x, bias)
+        return self.layers[-1](x, bias, outputs)
+
+    def attention_bias(self, positions, padded, dtype):
+        """What every layer adds to its attention logits, (B, H, T, T) or (B, 1, 1, T); None for nothing."""
+        bias = None
+        if self.relative_bias is not None:
+            bias = self.relative_bias(positions).to(dtype)
+        if padded:
+            padding = positions.lt(0)[:, None, None, :]
+            if bias is None:
+                bias = torch.zeros(padding.shape, dtype=dtype, device=padding.device)
+            bias = bias.masked_fill(padding, float("-inf"))
+        return bias
+
+
+class LMHead(nn.Module):
+    """Linear, GELU, LayerNorm, then the tied token embedding with a bias."""
+
+    def __init__(self, width: int, vocabulary: int):
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def forward(self, x, embedding):
+        """(B, K, C) and the token embedding (N, C) -> (B, K, N) logits."""
+        return F.linear(self.norm(F.gelu(self.dense(x))), embedding, self.bias)
