@@ -12,6 +12,16 @@ import numpy as np
 HOW_MANY, WHICH = 0, 1
 
 
+@lru_cache(maxsize=10_000)
+def rounding(seed, epoch, n):
+    """Two numbers in [0, 1) that decide which way counts are rounded.
+
+    They depend on (seed, epoch, n) alone: blocks of equal length lose equally many positions, so that a batch
+    of them needs no padding, and the expectation of every count is exact.
+    """
+    return np.random.default_rng([seed, epoch, HOW_MANY, n]).random(2)
+
+
 class MaskedBlock(NamedTuple):
     """One block, its positions in three groups: `context`, `kept` and `left_out` partition 0..T-1.
 
@@ -60,15 +70,6 @@ class Masking:
         self.random_tokens = random_tokens
         self.word_starts = word_starts
         self.seed = seed
-        self._rounding = lru_cache(maxsize=None)(self._draw_rounding)
-
-    def _draw_rounding(self, epoch, n):
-        """Two numbers in [0, 1) that decide which way counts are rounded.
-
-        They depend on (seed, epoch, n) alone: blocks of equal length lose equally many positions, so that a
-        batch of them needs no padding, and the expectation of every count is exact.
-        """
-        return np.random.default_rng([self.seed, epoch, HOW_MANY, n]).random(2)
 
     def __call__(self, tokens: np.ndarray, epoch: int, index: int) -> MaskedBlock:
         """Masks a block.
@@ -86,7 +87,7 @@ class Masking:
             word = np.cumsum(starts) - starts[:1]  # a block may begin inside a word
             n = int(word[-1]) + 1 if len(word) else 0
 
-        round_n, round_k = self._rounding(epoch, n)
+        round_n, round_k = rounding(self.seed, epoch, n)
         selected = rng.choice(n, min(n, int(self.mask_prob * n + round_n)), replace=False)
         if self.word_starts is not None:
             chosen = np.zeros(n, dtype=bool)

@@ -1,0 +1,91 @@
+"""What the tests share: a tiny corpus, binarized by fairseq, and the real commands."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PLUGIN = ROOT / "maelm_fairseq"
+BIN = Path(sys.executable).parent
+
+# Several torch processes on few cores spin against each other.
+os.environ["OMP_NUM_THREADS"] = "1"
+sys.path.insert(0, str(ROOT))
+
+TINY = [
+    "--user-dir", PLUGIN, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_tiny",
+    "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64, "--tokens-per-sample", 32, "--max-positions", 32,
+    "--batch-size", 8, "--optimizer", "adam", "--lr", 0.001, "--lr-scheduler", "polynomial_decay",
+    "--warmup-updates", 2, "--total-num-update", 40, "--max-update", 4, "--cpu", "--num-workers", 1,
+    "--log-format", "json", "--log-interval", 1,
+]  # fmt: skip
+
+
+def command(program, *arguments):
+    """A console script of this environment, with its arguments, as a list of strings."""
+    return [str(BIN / program), *map(str, arguments)]
+
+
+def run(program, *arguments, cwd=None):
+    """Runs a console script; gives the finished process, its standard error within `stdout`."""
+    return subprocess.run(
+        command(program, *arguments),
+        cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def succeed(program, *arguments, cwd=None):
+    """Runs a console script that must exit with 0; gives what it printed."""
+    done = run(program, *arguments, cwd=cwd)
+    assert done.returncode == 0, done.stdout[-5000:]
+    return done.stdout
+
+
+def documents(count, seed, lines=6, words=9):
+    """Documents of generated text: lists of lines. Words follow each other by rule, so that a model can learn."""
+    rng = random.Random(seed)
+    stems = [a + b for a in ["ka", "lo", "mi", "ru", "se", "ti"] for b in ["n", "sh", "po", "la"]]
+    follow = {stem: random.Random(stem).sample(stems, 3) for stem in stems}
+    made = []
+    for _ in range(count):
+        document = []
+        for _ in range(rng.randint(1, lines)):
+            line = [rng.choice(stems)]
+            for _ in range(rng.randint(0, words)):
+                line.append(rng.choice(follow[line[-1]]))
+            document.append(" ".join(line))
+        made.append(document)
+    return made
+
+
+def binarize(folder, splits, dictionary=None):
+    """Writes lines of tokens as data that fairseq reads; `dictionary` lists symbols, or a dict.txt to take."""
+    folder.mkdir(parents=True, exist_ok=True)
+    arguments = ["--only-source", "--destdir", folder, "--workers", 1]
+    for split, text in splits.items():
+        raw = folder.parent / f"{folder.name}.{split}.txt"
+        raw.write_text(text, encoding="utf-8")
+        arguments += [f"--{split}pref", raw]
+    if dictionary is not None:
+        if not isinstance(dictionary, Path):
+            symbols, dictionary = dictionary, folder.parent / f"{folder.name}.dict.txt"
+            dictionary.write_text("".join(f"{symbol} 1\n" for symbol in symbols), encoding="utf-8")
+        arguments += ["--srcdict", dictionary]
+    succeed("fairseq-preprocess", *arguments)
+    return folder
+
+
+def text_of(docs):
+    """One line a line, a blank line after each document."""
+    return "".join("".join(line + "\n" for line in document) + "\n" for document in docs)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """A folder of binarized text: train and valid, documents separated by blank lines."""
+    folder = tmp_path_factory.mktemp("corpus") / "data"
+    return binarize(folder, {"train": text_of(documents(120, 1)), "valid": text_of(documents(20, 2))})

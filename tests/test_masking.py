@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+
+from maelm_fairseq.masking import Masking
+
+MASK, SPECIAL, SIZE = 50, 4, 51
+
+
+def masking(**options):
+    defaults = dict(
+        mask_prob=0.15,
+        leave_unmasked_prob=0,
+        random_token_prob=0,
+        encoder_mask_fraction=0,
+        mask_token=MASK,
+        random_tokens=(SPECIAL, MASK),
+        word_starts=None,
+        seed=1,
+    )
+    return Masking(**{**defaults, **options})
+
+
+def block(length, seed=0):
+    return np.concatenate([[0], np.random.default_rng(seed).integers(SPECIAL, MASK, length - 1)])
+
+
+def same(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a, b))
+
+
+OPTIONS = [
+    {},
+    dict(encoder_mask_fraction=0.5),
+    dict(encoder_mask_fraction=1),
+    dict(leave_unmasked_prob=0.1, random_token_prob=0.1),
+    dict(leave_unmasked_prob=0.3, random_token_prob=0.7),
+    dict(leave_unmasked_prob=0.2, random_token_prob=0.3, encoder_mask_fraction=0.4, mask_prob=0.6),
+    dict(word_starts=np.arange(SIZE) % 3 > 0, mask_prob=0.3),
+    dict(mask_prob=0.999),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("length", [1, 2, 3, 40, 512])
+def test_visible_and_predicted_positions_partition_the_block(options, length):
+    tokens = block(length)
+    for index in range(20):
+        masked = masking(**options)(tokens, epoch=1, index=index)
+        positions = np.concatenate([masked.context, masked.kept, masked.left_out])
+        assert sorted(positions) == list(range(length))
+        assert masked.context[0] == 0, "<s> must be visible"
+        assert np.array_equal(masked.context_tokens, tokens[masked.context])
+        assert np.array_equal(masked.targets, tokens[np.concatenate([masked.kept, masked.left_out])])
+
+
+def test_masks_depend_on_seed_epoch_and_index_alone():
+    tokens = block(100)
+    first = masking()(tokens, epoch=3, index=7)
+    other = masking()
+    other(block(60), epoch=1, index=1)  # whatever was asked before
+    assert same(other(tokens, epoch=3, index=7), first)
+    for changed in [dict(epoch=4, index=7), dict(epoch=3, index=8)]:
+        assert not same(masking()(tokens, **changed), first)
+    assert not same(masking(seed=2)(tokens, epoch=3, index=7), first)
+
+
+def test_blocks_of_equal_length_lose_equally_many_positions():
+    for options in OPTIONS[:6]:
+        counts = {
+            tuple(map(len, masking(**options)(block(100, seed=i), epoch=1, index=i))) for i in range(50)
+        }
+        assert len(counts) == 1
+
+
+def test_the_number_of_predicted_positions_is_exact_in_expectation():
+    tokens = block(101)  # 0.17 * 100 = 17, and 0.173 * 100 lies between
+    for prob in [0.17, 0.173]:
+        counts = [len(masking(mask_prob=prob)(tokens, epoch, 0).targets) for epoch in range(1, 2001)]
+        assert set(counts) <= {17, 18}
+        assert abs(np.mean(counts) - 100 * prob) < 4 * 0.5 / np.sqrt(2000)
+
+
+def test_every_position_but_the_first_is_selected_equally_often():
+    draws = 4000
+    masker, tokens = masking(), block(21)
+    hits = np.zeros(21)
+    for index in range(draws):
+        hits[masker(tokens, 1, index).left_out] += 1
+    share = hits[1:] / hits.sum()
+    assert hits[0] == 0
+    assert np.abs(share - 1 / 20).max() < 5 * np.sqrt(1 / 20 / hits.sum())
+
+
+def test_shares_of_what_the_encoder_sees_at_predicted_positions():
+    masker = masking(mask_prob=0.5, leave_unmasked_prob=0.2, random_token_prob=0.3, encoder_mask_fraction=0.4)
+    unmasked = random = mask = predicted = 0
+    for index in range(300):
+        tokens = block(200, seed=index)
+        masked = masker(tokens, 1 + index, index)
+        original = masked.targets[: len(masked.kept)]
+        predicted += len(masked.targets)
+        mask += (masked.kept_tokens == MASK).sum()
+        unmasked += (masked.kept_tokens == original).sum()
+        random += ((masked.kept_tokens != original) & (masked.kept_tokens != MASK)).sum()
+        assert masked.kept_tokens.min(initial=MASK) >= SPECIAL
+    # A random token is the original one by chance once in 46 times.
+    assert abs(unmasked / predicted - (0.2 + 0.3 / 46)) < 0.01
+    assert abs(random / predicted - 0.3 * 45 / 46) < 0.01
+    assert abs(mask / predicted - 0.4 * 0.5) < 0.01
+
+
+def test_encoder_mask_fraction_1_leaves_nothing_out_and_0_everything():
+    assert len(masking(encoder_mask_fraction=1)(block(300), 1, 0).left_out) == 0
+    assert len(masking(encoder_mask_fraction=0)(block(300), 1, 0).kept) == 0
+
+
+def test_whole_words_are_selected_whole():
+    starts = np.arange(SIZE) % 3 > 0
+    masker = masking(word_starts=starts, mask_prob=0.3)
+    chosen = total = 0
+    for index in range(300):
+        tokens = block(60, seed=index)
+        masked = masker(tokens, index + 1, index)
+        word = np.cumsum(starts[tokens[1:]])
+        selected = np.isin(np.arange(1, 60), masked.left_out)
+        for w in np.unique(word):
+            assert len(set(selected[word == w])) == 1
+        chosen += len({w for w in word[selected]})
+        total += len(np.unique(word))
+    assert abs(chosen / total - 0.3) < 0.01
