@@ -1,0 +1,139 @@
+# What every pretraining recipe shares: reading its options, checking them, and starting fairseq-train.
+# A recipe is a header that says what it computes, the lines below, and its settings:
+#
+#   . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+#   effective_batch=2048   # sequences in one update, whatever the number of GPUs
+#   batch_size=32          # sequences on one GPU at a time, unless --batch-size says otherwise
+#   settings=(--arch mae_lm_base ...)
+#   pretrain "$@"
+
+set -euo pipefail
+
+recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+plugin=$(dirname "$recipes")/maelm_fairseq
+
+options_help='Options:
+  --data DIR[:DIR...]   binarized data, as data-prep/prepare.sh makes it; several folders are shards of one corpus
+  --save-dir DIR        checkpoints, TensorBoard files and train.log; run the same command again to resume
+  --gpus N              GPUs on each machine (default: all that there are); 0 trains on the CPU, to try things out
+  --nodes N             machines (default: 1); run the same command on each, with MASTER_ADDR set to one of them
+  --batch-size N        sequences on one GPU at a time; the effective batch stays the same
+  --dry-run             print the fairseq-train command and stop
+  Everything else goes to fairseq-train, where it overrides the settings of the recipe.'
+
+fail() {
+  echo "$(basename "$0"): $*" >&2
+  exit 1
+}
+
+is_number() { [[ $1 =~ ^(0|[1-9][0-9]*)$ ]]; }
+
+# The numbers from 1 to $1 that divide $1, on one line.
+divisors() {
+  local n
+  for ((n = 1; n <= $1; n++)); do
+    if (($1 % n == 0)); then printf ' %d' "$n"; fi
+  done
+}
+
+# Prints the --update-freq that makes one update of $effective_batch sequences on $1 GPUs with $2 sequences each.
+update_freq() {
+  local processes=$1 batch=$2
+  if ((effective_batch % processes != 0)); then
+    fail "$processes GPUs cannot share an effective batch of $effective_batch sequences evenly;" \
+      "the number of GPUs (--gpus times --nodes) must be one of:$(divisors "$effective_batch")"
+  fi
+  if ((effective_batch % (processes * batch) != 0)); then
+    fail "--batch-size $batch on $processes GPU(s) does not divide the effective batch of $effective_batch sequences;" \
+      "--batch-size must be one of:$(divisors $((effective_batch / processes)))"
+  fi
+  echo $((effective_batch / (processes * batch)))
+}
+
+pretrain() {
+  local data='' save_dir='' gpus='' nodes=1 dry_run=0 extra=()
+  while (($#)); do
+    case $1 in
+      --data=* | --save-dir=* | --gpus=* | --nodes=* | --batch-size=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+    esac
+    case $1 in
+      --data | --save-dir | --gpus | --nodes | --batch-size)
+        if (($# < 2)); then fail "$1 needs a value; see --help"; fi ;;
+    esac
+    case $1 in
+      --data) data=$2; shift 2 ;;
+      --save-dir) save_dir=$2; shift 2 ;;
+      --gpus) gpus=$2; shift 2 ;;
+      --nodes) nodes=$2; shift 2 ;;
+      --batch-size) batch_size=$2; shift 2 ;;
+      --dry-run) dry_run=1; shift ;;
+      -h | --help)
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+        printf '\n%s\n' "$options_help"
+        exit ;;
+      --) extra+=("${@:2}"); break ;;
+      *) extra+=("$1"); shift ;;
+    esac
+  done
+
+  if [ -z "$data" ]; then fail "--data DIR is missing; see --help"; fi
+  if [ -z "$save_dir" ]; then fail "--save-dir DIR is missing; see --help"; fi
+  if ! command -v fairseq-train >/dev/null && [ -x "$plugin/../.venv/bin/fairseq-train" ]; then
+    PATH=$(dirname "$plugin")/.venv/bin:$PATH # what `make install` made
+  fi
+  if [ -z "$gpus" ]; then
+    gpus=$(python -c 'import torch; print(torch.cuda.device_count())') || fail "no torch found; run \`make install\`"
+  fi
+  is_number "$gpus" || fail "--gpus must be a number of GPUs, not '$gpus'"
+  is_number "$nodes" && ((nodes >= 1)) || fail "--nodes must be at least 1, not '$nodes'"
+  is_number "$batch_size" && ((batch_size >= 1)) || fail "--batch-size must be at least 1, not '$batch_size'"
+  if ((gpus == 0 && nodes > 1)); then fail "--nodes $nodes needs GPUs: the CPU is only for trying things out"; fi
+
+  local processes=$((gpus == 0 ? 1 : gpus * nodes)) every launcher=() device=(--fp16 --fp16-init-scale 128)
+  every=$(update_freq "$processes" "$batch_size")
+  if ((gpus == 0)); then
+    device=(--cpu)
+    echo "$(basename "$0"): no GPU is used: good for trying things out, not for pretraining" >&2
+  elif ((nodes > 1)) && [ -n "${SLURM_STEP_ID:-}" ]; then
+    # One task a machine under srun: fairseq reads the machines from SLURM and starts a process for each GPU.
+    device+=(--distributed-port "${MASTER_PORT:-29500}")
+  elif ((nodes > 1)); then
+    if [ -z "${MASTER_ADDR:-}" ]; then fail "--nodes $nodes needs MASTER_ADDR, the name of one of the machines"; fi
+    launcher=(torchrun --nnodes "$nodes" --nproc_per_node "$gpus" --no-python
+      --rdzv_backend c10d --rdzv_endpoint "$MASTER_ADDR:${MASTER_PORT:-29500}")
+  fi
+
+  local command=(${launcher[@]+"${launcher[@]}"} fairseq-train "$data"
+    --user-dir "$plugin" --save-dir "$save_dir" --tensorboard-logdir "$save_dir/tensorboard"
+    --task mae_lm --criterion mae_lm --optimizer adam --lr-scheduler polynomial_decay
+    --batch-size "$batch_size" --update-freq "$every" --distributed-world-size "$processes" "${device[@]}"
+    --log-format json --log-interval 100 --num-workers 2
+    --save-interval-updates 5000 --keep-interval-updates 5 --no-epoch-checkpoints
+    "${settings[@]}" ${extra[@]+"${extra[@]}"})
+
+  if ((dry_run)); then
+    printf '%q ' "${command[@]}"
+    echo
+    return
+  fi
+
+  local shards shard finished="$save_dir/finished"
+  IFS=: read -ra shards <<<"$data"
+  for shard in "${shards[@]}"; do
+    if [ ! -f "$shard/dict.txt" ]; then
+      fail "$shard has no dict.txt; --data takes a folder that data-prep/prepare.sh made"
+    fi
+  done
+  python "$recipes/check_installation.py"
+  # Resuming a finished run would make fairseq train one more update.
+  if [ -f "$finished" ] && [ "$(cat "$finished")" = "${command[*]}" ]; then
+    echo "$(basename "$0"): $save_dir has finished; remove $finished to go on all the same"
+    return
+  fi
+  mkdir -p "$save_dir"
+  echo "$(basename "$0"): $processes process(es) x $batch_size sequences x $every = $effective_batch sequences an update;" \
+    "the whole log is in $save_dir/train.log"
+  "${command[@]}" 2>&1 | tee -a "$save_dir/train.log" | python "$recipes/show_progress.py" ||
+    fail "training stopped; the whole log is in $save_dir/train.log, and the same command goes on from the last checkpoint"
+  printf '%s\n' "${command[*]}" >"$finished"
+}

@@ -1,0 +1,76 @@
+"""Reads what fairseq-train --log-format json prints, and shows what a person wants to know of it.
+
+    fairseq-train ... 2>&1 | tee train.log | python recipes/show_progress.py
+"""
+
+import json
+import re
+import sys
+
+RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| (\w+) \| (\S+) \| (.*)$")
+CHECKPOINT = re.compile(r"^(Saved checkpoint \S+|Loaded checkpoint .*\))")
+ERROR = re.compile(r"^(\w[\w.]*(Error|Exception|Interrupt)\b|[\w-]+: error: )")
+USELESS = ("Please install tensorboardX", "TensorBoard", "could not be loaded", "your device does NOT support")
+
+
+def time(seconds):
+    """3725 -> '1:02:05'."""
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return "{}:{:02d}:{:02d}".format(hours, minutes, seconds) if hours else "{}:{:02d}".format(minutes, seconds)
+
+
+class Progress:
+    """Turns fairseq's lines into lines for a person; a line that says nothing to a person gives None."""
+
+    def __init__(self):
+        self.max_update = None
+        self.in_trace = False
+
+    def line(self, text):
+        record = RECORD.match(text)
+        if record:
+            self.in_trace = False
+            return self.record(*record.groups())
+        if text.startswith("Traceback"):
+            self.in_trace = True
+        elif ERROR.match(text) or (self.in_trace and text and not text[0].isspace()):
+            # The message of an error; its stack trace stays in the log.
+            return text
+        return None
+
+    def record(self, level, logger, message):
+        if level in ("WARNING", "ERROR", "CRITICAL"):
+            return None if any(phrase in message for phrase in USELESS) else message
+        if logger in ("train_inner", "valid") and message.startswith("{"):
+            return getattr(self, logger)(json.loads(message))
+        if logger.startswith("maelm_fairseq") or message.startswith("done training"):
+            return message
+        if message.startswith("{"):  # the configuration
+            found = re.search(r"'max_update': (\d+)", message)
+            self.max_update = int(found.group(1)) if found else None
+        checkpoint = CHECKPOINT.match(message)
+        return checkpoint.group() if checkpoint else None
+
+    def train_inner(self, stats):
+        update = int(stats["num_updates"])
+        of = left = ""
+        if self.max_update:
+            of = " of {:,}".format(self.max_update)
+            left = ", {} left".format(time((self.max_update - update) / max(float(stats["ups"]), 1e-3)))
+        return "update {:,}{}: loss {} bits, accuracy {}%, {:,.0f} tokens/s, {}{}".format(
+            update, of, stats["loss"], stats["accuracy"], float(stats["wps"]), time(float(stats["wall"])), left
+        )
+
+    def valid(self, stats):
+        return "validation after {} updates: loss {} bits, accuracy {}%".format(
+            stats["valid_num_updates"], stats["valid_loss"], stats["valid_accuracy"]
+        )
+
+
+if __name__ == "__main__":
+    progress = Progress()
+    for raw in sys.stdin:
+        shown = progress.line(raw.rstrip("\n"))
+        if shown is not None:
+            print(shown, flush=True)
