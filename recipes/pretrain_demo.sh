@@ -5,7 +5,7 @@
 
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-effective_batch=32
+effective_batch=64
 batch_size=32
 settings=(
   --arch mae_lm_tiny --encoder-layers 4 --decoder-layers 1

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Draws the validation loss that a recipe's train.log tells of: as a PNG, and in the terminal."""
+
+import argparse
+import json
+import sys
+
+
+def validation_losses(lines):
+    """Lines of a log -> (updates, losses in bits), in order; of an update that was repeated the last counts."""
+    losses = {}
+    for line in lines:
+        start = line.find("{")
+        if start < 0 or '"valid_loss"' not in line:
+            continue
+        stats = json.loads(line[start:])
+        losses[int(stats["valid_num_updates"])] = float(stats["valid_loss"])
+    return sorted(losses), [losses[update] for update in sorted(losses)]
+
+
+def draw_png(path, updates, losses, unigram_entropy):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    axes.plot(updates, losses, marker="o", markersize=3, label="validation loss")
+    if unigram_entropy is not None:
+        axes.axhline(unigram_entropy, color="gray", linestyle="--", label="knowing only token frequencies")
+    axes.set_xlabel("updates")
+    axes.set_ylabel("bits a predicted token")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def draw_text(updates, losses, unigram_entropy, width=60, height=12):
+    """The same as lines of text: a star for each loss, dashes at the unigram entropy."""
+    shown = losses + ([] if unigram_entropy is None else [unigram_entropy])
+    low, high = min(shown), max(shown)
+
+    def row(loss):
+        return round((high - loss) / ((high - low) or 1) * (height - 1))
+
+    grid = [[" "] * width for _ in range(height)]
+    if unigram_entropy is not None:
+        grid[row(unigram_entropy)] = ["-"] * width
+    for update, loss in zip(updates, losses):
+        grid[row(loss)][round(update / updates[-1] * (width - 1))] = "*"
+    labels = {0: high, height - 1: low}
+    if unigram_entropy is not None:
+        labels[row(unigram_entropy)] = unigram_entropy
+    rows = [
+        "{:>6} |{}".format("{:.2f}".format(labels[k]) if k in labels else "", "".join(cells).rstrip())
+        for k, cells in enumerate(grid)
+    ]
+    return "\n".join(
+        ["  bits a predicted token" + ("" if unigram_entropy is None else "; - - at the unigram entropy")]
+        + rows
+        + ["       +" + "-" * width, "        0{:>{}} updates".format(updates[-1], width - 1)]
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("log", help="train.log of a recipe, or what fairseq-train --log-format json printed")
+    parser.add_argument("--png", help="where to put the picture")
+    parser.add_argument("--unigram-entropy", type=float, help="bits a token to compare with")
+    args = parser.parse_args()
+
+    with open(args.log, encoding="utf-8") as log:
+        updates, losses = validation_losses(log)
+    if not updates:
+        sys.exit("{}: no validation loss in it; was it written with --log-format json?".format(args.log))
+    print(draw_text(updates, losses, args.unigram_entropy))
+    if args.png:
+        draw_png(args.png, updates, losses, args.unigram_entropy)
+        print("picture: {}".format(args.png))
+
+
+if __name__ == "__main__":
+    main()

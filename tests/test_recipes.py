@@ -1,0 +1,340 @@
+"""Every recipe parses with fairseq's own parsers, holds METHOD.md's settings, and trains."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import BIN, PLUGIN, ROOT, succeed
+from fairseq import options, utils
+from fairseq.data import Dictionary, data_utils
+from fairseq.dataclass.initialize import add_defaults, hydra_init
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+try:
+    from hydra import compose, initialize_config_dir
+except ImportError:  # the hydra of fairseq 0.12.2
+    from hydra.experimental import compose, initialize_config_dir
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # fairseq's ways with hydra
+
+RECIPES = ROOT / "recipes"
+ENVIRONMENT = dict(os.environ, PATH=str(BIN) + os.pathsep + os.environ["PATH"])
+
+# METHOD.md, section Settings.
+BASE = {"encoder_layers": 12, "encoder_embed_dim": 768, "encoder_ffn_embed_dim": 3072, "encoder_attention_heads": 12}
+LARGE = {"encoder_layers": 24, "encoder_embed_dim": 1024, "encoder_ffn_embed_dim": 4096, "encoder_attention_heads": 16}
+TABLE = {
+    "pretrain_base": dict(steps=125_000, lr=5e-4, bins=32, max_distance=128, model=BASE),
+    "pretrain_base_plus_plus": dict(steps=2_000_000, lr=2e-4, bins=64, max_distance=128, model=BASE),
+    "pretrain_large_plus_plus": dict(steps=2_000_000, lr=1e-4, bins=128, max_distance=256, model=LARGE),
+}
+WARM_UP, DECODER_LAYERS, TOKENS, EFFECTIVE_BATCH, CLIP, ADAM = 10_000, 4, 512, 2048, 2.0, ((0.9, 0.98), 1e-6, 0.01)
+
+# A model and an update small enough to train here: the recipe's own settings otherwise.
+SMALL = {
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_embed_dim": 32,
+    "encoder_ffn_embed_dim": 64,
+    "encoder_attention_heads": 2,
+}
+SMALL_OPTIONS = [part for key, value in SMALL.items() for part in ("--" + key.replace("_", "-"), str(value))]
+
+
+def recipe(name, *arguments, **environment):
+    """Runs a script of recipes/; gives the finished process."""
+    return subprocess.run(
+        [str(RECIPES / name), *map(str, arguments)],
+        env=dict(ENVIRONMENT, **environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, universal_newlines=True,
+    )  # fmt: skip
+
+
+def dry_run(name, *arguments, **environment):
+    """The arguments of the command that a recipe would run: those of the launcher, and those of fairseq-train."""
+    done = recipe(name, "--data", "/data", "--save-dir", "/save", "--dry-run", *arguments, **environment)
+    assert done.returncode == 0, done.stderr
+    words = shlex.split(done.stdout)
+    at = words.index("fairseq-train")
+    return words[:at], words[at + 1 :]
+
+
+def parse_command(arguments):
+    """What fairseq-train makes of its arguments."""
+    parser = options.get_training_parser()
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=arguments))
+
+
+def parse_yaml(name, *overrides):
+    """What fairseq-hydra-train makes of a file in recipes/hydra."""
+    GlobalHydra.instance().clear()
+    hydra_init(name)
+    given = ["common.user_dir=" + str(PLUGIN), "task.data=/data", "checkpoint.save_dir=/save", *overrides]
+    with initialize_config_dir(config_dir=str(RECIPES / "hydra")):
+        config = compose(name, overrides=given)
+    utils.import_user_module(config.common)
+    add_defaults(config)
+    return OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
+
+
+def updates(save_dir):
+    """The number of updates that a run's last checkpoint has seen."""
+    import maelm_fairseq  # noqa: F401  lets torch read it
+
+    state = torch.load(str(save_dir / "checkpoint_last.pt"), map_location="cpu", weights_only=True)
+    return state["optimizer_history"][-1]["num_updates"]
+
+
+def config_of(form, name):
+    if form == "sh":
+        return parse_command(dry_run(name + ".sh", "--gpus", 64)[1])
+    return parse_yaml(name)
+
+
+@pytest.mark.parametrize("form", ["sh", "yaml"])
+@pytest.mark.parametrize("name", TABLE)
+def test_holds_the_settings_of_the_method(name, form):
+    config, setting = config_of(form, name), TABLE[name]
+    assert config.task._name == config.criterion._name == "mae_lm"
+    assert config.task.tokens_per_sample == config.model.max_positions == TOKENS
+    assert config.task.sample_break_mode == "complete_doc"
+    assert (config.task.mask_prob, config.task.encoder_mask_fraction) == (0.15, 0)
+    assert config.task.leave_unmasked_prob == config.task.random_token_prob == 0
+    assert {key: config.model[key] for key in setting["model"]} == setting["model"]
+    assert config.model.relative_position_bins == setting["bins"]
+    assert config.model.relative_position_max_distance == setting["max_distance"]
+    assert config.model.decoder_layers == DECODER_LAYERS
+    assert (config.model.dropout, config.model.attention_dropout, config.model.decoder_dropout) == (0.1, 0.1, 0)
+    assert config.optimization.max_update == config.lr_scheduler.total_num_update == setting["steps"]
+    assert list(config.optimization.lr) == list(config.lr_scheduler.lr) == [setting["lr"]]
+    assert (config.lr_scheduler._name, config.lr_scheduler.warmup_updates) == ("polynomial_decay", WARM_UP)
+    assert (config.lr_scheduler.power, config.lr_scheduler.end_learning_rate) == (1, 0)
+    betas, eps, weight_decay = ADAM
+    assert config.optimizer._name == "adam"
+    assert utils.eval_str_list(str(config.optimizer.adam_betas)) == list(betas)
+    assert (config.optimizer.adam_eps, config.optimizer.weight_decay) == (eps, weight_decay)
+    assert config.optimization.clip_norm == CLIP
+    assert effective_batch(config) == EFFECTIVE_BATCH
+
+
+def effective_batch(config):
+    (update_freq,) = config.optimization.update_freq
+    return config.distributed_training.distributed_world_size * config.dataset.batch_size * update_freq
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_script_and_yaml_are_one_setting(name):
+    command, yaml = config_of("sh", name), config_of("yaml", name)
+    groups = ["common", "checkpoint", "dataset", "optimization", "distributed_training"]
+    groups += ["task", "model", "criterion", "optimizer", "lr_scheduler"]
+    for group in groups:
+        one, other = (
+            {key: str(value) for key, value in config[group].items() if value is not None and key[0] != "_"}
+            for config in (command, yaml)
+        )
+        # fairseq-train fills these in from others, fairseq-hydra-train when it starts.
+        for key in ("batch_size_valid", "no_seed_provided", "distributed_num_procs"):
+            one.pop(key, None), other.pop(key, None)
+        assert one == other, group
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8, 64])
+@pytest.mark.parametrize("name", TABLE)
+def test_effective_batch_is_the_same_on_any_number_of_gpus(name, gpus):
+    config = parse_command(dry_run(name + ".sh", "--gpus", gpus)[1])
+    assert config.distributed_training.distributed_world_size == gpus
+    assert config.common.fp16
+    assert effective_batch(config) == EFFECTIVE_BATCH
+
+
+def test_several_machines():
+    launcher, arguments = dry_run("pretrain_base.sh", "--gpus=8", "--nodes=4", MASTER_ADDR="first")
+    assert launcher[0] == "torchrun" and "--no-python" in launcher
+    assert launcher[launcher.index("--nnodes") + 1] == "4"
+    assert launcher[launcher.index("--nproc_per_node") + 1] == "8"
+    config = parse_command(arguments)
+    assert config.distributed_training.distributed_world_size == 32
+    assert effective_batch(config) == EFFECTIVE_BATCH
+
+
+def test_slurm_starts_the_recipe_on_each_machine(tmp_path):
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/bash\nSLURM_STEP_ID=0 exec "$@"\n')
+    srun.chmod(0o755)
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_GPUS_PER_NODE": "a100:4"}
+    done = recipe(
+        "slurm/pretrain.sbatch", RECIPES / "pretrain_base.sh", "--data", "/d", "--save-dir", "/s", "--dry-run",
+        PATH=str(tmp_path) + os.pathsep + ENVIRONMENT["PATH"], **slurm,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    words = shlex.split(done.stdout)
+    assert words[0] == "fairseq-train"  # fairseq asks SLURM for the machines, given a port
+    config = parse_command(words[1:])
+    assert config.distributed_training.distributed_world_size == 8
+    assert config.distributed_training.distributed_port == 20007
+
+
+def test_further_options_override_the_recipe():
+    extra = ["--lr", "3e-4", "--mask-whole-words", "--arch", "mae_lm_large"]
+    for separator in ([], ["--"]):
+        config = parse_command(dry_run("pretrain_base.sh", "--gpus", 1, *separator, *extra)[1])
+        assert list(config.optimization.lr) == [3e-4]
+        assert config.task.mask_whole_words and config.model.encoder_layers == 24
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--gpus", 3], ["3 GPUs", "2048", " 1 2 4 8 16 "]),
+        (["--gpus", 8, "--batch-size", 24], ["--batch-size 24", "2048", " 1 2 4 8 16 32 64 128 256"]),
+        (["--gpus", "many"], ["--gpus", "many"]),
+        (["--gpus", 1, "--batch-size", 0], ["--batch-size", "0"]),
+        (["--gpus", 0, "--nodes", 2], ["--nodes 2", "CPU"]),
+        (["--gpus", 1, "--nodes", 2], ["MASTER_ADDR"]),
+        (["--gpus"], ["--gpus needs a value"]),
+        (["--gpus", 0, "--data", "/nowhere"], ["/nowhere has no dict.txt", "prepare.sh"]),
+    ],
+)
+def test_wrong_options_are_refused(arguments, words):
+    environment = {key: value for key, value in ENVIRONMENT.items() if key != "MASTER_ADDR"}
+    done = subprocess.run(
+        [str(RECIPES / "pretrain_base.sh"), "--data", "/data", "--save-dir", "/save", *map(str, arguments)],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+@pytest.mark.parametrize("name", [*TABLE, "pretrain_demo"])
+def test_help_is_the_header(name):
+    done = recipe(name + ".sh", "--help")
+    assert done.returncode == 0
+    for words in ("Pretrains", "recipes/{}.sh --".format(name), "--save-dir", "--dry-run"):
+        assert words in done.stdout
+    assert "effective_batch=" not in done.stdout
+
+
+@pytest.mark.parametrize("name", [*TABLE, "pretrain_demo"])
+def test_script_trains_resumes_and_stops(name, data, tmp_path):
+    save = tmp_path / "a folder"
+    start = [name + ".sh", "--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save]
+    start += [*SMALL_OPTIONS, "--update-freq", 1, "--log-interval", 1]
+    done = recipe(*start, "--max-update", 2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert updates(save) == 2
+    assert "validation after 2 updates" in done.stdout and "{" not in done.stdout
+    assert list((save / "tensorboard").glob("*")) and "valid_loss" in (save / "train.log").read_text()
+    if name != "pretrain_base":
+        return
+    # A finished run stays as it is, and goes on when it is given more updates.
+    assert "has finished" in recipe(*start, "--max-update", 2).stdout
+    assert updates(save) == 2
+    done = recipe(*start, "--max-update", 3)
+    assert done.returncode == 0 and "Loaded checkpoint" in done.stdout, done.stdout + done.stderr
+    assert updates(save) == 3
+    # What stops a run is said in a line, and fails.
+    done = recipe(*start, "--max-update", 4, "--encoder-attention-heads", 5)
+    assert done.returncode == 1 and "has finished" not in done.stdout
+    assert "--encoder-attention-heads" in done.stdout and "Traceback" not in done.stdout
+    assert "train.log" in done.stderr
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_yaml_trains(name, data, tmp_path):
+    succeed(
+        "fairseq-hydra-train", "--config-dir", RECIPES / "hydra", "--config-name", name,
+        "common.user_dir={}".format(PLUGIN), "task.data={}".format(data), "checkpoint.save_dir={}".format(tmp_path),
+        "common.cpu=true", "common.fp16=false", "distributed_training.distributed_world_size=1",
+        "dataset.batch_size=4", "optimization.update_freq=[1]", "optimization.max_update=2",
+        *(("" if key == "decoder_layers" else "+") + "model.{}={}".format(key, value) for key, value in SMALL.items()),
+        cwd=str(tmp_path),
+    )  # fmt: skip
+    assert updates(tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        path
+        for pattern in ("recipes/**/*.sh", "recipes/**/*.sbatch", "data-prep/*.sh", ".ci/run")
+        for path in ROOT.glob(pattern)
+    ],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_script_is_bash(script):
+    assert script.read_text().startswith("#")
+    subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_unigram_entropy(data):
+    dictionary = Dictionary.load(str(data / "dict.txt"))
+    lines = {
+        split: [line.tolist() for line in data_utils.load_indexed_dataset(str(data / split), dictionary, "mmap")]
+        for split in ("train", "valid")
+    }
+    # A blank line separates documents and is never predicted; <mask>, the last symbol, never occurs.
+    tokens = {split: [token for line in lines[split] if len(line) > 1 for token in line] for split in lines}
+    size = len(dictionary)
+    bits = [
+        -np.log2((tokens["train"].count(token) + 1) / (len(tokens["train"]) + size)) for token in tokens["valid"]
+    ]
+    printed = subprocess.run(
+        [sys.executable, str(RECIPES / "unigram_entropy.py"), "--data", str(data)],
+        check=True, stdout=subprocess.PIPE, universal_newlines=True,
+    ).stdout  # fmt: skip
+    assert float(printed) == pytest.approx(np.mean(bits), abs=1e-3)
+
+
+def test_plot_loss(tmp_path):
+    pytest.importorskip("matplotlib")
+    log = tmp_path / "train.log"
+    # A run that was stopped after 200 updates and resumed from 100.
+    record = "2026-01-01 00:00:00 | INFO | valid | {}\n"
+    losses = [(100, 9.5), (200, 9.0), (200, 8.75), (300, 8.25)]
+    log.write_text(
+        "noise\n"
+        + "".join(
+            record.format(json.dumps({"valid_loss": str(loss), "valid_num_updates": str(update)}))
+            for update, loss in losses
+        )
+    )
+    png = tmp_path / "loss.png"
+    command = [sys.executable, str(RECIPES / "plot_loss.py"), str(log), "--png", str(png), "--unigram-entropy", "9.25"]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout
+    assert png.read_bytes().startswith(b"\x89PNG")
+    for words in ("9.50", "8.25", "300"):
+        assert words in printed
+    log.write_text("noise\n")
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    assert done.returncode == 1 and "no validation loss" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="older Pythons can import the official release")
+def test_official_release_on_a_new_python_is_told_its_mend(tmp_path):
+    package = tmp_path / "fairseq"
+    package.mkdir()
+    # What the official release does when it is imported.
+    (package / "__init__.py").write_text(
+        "from dataclasses import dataclass\n"
+        "@dataclass\nclass CommonConfig:\n    seed: int = 1\n"
+        "@dataclass\nclass FairseqConfig:\n    common: CommonConfig = CommonConfig()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(RECIPES / "check_installation.py")],
+        env=dict(os.environ, PYTHONPATH=str(tmp_path)), stderr=subprocess.PIPE, universal_newlines=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "ve-fairseq" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_installation_works():
+    assert Path(sys.executable).exists()
+    assert subprocess.run([sys.executable, str(RECIPES / "check_installation.py")]).returncode == 0
