@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Encodes raw text into SentencePiece pieces with worker processes; document i goes to shard i mod N.
+
+Writes into the folder of each shard SPLIT.encoded.txt (one line of pieces a line of text, one blank line after each
+document) and, when that is complete, its record SPLIT.json.
+"""
+
+import multiprocessing
+import os
+import random
+import threading
+from collections import Counter, deque
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from itertools import chain
+
+import numpy as np
+
+import counts
+from program import InputError, Parser, Progress, complete_file, cpu_count, positive, run
+from raw_text import check_files, not_utf8, read_lines
+from write_dict import all_pieces, load_model
+
+CHUNK = 1 << 20  # bytes of text that a worker encodes at a time
+SAMPLE_LINES, SAMPLE_BYTES = 500, 50000  # lines kept for check.py, and the longest of them
+UNKNOWN_PIECES = 20
+EOS = 2  # of `</s>`, in SentencePiece and in fairseq
+FILE_END = b"\n"  # no line of text has it
+
+
+def shard_folder(dest, shard, shards):
+    """Where a shard lies: in `dest` itself where there is one shard only."""
+    return os.path.join(dest, "shard{}".format(shard)) if shards > 1 else dest
+
+
+# In the workers ----------------------------------------------------------------------------------------------------
+
+
+class Encoder:
+    """Encodes chunks in a worker process.
+
+    Args:
+        model: path of the SentencePiece model
+    """
+
+    def __init__(self, model):
+        self.processor = load_model(model)
+        self.pieces = all_pieces(self.processor)
+        self.fairseq_ids = np.arange(1, len(self.pieces) + 1, dtype=np.uint64)
+        self.fairseq_ids[0] = 3
+        self.fairseq_ids[EOS] = EOS
+
+    def encode(self, chunk):
+        """Encodes `chunk`, lines as UTF-8 bytes joined by newlines.
+
+        Returns:
+            the encoded lines as bytes, their Checksum with a `</s>` after each line, the unknown pieces as a Counter,
+            and the longest line in tokens
+        """
+        lines = chunk.decode("utf-8").split("\n")
+        encoded = self.processor.encode(lines, num_threads=1)
+        piece = self.pieces.__getitem__
+        text = "\n".join([" ".join(map(piece, ids)) for ids in encoded]) + "\n"
+        unknown = Counter()
+        for line, ids in zip(lines, encoded):
+            if 0 in ids:
+                unknown.update(name for name, number in zip(self.processor.encode(line, out_type=str), ids) if number == 0)
+            elif line and not ids:
+                raise InputError("the SentencePiece model's normalisation removes the whole line {!r}; use a model that keeps text".format(line[:80]))
+            ids.append(EOS)
+        flat = self.fairseq_ids[np.fromiter(chain.from_iterable(encoded), dtype=np.int64)]
+        return text.encode("utf-8"), counts.checksum(flat), unknown, max(map(len, encoded))
+
+
+def start_worker(model):
+    global encoder
+    encoder = Encoder(model)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_parent():
+    """A killed run must not leave its workers behind."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def encode_chunk(chunk):
+    return encoder.encode(chunk)
+
+
+# In the main process -----------------------------------------------------------------------------------------------
+
+
+class BlankLines:
+    """Tells lines without text: those of white space, and those that the model normalises to nothing."""
+
+    def __init__(self, model):
+        self.processor = load_model(model)
+        self.visible = {}
+        self.visible_bytes = frozenset(byte for byte in range(33, 127) if self.is_visible(chr(byte)))
+
+    def is_visible(self, character):
+        """Whether the model gives any piece for the character."""
+        if character not in self.visible:
+            self.visible[character] = bool(self.processor.encode(character))
+        return self.visible[character]
+
+    def kind(self, line):
+        """`text`, `blank` or `nothing` (normalised away) for a line of bytes. Fast where it starts with a plain letter."""
+        if not line:
+            return "blank"
+        if line[0] in self.visible_bytes:
+            return "text"
+        text = line.decode("utf-8").strip()
+        if not text:
+            return "blank"
+        return "text" if self.is_visible(text[0]) or self.processor.encode(text) else "nothing"
+
+
+class Shard:
+    """Collects the lines of one shard and writes what becomes of them."""
+
+    def __init__(self, stream):
+        self.stream = stream
+        self.lines, self.size = [], 0
+        self.written = self.documents = self.text_lines = self.longest = 0
+        self.checksum, self.unknown, self.unknown_count = counts.EMPTY, Counter(), 0
+        self.sample, self.candidates, self.rng = [], 0, random.Random(1)
+
+    def add(self, line):
+        """Adds a line of text (bytes), or `b""`: the end of a document."""
+        self.lines.append(line)
+        self.size += len(line) + 1
+        if not line:
+            self.documents += 1
+        else:
+            self.text_lines += 1
+            if len(line) <= SAMPLE_BYTES:
+                self.candidates += 1
+                place = int(self.rng.random() * self.candidates)
+                entry = (self.text_lines + self.documents - 1, line)
+                if len(self.sample) < SAMPLE_LINES:
+                    self.sample.append(entry)
+                elif place < SAMPLE_LINES:
+                    self.sample[place] = entry
+
+    def take_chunk(self):
+        chunk, self.lines, self.size = b"\n".join(self.lines), [], 0
+        return chunk
+
+    def write(self, text, checksum, unknown, longest):
+        """Writes what `Encoder.encode` returned."""
+        self.stream.write(text)
+        self.checksum = counts.join(self.checksum, checksum)
+        self.unknown.update(unknown)
+        self.unknown_count += sum(unknown.values())
+        self.longest = max(self.longest, longest)
+        if len(self.unknown) > 100000:  # bounded memory: rare ones go
+            self.unknown = Counter(dict(self.unknown.most_common(10000)))
+
+    def record(self):
+        """What check.py compares with the data. Counts of tokens include one `</s>` a line."""
+        return {
+            "documents": self.documents,
+            "text_lines": self.text_lines,
+            "tokens": self.checksum.tokens,
+            "checksum": [self.checksum.sum, self.checksum.weighted],
+            "unknown": self.unknown_count,
+            "unknown_pieces": self.unknown.most_common(UNKNOWN_PIECES),
+            "longest_line": self.longest,
+            "sample": [[number, line.decode("utf-8")] for number, line in sorted(self.sample)],
+        }
+
+
+def encode(paths, dest, split, model, workers, shards=1, wanted=None):
+    """Encodes files; memory does not grow with them.
+
+    Args:
+        paths: raw text; a document ends with its file
+        dest, split: writes `dest/[shardI/]split.encoded.txt` and `split.json`
+        shards, wanted: number of shards, and the numbers of those to write (None: all)
+    Raises:
+        InputError: fewer documents than shards, not UTF-8, corrupt gzip, a worker was killed
+    """
+    wanted = range(shards) if wanted is None else wanted
+    read = Counter(lines=0, blank=0, nothing=0, text=0)
+    documents = 0
+    blank_lines = BlankLines(model)
+    progress = Progress("encode " + split, sum(map(os.path.getsize, paths)))
+    pending = deque()
+    with ExitStack() as stack:
+        pool = stack.enter_context(ProcessPoolExecutor(workers, initializer=start_worker, initargs=(model,)))
+        out = {}
+        for number in wanted:
+            folder = shard_folder(dest, number, shards)
+            os.makedirs(folder, exist_ok=True)
+            out[number] = Shard(stack.enter_context(complete_file(os.path.join(folder, split + ".encoded.txt"), "wb")))
+
+        def write_oldest():
+            shard, result = pending.popleft()
+            shard.write(*result.result())
+
+        def submit(shard):
+            pending.append((shard, pool.submit(encode_chunk, shard.take_chunk())))
+            if len(pending) > 2 * workers + 2:
+                write_oldest()
+
+        try:
+            inside = False
+            shard = None
+            for line in read_lines(paths, progress, FILE_END):
+                kind = "end" if line is FILE_END else blank_lines.kind(line)
+                if kind == "text":
+                    if not inside:
+                        inside, shard = True, out.get(documents % shards)
+                        documents += 1
+                    if shard:
+                        shard.add(line)
+                elif inside:
+                    inside = False
+                    if shard:
+                        shard.add(b"")
+                if shard and shard.size > CHUNK:
+                    submit(shard)
+                read[kind] += 1
+            for shard in out.values():
+                if shard.lines:
+                    submit(shard)
+            while pending:
+                write_oldest()
+        except UnicodeDecodeError:
+            raise not_utf8(paths)
+        except BrokenProcessPool:
+            raise InputError("a worker of encode was killed (out of memory?); run again with fewer --workers")
+        finally:
+            for _, result in pending:
+                result.cancel()
+        if documents < shards:
+            raise InputError(
+                "{} hold {} documents (separated by blank lines); expected at least {}; {}".format(
+                    ", ".join(paths), documents, shards, "give fewer --shards" if documents else "give files with text"
+                )
+            )
+    lines = {"files": len(paths), "lines": read["text"] + read["blank"] + read["nothing"], "text_lines": read["text"],
+             "blank_lines": read["blank"], "lines_normalised_to_nothing": read["nothing"], "documents": documents}
+    for number, shard in out.items():
+        record = {"input": lines, "shard": number, "shards": shards}
+        record.update(shard.record())
+        counts.save(record, os.path.join(shard_folder(dest, number, shards), split + ".json"))
+
+
+def main():
+    parser = Parser(__doc__)
+    parser.add_argument("--input", nargs="+", required=True, metavar="FILE", help="text files, plain or gzip")
+    parser.add_argument("--spm-model", required=True, metavar="FILE", help="SentencePiece model")
+    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
+    parser.add_argument("--split", required=True, choices=["train", "valid"], help="name of what is encoded")
+    parser.add_argument("--workers", type=positive, default=cpu_count(), metavar="N", help="worker processes")
+    parser.add_argument("--shards", type=positive, default=1, metavar="N", help="number of shards, a folder each")
+    args = parser.parse_args()
+    check_files(args.input, "--input")
+    encode(args.input, args.dest, args.split, args.spm_model, args.workers, args.shards)
+
+
+if __name__ == "__main__":
+    run(main)

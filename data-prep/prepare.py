@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Turns raw text into a folder for fairseq-train: SentencePiece model, dict.txt, binarized data, checked.
+
+Text is UTF-8, plain or gzip, one sentence or paragraph a line, a blank line after each document. Running the same command
+again goes on where it was. The last line on stdout is the path that fairseq-train takes.
+"""
+
+import hashlib
+import os
+import shutil
+
+import counts
+from binarize import SPLITS, binarize, is_binarized, is_encoded
+from check import check
+from encode import encode, shard_folder
+from program import InputError, Parser, complete_file, cpu_count, positive, publish_first, remove_abandoned, run, say
+from raw_text import GZIP_MAGIC, check_files
+from train_sentencepiece import SAMPLE_LINES, add_options, train
+from write_dict import load_model, write_dict
+
+MANIFEST = "prepare.json"
+FORMAT = 1
+# Bytes of disk a byte of text takes: 1.6 encoded, 0.5 to 1 binarized, and as much again while parts are merged.
+DISK = 3
+GZIP_FACTOR = 4
+
+
+def parse_args():
+    parser = Parser(__doc__)
+    parser.prog = "prepare.sh"
+    parser.add_argument("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
+    parser.add_argument("--valid", nargs="+", required=True, metavar="FILE", help="text to validate on, plain or gzip")
+    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
+    add_options(parser)
+    parser.add_argument("--spm-model", metavar="FILE", help="take this SentencePiece model, train none")
+    parser.add_argument("--workers", type=positive, default=cpu_count(), metavar="N", help="worker processes")
+    parser.add_argument("--shards", type=positive, default=1, metavar="N", help="number of shards, a folder each; document i goes to shard i mod N")
+    parser.add_argument("--shard", type=int, metavar="I", help="prepare this shard only, 0 to N-1; other machines prepare the others")
+    parser.add_argument("--only-vocabulary", action="store_true", help="stop when sentencepiece.model and dict.txt are there")
+    args = parser.parse_args()
+    if args.spm_model:
+        for option in ("lowercase", "model_type", "sample_lines"):
+            if getattr(args, option):
+                parser.error("--{} is for training a model, and --spm-model takes a finished one; leave one out".format(option.replace("_", "-")))
+    elif args.vocab_size is None:
+        parser.error("--vocab-size is needed, or a finished model with --spm-model")
+    if args.shard is not None and not 0 <= args.shard < args.shards:
+        parser.error("--shard {}: expected 0 to {}, as --shards is {}".format(args.shard, args.shards - 1, args.shards))
+    return args
+
+
+# The manifest ------------------------------------------------------------------------------------------------------
+
+
+def fingerprint(path):
+    """A file's name, size and a hash of 64 pieces of it, first and last among them: enough to tell corpora apart in no time."""
+    size, piece = os.path.getsize(path), 1 << 16
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for number in range(64):
+            stream.seek(max(0, size - piece) * number // 63)
+            digest.update(stream.read(piece))
+            if size <= piece:
+                break
+    return {"file": os.path.basename(path), "bytes": size, "sha256_of_samples": digest.hexdigest()}
+
+
+def manifest_of(args):
+    """What makes one preparation differ from another: inputs and options."""
+    options = {"shards": args.shards}
+    if args.spm_model:
+        with open(args.spm_model, "rb") as stream:
+            options["spm_model"] = hashlib.sha256(stream.read()).hexdigest()
+    else:
+        options.update(
+            vocab_size=args.vocab_size,
+            model_type=args.model_type or "bpe",
+            lowercase=args.lowercase,
+            sample_lines=args.sample_lines or SAMPLE_LINES,
+        )
+    return {
+        "format": FORMAT,
+        "train": [fingerprint(path) for path in args.train],
+        "valid": [fingerprint(path) for path in args.valid],
+        "options": options,
+    }
+
+
+def differences(there, here):
+    """Sentences that tell how two manifests differ."""
+    out = []
+    for key in sorted(set(there["options"]) | set(here["options"])):
+        was, now = there["options"].get(key, "not given"), here["options"].get(key, "not given")
+        if was != now:
+            out.append("--{} was {} and is {}".format(key.replace("_", "-"), was, now))
+    for split in SPLITS:
+        was, now = there[split], here[split]
+        if len(was) != len(now):
+            out.append("--{} had {} files and has {}".format(split, len(was), len(now)))
+        else:
+            out += [
+                "--{}: {} ({:,} bytes) was {} ({:,} bytes)".format(split, b["file"], b["bytes"], a["file"], a["bytes"])
+                if (a["file"], a["bytes"]) != (b["file"], b["bytes"])
+                else "--{}: {} has other text".format(split, b["file"])
+                for a, b in zip(was, now)
+                if a != b
+            ]
+    return out
+
+
+def claim(dest, manifest):
+    """Writes the manifest into `dest`, or compares it with the one that is there.
+
+    Raises:
+        InputError: `dest` holds another corpus, other options, or data of unknown origin
+    """
+    path = os.path.join(dest, MANIFEST)
+    if not os.path.exists(path):
+        foreign = sorted(name for name in os.listdir(dest) if name.endswith((".bin", ".idx", ".model")) or name.startswith(("dict.", "shard")))
+        # Another process that starts at the same time writes the manifest before anything else.
+        if foreign and not os.path.exists(path):
+            raise InputError("--dest: {} holds {} but no {}; expected an empty folder; give another one".format(dest, foreign[0], MANIFEST))
+        publish_first(path, lambda partial: counts.save(manifest, partial))
+    there = counts.load(path)
+    if there.get("format") != FORMAT:
+        raise InputError("{} is of another version of these programs; give another --dest".format(path))
+    different = differences(there, manifest)
+    if different:
+        raise InputError("--dest: {} holds another corpus's data or other options: {}; give another --dest, or remove it".format(dest, "; ".join(different)))
+
+
+# The steps ---------------------------------------------------------------------------------------------------------
+
+
+def make_vocabulary(args):
+    """Makes `sentencepiece.model` and `dict.txt` in the destination; of several processes the first to finish wins."""
+    model = os.path.join(args.dest, "sentencepiece.model")
+    if not os.path.exists(model):
+        if args.spm_model:
+            publish_first(model, lambda partial: shutil.copyfile(args.spm_model, partial))
+        else:
+            log_file = os.path.join(args.dest, "sentencepiece.log")
+            publish_first(model, lambda partial: train(
+                args.train, partial, log_file, args.vocab_size, args.model_type or "bpe", args.lowercase,
+                args.sample_lines or SAMPLE_LINES))
+    dictionary = os.path.join(args.dest, "dict.txt")
+    if not os.path.exists(dictionary):
+        write_dict(model, dictionary)
+    return model
+
+
+def check_room(args):
+    """Raises InputError where the text, encoded and binarized, cannot fit on the disk."""
+    size = 0
+    for path in args.train + args.valid:
+        with open(path, "rb") as stream:
+            size += os.path.getsize(path) * (GZIP_FACTOR if stream.read(2) == GZIP_MAGIC else 1)
+    need = DISK * size // (args.shards if args.shard is not None else 1)
+    free = shutil.disk_usage(args.dest).free
+    if need > free:
+        raise InputError(
+            "--dest: {} has {:.1f} GB free, and this text needs about {:.1f} GB; free some, or give a --dest on another disk{}".format(
+                args.dest, free / 1e9, need / 1e9, ""
+            )
+        )
+
+
+def make_data(args, model, wanted):
+    """Encodes and binarizes what is not there yet."""
+    folders = {shard: shard_folder(args.dest, shard, args.shards) for shard in wanted}
+    for folder in folders.values():
+        os.makedirs(folder, exist_ok=True)
+        remove_abandoned(folder)
+        for name in ("sentencepiece.model", "dict.txt"):
+            if not os.path.exists(os.path.join(folder, name)):
+                with complete_file(os.path.join(folder, name), "wb") as stream, open(os.path.join(args.dest, name), "rb") as source:
+                    shutil.copyfileobj(source, stream)
+
+    def missing(split):
+        return [shard for shard in wanted if not is_binarized(folders[shard], split) and not is_encoded(folders[shard], split)]
+
+    train_shards, valid_shards = missing("train"), [shard for shard in missing("valid") if shard == 0]
+    if train_shards:
+        check_room(args)
+        encode(args.train, args.dest, "train", model, args.workers, args.shards, train_shards)
+    if valid_shards:
+        encode(args.valid, folders[0], "valid", model, args.workers)
+    for shard in wanted:
+        binarize(folders[shard], args.workers)
+
+
+def main():
+    args = parse_args()
+    check_files(args.train, "--train")
+    check_files(args.valid, "--valid")
+    if args.spm_model:
+        pieces = load_model(args.spm_model).get_piece_size()
+        if args.vocab_size not in (None, pieces):
+            raise InputError("--vocab-size {}: {} has {} pieces; leave --vocab-size out".format(args.vocab_size, args.spm_model, pieces))
+    os.makedirs(args.dest, exist_ok=True)
+    remove_abandoned(args.dest)
+    manifest = manifest_of(args)
+    args.vocab_size = args.vocab_size if not args.spm_model else None
+    claim(args.dest, manifest)
+    model = make_vocabulary(args)
+    if args.only_vocabulary:
+        say("{} and dict.txt are there".format(model))
+        return
+    wanted = list(range(args.shards)) if args.shard is None else [args.shard]
+    make_data(args, model, wanted)
+    check(args.dest, args.shards, wanted)
+    print(":".join(os.path.abspath(shard_folder(args.dest, shard, args.shards)) for shard in range(args.shards)))
+
+
+if __name__ == "__main__":
+    run(main)

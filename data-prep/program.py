@@ -1,0 +1,171 @@
+"""What every program here shares: options, one-line errors, progress, and files that appear only when complete."""
+
+import argparse
+import contextlib
+import errno
+import glob
+import os
+import shutil
+import socket
+import sys
+import time
+
+from tqdm import tqdm
+
+
+class InputError(ValueError):
+    """Something the user can mend: the message says where, what was found, what was expected and what to do."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one line and exit status 1."""
+
+    def __init__(self, description):
+        super().__init__(
+            description=description,
+            allow_abbrev=False,
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        )
+
+    def error(self, message):
+        self.exit(1, "{}: error: {} (--help lists the options)\n".format(self.prog, message))
+
+
+def positive(text):
+    """Parses an option that counts something: an integer from 1 on."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("{} is not a number from 1 on".format(text))
+    return value
+
+
+positive.__name__ = "int"  # argparse names the type in its errors
+
+
+def cpu_count():
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def run(main):
+    """Runs a program's `main()`; what the user can mend becomes one line on stderr and exit status 1."""
+    program = os.path.basename(sys.argv[0])
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("{}: interrupted; the same command goes on from the last complete step".format(program))
+    except InputError as error:
+        sys.exit("{}: error: {}".format(program, error))
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            error = "no room left on the disk{}; free some and run the same command again: complete steps are kept".format(
+                " while writing " + error.filename if error.filename else ""
+            )
+        sys.exit("{}: error: {}".format(program, error))
+
+
+def say(message):
+    """Tells the user what happens, on stderr: stdout carries results only."""
+    print(message, file=sys.stderr, flush=True)
+
+
+class Progress:
+    """A progress bar on a terminal, else a line every ten seconds; a summary with the rate at the end.
+
+    Args:
+        what: name of the step
+        total: bytes to go through
+    """
+
+    def __init__(self, what, total):
+        self.what, self.total = what, max(total, 1)
+        self.start = self.last = time.time()
+        self.bar = None
+        if sys.stderr.isatty():
+            self.bar = tqdm(
+                total=total, desc=what, leave=False,
+                bar_format="{desc}: {percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]",
+            )
+
+    def update(self, done, text):
+        """`done`: bytes gone through, of the total; `text`: bytes of text that were in them (more where packed)."""
+        now = time.time()
+        if now - self.last < (0.2 if self.bar else 10):
+            return
+        self.last = now
+        rate = text / 1e6 / (now - self.start)
+        if self.bar:
+            self.bar.set_postfix_str("{:.1f} MB/s".format(rate), refresh=False)
+            self.bar.update(min(done, self.total) - self.bar.n)
+        else:
+            say("{}: {:.0f}%, {:.1f} MB/s".format(self.what, min(100, 100 * done / self.total), rate))
+
+    def close(self, text):
+        """`text`: bytes of text in all."""
+        if self.bar:
+            self.bar.close()
+        seconds = time.time() - self.start
+        say("{}: {:.1f} MB in {:.1f} s, {:.1f} MB/s".format(self.what, text / 1e6, seconds, text / 1e6 / max(seconds, 1e-9)))
+
+
+def partial_name(path):
+    """Where `path` is written until it is complete: a hidden name that tells machine and process."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, ".{}.{}.{}.partial".format(name, socket.gethostname(), os.getpid()))
+
+
+@contextlib.contextmanager
+def complete_file(path, mode="w"):
+    """Opens a file that gets the name `path` when the block ends well, and vanishes when it does not."""
+    partial = partial_name(path)
+    try:
+        with open(partial, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})) as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(partial, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(partial)
+
+
+def publish_first(path, write):
+    """Writes a file unless it is there; of several processes that start at once, the first to finish wins.
+
+    Args:
+        write: called with the name to write to
+    """
+    partial = partial_name(path)
+    try:
+        write(partial)
+        os.link(partial, path)
+    except FileExistsError:
+        pass
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(partial)
+
+
+def remove_abandoned(folder):
+    """Removes what killed runs left unfinished: those of this machine that are gone, and others untouched for a day."""
+    for path in glob.glob(os.path.join(glob.escape(folder), ".*.partial")):
+        host, pid = path[: -len(".partial")].rsplit(".", 2)[-2:]
+        try:
+            running = host == socket.gethostname() and process_exists(int(pid))
+            abandoned = not running and (host == socket.gethostname() or time.time() - os.path.getmtime(path) > 86400)
+            if abandoned and os.path.isdir(path):
+                shutil.rmtree(path, ignore_errors=True)
+            elif abandoned:
+                os.remove(path)
+        except (FileNotFoundError, ValueError):
+            pass  # another run was faster, or it is not ours
+
+
+def process_exists(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -1,0 +1,78 @@
+"""Reads raw text: plain or gzip, UTF-8, one sentence or paragraph a line, a blank line after each document."""
+
+import gzip
+import os
+import zlib
+
+from program import InputError
+
+GZIP_MAGIC = b"\x1f\x8b"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BUFFER = 1 << 20
+
+
+def check_files(paths, option):
+    """Raises FileNotFoundError or InputError unless every path is a file with something in it."""
+    for path in paths:
+        if not os.path.exists(path):
+            raise FileNotFoundError("{}: file {} does not exist; expected a text file; check the path".format(option, path))
+        if not os.path.isfile(path):
+            raise InputError("{}: {} is not a regular file (it is read more than once); give files".format(option, path))
+        if os.path.getsize(path) == 0:
+            raise InputError("{}: file {} is empty; expected UTF-8 text; leave it out or fill it".format(option, path))
+        with open(path, "rb") as stream:
+            if path.endswith(".gz") and stream.read(2) != GZIP_MAGIC:
+                raise InputError("{}: file {} ends in .gz but is not gzip; unpack it or mend its name".format(option, path))
+
+
+def read_lines(paths, progress=None, file_end=None):
+    """Yields the lines of files as bytes, without `\\n` or `\\r\\n`: nothing else ends a line.
+
+    Memory: the longest line. A byte order mark at the start of a file is left out.
+
+    Args:
+        progress: a `program.Progress` over the sum of the files' sizes; closed at the end
+        file_end: yielded after each file, if not None
+    Raises:
+        InputError: a gzip file is corrupt or cut off
+    """
+    done = text = reported = 0
+    for path in paths:
+        with open(path, "rb", buffering=BUFFER) as packed:
+            stream = gzip.GzipFile(fileobj=packed) if packed.peek(2)[:2] == GZIP_MAGIC else packed
+            number = 0
+            try:
+                for line in stream:
+                    if number == 0 and line.startswith(BYTE_ORDER_MARK):
+                        line = line[len(BYTE_ORDER_MARK):]
+                    number += 1
+                    text += len(line)
+                    if progress and text - reported > BUFFER:
+                        reported = text
+                        progress.update(done + packed.tell(), text)
+                    yield line.rstrip(b"\r\n")
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise InputError(
+                    "file {}: corrupt gzip after line {} ({}); copy or download it again".format(path, number, error)
+                )
+        done += os.path.getsize(path)
+        if file_end is not None:
+            yield file_end
+    if progress:
+        progress.close(text)
+
+
+def not_utf8(paths):
+    """The InputError that names the first line of these files which is not UTF-8."""
+    for path in paths:
+        for number, line in enumerate(read_lines([path]), 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                return InputError(
+                    "file {}: line {} is not UTF-8 (byte 0x{:02x} at byte {} of the line); expected UTF-8; "
+                    "convert it, for example with iconv -f latin1 -t utf-8".format(
+                        path, number, line[error.start], error.start + 1
+                    )
+                )
+    return InputError("a file changed while it was read: {}; run again when it is finished".format(", ".join(paths)))

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Writes fairseq's dict.txt for a SentencePiece model: its pieces from id 3 on, so that fairseq's id is SentencePiece's + 1."""
+
+import sentencepiece
+
+from program import InputError, Parser, complete_file, run
+
+SENTENCEPIECE_SPECIALS = ["<unk>", "<s>", "</s>"]
+FAIRSEQ_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+def load_model(path):
+    """A SentencePieceProcessor that fairseq can use.
+
+    Raises:
+        FileNotFoundError, InputError: no such file; not a model; ids 0 to 2 are not `<unk> <s> </s>`; a piece is a special of fairseq, or has white space in it
+    """
+    try:
+        with open(path, "rb") as stream:
+            processor = sentencepiece.SentencePieceProcessor(model_proto=stream.read())
+    except FileNotFoundError:
+        raise FileNotFoundError("SentencePiece model {} does not exist; check the path".format(path))
+    except (RuntimeError, TypeError):
+        raise InputError("{} is not a SentencePiece model; expected the .model file of a trained one".format(path))
+    names = all_pieces(processor)
+    if names[:3] != SENTENCEPIECE_SPECIALS:
+        raise InputError(
+            "{}: pieces 0 to 2 are {}; expected {}; train the model with SentencePiece's default ids".format(
+                path, " ".join(names[:3]), " ".join(SENTENCEPIECE_SPECIALS)
+            )
+        )
+    for number, name in enumerate(names[3:], 3):
+        if name in FAIRSEQ_SPECIALS or name.split() != [name]:
+            raise InputError(
+                "{}: piece {} is {!r}; expected none of {} and no white space, which fairseq would misread; train a model without it".format(
+                    path, number, name, " ".join(FAIRSEQ_SPECIALS)
+                )
+            )
+    return processor
+
+
+def all_pieces(processor):
+    """Piece of each SentencePiece id."""
+    return [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
+
+
+def dict_text(processor):
+    """What dict.txt holds: `piece 1` a line, in order."""
+    return "".join(name + " 1\n" for name in all_pieces(processor)[3:])
+
+
+def write_dict(model, output):
+    """Writes dict.txt; see `load_model` for errors."""
+    text = dict_text(load_model(model))
+    with complete_file(output) as stream:
+        stream.write(text)
+
+
+def main():
+    parser = Parser(__doc__)
+    parser.add_argument("--spm-model", required=True, metavar="FILE", help="SentencePiece model")
+    parser.add_argument("--output", required=True, metavar="FILE", help="dict.txt to write")
+    args = parser.parse_args()
+    write_dict(args.spm_model, args.output)
+
+
+if __name__ == "__main__":
+    run(main)
