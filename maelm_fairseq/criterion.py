@@ -1,6 +1,7 @@
 """The loss of pretraining, and what is logged."""
 
 import math
+from contextlib import nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -17,13 +18,14 @@ class MaeLmCriterion(FairseqCriterion):
 
     def __init__(self, cfg, task):
         super().__init__(task)
-        self.autocast = task.cfg.bf16_autocast
+        self.bf16_autocast = task.cfg.bf16_autocast
 
     def forward(self, model, sample, reduce=True):
         """Returns the loss in nats (a sum), the number of predicted tokens, and what is logged."""
         target = sample["target"]
-        # Here, not in the task's train_step: fairseq's own switches autocast off around the criterion.
-        with torch.autocast(target.device.type, torch.bfloat16, enabled=self.autocast):
+        # Here, not in the task's train_step: fairseq's own switches autocast off (or to --amp) around this.
+        autocast = torch.autocast(target.device.type, torch.bfloat16) if self.bf16_autocast else nullcontext()
+        with autocast:
             logits = model(**sample["net_input"])
         logits, target = logits.flatten(0, 1), target.flatten()
         full = torch.promote_types(logits.dtype, torch.float32)

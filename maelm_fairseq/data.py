@@ -8,6 +8,7 @@ import torch
 from fairseq.data import FairseqDataset, indexed_dataset
 
 from . import engine
+from .errors import UsageError
 
 NO_POSITION = -1  # what padding has for a position
 
@@ -27,7 +28,7 @@ class TokenBlocks:
     def __init__(self, prefix: str, block_size: int, break_mode: str):
         implementation = indexed_dataset.infer_dataset_impl(prefix)
         if implementation != "mmap":
-            raise ValueError(
+            raise UsageError(
                 f"{prefix}.idx is in fairseq's format {implementation!r}, expected 'mmap': "
                 "binarize with `fairseq-preprocess --dataset-impl mmap` (its default)"
             )
@@ -50,20 +51,20 @@ class TokenBlocks:
         found = os.path.getsize(indexed_dataset.data_file_path(self.prefix))
         expected = self.tokens_in * np.dtype(self._dtype).itemsize
         if found != expected:
-            raise ValueError(
+            raise UsageError(
                 f"{self.prefix}.bin has {found} bytes, its .idx tells of {expected}: "
                 "it was written in part, or the two are of different runs; binarize again"
             )
         if self.tokens_in == 0:
-            raise ValueError(f"{self.prefix}.idx: no text in it, expected at least one line; binarize again")
+            raise UsageError(f"{self.prefix}.idx: no text in it, expected at least one line; binarize again")
         if break_mode == "complete_doc" and not (sizes == 1).any():
-            raise ValueError(
+            raise UsageError(
                 f"{self.prefix}: no blank line among {self.lines:,} lines, but --sample-break-mode "
                 "complete_doc finds documents by the blank line after each; keep blank lines when preparing "
                 "the data (data-prep/prepare.sh does), or use --sample-break-mode complete"
             )
         if break_mode == "complete_doc" and (sizes == 1).all():
-            raise ValueError(f"{self.prefix}: all {self.lines:,} lines are blank; binarize again")
+            raise UsageError(f"{self.prefix}: all {self.lines:,} lines are blank; binarize again")
 
     def _map(self):
         path = indexed_dataset.data_file_path(self.prefix)
@@ -142,7 +143,7 @@ class MaskedBlockDataset(FairseqDataset):
         block = self.parts[part][index - self._first[part]]
         if block.max() >= len(self.dictionary) or (block == self.mask_token).any():
             found = "<mask>" if (block == self.mask_token).any() else f"token {block.max()}"
-            raise ValueError(
+            raise UsageError(
                 f"{self.parts[part].prefix}: {found} in block {index}, expected tokens of the text, below "
                 f"{len(self.dictionary)}: the data were binarized with another dict.txt, or their text has "
                 "<mask> in it; binarize them again with this dict.txt"

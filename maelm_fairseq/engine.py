@@ -7,13 +7,15 @@ import typing
 
 import torch
 
+from .errors import InstallationError
+
 try:
     import fairseq  # noqa: F401
     from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
 except Exception as error:  # of many kinds: a mutable default, a missing module, a broken extension
     python = "{}.{}".format(*sys.version_info)
     package = "ve-fairseq==0.12.3" if sys.version_info >= (3, 11) else "fairseq==0.12.2"
-    raise ImportError(
+    raise InstallationError(
         f"the fairseq installed here cannot work on Python {python} ({type(error).__name__}: {error}): "
         f"run `pip uninstall -y fairseq ve-fairseq && pip install {package} 'hydra-core<1.4' 'omegaconf<2.4'`"
     ) from None

@@ -7,6 +7,8 @@ import torch
 
 from fairseq import checkpoint_utils
 
+from .errors import MissingFileError, UsageError
+
 MASK = "<mask>"
 
 
@@ -24,7 +26,7 @@ def from_pretrained(checkpoint_file, data):
     model_file = os.path.join(data, "sentencepiece.model")
     for path in [checkpoint_file, os.path.join(data, "dict.txt"), model_file]:
         if not os.path.isfile(path):
-            raise FileNotFoundError(f"{path}: not found, expected a checkpoint, and the folder of its data")
+            raise MissingFileError(f"{path}: not found, expected a checkpoint, and the folder of its data")
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint_file], {"data": data})
     return MaeLm(models[0].eval(), task, sentencepiece.SentencePieceProcessor(model_file=model_file))
 
@@ -62,9 +64,9 @@ class MaeLm:
         tokens = self.encode(text)
         masked = tokens.eq(self.dictionary.index(MASK))
         if not masked.any():
-            raise ValueError(f"no {MASK} in {text!r}: write it where a token is to be filled in")
+            raise UsageError(f"no {MASK} in {text!r}: write it where a token is to be filled in")
         if len(tokens) > self.model.max_positions():
-            raise ValueError(f"{len(tokens)} tokens, but the model has {self.model.max_positions()} positions")
+            raise UsageError(f"{len(tokens)} tokens, but the model has {self.model.max_positions()} positions")
         positions = torch.arange(len(tokens))
         logits = self.model(
             tokens[~masked][None],

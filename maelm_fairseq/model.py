@@ -16,6 +16,7 @@ from fairseq.models.roberta.model import RobertaClassificationHead
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 
 from .data import NO_POSITION
+from .errors import UsageError
 from .layers import LMHead, Transformer
 from .task import MaeLmTask
 
@@ -111,12 +112,12 @@ class MaeLmModel(BaseFairseqModel):
         check(cfg)
         if pretraining:
             if task.max_positions() > cfg.max_positions:
-                raise ValueError(
+                raise UsageError(
                     f"--tokens-per-sample {task.max_positions()} is more than --max-positions "
                     f"{cfg.max_positions}: lower the one or raise the other"
                 )
             if cfg.decoder_layers == 0 and task.cfg.encoder_mask_fraction < 1:
-                raise ValueError(
+                raise UsageError(
                     "--decoder-layers 0 needs --encoder-mask-fraction 1 (it is "
                     f"{task.cfg.encoder_mask_fraction}): without a decoder, what the encoder does not see "
                     "cannot be predicted"
@@ -217,22 +218,22 @@ def check(cfg):
     width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
     bins, max_distance = cfg.relative_position_bins, cfg.relative_position_max_distance
     if cfg.encoder_layers < 1 or cfg.decoder_layers < 0:
-        raise ValueError(
+        raise UsageError(
             f"--encoder-layers {cfg.encoder_layers} must be at least 1, --decoder-layers {cfg.decoder_layers} at least 0"
         )
     if width % heads:
-        raise ValueError(f"--encoder-attention-heads {heads} must divide --encoder-embed-dim {width}")
+        raise UsageError(f"--encoder-attention-heads {heads} must divide --encoder-embed-dim {width}")
     if bins % 2 or bins < 0 or bins == 2:
-        raise ValueError(
+        raise UsageError(
             f"--relative-position-bins {bins} must be even and at least 4 (half for each direction), or 0 for no bias"
         )
     if bins and max_distance - 1 <= bins // 4:
-        raise ValueError(
+        raise UsageError(
             f"--relative-position-max-distance {max_distance} must be over {bins // 4 + 1}: with "
             f"--relative-position-bins {bins} distances below {bins // 4} have a bin each"
         )
     if cfg.decoder_relative_bias and not bins:
-        raise ValueError("--decoder-relative-bias needs --relative-position-bins over 0")
+        raise UsageError("--decoder-relative-bias needs --relative-position-bins over 0")
 
 
 def fingerprint(dictionary):
@@ -270,9 +271,9 @@ def compare(checkpoint, model):
     theirs, ours = sizes(checkpoint), sizes(model)
     different = [f"{k} {theirs[k]} there, {ours[k]} here" for k in ours if theirs[k] != ours[k]]
     if different:
-        raise ValueError("the checkpoint is of another size: " + "; ".join(different))
+        raise UsageError("the checkpoint is of another size: " + "; ".join(different))
     if checkpoint["dictionary_fingerprint"] != model["dictionary_fingerprint"]:
-        raise ValueError(
+        raise UsageError(
             "the checkpoint was trained with another dict.txt (of the same size): use the data, or the "
             "SentencePiece model and dict.txt, that it was trained with"
         )

@@ -15,6 +15,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 
 from .data import MaskedBlockDataset, TokenBlocks
+from .errors import MissingFileError, UsageError
 from .masking import Masking
 
 logger = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class MaeLmTask(FairseqTask):
         folders = utils.split_paths(self.cfg.data)
         folder = folders[(epoch - 1) % len(folders)]
         if folder != folders[0] and load_dictionary(folder) != self.dictionary:
-            raise ValueError(
+            raise UsageError(
                 f"{folder}/dict.txt is not that of {folders[0]}: prepare all folders with one dict.txt"
             )
         prefixes = [os.path.join(folder, split)]
@@ -104,7 +105,7 @@ class MaeLmTask(FairseqTask):
         for path in [index_file_path(prefixes[0]), data_file_path(prefixes[0])]:
             if not os.path.exists(path):
                 there = ", ".join(sorted(os.listdir(folder))) or "nothing"
-                raise FileNotFoundError(
+                raise MissingFileError(
                     f"{path}: not found, expected the binarized split {split!r}; {folder} has: {there}. "
                     "Prepare it with data-prep/prepare.sh or fairseq-preprocess"
                 )
@@ -125,7 +126,7 @@ class MaeLmTask(FairseqTask):
         """Refuses blocks that do not fit, where fairseq would leave them out."""
         longest = dataset.sizes.max()
         if max_positions is not None and longest > max_positions:
-            raise ValueError(
+            raise UsageError(
                 f"blocks of up to {longest} tokens, but only {max_positions} are allowed: --max-tokens must be "
                 f"at least --tokens-per-sample ({self.cfg.tokens_per_sample})"
             )
@@ -148,7 +149,7 @@ def check(cfg):
 
     def refuse(option, expected):
         value = getattr(cfg, option[2:].replace("-", "_"))
-        raise ValueError(f"{option} {value} must be {expected}")
+        raise UsageError(f"{option} {value} must be {expected}")
 
     if not 0 < cfg.mask_prob < 1:
         refuse("--mask-prob", "over 0 and under 1")
@@ -156,16 +157,16 @@ def check(cfg):
         if not 0 <= getattr(cfg, option[2:].replace("-", "_")) <= 1:
             refuse(option, "from 0 to 1")
     if cfg.leave_unmasked_prob + cfg.random_token_prob > 1:
-        raise ValueError(
+        raise UsageError(
             f"--leave-unmasked-prob {cfg.leave_unmasked_prob} and --random-token-prob {cfg.random_token_prob} "
             "add up to more than 1: they are shares of the same positions"
         )
     if cfg.tokens_per_sample < 2:
         refuse("--tokens-per-sample", "at least 2: <s> and a token")
     if cfg.bf16:
-        raise ValueError("fairseq's --bf16 is for TPUs: use --bf16-autocast, on CPU and GPU")
+        raise UsageError("fairseq's --bf16 is for TPUs: use --bf16-autocast, on CPU and GPU")
     if cfg.bf16_autocast and (cfg.fp16 or cfg.amp):
-        raise ValueError(f"--bf16-autocast contradicts {'--fp16' if cfg.fp16 else '--amp'}: choose one")
+        raise UsageError(f"--bf16-autocast contradicts {'--fp16' if cfg.fp16 else '--amp'}: choose one")
 
 
 def load_dictionary(folder):
@@ -177,7 +178,7 @@ def load_dictionary(folder):
     path = os.path.join(folder, "dict.txt")
     if not os.path.exists(path):
         there = "an empty folder, or one without dict.txt" if os.path.isdir(folder) else "no such folder"
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{path}: not found ({there}); expected data as data-prep/prepare.sh or fairseq-preprocess write it"
         )
     dictionary = Dictionary.load(path)
@@ -192,7 +193,7 @@ def word_starts(dictionary):
         for i, symbol in enumerate(dictionary.symbols)
     ]
     if not any(symbol.startswith(WORD_START) for symbol in dictionary.symbols):
-        raise ValueError(
+        raise UsageError(
             f"--mask-whole-words needs a SentencePiece vocabulary, but no symbol of dict.txt begins with {WORD_START!r}"
         )
     return np.array(starts)

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Times one training step of MAE-LM beside fairseq's RoBERTa, in turn, in one run.
+
+A step is fairseq's own `Trainer.train_step`: forward, backward, clipping and Adam, on blocks of random tokens
+that fill `--tokens`. Each model lives in a process of its own, so that peak memory is its own; they step in
+turn, and never two at a time. Reported are medians over rounds, and the median of the ratios to the first.
+
+The arithmetic of a step is counted in matrix products alone, 2 operations a multiply-add, and three times the
+forward pass for forward and backward: for B sequences of T tokens, V of them in the encoder, K predicted,
+width C, FFN width F, vocabulary N,
+    layer(q, k) = 2 q C (2 C) + 2 k C (2 C) + 4 q k C + 4 q C F     q rows computed from k rows
+    encoder = L layer(V, V);   decoder = (D - 1) layer(T, T) + layer(K, T);   head = 2 K C (C + N)
+and the share is that count over the time, divided by the rate of a plain product of the layer's own sizes in
+the same precision, measured in the same process before and after.
+"""
+
+import argparse
+import datetime
+import multiprocessing
+import platform
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
+VARIANTS = {
+    "roberta_base": ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base"],
+    "mae_lm_base": OURS,
+    "mae_lm_base, no relative bias": [*OURS, "--relative-position-bins", "0"],
+    "mae_lm_base, bfloat16": [*OURS, "--bf16-autocast"],
+    "mae_lm_base, bfloat16, no relative bias": [*OURS, "--bf16-autocast", "--relative-position-bins", "0"],
+}
+
+
+def operations(args, variant):
+    """Operations of the matrix products of one step; the formula is above."""
+    T, C, F, L, N = args.tokens, 768, 3072, 12, args.vocabulary
+    K = round(args.mask_prob * (T - 1))
+
+    def layer(q, k):
+        return 4 * q * C * C + 4 * k * C * C + 4 * q * k * C + 4 * q * C * F
+
+    head = 2 * K * C * (C + N)
+    if variant == "roberta_base":
+        forward = L * layer(T, T) + head
+    else:
+        forward = L * layer(T - K, T - K) + (args.decoder_layers - 1) * layer(T, T) + layer(K, T) + head
+    return 3 * forward * args.batch_size
+
+
+def write_data(folder, args):
+    """Writes blocks of random tokens in fairseq's format."""
+    import torch
+    from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+
+    (folder / "dict.txt").write_text("".join(f"w{i} 1\n" for i in range(args.vocabulary - 5)))
+    rng = np.random.default_rng(1)
+    for split in ["train", "valid"]:
+        builder = MMapIndexedDatasetBuilder(str(folder / f"{split}.bin"), dtype=np.uint16)
+        for _ in range(8 * args.batch_size):
+            builder.add_item(torch.from_numpy(rng.integers(4, args.vocabulary - 1, args.tokens - 1)))
+        builder.finalize(str(folder / f"{split}.idx"))
+
+
+def matmul_rate(args, dtype):
+    """Operations a second of a plain matrix product of a feed-forward layer's sizes."""
+    import torch
+
+    x, w = torch.randn(args.batch_size * args.tokens, 768).to(dtype), torch.randn(768, 3072).to(dtype)
+    times = []
+    for _ in range(12):
+        start = time.perf_counter()
+        x @ w
+        times.append(time.perf_counter() - start)
+    return 2 * x.numel() * 3072 / statistics.median(times)
+
+
+def work(pipe, folder, args, variant):
+    """A process with one model: builds it as fairseq-train does, then steps whenever asked."""
+    import logging
+
+    logging.disable(logging.INFO)
+    import torch
+    from fairseq import options, tasks
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq.trainer import Trainer
+
+    torch.set_num_threads(args.threads)
+    arguments = [str(folder), "--user-dir", str(ROOT / "maelm_fairseq"), *VARIANTS[variant], "--cpu"]
+    arguments += ["--sample-break-mode", "none", "--tokens-per-sample", str(args.tokens), "--mask-prob", str(args.mask_prob)]
+    arguments += ["--batch-size", str(args.batch_size), "--attention-dropout", str(args.attention_dropout)]
+    arguments += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--lr", "1e-4", "--clip-norm", "2.0"]
+    arguments += ["--num-workers", "0"]
+    if variant != "roberta_base":
+        arguments += ["--decoder-layers", str(args.decoder_layers), "--max-positions", str(args.tokens)]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
+    task = tasks.setup_task(cfg.task)
+    trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    batches = list(trainer.get_train_iterator(epoch=1).next_epoch_itr())
+    rate = matmul_rate(args, torch.bfloat16 if "bfloat16" in variant else torch.float32)
+    pipe.send(rate)
+    step = 0
+    while pipe.recv():
+        start = time.perf_counter()
+        trainer.train_step([batches[step % len(batches)]])
+        pipe.send((time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20))
+        step += 1
+    pipe.send(matmul_rate(args, torch.bfloat16 if "bfloat16" in variant else torch.float32))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="counted steps of each model (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=4, help="sequences of a step (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=512, help="tokens of a sequence (default: %(default)s)")
+    parser.add_argument("--mask-prob", type=float, default=0.15, help="share of predicted tokens (default: %(default)s)")
+    parser.add_argument("--decoder-layers", type=int, default=4, help="of MAE-LM (default: %(default)s)")
+    parser.add_argument("--attention-dropout", type=float, default=0.0, help="of both (default: %(default)s)")
+    parser.add_argument("--vocabulary", type=int, default=32768, help="symbols (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
+    args = parser.parse_args()
+
+    import fairseq
+    import torch
+
+    print(f"{datetime.date.today()}, {platform.machine()}, {args.threads} threads, Python {platform.python_version()}, "
+          f"torch {torch.__version__}, fairseq {fairseq.__version__}")  # fmt: skip
+    print(f"{args.batch_size} x {args.tokens} tokens, {args.mask_prob:.0%} predicted, vocabulary {args.vocabulary}, "
+          f"{args.decoder_layers} decoder layers, attention dropout {args.attention_dropout}, {args.rounds} rounds")  # fmt: skip
+
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        write_data(Path(folder), args)
+        workers, rates, seconds, memory = {}, {}, {}, {}
+        for variant in VARIANTS:
+            pipe, other = context.Pipe()
+            context.Process(target=work, args=(other, Path(folder), args, variant), daemon=True).start()
+            rates[variant] = [pipe.recv()]
+            workers[variant], seconds[variant] = pipe, []
+        for round_ in range(args.rounds + 1):
+            for variant, pipe in workers.items():
+                pipe.send(True)
+                time_, memory[variant] = pipe.recv()
+                if round_:  # the first warms up
+                    seconds[variant].append(time_)
+            print(f"round {round_} of {args.rounds}", flush=True)
+        for variant, pipe in workers.items():
+            pipe.send(False)
+            rates[variant].append(pipe.recv())
+
+    print("\n| model | sequences a second | step time over roberta_base's | peak memory, GiB | share of matmul rate |")
+    print("|---|---|---|---|---|")
+    for variant in VARIANTS:
+        ratios = [a / b for a, b in zip(seconds[variant], seconds["roberta_base"])]
+        median = statistics.median(seconds[variant])
+        share = operations(args, variant) / median / statistics.mean(rates[variant])
+        print(f"| {variant} | {args.batch_size / median:.2f} | {statistics.median(ratios):.2f} "
+              f"({min(ratios):.2f} to {max(ratios):.2f}) | {memory[variant]:.1f} | {share:.2f} |")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Wrong input: one clear error, exit status 1."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, TINY, binarize, documents, run, succeed, text_of
+
+
+def refused(*arguments, cwd=None):
+    """Runs fairseq-train, which must fail; gives its one line of error."""
+    done = run("fairseq-train", *arguments, cwd=cwd)
+    assert done.returncode == 1, done.stdout[-3000:]
+    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
+    return errors[0]
+
+
+OPTIONS = {
+    "--mask-prob 0": "--mask-prob 0.0 must be over 0 and under 1",
+    "--mask-prob 1": "--mask-prob 1.0 must be over 0 and under 1",
+    "--random-token-prob 0.6 --leave-unmasked-prob 0.5": "--random-token-prob 0.6 add up to more than 1",
+    "--random-token-prob -0.1": "--random-token-prob -0.1 must be from 0 to 1",
+    "--encoder-mask-fraction 1.5": "--encoder-mask-fraction 1.5 must be from 0 to 1",
+    "--tokens-per-sample 33": "--tokens-per-sample 33 is more than --max-positions 32",
+    "--tokens-per-sample 1": "--tokens-per-sample 1 must be at least 2",
+    "--max-tokens 16": "--max-tokens must be at least --tokens-per-sample (32)",
+    "--relative-position-bins 31": "--relative-position-bins 31 must be even",
+    "--relative-position-max-distance 9": "--relative-position-max-distance 9 must be over 9",
+    "--relative-position-bins 0 --decoder-relative-bias": "needs --relative-position-bins over 0",
+    "--encoder-attention-heads 3": "--encoder-attention-heads 3 must divide --encoder-embed-dim 32",
+    "--encoder-layers 0": "--encoder-layers 0 must be at least 1",
+    "--decoder-layers 0": "--decoder-layers 0 needs --encoder-mask-fraction 1",
+    "--mask-whole-words": "--mask-whole-words needs a SentencePiece vocabulary",
+    "--bf16": "use --bf16-autocast",
+    "--bf16-autocast --amp": "--bf16-autocast contradicts --amp",
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options(data, tmp_path, options):
+    assert OPTIONS[options] in refused(data, *TINY, "--save-dir", tmp_path, *options.split())
+
+
+def test_missing_and_empty_data_folder(data, tmp_path):
+    arguments = [*TINY, "--save-dir", tmp_path / "run"]
+    assert f"{tmp_path}/nosuch/dict.txt: not found (no such folder)" in refused(tmp_path / "nosuch", *arguments)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert f"{empty}/dict.txt: not found (an empty folder" in refused(empty, *arguments)
+    shutil.copy(data / "dict.txt", empty)
+    assert f"{empty}/valid.idx: not found" in refused(empty, *arguments)
+    for name in ["valid.bin", "valid.idx"]:
+        shutil.copy(data / name, empty)
+    assert f"{empty}/train.idx: not found" in refused(empty, *arguments)
+
+
+def test_complete_doc_without_blank_lines(data, tmp_path):
+    text = text_of(documents(5, 3)).replace("\n\n", "\n")
+    folder = binarize(tmp_path / "data", {"train": text, "valid": text}, data / "dict.txt")
+    error = refused(folder, *TINY, "--save-dir", tmp_path / "run")
+    assert f"{folder}/valid: no blank line among" in error and "--sample-break-mode complete" in error
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_mask_in_the_data(tmp_path, workers):
+    text = text_of(documents(5, 3))
+    symbols = sorted(set(text.split())) + ["<mask>"]
+    folder = binarize(tmp_path / "data", {"train": text + "kan <mask>\n\n", "valid": text}, symbols)
+    error = refused(folder, *TINY, "--save-dir", tmp_path / "run", "--num-workers", workers)
+    assert f"{folder}/train: <mask> in block" in error
+
+
+def test_shards_of_different_vocabularies(data, tmp_path):
+    other = binarize(tmp_path / "other", {"train": "x y\n\n"})
+    arguments = [*TINY, "--save-dir", tmp_path / "run", "--max-update", 1000]
+    assert f"{other}/dict.txt is not that of {data}" in refused(f"{data}:{other}", *arguments)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    succeed("fairseq-train", data, *TINY, "--save-dir", folder, "--max-update", 1)
+    return folder / "checkpoint_last.pt"
+
+
+def test_checkpoint_of_another_size(data, tmp_path, checkpoint):
+    restore = ["--save-dir", tmp_path, "--restore-file", checkpoint]
+    error = refused(data, *TINY, *restore, "--encoder-layers", 3, "--relative-position-bins", 8)
+    assert "--encoder-layers 2 there, 3 here; --relative-position-bins 32 there, 8 here" in error
+
+
+def test_checkpoint_of_another_vocabulary(data, tmp_path, checkpoint):
+    symbols = [line.split()[0] for line in (data / "dict.txt").read_text().splitlines()]
+    text = text_of(documents(5, 3))
+    restore = ["--save-dir", tmp_path / "run", "--restore-file", checkpoint]
+    larger = binarize(tmp_path / "larger", {"train": text, "valid": text}, [*symbols, "more"])
+    assert "vocabulary (dict.txt)" in refused(larger, *TINY, *restore)
+    turned = binarize(tmp_path / "turned", {"train": text, "valid": text}, symbols[::-1])
+    assert "trained with another dict.txt (of the same size)" in refused(turned, *TINY, *restore)
+
+
+def test_errors_of_others_keep_their_stack_trace():
+    done = subprocess.run(
+        [sys.executable, "-c", "import maelm_fairseq; {}['other']"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "Traceback" in done.stderr and "KeyError: 'other'" in done.stderr
+
+
+def test_a_fairseq_that_cannot_work_is_named_with_the_mend(tmp_path):
+    (tmp_path / "fairseq").mkdir()
+    (tmp_path / "fairseq" / "__init__.py").write_text("raise ValueError('mutable default for field common')\n")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", "import maelm_fairseq"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("error: the fairseq installed here cannot work on Python") and "pip install" in line
