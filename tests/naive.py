@@ -1,0 +1,130 @@
+"""METHOD.md a second time, as naively as it can be said: what the plugin is compared with.
+
+Nothing here is shared with the plugin. Sequences keep their full length and their original order. A position
+that the encoder does not see is not removed: it stays, and no position may attend to it. Nothing is cut from
+any layer: all positions are computed, then the predicted ones are picked.
+
+Letters in shapes: B sequences, T tokens of a sequence, K predicted positions of the batch, C width, H heads,
+N vocabulary. `w` are the weights by name, as in the plugin's `state_dict()`.
+"""
+
+import math
+
+import torch
+
+NOT_SEEN = -1  # stands in `seen` where the encoder sees nothing: left out, or padding
+LAYER_NORM_EPS = 1e-5
+
+
+def loss(w, tokens, seen, predicted, *, heads, pad, mask, max_distance):
+    """Cross-entropy in nats, summed over the predicted positions of all sequences.
+
+    Args:
+        w: dict of weights
+        tokens: (B, T) original tokens, padded at the right
+        seen: (B, T) what the encoder sees at each position: the token, another, [MASK], or NOT_SEEN
+        predicted: (B, T) bool
+        heads: H
+        pad, mask: indices of these symbols
+        max_distance: D of the relative position bias
+    Returns:
+        scalar
+    """
+    real = tokens != pad
+    left_out = (seen == NOT_SEEN) & real
+    hidden = encoder(w, seen, heads, max_distance)
+    if "decoder.norm.weight" in w:
+        mask_embedding = w["embed_tokens.weight"][mask]
+        hidden = torch.where(left_out[:, :, None], mask_embedding, hidden)
+        hidden = transformer(w, "decoder", hidden, real, heads, max_distance)
+    log_p = torch.log_softmax(head(w, hidden[predicted]), dim=-1)  # (K, N)
+    return -log_p.gather(1, tokens[predicted][:, None]).sum()
+
+
+def encoder(w, seen, heads, max_distance):
+    """(B, T) what is seen -> (B, T, C). Rows at positions that are not seen mean nothing: nobody reads them."""
+    embedded = w["embed_tokens.weight"][seen.clamp(min=0)]
+    return transformer(w, "encoder", embedded, seen != NOT_SEEN, heads, max_distance)
+
+
+def transformer(w, part, x, attended, heads, max_distance):
+    """Adds positions, normalizes, runs all layers.
+
+    Args:
+        part: "encoder" or "decoder"
+        x: (B, T, C)
+        attended: (B, T) bool, the positions that may be attended to
+    Returns:
+        (B, T, C)
+    """
+    T = x.size(1)
+    positions = w[f"{part}.embed_positions.weight"][1 : T + 1]  # row 0 is padding's, row p + 1 position p's
+    x = layer_norm(w, f"{part}.norm", x + positions)
+
+    bias = torch.zeros(heads, T, T, dtype=x.dtype)
+    if f"{part}.relative_bias.table.weight" in w:
+        bias = relative_bias(w[f"{part}.relative_bias.table.weight"], T, max_distance)
+
+    i = 0
+    while f"{part}.layers.{i}.ffn.0.weight" in w:
+        layer = f"{part}.layers.{i}"
+        x = layer_norm(w, f"{layer}.attention_norm", x + attention(w, f"{layer}.attention", x, attended, bias, heads))
+        inner = gelu(linear(w, f"{layer}.ffn.0", x))
+        x = layer_norm(w, f"{layer}.ffn_norm", x + linear(w, f"{layer}.ffn.2", inner))
+        i += 1
+    return x
+
+
+def attention(w, name, x, attended, bias, heads):
+    """(B, T, C), (B, T) bool, (H, T, T) -> (B, T, C)."""
+    query = linear(w, f"{name}.query", x)
+    key, value = linear(w, f"{name}.key_value", x).chunk(2, dim=-1)
+    size = x.size(-1) // heads
+    outputs = []
+    for h in range(heads):
+        own = slice(h * size, (h + 1) * size)
+        logits = query[..., own] @ key[..., own].transpose(1, 2) / math.sqrt(size) + bias[h]  # (B, T, T)
+        logits = torch.where(attended[:, None, :], logits, -math.inf)
+        outputs.append(torch.softmax(logits, dim=-1) @ value[..., own])
+    return linear(w, f"{name}.out", torch.cat(outputs, dim=-1))
+
+
+def relative_bias(table, T, max_distance):
+    """(bins, H) -> (H, T, T): what is added to the logit of query i for key j."""
+    bins = table.size(0)
+    buckets = [[relative_position_bucket(j - i, bins, max_distance) for j in range(T)] for i in range(T)]
+    return table[torch.tensor(buckets)].permute(2, 0, 1)
+
+
+def relative_position_bucket(r, bins, max_distance):
+    """The bin of distance r = p_j - p_i."""
+    half = bins // 2
+    exact = half // 2
+    n = abs(r)
+    if n < exact:
+        m = n
+    else:
+        share = math.log(n / exact) / math.log((max_distance - 1) / exact)
+        m = min(half - 1, exact + math.ceil(share * (half - 1 - exact)))
+    sign = (r > 0) - (r < 0)
+    return sign * m + half - 1
+
+
+def head(w, x):
+    """(K, C) -> (K, N) logits by the tied token embedding."""
+    x = layer_norm(w, "lm_head.norm", gelu(linear(w, "lm_head.dense", x)))
+    return x @ w["embed_tokens.weight"].t() + w["lm_head.bias"]
+
+
+def linear(w, name, x):
+    return x @ w[f"{name}.weight"].t() + w[f"{name}.bias"]
+
+
+def layer_norm(w, name, x):
+    centred = x - x.mean(-1, keepdim=True)
+    variance = (centred**2).mean(-1, keepdim=True)
+    return centred / torch.sqrt(variance + LAYER_NORM_EPS) * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+
+def gelu(x):
+    return x * (1 + torch.erf(x / math.sqrt(2))) / 2

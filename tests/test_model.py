@@ -1,0 +1,431 @@
+"""The model and its loss: against an independent implementation (naive.py), and properties of their own."""
+
+import math
+
+import naive
+import numpy as np
+import pytest
+import torch
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from omegaconf import OmegaConf
+
+from maelm_fairseq.criterion import MaeLmCriterion
+from maelm_fairseq.layers import relative_position_bucket
+from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
+
+SYMBOLS = [("\u2581" if i % 2 else "") + f"piece{i}" for i in range(45)]  # every second one begins a word
+SIZES = dict(
+    encoder_layers=2,
+    encoder_embed_dim=16,
+    encoder_ffn_embed_dim=24,
+    encoder_attention_heads=2,
+    decoder_layers=2,
+    dropout=0.0,
+    attention_dropout=0.0,
+    max_positions=32,
+    relative_position_bins=8,
+    relative_position_max_distance=12,  # lines are longer, so that the last bins are used
+)
+# Tokens of each line, `</s>` counted and `<s>` not.
+LENGTHS = {"equal": [19] * 4, "mixed": [24, 1, 9, 2, 24, 17], "one token": [1, 1, 1]}
+MLM = dict(encoder_mask_fraction=1.0, decoder_layers=0)
+
+
+class Setting:
+    """Binarized lines of random tokens, the task that reads them, a model, and a batch of all lines.
+
+    Args:
+        folder: where to write the data
+        lengths: key of LENGTHS
+        dtype: of the model
+        options: of task and model
+    """
+
+    def __init__(self, folder, lengths="mixed", dtype=torch.float64, **options):
+        in_task = {k: options.pop(k) for k in list(options) if k in MaeLmTaskConfig.__dataclass_fields__}
+        rng = np.random.default_rng(1)
+        self.lines = [[*rng.integers(4, 4 + len(SYMBOLS), n - 1).tolist(), 2] for n in LENGTHS[lengths]]
+        write_data(folder, self.lines)
+        config = dict(data=str(folder), sample_break_mode="eos", tokens_per_sample=32, mask_prob=0.4, seed=5)
+        self.task = MaeLmTask.setup_task(
+            MaeLmTaskConfig(**{**config, "fp16": False, "bf16": False, "amp": False, **in_task})
+        )
+        self.task.load_dataset("train")
+        dataset = self.task.dataset("train")
+        dataset.set_epoch(1)
+        self.batch = dataset.collater([dataset[i] for i in range(len(dataset))])
+        self.inputs = self.batch["net_input"]
+        self.model = build(self.task, "mae_lm", **{**SIZES, **options}).to(dtype)
+        enlarge(self.model)
+        self.bos, self.pad, self.mask = (self.task.dictionary.index(s) for s in ["<s>", "<pad>", "<mask>"])
+
+    def loss(self):
+        """The plugin's loss, by its criterion."""
+        loss, predicted, _ = MaeLmCriterion(None, self.task)(self.model, self.batch)
+        assert predicted == self.batch["target"].ne(self.pad).sum()
+        return loss
+
+    def original(self):
+        """What naive.loss takes: tokens, seen, predicted, each (B, T) in the original order.
+
+        Checks on the way that visible and left-out positions partition each sequence.
+        """
+        originals = [[self.bos, *self.lines[i]] for i in self.batch["id"]]
+        shape = len(originals), max(map(len, originals))
+        tokens, seen = torch.full(shape, self.pad), torch.full(shape, naive.NOT_SEEN)
+        predicted = torch.zeros(shape, dtype=torch.bool)
+        positions = torch.cat([self.inputs["positions"], self.inputs["left_out_positions"]], dim=1)
+        V, first = self.inputs["src_tokens"].size(1), positions.size(1) - self.inputs["num_predicted"]
+        for b, original in enumerate(originals):
+            tokens[b, : len(original)] = torch.tensor(original)
+            assert sorted(p for p in positions[b].tolist() if p >= 0) == list(range(len(original)))
+            for row, p in enumerate(positions[b].tolist()):
+                if p >= 0 and row < V:
+                    seen[b, p] = self.inputs["src_tokens"][b, row]
+                if p >= 0 and row >= first:
+                    predicted[b, p] = True
+                    assert self.batch["target"][b, row - first] == tokens[b, p]
+        context = (seen != naive.NOT_SEEN) & ~predicted
+        assert torch.equal(seen[context], tokens[context]) and not predicted[:, 0].any()
+        return dict(tokens=tokens, seen=seen, predicted=predicted)
+
+    def naive_loss(self, w, **inputs):
+        cfg = self.model.cfg
+        sizes = dict(heads=cfg.encoder_attention_heads, max_distance=cfg.relative_position_max_distance)
+        return naive.loss(w, **inputs, **sizes, pad=self.pad, mask=self.mask)
+
+    def weights(self):
+        """The model's weights by name: copies that collect gradients of their own."""
+        return {k: v.detach().clone().requires_grad_() for k, v in self.model.named_parameters()}
+
+
+def write_data(folder, lines):
+    """Writes `dict.txt` and the split `train`, as fairseq-preprocess does."""
+    (folder / "dict.txt").write_text("".join(f"{s} 1\n" for s in SYMBOLS), encoding="utf-8")
+    builder = MMapIndexedDatasetBuilder(str(folder / "train.bin"), dtype=np.uint16)
+    for line in lines:
+        builder.add_item(torch.tensor(line))
+    builder.finalize(str(folder / "train.idx"))
+
+
+def build(task, name, **sizes):
+    torch.manual_seed(1)
+    return task.build_model(OmegaConf.create({"_name": name, **sizes}))
+
+
+def enlarge(model):
+    """Makes weights so large, and biases and LayerNorms so uneven, that a wrong formula shows in the loss."""
+    for name, weight in model.named_parameters():
+        if name.endswith("table.weight"):
+            weight.data *= 50
+        elif weight.dim() == 2:
+            weight.data *= 20
+        else:
+            weight.data += 0.2 * torch.randn_like(weight)
+
+
+def assert_agree(setting):
+    """Loss and every gradient of the plugin are those of the naive implementation."""
+    loss = setting.loss()
+    loss.backward()
+    w = setting.weights()
+    expected = setting.naive_loss(w, **setting.original())
+    expected.backward()
+    # Sums in another order cost some 1e-13 in float64; the absolute part is for gradients that cancel to zero.
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-9)
+    for name, weight in setting.model.named_parameters():
+        assert weight.grad is not None, f"{name} has no gradient"
+        torch.testing.assert_close(
+            weight.grad, w[name].grad, rtol=1e-6, atol=1e-9, msg=lambda m: f"gradient of {name}: {m}"
+        )
+    return loss
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("encoder_mask_fraction", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("mask_prob", [0.15, 0.5, 0.9])
+def test_agrees_for_all_masks(tmp_path, mask_prob, encoder_mask_fraction, lengths):
+    assert_agree(Setting(tmp_path, lengths, mask_prob=mask_prob, encoder_mask_fraction=encoder_mask_fraction))
+
+
+@pytest.mark.parametrize("lengths", ["equal", "mixed"])
+@pytest.mark.parametrize("bias", [(0, False), (4, False), (8, False), (32, False), (8, True), (32, True)])
+@pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=1), dict(decoder_layers=4)])
+def test_agrees_for_all_depths_and_biases(tmp_path, depth, bias, lengths):
+    bins, decoder_bias = bias
+    setting = Setting(tmp_path, lengths, relative_position_bins=bins, decoder_relative_bias=decoder_bias, **depth)
+    assert setting.inputs["padded"] == (lengths == "mixed")
+    assert_agree(setting)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(),
+        dict(encoder_mask_fraction=0.5),
+        dict(encoder_mask_fraction=0.5, decoder_relative_bias=True),
+        MLM,
+        dict(leave_unmasked_prob=0.5, random_token_prob=0.5),
+        dict(mask_whole_words=True),
+        dict(mask_whole_words=True, encoder_mask_fraction=0.5),
+    ],
+)
+@pytest.mark.parametrize("lengths", ["equal", "mixed"])
+def test_agrees_where_predicted_tokens_stay_visible(tmp_path, lengths, options):
+    setting = Setting(
+        tmp_path, lengths, **{"leave_unmasked_prob": 0.1, "random_token_prob": 0.1, "mask_prob": 0.6, **options}
+    )
+    original = setting.original()
+    kept = original["predicted"] & (original["seen"] != naive.NOT_SEEN)
+    as_is = original["seen"][kept] == original["tokens"][kept]
+    masked = original["seen"][kept] == setting.mask
+    assert as_is.any() and (~as_is & ~masked).any(), "none left as it is, or none random: the test tests nothing"
+    assert_agree(setting)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("bins", [0, 8])
+@pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=1), dict(decoder_layers=4)])
+def test_nothing_selected(tmp_path, depth, bins, lengths):
+    setting = Setting(tmp_path, lengths, mask_prob=1e-9, relative_position_bins=bins, **depth)
+    assert setting.batch["npredicted"] == 0
+    assert assert_agree(setting) == 0
+    assert all((weight.grad == 0).all() for weight in setting.model.parameters())
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("bins", [0, 8])
+@pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=1), dict(decoder_layers=4, decoder_relative_bias=True)])
+def test_everything_selected(tmp_path, depth, bins, lengths):
+    if not bins:
+        depth = {**depth, "decoder_relative_bias": False}
+    setting = Setting(tmp_path, lengths, mask_prob=1 - 1e-9, relative_position_bins=bins, **depth)
+    assert setting.batch["npredicted"] == sum(LENGTHS[lengths])
+    assert_agree(setting)
+
+
+# What a subtly wrong implementation would do, each by one: naive.loss must not then agree.
+def roll_positions(part):
+    def change(w, inputs, setting, monkeypatch):
+        name = f"{part}.embed_positions.weight"
+        w[name] = w[name].roll(-1, 0)
+
+    return change
+
+
+def change_bucket(change_one):
+    def change(w, inputs, setting, monkeypatch):
+        right = naive.relative_position_bucket
+        monkeypatch.setattr(naive, "relative_position_bucket", lambda r, *sizes: change_one(right, r, *sizes))
+
+    return change
+
+
+def change_input(name, choose, value):
+    """`choose` gives (B, T) bool, whose first true entry gets `value`."""
+
+    def change(w, inputs, setting, monkeypatch):
+        tokens, seen, predicted = inputs["tokens"], inputs["seen"], inputs["predicted"]
+        b, p = choose(tokens, seen, predicted, setting).nonzero()[0]
+        inputs[name][b, p] = value
+
+    return change
+
+
+def change_constant(name, value):
+    return lambda w, inputs, setting, monkeypatch: monkeypatch.setattr(naive, name, value)
+
+
+MISTAKES = {
+    "encoder's positions by one": roll_positions("encoder"),
+    "decoder's positions by one": roll_positions("decoder"),
+    "the other direction": change_bucket(lambda right, r, *sizes: right(-r, *sizes)),
+    "a bucket by one": change_bucket(lambda right, r, *sizes: right(r, *sizes) + (r == 2)),
+    "a far bucket by one": change_bucket(lambda right, r, *sizes: right(r, *sizes) - (r == 20)),
+    "distances by one": change_bucket(lambda right, r, *sizes: right(r + 1, *sizes)),
+    "a left-out position is seen": change_input("seen", lambda t, s, p, c: p & (s == naive.NOT_SEEN), 5),
+    "a seen position is left out": change_input("seen", lambda t, s, p, c: ~p & (s > 3), naive.NOT_SEEN),
+    "<s> is left out": change_input("seen", lambda t, s, p, c: s == c.bos, naive.NOT_SEEN),
+    "padding is attended to": change_input("tokens", lambda t, s, p, c: t == c.pad, 5),
+    "one predicted more": change_input("predicted", lambda t, s, p, c: ~p & (t > 3), True),
+    "one predicted less": change_input("predicted", lambda t, s, p, c: p, False),
+    "another target": change_input("tokens", lambda t, s, p, c: p & (t != 5), 5),
+    "LayerNorm's eps": change_constant("LAYER_NORM_EPS", 1e-12),
+    "GELU by tanh": change_constant("gelu", lambda x: torch.nn.functional.gelu(x, approximate="tanh")),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_comparison_sees_a_mistake(tmp_path, monkeypatch, mistake):
+    setting = Setting(tmp_path)
+    w, inputs = setting.weights(), setting.original()
+    right = setting.naive_loss(w, **inputs)
+    MISTAKES[mistake](w, inputs, setting, monkeypatch)
+    wrong = setting.naive_loss(w, **inputs)
+    torch.testing.assert_close(setting.loss(), right, rtol=1e-6, atol=1e-9)
+    assert not torch.isclose(wrong, right, rtol=5e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    "bins,max_distance", [(4, 3), (6, 4), (8, 12), (8, 128), (10, 7), (32, 10), (32, 128), (64, 128), (128, 256)]
+)
+def test_relative_position_bucket(bins, max_distance):
+    distances = np.arange(-600, 601)
+    buckets = relative_position_bucket(distances, bins, max_distance)
+    assert buckets.tolist() == [naive.relative_position_bucket(int(r), bins, max_distance) for r in distances]
+    middle = bins // 2 - 1
+    assert buckets[600] == middle  # distance 0
+    assert buckets.min() == 0 and buckets.max() == 2 * middle == bins - 2
+    assert (np.diff(buckets) >= 0).all()
+    assert (buckets + buckets[::-1] == 2 * middle).all()
+    assert (np.diff(buckets[600 : 600 + bins // 4]) == 1).all()  # short distances have a bin each
+    assert (buckets[distances >= max_distance - 1] == bins - 2).all()
+    assert relative_position_bucket(distances.reshape(1, -1), bins, max_distance).shape == (1, 1201)
+
+
+@pytest.fixture
+def task(tmp_path):
+    return Setting(tmp_path).task
+
+
+@pytest.mark.parametrize(
+    "name,L,C,ffn,heads,bins,max_distance",
+    [("mae_lm_base", 12, 768, 3072, 12, 32, 128), ("mae_lm_large", 24, 1024, 4096, 16, 128, 256)],
+)
+def test_architectures(task, monkeypatch, name, L, C, ffn, heads, bins, max_distance):
+    monkeypatch.setattr("maelm_fairseq.model.init_bert_params", lambda module: None)  # meta has no numbers
+    with torch.device("meta"):
+        model = build(task, name)
+    N, positions, layers = len(task.dictionary), 512 + 1, L + 4
+    layer = 4 * (C * C + C) + 2 * C * ffn + ffn + C + 4 * C
+    before_layers = positions * C + 2 * C
+    lm_head = C * C + C + 2 * C + N
+    expected = N * C + 2 * before_layers + bins * heads + layers * layer + lm_head
+    assert sum(p.numel() for p in model.parameters()) == expected
+    shapes = {k: tuple(v.shape) for k, v in model.named_parameters()}
+    assert shapes["encoder.relative_bias.table.weight"] == (bins, heads)
+    assert shapes[f"encoder.layers.{L - 1}.ffn.0.weight"] == shapes["decoder.layers.3.ffn.0.weight"] == (ffn, C)
+    assert f"encoder.layers.{L}.ffn.0.weight" not in shapes and "decoder.layers.4.ffn.0.weight" not in shapes
+    cfg = model.cfg
+    assert (cfg.encoder_attention_heads, cfg.relative_position_max_distance) == (heads, max_distance)
+    assert (cfg.dropout, cfg.attention_dropout, cfg.decoder_dropout) == (0.1, 0.1, 0.0)
+
+
+def test_initialisation(task):
+    model = build(task, "mae_lm_tiny")
+    for name, weight in model.named_parameters():
+        if weight.dim() == 1:
+            norm_weight = name.endswith("norm.weight")
+            assert (weight == float(norm_weight)).all(), name
+        else:
+            drawn = weight[1:] if "embed_positions" in name else weight
+            drawn = drawn[drawn.abs().sum(1) > 0]
+            accuracy = 5 / math.sqrt(2 * drawn.numel())  # five standard errors
+            assert abs(drawn.std().item() / 0.02 - 1) < accuracy, name
+            assert abs(drawn.mean().item() / 0.02) < 2 * accuracy, name
+    zero_rows = {k: (v == 0).all(1).nonzero().flatten().tolist() for k, v in model.named_parameters() if v.dim() == 2}
+    assert {k: v for k, v in zero_rows.items() if v} == {
+        "embed_tokens.weight": [task.dictionary.pad()],
+        "encoder.embed_positions.weight": [0],
+        "decoder.embed_positions.weight": [0],
+    }
+
+
+@pytest.mark.parametrize("bins", [0, 8])
+def test_features_do_not_depend_on_padding(tmp_path, bins):
+    setting = Setting(tmp_path, relative_position_bins=bins)
+    model, tokens = setting.model, setting.original()["tokens"]  # (B, T)
+
+    def features(tokens):
+        return model(tokens, features_only=True)[0]
+
+    together = features(tokens)
+    more_padding = features(torch.nn.functional.pad(tokens, (0, 5), value=setting.pad))
+    seen = tokens.masked_fill(tokens == setting.pad, naive.NOT_SEEN)
+    expected = naive.encoder(setting.weights(), seen, 2, model.cfg.relative_position_max_distance)
+    for b, row in enumerate(tokens):
+        n = int((row != setting.pad).sum())
+        alone = features(row[None, :n])[0]
+        assert alone.shape == (n, 16)
+        for other in [together, more_padding, expected]:
+            torch.testing.assert_close(other[b, :n], alone, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("lengths", ["equal", "mixed"])
+@pytest.mark.parametrize("options", [dict(), dict(encoder_mask_fraction=0.5), MLM])
+def test_computes_no_more_rows_than_needed(tmp_path, lengths, options):
+    setting = Setting(tmp_path, lengths, **options)
+    model, inputs, rows = setting.model, setting.inputs, {}
+    for name, module in model.named_modules():
+        module.register_forward_hook(
+            lambda module, args, output, name=name: rows.update({name: output.size(1) if output.dim() == 3 else 0})
+        )
+    setting.loss()
+
+    B, V = inputs["src_tokens"].shape
+    K, M = inputs["num_predicted"], inputs["left_out_positions"].size(1)
+    if lengths == "equal":
+        T = LENGTHS[lengths][0] + 1
+        assert V + M == T and setting.batch["target"].shape == (B, K)
+        assert V == T - K if not options else V > T - K
+    assert not options or (inputs["src_tokens"] == setting.mask).any()
+    assert options or not (inputs["src_tokens"] == setting.mask).any()
+    for part in ["embed_tokens", "encoder.norm", "encoder.layers.0", "encoder.layers.1", "encoder.layers.1.ffn.0"]:
+        assert rows[part] == V, part
+    if model.decoder is not None:
+        assert rows["decoder.norm"] == rows["decoder.layers.0"] == rows["decoder.layers.0.ffn.0"] == V + M
+        last = "decoder.layers.1"
+        for part in ["attention.query", "attention", "attention_norm", "ffn.0", "ffn.2", "ffn_norm"]:
+            assert rows[f"{last}.{part}"] == K, part
+    assert rows["lm_head"] == rows["lm_head.dense"] == K
+
+
+@pytest.mark.parametrize("options", [dict(), dict(encoder_mask_fraction=0.5), MLM])
+def test_first_row_is_the_start_of_the_sequence(tmp_path, options):
+    setting = Setting(tmp_path, **options)
+    assert (setting.inputs["positions"][:, 0] == 0).all()
+    assert (setting.inputs["src_tokens"][:, 0] == setting.bos).all()
+
+
+def test_every_gradient_is_used(tmp_path):
+    setting = Setting(tmp_path, decoder_relative_bias=True)
+    setting.loss().backward()
+    for name, weight in setting.model.named_parameters():
+        assert weight.grad.abs().max() > 1e-6, name
+    for part in [setting.model.encoder, setting.model.decoder]:
+        used = part.relative_bias.table.weight.grad.abs().amax(1) > 0  # (bins,); the last one is no distance's
+        assert used.tolist() == [True] * 7 + [False]
+
+
+def test_mask_embedding_is_learned_in_the_decoder_only(tmp_path):
+    setting = Setting(tmp_path)
+    model, inputs, embedding = setting.model, setting.inputs, setting.model.embed_tokens.weight
+    encoded = model.forward_encoder(inputs["src_tokens"], inputs["positions"])
+    (by_encoder,) = torch.autograd.grad(encoded.square().sum(), embedding)
+    assert (by_encoder[setting.mask] == 0).all() and (by_encoder[setting.bos] != 0).any()
+
+    decoded = model.forward_decoder(
+        encoded.detach(), inputs["positions"], inputs["left_out_positions"], inputs["num_predicted"]
+    )
+    (by_decoder,) = torch.autograd.grad(decoded.square().sum(), embedding)
+    assert by_decoder.abs().sum(1).nonzero().flatten().tolist() == [setting.mask]
+
+
+@pytest.mark.parametrize("lengths", ["equal", "mixed"])
+@pytest.mark.parametrize("bins", [0, 32])
+@pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=2, decoder_relative_bias=True)])
+def test_bf16_autocast(tmp_path, depth, bins, lengths):
+    if not bins:
+        depth = {**depth, "decoder_relative_bias": False}
+    setting = Setting(tmp_path, lengths, dtype=torch.float32, relative_position_bins=bins, **depth)
+    full = setting.loss()
+    setting.task.cfg.bf16_autocast = True
+    dtypes = set()
+    setting.model.encoder.layers[0].ffn[0].register_forward_hook(lambda m, args, output: dtypes.add(output.dtype))
+    loss = setting.loss()
+    loss.backward()
+    assert dtypes == {torch.bfloat16} and loss.dtype == torch.float32
+    torch.testing.assert_close(loss, full, rtol=0.02, atol=0)
+    for name, weight in setting.model.named_parameters():
+        assert weight.dtype == weight.grad.dtype == torch.float32, name
+        assert weight.grad.isfinite().all(), name
