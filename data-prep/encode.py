@@ -8,6 +8,7 @@ document) and, when that is complete, its record SPLIT.json.
 import multiprocessing
 import os
 import random
+import signal
 import threading
 from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
@@ -75,6 +76,8 @@ class Encoder:
 
 def start_worker(model):
     global encoder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     encoder = Encoder(model)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
@@ -238,7 +241,7 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
                 result.cancel()
         if documents < shards:
             raise InputError(
-                "{} hold {} documents (separated by blank lines); expected at least {}; {}".format(
+                "{}: found {} documents (blank lines separate them), expected at least {}; {}".format(
                     ", ".join(paths), documents, shards, "give fewer --shards" if documents else "give files with text"
                 )
             )

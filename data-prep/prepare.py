@@ -5,6 +5,7 @@ Text is UTF-8, plain or gzip, one sentence or paragraph a line, a blank line aft
 again goes on where it was. The last line on stdout is the path that fairseq-train takes.
 """
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -46,6 +47,8 @@ def parse_args():
         parser.error("--vocab-size is needed, or a finished model with --spm-model")
     if args.shard is not None and not 0 <= args.shard < args.shards:
         parser.error("--shard {}: expected 0 to {}, as --shards is {}".format(args.shard, args.shards - 1, args.shards))
+    if ":" in os.path.abspath(args.dest):
+        parser.error("--dest {}: fairseq-train separates folders by colons; give a path without".format(args.dest))
     return args
 
 
@@ -132,17 +135,27 @@ def claim(dest, manifest):
 # The steps ---------------------------------------------------------------------------------------------------------
 
 
+def write_model(args, path):
+    if args.spm_model:
+        shutil.copyfile(args.spm_model, path)
+    else:
+        train(
+            args.train, path, os.path.join(args.dest, "sentencepiece.log"), args.vocab_size,
+            args.model_type or "bpe", args.lowercase, args.sample_lines or SAMPLE_LINES,
+        )
+
+
 def make_vocabulary(args):
     """Makes `sentencepiece.model` and `dict.txt` in the destination; of several processes the first to finish wins."""
     model = os.path.join(args.dest, "sentencepiece.model")
     if not os.path.exists(model):
-        if args.spm_model:
-            publish_first(model, lambda partial: shutil.copyfile(args.spm_model, partial))
-        else:
-            log_file = os.path.join(args.dest, "sentencepiece.log")
-            publish_first(model, lambda partial: train(
-                args.train, partial, log_file, args.vocab_size, args.model_type or "bpe", args.lowercase,
-                args.sample_lines or SAMPLE_LINES))
+        try:
+            publish_first(model, lambda partial: write_model(args, partial))
+        except InputError:
+            # Nothing is there yet: let the mended command start over.
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(args.dest, MANIFEST))
+            raise
     dictionary = os.path.join(args.dest, "dict.txt")
     if not os.path.exists(dictionary):
         write_dict(model, dictionary)
@@ -159,8 +172,8 @@ def check_room(args):
     free = shutil.disk_usage(args.dest).free
     if need > free:
         raise InputError(
-            "--dest: {} has {:.1f} GB free, and this text needs about {:.1f} GB; free some, or give a --dest on another disk{}".format(
-                args.dest, free / 1e9, need / 1e9, ""
+            "--dest: {} has {:.1f} GB free, and this text needs about {:.1f} GB; free some, or give a --dest on another disk".format(
+                args.dest, free / 1e9, need / 1e9
             )
         )
 
@@ -179,12 +192,10 @@ def make_data(args, model, wanted):
     def missing(split):
         return [shard for shard in wanted if not is_binarized(folders[shard], split) and not is_encoded(folders[shard], split)]
 
-    train_shards, valid_shards = missing("train"), [shard for shard in missing("valid") if shard == 0]
-    if train_shards:
-        check_room(args)
-        encode(args.train, args.dest, "train", model, args.workers, args.shards, train_shards)
-    if valid_shards:
+    if 0 in wanted and 0 in missing("valid"):
         encode(args.valid, folders[0], "valid", model, args.workers)
+    if missing("train"):
+        encode(args.train, args.dest, "train", model, args.workers, args.shards, missing("train"))
     for shard in wanted:
         binarize(folders[shard], args.workers)
 
@@ -199,18 +210,18 @@ def main():
             raise InputError("--vocab-size {}: {} has {} pieces; leave --vocab-size out".format(args.vocab_size, args.spm_model, pieces))
     os.makedirs(args.dest, exist_ok=True)
     remove_abandoned(args.dest)
-    manifest = manifest_of(args)
-    args.vocab_size = args.vocab_size if not args.spm_model else None
-    claim(args.dest, manifest)
+    claim(args.dest, manifest_of(args))
+    wanted = list(range(args.shards)) if args.shard is None else [args.shard]
+    if not all(os.path.exists(os.path.join(shard_folder(args.dest, shard, args.shards), "train.json")) for shard in wanted):
+        check_room(args)
     model = make_vocabulary(args)
     if args.only_vocabulary:
         say("{} and dict.txt are there".format(model))
         return
-    wanted = list(range(args.shards)) if args.shard is None else [args.shard]
     make_data(args, model, wanted)
     check(args.dest, args.shards, wanted)
     print(":".join(os.path.abspath(shard_folder(args.dest, shard, args.shards)) for shard in range(args.shards)))
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, "prepare.sh")

@@ -6,6 +6,7 @@ import errno
 import glob
 import os
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -47,9 +48,9 @@ def cpu_count():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def run(main):
+def run(main, program=os.path.basename(sys.argv[0])):
     """Runs a program's `main()`; what the user can mend becomes one line on stderr and exit status 1."""
-    program = os.path.basename(sys.argv[0])
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what is half done is removed
     try:
         main()
     except KeyboardInterrupt:
@@ -105,7 +106,8 @@ class Progress:
         if self.bar:
             self.bar.close()
         seconds = time.time() - self.start
-        say("{}: {:.1f} MB in {:.1f} s, {:.1f} MB/s".format(self.what, text / 1e6, seconds, text / 1e6 / max(seconds, 1e-9)))
+        size = "{:,.1f} MB".format(text / 1e6) if text >= 1e5 else "{:,} bytes".format(text)
+        say("{}: {} in {:.1f} s, {:.1f} MB/s".format(self.what, size, seconds, text / 1e6 / max(seconds, 1e-9)))
 
 
 def partial_name(path):
@@ -138,9 +140,12 @@ def publish_first(path, write):
     partial = partial_name(path)
     try:
         write(partial)
-        os.link(partial, path)
-    except FileExistsError:
-        pass
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            os.replace(partial, path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(partial)

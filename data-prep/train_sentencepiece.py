@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Trains a SentencePiece model on a random sample of lines; lowercasing, if any, is part of the model."""
 
+import ctypes
 import multiprocessing
 import os
 import random
 import re
+import signal
+import sys
 import time
 from itertools import islice
 from math import exp, floor, log
@@ -68,19 +71,21 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count):
         num_threads=THREADS,
     )
     start = told = time.time()
+    log = partial_name(log_file)
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.Process(target=train_in_child, args=(sample, model, log_file, options, sender), daemon=True)
+    process = multiprocessing.Process(target=train_in_child, args=(sample, model, log, options, sender), daemon=True)
     process.start()
     sender.close()
     while process.is_alive():
         process.join(0.2)
         if time.time() - told > 10:
             told = time.time()
-            say("train SentencePiece: {:.0f} s{}".format(told - start, pieces_so_far(log_file)))
+            say("train SentencePiece: {:.0f} s{}".format(told - start, pieces_so_far(log)))
     try:
         message = receiver.recv()
     except EOFError:
         message = "it was killed (out of memory? lower --sample-lines)"
+    os.replace(log, log_file)
     if message:
         raise InputError(explain(message, vocab_size, log_file))
     say("train SentencePiece: {:.1f} s".format(time.time() - start))
@@ -88,6 +93,8 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count):
 
 def train_in_child(sample, model, log_file, options, sender):
     """SentencePiece writes pages to stderr and holds the interpreter: a process of its own has neither problem."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_with_parent()
     log_descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     os.dup2(log_descriptor, 1)
     os.dup2(log_descriptor, 2)
@@ -100,6 +107,12 @@ def train_in_child(sample, model, log_file, options, sender):
     except Exception as error:
         os.remove(partial)
         sender.send(str(error) or repr(error))
+
+
+def end_with_parent():
+    """Asks Linux to end this process when its parent is killed: training listens to nobody."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def pieces_so_far(log_file):

@@ -1,0 +1,415 @@
+"""data-prep/: the real programs on text that is written here, read back with fairseq and sentencepiece."""
+
+import glob
+import gzip
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import sentencepiece
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PREP = os.path.join(os.path.dirname(HERE), "data-prep")
+ENVIRONMENT = dict(os.environ, PYTHON=sys.executable, OMP_NUM_THREADS="1")
+NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"
+
+
+def command(program, *arguments):
+    first = ["bash"] if program.endswith(".sh") else [sys.executable]
+    return first + [os.path.join(PREP, program)] + [str(argument) for argument in arguments]
+
+
+def run(program, *arguments):
+    return subprocess.run(
+        command(program, *arguments), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True
+    )
+
+
+def succeed(program, *arguments):
+    result = run(program, *arguments)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+def fail(program, *arguments):
+    """The one error line of a run that must fail."""
+    result = run(program, *arguments)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    errors = [line for line in result.stderr.splitlines() if "error:" in line]
+    assert len(errors) == 1, result.stderr
+    return errors[0]
+
+
+def random_documents(seed, count):
+    """Documents (lists of lines) of made-up words, the common ones far more often than the rare ones."""
+    rng = random.Random(seed)
+    syllables = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "an", "er")]
+    words = ["".join(rng.choice(syllables) for _ in range(rng.randint(1, 4))) for _ in range(800)]
+
+    def line():
+        picked = [words[int(800 * rng.random() ** 3)] for _ in range(rng.randint(3, 25))]
+        return " ".join(picked).capitalize() + rng.choice(".?!") + rng.choice(["", " 1987", " </br>", " (%d%%)" % rng.randint(1, 99)])
+
+    return [[line() for _ in range(rng.randint(1, 9))] for _ in range(count)]
+
+
+ODD = [
+    ["A literal <s> and </s>, <unk>, <pad> and <mask> are text.", "<mask>", "</s>"],
+    ["one" + LINE_SEPARATOR + "line", "next" + NEXT_LINE + "line", "vertical\x0btab form\x0cfeed file\x1cseparator", "old\rmac"],
+    ["caf\u00e9 \u6f22\u5b57 \U0001f600 unknown", "\u3000 ideographic space first", "\u2581 looks like a piece", "nul\x00byte"],
+    ["long " + "ever onward " * 20000],
+]
+
+
+def write(path, documents, end="\n", last=True, packed=False):
+    text = (end + end).join(end.join(document) for document in documents) + (end + end if last else "")
+    with (gzip.open if packed else open)(str(path), "wb") as stream:
+        stream.write(text.encode("utf-8"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Files of raw text, and the documents that are in them."""
+    folder = tmp_path_factory.mktemp("text")
+    train = [random_documents(1, 300), random_documents(2, 200), ODD]
+    valid = [random_documents(3, 30)]
+    first = write(folder / "first.txt", train[0], last=False)
+    with open(str(first), "rb") as stream:
+        content = stream.read()
+    with open(str(first), "wb") as stream:  # a byte order mark, four blank lines at the start, each of another kind, and no end of line at the end
+        stream.write(b"\xef\xbb\xbf\n \n\t\r\n" + ZERO_WIDTH.encode() + b"\n" + content)
+    return {
+        "folder": folder,
+        "train": [first, write(folder / "second.txt.gz", train[1], end="\r\n", packed=True), write(folder / "odd.txt", ODD)],
+        "valid": [write(folder / "valid.txt", valid[0])],
+        "train_documents": sum(train, []),
+        "valid_documents": valid[0],
+    }
+
+
+def arguments(text, dest, *more):
+    return ["--train"] + text["train"] + ["--valid"] + text["valid"] + ["--dest", dest] + list(more)
+
+
+OPTIONS = ["--vocab-size", 600, "--lowercase", "--workers", 3]
+
+
+@pytest.fixture(scope="module")
+def prepared(text, tmp_path_factory):
+    dest = tmp_path_factory.mktemp("prepared") / "data"
+    result = succeed("prepare.sh", *arguments(text, dest, *OPTIONS))
+    return {"dest": dest, "result": result}
+
+
+def read_data(folder, split):
+    """(dictionary, documents as lists of lists of ids) as fairseq reads them; every line ends in </s>, every document in a blank line."""
+    from fairseq.data import Dictionary, data_utils
+
+    dictionary = Dictionary.load(os.path.join(str(folder), "dict.txt"))
+    data = data_utils.load_indexed_dataset(os.path.join(str(folder), split), dictionary)
+    documents = [[]]
+    for number in range(len(data)):
+        ids = data[number].tolist()
+        assert ids[-1] == dictionary.eos() and dictionary.eos() not in ids[:-1]
+        if len(ids) > 1:
+            documents[-1].append(ids[:-1])
+        else:
+            documents.append([])
+    assert documents.pop() == []
+    assert all(documents)
+    return dictionary, documents
+
+
+def assert_same_text(folder, split, documents):
+    """The data hold exactly these documents: each line's ids are SentencePiece's, and decode to its normalised text."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=os.path.join(str(folder), "sentencepiece.model"))
+    dictionary, found = read_data(folder, split)
+    assert len(dictionary) == processor.get_piece_size() + 1
+    assert [len(document) for document in found] == [len(document) for document in documents]
+    unknown = 0
+    for ids, line in zip(sum(found, []), sum(documents, [])):
+        expected = processor.encode(line)
+        assert [number - 1 if number != dictionary.unk() else 0 for number in ids] == expected
+        unknown += expected.count(0)
+        if 0 not in expected:
+            assert "".join(dictionary[number] for number in ids) == processor.normalize(line)
+    return unknown
+
+
+def test_data_hold_the_text_and_fairseq_reads_it(text, prepared):
+    assert_same_text(prepared["dest"], "train", text["train_documents"])
+    assert assert_same_text(prepared["dest"], "valid", text["valid_documents"]) == 0
+
+
+def test_complete_doc_finds_the_documents(text, prepared):
+    from fairseq.data import Dictionary, TokenBlockDataset, data_utils
+
+    dictionary = Dictionary.load(str(prepared["dest"] / "dict.txt"))
+    data = data_utils.load_indexed_dataset(str(prepared["dest"] / "valid"), dictionary)
+    blocks = TokenBlockDataset(data, data.sizes, 100000, dictionary.pad(), dictionary.eos(), "complete_doc")
+    assert len(blocks) == len(text["valid_documents"])
+
+
+def test_special_symbols_in_text_are_ordinary_pieces(text, prepared):
+    dictionary, documents = read_data(prepared["dest"], "train")
+    lines = [line for document in documents for line in document]
+    for special in (dictionary.bos(), dictionary.pad(), dictionary.eos()):
+        assert not any(special in line for line in lines)
+    literal = "".join(dictionary[number] for number in documents[-len(ODD)][0])
+    assert all(name in literal for name in ("<s>", "</s>", "<unk>", "<pad>", "<mask>"))
+
+
+def test_lowercasing_is_in_the_model(prepared):
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(prepared["dest"] / "sentencepiece.model"))
+    assert processor.encode("BADA Ku") == processor.encode("bada ku")
+
+
+def test_report_and_path(text, prepared):
+    output = prepared["result"].stdout
+    assert output.splitlines()[-1] == str(prepared["dest"])
+    documents = text["train_documents"]
+    lines = sum(map(len, documents))
+    assert "{:,} with text".format(lines) in output and "+ 1 that normalise to nothing; {:,} documents".format(len(documents)) in output
+    record = json.loads((prepared["dest"] / "train.json").read_text(encoding="utf-8"))
+    read = record["input"]
+    assert read["lines"] == read["text_lines"] + read["blank_lines"] + read["lines_normalised_to_nothing"]
+    assert read["blank_lines"] == 3 + len(documents) - 1  # three at the start of first.txt, none at its end
+    assert "unknown" in output and "longest line" in output
+    assert "INFO" not in output + prepared["result"].stderr
+    assert (prepared["dest"] / "preprocess.log").exists() and (prepared["dest"] / "sentencepiece.log").exists()
+
+
+def snapshot(folder, but=()):
+    """Contents of the data files of a folder."""
+    return {
+        name: open(os.path.join(str(folder), name), "rb").read()
+        for name in os.listdir(str(folder))
+        if not name.startswith(".") and not name.endswith(".log") and name not in but
+    }
+
+
+def test_running_again_does_nothing(text, prepared):
+    before = {path.name: path.stat().st_mtime_ns for path in prepared["dest"].iterdir()}
+    result = succeed("prepare.sh", *arguments(text, prepared["dest"], *OPTIONS))
+    assert result.stderr == ""
+    assert {path.name: path.stat().st_mtime_ns for path in prepared["dest"].iterdir()} == before
+    assert result.stdout == prepared["result"].stdout
+
+
+def test_killed_at_any_step_and_run_again(text, prepared, tmp_path):
+    dest = tmp_path / "data"
+    for sign in (".sentencepiece.model", ".valid.encoded.txt", ".train.encoded.txt", ".binarized"):
+        process = subprocess.Popen(
+            command("prepare.sh", *arguments(text, dest, *OPTIONS)), env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while not glob.glob(str(dest / (sign + "*"))):
+            assert process.poll() is None, "finished before " + sign
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert run("check.py", dest).returncode == 1
+    succeed("prepare.sh", *arguments(text, dest, *OPTIONS))
+    assert snapshot(dest) == snapshot(prepared["dest"])
+    assert not glob.glob(str(dest / ".*partial"))
+
+
+@pytest.fixture(scope="module")
+def shards(text, prepared, tmp_path_factory):
+    """Three shards of the same text, by three processes that start at once, as on three machines."""
+    dest = tmp_path_factory.mktemp("shards") / "data"
+    options = ["--shards", 3, "--vocab-size", 600, "--lowercase", "--workers", 1]
+    processes = [
+        subprocess.Popen(
+            command("prepare.sh", *arguments(text, dest, "--shard", shard, *options)),
+            env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
+        )
+        for shard in range(3)
+    ]
+    for process in processes:
+        output, errors = process.communicate()
+        assert process.returncode == 0, output + errors
+    return {"dest": dest, "options": options, "last_line": output.splitlines()[-1]}
+
+
+def test_shards_by_several_machines_at_once(text, prepared, shards):
+    folders = shards["last_line"].split(":")
+    assert folders == [str(shards["dest"] / "shard{}".format(number)) for number in range(3)]
+    for number, folder in enumerate(folders):
+        assert_same_text(folder, "train", text["train_documents"][number::3])
+        assert os.path.exists(os.path.join(folder, "valid.idx")) == (number == 0)
+        assert snapshot(folder)["sentencepiece.model"] == snapshot(prepared["dest"])["sentencepiece.model"]
+    assert_same_text(folders[0], "valid", text["valid_documents"])
+    output = succeed("check.py", shards["dest"]).stdout
+    assert "train: " in output and "{:,} documents".format(len(text["train_documents"])) in output
+
+
+def test_shards_are_skipped_when_done_by_one_machine_for_all(text, shards):
+    result = succeed("prepare.sh", *arguments(text, shards["dest"], *shards["options"]))
+    assert result.stderr == ""
+
+
+def test_check_finds_a_missing_shard(shards, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(str(shards["dest"]), str(copy))
+    os.remove(str(copy / "shard1" / "train.idx"))
+    assert "shard1" in fail("check.py", copy)
+    succeed("check.py", copy, "--shard", 2)
+
+
+def test_fewer_documents_than_workers_and_than_shards(tmp_path, prepared):
+    model = prepared["dest"] / "sentencepiece.model"
+    documents = random_documents(5, 3)
+    train, valid = write(tmp_path / "train.txt", documents), write(tmp_path / "valid.txt", documents[:1])
+    more = ["--train", train, "--valid", valid, "--spm-model", model, "--workers", 8]
+    error = fail("prepare.sh", "--dest", tmp_path / "four", "--shards", 4, *more)
+    assert "3 documents" in error and "--shards" in error
+    assert "3 documents" in fail("prepare.sh", "--dest", tmp_path / "four", "--shards", 4, "--shard", 1, *more)
+    succeed("prepare.sh", "--dest", tmp_path / "three", "--shards", 3, "--shard", 2, *more)
+    assert_same_text(tmp_path / "three" / "shard2", "train", documents[2:])
+    error = fail("prepare.sh", "--dest", tmp_path / "five", "--vocab-size", 500, *more)
+    assert "--vocab-size 500" in error and "600 pieces" in error
+
+
+def test_steps_alone_and_unigram(tmp_path):
+    documents = random_documents(6, 100)
+    train = write(tmp_path / "train.txt.gz", documents, packed=True)
+    model, dest = tmp_path / "sentencepiece.model", tmp_path
+    again = tmp_path / "again.model"
+    for output in (model, again):
+        succeed("train_sentencepiece.py", "--input", train, "--output", output, "--vocab-size", 300, "--model-type", "unigram", "--sample-lines", 200)
+    assert model.read_bytes() == again.read_bytes()
+    succeed("write_dict.py", "--spm-model", model, "--output", tmp_path / "dict.txt")
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    expected = ["{} 1".format(processor.id_to_piece(number)) for number in range(3, 300)]
+    assert (tmp_path / "dict.txt").read_text(encoding="utf-8").split("\n") == expected + [""]
+    succeed("encode.py", "--input", train, "--spm-model", model, "--dest", dest, "--split", "train", "--workers", 2)
+    succeed("binarize.py", "--dest", dest, "--workers", 2)
+    assert_same_text(dest, "train", documents)
+
+
+@pytest.mark.parametrize("program", ["prepare.sh", "train_sentencepiece.py", "write_dict.py", "encode.py", "binarize.py", "check.py", "movie_reviews.py"])
+def test_help(program):
+    assert "usage" in succeed(program, "--help").stdout
+
+
+# Wrong input -------------------------------------------------------------------------------------------------------
+
+
+def test_missing_empty_and_undecodable_files(text, tmp_path):
+    good = text["valid"][0]
+
+    def error(train, vocab_size=300):
+        return fail("prepare.sh", "--train", good, train, "--valid", good, "--dest", tmp_path / "dest", "--vocab-size", vocab_size)
+
+    assert str(tmp_path / "missing.txt") in error(tmp_path / "missing.txt")
+    (tmp_path / "empty.txt").write_bytes(b"")
+    assert "empty" in error(tmp_path / "empty.txt")
+    (tmp_path / "latin.txt").write_bytes("ab\n\ncd caf\u00e9 ef\n".encode("latin-1"))
+    message = error(tmp_path / "latin.txt")
+    assert "latin.txt: line 3" in message and "0xe9" in message and "byte 7" in message
+    packed = gzip.compress(os.urandom(1000).hex().encode() * 3)
+    (tmp_path / "cut.gz").write_bytes(packed[: len(packed) // 2])
+    assert "cut.gz" in error(tmp_path / "cut.gz") and "gzip" in error(tmp_path / "cut.gz")
+    (tmp_path / "plain.gz").write_bytes(b"no gzip\n")
+    assert "plain.gz" in error(tmp_path / "plain.gz")
+    (tmp_path / "blank.txt").write_bytes(b"\n \n\t\n")
+    assert "expected" in fail("prepare.sh", "--train", tmp_path / "blank.txt", "--valid", good, "--dest", tmp_path / "blank", "--vocab-size", 300)
+
+
+def test_vocabulary_that_the_text_cannot_fill_and_the_mended_command(text, tmp_path):
+    valid = text["valid"][0]
+
+    def prepare(vocab_size):
+        return ["--train", valid, "--valid", valid, "--dest", tmp_path / "dest", "--only-vocabulary", "--vocab-size", vocab_size]
+
+    error = fail("prepare.sh", *prepare(50000))
+    most = error.split()[-1]
+    assert "--vocab-size 50000" in error and most.isdigit()
+    error = fail("prepare.sh", *prepare(5))
+    assert "--vocab-size 5 " in error and error.split()[-1].isdigit()
+    succeed("prepare.sh", *prepare(most))
+    assert len((tmp_path / "dest" / "dict.txt").read_text(encoding="utf-8").split("\n")) == int(most) - 3 + 1
+
+
+def test_destination_of_another_corpus_or_other_options(text, prepared, tmp_path):
+    before = snapshot(prepared["dest"])
+    error = fail("prepare.sh", *arguments(text, prepared["dest"], "--vocab-size", 700, "--workers", 2))
+    assert "--vocab-size was 600 and is 700" in error and "--lowercase was True and is False" in error
+    other = dict(text, train=text["train"][:2] + text["valid"])
+    assert "odd.txt" in fail("prepare.sh", *arguments(other, prepared["dest"], *OPTIONS))
+    assert "--shards was 1 and is 2" in fail("prepare.sh", *arguments(text, prepared["dest"], "--shards", 2, *OPTIONS))
+    assert snapshot(prepared["dest"]) == before
+    (tmp_path / "train.bin").write_bytes(b"x")
+    assert "train.bin" in fail("prepare.sh", *arguments(text, tmp_path, *OPTIONS))
+
+
+def test_disk_without_room(text, tmp_path):
+    huge = tmp_path / "huge.txt"
+    with open(str(huge), "wb") as stream:  # takes no room: it has no blocks
+        stream.truncate(min(shutil.disk_usage(str(tmp_path)).free, 1 << 43))
+    error = fail("prepare.sh", "--train", huge, "--valid", text["valid"][0], "--dest", tmp_path / "dest", "--vocab-size", 300)
+    assert "GB free" in error and str(tmp_path / "dest") in error
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--no-such-option"], "--no-such-option"),
+        ([], "--vocab-size"),
+        (["--vocab-size", "many"], "--vocab-size"),
+        (["--vocab-size", "0"], "--vocab-size"),
+        (["--vocab-size", "300", "--shard", "0", "--shards", "0"], "--shards"),
+        (["--vocab-size", "300", "--shards", "2", "--shard", "2"], "--shard 2"),
+        (["--spm-model", "some.model", "--lowercase"], "--lowercase"),
+        (["--spm-model", "no-such.model"], "no-such.model"),
+    ],
+)
+def test_wrong_options(text, tmp_path, options, words):
+    assert words in fail("prepare.sh", *arguments(text, tmp_path / "dest", *options))
+
+
+def make_model(path, **options):
+    lines = [line for document in random_documents(7, 50) for line in document]
+    with open(str(path), "wb") as writer:
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=writer, vocab_size=200, minloglevel=2, **options)
+
+
+def test_models_that_fairseq_would_misread(tmp_path):
+    make_model(tmp_path / "mask.model", user_defined_symbols=["<mask>"])
+    assert "<mask>" in fail("write_dict.py", "--spm-model", tmp_path / "mask.model", "--output", tmp_path / "dict.txt")
+    make_model(tmp_path / "space.model", user_defined_symbols=["a" + NEXT_LINE + "b"])
+    assert "white space" in fail("write_dict.py", "--spm-model", tmp_path / "space.model", "--output", tmp_path / "dict.txt")
+    make_model(tmp_path / "ids.model", pad_id=0, unk_id=3)
+    assert "0 to 2" in fail("write_dict.py", "--spm-model", tmp_path / "ids.model", "--output", tmp_path / "dict.txt")
+    (tmp_path / "no.model").write_bytes(b"no model")
+    assert "not a SentencePiece model" in fail("write_dict.py", "--spm-model", tmp_path / "no.model", "--output", tmp_path / "dict.txt")
+    assert not (tmp_path / "dict.txt").exists()
+
+
+def test_check_refuses_unknown_pieces_and_damaged_data(text, prepared, tmp_path):
+    model = prepared["dest"] / "sentencepiece.model"
+    foreign = write(tmp_path / "foreign.txt", [["\u0434\u0430 \u043d\u0435\u0442 bada"], ["ku"]])
+    dest = tmp_path / "foreign"
+    error = fail("prepare.sh", "--train", foreign, "--valid", text["valid"][0], "--dest", dest, "--spm-model", model)
+    assert "unknown" in error and "1%" in error
+    copy = tmp_path / "copy"
+
+    def damaged(name, damage):
+        shutil.rmtree(str(copy), ignore_errors=True)
+        shutil.copytree(str(prepared["dest"]), str(copy))
+        content = bytearray((copy / name).read_bytes())
+        (copy / name).write_bytes(damage(content))
+        return fail("check.py", copy)
+
+    assert "checksum" in damaged("train.bin", lambda content: content[4:6] + content[2:4] + content[0:2] + content[6:])
+    assert "bytes" in damaged("train.bin", lambda content: content[:-2])
+    assert "train.idx" in damaged("train.idx", lambda content: content[:10])
+    assert "dict.txt" in damaged("dict.txt", lambda content: content.replace(b"\n", b"\nzzz 1\n", 1))
