@@ -66,7 +66,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("log", help="train.log of a recipe, or what fairseq-train --log-format json printed")
     parser.add_argument("--png", help="where to put the picture")
-    parser.add_argument("--unigram-entropy", type=float, help="bits a token to compare with")
+    parser.add_argument("--unigram-entropy", type=float, metavar="BITS", help="bits a token to compare with")
+    parser.add_argument("--margin", type=float, metavar="BITS", help="fail unless the last loss is this far below it")
     args = parser.parse_args()
 
     with open(args.log, encoding="utf-8") as log:
@@ -77,6 +78,12 @@ def main():
     if args.png:
         draw_png(args.png, updates, losses, args.unigram_entropy)
         print("picture: {}".format(args.png))
+    if args.unigram_entropy is not None:
+        gain = args.unigram_entropy - losses[-1]
+        print("\nvalidation loss after {:,} updates: {:.3f} bits a predicted token".format(updates[-1], losses[-1]))
+        print("unigram entropy of the same text: {:.3f} bits a token".format(args.unigram_entropy))
+        if args.margin is not None and gain < args.margin:
+            sys.exit("the loss is not {} bits below the unigram entropy: the model has not learned".format(args.margin))
 
 
 if __name__ == "__main__":

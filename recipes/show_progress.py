@@ -9,7 +9,7 @@ import sys
 
 RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| (\w+) \| (\S+) \| (.*)$")
 CHECKPOINT = re.compile(r"^(Saved checkpoint \S+|Loaded checkpoint .*\))")
-ERROR = re.compile(r"^(\w[\w.]*(Error|Exception|Interrupt)\b|[\w-]+: error: )")
+ERROR = re.compile(r"^(\w[\w.]*(Error|Exception|Interrupt)\b|([\w-]+: )?error: )")
 USELESS = ("Please install tensorboardX", "TensorBoard", "could not be loaded", "your device does NOT support")
 
 
