@@ -8,9 +8,11 @@ import sys
 import time
 
 import counts
-from program import InputError, Parser, Progress, cpu_count, partial_name, positive, run
+from program import InputError, Parser, Progress, cpu_count, partial_name, positive, remove_abandoned, run
 
 SPLITS = ["train", "valid"]
+# Runs a command; when our end of the pipe closes, as we were killed, its whole process group goes too.
+END_WITH_PARENT = 'exec 3<&0; (read _ <&3; kill -9 0) & "$@" </dev/null 3<&-; status=$?; kill $!; exit $status'
 
 
 def encoded_file(folder, split):
@@ -43,6 +45,7 @@ def binarize(folder, workers):
     dictionary = os.path.join(folder, "dict.txt")
     if not os.path.exists(dictionary):
         raise InputError("{} does not exist; write it with write_dict.py".format(dictionary))
+    remove_abandoned(folder)
     work = partial_name(os.path.join(folder, "binarized"))
     log = os.path.join(folder, "preprocess.log")
     size = sum(os.path.getsize(encoded_file(folder, split)) for split in splits)
@@ -53,11 +56,12 @@ def binarize(folder, workers):
     parts = min(4 * workers, size // 1000000 + 1)
     command += ["--workers", str(parts)]
     tokens = sum(counts.load(os.path.join(folder, split + ".json"))["tokens"] for split in splits)
-    progress = Progress("binarize", size)
+    progress = Progress("binarize (encoded text)", size)
     try:
         with open(log, "w") as stream:
             process = subprocess.Popen(
-                command, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True,
+                ["sh", "-c", END_WITH_PARENT, "sh"] + command,
+                stdin=subprocess.PIPE, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True,
                 env=dict(os.environ, OMP_NUM_THREADS="1"),
             )
             try:
@@ -73,7 +77,8 @@ def binarize(folder, workers):
             os.remove(encoded_file(folder, split))
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    progress.close(size)
+    progress.update(size, size)
+    progress.close()
 
 
 def follow(process, work, expected, size, progress):

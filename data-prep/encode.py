@@ -232,6 +232,7 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
                     submit(shard)
             while pending:
                 write_oldest()
+            progress.close()
         except UnicodeDecodeError:
             raise not_utf8(paths)
         except BrokenProcessPool:

@@ -14,7 +14,7 @@ import counts
 from binarize import SPLITS, binarize, is_binarized, is_encoded
 from check import check
 from encode import encode, shard_folder
-from program import InputError, Parser, complete_file, cpu_count, positive, publish_first, remove_abandoned, run, say
+from program import InputError, Parser, complete_file, cpu_count, positive, publish_first, remove_abandoned, run, say, size_text
 from raw_text import GZIP_MAGIC, check_files
 from train_sentencepiece import SAMPLE_LINES, add_options, train
 from write_dict import load_model, write_dict
@@ -172,8 +172,8 @@ def check_room(args):
     free = shutil.disk_usage(args.dest).free
     if need > free:
         raise InputError(
-            "--dest: {} has {:.1f} GB free, and this text needs about {:.1f} GB; free some, or give a --dest on another disk".format(
-                args.dest, free / 1e9, need / 1e9
+            "--dest: {} has {} free, and this text needs about {}; free some, or give a --dest on another disk".format(
+                args.dest, size_text(free), size_text(need)
             )
         )
 

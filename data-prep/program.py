@@ -70,6 +70,14 @@ def say(message):
     print(message, file=sys.stderr, flush=True)
 
 
+def size_text(size):
+    """A number of bytes, to be read by people."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB")):
+        if size >= unit / 10:
+            return "{:,.1f} {}".format(size / unit, name)
+    return "{:,} bytes".format(size)
+
+
 class Progress:
     """A progress bar on a terminal, else a line every ten seconds; a summary with the rate at the end.
 
@@ -79,7 +87,7 @@ class Progress:
     """
 
     def __init__(self, what, total):
-        self.what, self.total = what, max(total, 1)
+        self.what, self.total, self.text = what, max(total, 1), 0
         self.start = self.last = time.time()
         self.bar = None
         if sys.stderr.isatty():
@@ -90,6 +98,7 @@ class Progress:
 
     def update(self, done, text):
         """`done`: bytes gone through, of the total; `text`: bytes of text that were in them (more where packed)."""
+        self.text = text
         now = time.time()
         if now - self.last < (0.2 if self.bar else 10):
             return
@@ -101,13 +110,12 @@ class Progress:
         else:
             say("{}: {:.0f}%, {:.1f} MB/s".format(self.what, min(100, 100 * done / self.total), rate))
 
-    def close(self, text):
-        """`text`: bytes of text in all."""
+    def close(self):
         if self.bar:
             self.bar.close()
         seconds = time.time() - self.start
-        size = "{:,.1f} MB".format(text / 1e6) if text >= 1e5 else "{:,} bytes".format(text)
-        say("{}: {} in {:.1f} s, {:.1f} MB/s".format(self.what, size, seconds, text / 1e6 / max(seconds, 1e-9)))
+        rate = self.text / 1e6 / max(seconds, 1e-9)
+        say("{}: {} in {:.1f} s, {:.1f} MB/s".format(self.what, size_text(self.text), seconds, rate))
 
 
 def partial_name(path):

