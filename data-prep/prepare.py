@@ -14,7 +14,18 @@ import counts
 from binarize import SPLITS, binarize, is_binarized, is_encoded
 from check import check
 from encode import encode, shard_folder
-from program import InputError, Parser, complete_file, cpu_count, positive, publish_first, remove_abandoned, run, say, size_text
+from program import (
+    InputError,
+    Parser,
+    complete_file,
+    cpu_count,
+    positive,
+    publish_first,
+    remove_abandoned,
+    run,
+    say,
+    size_text,
+)
 from raw_text import GZIP_MAGIC, check_files
 from train_sentencepiece import SAMPLE_LINES, add_options, train
 from write_dict import load_model, write_dict
@@ -35,20 +46,32 @@ def parse_args():
     add_options(parser)
     parser.add_argument("--spm-model", metavar="FILE", help="take this SentencePiece model, train none")
     parser.add_argument("--workers", type=positive, default=cpu_count(), metavar="N", help="worker processes")
-    parser.add_argument("--shards", type=positive, default=1, metavar="N", help="number of shards, a folder each; document i goes to shard i mod N")
-    parser.add_argument("--shard", type=int, metavar="I", help="prepare this shard only, 0 to N-1; other machines prepare the others")
-    parser.add_argument("--only-vocabulary", action="store_true", help="stop when sentencepiece.model and dict.txt are there")
+    parser.add_argument(
+        "--shards",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="number of shards, a folder each; document i goes to shard i mod N",
+    )
+    parser.add_argument(
+        "--shard", type=int, metavar="I", help="prepare this shard only, 0 to N-1; other machines prepare the others"
+    )
+    parser.add_argument(
+        "--only-vocabulary", action="store_true", help="stop when sentencepiece.model and dict.txt are there"
+    )
     args = parser.parse_args()
     if args.spm_model:
         for option in ("lowercase", "model_type", "sample_lines"):
             if getattr(args, option):
-                parser.error("--{} is for training a model, and --spm-model takes a finished one; leave one out".format(option.replace("_", "-")))
+                parser.error(
+                    f"--{option.replace('_', '-')} is for training a model, and --spm-model takes a finished one; leave one out"
+                )
     elif args.vocab_size is None:
         parser.error("--vocab-size is needed, or a finished model with --spm-model")
     if args.shard is not None and not 0 <= args.shard < args.shards:
-        parser.error("--shard {}: expected 0 to {}, as --shards is {}".format(args.shard, args.shards - 1, args.shards))
+        parser.error(f"--shard {args.shard}: expected 0 to {args.shards - 1}, as --shards is {args.shards}")
     if ":" in os.path.abspath(args.dest):
-        parser.error("--dest {}: fairseq-train separates folders by colons; give a path without".format(args.dest))
+        parser.error(f"--dest {args.dest}: fairseq-train separates folders by colons; give a path without")
     return args
 
 
@@ -56,7 +79,7 @@ def parse_args():
 
 
 def fingerprint(path):
-    """A file's name, size and a hash of 64 pieces of it, first and last among them: enough to tell corpora apart in no time."""
+    """A file's name, its size and a hash of 64 pieces of it, first and last among them: quick, and tells corpora apart."""
     size, piece = os.path.getsize(path), 1 << 16
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
@@ -95,16 +118,18 @@ def differences(there, here):
     for key in sorted(set(there["options"]) | set(here["options"])):
         was, now = there["options"].get(key, "not given"), here["options"].get(key, "not given")
         if was != now:
-            out.append("--{} was {} and is {}".format(key.replace("_", "-"), was, now))
+            out.append(f"--{key.replace('_', '-')} was {was} and is {now}")
     for split in SPLITS:
         was, now = there[split], here[split]
         if len(was) != len(now):
-            out.append("--{} had {} files and has {}".format(split, len(was), len(now)))
+            out.append(f"--{split} had {len(was)} files and has {len(now)}")
         else:
             out += [
-                "--{}: {} ({:,} bytes) was {} ({:,} bytes)".format(split, b["file"], b["bytes"], a["file"], a["bytes"])
-                if (a["file"], a["bytes"]) != (b["file"], b["bytes"])
-                else "--{}: {} has other text".format(split, b["file"])
+                (
+                    f"--{split}: {b['file']} ({b['bytes']:,} bytes) was {a['file']} ({a['bytes']:,} bytes)"
+                    if (a["file"], a["bytes"]) != (b["file"], b["bytes"])
+                    else f"--{split}: {b['file']} has other text"
+                )
                 for a, b in zip(was, now)
                 if a != b
             ]
@@ -119,17 +144,25 @@ def claim(dest, manifest):
     """
     path = os.path.join(dest, MANIFEST)
     if not os.path.exists(path):
-        foreign = sorted(name for name in os.listdir(dest) if name.endswith((".bin", ".idx", ".model")) or name.startswith(("dict.", "shard")))
+        foreign = sorted(
+            name
+            for name in os.listdir(dest)
+            if name.endswith((".bin", ".idx", ".model")) or name.startswith(("dict.", "shard"))
+        )
         # Another process that starts at the same time writes the manifest before anything else.
         if foreign and not os.path.exists(path):
-            raise InputError("--dest: {} holds {} but no {}; expected an empty folder; give another one".format(dest, foreign[0], MANIFEST))
+            raise InputError(
+                f"--dest: {dest} holds {foreign[0]} but no {MANIFEST}; expected an empty folder; give another one"
+            )
         publish_first(path, lambda partial: counts.save(manifest, partial))
     there = counts.load(path)
     if there.get("format") != FORMAT:
-        raise InputError("{} is of another version of these programs; give another --dest".format(path))
+        raise InputError(f"{path} is of another version of these programs; give another --dest")
     different = differences(there, manifest)
     if different:
-        raise InputError("--dest: {} holds another corpus's data or other options: {}; give another --dest, or remove it".format(dest, "; ".join(different)))
+        raise InputError(
+            f"--dest: {dest} holds another corpus's data or other options: {'; '.join(different)}; give another --dest, or remove it"
+        )
 
 
 # The steps ---------------------------------------------------------------------------------------------------------
@@ -140,8 +173,13 @@ def write_model(args, path):
         shutil.copyfile(args.spm_model, path)
     else:
         train(
-            args.train, path, os.path.join(args.dest, "sentencepiece.log"), args.vocab_size,
-            args.model_type or "bpe", args.lowercase, args.sample_lines or SAMPLE_LINES,
+            args.train,
+            path,
+            os.path.join(args.dest, "sentencepiece.log"),
+            args.vocab_size,
+            args.model_type or "bpe",
+            args.lowercase,
+            args.sample_lines or SAMPLE_LINES,
         )
 
 
@@ -172,9 +210,7 @@ def check_room(args):
     free = shutil.disk_usage(args.dest).free
     if need > free:
         raise InputError(
-            "--dest: {} has {} free, and this text needs about {}; free some, or give a --dest on another disk".format(
-                args.dest, size_text(free), size_text(need)
-            )
+            f"--dest: {args.dest} has {size_text(free)} free, and this text needs about {size_text(need)}; free some, or give a --dest on another disk"
         )
 
 
@@ -186,11 +222,17 @@ def make_data(args, model, wanted):
         remove_abandoned(folder)
         for name in ("sentencepiece.model", "dict.txt"):
             if not os.path.exists(os.path.join(folder, name)):
-                with complete_file(os.path.join(folder, name), "wb") as stream, open(os.path.join(args.dest, name), "rb") as source:
+                with complete_file(os.path.join(folder, name), "wb") as stream, open(
+                    os.path.join(args.dest, name), "rb"
+                ) as source:
                     shutil.copyfileobj(source, stream)
 
     def missing(split):
-        return [shard for shard in wanted if not is_binarized(folders[shard], split) and not is_encoded(folders[shard], split)]
+        return [
+            shard
+            for shard in wanted
+            if not is_binarized(folders[shard], split) and not is_encoded(folders[shard], split)
+        ]
 
     if 0 in wanted and 0 in missing("valid"):
         encode(args.valid, folders[0], "valid", model, args.workers)
@@ -207,16 +249,20 @@ def main():
     if args.spm_model:
         pieces = load_model(args.spm_model).get_piece_size()
         if args.vocab_size not in (None, pieces):
-            raise InputError("--vocab-size {}: {} has {} pieces; leave --vocab-size out".format(args.vocab_size, args.spm_model, pieces))
+            raise InputError(
+                f"--vocab-size {args.vocab_size}: {args.spm_model} has {pieces} pieces; leave --vocab-size out"
+            )
     os.makedirs(args.dest, exist_ok=True)
     remove_abandoned(args.dest)
     claim(args.dest, manifest_of(args))
     wanted = list(range(args.shards)) if args.shard is None else [args.shard]
-    if not all(os.path.exists(os.path.join(shard_folder(args.dest, shard, args.shards), "train.json")) for shard in wanted):
+    if not all(
+        os.path.exists(os.path.join(shard_folder(args.dest, shard, args.shards), "train.json")) for shard in wanted
+    ):
         check_room(args)
     model = make_vocabulary(args)
     if args.only_vocabulary:
-        say("{} and dict.txt are there".format(model))
+        say(f"{model} and dict.txt are there")
         return
     make_data(args, model, wanted)
     check(args.dest, args.shards, wanted)

@@ -29,14 +29,14 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message):
-        self.exit(1, "{}: error: {} (--help lists the options)\n".format(self.prog, message))
+        self.exit(1, f"{self.prog}: error: {message} (--help lists the options)\n")
 
 
 def positive(text):
     """Parses an option that counts something: an integer from 1 on."""
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError("{} is not a number from 1 on".format(text))
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
     return value
 
 
@@ -54,15 +54,13 @@ def run(main, program=os.path.basename(sys.argv[0])):
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("{}: interrupted; the same command goes on from the last complete step".format(program))
+        sys.exit(f"{program}: interrupted; the same command goes on from the last complete step")
     except InputError as error:
-        sys.exit("{}: error: {}".format(program, error))
+        sys.exit(f"{program}: error: {error}")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            error = "no room left on the disk{}; free some and run the same command again: complete steps are kept".format(
-                " while writing " + error.filename if error.filename else ""
-            )
-        sys.exit("{}: error: {}".format(program, error))
+            error = f"no room left on the disk{' while writing ' + error.filename if error.filename else ''}; free some and run the same command again: complete steps are kept"
+        sys.exit(f"{program}: error: {error}")
 
 
 def say(message):
@@ -74,8 +72,8 @@ def size_text(size):
     """A number of bytes, to be read by people."""
     for unit, name in ((1e9, "GB"), (1e6, "MB")):
         if size >= unit / 10:
-            return "{:,.1f} {}".format(size / unit, name)
-    return "{:,} bytes".format(size)
+            return f"{size / unit:,.1f} {name}"
+    return f"{size:,} bytes"
 
 
 class Progress:
@@ -92,8 +90,10 @@ class Progress:
         self.bar = None
         if sys.stderr.isatty():
             self.bar = tqdm(
-                total=total, desc=what, leave=False,
-                bar_format="{desc}: {percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]",
+                total=total,
+                desc=what,
+                leave=False,
+                bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}",
             )
 
     def update(self, done, text):
@@ -105,23 +105,23 @@ class Progress:
         self.last = now
         rate = text / 1e6 / (now - self.start)
         if self.bar:
-            self.bar.set_postfix_str("{:.1f} MB/s".format(rate), refresh=False)
+            self.bar.set_description_str(f"{self.what}: {rate:.1f} MB/s", refresh=False)
             self.bar.update(min(done, self.total) - self.bar.n)
         else:
-            say("{}: {:.0f}%, {:.1f} MB/s".format(self.what, min(100, 100 * done / self.total), rate))
+            say(f"{self.what}: {min(100, 100 * done / self.total):.0f}%, {rate:.1f} MB/s")
 
     def close(self):
         if self.bar:
             self.bar.close()
         seconds = time.time() - self.start
         rate = self.text / 1e6 / max(seconds, 1e-9)
-        say("{}: {} in {:.1f} s, {:.1f} MB/s".format(self.what, size_text(self.text), seconds, rate))
+        say(f"{self.what}: {size_text(self.text)} in {seconds:.1f} s, {rate:.1f} MB/s")
 
 
 def partial_name(path):
     """Where `path` is written until it is complete: a hidden name that tells machine and process."""
     folder, name = os.path.split(path)
-    return os.path.join(folder, ".{}.{}.{}.partial".format(name, socket.gethostname(), os.getpid()))
+    return os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
 
 
 @contextlib.contextmanager

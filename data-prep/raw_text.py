@@ -15,14 +15,14 @@ def check_files(paths, option):
     """Raises FileNotFoundError or InputError unless every path is a file with something in it."""
     for path in paths:
         if not os.path.exists(path):
-            raise FileNotFoundError("{}: file {} does not exist; expected a text file; check the path".format(option, path))
+            raise FileNotFoundError(f"{option}: file {path} does not exist; expected a text file; check the path")
         if not os.path.isfile(path):
-            raise InputError("{}: {} is not a regular file (it is read more than once); give files".format(option, path))
+            raise InputError(f"{option}: {path} is not a regular file (it is read more than once); give files")
         if os.path.getsize(path) == 0:
-            raise InputError("{}: file {} is empty; expected UTF-8 text; leave it out or fill it".format(option, path))
+            raise InputError(f"{option}: file {path} is empty; expected UTF-8 text; leave it out or fill it")
         with open(path, "rb") as stream:
             if path.endswith(".gz") and stream.read(2) != GZIP_MAGIC:
-                raise InputError("{}: file {} ends in .gz but is not gzip; unpack it or mend its name".format(option, path))
+                raise InputError(f"{option}: file {path} ends in .gz but is not gzip; unpack it or mend its name")
 
 
 def read_lines(paths, progress=None, file_end=None):
@@ -44,7 +44,7 @@ def read_lines(paths, progress=None, file_end=None):
             try:
                 for line in stream:
                     if number == 0 and line.startswith(BYTE_ORDER_MARK):
-                        line = line[len(BYTE_ORDER_MARK):]
+                        line = line[len(BYTE_ORDER_MARK) :]
                     number += 1
                     text += len(line)
                     if progress and text - reported > BUFFER:
@@ -52,9 +52,7 @@ def read_lines(paths, progress=None, file_end=None):
                         progress.update(done + packed.tell(), text)
                     yield line.rstrip(b"\r\n")
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise InputError(
-                    "file {}: corrupt gzip after line {} ({}); copy or download it again".format(path, number, error)
-                )
+                raise InputError(f"file {path}: corrupt gzip after line {number} ({error}); copy or download it again")
         done += os.path.getsize(path)
         if file_end is not None:
             yield file_end
@@ -75,4 +73,4 @@ def not_utf8(paths):
                         path, number, line[error.start], error.start + 1
                     )
                 )
-    return InputError("a file changed while it was read: {}; run again when it is finished".format(", ".join(paths)))
+    return InputError(f"a file changed while it was read: {', '.join(paths)}; run again when it is finished")

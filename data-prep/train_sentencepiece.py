@@ -26,7 +26,10 @@ SAMPLE_LINES = 1000000
 
 
 def sample_lines(paths, count):
-    """`count` lines (bytes) drawn without replacement from all lines that are not blank, in one pass (Li 1994, algorithm L)."""
+    """`count` lines (bytes) drawn without replacement from those that are not blank, in one pass.
+
+    Algorithm L of Li, "Reservoir-Sampling Algorithms of Time Complexity O(n(1 + log(N/n)))", 1994.
+    """
     progress = Progress("sample lines", sum(map(os.path.getsize, paths)))
     lines = (line for line in read_lines(paths, progress) if line and not line.isspace())
     sample = list(islice(lines, count))
@@ -61,8 +64,8 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count):
     except UnicodeDecodeError:
         raise not_utf8(paths)
     if not any(sample):
-        raise InputError("no text in {}; expected lines that are not blank".format(", ".join(paths)))
-    say("train SentencePiece: {:,} lines, {:,} pieces, {}".format(len(sample), vocab_size, model_type))
+        raise InputError(f"no text in {', '.join(paths)}; expected lines that are not blank")
+    say(f"train SentencePiece: {len(sample):,} lines, {vocab_size:,} pieces, {model_type}")
     options = dict(
         vocab_size=vocab_size,
         model_type=model_type,
@@ -81,7 +84,7 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count):
         process.join(0.2)
         if time.time() - told > 10:
             told = time.time()
-            say("train SentencePiece: {:.0f} s{}".format(told - start, pieces_so_far(log)))
+            say(f"train SentencePiece: {told - start:.0f} s{pieces_so_far(log)}")
     try:
         message = receiver.recv()
     except EOFError:
@@ -89,7 +92,7 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count):
     os.replace(log, log_file)
     if message:
         raise InputError(explain(message, vocab_size, log_file))
-    say("train SentencePiece: {:.1f} s".format(time.time() - start))
+    say(f"train SentencePiece: {time.time() - start:.1f} s")
 
 
 def train_in_child(sample, model, log_file, options, sender):
@@ -120,39 +123,53 @@ def pieces_so_far(log_file):
     """Reads BPE's log: it names the number of merges made."""
     with open(log_file, errors="replace") as stream:
         sizes = re.findall(r" size=(\d+)", stream.read())
-    return ", {} pieces".format(sizes[-1]) if sizes else ""
+    return f", {sizes[-1]} pieces" if sizes else ""
 
 
 def explain(message, vocab_size, log_file):
     """One sentence for SentencePiece's own message."""
     too_high = re.search(r"value <= (\d+)", message)
     if too_high:
-        return "--vocab-size {} is more than this text can fill; SentencePiece suggests at most {}".format(vocab_size, too_high.group(1))
+        return f"--vocab-size {vocab_size} is more than this text can fill; SentencePiece suggests at most {too_high.group(1)}"
     too_low = re.search(r"required_chars. \d+ vs (\d+)", message)
     if too_low:
-        return "--vocab-size {} is less than this text's characters need; give at least {}".format(vocab_size, too_low.group(1))
-    return "SentencePiece failed: {}; its log is {}".format(" ".join(message.split()), log_file)
+        return f"--vocab-size {vocab_size} is less than this text's characters need; give at least {too_low.group(1)}"
+    return f"SentencePiece failed: {' '.join(message.split())}; its log is {log_file}"
 
 
 def main():
     parser = Parser(__doc__)
     parser.add_argument("--input", nargs="+", required=True, metavar="FILE", help="text files, plain or gzip")
-    parser.add_argument("--output", required=True, metavar="FILE", help="the model to write; its log goes beside it, with .log added")
+    parser.add_argument(
+        "--output", required=True, metavar="FILE", help="the model to write; its log goes beside it, with .log added"
+    )
     add_options(parser, required=True)
     args = parser.parse_args()
     check_files(args.input, "--input")
     train(
-        args.input, args.output, args.output + ".log", args.vocab_size, args.model_type or "bpe",
-        args.lowercase, args.sample_lines or SAMPLE_LINES,
+        args.input,
+        args.output,
+        args.output + ".log",
+        args.vocab_size,
+        args.model_type or "bpe",
+        args.lowercase,
+        args.sample_lines or SAMPLE_LINES,
     )
 
 
 def add_options(parser, required=False):
     """The options of a vocabulary, here and in prepare.py."""
-    parser.add_argument("--vocab-size", type=positive, required=required, metavar="N", help="SentencePiece's vocab_size")
+    parser.add_argument(
+        "--vocab-size", type=positive, required=required, metavar="N", help="SentencePiece's vocab_size"
+    )
     parser.add_argument("--model-type", choices=["bpe", "unigram"], help="kind of model (bpe if not given)")
     parser.add_argument("--lowercase", action="store_true", help="the model lowercases what it reads (nmt_nfkc_cf)")
-    parser.add_argument("--sample-lines", type=positive, metavar="N", help="train the model on this many lines, drawn at random ({:,} if not given)".format(SAMPLE_LINES))
+    parser.add_argument(
+        "--sample-lines",
+        type=positive,
+        metavar="N",
+        help=f"train the model on this many lines, drawn at random ({SAMPLE_LINES:,} if not given)",
+    )
 
 
 if __name__ == "__main__":

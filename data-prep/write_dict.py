@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes fairseq's dict.txt for a SentencePiece model: its pieces from id 3 on, so that fairseq's id is SentencePiece's + 1."""
+"""Writes fairseq's dict.txt for a SentencePiece model: its pieces from id 3 on; fairseq's id is then SentencePiece's + 1."""
 
 import sentencepiece
 
@@ -13,28 +13,26 @@ def load_model(path):
     """A SentencePieceProcessor that fairseq can use.
 
     Raises:
-        FileNotFoundError, InputError: no such file; not a model; ids 0 to 2 are not `<unk> <s> </s>`; a piece is a special of fairseq, or has white space in it
+        FileNotFoundError: no such file
+        InputError: not a model; ids 0 to 2 are not `<unk> <s> </s>`; a piece is one of fairseq's specials, or has white
+            space in it
     """
     try:
         with open(path, "rb") as stream:
             processor = sentencepiece.SentencePieceProcessor(model_proto=stream.read())
     except FileNotFoundError:
-        raise FileNotFoundError("SentencePiece model {} does not exist; check the path".format(path))
+        raise FileNotFoundError(f"SentencePiece model {path} does not exist; check the path")
     except (RuntimeError, TypeError):
-        raise InputError("{} is not a SentencePiece model; expected the .model file of a trained one".format(path))
+        raise InputError(f"{path} is not a SentencePiece model; expected the .model file of a trained one")
     names = all_pieces(processor)
     if names[:3] != SENTENCEPIECE_SPECIALS:
         raise InputError(
-            "{}: pieces 0 to 2 are {}; expected {}; train the model with SentencePiece's default ids".format(
-                path, " ".join(names[:3]), " ".join(SENTENCEPIECE_SPECIALS)
-            )
+            f"{path}: pieces 0 to 2 are {' '.join(names[:3])}; expected {' '.join(SENTENCEPIECE_SPECIALS)}; train the model with SentencePiece's default ids"
         )
     for number, name in enumerate(names[3:], 3):
         if name in FAIRSEQ_SPECIALS or name.split() != [name]:
             raise InputError(
-                "{}: piece {} is {!r}; expected none of {} and no white space, which fairseq would misread; train a model without it".format(
-                    path, number, name, " ".join(FAIRSEQ_SPECIALS)
-                )
+                f"{path}: piece {number} is {name!r}; expected none of {' '.join(FAIRSEQ_SPECIALS)} and no white space, which fairseq would misread; train a model without it"
             )
     return processor
 

