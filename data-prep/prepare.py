@@ -254,12 +254,12 @@ def main():
             )
     os.makedirs(args.dest, exist_ok=True)
     remove_abandoned(args.dest)
-    claim(args.dest, manifest_of(args))
     wanted = list(range(args.shards)) if args.shard is None else [args.shard]
     if not all(
         os.path.exists(os.path.join(shard_folder(args.dest, shard, args.shards), "train.json")) for shard in wanted
     ):
         check_room(args)
+    claim(args.dest, manifest_of(args))
     model = make_vocabulary(args)
     if args.only_vocabulary:
         say(f"{model} and dict.txt are there")

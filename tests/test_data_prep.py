@@ -473,6 +473,7 @@ def test_disk_without_room(text, tmp_path):
         "prepare.sh", "--train", huge, "--valid", text["valid"][0], "--dest", tmp_path / "dest", "--vocab-size", 300
     )
     assert "B free" in error and str(tmp_path / "dest") in error
+    assert not list((tmp_path / "dest").iterdir())
 
 
 @pytest.mark.parametrize(
