@@ -30,9 +30,10 @@ class MaeLmCriterion(FairseqCriterion):
         logits, target = logits.flatten(0, 1), target.flatten()
         full = torch.promote_types(logits.dtype, torch.float32)
         loss = F.cross_entropy(logits.to(full), target, reduction="sum", ignore_index=self.padding_idx)
+        correct = logits.detach().argmax(-1).eq(target) & target.ne(self.padding_idx)
         return loss, sample["npredicted"], {
             "loss": loss.detach(),
-            "correct": logits.detach().argmax(-1).eq(target).sum(),
+            "correct": correct.sum(),
             "sample_size": sample["npredicted"],
             "visible": sample["nvisible"],
             "ntokens": sample["ntokens"],

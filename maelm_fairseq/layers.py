@@ -26,8 +26,8 @@ def relative_position_bucket(distance: np.ndarray, bins: int, max_distance: int)
     half = bins // 2
     exact = half // 2
     n = np.abs(distance)
-    scale = (half - 1 - exact) / math.log((max_distance - 1) / exact)
-    far = exact + np.ceil(np.log(np.maximum(n, exact) / exact) * scale)
+    share = np.log(np.maximum(n, exact) / exact) / math.log((max_distance - 1) / exact)
+    far = exact + np.ceil(share * (half - 1 - exact))
     m = np.where(n < exact, n, np.minimum(half - 1, far)).astype(np.int64)
     return np.sign(distance) * m + half - 1
 

@@ -429,3 +429,11 @@ def test_bf16_autocast(tmp_path, depth, bins, lengths):
     for name, weight in setting.model.named_parameters():
         assert weight.dtype == weight.grad.dtype == torch.float32, name
         assert weight.grad.isfinite().all(), name
+
+
+def test_accuracy_counts_no_padding(tmp_path):
+    setting = Setting(tmp_path, "mixed", mask_prob=0.5)
+    with torch.no_grad():
+        setting.model.lm_head.bias[setting.task.dictionary.pad()] = 1e6  # padding is all it predicts
+    _, _, logged = MaeLmCriterion(None, setting.task)(setting.model, setting.batch)
+    assert logged["correct"] == 0

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from conftest import BIN, PLUGIN, ROOT, TINY, command, documents, run, succeed, text_of
+from conftest import BIN, PLUGIN, TINY, binarize, documents, succeed, text_of
 from fairseq import options
 from fairseq_cli.train import main
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -58,10 +58,14 @@ def test_trains_validates_saves_and_logs(data, tmp_path):
     assert f'"valid_loss": "{valid_log["valid_loss"]}"' in validated
 
 
-def test_loss_falls(data, tmp_path):
-    printed = train(data, tmp_path, "--max-update", 120, "--total-num-update", 120, "--lr", 0.01, "--log-interval", 20)
+def test_loss_falls(tmp_path):
+    # Documents that repeat one word: what is masked can be read off the rest.
+    repeated = [[" ".join([lines[0].split()[0]] * len(line.split())) for line in lines] for lines in documents(120, 1)]
+    data = binarize(tmp_path / "data", {"train": text_of(repeated), "valid": text_of(repeated[:20])})
+    schedule = ["--max-update", 200, "--total-num-update", 200, "--lr", 0.003, "--warmup-updates", 20]
+    printed = train(data, tmp_path / "run", *schedule, "--log-interval", 40)
     losses = [float(loss) for loss in re.findall(r'"loss": "([\d.]+)"', printed)]
-    assert losses[-1] < losses[0] - 0.5
+    assert losses[-1] < losses[0] - 1
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -131,12 +135,10 @@ masks_of_first_worker = {}
 
 
 def test_shards_take_turns(data, tmp_path):
-    from conftest import binarize
-
     other = binarize(tmp_path / "other", {"train": text_of(documents(30, 5))}, data / "dict.txt")
     printed = train(f"{data}:{other}", tmp_path / "run", "--max-epoch", 3, "--max-update", 1000)
     loaded = re.findall(r"(\w+)/train: [\d,]+ lines", printed)
-    assert loaded == ["data", "other", "data"]
+    assert loaded[:3] == ["data", "other", "data"]
 
 
 def test_mlm_baseline_and_options_of_the_method(data, tmp_path):
@@ -213,8 +215,6 @@ def test_relative_paths_work_from_any_folder(data, tmp_path):
 
 def test_a_pretrained_encoder_is_fine_tuned(data, tmp_path):
     """fairseq's own sentence_prediction takes the encoder and leaves the decoder behind."""
-    from conftest import binarize
-
     train(data, tmp_path / "pretrained")
     lines = [line for document in documents(40, 9) for line in document]
     text = "".join(line + "\n" for line in lines)
