@@ -208,8 +208,8 @@ class MaskedBlockDataset(FairseqDataset):
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
         """fairseq's, and one batch more where it drops what is left over of a multiple at the end."""
         batches = super().batch_by_size(indices, max_tokens, max_sentences, required_batch_size_multiple)
-        left = indices[~np.isin(indices, np.concatenate(batches))]
-        return batches + [left] if len(left) else batches
+        left = indices[~np.isin(indices, np.concatenate([indices[:0], *batches]))]
+        return [*batches, left] if len(left) else batches
 
     def size(self, index):
         return self.sizes[index]

@@ -121,6 +121,8 @@ def test_batches_hold_every_block_once(tmp_path, sentences, tokens, multiple):
     batches = blocks.batch_by_size(blocks.ordered_indices(), tokens, sentences, multiple)
     assert sorted(np.concatenate(batches)) == list(range(len(blocks)))
     assert all(len(batch) <= (sentences or tokens) for batch in batches)
+    few = blocks.ordered_indices()[:3]
+    assert sorted(np.concatenate(blocks.batch_by_size(few, tokens, sentences, multiple))) == sorted(few)
 
 
 def test_order_is_by_length_and_new_each_epoch(tmp_path):
