@@ -23,6 +23,7 @@ def from_pretrained(checkpoint_file, data):
     Raises:
         FileNotFoundError: one of the three files is not there
     """
+    checkpoint_file, data = os.fspath(checkpoint_file), os.fspath(data)
     model_file = os.path.join(data, "sentencepiece.model")
     for path in [checkpoint_file, os.path.join(data, "dict.txt"), model_file]:
         if not os.path.isfile(path):

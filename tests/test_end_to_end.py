@@ -1,0 +1,73 @@
+"""Raw text to a model that fills in masks, by the commands that users run."""
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import PLUGIN, ROOT, TINY, documents, succeed, text_of
+
+from maelm_fairseq import hub
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Two shards of text with capitals, one of the files packed, from data-prep/prepare.sh."""
+    folder = tmp_path_factory.mktemp("raw")
+    text = text_of(documents(300, 1)).replace("kan", "Kan")
+    (folder / "a.txt").write_text(text, encoding="utf-8")
+    with gzip.open(folder / "b.txt.gz", "wt", encoding="utf-8") as file:
+        file.write(text_of(documents(200, 2)) + " ".join(["long line"] * 300))
+    (folder / "valid.txt").write_text(text_of(documents(30, 3)), encoding="utf-8")
+    done = subprocess.run(
+        [
+            ROOT / "data-prep" / "prepare.sh", "--train", folder / "a.txt", folder / "b.txt.gz",
+            "--valid", folder / "valid.txt", "--dest", folder / "data", "--vocab-size", "120", "--lowercase",
+            "--shards", "2", "--workers", "2",
+        ],
+        env={**os.environ, "PYTHON": sys.executable}, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_raw_text_to_filled_masks(prepared, tmp_path):
+    train = ["fairseq-train", prepared, *TINY, "--save-dir", tmp_path / "run", "--mask-whole-words"]
+    printed = succeed(*train, "--max-update", 3)
+    # The long line was cut, not dropped: tokens in = tokens out + blank lines.
+    for counts in re.findall(r"([\d,]+) tokens in; .* blocks, ([\d,]+) tokens out, and ([\d,]+) blank", printed):
+        tokens_in, out, blank = (int(count.replace(",", "")) for count in counts)
+        assert tokens_in == out + blank
+    resumed = succeed(*train, "--max-update", 6)
+    assert "Loaded checkpoint" in resumed and '"num_updates": "3"' not in resumed
+    last = tmp_path / "run" / "checkpoint_last.pt"
+    assert torch.load(last, weights_only=True)["optimizer_history"][-1]["num_updates"] == 6
+
+    validate = ["--user-dir", PLUGIN, "--task", "mae_lm", "--path", last, "--batch-size", 8, "--cpu"]
+    first_shard = prepared.split(":")[0]
+    assert "valid on 'valid' subset | loss" in succeed("fairseq-validate", first_shard, *validate)
+
+    model = hub.from_pretrained(last, data=first_shard)
+    tokens = model.encode("Kan <mask> lon.")
+    assert model.pieces.decode([i - 1 for i in tokens[1:2].tolist()]) in "kan"  # lowercased by the model
+    filled = model.fill_mask("kan <mask> lon <mask>", topk=3)
+    assert len(filled) == 2 and all(len(candidates) == 3 for candidates in filled)
+    assert all(p >= q for candidates in filled for (_, p), (_, q) in zip(candidates, candidates[1:]))
+    with pytest.raises(ValueError, match="no <mask> in 'kan'"):
+        model.fill_mask("kan")
+    with pytest.raises(ValueError, match="32 positions"):
+        model.fill_mask("kan <mask> " + "lon " * 50)
+    with pytest.raises(FileNotFoundError, match="sentencepiece.model: not found"):
+        hub.from_pretrained(last, data=tmp_path)
+
+
+def test_what_touches_a_mask_begins_no_word(prepared, tmp_path):
+    first_shard = prepared.split(":")[0]
+    succeed("fairseq-train", prepared, *TINY, "--save-dir", tmp_path, "--max-update", 1)
+    model = hub.from_pretrained(tmp_path / "checkpoint_last.pt", data=first_shard)
+    for text, begins in [("kan <mask> lon", True), ("kan <mask>lon", False)]:
+        tokens = model.encode(text).tolist()
+        behind = tokens[tokens.index(model.dictionary.index("<mask>")) + 1]
+        assert model.dictionary[behind].startswith("\u2581") == begins
