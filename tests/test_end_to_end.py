@@ -59,7 +59,7 @@ def test_raw_text_to_filled_masks(prepared, tmp_path):
         model.fill_mask("kan")
     with pytest.raises(ValueError, match="32 positions"):
         model.fill_mask("kan <mask> " + "lon " * 50)
-    with pytest.raises(FileNotFoundError, match="sentencepiece.model: not found"):
+    with pytest.raises(FileNotFoundError, match="dict.txt: not found"):
         hub.from_pretrained(last, data=tmp_path)
 
 
