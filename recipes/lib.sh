@@ -93,7 +93,8 @@ pretrain() {
   every=$(update_freq "$processes" "$batch_size")
   if ((gpus == 0)); then
     device=(--cpu)
-    echo "$(basename "$0"): no GPU is used: good for trying things out, not for pretraining" >&2
+    export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" # spinning threads are slow where other programs run too
+    echo "$(basename "$0"): trains on the CPU: good for trying things out, not for pretraining" >&2
   elif ((nodes > 1)) && [ -n "${SLURM_STEP_ID:-}" ]; then
     # One task a machine under srun: fairseq reads the machines from SLURM and starts a process for each GPU.
     device+=(--distributed-port "${MASTER_PORT:-29500}")
