@@ -1,0 +1,92 @@
+"""What the README says is true."""
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+from conftest import BIN, PLUGIN, ROOT
+from fairseq import options
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def commands():
+    """Shell commands in the README's fenced blocks, continued lines joined."""
+    for block in re.findall(r"```\n(.*?)```", README, re.S):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield line.split("  #")[0].strip()
+
+
+def starting_with(start):
+    found = [line for line in commands() if line.startswith(start)]
+    assert found, f"no {start} in README.md"
+    return found
+
+
+def shell(line, cwd=ROOT):
+    """Runs a line in bash, with this environment's commands."""
+    path = os.pathsep.join([str(BIN), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=cwd, env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "PYTHON": sys.executable},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
+
+
+def test_links_and_the_table_of_where_things_are():
+    for link in re.findall(r"\]\(([^)#]+)\)", README):
+        assert link.startswith("https://") or (ROOT / link).exists(), link
+    for path, name in re.findall(r"\]\((maelm_fairseq/\w+\.py)\), `(\w+)`", README):
+        functions = [node.name for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.FunctionDef)]
+        assert name in functions
+    for path in re.findall(r"`((?:recipes|data-prep|maelm_fairseq|benchmarks|tests)/[\w./-]+)`", README):
+        assert (ROOT / path).exists(), path
+
+
+def test_make_targets():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"(?:^|`)make (\w+)", README, re.M):
+        assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+def test_fairseq_commands_parse():
+    for line in starting_with("fairseq-train "):
+        arguments = shlex.split(re.sub(r'"\$\(.*?\)"', str(PLUGIN), line))[1:]
+        args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+        assert (args.task, args.criterion, args.arch) == ("mae_lm", "mae_lm", "mae_lm_base")
+    for line in starting_with("fairseq-validate "):
+        arguments = shlex.split(line.replace("--user-dir maelm_fairseq", f"--user-dir {PLUGIN}"))[1:]
+        assert options.parse_args_and_arch(options.get_validation_parser(), arguments).task == "mae_lm"
+
+
+def test_the_folder_to_name_is_printed():
+    (inner,) = re.findall(r'--user-dir "\$\((.*?)\)"', README)
+    assert shell(inner).strip().splitlines()[-1] == str(PLUGIN)
+
+
+def test_recipes_and_hydra_take_these_options(data):
+    for line in starting_with("recipes/"):
+        assert "--arch mae_lm_base" in shell(line.replace("--data data", f"--data {data}") + " --dry-run")
+    for line in starting_with("fairseq-hydra-train "):
+        printed = shell(line + " --cfg job")
+        assert f"data: {ROOT}/data" in printed and "distributed_world_size: 8" in printed
+
+
+def test_preparation_takes_these_options():
+    known = shell("data-prep/prepare.sh --help")
+    for line in starting_with("data-prep/prepare.sh "):
+        for option in re.findall(r"--[\w-]+", line):
+            assert option in known
+
+
+def test_python_example_uses_what_exists():
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    from maelm_fairseq import hub
+
+    calls = {node.func.attr for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)}
+    assert calls == {"from_pretrained", "fill_mask"}
+    assert hasattr(hub, "from_pretrained") and hasattr(hub.MaeLm, "fill_mask")
