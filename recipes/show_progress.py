@@ -58,8 +58,8 @@ class Progress:
         if self.max_update:
             of = " of {:,}".format(self.max_update)
             left = ", {} left".format(time((self.max_update - update) / max(float(stats["ups"]), 1e-3)))
-        return "update {:,}{}: loss {} bits, accuracy {}%, {:,.0f} tokens/s, {}{}".format(
-            update, of, stats["loss"], stats["accuracy"], float(stats["wps"]), time(float(stats["wall"])), left
+        return "update {:,}{}: loss {} bits, accuracy {}%, {:,.0f} tokens/s{}".format(
+            update, of, stats["loss"], stats["accuracy"], float(stats["wps"]), left
         )
 
     def valid(self, stats):
