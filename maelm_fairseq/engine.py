@@ -5,19 +5,22 @@ import collections
 import sys
 import typing
 
-import torch
-
 from .errors import InstallationError
 
 try:
     import fairseq  # noqa: F401
+    import torch
     from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
 except Exception as error:  # of many kinds: a mutable default, a missing module, a broken extension
-    python = "{}.{}".format(*sys.version_info)
-    package = "ve-fairseq==0.12.3" if sys.version_info >= (3, 11) else "fairseq==0.12.2"
+    message = (str(error).splitlines() or [""])[0]
     raise InstallationError(
-        f"the fairseq installed here cannot work on Python {python} ({type(error).__name__}: {error}): "
-        f"run `pip uninstall -y fairseq ve-fairseq && pip install {package} 'hydra-core<1.4' 'omegaconf<2.4'`"
+        "fairseq cannot work on this Python {}.{} ({}: {}): run `make install`, or `pip install -c "
+        "constraints.txt .` in a new virtual environment, which takes {}".format(
+            *sys.version_info[:2],
+            type(error).__name__,
+            message,
+            "ve-fairseq, the same code for newer Pythons" if sys.version_info >= (3, 11) else "fairseq==0.12.2",
+        )
     ) from None
 
 
