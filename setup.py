@@ -17,7 +17,7 @@ setup(
         'omegaconf>=2.3,<2.4; python_version >= "3.11"',
         "torch>=2.0",
         "numpy",
-        "sentencepiece",
+        "sentencepiece>=0.2",
     ],
     extras_require={
         "demo": ["matplotlib", "tensorboard"],

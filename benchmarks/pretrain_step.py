@@ -92,7 +92,14 @@ def work(pipe, folder, args, variant):
 
     torch.set_num_threads(args.threads)
     arguments = [str(folder), "--user-dir", str(ROOT / "maelm_fairseq"), *VARIANTS[variant], "--cpu"]
-    arguments += ["--sample-break-mode", "none", "--tokens-per-sample", str(args.tokens), "--mask-prob", str(args.mask_prob)]
+    arguments += [
+        "--sample-break-mode",
+        "none",
+        "--tokens-per-sample",
+        str(args.tokens),
+        "--mask-prob",
+        str(args.mask_prob),
+    ]
     arguments += ["--batch-size", str(args.batch_size), "--attention-dropout", str(args.attention_dropout)]
     arguments += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--lr", "1e-4", "--clip-norm", "2.0"]
     arguments += ["--num-workers", "0"]
@@ -118,7 +125,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5, help="counted steps of each model (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, default=4, help="sequences of a step (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=512, help="tokens of a sequence (default: %(default)s)")
-    parser.add_argument("--mask-prob", type=float, default=0.15, help="share of predicted tokens (default: %(default)s)")
+    parser.add_argument(
+        "--mask-prob", type=float, default=0.15, help="share of predicted tokens (default: %(default)s)"
+    )
     parser.add_argument("--decoder-layers", type=int, default=4, help="of MAE-LM (default: %(default)s)")
     parser.add_argument("--attention-dropout", type=float, default=0.0, help="of both (default: %(default)s)")
     parser.add_argument("--vocabulary", type=int, default=32768, help="symbols (default: %(default)s)")

@@ -31,7 +31,7 @@ class MaeLmCriterion(FairseqCriterion):
         full = torch.promote_types(logits.dtype, torch.float32)
         loss = F.cross_entropy(logits.to(full), target, reduction="sum", ignore_index=self.padding_idx)
         correct = logits.detach().argmax(-1).eq(target) & target.ne(self.padding_idx)
-        return loss, sample["npredicted"], {
+        logged = {
             "loss": loss.detach(),
             "correct": correct.sum(),
             "sample_size": sample["npredicted"],
@@ -39,6 +39,7 @@ class MaeLmCriterion(FairseqCriterion):
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
         }
+        return loss, sample["npredicted"], logged
 
     @staticmethod
     def reduce_metrics(logging_outputs):

@@ -108,6 +108,15 @@ def cut_spans(spans, block_size):
     return starts, sizes
 
 
+def pad_rows(rows, value):
+    """Rows of different lengths -> int64 (rows, longest), `value` behind the shorter ones."""
+    rows = list(rows)
+    batch = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
+    for into, row in zip(batch, rows):
+        into[: len(row)] = row
+    return batch
+
+
 class MaskedBlockDataset(FairseqDataset):
     """Blocks of text, `<s>` before each, masked anew in every epoch.
 
@@ -166,38 +175,31 @@ class MaskedBlockDataset(FairseqDataset):
         indices, blocks = zip(*samples)
         pad = self.dictionary.pad()
 
-        def merge(rows, value):
-            batch = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
-            for into, row in zip(batch, rows):
-                into[: len(row)] = row
-            return batch
+        def merge(value, *groups):
+            """Rows of each group, padded by themselves so that those to predict stay at the end, side by side."""
+            return torch.from_numpy(np.concatenate([pad_rows(map(group, blocks), value) for group in groups], axis=1))
 
-        # Each group is padded by itself, so that the rows to predict stay at the end.
-        positions = [merge([b.context for b in blocks], NO_POSITION), merge([b.kept for b in blocks], NO_POSITION)]
-        tokens = [merge([b.context_tokens for b in blocks], pad), merge([b.kept_tokens for b in blocks], pad)]
-        left_out = merge([b.left_out for b in blocks], NO_POSITION)
-        kept = positions[1].shape[1]
-        target = np.concatenate(
-            [merge([b.targets[: len(b.kept)] for b in blocks], pad), merge([b.targets[len(b.kept) :] for b in blocks], pad)],
-            axis=1,
-        )
-        visible = sum(len(b.context) + len(b.kept) for b in blocks)
-        rows = sum(part.size for part in positions) + left_out.size
-        ntokens = sum(len(b.context) + len(b.targets) for b in blocks)
+        tokens = merge(pad, lambda b: b.context_tokens, lambda b: b.kept_tokens)
+        positions = merge(NO_POSITION, lambda b: b.context, lambda b: b.kept)
+        left_out = merge(NO_POSITION, lambda b: b.left_out)
+        target = merge(pad, lambda b: b.targets[: len(b.kept)], lambda b: b.targets[len(b.kept) :])
+
+        ncontext = sum(len(b.context) for b in blocks)
+        npredicted = sum(len(b.targets) for b in blocks)
         return {
             "id": torch.tensor(indices),
             "net_input": {
-                "src_tokens": torch.from_numpy(np.concatenate(tokens, axis=1)),
-                "positions": torch.from_numpy(np.concatenate(positions, axis=1)),
-                "left_out_positions": torch.from_numpy(left_out),
-                "num_predicted": kept + left_out.shape[1],
-                "padded": rows > ntokens,
+                "src_tokens": tokens,
+                "positions": positions,
+                "left_out_positions": left_out,
+                "num_predicted": target.size(1),
+                "padded": tokens.numel() + left_out.numel() > ncontext + npredicted,
             },
-            "target": torch.from_numpy(target),
+            "target": target,
             "nsentences": len(blocks),
-            "ntokens": ntokens,
-            "nvisible": visible,
-            "npredicted": ntokens - sum(len(b.context) for b in blocks),
+            "ntokens": ncontext + npredicted,
+            "nvisible": ncontext + sum(len(b.kept) for b in blocks),
+            "npredicted": npredicted,
         }
 
     def ordered_indices(self):

@@ -35,9 +35,7 @@ def allow_fairseq_checkpoints():
 
     from fairseq.distributed.utils import _TensorPlaceholder
 
-    value_nodes = [
-        kind for kind in vars(nodes).values() if isinstance(kind, type) and issubclass(kind, base.Node)
-    ]
+    value_nodes = [kind for kind in vars(nodes).values() if isinstance(kind, type) and issubclass(kind, base.Node)]
     torch.serialization.add_safe_globals(
         [argparse.Namespace, DictConfig, ListConfig, base.ContainerMetadata, base.Metadata]
         + value_nodes

@@ -63,9 +63,7 @@ class Masking:
     ):
         self.mask_prob = mask_prob
         visible = leave_unmasked_prob + random_token_prob
-        self.kept_shares = np.array(
-            [leave_unmasked_prob, visible, visible + encoder_mask_fraction * (1 - visible)]
-        )
+        self.kept_shares = np.array([leave_unmasked_prob, visible, visible + encoder_mask_fraction * (1 - visible)])
         self.mask_token = mask_token
         self.random_tokens = random_tokens
         self.word_starts = word_starts
@@ -104,6 +102,4 @@ class Masking:
         is_context = np.ones(len(tokens), dtype=bool)
         is_context[selected] = False
         context = np.flatnonzero(is_context)
-        return MaskedBlock(
-            context, tokens[context], selected[:kept], seen, selected[kept:], tokens[selected]
-        )
+        return MaskedBlock(context, tokens[context], selected[:kept], seen, selected[kept:], tokens[selected])

@@ -93,9 +93,7 @@ class MaeLmTask(FairseqTask):
         folders = utils.split_paths(self.cfg.data)
         folder = folders[(epoch - 1) % len(folders)]
         if folder != folders[0] and load_dictionary(folder) != self.dictionary:
-            raise UsageError(
-                f"{folder}/dict.txt is not that of {folders[0]}: prepare all folders with one dict.txt"
-            )
+            raise UsageError(f"{folder}/dict.txt is not that of {folders[0]}: prepare all folders with one dict.txt")
         prefixes = [os.path.join(folder, split)]
         for k in itertools.count(1):
             more = f"{prefixes[0]}{k}"

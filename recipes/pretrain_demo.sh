@@ -3,9 +3,9 @@
 #
 #   recipes/pretrain_demo.sh --gpus 0 --data DIR --save-dir DIR
 #
-# 6,000 updates of 16 sequences of 64 tokens, or as many as six minutes allow. What differs from the method's settings serves to learn much from little
-# text: many small updates, 30% predicted, and relative positions in the decoder too, which then need not be learned
-# from its position embedding.
+# 6,000 updates of 16 sequences of 64 tokens, or as many as six minutes allow. What differs from the method's settings
+# serves to learn much from little text: many small updates, 30% predicted, and relative positions in the decoder too,
+# which then need not be learned from its position embedding.
 
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

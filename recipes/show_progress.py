@@ -1,6 +1,6 @@
 """Reads what fairseq-train --log-format json prints, and shows what a person wants to know of it.
 
-    fairseq-train ... 2>&1 | tee train.log | python recipes/show_progress.py
+fairseq-train ... 2>&1 | tee train.log | python recipes/show_progress.py
 """
 
 import json

@@ -68,9 +68,7 @@ def dataset(tmp_path, lines_of_parts, size=12, mode="complete_doc", **options):
         mask_prob=0.3, leave_unmasked_prob=0, random_token_prob=0, encoder_mask_fraction=0, word_starts=None
     )
     masking = Masking(**{**arguments, **options}, mask_token=mask, random_tokens=(4, mask), seed=1)
-    parts = [
-        TokenBlocks(write(tmp_path / f"part{i}", lines), size, mode) for i, lines in enumerate(lines_of_parts)
-    ]
+    parts = [TokenBlocks(write(tmp_path / f"part{i}", lines), size, mode) for i, lines in enumerate(lines_of_parts)]
     return MaskedBlockDataset(parts, masking, dictionary, seed=1)
 
 

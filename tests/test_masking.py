@@ -66,9 +66,7 @@ def test_masks_depend_on_seed_epoch_and_index_alone():
 
 def test_blocks_of_equal_length_lose_equally_many_positions():
     for options in OPTIONS[:6]:
-        counts = {
-            tuple(map(len, masking(**options)(block(100, seed=i), epoch=1, index=i))) for i in range(50)
-        }
+        counts = {tuple(map(len, masking(**options)(block(100, seed=i), epoch=1, index=i))) for i in range(50)}
         assert len(counts) == 1
 
 

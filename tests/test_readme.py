@@ -41,7 +41,9 @@ def test_links_and_the_table_of_where_things_are():
     for link in re.findall(r"\]\(([^)#]+)\)", README):
         assert link.startswith("https://") or (ROOT / link).exists(), link
     for path, name in re.findall(r"\]\((maelm_fairseq/\w+\.py)\), `(\w+)`", README):
-        functions = [node.name for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.FunctionDef)]
+        functions = [
+            node.name for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.FunctionDef)
+        ]
         assert name in functions
     for path in re.findall(r"`((?:recipes|data-prep|maelm_fairseq|benchmarks|tests)/[\w./-]+)`", README):
         assert (ROOT / path).exists(), path

@@ -283,9 +283,7 @@ def test_unigram_entropy(data):
     # A blank line separates documents and is never predicted; <mask>, the last symbol, never occurs.
     tokens = {split: [token for line in lines[split] if len(line) > 1 for token in line] for split in lines}
     size = len(dictionary)
-    bits = [
-        -np.log2((tokens["train"].count(token) + 1) / (len(tokens["train"]) + size)) for token in tokens["valid"]
-    ]
+    bits = [-np.log2((tokens["train"].count(token) + 1) / (len(tokens["train"]) + size)) for token in tokens["valid"]]
     printed = subprocess.run(
         [sys.executable, str(RECIPES / "unigram_entropy.py"), "--data", str(data)],
         check=True, stdout=subprocess.PIPE, universal_newlines=True,
