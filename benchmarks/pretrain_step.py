@@ -11,12 +11,15 @@ width C, FFN width F, vocabulary N,
     layer(q, k) = 2 q C (2 C) + 2 k C (2 C) + 4 q k C + 4 q C F     q rows computed from k rows
     encoder = L layer(V, V);   decoder = (D - 1) layer(T, T) + layer(K, T);   head = 2 K C (C + N)
 and the share is that count over the time, divided by the rate of a plain product of the layer's own sizes in
-the same precision, measured in the same process before and after.
+the same precision, measured in the same process before each step.
 """
 
 import argparse
 import datetime
+import itertools
+import logging
 import multiprocessing
+import os
 import platform
 import resource
 import statistics
@@ -73,7 +76,7 @@ def matmul_rate(args, dtype):
 
     x, w = torch.randn(args.batch_size * args.tokens, 768).to(dtype), torch.randn(768, 3072).to(dtype)
     times = []
-    for _ in range(12):
+    for _ in range(5):
         start = time.perf_counter()
         x @ w
         times.append(time.perf_counter() - start)
@@ -82,8 +85,6 @@ def matmul_rate(args, dtype):
 
 def work(pipe, folder, args, variant):
     """A process with one model: builds it as fairseq-train does, then steps whenever asked."""
-    import logging
-
     logging.disable(logging.INFO)
     import torch
     from fairseq import options, tasks
@@ -109,15 +110,15 @@ def work(pipe, folder, args, variant):
     task = tasks.setup_task(cfg.task)
     trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
     batches = list(trainer.get_train_iterator(epoch=1).next_epoch_itr())
-    rate = matmul_rate(args, torch.bfloat16 if "bfloat16" in variant else torch.float32)
-    pipe.send(rate)
-    step = 0
-    while pipe.recv():
+    pipe.send("ready")
+    for batch in itertools.cycle(batches):
+        if pipe.recv() == "stop":
+            return
+        rate = matmul_rate(args, torch.bfloat16 if "bfloat16" in variant else torch.float32)
         start = time.perf_counter()
-        trainer.train_step([batches[step % len(batches)]])
-        pipe.send((time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20))
-        step += 1
-    pipe.send(matmul_rate(args, torch.bfloat16 if "bfloat16" in variant else torch.float32))
+        trainer.train_step([batch])
+        seconds = time.perf_counter() - start
+        pipe.send((seconds, rate, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20))
 
 
 def main():
@@ -134,6 +135,8 @@ def main():
     parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
     args = parser.parse_args()
 
+    os.environ["PYTHONWARNINGS"] = "ignore"  # of the models' processes: fairseq's habits with hydra and torch
+    logging.disable(logging.INFO)
     import fairseq
     import torch
 
@@ -145,31 +148,30 @@ def main():
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         write_data(Path(folder), args)
-        workers, rates, seconds, memory = {}, {}, {}, {}
+        workers, seconds, shares, memory = {}, {}, {}, {}
         for variant in VARIANTS:
             pipe, other = context.Pipe()
             context.Process(target=work, args=(other, Path(folder), args, variant), daemon=True).start()
-            rates[variant] = [pipe.recv()]
-            workers[variant], seconds[variant] = pipe, []
-        for round_ in range(args.rounds + 1):
+            pipe.recv()
+            workers[variant], seconds[variant], shares[variant] = pipe, [], []
+        for number in range(args.rounds + 1):
             for variant, pipe in workers.items():
-                pipe.send(True)
-                time_, memory[variant] = pipe.recv()
-                if round_:  # the first warms up
-                    seconds[variant].append(time_)
-            print(f"round {round_} of {args.rounds}", flush=True)
-        for variant, pipe in workers.items():
-            pipe.send(False)
-            rates[variant].append(pipe.recv())
+                pipe.send("step")
+                taken, rate, memory[variant] = pipe.recv()
+                if number:  # the first warms up
+                    seconds[variant].append(taken)
+                    shares[variant].append(operations(args, variant) / taken / rate)
+            print(f"round {number} of {args.rounds}", flush=True)
+        for pipe in workers.values():
+            pipe.send("stop")
 
     print("\n| model | sequences a second | step time over roberta_base's | peak memory, GiB | share of matmul rate |")
     print("|---|---|---|---|---|")
     for variant in VARIANTS:
         ratios = [a / b for a, b in zip(seconds[variant], seconds["roberta_base"])]
-        median = statistics.median(seconds[variant])
-        share = operations(args, variant) / median / statistics.mean(rates[variant])
-        print(f"| {variant} | {args.batch_size / median:.2f} | {statistics.median(ratios):.2f} "
-              f"({min(ratios):.2f} to {max(ratios):.2f}) | {memory[variant]:.1f} | {share:.2f} |")  # fmt: skip
+        print(f"| {variant} | {args.batch_size / statistics.median(seconds[variant]):.2f} | "
+              f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | {memory[variant]:.1f} | "
+              f"{statistics.median(shares[variant]):.2f} |")  # fmt: skip
 
 
 if __name__ == "__main__":

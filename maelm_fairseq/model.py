@@ -81,7 +81,7 @@ class MaeLmModel(BaseFairseqModel):
 
     def __init__(self, cfg, dictionary, pretraining: bool):
         super().__init__()
-        self.cfg = cfg
+        self.cfg = self.args = cfg  # sentence_prediction of fairseq 0.12.2 asks for `args`
         self.pad = dictionary.pad()
         self.mask = dictionary.index("<mask>")
         width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
