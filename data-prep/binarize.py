@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Binarizes what encode.py left in a folder, with fairseq-preprocess: SPLIT.encoded.txt becomes SPLIT.bin and SPLIT.idx."""
+"""Binarizes what encode.py left in a folder, with fairseq-preprocess: SPLIT.encoded.txt becomes SPLIT.bin and .idx."""
 
 import os
 import shutil

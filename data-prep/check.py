@@ -163,10 +163,12 @@ def check_split(folder, name, processor):
     commonest = "  ".join(f"{visible(piece)} ({count:,})" for piece, count in record["unknown_pieces"][:10])
     print(f"{split.prefix}:")
     print(
-        f"  {documents:,} documents, {record['text_lines']:,} lines with text, {total.tokens:,} tokens with a </s> for each line and document"
+        f"  {documents:,} documents, {record['text_lines']:,} lines with text, {total.tokens:,} tokens with a </s> for"
+        " each line and document"
     )
     print(
-        f"  longest line {record['longest_line']:,} tokens; unknown {unknown:,} of {text_tokens:,} pieces, {rate:.3%}{'; commonest: ' + commonest if commonest else ''}"
+        f"  longest line {record['longest_line']:,} tokens; unknown {unknown:,} of {text_tokens:,} pieces,"
+        f" {rate:.3%}{'; commonest: ' + commonest if commonest else ''}"
     )
     for what, found, expected in pairs:
         if found != expected:
@@ -178,18 +180,20 @@ def check_split(folder, name, processor):
             )
     if not documents:
         raise InputError(
-            f"{split.prefix}.bin holds no documents: complete_doc finds nothing; give text with a blank line after each document"
+            f"{split.prefix}.bin holds no documents: complete_doc finds nothing; give text with a blank line after each"
+            " document"
         )
     if rate > MAXIMUM_UNKNOWN_RATE:
         raise InputError(
-            "{}.bin: {:.1%} of the pieces are unknown, expected at most {:.0%}: the SentencePiece model does not fit this text; "
-            "train it on such text, with a larger --sample-lines or --vocab-size, in another --dest".format(
+            "{}.bin: {:.1%} of the pieces are unknown, expected at most {:.0%}: the SentencePiece model does not fit"
+            " this text; train it on such text, with a larger --sample-lines or --vocab-size, in another --dest".format(
                 split.prefix, rate, MAXIMUM_UNKNOWN_RATE
             )
         )
     compared = decode_sample(split, processor)
     print(
-        f"  complete_doc finds {documents:,} documents; {compared:,} lines drawn at random decode to their text; all tokens are as encoded"
+        f"  complete_doc finds {documents:,} documents; {compared:,} lines drawn at random decode to their text; all"
+        " tokens are as encoded"
     )
     return record
 
@@ -206,8 +210,8 @@ def check_folder(folder, splits):
     with open(dictionary, encoding="utf-8", newline="\n") as stream:
         if stream.read() != dict_text(processor):
             raise InputError(
-                f"{dictionary} is not the dictionary of the sentencepiece.model beside it; expected its pieces from id 3 on; "
-                + AGAIN.format(folder)
+                f"{dictionary} is not the dictionary of the sentencepiece.model beside it; expected its pieces from id"
+                " 3 on; " + AGAIN.format(folder)
             )
     return {split: check_split(folder, split, processor) for split in splits}
 

@@ -1,4 +1,4 @@
-"""The record of a split, `train.json` beside `train.bin`: what encode.py read and wrote. check.py compares it with the data."""
+"""The record of a split, `train.json` beside `train.bin`: what encode.py read and wrote, for check.py to compare."""
 
 import json
 from collections import namedtuple

@@ -71,7 +71,8 @@ class Encoder:
                 )
             elif line and not ids:
                 raise InputError(
-                    f"the SentencePiece model's normalisation removes the whole line {line[:80]!r}; use a model that keeps text"
+                    f"the SentencePiece model's normalisation removes the whole line {line[:80]!r}; use a model that"
+                    " keeps text"
                 )
             ids.append(EOS)
         flat = self.fairseq_ids[np.fromiter(chain.from_iterable(encoded), dtype=np.int64)]
@@ -114,7 +115,7 @@ class BlankLines:
         return self.visible[character]
 
     def kind(self, line):
-        """`text`, `blank` or `nothing` (normalised away) for a line of bytes. Fast where it starts with a plain letter."""
+        """`text`, `blank` or `nothing` (normalised away) for a line of bytes; fast where it starts with a plain letter."""
         if not line:
             return "blank"
         if line[0] in self.visible_bytes:
@@ -246,7 +247,8 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
                 result.cancel()
         if documents < shards:
             raise InputError(
-                f"{', '.join(paths)}: found {documents} documents (blank lines separate them), expected at least {shards}; {'give fewer --shards' if documents else 'give files with text'}"
+                f"{', '.join(paths)}: found {documents} documents (blank lines separate them), expected at least"
+                f" {shards}; {'give fewer --shards' if documents else 'give files with text'}"
             )
     lines = {
         "files": len(paths),

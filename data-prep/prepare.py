@@ -64,7 +64,8 @@ def parse_args():
         for option in ("lowercase", "model_type", "sample_lines"):
             if getattr(args, option):
                 parser.error(
-                    f"--{option.replace('_', '-')} is for training a model, and --spm-model takes a finished one; leave one out"
+                    f"--{option.replace('_', '-')} is for training a model, and --spm-model takes a finished one; leave"
+                    " one out"
                 )
     elif args.vocab_size is None:
         parser.error("--vocab-size is needed, or a finished model with --spm-model")
@@ -79,7 +80,7 @@ def parse_args():
 
 
 def fingerprint(path):
-    """A file's name, its size and a hash of 64 pieces of it, first and last among them: quick, and tells corpora apart."""
+    """A file's name, size and a hash of 64 pieces of it, first and last among them: quick, and tells corpora apart."""
     size, piece = os.path.getsize(path), 1 << 16
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
@@ -161,7 +162,8 @@ def claim(dest, manifest):
     different = differences(there, manifest)
     if different:
         raise InputError(
-            f"--dest: {dest} holds another corpus's data or other options: {'; '.join(different)}; give another --dest, or remove it"
+            f"--dest: {dest} holds another corpus's data or other options: {'; '.join(different)}; give another --dest,"
+            " or remove it"
         )
 
 
@@ -210,7 +212,8 @@ def check_room(args):
     free = shutil.disk_usage(args.dest).free
     if need > free:
         raise InputError(
-            f"--dest: {args.dest} has {size_text(free)} free, and this text needs about {size_text(need)}; free some, or give a --dest on another disk"
+            f"--dest: {args.dest} has {size_text(free)} free, and this text needs about {size_text(need)}; free some,"
+            " or give a --dest on another disk"
         )
 
 

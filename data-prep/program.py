@@ -59,7 +59,10 @@ def run(main, program=os.path.basename(sys.argv[0])):
         sys.exit(f"{program}: error: {error}")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            error = f"no room left on the disk{' while writing ' + error.filename if error.filename else ''}; free some and run the same command again: complete steps are kept"
+            error = (
+                f"no room left on the disk{' while writing ' + error.filename if error.filename else ''}; free some and"
+                " run the same command again: complete steps are kept"
+            )
         sys.exit(f"{program}: error: {error}")
 
 

@@ -130,7 +130,10 @@ def explain(message, vocab_size, log_file):
     """One sentence for SentencePiece's own message."""
     too_high = re.search(r"value <= (\d+)", message)
     if too_high:
-        return f"--vocab-size {vocab_size} is more than this text can fill; SentencePiece suggests at most {too_high.group(1)}"
+        return (
+            f"--vocab-size {vocab_size} is more than this text can fill; SentencePiece suggests at most"
+            f" {too_high.group(1)}"
+        )
     too_low = re.search(r"required_chars. \d+ vs (\d+)", message)
     if too_low:
         return f"--vocab-size {vocab_size} is less than this text's characters need; give at least {too_low.group(1)}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes fairseq's dict.txt for a SentencePiece model: its pieces from id 3 on; fairseq's id is then SentencePiece's + 1."""
+"""Writes dict.txt for a SentencePiece model: its pieces from id 3 on; fairseq's id is then SentencePiece's + 1."""
 
 import sentencepiece
 
@@ -27,12 +27,14 @@ def load_model(path):
     names = all_pieces(processor)
     if names[:3] != SENTENCEPIECE_SPECIALS:
         raise InputError(
-            f"{path}: pieces 0 to 2 are {' '.join(names[:3])}; expected {' '.join(SENTENCEPIECE_SPECIALS)}; train the model with SentencePiece's default ids"
+            f"{path}: pieces 0 to 2 are {' '.join(names[:3])}; expected {' '.join(SENTENCEPIECE_SPECIALS)}; train the"
+            " model with SentencePiece's default ids"
         )
     for number, name in enumerate(names[3:], 3):
         if name in FAIRSEQ_SPECIALS or name.split() != [name]:
             raise InputError(
-                f"{path}: piece {number} is {name!r}; expected none of {' '.join(FAIRSEQ_SPECIALS)} and no white space, which fairseq would misread; train a model without it"
+                f"{path}: piece {number} is {name!r}; expected none of {' '.join(FAIRSEQ_SPECIALS)} and no white space,"
+                " which fairseq would misread; train a model without it"
             )
     return processor
 

@@ -219,7 +219,8 @@ def check(cfg):
     bins, max_distance = cfg.relative_position_bins, cfg.relative_position_max_distance
     if cfg.encoder_layers < 1 or cfg.decoder_layers < 0:
         raise UsageError(
-            f"--encoder-layers {cfg.encoder_layers} must be at least 1, --decoder-layers {cfg.decoder_layers} at least 0"
+            f"--encoder-layers {cfg.encoder_layers} must be at least 1, "
+            f"--decoder-layers {cfg.decoder_layers} at least 0"
         )
     if width % heads:
         raise UsageError(f"--encoder-attention-heads {heads} must divide --encoder-embed-dim {width}")
