@@ -1,5 +1,6 @@
 """What the tests share: a tiny corpus, binarized by fairseq, and the real commands."""
 
+import json
 import os
 import random
 import subprocess
@@ -25,6 +26,9 @@ TINY = [
 ]  # fmt: skip
 
 
+TINY_MODEL = {"_name": "mae_lm_tiny", "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "max_positions": 32}
+
+
 def command(program, *arguments):
     """A console script of this environment, with its arguments, as a list of strings."""
     return [str(BIN / program), *map(str, arguments)]
@@ -43,6 +47,23 @@ def succeed(program, *arguments, cwd=None):
     done = run(program, *arguments, cwd=cwd)
     assert done.returncode == 0, done.stdout[-5000:]
     return done.stdout
+
+
+def hydra(tmp_path, data, model, **options):
+    """Writes a complete YAML file for `fairseq-hydra-train`; gives its arguments."""
+    config = {
+        "common": {"user_dir": str(PLUGIN), "cpu": True, "log_format": "json", "log_interval": 1, "seed": 1},
+        "task": {"_name": "mae_lm", "data": str(data), "tokens_per_sample": 32},
+        "criterion": {"_name": "mae_lm"},
+        "model": model,
+        "dataset": {"batch_size": 8, "num_workers": 1},
+        "optimizer": {"_name": "adam"},
+        "optimization": {"lr": [0.001], "max_update": 4, **options},
+        "lr_scheduler": {"_name": "polynomial_decay", "warmup_updates": 2, "total_num_update": 40},
+        "checkpoint": {"save_dir": str(tmp_path / "hydra")},
+    }
+    (tmp_path / "run.yaml").write_text("# @package _group_\n" + json.dumps(config))
+    return ["--config-dir", tmp_path, "--config-name", "run", f"hydra.run.dir={tmp_path}/outputs"]
 
 
 def documents(count, seed, lines=6, words=9):

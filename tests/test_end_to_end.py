@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from conftest import PLUGIN, ROOT, TINY, documents, succeed, text_of
+from conftest import PLUGIN, ROOT, TINY, TINY_MODEL, documents, hydra, succeed, text_of
 
 from maelm_fairseq import hub
 
@@ -48,6 +48,9 @@ def test_raw_text_to_filled_masks(prepared, tmp_path):
     validate = ["--user-dir", PLUGIN, "--task", "mae_lm", "--path", last, "--batch-size", 8, "--cpu"]
     first_shard = prepared.split(":")[0]
     assert "valid on 'valid' subset | loss" in succeed("fairseq-validate", first_shard, *validate)
+
+    succeed("fairseq-hydra-train", *hydra(tmp_path, first_shard, TINY_MODEL), cwd=tmp_path)
+    assert (tmp_path / "hydra" / "checkpoint_last.pt").exists()
 
     model = hub.from_pretrained(last, data=first_shard)
     tokens = model.encode("Kan <mask> lon.")

@@ -437,3 +437,16 @@ def test_accuracy_counts_no_padding(tmp_path):
         setting.model.lm_head.bias[setting.task.dictionary.pad()] = 1e6  # padding is all it predicts
     _, _, logged = MaeLmCriterion(None, setting.task)(setting.model, setting.batch)
     assert logged["correct"] == 0
+
+
+@pytest.mark.parametrize("bias", [dict(relative_position_bins=0), dict(decoder_relative_bias=True)])
+def test_half_precision_weights(tmp_path, bias):
+    """What fairseq's --fp16 makes of the model runs, and its loss is that of float32."""
+    losses = {}
+    for dtype in [torch.float32, torch.float16]:
+        setting = Setting(tmp_path, "mixed", dtype=torch.float32, **bias)
+        setting.model.to(dtype)
+        losses[dtype] = setting.loss()
+        losses[dtype].backward()
+        assert all(p.grad.dtype == dtype and p.grad.isfinite().all() for p in setting.model.parameters())
+    assert abs(losses[torch.float16] / losses[torch.float32] - 1) < 0.02

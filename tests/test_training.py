@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from conftest import BIN, PLUGIN, TINY, binarize, documents, succeed, text_of
+from conftest import BIN, PLUGIN, TINY, TINY_MODEL, binarize, documents, hydra, succeed, text_of
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.train import main
@@ -155,26 +155,8 @@ def test_mlm_baseline_and_options_of_the_method(data, tmp_path):
     assert all(w.dtype in (torch.float32, torch.int64) for w in weights.values())
 
 
-def hydra(tmp_path, data, model, **options):
-    """Writes a complete YAML file for `fairseq-hydra-train`; gives its arguments."""
-    config = {
-        "common": {"user_dir": str(PLUGIN), "cpu": True, "log_format": "json", "log_interval": 1, "seed": 1},
-        "task": {"_name": "mae_lm", "data": str(data), "tokens_per_sample": 32},
-        "criterion": {"_name": "mae_lm"},
-        "model": model,
-        "dataset": {"batch_size": 8, "num_workers": 1},
-        "optimizer": {"_name": "adam"},
-        "optimization": {"lr": [0.001], "max_update": 4, **options},
-        "lr_scheduler": {"_name": "polynomial_decay", "warmup_updates": 2, "total_num_update": 40},
-        "checkpoint": {"save_dir": str(tmp_path / "hydra")},
-    }
-    (tmp_path / "run.yaml").write_text("# @package _group_\n" + json.dumps(config))
-    return ["--config-dir", tmp_path, "--config-name", "run", f"hydra.run.dir={tmp_path}/outputs"]
-
-
 def test_hydra_is_the_legacy_command_line(data, tmp_path):
-    tiny = {"_name": "mae_lm_tiny", "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "max_positions": 32}
-    succeed("fairseq-hydra-train", *hydra(tmp_path, data, tiny), cwd=tmp_path)
+    succeed("fairseq-hydra-train", *hydra(tmp_path, data, TINY_MODEL), cwd=tmp_path)
     train(data, tmp_path / "legacy")
     assert updates(tmp_path / "hydra") == updates(tmp_path / "legacy") == 4
     assert_same_weights(tmp_path / "hydra", tmp_path / "legacy", 1e-6)
