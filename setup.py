@@ -21,6 +21,6 @@ setup(
     ],
     extras_require={
         "demo": ["matplotlib", "tensorboard"],
-        "test": ["pytest", "pytest-xdist"],
+        "test": ["pytest", "pytest-xdist", "matplotlib", "tensorboard"],
     },
 )
