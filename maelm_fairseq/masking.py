@@ -37,7 +37,7 @@ class MaskedBlock(NamedTuple):
 
 
 class Masking:
-    """Draws the masks of a block from (seed, epoch, index) alone (METHOD: Masking; paper, Section 3.1).
+    """Draws the masks of a block from (seed, epoch, index) alone.
 
     Args:
         mask_prob: share of positions to predict, in (0, 1)

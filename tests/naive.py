@@ -1,4 +1,4 @@
-"""METHOD.md a second time, as naively as it can be said: what the plugin is compared with.
+"""The method (Meng et al., 2024) a second time, as naively as it can be said: what the plugin is compared with.
 
 Nothing here is shared with the plugin. Sequences keep their full length and their original order. A position
 that the encoder does not see is not removed: it stays, and no position may attend to it. Nothing is cut from

@@ -1,4 +1,4 @@
-"""Every recipe parses with fairseq's own parsers, holds METHOD.md's settings, and trains."""
+"""Every recipe parses with fairseq's own parsers, holds the settings of the paper and its release, and trains."""
 
 import json
 import os
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # fairseq's ways
 RECIPES = ROOT / "recipes"
 ENVIRONMENT = dict(os.environ, PATH=str(BIN) + os.pathsep + os.environ["PATH"])
 
-# METHOD.md, section Settings.
+# The settings of the paper's base, base++ and large++; those of base++ are the authors' released ones.
 BASE = {"encoder_layers": 12, "encoder_embed_dim": 768, "encoder_ffn_embed_dim": 3072, "encoder_attention_heads": 12}
 LARGE = {"encoder_layers": 24, "encoder_embed_dim": 1024, "encoder_ffn_embed_dim": 4096, "encoder_attention_heads": 16}
 TABLE = {
