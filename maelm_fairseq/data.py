@@ -131,7 +131,6 @@ class MaskedBlockDataset(FairseqDataset):
         self.parts = parts
         self.masking = masking
         self.dictionary = dictionary
-        self.mask_token = dictionary.index("<mask>")
         self.seed = seed
         self.epoch = 1
         self.sizes = np.concatenate([part.sizes for part in parts]) + 1
@@ -150,8 +149,9 @@ class MaskedBlockDataset(FairseqDataset):
         """The block as it was, `<s>` first: int64 (T,)."""
         part = int(np.searchsorted(self._first, index, side="right")) - 1
         block = self.parts[part][index - self._first[part]]
-        if block.max() >= len(self.dictionary) or (block == self.mask_token).any():
-            found = "<mask>" if (block == self.mask_token).any() else f"token {block.max()}"
+        has_mask = (block == self.masking.mask_token).any()
+        if has_mask or block.max() >= len(self.dictionary):
+            found = "<mask>" if has_mask else f"token {block.max()}"
             raise UsageError(
                 f"{self.parts[part].prefix}: {found} in block {index}, expected tokens of the text, below "
                 f"{len(self.dictionary)}: the data were binarized with another dict.txt, or their text has "
