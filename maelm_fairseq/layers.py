@@ -119,7 +119,7 @@ class Transformer(nn.Module):
             TransformerLayer(width, ffn_width, heads, dropout, attention_dropout) for _ in range(layers)
         )
 
-    def forward(self, x, positions, padded: bool, outputs=None):
+    def forward(self, x, positions, padded: bool, outputs=None, hidden=None):
         """Runs the layers.
 
         Args:
@@ -127,14 +127,19 @@ class Transformer(nn.Module):
             positions: (B, T) original positions, -1 for padding
             padded: whether there is any padding; known without asking the device
             outputs: how many positions at the end are wanted of the last layer; None for all
+            hidden: a list that is given the input of the first layer and the output of each
         Returns:
             (B, T, C), or (B, outputs, C)
         """
         x = self.dropout(self.norm(x + self.embed_positions(positions + 1)))
         bias = self.attention_bias(positions, padded, matmul_dtype(x))
-        for layer in self.layers[:-1]:
-            x = layer(x, bias)
-        return self.layers[-1](x, bias, outputs)
+        for i, layer in enumerate(self.layers):
+            if hidden is not None:
+                hidden.append(x)
+            x = layer(x, bias, outputs if i == len(self.layers) - 1 else None)
+        if hidden is not None:
+            hidden.append(x)
+        return x
 
     def attention_bias(self, positions, padded, dtype):
         """What every layer adds to its attention logits, (B, H, T, T) or (B, 1, 1, T); None for nothing."""

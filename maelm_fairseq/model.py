@@ -159,9 +159,12 @@ class MaeLmModel(BaseFairseqModel):
         decoded = self.forward_decoder(encoded, positions, left_out_positions, num_predicted, padded)
         return self.lm_head(decoded, self.embed_tokens.weight)
 
-    def forward_encoder(self, tokens, positions, padded=True):
-        """(B, V) tokens at their original positions (B, V) -> (B, V, C)."""
-        return self.encoder(self.embed_tokens(tokens), positions, padded)
+    def forward_encoder(self, tokens, positions, padded=True, hidden=None):
+        """(B, V) tokens at their original positions (B, V) -> (B, V, C).
+
+        A list given as `hidden` receives what layers 0 (the embeddings) to L gave, (B, V, C) each.
+        """
+        return self.encoder(self.embed_tokens(tokens), positions, padded, hidden=hidden)
 
     def forward_decoder(self, encoded, positions, left_out_positions, num_predicted, padded=True):
         """Puts [MASK] back and reads off the predicted positions.
@@ -189,6 +192,10 @@ class MaeLmModel(BaseFairseqModel):
         width = self.cfg.encoder_embed_dim
         head = RobertaClassificationHead(width, inner_dim or width, num_classes, "tanh", self.cfg.pooler_dropout)
         self.classification_heads[name] = head.apply(init_bert_params)
+
+    def register_span_head(self, name):
+        """Adds a head on every token: start and end logits, (B, T, 2)."""
+        self.classification_heads[name] = nn.Linear(self.cfg.encoder_embed_dim, 2).apply(init_bert_params)
 
     def upgrade_state_dict(self, state_dict):
         """Fits a checkpoint to this model, in place: an encoder needs no decoder, and brings its own heads."""
