@@ -2,10 +2,14 @@
 
 import argparse
 import collections
+import logging
 import sys
 import typing
 
 from .errors import InstallationError
+
+# On being imported, fairseq advises to install what its speech synthesis needs.
+logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 try:
     import fairseq  # noqa: F401

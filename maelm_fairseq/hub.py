@@ -4,17 +4,22 @@ Letters in shapes: B texts, T tokens of a text, W words, C width, L layers of th
 """
 
 import os
+from itertools import chain
 
 import sentencepiece
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
+from fairseq.data import Dictionary
+
+from .data import NO_POSITION
 from .errors import MissingFileError, UsageError
 from .model import MaeLmConfig, MaeLmModel, fingerprint
 from .task import WORD_START, load_dictionary
 
 MASK = "<mask>"
+STRANGER = "\ue000"  # of Unicode's private use: in no vocabulary
 
 
 def from_pretrained(checkpoint, data=None):
@@ -129,6 +134,13 @@ def load_pieces(model_file, dictionary):
     return pieces
 
 
+def read_labels(path):
+    """The labels of a `label/dict.txt`, in order: list of str."""
+    symbols = Dictionary.load(path)
+    # fairseq-preprocess fills dictionaries up to a multiple of eight.
+    return [name for name in symbols.symbols[symbols.nspecial :] if not name.startswith("madeupword")]
+
+
 class MaeLm:
     """A model with the vocabulary that it was trained with.
 
@@ -175,15 +187,35 @@ class MaeLm:
 
     def _tokens_of(self, text):
         """Text -> list of tokens, without `<s>` and `</s>`."""
-        tokens = []
-        for i, part in enumerate(text.split(MASK)):
-            pieces = self.pieces.encode(part, out_type=str)
-            if i:
-                tokens.append(self.mask)
-                if pieces and not part[0].isspace():  # "<mask>." is no new word
-                    pieces[0] = pieces[0][1:]
-            tokens += [self.dictionary.index(piece) for piece in pieces if piece]
-        return tokens
+        first, *parts = text.split(MASK)
+        pieces = self.pieces.encode(first, out_type=str)
+        for part in parts:
+            begins_word = part[:1].isspace()
+            pieces += [MASK, *(self.pieces.encode(part, out_type=str) if begins_word else self._inside_word(part))]
+        return [self.dictionary.index(piece) for piece in pieces]
+
+    def _inside_word(self, text):
+        """Text -> list of pieces, of which the first begins no word: "<mask>." is one word."""
+        # SentencePiece begins a word where text begins, but not behind a character that it does not know.
+        before = self.pieces.encode(STRANGER, out_type=str)
+        pieces = self.pieces.encode(STRANGER + text, out_type=str)[len(before) - 1 :]
+        pieces[0] = pieces[0][len(before[-1]) :]  # what is unknown too has joined it
+        return [piece for piece in pieces if piece]
+
+    def decode(self, tokens):
+        """Tokens to text, as SentencePiece has normalised it.
+
+        Args:
+            tokens: int64 (T,) or (B, T); `<s>`, `</s>` and padding are left out
+        Returns:
+            a string, or a list of B strings
+        """
+        if tokens.dim() == 2:
+            return [self.decode(row) for row in tokens]
+        left_out = {self.dictionary.bos(), self.dictionary.eos(), self.dictionary.pad()}
+        pieces = [self.dictionary[i] for i in tokens.tolist() if i not in left_out]
+        pieces = [WORD_START + MASK if piece == MASK else piece for piece in pieces]
+        return self.pieces.decode(pieces).replace(WORD_START + MASK, " " + MASK).strip()
 
     def _padded(self, rows):
         """A list of B tensors (T_i,) -> (B, T)."""
@@ -191,11 +223,51 @@ class MaeLm:
             raise UsageError("an empty list, expected at least one text")
         return pad_sequence(list(rows), batch_first=True, padding_value=self.dictionary.pad())
 
-    def _check_length(self, length):
+    def _check_length(self, length, text="the text"):
         if length > self.model.max_positions():
             raise UsageError(
-                f"{length} tokens, but the model has {self.model.max_positions()} positions: shorten or split the text"
+                f"{text} has {length} tokens, but the model has {self.model.max_positions()} positions: shorten it or "
+                "split it"
             )
+
+    @torch.no_grad()
+    def extract_features(self, texts, all_layers=False):
+        """What the encoder makes of each token.
+
+        Args:
+            texts: a string or a list of B; or tokens as `encode` gives them, (T,) or (B, T)
+            all_layers: give layers 0 (the embeddings) to L instead of the last one
+        Returns:
+            (T, C), or (B, T, C) with zeros at padding, on the model's device; with `all_layers` (L + 1, ...)
+        """
+        tokens = texts if isinstance(texts, torch.Tensor) else self.encode(texts)
+        self._check_length(tokens.size(-1))
+        tokens = tokens.to(self.device)
+        batch = tokens if tokens.dim() == 2 else tokens[None]
+        padding = batch.eq(self.dictionary.pad())
+        positions = torch.arange(batch.size(1), device=self.device).expand_as(batch).masked_fill(padding, NO_POSITION)
+        hidden = [] if all_layers else None
+        features = self.model.forward_encoder(batch, positions, padded=bool(padding.any()), hidden=hidden)
+        if all_layers:
+            features = torch.stack(hidden)
+        features = features.masked_fill(padding[..., None], 0)
+        return features if tokens.dim() == 2 else features.squeeze(-3)
+
+    def word_features(self, text):
+        """Features of the words that white space separates: the mean over the pieces of each.
+
+        Args:
+            text: a string of W words
+        Returns:
+            words: list of W strings, `text.split()`
+            features: (W, C); nan for a word of which SentencePiece's normalisation leaves nothing
+        """
+        words = text.split()
+        tokens = [self._tokens_of(word) for word in words]
+        whole = [self.dictionary.bos(), *chain.from_iterable(tokens), self.dictionary.eos()]
+        features = self.extract_features(torch.tensor(whole))[1:-1]
+        rows = [pieces.mean(0) for pieces in features.split([len(word) for word in tokens])]
+        return words, torch.stack(rows) if rows else features
 
     def _head(self, name):
         """The name of a classification head and the head; of the only one for None."""
@@ -224,38 +296,84 @@ class MaeLm:
         name, head = self._head(head)
         lengths = torch.tensor([len(row) for row in tokens], dtype=torch.int64)
         logits = torch.empty(len(tokens), head.out_proj.out_features)
-        if len(tokens):
-            self._check_length(int(lengths.max()))
-        for batch in lengths.argsort(descending=True).split(batch_size) if len(tokens) else []:
+        order = lengths.argsort(descending=True)
+        if len(order):
+            self._check_length(int(lengths[order[0]]), f"text {int(order[0]) + 1} of {len(order)}")
+        for batch in order.split(batch_size) if len(order) else []:
             padded = bool(lengths[batch[0]] != lengths[batch[-1]])
             rows = self._padded([tokens[i] for i in batch]).to(self.device)
             output, _ = self.model(rows, padded=padded, classification_head_name=name)
             logits[batch] = output.float().cpu()
         return logits
 
+    def predict(self, texts, pairs=None, head=None):
+        """What a fine-tuned head says of texts.
+
+        Args:
+            texts: a string, or a list of n
+            pairs: for a head of pairs the second text, or a list of n
+            head: its name; None for the only one
+        Returns:
+            {label: probability} in the order of `label/dict.txt`, or a float from a head of one output (regression);
+            for a list, a list of n of them
+        """
+        if isinstance(texts, str):
+            return self.predict([texts], None if pairs is None else [pairs], head)[0]
+        classes = self._head(head)[1].out_proj.out_features
+        labels = self._labels(classes) if classes > 1 else None
+        on_pairs = os.path.isdir(os.path.join(self.data, "input1"))
+        if on_pairs != (pairs is not None):
+            kinds = ["single texts", "pairs of texts"]
+            raise UsageError(
+                f"{kinds[not on_pairs]}, but the head was fine-tuned on {kinds[on_pairs]} ({self.data} has "
+                f"{'an' if on_pairs else 'no'} input1): call predict(texts{', pairs' if on_pairs else ''})"
+            )
+        logits = self.head_logits([self.encode(*both) for both in text_pairs(texts, pairs)], head)
+        if labels is None:
+            return logits[:, 0].tolist()
+        return [dict(zip(labels, row)) for row in logits.softmax(-1).tolist()]
+
+    def _labels(self, classes):
+        path = os.path.join(self.data, "label", "dict.txt")
+        if not os.path.isfile(path):
+            raise MissingFileError(
+                f"{path}: not found, expected the names of the head's {classes} classes: give data=, the folder of "
+                "the data that it was fine-tuned on"
+            )
+        labels = read_labels(path)
+        if len(labels) != classes:
+            raise UsageError(
+                f"{path}: {len(labels)} labels ({', '.join(labels)}), but the head has {classes} classes: give data=, "
+                "the folder of the data that it was fine-tuned on"
+            )
+        return labels
+
     @torch.no_grad()
-    def fill_mask(self, text: str, topk: int = 5):
+    def fill_mask(self, text, topk=5):
         """What the model expects at each `<mask>`, the way it was pretrained: the mask left out of the encoder.
 
         Args:
-            text: with one `<mask>` or several
+            text: a string with one `<mask>` or several
             topk: how many candidates
         Returns:
             for each mask a list of (piece, probability), likeliest first
         """
+        if self.model.lm_head is None:
+            raise UsageError("the checkpoint is fine-tuned and has no decoder: fill masks with the pretrained one")
+        candidates = len(self.dictionary) - self.dictionary.nspecial - 1
+        if not 1 <= topk <= candidates:
+            raise UsageError(f"topk {topk} must be from 1 to {candidates}, the pieces of the vocabulary")
         tokens = self.encode(text).to(self.device)
+        self._check_length(len(tokens))
         masked = tokens.eq(self.mask)
         if not masked.any():
             raise UsageError(f"no {MASK} in {text!r}: write it where a token is to be filled in")
-        self._check_length(len(tokens))
         positions = torch.arange(len(tokens), device=self.device)
-        logits = self.model(
-            tokens[~masked][None],
-            positions[~masked][None],
-            positions[masked][None],
-            num_predicted=int(masked.sum()),
-            padded=False,
-        )
+        seen, left_out = positions[~masked], positions[masked]
+        if self.masks_in_encoder:  # the predicted come last, as in pretraining
+            seen, left_out = torch.cat([seen, left_out]), left_out[:0]
+        num_predicted = int(masked.sum())
+        logits = self.model(tokens[seen][None], seen[None], left_out[None], num_predicted=num_predicted, padded=False)
         # Only pieces of text are candidates.
         logits[..., : self.dictionary.nspecial] = float("-inf")
         logits[..., self.mask] = float("-inf")
