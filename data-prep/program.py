@@ -142,6 +142,19 @@ def complete_file(path, mode="w"):
             os.remove(partial)
 
 
+@contextlib.contextmanager
+def complete_folder(path):
+    """Gives the block a hidden folder, which gets the name `path` when the block ends well, and vanishes when not."""
+    partial = partial_name(path)
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        os.makedirs(partial)
+        yield partial
+        os.rename(partial, path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
 def publish_first(path, write):
     """Writes a file unless it is there; of several processes that start at once, the first to finish wins.
 
