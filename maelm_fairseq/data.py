@@ -117,7 +117,17 @@ def pad_rows(rows, value):
     return batch
 
 
-class MaskedBlockDataset(FairseqDataset):
+class WholeDataset(FairseqDataset):
+    """A dataset whose every item comes into a batch."""
+
+    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
+        """fairseq's, and one batch more where it drops what is left over of a multiple at the end."""
+        batches = super().batch_by_size(indices, max_tokens, max_sentences, required_batch_size_multiple)
+        left = indices[~np.isin(indices, np.concatenate([indices[:0], *batches]))]
+        return [*batches, left] if len(left) else batches
+
+
+class MaskedBlockDataset(WholeDataset):
     """Blocks of text, `<s>` before each, masked anew in every epoch.
 
     Args:
@@ -206,12 +216,6 @@ class MaskedBlockDataset(FairseqDataset):
         """Short blocks first, blocks of equal length in an order drawn from (seed, epoch)."""
         order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
         return order[np.argsort(self.sizes[order], kind="stable")]
-
-    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
-        """fairseq's, and one batch more where it drops what is left over of a multiple at the end."""
-        batches = super().batch_by_size(indices, max_tokens, max_sentences, required_batch_size_multiple)
-        left = indices[~np.isin(indices, np.concatenate([indices[:0], *batches]))]
-        return [*batches, left] if len(left) else batches
 
     def size(self, index):
         return self.sizes[index]

@@ -161,6 +161,11 @@ def check(cfg):
         )
     if cfg.tokens_per_sample < 2:
         refuse("--tokens-per-sample", "at least 2: <s> and a token")
+    check_precision(cfg)
+
+
+def check_precision(cfg):
+    """Refuses options of precision that contradict each other."""
     if cfg.bf16:
         raise UsageError("fairseq's --bf16 is for TPUs: use --bf16-autocast, on CPU and GPU")
     if cfg.bf16_autocast and (cfg.fp16 or cfg.amp):

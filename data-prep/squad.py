@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Cuts the questions of SQuAD 1.1 or 2.0 into windows for fairseq, in the vocabulary of a pretraining run.
+
+A window is `<s> question </s> </s> part of the context </s>`. Written are train and valid (.bin and .idx: the windows;
+.span.bin and .span.idx: where the answer starts and ends in each, 0 and 0 where it has none), dev.json, dict.txt,
+sentencepiece.model, and squad.json: inputs, options and counts, which are printed too.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sys
+
+from program import InputError, Parser, Progress, complete_file, partial_name, positive, remove_abandoned, run, say
+from write_dict import dict_text, load_model
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+logging.disable(logging.INFO)  # fairseq greets with hints that help nobody
+
+import torch  # noqa: E402
+from fairseq.data import indexed_dataset  # noqa: E402
+
+from maelm_fairseq import hub, squad  # noqa: E402
+from maelm_fairseq.errors import UsageError  # noqa: E402
+from maelm_fairseq.squad_text import (  # noqa: E402
+    SEPARATORS,
+    SpanTokenizer,
+    WindowSizes,
+    place,
+    read_questions,
+    windows,
+)
+from maelm_fairseq.task import load_dictionary  # noqa: E402
+
+SHOWN = 5  # ids that are named of what is counted
+COUNTS = {
+    "questions": "questions",
+    "answerable": "of them with an answer",
+    "questions_cut": "questions cut at --max-question pieces",
+    "answers_misplaced": "answers whose text is not where answer_start says",
+    "questions_left_out": "questions without windows: none of their answers is where answer_start says",
+    "labels_widened": "labels wider than the answer, which begins or ends inside a word or number",
+    "answers_too_long": "answers that no window can hold",
+    "windows": "windows",
+    "windows_without_answer": "of them without the answer",
+}
+
+
+class Split:
+    """Writes the windows of one file of questions, and counts.
+
+    Args:
+        prefix: path without `.bin` and `.span.bin`
+        vocabulary: number of symbols of the dictionary
+        sizes: :class:`WindowSizes`
+    """
+
+    def __init__(self, prefix, vocabulary, sizes):
+        self.sizes = sizes
+        self.counts = dict.fromkeys(COUNTS, 0)
+        self.examples = {}  # ids of the first questions of each count
+        self.files = {}
+        for ending, highest in [("", vocabulary), (".span", sizes.max_tokens)]:
+            path = indexed_dataset.data_file_path(prefix + ending)
+            self.files[prefix + ending] = indexed_dataset.make_builder(path, "mmap", highest)
+        self.windows, self.spans = self.files.values()
+
+    def count(self, what, question):
+        self.counts[what] += 1
+        examples = self.examples.setdefault(what, [])
+        if question.id not in examples and len(examples) < SHOWN:
+            examples.append(question.id)
+
+    def add(self, question, question_pieces, context):
+        """Adds the windows of a question; none if all its answers are misplaced."""
+        self.counts["questions"] += 1
+        self.counts["answerable"] += bool(question.answers)
+        if len(question_pieces.tokens) > self.sizes.max_question:
+            self.count("questions_cut", question)
+        span = None
+        if question.answers:
+            places = [place(answer, question, context) for answer in question.answers]
+            for _ in range(places.count(None)):
+                self.count("answers_misplaced", question)
+            places = [found for found in places if found]
+            if not places:
+                self.count("questions_left_out", question)
+                return
+            span, exact = max(places, key=lambda found: found[1])  # the first that is exact, or else the first
+            if not exact:
+                self.count("labels_widened", question)
+        made = windows(question_pieces, context, self.sizes)
+        labels = [window.label(span) for window in made]
+        if span and not any(end for _, end in labels):
+            self.count("answers_too_long", question)
+        for window, label in zip(made, labels):
+            self.windows.add_item(torch.from_numpy(window.tokens))
+            self.spans.add_item(torch.tensor(label))
+            self.counts["windows"] += 1
+            self.counts["windows_without_answer"] += not label[1]
+
+    def close(self):
+        for prefix, builder in self.files.items():
+            builder.finalize(indexed_dataset.index_file_path(prefix))
+
+
+def write_split(questions, prefix, vocabulary, tokenizer, sizes):
+    """Writes a split; returns it."""
+    split = Split(prefix, vocabulary, sizes)
+    progress = Progress("encode " + os.path.basename(prefix), sum(len(q.context) + len(q.text) for q in questions))
+    context = encoded = None
+    done = 0
+    for question in questions:
+        if question.context != context:
+            context, encoded = question.context, tokenizer.encode(question.context)
+        split.add(question, tokenizer.encode(question.text), encoded)
+        done += len(question.context) + len(question.text)
+        progress.update(done, done)
+    progress.close()
+    split.close()
+    if not split.counts["windows"]:
+        name = {"train": "--train", "valid": "--dev"}[os.path.basename(prefix)]
+        raise InputError(f"{name}: no question has an answer where its answer_start says; mend answer_start")
+    return split
+
+
+def fingerprint(path):
+    """Name, size and hash of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(block)
+    return {"file": os.path.basename(path), "bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
+
+
+def record_of(args):
+    """What tells one preparation from another."""
+    inputs = {
+        "train": args.train,
+        "dev": args.dev,
+        "sentencepiece.model": os.path.join(args.vocabulary, "sentencepiece.model"),
+        "dict.txt": os.path.join(args.vocabulary, "dict.txt"),
+    }
+    for name, path in inputs.items():
+        option = f"--{name}" if name in ("train", "dev") else "--vocabulary"
+        if not os.path.isfile(path):
+            raise InputError(f"{option}: file {path} does not exist; check the path")
+    return {
+        "format": squad.FORMAT,
+        "inputs": {name: fingerprint(path) for name, path in inputs.items()},
+        "options": {"max_tokens": args.max_tokens, "stride": args.stride, "max_question": args.max_question},
+    }
+
+
+def is_done(dest, record):
+    """Whether the folder holds this very preparation.
+
+    Raises:
+        InputError: it holds something else
+    """
+    if not os.path.exists(dest):
+        return False
+    if not os.path.isdir(dest):
+        raise InputError(f"--dest: {dest} is a file; give a folder")
+    there = sorted(os.listdir(dest))
+    if not there:
+        return False
+    if squad.RECORD not in there:
+        raise InputError(
+            f"--dest: {dest} holds {there[0]} but no {squad.RECORD}; expected an empty folder; give another"
+        )
+    try:
+        found = squad.load_record(dest)
+    except UsageError as error:
+        raise InputError(f"--dest: {error}; or give another folder")
+    different = [
+        f"{group} {name!r}"
+        for group in ("inputs", "options")
+        for name in record[group]
+        if found[group].get(name) != record[group][name]
+    ]
+    if different:
+        raise InputError(
+            f"--dest: {dest} holds other data: {', '.join(different)} differ; give another --dest, or remove it"
+        )
+    return True
+
+
+def check_vocabulary(folder):
+    """The SentencePiece model and the dictionary of a folder, which must belong together."""
+    processor = load_model(os.path.join(folder, "sentencepiece.model"))
+    with open(os.path.join(folder, "dict.txt"), encoding="utf-8", newline="\n") as stream:
+        symbols = [line.rpartition(" ")[0] for line in stream.read().splitlines()]
+    if symbols != [line.rpartition(" ")[0] for line in dict_text(processor).splitlines()]:
+        raise InputError(
+            f"--vocabulary: {folder}/dict.txt does not list the pieces of the sentencepiece.model beside it; "
+            "expected the two files that prepare.sh wrote"
+        )
+    return processor, load_dictionary(folder)
+
+
+def check_checkpoint(path, dictionary, sizes):
+    """Refuses a checkpoint that cannot be fine-tuned on this data."""
+    squad.check_positions(sizes, hub.load_model(path, dictionary).max_positions())
+
+
+def write(args, sizes, record, processor, dictionary, folder):
+    """Writes everything into a folder; returns the finished record."""
+    questions = {"train": read_questions(args.train), "valid": read_questions(args.dev)}
+    tokenizer = SpanTokenizer(processor)
+    impossible = any(not question.answers for some in questions.values() for question in some)
+    record = dict(record, version="2.0" if impossible else "1.1", counts={})
+    for name, some in questions.items():
+        split = write_split(some, os.path.join(folder, name), len(dictionary), tokenizer, sizes)
+        record["counts"][name] = split.counts
+        for what, ids in split.examples.items():
+            say(f"{name}: {split.counts[what]:,} {COUNTS[what]}, the first in {', '.join(ids)}")
+    shutil.copyfile(args.dev, os.path.join(folder, "dev.json"))
+    for name in ("dict.txt", "sentencepiece.model"):
+        shutil.copyfile(os.path.join(args.vocabulary, name), os.path.join(folder, name))
+    with complete_file(os.path.join(folder, squad.RECORD)) as stream:
+        json.dump(record, stream, indent=1, ensure_ascii=False)
+        stream.write("\n")
+
+
+def prepare(args):
+    sizes = WindowSizes(args.max_tokens, args.stride, args.max_question)
+    if sizes.max_tokens <= sizes.max_question + SEPARATORS:
+        raise InputError(
+            f"--max-tokens {sizes.max_tokens} leaves no room for the context: a question takes up to "
+            f"{sizes.max_question} (--max-question), <s> and </s> {SEPARATORS}"
+        )
+    record = record_of(args)
+    processor, dictionary = check_vocabulary(args.vocabulary)
+    if args.checkpoint:
+        check_checkpoint(args.checkpoint, dictionary, sizes)
+    dest = os.path.abspath(args.dest)
+    if is_done(dest, record):
+        say(f"{args.dest} is finished already")
+    else:
+        # The folder appears under its name when all is in it.
+        os.makedirs(os.path.dirname(dest), exist_ok=True)
+        remove_abandoned(os.path.dirname(dest))
+        work = partial_name(dest)
+        os.mkdir(work)
+        try:
+            write(args, sizes, record, processor, dictionary, work)
+            os.rename(work, dest)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    record = squad.load_record(dest)
+    print(f"SQuAD {record['version']}")
+    for name, counts in record["counts"].items():
+        for key, text in COUNTS.items():
+            print(f"{name}: {counts[key]:,} {text}")
+
+
+def main():
+    parser = Parser(__doc__)
+    parser.add_argument("--train", required=True, metavar="FILE", help="SQuAD's JSON to train on")
+    parser.add_argument("--dev", required=True, metavar="FILE", help="SQuAD's JSON to evaluate on")
+    parser.add_argument(
+        "--vocabulary",
+        required=True,
+        metavar="DIR",
+        help="folder of the pretraining data: its sentencepiece.model and dict.txt",
+    )
+    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write")
+    parser.add_argument("--checkpoint", metavar="FILE", help="compare the data with this pretrained model")
+    parser.add_argument("--max-tokens", type=positive, default=384, metavar="N", help="tokens of a window at most")
+    parser.add_argument(
+        "--stride", type=positive, default=128, metavar="N", help="tokens from one window's beginning to the next's"
+    )
+    parser.add_argument("--max-question", type=positive, default=64, metavar="N", help="pieces that a question keeps")
+    try:
+        prepare(parser.parse_args())
+    except UsageError as error:
+        raise InputError(str(error))
+
+
+if __name__ == "__main__":
+    run(main)

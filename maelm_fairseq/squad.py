@@ -1,0 +1,242 @@
+"""Question answering as in SQuAD: where in a text an answer starts and ends. Task, data and loss.
+
+Letters in shapes: B windows, T tokens of the longest.
+"""
+
+import json
+import logging
+import math
+import os
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from omegaconf import II, MISSING
+
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.data import indexed_dataset
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from fairseq.tasks import FairseqTask, register_task
+
+from .data import WholeDataset, pad_rows
+from .errors import MissingFileError, UsageError
+from .squad_text import EOS, WindowSizes
+from .task import check_precision, load_dictionary
+
+logger = logging.getLogger(__name__)
+
+HEAD = "squad"
+RECORD, FORMAT = "squad.json", 1  # what data-prep/squad.py writes last
+
+
+@dataclass
+class SquadTaskConfig(FairseqDataclass):
+    data: str = field(default=MISSING, metadata={"help": "folder that data-prep/squad.py wrote"})
+    bf16_autocast: bool = field(
+        default=False, metadata={"help": "bfloat16 where it is safe, by torch.autocast, on CPU and GPU"}
+    )
+    seed: int = II("common.seed")
+    fp16: bool = II("common.fp16")
+    bf16: bool = II("common.bf16")
+    amp: bool = II("common.amp")
+
+
+@register_task("squad", dataclass=SquadTaskConfig)
+class SquadTask(FairseqTask):
+    """Finds the first and the last token of the answer; `<s>` where there is none.
+
+    Args:
+        cfg: :class:`SquadTaskConfig`
+        dictionary: fairseq's, with `<mask>`
+        record: what `squad.json` of the data holds
+    """
+
+    def __init__(self, cfg, dictionary, record):
+        super().__init__(cfg)
+        self.dictionary = dictionary
+        self.sizes = WindowSizes(**record["options"])
+
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        check_precision(cfg)
+        return cls(cfg, load_dictionary(cfg.data), load_record(cfg.data))
+
+    def build_model(self, cfg, *args, **kwargs):
+        """The encoder with a head for start and end."""
+        model = super().build_model(cfg, *args, **kwargs)
+        check_positions(self.sizes, model.max_positions())
+        model.register_span_head(HEAD)
+        return model
+
+    def load_dataset(self, split, **kwargs):
+        """Loads `train` or `valid`."""
+        self.datasets[split] = SquadDataset(os.path.join(self.cfg.data, split), self.dictionary, self.cfg.seed)
+        logger.info("%s/%s: %s windows", self.cfg.data, split, f"{len(self.datasets[split]):,}")
+
+    def filter_indices_by_size(self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
+        """Refuses windows that do not fit, where fairseq would leave them out."""
+        longest = dataset.sizes.max()
+        if max_positions is not None and longest > max_positions:
+            raise UsageError(
+                f"windows of up to {longest} tokens, but only {max_positions} are allowed: raise --max-tokens, or "
+                "prepare the data with a lower --max-tokens of data-prep/squad.py"
+            )
+        return indices
+
+    def max_positions(self):
+        return self.sizes.max_tokens
+
+    @property
+    def source_dictionary(self):
+        return self.dictionary
+
+    @property
+    def target_dictionary(self):
+        return self.dictionary
+
+
+def load_record(folder):
+    """Reads what data-prep/squad.py tells of its data.
+
+    Raises:
+        FileNotFoundError: no `squad.json`
+        ValueError: of another version of the program
+    """
+    path = os.path.join(folder, RECORD)
+    if not os.path.isfile(path):
+        raise MissingFileError(f"{path}: not found; expected a folder that data-prep/squad.py finished")
+    with open(path, encoding="utf-8") as stream:
+        record = json.load(stream)
+    if record.get("format") != FORMAT:
+        raise UsageError(
+            f"{path}: format {record.get('format')}, expected {FORMAT}: prepare the data again with data-prep/squad.py"
+        )
+    return record
+
+
+def check_positions(sizes, positions):
+    """Refuses windows longer than what a model has positions for."""
+    if sizes.max_tokens > positions:
+        raise UsageError(
+            f"windows of up to {sizes.max_tokens} tokens, but the model has {positions} positions: prepare the data "
+            f"with data-prep/squad.py --max-tokens {positions} or less"
+        )
+
+
+class SquadDataset(WholeDataset):
+    """Windows with the start and the end of their answers.
+
+    Args:
+        prefix: path of the data, without `.bin` and `.span.bin`
+        dictionary: fairseq's, with `<mask>`
+        seed: of the order of the windows
+    """
+
+    # Batches are formed anew each epoch.
+    can_reuse_epoch_itr_across_epochs = False
+
+    def __init__(self, prefix, dictionary, seed: int):
+        for path in [prefix + ending for ending in (".bin", ".idx", ".span.bin", ".span.idx")]:
+            if not os.path.exists(path):
+                raise MissingFileError(f"{path}: not found; expected a folder that data-prep/squad.py finished")
+        self.tokens = indexed_dataset.MMapIndexedDataset(prefix)
+        self.spans = indexed_dataset.MMapIndexedDataset(prefix + ".span")
+        self.dictionary = dictionary
+        self.seed = seed
+        self.epoch = 1
+        self.sizes = self.tokens.sizes.astype(np.int64)
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __getitem__(self, index):
+        return index, self.tokens[index].numpy(), self.spans[index].numpy()
+
+    def collater(self, samples):
+        """Merges windows to a batch.
+
+        Returns:
+            dict: `net_input` with `src_tokens` (B, T), padded at the right; `target` (B, 2), start and end
+        """
+        if not samples:
+            return {}
+        indices, windows, spans = zip(*samples)
+        return {
+            "id": torch.tensor(indices),
+            "net_input": network_input(windows, self.dictionary.pad()),
+            "target": torch.from_numpy(np.stack(spans).astype(np.int64)),
+            "nsentences": len(windows),
+            "ntokens": sum(map(len, windows)),
+        }
+
+    def ordered_indices(self):
+        """Windows of about the same length side by side, in an order drawn from (seed, epoch)."""
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
+        return order[np.argsort(self.sizes[order] // 32, kind="stable")]
+
+    def size(self, index):
+        return self.sizes[index]
+
+    num_tokens = size
+    num_tokens_vec = size
+
+
+def network_input(windows, pad):
+    """What the model reads: windows, arrays of tokens, as `src_tokens` (B, T), and whether there is padding."""
+    tokens = torch.from_numpy(pad_rows(windows, pad))
+    return {"src_tokens": tokens, "padded": tokens.numel() > sum(map(len, windows))}
+
+
+def span_log_probs(model, net_input):
+    """Log-probabilities of start and end, over `<s>` and the context; of all else -inf: float32 (B, T, 2)."""
+    logits, _ = model(**net_input, features_only=True, classification_head_name=HEAD)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    ends = net_input["src_tokens"].eq(EOS)
+    allowed = ends.cumsum(1).eq(2) & ~ends
+    allowed[:, 0] = True
+    return logits.masked_fill(~allowed[:, :, None], float("-inf")).log_softmax(1)
+
+
+@register_criterion("squad", dataclass=FairseqDataclass)
+class SquadCriterion(FairseqCriterion):
+    """Half the cross-entropy of the start plus half that of the end, summed over windows; the sample size is their number."""
+
+    def __init__(self, cfg, task):
+        super().__init__(task)
+        self.bf16_autocast = task.cfg.bf16_autocast
+
+    def forward(self, model, sample, reduce=True):
+        """Returns the loss in nats (a sum), the number of windows, and what is logged."""
+        target = sample["target"]
+        autocast = torch.autocast(target.device.type, torch.bfloat16) if self.bf16_autocast else nullcontext()
+        with autocast:
+            log_probs = span_log_probs(model, sample["net_input"])
+        loss = -log_probs.gather(1, target[:, None]).sum() / 2
+        logged = {
+            "loss": loss.detach(),
+            "correct": log_probs.detach().argmax(1).eq(target).all(1).sum(),
+            "sample_size": len(target),
+            "ntokens": sample["ntokens"],
+            "nsentences": len(target),
+        }
+        return loss, len(target), logged
+
+    @staticmethod
+    def reduce_metrics(logging_outputs):
+        """Logs loss (in bits) and accuracy: the share of windows whose start and end are both found, in percent."""
+
+        def total(key):
+            return sum(log.get(key, 0) for log in logging_outputs)
+
+        windows = total("sample_size")
+        metrics.log_scalar("loss", total("loss") / max(windows, 1) / math.log(2), windows, round=3)
+        metrics.log_scalar("accuracy", 100 * total("correct") / max(windows, 1), windows, round=2)
+
+    @staticmethod
+    def logging_outputs_can_be_summed():
+        return True

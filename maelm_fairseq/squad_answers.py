@@ -1,0 +1,110 @@
+"""Answers: the likeliest spans over all windows of a question, as text cut from its context.
+
+Letters in shapes: T tokens of a window, S of its context.
+"""
+
+import math
+from typing import List, NamedTuple
+
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+
+from .errors import UsageError
+from .squad import check_positions, network_input, span_log_probs
+from .squad_text import windows
+
+NBEST, LONGEST = 20, 30  # candidates that are kept, and tokens of one at most
+
+
+class Candidate(NamedTuple):
+    text: str
+    score: float  # log-probability of start plus that of end; for the empty text those of `<s>`
+
+
+class Answers(NamedTuple):
+    candidates: List[Candidate]  # texts that differ, likeliest first, none of them empty; at least one
+    no_answer: float  # score of the empty text
+
+    @property
+    def difference(self):
+        """Score of no answer minus that of the best one: above 0 the empty text is the likelier."""
+        return self.no_answer - self.candidates[0].score
+
+
+def best_spans(start, end, count=NBEST, longest=LONGEST):
+    """The spans with the highest sum of scores.
+
+    Args:
+        start, end: scores of the context's tokens (S,)
+        count: how many at most
+        longest: tokens of a span at most
+    Returns:
+        list of (score, first, last), best first
+    """
+    longest = min(longest, len(start))
+    ends = sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-math.inf), longest)
+    scores = (start[:, None] + ends).ravel()
+    best = np.argsort(-scores, kind="stable")[:count]
+    return [
+        (float(scores[i]), int(i // longest), int(i // longest + i % longest)) for i in best if scores[i] > -math.inf
+    ]
+
+
+@torch.no_grad()
+def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress=None):
+    """Answers questions with the model where it is, on CPU or GPU.
+
+    A span that several windows hold gets its best score: a window from which the answer is absent was trained to
+    point at `<s>`, so its own probabilities tell what it is worth.
+
+    Args:
+        model: :class:`~maelm_fairseq.model.MaeLmModel` with the head of question answering, in evaluation mode
+        questions: list of :class:`~maelm_fairseq.squad_text.Question`
+        tokenizer: :class:`~maelm_fairseq.squad_text.SpanTokenizer` of the model's vocabulary
+        sizes: :class:`~maelm_fairseq.squad_text.WindowSizes`
+        batch_size: windows of a batch
+        progress: called with the number of windows done and of all
+    Returns:
+        list of :class:`Answers`, one a question
+    Raises:
+        ValueError: the windows are longer than the model has positions for
+    """
+    check_positions(sizes, model.max_positions())
+    contexts = {context: tokenizer.encode(context) for context in {q.context for q in questions}}
+    for question in questions:
+        if not contexts[question.context].ends.any():
+            raise UsageError(
+                f"question {question.id!r}: its context has no text that SentencePiece keeps; leave it out"
+            )
+    jobs = [
+        (number, window)
+        for number, question in enumerate(questions)
+        for window in windows(tokenizer.encode(question.text), contexts[question.context], sizes)
+    ]
+    jobs.sort(key=lambda job: -len(job[1].tokens))  # the longest first: what does not fit in memory fails at once
+    found = [{} for _ in questions]
+    no_answer = [math.inf] * len(questions)
+    device = model.embed_tokens.weight.device
+    for begin in range(0, len(jobs), batch_size):
+        batch = jobs[begin : begin + batch_size]
+        net_input = network_input([window.tokens for _, window in batch], model.pad)
+        net_input["src_tokens"] = net_input["src_tokens"].to(device)
+        scores = span_log_probs(model, net_input).double().cpu().numpy()
+        for (number, window), (start, end) in zip(batch, scores.transpose(0, 2, 1)):
+            # With several windows, the one that is least for no answer counts.
+            no_answer[number] = min(no_answer[number], float(start[0] + end[0]))
+            inside = slice(window.offset, len(window.tokens) - 1)
+            context = questions[number].context
+            pieces = contexts[context]
+            for score, first, last in best_spans(start[inside], end[inside]):
+                begin_character, end_character = pieces.characters(window.first + first, window.first + last)
+                text = context[begin_character:end_character].strip()
+                if text and score > found[number].get(text, -math.inf):
+                    found[number][text] = score
+        if progress:
+            progress(begin + len(batch), len(jobs))
+    return [
+        Answers(sorted((Candidate(*item) for item in texts.items()), key=lambda c: -c.score)[:NBEST], score)
+        for texts, score in zip(found, no_answer)
+    ]

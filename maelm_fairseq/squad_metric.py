@@ -1,0 +1,91 @@
+"""Exact match and F1 of SQuAD (Rajpurkar et al., 2016 and 2018), and the threshold for answering nothing."""
+
+import re
+import string
+from collections import Counter
+
+import numpy as np
+
+PUNCTUATION = frozenset(string.punctuation)
+
+
+def normalized_words(text):
+    """What is compared: lower case, no punctuation, then no articles, split at white space."""
+    text = "".join(c for c in text.lower() if c not in PUNCTUATION)
+    return re.sub(r"\b(a|an|the)\b", " ", text).split()
+
+
+def gold_words(texts):
+    """The words of each correct answer; of none, or none with words in it, the empty answer is correct."""
+    return [words for words in map(normalized_words, texts) if words] or [[]]
+
+
+def exact_match(prediction, answers):
+    """1 where a prediction is one of the correct answers, else 0.
+
+    Args:
+        prediction: a string, "" for no answer
+        answers: list of strings, empty for an unanswerable question
+    """
+    return float(normalized_words(prediction) in gold_words(answers))
+
+
+def f1(prediction, answers):
+    """The overlap in words, from 0 to 1, with the correct answer that overlaps most; see :func:`exact_match`."""
+    return max(overlap(normalized_words(prediction), gold) for gold in gold_words(answers))
+
+
+def overlap(predicted, gold):
+    """F1 of two lists of words; two empty ones agree."""
+    if not predicted or not gold:
+        return float(predicted == gold)
+    common = sum((Counter(predicted) & Counter(gold)).values())
+    return 2 * common / (len(predicted) + len(gold))
+
+
+def evaluate(predictions, questions):
+    """Scores predictions as the official program does.
+
+    Args:
+        predictions: dict, id -> text
+        questions: :class:`~maelm_fairseq.squad_text.Question`, at least one; each has a prediction
+    Returns:
+        dict: `exact` and `f1` in percent and `total`; where questions of both kinds are there, also with `HasAns_`
+        (answerable) and `NoAns_` before them
+    """
+    scores = np.array([[metric(predictions[q.id], texts(q)) for metric in (exact_match, f1)] for q in questions])
+    answerable = np.array([bool(q.answers) for q in questions])
+    groups = {"": np.full(len(questions), True)}
+    if not answerable.all():
+        groups.update(HasAns_=answerable, NoAns_=~answerable)
+    result = {}
+    for prefix, group in groups.items():
+        if group.any():
+            exact, overlapping = 100 * scores[group].mean(axis=0)
+            result.update({f"{prefix}exact": exact, f"{prefix}f1": overlapping, f"{prefix}total": int(group.sum())})
+    return {key: value if isinstance(value, int) else float(value) for key, value in result.items()}
+
+
+def texts(question):
+    return [answer.text for answer in question.answers]
+
+
+def best_threshold(predictions, differences, questions):
+    """The threshold with the highest F1: questions whose difference is above it are answered with nothing.
+
+    Args:
+        predictions: dict, id -> best text that is not empty
+        differences: dict, id -> score of no answer minus score of that text
+        questions: as for :func:`evaluate`
+    Returns:
+        float; of several as good, the one that answers most
+    """
+    difference = np.array([differences[q.id] for q in questions])
+    gain = np.array([f1(predictions[q.id], texts(q)) - f1("", texts(q)) for q in questions])
+    order = np.argsort(difference, kind="stable")
+    difference = difference[order]
+    # What answering the first k questions gains, for each k that a threshold can cut at.
+    gains = np.concatenate([[0], np.cumsum(gain[order])])
+    cuts = np.flatnonzero(np.concatenate([[True], np.diff(difference) > 0, [True]]))
+    best = cuts[len(cuts) - 1 - int(np.argmax(gains[cuts][::-1]))]
+    return float(difference[best - 1]) if best else float(difference[0]) - 1.0
