@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Turns GLUE's official files, or tasks of your own, into data for fairseq's sentence_prediction.
 
-INPUT/TASK/train.tsv, dev.tsv and test.tsv become DEST/TASK. A task that is not one of GLUE's has a header with `sentence`,
-or `sentence1` and `sentence2`, and `label`. Running the same command again skips the tasks that are there.
+INPUT/TASK/train.tsv, dev.tsv and test.tsv become DEST/TASK. A task that is not one of GLUE's has a header with
+`sentence`, or `sentence1` and `sentence2`, and `label`. Running the same command again skips the tasks that are there.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from collections import Counter, namedtuple
 from itertools import islice
 
 import torch
-from check import UNKNOWN, spelled, spells
+from check import UNKNOWN, spelled, spells, visible
 from encode import EOS
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
@@ -35,6 +35,7 @@ from write_dict import all_pieces
 
 BATCH = 4096  # examples encoded at a time
 SAMPLE = 5  # examples of each batch that are compared with their text in the end
+UNKNOWN_PIECES = 10  # the commonest are kept
 NAMED = 5  # malformed lines of a file that are named
 MAXIMUM_MALFORMED = 0.01
 MAXIMUM_UNKNOWN_RATE = 0.01
@@ -131,6 +132,7 @@ class Table:
     Attributes (complete after the iteration):
         lines: without the header
         malformed: how many of them
+        progress: a Progress, for the caller to close
     Raises:
         InputError: a column is missing, a label is unknown, a test file has a malformed line, or too many are malformed
     """
@@ -138,6 +140,7 @@ class Table:
     def __init__(self, path, task, split, labels):
         self.path, self.test, self.labels = path, is_test(split), labels
         self.lines = self.malformed = 0
+        self.progress = Progress(path, os.path.getsize(path))
         self.first = None
         self.has_header = self.test or task.header is None
         self.columns = read_header(path) if self.has_header else task.header
@@ -157,14 +160,12 @@ class Table:
         self.counted = self.test and not task.index
 
     def __iter__(self):
-        progress = Progress(self.path, os.path.getsize(self.path))
-        lines = enumerate(read_lines([self.path], progress), 1)
+        lines = enumerate(read_lines([self.path], self.progress), 1)
         for number, line in islice(lines, int(self.has_header), None):
             self.lines += 1
             example = self.parse(number, line)
             if example:
                 yield example
-        progress.close()
         if self.malformed > MAXIMUM_MALFORMED * self.lines:
             raise InputError(
                 f"{self.path}: {self.malformed:,} of {self.lines:,} lines are malformed (the first: {self.first}), at"
@@ -253,7 +254,7 @@ def write_inputs(table, inputs, folder, split, processor, max_tokens):
     """
     symbols = processor.get_piece_size() + 1  # fairseq has `<pad>` besides
     builders = [make_builder(os.path.join(folder, name, split + ".bin"), "mmap", symbols) for name in inputs]
-    answers, sample, shortened, tokens, unknown = [], [], 0, 0, 0
+    answers, sample, shortened, tokens, unknown = [], [], 0, 0, Counter()
     examples = iter(table)
     for batch in iter(lambda: list(islice(examples, BATCH)), []):
         columns = [encode(processor, list(texts)) for texts in zip(*(sentences for sentences, _ in batch))]
@@ -264,10 +265,13 @@ def write_inputs(table, inputs, folder, split, processor, max_tokens):
             elif number < SAMPLE:
                 sample.append((len(answers), texts))
             answers.append(answer)
-            for builder, sentence in zip(builders, ids):
+            for builder, text, sentence in zip(builders, texts, ids):
                 tokens += len(sentence) + 1
-                unknown += sentence.count(UNKNOWN)
+                if UNKNOWN in sentence:
+                    pieces = processor.encode(text, out_type=str)
+                    unknown.update(piece for piece, number in zip(pieces, sentence) if number == UNKNOWN)
                 builder.add_item(torch.tensor(sentence + [EOS]))
+    table.progress.close()
     for builder, name in zip(builders, inputs):
         builder.finalize(os.path.join(folder, name, split + ".idx"))
     counts = {
@@ -277,7 +281,8 @@ def write_inputs(table, inputs, folder, split, processor, max_tokens):
         "malformed": table.malformed,
         "cut": shortened,
         "tokens": tokens,
-        "unknown": unknown,
+        "unknown": sum(unknown.values()),
+        "unknown_pieces": unknown.most_common(UNKNOWN_PIECES),
     }
     return answers, counts, sample
 
@@ -339,8 +344,8 @@ def report(task, split, counts, answers, labels):
         say(f"warning: {task.name} {split}: {counts['examples']:,} examples; GLUE was published with {published:,}")
     if rate > MAXIMUM_UNKNOWN_RATE:
         say(
-            f"warning: {task.name} {split}: {rate:.1%} of the tokens are unknown; the vocabulary hardly fits this text"
-            " (symbols that the pretraining text has not?)"
+            f"warning: {task.name} {split}: {rate:.1%} of the tokens are unknown to the pretraining vocabulary, most often"
+            f" {'  '.join(f'{visible(piece)} ({times:,})' for piece, times in counts['unknown_pieces'])}"
         )
 
 
