@@ -31,7 +31,7 @@ from program import (
 )
 from raw_text import check_files, read_lines
 from vocabulary import compare_with_checkpoint, load_vocabulary
-from write_dict import all_pieces
+from write_dict import FAIRSEQ_SPECIALS, all_pieces
 
 BATCH = 4096  # examples encoded at a time
 SAMPLE = 5  # examples of each batch that are compared with their text in the end
@@ -195,8 +195,8 @@ class Table:
                 f"{self.path}: line {number}: the label {answer!r} is not one of the task's, {', '.join(self.labels)};"
                 " mend the line, or the training set if it is the first of its label, or say --regression for numbers"
             )
-        if not answer.isprintable():
-            return self.skip(number, f"the label {answer!r} holds control characters")
+        if not answer.isprintable() or answer in FAIRSEQ_SPECIALS:
+            return self.skip(number, f"{answer!r} cannot be a label in fairseq's dictionary")
         return values, answer
 
     def skip(self, number, why):
@@ -343,10 +343,8 @@ def report(task, split, counts, answers, labels):
     if published != counts["examples"]:
         say(f"warning: {task.name} {split}: {counts['examples']:,} examples; GLUE was published with {published:,}")
     if rate > MAXIMUM_UNKNOWN_RATE:
-        say(
-            f"warning: {task.name} {split}: {rate:.1%} of the tokens are unknown to the pretraining vocabulary, most often"
-            f" {'  '.join(f'{visible(piece)} ({times:,})' for piece, times in counts['unknown_pieces'])}"
-        )
+        commonest = "  ".join(f"{visible(piece)} ({times:,})" for piece, times in counts["unknown_pieces"])
+        say(f"warning: {task.name} {split}: {rate:.1%} of the tokens are not in the vocabulary, most often {commonest}")
 
 
 def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
@@ -472,9 +470,7 @@ def is_done(task, dest, max_tokens, inputs):
     if there["max_tokens"] != max_tokens:
         different.append(f"--max-tokens was {there['max_tokens']} and is {max_tokens}")
     if (there["labels"] is None) != (task.labels is None):
-        different.append(
-            "--regression was {} and {}".format(*("not given", "is given")[:: 1 if there["labels"] else -1])
-        )
+        different.append("--regression was " + ("given and is not" if there["labels"] is None else "not given and is"))
     was, now = ({entry["file"]: entry for entry in entries} for entries in (there["inputs"], inputs))
     different += [f"{file} is another" for file in {**was, **now} if was.get(file) != now.get(file)]
     if different:
