@@ -43,6 +43,6 @@ entropy=$(python "$root/recipes/unigram_entropy.py" --data "$data")
 status=0
 python "$root/recipes/plot_loss.py" "$save/train.log" --png "$dest/loss.png" \
   --unigram-entropy "$entropy" --margin 0.3 || status=1
-printf '\nWhat it fills in:\n'
-python "$root/recipes/fill_masks.py" --checkpoint "$save/checkpoint_last.pt" --data "$data"
+echo
+python "$root/recipes/use_encoder.py" --checkpoint "$save/checkpoint_last.pt" --data "$data"
 exit "$status"

@@ -83,12 +83,3 @@ def test_preparation_takes_these_options():
     for line in starting_with("data-prep/prepare.sh "):
         for option in re.findall(r"--[\w-]+", line):
             assert option in known
-
-
-def test_python_example_uses_what_exists():
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.S)
-    from maelm_fairseq import hub
-
-    calls = {node.func.attr for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)}
-    assert calls == {"from_pretrained", "fill_mask"}
-    assert hasattr(hub, "from_pretrained") and hasattr(hub.MaeLm, "fill_mask")

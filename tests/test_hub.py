@@ -1,0 +1,449 @@
+"""The model from Python."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+from conftest import PLUGIN, ROOT, TINY, binarize, documents, succeed, text_of
+from fairseq.data import Dictionary, indexed_dataset
+
+from maelm_fairseq import hub
+from maelm_fairseq.data import MaskedBlockDataset
+from maelm_fairseq.masking import MaskedBlock
+
+POSITIONS = 160
+
+
+def write_vocabulary(folder, text, size):
+    """Writes `sentencepiece.model` and `dict.txt`, as data preparation does."""
+    folder.mkdir()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text.split("\n")), model_prefix=str(folder / "sentencepiece"), vocab_size=size,
+        model_type="bpe", normalization_rule_name="nmt_nfkc_cf", minloglevel=2,
+    )  # fmt: skip
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+    names = [pieces.id_to_piece(i) for i in range(3, len(pieces))]
+    (folder / "dict.txt").write_text("".join(f"{name} 1\n" for name in names), encoding="utf-8")
+    return pieces
+
+
+def write_lines(prefix, lines, pieces):
+    """Writes lines of text as binarized data."""
+    prefix.parent.mkdir(exist_ok=True)
+    builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
+    for line in lines:
+        builder.add_item(torch.tensor([i + 1 for i in pieces.encode(line)] + [2]))
+    builder.finalize(f"{prefix}.idx")
+
+
+def moved(run, data, folder, *names):
+    """The checkpoint and what else is needed, in a folder of their own; all else of the training is gone."""
+    folder.mkdir()
+    shutil.copy(run / "checkpoint_last.pt", folder)
+    for name in ["dict.txt", "sentencepiece.model", *names]:
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(data / name, folder / name)
+    shutil.rmtree(run)
+    shutil.rmtree(data)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def pretrained(tmp_path_factory):
+    """A folder with a tiny pretraining checkpoint and its vocabulary."""
+    tmp_path = tmp_path_factory.mktemp("pretrained")
+    text = text_of(documents(60, 1))
+    pieces = write_vocabulary(tmp_path / "data", text, 90)
+    for split in ["train", "valid"]:
+        write_lines(tmp_path / "data" / split, text.split("\n"), pieces)
+    sizes = [*TINY, "--max-positions", POSITIONS, "--max-update", 3]
+    succeed("fairseq-train", tmp_path / "data", *sizes, "--save-dir", tmp_path / "run")
+    return moved(tmp_path / "run", tmp_path / "data", tmp_path / "pretrained")
+
+
+@pytest.fixture(scope="session")
+def model(pretrained):
+    return hub.from_pretrained(pretrained)
+
+
+QUESTIONS = ["kan lo", "ru sen", "ti kan", "kan kan mi", "lon ru mi", "tin sen lon"]
+
+
+def label_of(text):
+    return {"k": "first", "r": "second"}.get(text[0], "other")
+
+
+@pytest.fixture(scope="session")
+def finetuned(pretrained, tmp_path_factory):
+    """A folder with a tiny classifier of single texts, fine-tuned until it knows its few texts."""
+    tmp_path = tmp_path_factory.mktemp("finetuned")
+    data = tmp_path / "data"
+    labels = "".join(label_of(text) + "\n" for text in QUESTIONS)
+    binarize(data / "label", {"train": labels, "valid": labels})
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(pretrained / "sentencepiece.model"))
+    for split in ["train", "valid"]:
+        write_lines(data / "input0" / split, QUESTIONS, pieces)
+    for name in ["dict.txt", "sentencepiece.model"]:
+        shutil.copy(pretrained / name, data)
+    shutil.copy(pretrained / "dict.txt", data / "input0")
+    succeed(
+        "fairseq-train", data, "--user-dir", PLUGIN, "--task", "sentence_prediction", "--criterion", "sentence_prediction",
+        "--num-classes", 3, "--init-token", 0, "--separator-token", 2, "--arch", "mae_lm_tiny", "--encoder-embed-dim", 32,
+        "--encoder-ffn-embed-dim", 64, "--max-positions", POSITIONS, "--batch-size", 6, "--required-batch-size-multiple", 1,
+        "--optimizer", "adam", "--lr", 0.005, "--dropout", 0, "--max-update", 60, "--cpu", "--classification-head-name", "topic",
+        "--restore-file", pretrained / "checkpoint_last.pt", "--reset-optimizer", "--reset-dataloader", "--reset-meters",
+        "--no-epoch-checkpoints", "--validate-interval", 60, "--save-dir", tmp_path / "run", "--log-format", "none",
+    )  # fmt: skip
+    return moved(tmp_path / "run", data, tmp_path / "finetuned", "label/dict.txt")
+
+
+@pytest.fixture(scope="session")
+def classifier(finetuned):
+    return hub.from_pretrained(finetuned)
+
+
+def changed(folder, destination, change):
+    """A copy of a folder, its checkpoint changed by a function of what is in it."""
+    shutil.copytree(folder, destination)
+    state = torch.load(folder / "checkpoint_last.pt", weights_only=True)
+    change(state)
+    torch.save(state, destination / "checkpoint_last.pt")
+    return destination
+
+
+def test_the_readmes_example_runs(pretrained, tmp_path, monkeypatch):
+    shutil.copytree(pretrained, tmp_path / "checkpoints")
+    shutil.copytree(pretrained, tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.S)
+    made = {}
+    exec(code, made)
+    assert made["features"].shape[0] == 2 and len(made["words"]) == len(made["vectors"])
+
+
+def use_encoder(checkpoint, data):
+    """Runs the demo's last step; gives exit status, what it printed, and its errors."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "recipes" / "use_encoder.py", "--checkpoint", checkpoint, "--data", data],
+        env={**os.environ, "PYTHONWARNINGS": "ignore"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_demos_last_step_runs_and_loading_prints_nothing(pretrained):
+    status, printed, errors = use_encoder(pretrained, pretrained)
+    assert (status, errors) == (0, "") and printed.startswith("What it fills in:\n")
+    assert printed.count("%") == 25 and "Nearest to each" in printed
+
+
+def test_an_error_is_one_line(pretrained):
+    error = "error: nosuch.pt: not found, expected a checkpoint (a .pt file)\n"
+    assert use_encoder("nosuch.pt", pretrained) == (1, "", error)
+
+
+def test_a_folder_means_its_best_checkpoint(pretrained, tmp_path):
+    def shift(state):
+        state["model"]["embed_tokens.weight"] += 1
+
+    folder = changed(pretrained, tmp_path / "both", shift)
+    shutil.move(str(folder / "checkpoint_last.pt"), str(folder / "checkpoint_best.pt"))
+    shutil.copy(pretrained / "checkpoint_last.pt", folder)
+    best = hub.from_pretrained(folder).model.embed_tokens.weight
+    last = hub.from_pretrained(folder / "checkpoint_last.pt", data=pretrained).model.embed_tokens.weight
+    torch.testing.assert_close(best, last + 1)
+
+
+def test_weights_are_those_of_the_checkpoint(finetuned, classifier):
+    weights = torch.load(finetuned / "checkpoint_last.pt", weights_only=True)["model"]
+    loaded = hub.load_model(finetuned / "checkpoint_last.pt", classifier.dictionary).state_dict()
+    assert loaded.keys() == weights.keys()
+    for key in weights:
+        torch.testing.assert_close(loaded[key], weights[key], rtol=0, atol=0)
+
+
+def names(model, tokens):
+    return [model.dictionary[i] for i in tokens.tolist()]
+
+
+def test_encode(model):
+    pieces = model.pieces.encode("kan lon", out_type=str)
+    others = model.pieces.encode("mipo", out_type=str)
+    assert names(model, model.encode("Kan lon")) == ["<s>", *pieces, "</s>"]
+    assert names(model, model.encode("kan lon", "mipo")) == ["<s>", *pieces, "</s>", "</s>", *others, "</s>"]
+    batch = model.encode(["mipo", "kan lon kan"], ["lon", "lon"])
+    for row, both in zip(batch, [("mipo", "lon"), ("kan lon kan", "lon")]):
+        tokens = model.encode(*both)
+        assert row[: len(tokens)].equal(tokens) and row[len(tokens) :].eq(model.dictionary.pad()).all()
+
+
+def test_what_touches_a_mask_begins_no_word(model):
+    for word in {word for document in documents(20, 1) for line in document for word in line.split()}:
+        apart, touching = (names(model, model.encode(text)) for text in [f"<mask> {word}", f"<mask>{word}"])
+        assert apart[2].startswith("\u2581") and not touching[2].startswith("\u2581")
+        # Nothing of the word is lost, nor unknown.
+        assert "".join(touching[2:-1]) == word == "".join(apart[2:-1])[1:]
+    # What the vocabulary does not know is one unknown token.
+    assert names(model, model.encode("<mask>\u2603\ue001kan"))[1:3] == ["<mask>", "<unk>"]
+    assert names(model, model.encode("<mask><mask>"))[1:3] == ["<mask>", "<mask>"]
+
+
+def test_decode(model):
+    text = "kan <mask>lon. mipo <mask>"
+    known = "kan <mask>lon ⁇  mipo <mask>"
+    assert model.decode(model.encode(text)) == known
+    assert model.decode(model.encode(["Kan", "kan lon"], ["mi", "mi"])) == ["kan mi", "kan lon mi"]
+
+
+def test_features_do_not_depend_on_padding(model):
+    texts = ["kan lon mipo ru sen", "kan", "kan lon mipo ru sen kan lon mipo ru sen kan"]
+    last, layers = model.extract_features(texts), model.extract_features(texts, all_layers=True)
+    assert last.shape == (3, layers.size(2), 32) and layers.shape[:2] == (3, 3)
+    assert layers[-1].equal(last)
+    for i, text in enumerate(texts):
+        tokens = model.encode(text)
+        alone = model.extract_features(tokens, all_layers=True)
+        assert alone.shape == (3, len(tokens), 32)
+        torch.testing.assert_close(alone[-1], model.extract_features(text), rtol=0, atol=0)
+        torch.testing.assert_close(layers[:, i, : len(tokens)], alone, rtol=0, atol=1e-5)
+        assert layers[:, i, len(tokens) :].eq(0).all()
+    # The embeddings know no context, the layers do.
+    repeated = model.extract_features("kan lon kan lon", all_layers=True)
+    embedded = model.model.embed_tokens(model.encode("kan lon kan lon"))
+    encoder = model.model.encoder
+    torch.testing.assert_close(
+        repeated[0], encoder.norm(embedded + encoder.embed_positions.weight[1 : 1 + len(embedded)]), rtol=0, atol=1e-5
+    )
+
+
+def test_word_features(model):
+    text = " Kan  lonmipo, \u2603\tru\u00a0sen "
+    words, features = model.word_features(text)
+    assert words == ["Kan", "lonmipo,", "\u2603", "ru", "sen"]
+    tokens = model.encode(text)
+    whole = model.extract_features(tokens)[1:-1]
+    starts = [i for i, name in enumerate(names(model, tokens)[1:-1]) if name.startswith("\u2581")]
+    assert len(starts) == len(words) and starts != [0, 1, 2, 3, 4]
+    for row, begin, end in zip(features, starts, [*starts[1:], len(whole)]):
+        torch.testing.assert_close(row, whole[begin:end].mean(0), rtol=0, atol=1e-6)
+
+
+def test_words_that_normalise_to_nothing(model):
+    words, features = model.word_features("kan \u0001 lon")
+    assert words == ["kan", "\u0001", "lon"]
+    assert features[1].isnan().all()
+    torch.testing.assert_close(features[[0, 2]], model.word_features("kan lon")[1])
+    assert [len(part) for part in model.word_features(" ")] == [0, 0]
+
+
+def in_pretraining(model, text, masks_in_encoder):
+    """Probabilities (K, N) by the batch that pretraining makes of a text with masks."""
+    tokens = model.encode(text).numpy()
+    masked, context = np.flatnonzero(tokens == model.mask), np.flatnonzero(tokens != model.mask)
+    kept, left_out = (masked, masked[:0]) if masks_in_encoder else (masked[:0], masked)
+    block = MaskedBlock(context, tokens[context], kept, tokens[kept], left_out, tokens[masked])
+    dataset = MaskedBlockDataset.__new__(MaskedBlockDataset)
+    dataset.dictionary = model.dictionary
+    with torch.no_grad():
+        logits = model.model(**dataset.collater([(0, block)])["net_input"])[0]
+    logits[:, [0, 1, 2, 3, model.mask]] = float("-inf")
+    return logits.softmax(-1)
+
+
+@pytest.mark.parametrize("masks_in_encoder, decoder_layers", [(0, 1), (1, 1), (1, 0)])
+def test_masks_are_filled_as_in_pretraining(pretrained, tmp_path, masks_in_encoder, decoder_layers):
+    def pretrained_so(state):
+        state["cfg"]["task"]["encoder_mask_fraction"] = float(masks_in_encoder)
+        state["cfg"]["model"]["decoder_layers"] = decoder_layers
+        for key in [key for key in state["model"] if key.startswith("decoder.") and not decoder_layers]:
+            del state["model"][key]
+
+    model = hub.from_pretrained(changed(pretrained, tmp_path / "so", pretrained_so))
+    text = "kan <mask> lon mipo <mask>"
+    filled = model.fill_mask(text, topk=4)
+    expected = in_pretraining(model, text, masks_in_encoder).topk(4)
+    assert [[p for _, p in mask] for mask in filled] == [pytest.approx(row) for row in expected.values.tolist()]
+    pieces = [[model.dictionary[i].replace("\u2581", "") for i in row] for row in expected.indices.tolist()]
+    assert [[piece for piece, _ in mask] for mask in filled] == pieces
+
+
+def test_predictions(classifier):
+    results = classifier.predict(QUESTIONS)
+    for text, probabilities in zip(QUESTIONS, results):
+        assert max(probabilities, key=probabilities.get) == label_of(text)
+        assert sum(probabilities.values()) == pytest.approx(1)
+        assert classifier.predict(text) == pytest.approx(probabilities, abs=1e-5)
+    assert classifier.predict([]) == []
+
+
+def test_logits_of_many_texts_keep_their_order(classifier):
+    texts = [line for document in documents(6, 5) for line in document]
+    tokens = [classifier.encode(text) for text in texts]
+    assert len({len(row) for row in tokens}) > 5
+    expected = torch.cat([classifier.model(row[None], classification_head_name="topic")[0] for row in tokens])
+    for batch_size in [1, 3, 100]:
+        logits = classifier.head_logits(tokens, batch_size=batch_size)
+        assert logits.dtype == torch.float32
+        torch.testing.assert_close(logits, expected.detach(), rtol=0, atol=1e-5)
+
+
+def test_regression(finetuned, tmp_path):
+    def first_output(state):
+        for name in ["weight", "bias"]:
+            key = f"classification_heads.topic.out_proj.{name}"
+            state["model"][key] = state["model"][key][:1].clone()
+
+    model = hub.from_pretrained(changed(finetuned, tmp_path / "regression", first_output))
+    values = model.predict(QUESTIONS)
+    expected = hub.from_pretrained(finetuned).head_logits([model.encode(text) for text in QUESTIONS])[:, 0]
+    assert values == pytest.approx(expected.tolist(), abs=1e-5)
+    assert model.predict(QUESTIONS[0]) == pytest.approx(values[0], abs=1e-5)
+
+
+def test_pairs(finetuned, tmp_path):
+    shutil.copytree(finetuned, tmp_path / "pairs")
+    (tmp_path / "pairs" / "input1").mkdir()
+    model = hub.from_pretrained(tmp_path / "pairs")
+    both = model.predict(["kan", "lon mi"], ["mipo", "kan"])
+    assert model.predict("lon mi", "kan") == pytest.approx(both[1], abs=1e-5)
+    logits = model.head_logits([model.encode("lon mi", "kan")])
+    assert list(both[1].values()) == pytest.approx(logits.softmax(-1)[0].tolist(), abs=1e-5)
+    with pytest.raises(
+        ValueError, match=r"single texts, but the head was fine-tuned on pairs .*predict\(texts, pairs\)"
+    ):
+        model.predict(["kan"])
+    with pytest.raises(ValueError, match="2 texts with 1 as their pairs"):
+        model.predict(["kan", "lon"], ["mipo"])
+    with pytest.raises(ValueError, match="2 texts with one text as their pairs"):
+        model.encode(["kan", "lon"], "mi")
+
+
+def test_single_texts_are_no_pairs(classifier):
+    with pytest.raises(ValueError, match="pairs of texts, but the head was fine-tuned on single texts .* no input1"):
+        classifier.predict("kan", "lon")
+
+
+def test_heads(finetuned, model, classifier, tmp_path):
+    with pytest.raises(ValueError, match="the checkpoint has: none"):
+        model.predict("kan")
+    with pytest.raises(ValueError, match="no head 'nosuch', the checkpoint has: topic"):
+        classifier.predict("kan", head="nosuch")
+
+    def with_span_head(state):
+        state["model"]["classification_heads.answers.weight"] = torch.ones(2, 32)
+        state["model"]["classification_heads.answers.bias"] = torch.zeros(2)
+
+    two = hub.from_pretrained(changed(finetuned, tmp_path / "two", with_span_head))
+    with pytest.raises(ValueError, match="expected one head, the checkpoint has: topic, answers"):
+        two.predict("kan")
+    assert two.predict("kan", head="topic") == pytest.approx(classifier.predict("kan"))
+    spans, _ = two.model(two.encode("kan lon")[None], classification_head_name="answers")
+    assert spans.shape == (1, len(two.encode("kan lon")), 2) and spans[..., 0].equal(spans[..., 1])
+    with pytest.raises(ValueError, match="head 'answers' is for answers to questions"):
+        two.predict("kan", head="answers")
+
+
+def test_labels_of_another_number(finetuned, tmp_path):
+    shutil.copytree(finetuned, tmp_path / "other")
+    (tmp_path / "other" / "label" / "dict.txt").write_text("yes 1\nno 1\n")
+    with pytest.raises(ValueError, match=r"label/dict.txt: 2 labels \(yes, no\), but the head has 3 classes"):
+        hub.from_pretrained(tmp_path / "other").predict("kan")
+    (tmp_path / "other" / "label" / "dict.txt").unlink()
+    with pytest.raises(FileNotFoundError, match="label/dict.txt: not found, .*give data="):
+        hub.from_pretrained(tmp_path / "other").predict("kan")
+
+
+def test_more_tokens_than_positions(model, classifier):
+    text = "kan " * 200
+    length = len(model.encode(text))
+    message = f"has {length} tokens, but the model has {POSITIONS} positions"
+    for call in [model.extract_features, model.word_features, lambda text: model.fill_mask(text + "<mask>")]:
+        with pytest.raises(ValueError, match=message.replace(str(length), r"\d+")):
+            call(text)
+    with pytest.raises(ValueError, match="text 2 of 3 " + message):
+        classifier.predict(["kan", text, "lon"])
+
+
+def test_filling_masks_refused(model, classifier):
+    with pytest.raises(ValueError, match="no <mask> in 'kan'"):
+        model.fill_mask("kan")
+    with pytest.raises(ValueError, match="topk 0 must be from 1 to 87"):
+        model.fill_mask("<mask>", topk=0)
+    assert len(model.fill_mask("<mask>", topk=87)[0]) == 87
+    with pytest.raises(ValueError, match="fine-tuned and has no decoder"):
+        classifier.fill_mask("<mask>")
+    with pytest.raises(ValueError, match="an empty list"):
+        model.extract_features([])
+
+
+class Executed:
+    """What a hostile checkpoint would run on being read."""
+
+    def __reduce__(self):
+        return (os.mkdir, ("executed",))
+
+
+def test_checkpoints_refused(pretrained, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole = (pretrained / "checkpoint_last.pt").read_bytes()
+    (tmp_path / "text.pt").write_text("not a checkpoint\n")
+    (tmp_path / "part.pt").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "empty.pt").write_bytes(b"")
+    torch.save({"model": Executed()}, tmp_path / "hostile.pt")
+    torch.save({"model": {"weight": torch.zeros(2)}, "cfg": {"model": {}}}, tmp_path / "another.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    for name, message in {
+        "nosuch.pt": "not found, expected a checkpoint",
+        "text.pt": "cannot be read as a checkpoint",
+        "part.pt": "cannot be read as a checkpoint",
+        "empty.pt": "cannot be read as a checkpoint",
+        "hostile.pt": "cannot be read as a checkpoint",
+        "another.pt": "not a checkpoint of MAE-LM",
+        "list.pt": "not a checkpoint of MAE-LM",
+    }.items():
+        for load in [
+            lambda file: hub.from_pretrained(file, data=pretrained),
+            lambda file: hub.load_model(file, model.dictionary),
+        ]:
+            with pytest.raises(ValueError, match=f"{name}: {message}") as raised:
+                load(tmp_path / name)
+            assert "\n" not in str(raised.value)
+    assert not (tmp_path / "executed").exists()
+    with pytest.raises(
+        FileNotFoundError, match="neither checkpoint_best.pt nor checkpoint_last.pt, it has: another.pt,"
+    ):
+        hub.from_pretrained(tmp_path, data=pretrained)
+
+
+def test_vocabularies_refused(pretrained, tmp_path):
+    checkpoint = tmp_path / "alone" / "checkpoint_last.pt"
+    checkpoint.parent.mkdir()
+    shutil.copy(pretrained / "checkpoint_last.pt", checkpoint)
+    with pytest.raises(FileNotFoundError, match="dict.txt: not found, expected the vocabulary of .*: give data="):
+        hub.from_pretrained(checkpoint)
+    shutil.copy(pretrained / "dict.txt", checkpoint.parent)
+    with pytest.raises(FileNotFoundError, match="sentencepiece.model: not found"):
+        hub.from_pretrained(checkpoint.parent)
+    (checkpoint.parent / "sentencepiece.model").write_text("no model")
+    with pytest.raises(ValueError, match="sentencepiece.model: not a SentencePiece model"):
+        hub.from_pretrained(checkpoint.parent)
+
+    other = tmp_path / "other"
+    write_vocabulary(other, text_of(documents(60, 1)), 80)
+    with pytest.raises(ValueError, match="trained with another dict.txt, of 92 symbols where this one has 82"):
+        hub.from_pretrained(checkpoint, data=other)
+    shutil.copy(other / "sentencepiece.model", checkpoint.parent)
+    with pytest.raises(ValueError, match="sentencepiece.model: its 77 pieces are not those of dict.txt"):
+        hub.from_pretrained(checkpoint)
+    turned = Dictionary()
+    for symbol in reversed((pretrained / "dict.txt").read_text(encoding="utf-8").split("\n")[:-1]):
+        turned.add_symbol(symbol.split()[0])
+    turned.add_symbol("<mask>")
+    with pytest.raises(ValueError, match="trained with another dict.txt, of 92 symbols where this one has 92"):
+        hub.load_model(checkpoint, turned)
