@@ -13,24 +13,17 @@ import shutil
 from collections import Counter, namedtuple
 from itertools import islice
 
+from vocabulary import compare_with_checkpoint, load_vocabulary
+
+# The plugin, which vocabulary.py imports, comes before fairseq: it keeps it quiet, and tells why one cannot import it.
+# isort: split
 import torch
 from check import UNKNOWN, spelled, spells, visible
 from encode import EOS
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
-from program import (
-    InputError,
-    Parser,
-    Progress,
-    complete_folder,
-    cpu_count,
-    positive,
-    remove_abandoned,
-    run,
-    say,
-)
+from program import InputError, Parser, Progress, complete_folder, cpu_count, positive, remove_abandoned, run, say
 from raw_text import check_files, read_lines
-from vocabulary import compare_with_checkpoint, load_vocabulary
 from write_dict import FAIRSEQ_SPECIALS, all_pieces
 
 BATCH = 4096  # examples encoded at a time

@@ -6,6 +6,10 @@ import sys
 from program import InputError
 from write_dict import dict_text, load_model
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from maelm_fairseq import errors, hub, task  # noqa: E402
+
 
 def load_vocabulary(folder):
     """The SentencePieceProcessor of a folder that prepare.sh wrote.
@@ -37,9 +41,6 @@ def compare_with_checkpoint(folder, checkpoint, max_tokens):
     Raises:
         FileNotFoundError, InputError
     """
-    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from maelm_fairseq import errors, hub, task  # takes seconds, and not every preparation has a checkpoint
-
     try:
         model = hub.load_model(checkpoint, task.load_dictionary(folder))
     except errors.UsageError as error:
