@@ -244,7 +244,7 @@ def test_several_tasks_and_a_byte_order_mark(prepare, tmp_path):
 
 
 def test_long_examples_are_cut(prepare, vocabulary, tmp_path):
-    words = " ".join(["kan"] * 40)
+    words = "lo " + " ".join(["kan"] * 40)
     rows = [[words, "lo", "0"], ["lo", words, "1"], [words, words, "0"], ["lo", "lo", "1"]]
     write_own(tmp_path / "glue" / "pairs", rows, header=["sentence1", "sentence2", "label"])
     write_own(tmp_path / "glue" / "single", [[words, "0"], ["lo", "1"]])
@@ -258,7 +258,7 @@ def test_long_examples_are_cut(prepare, vocabulary, tmp_path):
     ends = [tokens.index(2) - 1 for tokens in found]
     assert ends == [16 - len(short), len(short), 8, len(short)]
     assert found[0][-1 - len(short) : -1] == short and found[1][1 : 1 + len(short)] == short
-    assert word in found[2][1:9] and found[2][1:9] == found[2][11:19]
+    assert word in found[2][1:9] and found[2][1:9] == found[2][11:19] == found[0][1:9]
     assert json.loads((tmp_path / "out" / "pairs" / "task.json").read_text())["splits"]["train"]["cut"] == 3
     (tokens, _), _ = load(tmp_path / "out" / "single", "train", 2)
     assert len(tokens) == 20 and tokens == tokens_of(vocabulary, [words])[:19] + [2]
