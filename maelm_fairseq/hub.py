@@ -272,10 +272,12 @@ class MaeLm:
     def _head(self, name):
         """The name of a classification head and the head; of the only one for None."""
         heads = self.model.classification_heads
-        known = ", ".join(heads) or "none (it is not fine-tuned)"
-        if name is None and len(heads) != 1:
-            raise UsageError(f"expected one head, the checkpoint has: {known}; name one with head=")
-        name = next(iter(heads)) if name is None else name
+        known = ", ".join(heads)
+        if not heads:
+            raise UsageError("the checkpoint has no head: predictions need one that was fine-tuned")
+        if name is None and len(heads) > 1:
+            raise UsageError(f"the checkpoint has the heads {known}: name one with head=")
+        name = known if name is None else name
         if name not in heads:
             raise UsageError(f"no head {name!r}, the checkpoint has: {known}")
         if isinstance(heads[name], nn.Linear):
@@ -299,10 +301,11 @@ class MaeLm:
         order = lengths.argsort(descending=True)
         if len(order):
             self._check_length(int(lengths[order[0]]), f"text {int(order[0]) + 1} of {len(order)}")
-        for batch in order.split(batch_size) if len(order) else []:
-            padded = bool(lengths[batch[0]] != lengths[batch[-1]])
-            rows = self._padded([tokens[i] for i in batch]).to(self.device)
-            output, _ = self.model(rows, padded=padded, classification_head_name=name)
+        for first in range(0, len(order), batch_size):
+            batch = order[first : first + batch_size]
+            rows = self._padded([tokens[i] for i in batch])
+            padded = bool(rows.eq(self.dictionary.pad()).any())
+            output, _ = self.model(rows.to(self.device), padded=padded, classification_head_name=name)
             logits[batch] = output.float().cpu()
         return logits
 
