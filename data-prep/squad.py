@@ -114,7 +114,7 @@ def write_split(questions, prefix, vocabulary, tokenizer, sizes):
     done = 0
     for question in questions:
         if question.context != context:
-            context, encoded = question.context, tokenizer.encode(question.context)
+            context, encoded = question.context, tokenizer.encode_context(question)
         split.add(question, tokenizer.encode(question.text), encoded)
         done += len(question.context) + len(question.text)
         progress.update(done, done)

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
-from .errors import UsageError
 from .squad import check_positions, network_input, span_log_probs
 from .squad_text import windows
 
@@ -71,12 +70,10 @@ def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress
         ValueError: the windows are longer than the model has positions for
     """
     check_positions(sizes, model.max_positions())
-    contexts = {context: tokenizer.encode(context) for context in {q.context for q in questions}}
+    contexts = {}
     for question in questions:
-        if not contexts[question.context].ends.any():
-            raise UsageError(
-                f"question {question.id!r}: its context has no text that SentencePiece keeps; leave it out"
-            )
+        if question.context not in contexts:
+            contexts[question.context] = tokenizer.encode_context(question)
     jobs = [
         (number, window)
         for number, question in enumerate(questions)

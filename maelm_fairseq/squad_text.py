@@ -153,6 +153,17 @@ class SpanTokenizer:
         ]
         return Pieces(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
 
+    def encode_context(self, question: Question) -> Pieces:
+        """The pieces of the context of a question.
+
+        Raises:
+            ValueError: there are none: its characters are invisible
+        """
+        pieces = self.encode(question.context)
+        if not pieces.ends.any():
+            raise UsageError(f"question {question.id!r}: SentencePiece keeps nothing of its context; expected a text")
+        return pieces
+
     def kind(self, character):
         """space, letter, digit, symbol, or mark (which belongs to the character before it)."""
         if character not in self._kinds:
