@@ -31,7 +31,7 @@ $(VENV)/.installed: setup.py constraints.txt
 	@$(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || $(VENV)/bin/python -m pip install --quiet 'pip<24.1' \
 	  || { rm $(VENV)/.installing; exit 1; }
-	@$(VENV)/bin/python -m pip install -c constraints.txt -e '.[demo,test]' \
+	@$(VENV)/bin/python -m pip install -c constraints.txt -e '.[demo,finetune,test]' \
 	  || { rm $(VENV)/.installing; exit 1; }
 	@rm $(VENV)/.installing
 	@$(VENV)/bin/python recipes/check_installation.py

@@ -21,6 +21,7 @@ setup(
     ],
     extras_require={
         "demo": ["matplotlib", "tensorboard"],
+        "finetune": ["scikit-learn", "scipy"],
         "test": ["pytest", "pytest-xdist", "matplotlib", "tensorboard"],
     },
 )

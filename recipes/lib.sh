@@ -1,5 +1,5 @@
-# What every pretraining recipe shares: reading its options, checking them, and starting fairseq-train.
-# A recipe is a header that says what it computes, the lines below, and its settings:
+# What recipes share. For pretraining: reading options, checking them, and starting fairseq-train.
+# A pretraining recipe is a header that says what it computes, the lines below, and its settings:
 #
 #   . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 #   effective_batch=2048   # sequences in one update, whatever the number of GPUs
@@ -24,6 +24,13 @@ options_help='Options:
 fail() {
   echo "$(basename "$0"): $*" >&2
   exit 1
+}
+
+# Takes the environment that `make install` made, where none is active.
+use_environment() {
+  if ! command -v fairseq-train >/dev/null && [ -x "$plugin/../.venv/bin/fairseq-train" ]; then
+    PATH=$(dirname "$plugin")/.venv/bin:$PATH
+  fi
 }
 
 is_number() { [[ $1 =~ ^(0|[1-9][0-9]*)$ ]]; }
@@ -78,9 +85,7 @@ pretrain() {
 
   if [ -z "$data" ]; then fail "--data DIR is missing; see --help"; fi
   if [ -z "$save_dir" ]; then fail "--save-dir DIR is missing; see --help"; fi
-  if ! command -v fairseq-train >/dev/null && [ -x "$plugin/../.venv/bin/fairseq-train" ]; then
-    PATH=$(dirname "$plugin")/.venv/bin:$PATH # what `make install` made
-  fi
+  use_environment
   if [ -z "$gpus" ]; then
     gpus=$(python -c 'import torch; print(torch.cuda.device_count())') || fail "no torch found; run \`make install\`"
   fi

@@ -20,6 +20,12 @@ def time(seconds):
     return "{}:{:02d}:{:02d}".format(hours, minutes, seconds) if hours else "{}:{:02d}".format(minutes, seconds)
 
 
+def quality(stats, prefix=""):
+    """Loss and, where there is one, accuracy; in the units that fairseq logs them in."""
+    accuracy = stats.get(prefix + "accuracy")
+    return "loss {} bits".format(stats[prefix + "loss"]) + (", accuracy {}%".format(accuracy) if accuracy else "")
+
+
 class Progress:
     """Turns fairseq's lines into lines for a person; a line that says nothing to a person gives None."""
 
@@ -58,14 +64,10 @@ class Progress:
         if self.max_update:
             of = " of {:,}".format(self.max_update)
             left = ", {} left".format(time((self.max_update - update) / max(float(stats["ups"]), 1e-3)))
-        return "update {:,}{}: loss {} bits, accuracy {}%, {:,.0f} tokens/s{}".format(
-            update, of, stats["loss"], stats["accuracy"], float(stats["wps"]), left
-        )
+        return "update {:,}{}: {}, {:,.0f} tokens/s{}".format(update, of, quality(stats), float(stats["wps"]), left)
 
     def valid(self, stats):
-        return "validation after {} updates: loss {} bits, accuracy {}%".format(
-            stats["valid_num_updates"], stats["valid_loss"], stats["valid_accuracy"]
-        )
+        return "validation after {} updates: {}".format(stats["valid_num_updates"], quality(stats, "valid_"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Fine-tunes a pretrained encoder on a GLUE task, or on your own data of that form, and says how good it is.
+
+For each seed it runs fairseq-train and computes the task's own metrics on the dev set; then come the medians over the
+seeds, and the best seed's predictions for the test set in the form that the GLUE server takes (SAVE_DIR/submission).
+"""
+
+import os
+
+import finetune
+import numpy as np
+import torch
+from fairseq.data import Dictionary, data_utils
+from finetune import UsageError
+
+from maelm_fairseq import hub
+from maelm_fairseq.errors import InstallationError
+from maelm_fairseq.task import load_dictionary
+
+try:
+    from scipy import stats
+    from sklearn import metrics
+except ImportError as error:
+    raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `finetune`)") from None
+
+MANY_EXAMPLES = ["MNLI", "QQP", "QNLI", "SST-2"]  # these need fewer epochs
+METRICS = {
+    "accuracy": metrics.accuracy_score,
+    "f1": metrics.f1_score,
+    "matthews": metrics.matthews_corrcoef,
+    "pearson": lambda targets, predictions: stats.pearsonr(targets, predictions)[0],
+    "spearman": lambda targets, predictions: stats.spearmanr(targets, predictions)[0],
+}
+SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm"}
+
+
+class GlueTask:
+    """A task's prepared data.
+
+    Args:
+        folder: what data-prep/glue.sh wrote for the task
+        name: of the task
+    """
+
+    def __init__(self, folder, name):
+        self.folder, self.name = folder, name
+        self.record_file = os.path.join(folder, "task.json")
+        self.record = finetune.read_record(self.record_file, "data-prep/glue.sh")
+        self.labels = self.record["labels"]  # None for a regression
+        self.dictionary = load_dictionary(folder)
+        self.metrics = finetune.read_settings(name).get("metrics", "accuracy" if self.labels else "pearson spearman")
+
+    def options(self):
+        """Options of fairseq's `sentence_prediction`."""
+        options = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
+        options += ["--init-token", self.dictionary.bos()]
+        if self.record["pair"]:
+            options += ["--separator-token", self.dictionary.eos()]
+        if self.labels:
+            return options + ["--num-classes", len(self.labels)]
+        return options + ["--num-classes", 1, "--regression-target"]
+
+    def splits(self, kind):
+        """`valid` or `test`, and where there is one a second of it, as MNLI has of other genres."""
+        return [split for split in (kind, kind + "1") if split in self.record["splits"]]
+
+    def column(self, name, split, dictionary):
+        return data_utils.load_indexed_dataset(os.path.join(self.folder, name, split), dictionary)
+
+    def tokens(self, split):
+        """The examples as the model reads them: a list of int64 tensors (T,)."""
+        bos, eos = torch.tensor([self.dictionary.bos()]), torch.tensor([self.dictionary.eos()])
+        first = self.column("input0", split, self.dictionary)
+        if not self.record["pair"]:
+            return [torch.cat([bos, a]) for a in first]
+        second = self.column("input1", split, self.dictionary)
+        return [torch.cat([bos, first[i], eos, second[i]]) for i in range(len(first))]
+
+    def targets(self, split):
+        """The right answers: class numbers or values, (n,)."""
+        if self.labels is None:
+            return np.loadtxt(os.path.join(self.folder, "label", split + ".label"), ndmin=1)
+        dictionary = Dictionary.load(os.path.join(self.folder, "label", "dict.txt"))
+        return np.array([int(item[0]) - dictionary.nspecial for item in self.column("label", split, dictionary)])
+
+    def predict(self, model, split):
+        """The model's answers: class numbers or values, (n,)."""
+        logits = model.head_logits(self.tokens(split)).numpy()
+        return logits.argmax(1) if self.labels else logits[:, 0]
+
+    def load(self, model_file):
+        return hub.from_pretrained(model_file, data=self.folder).to("cuda" if torch.cuda.is_available() else "cpu")
+
+    def evaluate(self, model_file):
+        """The task's metrics on its dev set or sets, in percent."""
+        model, scores = self.load(model_file), {}
+        for split in self.splits("valid"):
+            targets, predictions = self.targets(split), self.predict(model, split)
+            for metric in self.metrics.split():
+                scores[metric + ("_mismatched" if split == "valid1" else "")] = 100 * float(
+                    METRICS[metric](targets, predictions)
+                )
+        return scores
+
+    def write_submission(self, model_file, folder):
+        """Writes a model's answers for the test set or sets as the GLUE server takes them."""
+        model = self.load(model_file)
+        os.makedirs(folder, exist_ok=True)
+        for split in self.splits("test"):
+            with open(os.path.join(self.folder, split + ".index"), encoding="utf-8") as stream:
+                indices = stream.read().split("\n")[:-1]
+            path = os.path.join(folder, SERVER_NAMES.get((self.name, split), self.name) + ".tsv")
+            with finetune.complete_file(path) as stream:
+                stream.write("index\tprediction\n")
+                for index, answer in zip(indices, self.predict(model, split)):
+                    if self.labels:
+                        answer = self.labels[answer]
+                    elif self.name == "STS-B":
+                        answer = f"{min(max(answer, 0), 5):.3f}"  # the server refuses others
+                    stream.write(f"{index}\t{answer}\n")
+            print(f"predictions for the test set: {path}")
+
+
+def main():
+    parser = finetune.parser(__doc__)
+    parser.add_argument("--task", required=True, help="a folder of --data: CoLA, SST-2, MRPC, QQP, STS-B, MNLI, ...")
+    args, extra = parser.parse_known_args()
+    folder = os.path.join(args.data, args.task)
+    if not os.path.isdir(folder):
+        there = ", ".join(sorted(os.listdir(args.data))) if os.path.isdir(args.data) else "no such folder"
+        raise UsageError(f"--task {args.task}: not in {args.data} ({there}); prepare it with data-prep/glue.sh")
+    task = GlueTask(folder, args.task)
+    recipe = finetune.Recipe(
+        args,
+        extra,
+        args.task,
+        data=folder,
+        record=task.record_file,
+        examples=task.record["splits"]["train"]["examples"],
+        max_tokens=task.record["max_tokens"],
+        options=task.options(),
+        evaluate=task.evaluate,
+        epochs=[2, 3, 5] if args.task in MANY_EXAMPLES else [2, 3, 5, 10],
+    )
+    best = recipe.main()
+    if best and task.splits("test"):
+        task.write_submission(best, os.path.join(args.save_dir, "submission"))
+
+
+if __name__ == "__main__":
+    main()

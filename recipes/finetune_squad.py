@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Fine-tunes a pretrained encoder on SQuAD 1.1 or 2.0, or on your own data of that form, and says how good it is.
+
+For each seed it runs fairseq-train and computes exact match and F1 on the dev set; then come the medians over the
+seeds, and the best seed's answers (SAVE_DIR/submission), as the official evaluation takes them.
+"""
+
+import os
+
+import finetune
+from answer_questions import answer
+
+from maelm_fairseq import squad
+
+
+def evaluate(model_file, data):
+    """Exact match and F1 on the dev set, in percent; for SQuAD 2.0 also by kind of question and at the best threshold."""
+    found = answer(model_file, data).metrics
+    names = ["f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact"]
+    scores = {name: found[name] for name in names if name in found}
+    best = found.get("at_best_threshold", {})
+    scores.update({f"{name}_at_best_threshold": best[name] for name in names[:2] if name in best})
+    return scores
+
+
+def main():
+    args, extra = finetune.parser(__doc__).parse_known_args()
+    record = squad.load_record(args.data)
+    task = "squad_" + record["version"]
+    recipe = finetune.Recipe(
+        args,
+        extra,
+        task,
+        data=args.data,
+        record=os.path.join(args.data, squad.RECORD),
+        examples=record["counts"]["train"]["windows"],
+        max_tokens=record["options"]["max_tokens"],
+        options=["--task", "squad", "--criterion", "squad"],
+        evaluate=lambda model_file: evaluate(model_file, args.data),
+        epochs=[2, 3],
+    )
+    best = recipe.main()
+    if best:
+        path = os.path.join(args.save_dir, "submission", task + ".json")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        finetune.save_json(answer(best, args.data).predictions, path)
+        print(f"answers to the dev set: {path}")
+
+
+if __name__ == "__main__":
+    main()

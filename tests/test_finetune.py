@@ -1,0 +1,346 @@
+"""Fine-tuning by the recipes: from official files and a checkpoint to scores, a table of results and a submission."""
+
+import csv
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from conftest import BIN, ROOT, TINY, documents, succeed, text_of
+from fairseq import checkpoint_utils
+from scipy import stats
+
+sys.path.insert(0, str(ROOT / "recipes"))
+import finetune  # noqa: E402
+from finetune_glue import GlueTask  # noqa: E402
+
+ENVIRONMENT = dict(os.environ, PATH=str(BIN) + os.pathsep + os.environ["PATH"], PYTHON=sys.executable)
+SETTINGS = ["--batch-size", 16, "--lr", 1e-3, "--warmup-ratio", 0.1, "--epochs", 2]
+
+
+def script(*arguments, check=True):
+    """Runs a script of the repository; gives the finished process."""
+    done = subprocess.run(
+        list(map(str, arguments)),
+        env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        universal_newlines=True,
+    )  # fmt: skip
+    assert not check or done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done
+
+
+def glue(*arguments, check=True):
+    return script(ROOT / "recipes" / "finetune_glue.sh", *arguments, check=check)
+
+
+def refused(*arguments):
+    """Runs the recipe, which must fail; gives its one line of error."""
+    done = glue(*arguments, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    (error,) = done.stderr.strip().splitlines()
+    assert error.startswith("error: ")
+    return error
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """Data with a vocabulary, and the checkpoint of a tiny model."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    for split, seed in [("train", 1), ("valid", 2)]:
+        (folder / f"{split}.txt").write_text(text_of(documents(100, seed)), encoding="utf-8")
+    script(
+        ROOT / "data-prep" / "prepare.sh", "--train", folder / "train.txt", "--valid", folder / "valid.txt",
+        "--dest", folder / "data", "--vocab-size", 100,
+    )  # fmt: skip
+    succeed("fairseq-train", folder / "data", *TINY, "--max-update", 2, "--save-dir", folder / "run")
+    return folder / "data", folder / "run" / "checkpoint_last.pt"
+
+
+def sentence(rng):
+    return " ".join(documents(1, rng.random(), lines=1)[0])
+
+
+def rows_of(count, seed, label):
+    """Pairs of sentences with a label that follows from them."""
+    rng = random.Random(seed)
+    pairs = [(sentence(rng), sentence(rng)) for _ in range(count)]
+    return [(str(i), a, b, label(a, b)) for i, (a, b) in enumerate(pairs)]
+
+
+def write(path, header, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join("\t".join(row) + "\n" for row in [header, *rows]), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory, pretrained):
+    """Prepared data of RTE and MNLI (pairs), STS-B (a regression) and a task of one's own (single sentences)."""
+    raw, dest = tmp_path_factory.mktemp("glue"), tmp_path_factory.mktemp("prepared")
+
+    def entailed(a, b):
+        return "entailment" if a < b else "not_entailment"
+
+    header = ["index", "sentence1", "sentence2", "label"]
+    for split, count in [("train", 90), ("dev", 27)]:
+        write(raw / "RTE" / f"{split}.tsv", header, rows_of(count, split, entailed))
+    write(raw / "RTE" / "test.tsv", header[:3], [row[:3] for row in rows_of(21, "test", entailed)])
+
+    def stsb(rows):
+        return [[row[0], "g", "f", "y", row[0], "s", "s", *row[1:]] for row in rows]
+
+    header = "index genre filename year old_index source1 source2 sentence1 sentence2 score".split()
+    for split, count in [("train", 60), ("dev", 20)]:
+        rows = rows_of(count, split, lambda a, b: f"{len(a) % 51 / 10}")
+        write(raw / "STS-B" / f"{split}.tsv", header, stsb(rows))
+    write(raw / "STS-B" / "test.tsv", header[:-1], [row[:-1] for row in stsb(rows)])
+
+    def mnli(rows, labels):
+        return [[row[0], row[0], row[0], "g", "p", "p", "p", "p", row[1], row[2], *labels(row[3])] for row in rows]
+
+    def inferred(a, b):
+        return ["entailment", "neutral", "contradiction"][(len(a) + len(b)) % 3]
+
+    start = ["index", "promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse"]
+    start += ["sentence1_parse", "sentence2_parse", "sentence1", "sentence2"]
+    five = [f"label{i}" for i in range(1, 6)]
+    train = mnli(rows_of(40, 1, inferred), lambda label: [label, label])
+    write(raw / "MNLI" / "train.tsv", [*start, "label1", "gold_label"], train)
+    for seed, name in enumerate(["matched", "mismatched"]):
+        rows = rows_of(15, name, inferred)
+        dev = mnli(rows, lambda label: [label] * 6)
+        write(raw / "MNLI" / f"dev_{name}.tsv", [*start, *five, "gold_label"], dev)
+        write(raw / "MNLI" / f"test_{name}.tsv", start, mnli(rows, lambda label: []))
+
+    for split, count in [("train", 80), ("dev", 20)]:
+        rows = [(a, "up" if a < "m" else "down") for _, a, _, _ in rows_of(count, split, entailed)]
+        write(raw / "own" / f"{split}.tsv", ["sentence", "label"], rows)
+    for task in ["RTE", "STS-B", "MNLI", "own"]:
+        script(
+            ROOT / "data-prep" / "glue.sh", "--input", raw, "--task", task, "--vocabulary", pretrained[0],
+            "--dest", dest, "--max-tokens", 32, "--checkpoint", pretrained[1],
+        )  # fmt: skip
+    return dest
+
+
+@pytest.fixture
+def arguments(pretrained, tasks, tmp_path):
+    return ["--checkpoint", pretrained[1], "--data", tasks, "--save-dir", tmp_path / "save", *SETTINGS]
+
+
+def table(folder):
+    with open(folder / "results.tsv", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream, delimiter="\t"))
+
+
+@pytest.fixture(scope="module")
+def rte(pretrained, tasks, tmp_path_factory):
+    """Two seeds of RTE: the recipe's arguments, its folder, the folders of the runs, and what was printed."""
+    save = tmp_path_factory.mktemp("rte") / "save"
+    arguments = ["--task", "RTE", "--checkpoint", pretrained[1], "--data", tasks, "--save-dir", save, *SETTINGS]
+    printed = glue(*arguments, "--seeds", 2).stdout
+    return arguments, save, sorted((save / "RTE" / "pretrained").glob("*/seed*")), printed
+
+
+def test_scores_results_and_submission(rte, tasks):
+    _, save, runs, printed = rte
+    assert [run.name for run in runs] == ["seed1", "seed2"]
+    scores = [json.loads((run / "metrics.json").read_text())["accuracy"] for run in runs]
+    row = table(save)[0]
+    assert float(row["median"]) == pytest.approx(np.median(scores), abs=0.01)
+    assert (row["task"], row["metric"], row["seeds"]) == ("RTE", "accuracy", "2")
+    assert float(row["deviation"]) == pytest.approx(np.std(scores, ddof=1), abs=0.01)
+    assert f"RTE accuracy: {np.median(scores):.2f}, median of 2 seeds" in printed
+    # The accuracy is that of the model on the dev set, whose number is no multiple of any batch.
+    task = GlueTask(str(tasks / "RTE"), "RTE")
+    model = task.load(str(runs[0] / "model.pt"))
+    predictions, targets = task.predict(model, "valid"), task.targets("valid")
+    assert len(predictions) == len(targets) == 27
+    assert 100 * np.mean(predictions == targets) == pytest.approx(scores[0])
+    # The server wants the official index and label of every line.
+    lines = (save / "submission" / "RTE.tsv").read_text().splitlines()
+    assert lines[0] == "index\tprediction" and len(lines) == 1 + 21
+    best = task.load(str(runs[int(np.argmax(scores))] / "model.pt"))
+    answers = [task.labels[i] for i in task.predict(best, "test")]
+    assert lines[1:] == [f"{i}\t{answer}" for i, answer in enumerate(answers)]
+
+
+def test_fairseq_gives_the_model_the_same_examples(rte, tasks):
+    """Scores are computed from the tokens that fairseq's task trains on, with the same result."""
+    import maelm_fairseq  # noqa: F401
+
+    model_file = str(rte[2][0] / "model.pt")
+    models, _, fairseq_task = checkpoint_utils.load_model_ensemble_and_task([model_file], {"data": str(tasks / "RTE")})
+    fairseq_task.load_dataset("valid")
+    dataset = fairseq_task.datasets["valid"]
+    batch = dataset.collater([dataset[i] for i in range(len(dataset))])
+    models[0].eval()
+    with torch.no_grad():
+        head = fairseq_task.cfg.classification_head_name
+        logits, _ = models[0](**batch["net_input"], features_only=True, classification_head_name=head)
+    task, order = GlueTask(str(tasks / "RTE"), "RTE"), batch["id"].argsort()
+    ours = task.load(model_file).head_logits(task.tokens("valid"))
+    torch.testing.assert_close(ours, logits[order], rtol=1e-4, atol=1e-5)
+    assert task.targets("valid").tolist() == batch["target"].view(-1)[order].tolist()
+
+
+def test_run_again_it_does_only_what_is_left(rte):
+    arguments, save, runs, _ = rte
+    before = {run: (run / "model.pt").stat().st_mtime_ns for run in runs}
+    glue(*arguments, "--seeds", 2)
+    assert [row["seeds"] for row in table(save)] == ["2"]  # no row is repeated
+    glue(*arguments, "--seeds", 3)
+    assert before == {run: (run / "model.pt").stat().st_mtime_ns for run in runs}
+    assert [row["seeds"] for row in table(save)] == ["2", "3"]
+    error = refused(*arguments, "--seeds", 2, "--clip-norm", 1)
+    assert "holds a run with other options" in error and "another --save-dir" in error
+
+
+def test_runs_start_from_the_pretrained_encoder_or_from_scratch(arguments, pretrained, tasks, tmp_path):
+    """With a rate of almost nothing a run ends where it began."""
+    still = [*arguments[:6], "--lr", 1e-12, "--batch-size", 16, "--warmup-ratio", 0, "--epochs", 1, "--seeds", 1]
+    glue("--task", "own", *still)
+    glue("--task", "own", *still, "--from-scratch")
+    before = torch.load(pretrained[1], weights_only=True)["model"]
+    for start, same in [("pretrained", True), ("scratch", False)]:
+        (run,) = (tmp_path / "save" / "own" / start).glob("*/seed1")
+        after = torch.load(run / "model.pt", weights_only=True)["model"]
+        for name in ["embed_tokens.weight", "encoder.layers.1.ffn.0.weight", "encoder.relative_bias.table.weight"]:
+            assert torch.allclose(before[name], after[name], atol=1e-6) == same
+    starts = [row["start"] for row in table(tmp_path / "save")]
+    assert starts == [str(pretrained[1]), "scratch"]
+
+
+def test_two_dev_sets_and_a_regression(arguments, tasks, tmp_path):
+    glue("--task", "MNLI", *arguments, "--seeds", 1)
+    glue("--task", "STS-B", *arguments, "--seeds", 1)
+    save = tmp_path / "save"
+    metrics = [(row["task"], row["metric"]) for row in table(save)]
+    assert metrics == [
+        ("MNLI", "accuracy"), ("MNLI", "accuracy_mismatched"), ("STS-B", "pearson"), ("STS-B", "spearman"),
+    ]  # fmt: skip
+    for name in ["MNLI-m", "MNLI-mm"]:
+        lines = (save / "submission" / f"{name}.tsv").read_text().splitlines()
+        assert len(lines) == 16
+        assert {line.split("\t")[1] for line in lines[1:]} <= {"entailment", "neutral", "contradiction"}
+    values = [float(line.split("\t")[1]) for line in (save / "submission" / "STS-B.tsv").read_text().splitlines()[1:]]
+    assert len(values) == 20 and all(0 <= value <= 5 for value in values)
+    task = GlueTask(str(tasks / "STS-B"), "STS-B")
+    (run,) = (save / "STS-B" / "pretrained").glob("*/seed1")
+    predictions = task.predict(task.load(str(run / "model.pt")), "valid")
+    correlation = stats.pearsonr(predictions, task.targets("valid"))[0]
+    assert float(table(save)[2]["median"]) == pytest.approx(100 * correlation, abs=0.01)
+
+
+def test_a_search_tries_all_and_reports_other_seeds(arguments, tmp_path):
+    search = [*arguments, "--search", "--seeds", 1, "--lr", 1e-3, 1e-6, "--epochs", 1]
+    plan = glue("--task", "own", *search, "--dry-run").stdout.splitlines()
+    assert len(plan) == 2 and all(line.startswith("to do: fairseq-train ") for line in plan)
+    printed = glue("--task", "own", *search).stdout
+    folders = sorted((tmp_path / "save" / "own" / "pretrained").glob("*/seed*"))
+    assert [folder.name for folder in folders].count("seed0") == 2
+    scores = {
+        folder.parent.name: json.loads((folder / "metrics.json").read_text())["accuracy"]
+        for folder in folders
+        if folder.name == "seed0"
+    }
+    (final,) = [folder for folder in folders if folder.name == "seed1"]
+    assert scores[final.parent.name] == max(scores.values())
+    assert f"best of 2: {final.parent.name}" in printed
+    assert [folder.name for folder in folders if (folder / "model.pt").exists()] == ["seed1"]
+    assert all(line.startswith("done: ") for line in glue("--task", "own", *search, "--dry-run").stdout.splitlines())
+
+
+def test_the_space_of_a_search_is_the_papers(arguments, pretrained, tasks, tmp_path):
+    """Batch {16, 32}, lr {1, 2, 3, 4}e-5, warm-up {1/16, 1/10}, epochs {2, 3, 5} and for small tasks 10."""
+    for task, epochs in [("RTE", [2, 3, 5, 10]), ("MNLI", [2, 3, 5])]:
+        plan = glue("--task", task, *arguments[:6], "--search", "--dry-run").stdout.splitlines()
+        found = set()
+        for line in plan:
+            words = shlex.split(line)
+
+            def value(option):
+                return words[words.index(option) + 1]
+
+            updates, warmup = int(value("--max-update")), int(value("--warmup-updates"))
+            size, rate, passes = int(value("--batch-size")), float(value("--lr")), int(value("--max-epoch"))
+            examples = {"RTE": 90, "MNLI": 40}[task]
+            assert updates == -(-examples // size) * passes == int(value("--total-num-update"))
+            ratio = min([1 / 16, 1 / 10], key=lambda r: abs(warmup - r * updates))
+            found.add((size, rate, passes, str(value("--save-dir")), ratio))
+        assert len(plan) == len(found) == 2 * 4 * 2 * len(epochs)
+        assert {rate for _, rate, _, _, _ in found} == {1e-5, 2e-5, 3e-5, 4e-5}
+        assert {size for size, _, _, _, _ in found} == {16, 32}
+        assert {passes for _, _, passes, _, _ in found} == set(epochs)
+
+
+def test_a_stopped_run_goes_on(arguments, tmp_path):
+    """Killed while it trains, the same command ends with the scores of a run that was not."""
+    command = ["--task", "own", *arguments[:-1], 6, "--seeds", 1]
+    glue(*command)
+    save = tmp_path / "save"
+    (run,) = (save / "own" / "pretrained").glob("*/seed1")
+    whole = torch.load(run / "model.pt", weights_only=True)["model"]
+    shutil.rmtree(save)
+    process = subprocess.Popen(
+        [str(ROOT / "recipes" / "finetune_glue.sh"), *map(str, command)],
+        env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    while not (run / "checkpoint_last.pt").exists() and process.poll() is None:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (run / "metrics.json").exists()
+    glue(*command)
+    resumed = torch.load(run / "model.pt", weights_only=True)["model"]
+    for name in whole:
+        torch.testing.assert_close(resumed[name], whole[name], rtol=1e-4, atol=1e-5)
+    # And killed between training and evaluation: only the evaluation is done again.
+    (run / "metrics.json").unlink()
+    before = (run / "model.pt").stat().st_mtime_ns
+    glue(*command)
+    assert (run / "metrics.json").exists() and (run / "model.pt").stat().st_mtime_ns == before
+
+
+def test_wrong_input(arguments, pretrained, tasks, tmp_path):
+    def changed(option, value):
+        at = arguments.index(option)
+        return [*arguments[: at + 1], value, *arguments[at + 2 :]]
+
+    assert "nosuch.pt: not found" in refused("--task", "RTE", *changed("--checkpoint", tmp_path / "nosuch.pt"))
+    broken = tmp_path / "broken.pt"
+    broken.write_bytes(b"no checkpoint")
+    assert "broken.pt" in refused("--task", "RTE", *changed("--checkpoint", broken))
+    assert "--task WNLI: not in" in refused("--task", "WNLI", *arguments)
+    assert "--lr 0.001 0.002: give one value" in refused("--task", "RTE", *arguments, "--lr", 1e-3, 2e-3)
+    assert "--epochs 0 must be over 0" in refused("--task", "RTE", *arguments, "--epochs", 0)
+    assert "--warmup-ratio 1.0 must be from 0 to below 1" in refused("--task", "RTE", *arguments, "--warmup-ratio", 1)
+    assert "--seeds 0 must be at least 1" in refused("--task", "RTE", *arguments, "--seeds", 0)
+    assert "no default for task own" in refused("--task", "own", *arguments[:6])
+    other = tmp_path / "other"
+    shutil.copytree(tasks, other)
+    words = (other / "RTE" / "dict.txt").read_text().splitlines()
+    for path in [other / "RTE" / "dict.txt", other / "RTE" / "input0" / "dict.txt"]:
+        path.write_text("\n".join(words[::-1]) + "\n")
+    assert "another dict.txt" in refused("--task", "RTE", *changed("--data", other))
+    record = json.loads((tasks / "RTE" / "task.json").read_text())
+    (other / "STS-B" / "task.json").write_text(json.dumps(dict(record, max_tokens=64)))
+    assert "--max-tokens 64, but" in refused("--task", "STS-B", *changed("--data", other))
+    assert not (tmp_path / "save").exists()  # nothing was trained
+
+
+def test_rows_are_appended_once(tmp_path, capsys):
+    path = tmp_path / "results.tsv"
+    first = ["2026-01-01", "RTE", "accuracy"]
+    finetune.append_rows(str(path), [first])
+    finetune.append_rows(str(path), [["2026-01-02", "RTE", "accuracy"], ["2026-01-02", "RTE", "f1"]])
+    lines = path.read_text().splitlines()
+    assert lines[0].split("\t") == finetune.COLUMNS
+    assert lines[1:] == ["2026-01-01\tRTE\taccuracy", "2026-01-02\tRTE\tf1"]
