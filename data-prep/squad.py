@@ -8,31 +8,21 @@ sentencepiece.model, and squad.json: inputs, options and counts, which are print
 
 import hashlib
 import json
-import logging
 import os
 import shutil
-import sys
 
-from program import InputError, Parser, Progress, complete_file, partial_name, positive, remove_abandoned, run, say
-from write_dict import dict_text, load_model
+from vocabulary import compare_with_checkpoint, load_vocabulary
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-logging.disable(logging.INFO)  # fairseq greets with hints that help nobody
+# The plugin, which vocabulary.py imports, comes before fairseq: it keeps it quiet, and tells why one cannot import it.
+# isort: split
+import torch
+from fairseq.data import indexed_dataset
+from program import InputError, Parser, Progress, complete_file, complete_folder, positive, remove_abandoned, run, say
 
-import torch  # noqa: E402
-from fairseq.data import indexed_dataset  # noqa: E402
-
-from maelm_fairseq import hub, squad  # noqa: E402
-from maelm_fairseq.errors import UsageError  # noqa: E402
-from maelm_fairseq.squad_text import (  # noqa: E402
-    SEPARATORS,
-    SpanTokenizer,
-    WindowSizes,
-    place,
-    read_questions,
-    windows,
-)
-from maelm_fairseq.task import load_dictionary  # noqa: E402
+from maelm_fairseq import squad
+from maelm_fairseq.errors import UsageError
+from maelm_fairseq.squad_text import SEPARATORS, SpanTokenizer, WindowSizes, place, read_questions, windows
+from maelm_fairseq.task import load_dictionary
 
 SHOWN = 5  # ids that are named of what is counted
 COUNTS = {
@@ -143,10 +133,9 @@ def record_of(args):
         "sentencepiece.model": os.path.join(args.vocabulary, "sentencepiece.model"),
         "dict.txt": os.path.join(args.vocabulary, "dict.txt"),
     }
-    for name, path in inputs.items():
-        option = f"--{name}" if name in ("train", "dev") else "--vocabulary"
-        if not os.path.isfile(path):
-            raise InputError(f"{option}: file {path} does not exist; check the path")
+    for name in ("train", "dev"):
+        if not os.path.isfile(inputs[name]):
+            raise InputError(f"--{name}: file {inputs[name]} does not exist; expected SQuAD's JSON; check the path")
     return {
         "format": squad.FORMAT,
         "inputs": {name: fingerprint(path) for name, path in inputs.items()},
@@ -188,32 +177,15 @@ def is_done(dest, record):
     return True
 
 
-def check_vocabulary(folder):
-    """The SentencePiece model and the dictionary of a folder, which must belong together."""
-    processor = load_model(os.path.join(folder, "sentencepiece.model"))
-    with open(os.path.join(folder, "dict.txt"), encoding="utf-8", newline="\n") as stream:
-        symbols = [line.rpartition(" ")[0] for line in stream.read().splitlines()]
-    if symbols != [line.rpartition(" ")[0] for line in dict_text(processor).splitlines()]:
-        raise InputError(
-            f"--vocabulary: {folder}/dict.txt does not list the pieces of the sentencepiece.model beside it; "
-            "expected the two files that prepare.sh wrote"
-        )
-    return processor, load_dictionary(folder)
-
-
-def check_checkpoint(path, dictionary, sizes):
-    """Refuses a checkpoint that cannot be fine-tuned on this data."""
-    squad.check_positions(sizes, hub.load_model(path, dictionary).max_positions())
-
-
-def write(args, sizes, record, processor, dictionary, folder):
-    """Writes everything into a folder; returns the finished record."""
+def write(args, sizes, record, processor, folder):
+    """Writes everything into a folder."""
+    vocabulary = len(load_dictionary(args.vocabulary))
     questions = {"train": read_questions(args.train), "valid": read_questions(args.dev)}
     tokenizer = SpanTokenizer(processor)
     impossible = any(not question.answers for some in questions.values() for question in some)
     record = dict(record, version="2.0" if impossible else "1.1", counts={})
     for name, some in questions.items():
-        split = write_split(some, os.path.join(folder, name), len(dictionary), tokenizer, sizes)
+        split = write_split(some, os.path.join(folder, name), vocabulary, tokenizer, sizes)
         record["counts"][name] = split.counts
         for what, ids in split.examples.items():
             say(f"{name}: {split.counts[what]:,} {COUNTS[what]}, the first in {', '.join(ids)}")
@@ -232,24 +204,18 @@ def prepare(args):
             f"--max-tokens {sizes.max_tokens} leaves no room for the context: a question takes up to "
             f"{sizes.max_question} (--max-question), <s> and </s> {SEPARATORS}"
         )
+    processor = load_vocabulary(args.vocabulary)
     record = record_of(args)
-    processor, dictionary = check_vocabulary(args.vocabulary)
     if args.checkpoint:
-        check_checkpoint(args.checkpoint, dictionary, sizes)
+        compare_with_checkpoint(args.vocabulary, args.checkpoint, args.max_tokens)
     dest = os.path.abspath(args.dest)
     if is_done(dest, record):
         say(f"{args.dest} is finished already")
     else:
-        # The folder appears under its name when all is in it.
         os.makedirs(os.path.dirname(dest), exist_ok=True)
         remove_abandoned(os.path.dirname(dest))
-        work = partial_name(dest)
-        os.mkdir(work)
-        try:
-            write(args, sizes, record, processor, dictionary, work)
-            os.rename(work, dest)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        with complete_folder(dest) as folder:
+            write(args, sizes, record, processor, folder)
     record = squad.load_record(dest)
     print(f"SQuAD {record['version']}")
     for name, counts in record["counts"].items():

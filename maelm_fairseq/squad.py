@@ -75,6 +75,12 @@ class SquadTask(FairseqTask):
         self.datasets[split] = SquadDataset(os.path.join(self.cfg.data, split), self.dictionary, self.cfg.seed)
         logger.info("%s/%s: %s windows", self.cfg.data, split, f"{len(self.datasets[split]):,}")
 
+    def get_batch_iterator(self, *args, **kwargs):
+        """fairseq's, without the workers that outlive an epoch: ten seconds pass until the last epoch's are ended."""
+        iterator = super().get_batch_iterator(*args, **kwargs)
+        iterator.persistent_workers = iterator.reuse_dataloader = False
+        return iterator
+
     def filter_indices_by_size(self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
         """Refuses windows that do not fit, where fairseq would leave them out."""
         longest = dataset.sizes.max()

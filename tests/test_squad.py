@@ -224,7 +224,7 @@ def test_labels(tokenizer):
 # Preparation -------------------------------------------------------------------------------------------------------
 
 
-def test_counts_and_running_again(vocabulary, tmp_path):
+def test_counts_and_running_again(vocabulary, tmp_path, monkeypatch, capsys):
     context = "kan losh the ru , mipo"
     train = squad_json(
         tmp_path / "train.json",
@@ -260,7 +260,7 @@ def test_counts_and_running_again(vocabulary, tmp_path):
     again = program(PREPARE, *arguments)
     assert again.stdout == done.stdout and "finished already" in again.stderr
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "made" / "data").iterdir()}
-    assert "options 'stride' differ" in refused(PREPARE, *arguments, "--stride", 49)
+    assert "options 'stride' differ" in run_here([*arguments, "--stride", 49], monkeypatch, capsys)
     assert os.listdir(str(tmp_path / "made")) == ["data"]
 
 
@@ -396,7 +396,9 @@ def test_best_spans():
     assert len(best_spans(start, end)) == 6
 
 
-def test_finetuning_starts_from_a_pretrained_encoder_and_hydra_works_too(hard, vocabulary, tmp_path):
+def test_finetuning_starts_from_a_pretrained_encoder_and_hydra_works_too(
+    hard, vocabulary, tmp_path, monkeypatch, capsys
+):
     data = hard[0]
     (tmp_path / "raw.txt").write_text(text_of(documents(20, 4)), encoding="utf-8")
     program(
@@ -426,6 +428,7 @@ def test_finetuning_starts_from_a_pretrained_encoder_and_hydra_works_too(hard, v
         "dataset": {"batch_size": 16, "num_workers": 2},
         "optimizer": {"_name": "adam"},
         "optimization": {"lr": [0.001], "max_update": 2},
+        "lr_scheduler": {"_name": "fixed", "warmup_updates": 0},
         "checkpoint": {"save_dir": str(tmp_path / "hydra"), "finetune_from_model": str(pretrained)},
     }
     (tmp_path / "run.yaml").write_text("# @package _group_\n" + json.dumps(config))
@@ -439,7 +442,7 @@ def test_finetuning_starts_from_a_pretrained_encoder_and_hydra_works_too(hard, v
     assert "no head for answers" in head and not (tmp_path / "p.json").exists()
     prepare = ["--train", data / "dev.json", "--dev", data / "dev.json", "--vocabulary", vocabulary]
     prepare += ["--dest", tmp_path / "data", "--checkpoint", pretrained]
-    assert "the model has 64 positions" in refused(PREPARE, *prepare)
+    assert "has 64 positions; give --max-tokens 64" in run_here(prepare, monkeypatch, capsys)
 
 
 def test_batches_cover_every_window_and_are_new_every_epoch(hard):
@@ -581,7 +584,7 @@ def test_json_that_is_not_squads(name, vocabulary, tmp_path, monkeypatch, capsys
 
 def run_here(arguments, monkeypatch, capsys):
     """Runs the preparation within this process, which has fairseq loaded; gives its one line of error."""
-    monkeypatch.syspath_prepend(str(ROOT / "data-prep"))
+    monkeypatch.syspath_prepend(str(PREPARE.parent))
     monkeypatch.setattr(sys, "argv", ["squad.py", *map(str, arguments)])
     spec = importlib.util.spec_from_file_location("prepare_squad", str(PREPARE))
     module = importlib.util.module_from_spec(spec)
@@ -609,12 +612,12 @@ def test_preparing_with_wrong_options(hard, vocabulary, tmp_path, monkeypatch, c
     assert "is a file" in error(dest=tmp_path / "dev.json")
     assert "inputs 'train', inputs 'dev'" in error(dest=hard[0])
     (tmp_path / "v").mkdir()
-    assert f"--vocabulary: file {tmp_path}/v/sentencepiece.model does not exist" in error(vocabulary=tmp_path / "v")
+    assert f"SentencePiece model {tmp_path}/v/sentencepiece.model does not exist" in error(vocabulary=tmp_path / "v")
     for name in ["dict.txt", "sentencepiece.model"]:
         (tmp_path / "v" / name).write_bytes((vocabulary / name).read_bytes())
     lines = (tmp_path / "v" / "dict.txt").read_text("utf-8").splitlines()
     (tmp_path / "v" / "dict.txt").write_text("\n".join(lines[::-1]) + "\n", "utf-8")
-    assert "does not list the pieces of the sentencepiece.model" in error(vocabulary=tmp_path / "v")
+    assert "dict.txt is not the dictionary of the sentencepiece.model beside it" in error(vocabulary=tmp_path / "v")
     (tmp_path / "no.pt").write_text("x")
     assert "cannot be read as a checkpoint" in error(checkpoint=tmp_path / "no.pt")
 
