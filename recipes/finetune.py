@@ -178,7 +178,8 @@ class Recipe:
             "--distributed-world-size",
             "1",
         ]
-        command += ["--save-interval-updates", "5000", "--keep-interval-updates", "1", "--num-workers", "1"]
+        command += ["--save-interval-updates", "5000", "--keep-interval-updates", "1"]
+        command += ["--num-workers", "0"]  # ending a worker takes seconds, at the end of every epoch
         command += ["--log-format", "json", "--log-interval", "50"]
         command += ["--fp16"] if torch.cuda.is_available() else ["--cpu"]
         if not self.args.from_scratch:

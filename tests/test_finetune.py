@@ -17,6 +17,7 @@ import torch
 from conftest import BIN, ROOT, TINY, documents, succeed, text_of
 from fairseq import checkpoint_utils
 from scipy import stats
+from test_squad import key_paragraphs, squad_json
 
 sys.path.insert(0, str(ROOT / "recipes"))
 import finetune  # noqa: E402
@@ -334,6 +335,30 @@ def test_wrong_input(arguments, pretrained, tasks, tmp_path):
     (other / "STS-B" / "task.json").write_text(json.dumps(dict(record, max_tokens=64)))
     assert "--max-tokens 64, but" in refused("--task", "STS-B", *changed("--data", other))
     assert not (tmp_path / "save").exists()  # nothing was trained
+
+
+def test_squad(pretrained, tmp_path):
+    """The same for questions: scores by kind of question, and the answers as the official program takes them."""
+    files = {
+        name: squad_json(tmp_path / f"{name}.json", key_paragraphs(seed, count, impossible=True), "2.0")
+        for name, seed, count in [("train", 1, 40), ("dev", 2, 21)]
+    }
+    script(
+        ROOT / "data-prep" / "squad.sh", "--train", files["train"], "--dev", files["dev"], "--vocabulary",
+        pretrained[0], "--dest", tmp_path / "data", "--max-tokens", 32, "--stride", 8, "--max-question", 8,
+    )  # fmt: skip
+    arguments = ["--checkpoint", pretrained[1], "--data", tmp_path / "data", "--save-dir", tmp_path / "save"]
+    recipe = ROOT / "recipes" / "finetune_squad.sh"
+    printed = script(recipe, *arguments, *SETTINGS, "--seeds", 1).stdout
+    rows = {row["metric"]: float(row["median"]) for row in table(tmp_path / "save")}
+    assert {row["task"] for row in table(tmp_path / "save")} == {"squad_2.0"}
+    assert list(rows)[:2] == ["f1", "exact"] and f"squad_2.0 f1: {rows['f1']:.2f}" in printed
+    assert rows["f1"] == pytest.approx((14 * rows["HasAns_f1"] + 7 * rows["NoAns_f1"]) / 21, abs=0.02)
+    assert rows["f1_at_best_threshold"] >= rows["f1"]
+    answers = json.loads((tmp_path / "save" / "submission" / "squad_2.0.json").read_text())
+    assert len(answers) == 21 and all(isinstance(answer, str) for answer in answers.values())
+    plan = script(recipe, *arguments, "--search", "--dry-run").stdout.splitlines()
+    assert len(plan) == 2 * 4 * 2 * 2  # batch sizes, rates, warm-ups, epochs 2 and 3
 
 
 def test_rows_are_appended_once(tmp_path, capsys):

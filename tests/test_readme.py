@@ -71,15 +71,15 @@ def test_the_folder_to_name_is_printed():
 
 
 def test_recipes_and_hydra_take_these_options(data):
-    for line in starting_with("recipes/"):
+    for line in starting_with("recipes/pretrain"):
         assert "--arch mae_lm_base" in shell(line.replace("--data data", f"--data {data}") + " --dry-run")
     for line in starting_with("fairseq-hydra-train "):
         printed = shell(line + " --cfg job")
         assert f"data: {ROOT}/data" in printed and "distributed_world_size: 8" in printed
 
 
-def test_preparation_takes_these_options():
-    known = shell("data-prep/prepare.sh --help")
-    for line in starting_with("data-prep/prepare.sh "):
+def test_preparation_and_fine_tuning_take_these_options():
+    for line in starting_with("data-prep/") + starting_with("recipes/finetune"):
+        known = shell(line.split()[0] + " --help")
         for option in re.findall(r"--[\w-]+", line):
-            assert option in known
+            assert option in known, line
