@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import errno
 import glob
+import hashlib
 import os
 import shutil
 import signal
@@ -173,6 +174,15 @@ def publish_first(path, write):
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(partial)
+
+
+def file_identity(path):
+    """Name, size and hash of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(block)
+    return {"file": os.path.basename(path), "bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
 
 
 def remove_abandoned(folder):

@@ -6,7 +6,6 @@ A window is `<s> question </s> </s> part of the context </s>`. Written are train
 sentencepiece.model, and squad.json: inputs, options and counts, which are printed too.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,7 +16,18 @@ from vocabulary import compare_with_checkpoint, load_vocabulary
 # isort: split
 import torch
 from fairseq.data import indexed_dataset
-from program import InputError, Parser, Progress, complete_file, complete_folder, positive, remove_abandoned, run, say
+from program import (
+    InputError,
+    Parser,
+    Progress,
+    complete_file,
+    complete_folder,
+    file_identity,
+    positive,
+    remove_abandoned,
+    run,
+    say,
+)
 
 from maelm_fairseq import squad
 from maelm_fairseq.errors import UsageError
@@ -116,15 +126,6 @@ def write_split(questions, prefix, vocabulary, tokenizer, sizes):
     return split
 
 
-def fingerprint(path):
-    """Name, size and hash of a file."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for block in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(block)
-    return {"file": os.path.basename(path), "bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
-
-
 def record_of(args):
     """What tells one preparation from another."""
     inputs = {
@@ -138,7 +139,7 @@ def record_of(args):
             raise InputError(f"--{name}: file {inputs[name]} does not exist; expected SQuAD's JSON; check the path")
     return {
         "format": squad.FORMAT,
-        "inputs": {name: fingerprint(path) for name, path in inputs.items()},
+        "inputs": {name: file_identity(path) for name, path in inputs.items()},
         "options": {"max_tokens": args.max_tokens, "stride": args.stride, "max_question": args.max_question},
     }
 

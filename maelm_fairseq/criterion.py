@@ -1,7 +1,6 @@
 """The loss of pretraining, and what is logged."""
 
 import math
-from contextlib import nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -11,21 +10,17 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 
+from .task import autocast
+
 
 @register_criterion("mae_lm", dataclass=FairseqDataclass)
 class MaeLmCriterion(FairseqCriterion):
     """Cross-entropy summed over predicted positions; its sample size is their number."""
 
-    def __init__(self, cfg, task):
-        super().__init__(task)
-        self.bf16_autocast = task.cfg.bf16_autocast
-
     def forward(self, model, sample, reduce=True):
         """Returns the loss in nats (a sum), the number of predicted tokens, and what is logged."""
         target = sample["target"]
-        # Here, not in the task's train_step: fairseq's own switches autocast off (or to --amp) around this.
-        autocast = torch.autocast(target.device.type, torch.bfloat16) if self.bf16_autocast else nullcontext()
-        with autocast:
+        with autocast(self.task.cfg, target.device):
             logits = model(**sample["net_input"])
         logits, target = logits.flatten(0, 1), target.flatten()
         full = torch.promote_types(logits.dtype, torch.float32)

@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import os
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +22,7 @@ from fairseq.tasks import FairseqTask, register_task
 from .data import WholeDataset, pad_rows
 from .errors import MissingFileError, UsageError
 from .squad_text import EOS, WindowSizes
-from .task import check_precision, load_dictionary
+from .task import PrecisionConfig, autocast, check_precision, load_dictionary
 
 logger = logging.getLogger(__name__)
 
@@ -32,15 +31,9 @@ RECORD, FORMAT = "squad.json", 1  # what data-prep/squad.py writes last
 
 
 @dataclass
-class SquadTaskConfig(FairseqDataclass):
+class SquadTaskConfig(PrecisionConfig):
     data: str = field(default=MISSING, metadata={"help": "folder that data-prep/squad.py wrote"})
-    bf16_autocast: bool = field(
-        default=False, metadata={"help": "bfloat16 where it is safe, by torch.autocast, on CPU and GPU"}
-    )
     seed: int = II("common.seed")
-    fp16: bool = II("common.fp16")
-    bf16: bool = II("common.bf16")
-    amp: bool = II("common.amp")
 
 
 @register_task("squad", dataclass=SquadTaskConfig)
@@ -212,15 +205,10 @@ def span_log_probs(model, net_input):
 class SquadCriterion(FairseqCriterion):
     """Half the cross-entropy of the start plus half that of the end, summed over windows; the sample size is their number."""
 
-    def __init__(self, cfg, task):
-        super().__init__(task)
-        self.bf16_autocast = task.cfg.bf16_autocast
-
     def forward(self, model, sample, reduce=True):
         """Returns the loss in nats (a sum), the number of windows, and what is logged."""
         target = sample["target"]
-        autocast = torch.autocast(target.device.type, torch.bfloat16) if self.bf16_autocast else nullcontext()
-        with autocast:
+        with autocast(self.task.cfg, target.device):
             log_probs = span_log_probs(model, sample["net_input"])
         loss = -log_probs.gather(1, target[:, None]).sum() / 2
         logged = {

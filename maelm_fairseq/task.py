@@ -3,9 +3,11 @@
 import itertools
 import logging
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from omegaconf import II, MISSING
 
 from fairseq import utils
@@ -24,7 +26,17 @@ WORD_START = "\u2581"  # SentencePiece's
 
 
 @dataclass
-class MaeLmTaskConfig(FairseqDataclass):
+class PrecisionConfig(FairseqDataclass):
+    bf16_autocast: bool = field(
+        default=False, metadata={"help": "bfloat16 where it is safe, by torch.autocast, on CPU and GPU"}
+    )
+    fp16: bool = II("common.fp16")
+    bf16: bool = II("common.bf16")
+    amp: bool = II("common.amp")
+
+
+@dataclass
+class MaeLmTaskConfig(PrecisionConfig):
     data: str = field(
         default=MISSING,
         metadata={"help": "folder of binarized data; several, with colons between, are used an epoch each in turn"},
@@ -51,13 +63,7 @@ class MaeLmTaskConfig(FairseqDataclass):
     mask_whole_words: bool = field(
         default=False, metadata={"help": "select whole words (of a SentencePiece vocabulary)"}
     )
-    bf16_autocast: bool = field(
-        default=False, metadata={"help": "bfloat16 where it is safe, by torch.autocast, on CPU and GPU"}
-    )
     seed: int = II("common.seed")
-    fp16: bool = II("common.fp16")
-    bf16: bool = II("common.bf16")
-    amp: bool = II("common.amp")
 
 
 @register_task("mae_lm", dataclass=MaeLmTaskConfig)
@@ -165,11 +171,19 @@ def check(cfg):
 
 
 def check_precision(cfg):
-    """Refuses options of precision that contradict each other."""
+    """Refuses options of :class:`PrecisionConfig` that contradict each other."""
     if cfg.bf16:
         raise UsageError("fairseq's --bf16 is for TPUs: use --bf16-autocast, on CPU and GPU")
     if cfg.bf16_autocast and (cfg.fp16 or cfg.amp):
         raise UsageError(f"--bf16-autocast contradicts {'--fp16' if cfg.fp16 else '--amp'}: choose one")
+
+
+def autocast(cfg, device):
+    """The context for the model and its loss that a :class:`PrecisionConfig` asks for.
+
+    For criterions, not for a task's train_step: fairseq's own switches autocast off (or to --amp) around them.
+    """
+    return torch.autocast(device.type, torch.bfloat16) if cfg.bf16_autocast else nullcontext()
 
 
 def load_dictionary(folder):

@@ -22,6 +22,7 @@ PREP = ROOT / "data-prep"
 sys.path.insert(0, str(PREP))
 
 import glue  # noqa: E402
+import glue_files  # noqa: E402
 import program  # noqa: E402
 import stand_ins  # noqa: E402
 import write_dict  # noqa: E402
@@ -164,7 +165,7 @@ def write_official(folder, name):
     """Writes a task's files; gives for each split its (sentences, label or index)."""
     train, dev, test, columns, label, index, labels, end = FORMATS[name]
     expected = {}
-    for number, split in enumerate(glue.GLUE[name].files):
+    for number, split in enumerate(glue_files.GLUE[name].files):
         header = test if split.startswith("test") else dev if dev and split.startswith("valid") else train
         rows, expected[split] = [], []
         for i in range(6 - number):
@@ -175,7 +176,7 @@ def write_official(folder, name):
             rows.append([values[column] for column in header])
             expected[split].append((sentences, answer))
         no_header = name == "CoLA" and not split.startswith("test")
-        write_table(folder / name / glue.GLUE[name].files[split], rows if no_header else [header, *rows], end)
+        write_table(folder / name / glue_files.GLUE[name].files[split], rows if no_header else [header, *rows], end)
     return expected
 
 
@@ -202,7 +203,7 @@ def test_official_format(name, prepare, vocabulary, tmp_path):
         else:
             assert [target for _, target in found] == [labels.index(label) for _, label in examples]
         counts = record["splits"][split]
-        assert (counts["file"], counts["lines"]) == (glue.GLUE[name].files[split], len(examples))
+        assert (counts["file"], counts["lines"]) == (glue_files.GLUE[name].files[split], len(examples))
         assert (counts["examples"], counts["malformed"], counts["cut"]) == (len(examples), 0, 0)
         markers = 1 if len(FORMATS[name][3]) == 1 else 2  # `<s>` and the second `</s>` are added on reading
         assert counts["tokens"] == sum(len(tokens) - markers for tokens, _ in found)

@@ -61,7 +61,7 @@ class Setting:
 
     def loss(self):
         """The plugin's loss, by its criterion."""
-        loss, predicted, _ = MaeLmCriterion(None, self.task)(self.model, self.batch)
+        loss, predicted, _ = MaeLmCriterion(self.task)(self.model, self.batch)
         assert predicted == self.batch["target"].ne(self.pad).sum()
         return loss
 
@@ -435,7 +435,7 @@ def test_accuracy_counts_no_padding(tmp_path):
     setting = Setting(tmp_path, "mixed", mask_prob=0.5)
     with torch.no_grad():
         setting.model.lm_head.bias[setting.task.dictionary.pad()] = 1e6  # padding is all it predicts
-    _, _, logged = MaeLmCriterion(None, setting.task)(setting.model, setting.batch)
+    _, _, logged = MaeLmCriterion(setting.task)(setting.model, setting.batch)
     assert logged["correct"] == 0
 
 
