@@ -52,9 +52,9 @@ class Progress:
             return getattr(self, logger)(json.loads(message))
         if logger.startswith("maelm_fairseq") or message.startswith("done training"):
             return message
-        if message.startswith("{"):  # the configuration
-            found = re.search(r"'max_update': (\d+)", message)
-            self.max_update = int(found.group(1)) if found else None
+        configured = re.search(r"^\{'.*'max_update': (\d+)", message)
+        if configured:
+            self.max_update = int(configured.group(1))
         checkpoint = CHECKPOINT.match(message)
         return checkpoint.group() if checkpoint else None
 

@@ -336,3 +336,28 @@ def test_official_release_on_a_new_python_is_told_its_mend(tmp_path):
 def test_installation_works():
     assert Path(sys.executable).exists()
     assert subprocess.run([sys.executable, str(RECIPES / "check_installation.py")]).returncode == 0
+
+
+def test_progress_tells_what_is_left_after_an_epoch_too():
+    def log(logger, message):
+        return f"2026-01-01 00:00:00 | INFO | {logger} | {message}\n"
+
+    stats = {"num_updates": "5", "ups": "0.5", "loss": "9.1", "accuracy": "4.2", "wps": "1000"}
+    update = log("train_inner", json.dumps(stats))
+    lines = [
+        log("fairseq_cli.train", "{'_name': None, 'optimization': {'max_update': 20}}"),
+        update,
+        log("train", json.dumps({"epoch": 1, "train_loss": "9.0"})),
+        log("valid", json.dumps({"valid_num_updates": "5", "valid_loss": "8.8"})),
+        update,
+        "Traceback (most recent call last):\n",
+        '  File "x.py", line 1\n',
+        "ValueError: what went wrong\n",
+    ]
+    done = subprocess.run(
+        [sys.executable, str(RECIPES / "show_progress.py")],
+        input="".join(lines), stdout=subprocess.PIPE, universal_newlines=True, check=True,
+    )  # fmt: skip
+    shown = "update 5 of 20: loss 9.1 bits, accuracy 4.2%, 1,000 tokens/s, 0:30 left"
+    after = "validation after 5 updates: loss 8.8 bits"
+    assert done.stdout.splitlines() == [shown, after, shown, "ValueError: what went wrong"]
