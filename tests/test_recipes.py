@@ -213,7 +213,7 @@ def test_wrong_options_are_refused(arguments, words):
     assert all(word in done.stderr for word in words), done.stderr
 
 
-@pytest.mark.parametrize("name", [*TABLE, "pretrain_demo"])
+@pytest.mark.parametrize("name", [*TABLE, "pretrain_demo", "pretrain_small"])
 def test_help_is_the_header(name):
     done = recipe(name + ".sh", "--help")
     assert done.returncode == 0
@@ -222,7 +222,7 @@ def test_help_is_the_header(name):
     assert "effective_batch=" not in done.stdout
 
 
-@pytest.mark.parametrize("name", [*TABLE, "pretrain_demo"])
+@pytest.mark.parametrize("name", [*TABLE, "pretrain_demo", "pretrain_small"])
 def test_script_trains_resumes_and_stops(name, data, tmp_path):
     save = tmp_path / "a folder"
     start = [name + ".sh", "--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save]
