@@ -68,12 +68,6 @@ class SquadTask(FairseqTask):
         self.datasets[split] = SquadDataset(os.path.join(self.cfg.data, split), self.dictionary, self.cfg.seed)
         logger.info("%s/%s: %s windows", self.cfg.data, split, f"{len(self.datasets[split]):,}")
 
-    def get_batch_iterator(self, *args, **kwargs):
-        """fairseq's, without the workers that outlive an epoch: ten seconds pass until the last epoch's are ended."""
-        iterator = super().get_batch_iterator(*args, **kwargs)
-        iterator.persistent_workers = iterator.reuse_dataloader = False
-        return iterator
-
     def filter_indices_by_size(self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
         """Refuses windows that do not fit, where fairseq would leave them out."""
         longest = dataset.sizes.max()
@@ -133,9 +127,6 @@ class SquadDataset(WholeDataset):
         seed: of the order of the windows
     """
 
-    # Batches are formed anew each epoch.
-    can_reuse_epoch_itr_across_epochs = False
-
     def __init__(self, prefix, dictionary, seed: int):
         for path in [prefix + ending for ending in (".bin", ".idx", ".span.bin", ".span.idx")]:
             if not os.path.exists(path):
@@ -144,11 +135,7 @@ class SquadDataset(WholeDataset):
         self.spans = indexed_dataset.MMapIndexedDataset(prefix + ".span")
         self.dictionary = dictionary
         self.seed = seed
-        self.epoch = 1
         self.sizes = self.tokens.sizes.astype(np.int64)
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
 
     def __len__(self):
         return len(self.sizes)
@@ -174,8 +161,8 @@ class SquadDataset(WholeDataset):
         }
 
     def ordered_indices(self):
-        """Windows of about the same length side by side, in an order drawn from (seed, epoch)."""
-        order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
+        """Windows of about the same length side by side, otherwise in an order drawn from the seed."""
+        order = np.random.default_rng(self.seed).permutation(len(self))
         return order[np.argsort(self.sizes[order] // 32, kind="stable")]
 
     def size(self, index):

@@ -31,23 +31,22 @@ class Answers(NamedTuple):
         return self.no_answer - self.candidates[0].score
 
 
-def best_spans(start, end, count=NBEST, longest=LONGEST):
-    """The spans with the highest sum of scores.
+def ranked_spans(start, end, longest=LONGEST):
+    """Spans by the sum of their scores, the highest first.
 
     Args:
         start, end: scores of the context's tokens (S,)
-        count: how many at most
         longest: tokens of a span at most
-    Returns:
-        list of (score, first, last), best first
+    Yields:
+        (score, first, last)
     """
     longest = min(longest, len(start))
     ends = sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-math.inf), longest)
     scores = (start[:, None] + ends).ravel()
-    best = np.argsort(-scores, kind="stable")[:count]
-    return [
-        (float(scores[i]), int(i // longest), int(i // longest + i % longest)) for i in best if scores[i] > -math.inf
-    ]
+    for i in np.argsort(-scores, kind="stable").tolist():
+        if scores[i] == -math.inf:
+            return
+        yield float(scores[i]), i // longest, i // longest + i % longest
 
 
 @torch.no_grad()
@@ -94,11 +93,15 @@ def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress
             inside = slice(window.offset, len(window.tokens) - 1)
             context = questions[number].context
             pieces = contexts[context]
-            for score, first, last in best_spans(start[inside], end[inside]):
+            texts = set()  # different spans may have the same text
+            for score, first, last in ranked_spans(start[inside], end[inside]):
                 begin_character, end_character = pieces.characters(window.first + first, window.first + last)
                 text = context[begin_character:end_character].strip()
-                if text and score > found[number].get(text, -math.inf):
-                    found[number][text] = score
+                if text and text not in texts:
+                    texts.add(text)
+                    found[number][text] = max(score, found[number].get(text, -math.inf))
+                if len(texts) == NBEST:
+                    break
         if progress:
             progress(begin + len(batch), len(jobs))
     return [
