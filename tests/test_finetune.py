@@ -22,6 +22,7 @@ from test_squad import key_paragraphs, squad_json
 sys.path.insert(0, str(ROOT / "recipes"))
 import finetune  # noqa: E402
 from finetune_glue import GlueTask  # noqa: E402
+from linear_probe import features, piece_counts  # noqa: E402
 
 ENVIRONMENT = dict(os.environ, PATH=str(BIN) + os.pathsep + os.environ["PATH"], PYTHON=sys.executable)
 SETTINGS = ["--batch-size", 16, "--lr", 1e-3, "--warmup-ratio", 0.1, "--epochs", 2]
@@ -361,6 +362,15 @@ def test_squad(pretrained, tmp_path):
     assert len(plan) == 2 * 4 * 2 * 2  # batch sizes, rates, warm-ups, epochs 2 and 3
 
 
+def test_a_linear_probe_of_every_layer(pretrained, tasks):
+    probe = [sys.executable, ROOT / "recipes" / "linear_probe.py", "--checkpoint", pretrained[1], "--data"]
+    shown = dict(line.rsplit(": ", 1) for line in script(*probe, tasks / "own").stdout.splitlines())
+    layers = [f"{name}, layer {layer}" for name in ["pretrained", "random"] for layer in range(3)]
+    assert list(shown) == [*layers, "counts of pieces"]
+    assert all(0 <= float(accuracy) <= 100 for accuracy in shown.values())
+    assert "a regression, expected a task with classes" in script(*probe, tasks / "STS-B", check=False).stderr
+
+
 def test_rows_are_appended_once(tmp_path, capsys):
     path = tmp_path / "results.tsv"
     first = ["2026-01-01", "RTE", "accuracy"]
@@ -369,3 +379,15 @@ def test_rows_are_appended_once(tmp_path, capsys):
     lines = path.read_text().splitlines()
     assert lines[0].split("\t") == finetune.COLUMNS
     assert lines[1:] == ["2026-01-01\tRTE\taccuracy", "2026-01-02\tRTE\tf1"]
+
+
+def test_features_of_a_probe_are_means_over_tokens(rte, tasks):
+    task = GlueTask(str(tasks / "RTE"), "RTE")
+    model, tokens = task.load(str(rte[2][0] / "model.pt")), task.tokens("valid")
+    found = features(model, tokens, batch_size=4)
+    assert found.shape == (3, 27, 32)
+    for i in [0, 26]:
+        expected = model.extract_features(tokens[i], all_layers=True)[:, 1:].mean(1)
+        np.testing.assert_allclose(found[:, i], expected.numpy(), rtol=1e-4, atol=1e-5)
+    counts = piece_counts(tokens, len(task.dictionary))
+    assert counts.sum() == sum(map(len, tokens)) and counts[3][tokens[3][1]] == tokens[3].eq(tokens[3][1]).sum()
