@@ -15,7 +15,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def commands():
     """Shell commands in the README's fenced blocks, continued lines joined."""
-    for block in re.findall(r"```\n(.*?)```", README, re.S):
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", README, re.S | re.M):
+        if language:
+            continue
         for line in block.replace("\\\n", " ").splitlines():
             yield line.split("  #")[0].strip()
 
