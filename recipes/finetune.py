@@ -122,7 +122,7 @@ class Recipe:
     """
 
     def __init__(self, args, extra, task, data, record, examples, max_tokens, options, evaluate, epochs):
-        self.args, self.extra, self.task, self.data, self.record = args, extra, task, data, record
+        self.args, self.extra, self.task, self.data = args, extra, task, data
         self.examples, self.options, self.evaluate = examples, options, evaluate
         self.cfg = hub.load_model(args.checkpoint, load_dictionary(data)).cfg
         if max_tokens > self.cfg.max_positions:
@@ -134,7 +134,10 @@ class Recipe:
             raise UsageError(f"--seeds {args.seeds} must be at least 1")
         size = "large" if self.cfg.encoder_embed_dim >= LARGE_WIDTH else "base"
         space = Settings([16, 32], LEARNING_RATES[size], [1 / 16, 1 / 10], epochs)
-        self.space = Settings(*(self.values(name, getattr(space, name)) for name in Settings._fields))
+        values = [self.values(name, getattr(space, name)) for name in Settings._fields]
+        self.combinations = [Settings(*combination) for combination in itertools.product(*values)]
+        start = None if args.from_scratch else digest(args.checkpoint)
+        self.origin = dict(checkpoint=start, data=digest(record))
 
     def values(self, name, space):
         """The values of a setting to run: those given, else those to search, else the default."""
@@ -192,8 +195,7 @@ class Recipe:
 
     def identity(self, settings, seed):
         """What a folder's run.json must say for its run to be this one."""
-        start = None if self.args.from_scratch else digest(self.args.checkpoint)
-        return dict(checkpoint=start, data=digest(self.record), options=self.fairseq_options(settings, seed))
+        return dict(self.origin, options=self.fairseq_options(settings, seed))
 
     def run(self, settings, seed):
         """Trains and evaluates, unless that is done; gives the metrics."""
@@ -235,19 +237,18 @@ class Recipe:
 
     def search(self):
         """Tries every combination of settings; gives the best."""
-        combinations = [Settings(*values) for values in itertools.product(*self.space)]
-        if len(combinations) == 1:
-            return combinations[0]
+        if len(self.combinations) == 1:
+            return self.combinations[0]
         scores = {}
-        for i, settings in enumerate(combinations):
-            print(f"search {i + 1} of {len(combinations)}: {settings}", flush=True)
+        for i, settings in enumerate(self.combinations):
+            print(f"search {i + 1} of {len(self.combinations)}: {settings}", flush=True)
             metrics = self.run(settings, SEARCH_SEED)
             with contextlib.suppress(FileNotFoundError):
                 os.remove(os.path.join(self.folder(settings, SEARCH_SEED), "model.pt"))
             scores[settings] = next(iter(metrics.values()))
             print("  " + show(metrics), flush=True)
-        best = max(combinations, key=scores.get)
-        print(f"best of {len(combinations)}: {best}", flush=True)
+        best = max(self.combinations, key=scores.get)
+        print(f"best of {len(self.combinations)}: {best}", flush=True)
         return best
 
     def main(self):
@@ -267,10 +268,9 @@ class Recipe:
         return os.path.join(self.folder(settings, best), "model.pt")
 
     def show_runs(self):
-        combinations = [Settings(*values) for values in itertools.product(*self.space)]
-        runs = [(settings, SEARCH_SEED) for settings in combinations if len(combinations) > 1]
-        if len(combinations) == 1:
-            runs = [(combinations[0], seed) for seed in range(1, self.args.seeds + 1)]
+        runs = [(settings, SEARCH_SEED) for settings in self.combinations]
+        if len(runs) == 1:
+            runs = [(self.combinations[0], seed) for seed in range(1, self.args.seeds + 1)]
         for settings, seed in runs:
             done = os.path.exists(os.path.join(self.folder(settings, seed), "metrics.json"))
             print("done:" if done else "to do:", " ".join(map(shlex.quote, self.command(settings, seed))))
