@@ -63,6 +63,13 @@ class MaeLmTaskConfig(PrecisionConfig):
     mask_whole_words: bool = field(
         default=False, metadata={"help": "select whole words (of a SentencePiece vocabulary)"}
     )
+    log_effective_rank: int = field(
+        default=0,
+        metadata={
+            "help": "tokens of the validation set on which each validation measures the effective rank of the "
+            "encoder's last layer; costs two passes of the encoder over them; 0 for none"
+        },
+    )
     seed: int = II("common.seed")
 
 
@@ -126,6 +133,14 @@ class MaeLmTask(FairseqTask):
         iterator.reuse_dataloader = False
         return iterator
 
+    def post_validate(self, model, stats, agg):
+        """Adds the effective ranks of the last layer to what a validation logs."""
+        if self.cfg.log_effective_rank:
+            from .effective_rank import last_layer_ranks  # it builds on this module
+
+            dataset = next(data for split, data in self.datasets.items() if not split.startswith("train"))
+            stats.update(last_layer_ranks(model, dataset, self.cfg.log_effective_rank))
+
     def filter_indices_by_size(self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
         """Refuses blocks that do not fit, where fairseq would leave them out."""
         longest = dataset.sizes.max()
@@ -167,6 +182,8 @@ def check(cfg):
         )
     if cfg.tokens_per_sample < 2:
         refuse("--tokens-per-sample", "at least 2: <s> and a token")
+    if cfg.log_effective_rank < 0:
+        refuse("--log-effective-rank", "a number of tokens, or 0")
     check_precision(cfg)
 
 
