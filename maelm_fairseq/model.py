@@ -17,7 +17,7 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 
 from .data import NO_POSITION
 from .errors import UsageError
-from .layers import LMHead, Transformer
+from .layers import LMHead, RelativePositionBias, Transformer
 from .task import MaeLmTask
 
 logger = logging.getLogger(__name__)
@@ -43,6 +43,13 @@ class MaeLmConfig(FairseqDataclass):
     )
     relative_position_max_distance: int = field(
         default=128, metadata={"help": "distances from this one on share a bin"}
+    )
+    relative_position_local_init: bool = field(
+        default=False,
+        metadata={
+            "help": "begin with heads that look at neighbours, left and right in turn, instead of with BERT's "
+            "N(0, 0.02): small models on little text learn several times sooner"
+        },
     )
     decoder_relative_bias: bool = field(
         default=False, metadata={"help": "give the decoder a relative position bias of its own"}
@@ -103,6 +110,9 @@ class MaeLmModel(BaseFairseqModel):
             self.lm_head = LMHead(width, len(dictionary))
         self.classification_heads = nn.ModuleDict()
         self.apply(init_bert_params)
+        for module in self.modules():
+            if isinstance(module, RelativePositionBias) and cfg.relative_position_local_init:
+                module.look_at_neighbours()
         self.register_buffer("dictionary_fingerprint", fingerprint(dictionary))
 
     @classmethod
@@ -240,8 +250,9 @@ def check(cfg):
             f"--relative-position-max-distance {max_distance} must be over {bins // 4 + 1}: with "
             f"--relative-position-bins {bins} distances below {bins // 4} have a bin each"
         )
-    if cfg.decoder_relative_bias and not bins:
-        raise UsageError("--decoder-relative-bias needs --relative-position-bins over 0")
+    for option in ["decoder_relative_bias", "relative_position_local_init"]:
+        if getattr(cfg, option) and not bins:
+            raise UsageError(f"--{option.replace('_', '-')} needs --relative-position-bins over 0")
 
 
 def fingerprint(dictionary):

@@ -163,6 +163,8 @@ class Recipe:
         """Options of fairseq-train that make a run what it is: all but folders and devices."""
         updates = self.updates(settings)
         options = [part for name in SIZES for part in ("--" + name.replace("_", "-"), getattr(self.cfg, name))]
+        if self.cfg.relative_position_local_init:
+            options += ["--relative-position-local-init"]
         options += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1, *self.options]
         options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1]  # 8 drops examples
         options += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
@@ -341,13 +343,18 @@ def updates_of(checkpoint):
     return hub.read_checkpoint(checkpoint)["optimizer_history"][-1]["num_updates"]
 
 
-def keep_model(folder, model_file):
-    """Of a finished run keeps the model alone, without the optimizer's state."""
-    state = hub.read_checkpoint(os.path.join(folder, "checkpoint_last.pt"))
+def keep_weights(checkpoint, model_file):
+    """Copies a checkpoint without the optimizer's state."""
+    state = hub.read_checkpoint(checkpoint)
     state.pop("last_optimizer_state", None)
     partial = model_file + ".partial"
     torch.save(state, partial)
     os.replace(partial, model_file)
+
+
+def keep_model(folder, model_file):
+    """Of a finished run keeps the model alone, without the optimizer's state."""
+    keep_weights(os.path.join(folder, "checkpoint_last.pt"), model_file)
     for name in os.listdir(folder):
         if name.startswith("checkpoint_"):
             os.remove(os.path.join(folder, name))

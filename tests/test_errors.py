@@ -30,6 +30,7 @@ OPTIONS = {
     "--relative-position-bins 31": "--relative-position-bins 31 must be even",
     "--relative-position-max-distance 9": "--relative-position-max-distance 9 must be over 9",
     "--relative-position-bins 0 --decoder-relative-bias": "needs --relative-position-bins over 0",
+    "--relative-position-bins 0 --relative-position-local-init": "needs --relative-position-bins over 0",
     "--encoder-attention-heads 3": "--encoder-attention-heads 3 must divide --encoder-embed-dim 32",
     "--encoder-layers 0": "--encoder-layers 0 must be at least 1",
     "--decoder-layers 0": "--decoder-layers 0 needs --encoder-mask-fraction 1",
