@@ -10,14 +10,14 @@ import struct
 import numpy as np
 
 import counts
-from encode import EOS, shard_folder
+from encode import DTYPE_CODES, EOS, INDEX_MAGIC, shard_folder
 from program import InputError, Parser, run
 from write_dict import all_pieces, dict_text, load_model
 
 UNKNOWN = 3  # fairseq's id of `<unk>`
 MAXIMUM_UNKNOWN_RATE = 0.01
 BLOCK = 1 << 24  # tokens read at a time
-DTYPES = {4: np.int32, 5: np.int64, 8: np.uint16}  # fairseq's codes, as far as fairseq-preprocess writes them
+DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
 AGAIN = "remove {} and run prepare.sh again"
 
 
@@ -39,7 +39,7 @@ class Split:
             magic, code, lines = (
                 (header[:9], header[17], struct.unpack("<Q", header[18:])[0]) if len(header) == 26 else (b"", 0, 0)
             )
-            if magic != b"MMIDIDX\x00\x00" or code not in DTYPES:
+            if magic != INDEX_MAGIC or code not in DTYPES:
                 raise InputError(
                     f"{self.prefix}.idx is not an index of fairseq-preprocess; " + AGAIN.format(self.prefix + ".*")
                 )

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Encodes raw text into SentencePiece pieces with worker processes; document i goes to shard i mod N.
+"""Encodes raw text into binarized data with worker processes; document i goes to shard i mod N.
 
-Writes into the folder of each shard SPLIT.encoded.txt (one line of pieces a line of text, one blank line after each
-document) and, when that is complete, its record SPLIT.json.
+Writes into the folder of each shard SPLIT.bin and SPLIT.idx, byte for byte as fairseq-preprocess would write them of
+the pieces (a line of text is `pieces </s>`, and after each document comes a lone `</s>`); then its record SPLIT.json.
 """
 
 import multiprocessing
 import os
 import random
+import shutil
 import signal
+import struct
+import tempfile
 import threading
 from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
@@ -28,11 +31,23 @@ SAMPLE_LINES, SAMPLE_BYTES = 500, 50000  # lines kept for check.py, and the long
 UNKNOWN_PIECES = 20
 EOS = 2  # of `</s>`, in SentencePiece and in fairseq
 FILE_END = b"\n"  # no line of text has it
+INDEX_MAGIC = b"MMIDIDX\x00\x00"
+DTYPE_CODES = {np.uint16: 8, np.uint32: 9}  # fairseq's
 
 
 def shard_folder(dest, shard, shards):
     """Where a shard lies: in `dest` itself where there is one shard only."""
     return os.path.join(dest, f"shard{shard}") if shards > 1 else dest
+
+
+def is_encoded(folder, split):
+    """Whether a split is finished: its record is written last."""
+    return all(os.path.exists(os.path.join(folder, split + ending)) for ending in (".bin", ".idx", ".json"))
+
+
+def token_dtype(pieces):
+    """The type of a token in .bin: fairseq takes 16 bits for dictionaries below 65,500 entries, <pad> counted."""
+    return np.uint16 if pieces + 1 < 65500 else np.uint32
 
 
 # In the workers ----------------------------------------------------------------------------------------------------
@@ -51,18 +66,17 @@ class Encoder:
         self.fairseq_ids = np.arange(1, len(self.pieces) + 1, dtype=np.uint64)
         self.fairseq_ids[0] = 3
         self.fairseq_ids[EOS] = EOS
+        self.dtype = token_dtype(len(self.pieces))
 
     def encode(self, chunk):
         """Encodes `chunk`, lines as UTF-8 bytes joined by newlines.
 
         Returns:
-            the encoded lines as bytes, their Checksum with a `</s>` after each line, the unknown pieces as a Counter,
-            and the longest line in tokens
+            the tokens as bytes, with a `</s>` after each line; int32 (lines,) tokens of each; the tokens' Checksum; the
+            unknown pieces as a Counter
         """
         lines = chunk.decode("utf-8").split("\n")
         encoded = self.processor.encode(lines, num_threads=1)
-        piece = self.pieces.__getitem__
-        text = "\n".join([" ".join(map(piece, ids)) for ids in encoded]) + "\n"
         unknown = Counter()
         for line, ids in zip(lines, encoded):
             if 0 in ids:
@@ -76,7 +90,8 @@ class Encoder:
                 )
             ids.append(EOS)
         flat = self.fairseq_ids[np.fromiter(chain.from_iterable(encoded), dtype=np.int64)]
-        return text.encode("utf-8"), counts.checksum(flat), unknown, max(map(len, encoded))
+        sizes = np.fromiter(map(len, encoded), dtype=np.int32, count=len(encoded))
+        return flat.astype(self.dtype).tobytes(), sizes, counts.checksum(flat), unknown
 
 
 def start_worker(model):
@@ -127,12 +142,16 @@ class BlankLines:
 
 
 class Shard:
-    """Collects the lines of one shard and writes what becomes of them."""
+    """Collects the lines of one shard and writes what becomes of them.
 
-    def __init__(self, stream):
-        self.stream = stream
+    Args:
+        tokens, sizes: binary files to write to: all tokens, and the int32 sizes of the lines
+    """
+
+    def __init__(self, tokens, sizes):
+        self.tokens, self.sizes = tokens, sizes
         self.lines, self.size = [], 0
-        self.written = self.documents = self.text_lines = self.longest = 0
+        self.documents = self.text_lines = self.longest = 0
         self.checksum, self.unknown, self.unknown_count = counts.EMPTY, Counter(), 0
         self.sample, self.candidates, self.rng = [], 0, random.Random(1)
 
@@ -157,15 +176,29 @@ class Shard:
         chunk, self.lines, self.size = b"\n".join(self.lines), [], 0
         return chunk
 
-    def write(self, text, checksum, unknown, longest):
+    def write(self, tokens, sizes, checksum, unknown):
         """Writes what `Encoder.encode` returned."""
-        self.stream.write(text)
+        self.tokens.write(tokens)
+        self.sizes.write(sizes.tobytes())
         self.checksum = counts.join(self.checksum, checksum)
         self.unknown.update(unknown)
         self.unknown_count += sum(unknown.values())
-        self.longest = max(self.longest, longest)
+        self.longest = max(self.longest, int(sizes.max()))
         if len(self.unknown) > 100000:  # bounded memory: rare ones go
             self.unknown = Counter(dict(self.unknown.most_common(10000)))
+
+    def write_index(self, stream, dtype):
+        """Writes fairseq's index of the tokens: a header, the sizes of the lines, and where each line begins."""
+        lines = self.sizes.tell() // 4
+        stream.write(INDEX_MAGIC + struct.pack("<QBQ", 1, DTYPE_CODES[dtype], lines))
+        self.sizes.seek(0)
+        shutil.copyfileobj(self.sizes, stream)
+        self.sizes.seek(0)
+        begin = 0
+        for part in iter(lambda: self.sizes.read(CHUNK), b""):
+            ends = begin + np.cumsum(np.frombuffer(part, np.int32), dtype=np.int64) * np.dtype(dtype).itemsize
+            stream.write(np.concatenate([[begin], ends[:-1]]).astype(np.int64).tobytes())
+            begin = int(ends[-1])
 
     def record(self):
         """What check.py compares with the data. Counts of tokens include one `</s>` a line."""
@@ -186,7 +219,7 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
 
     Args:
         paths: raw text; a document ends with its file
-        dest, split: writes `dest/[shardI/]split.encoded.txt` and `split.json`
+        dest, split: writes `dest/[shardI/]split.bin`, `split.idx` and `split.json`
         shards, wanted: number of shards, and the numbers of those to write (None: all)
     Raises:
         InputError: fewer documents than shards, not UTF-8, corrupt gzip, a worker was killed
@@ -195,6 +228,7 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
     read = Counter(lines=0, blank=0, nothing=0, text=0)
     documents = 0
     blank_lines = BlankLines(model)
+    dtype = token_dtype(blank_lines.processor.get_piece_size())
     progress = Progress("encode " + split, sum(map(os.path.getsize, paths)))
     pending = deque()
     with ExitStack() as stack:
@@ -203,7 +237,8 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
         for number in wanted:
             folder = shard_folder(dest, number, shards)
             os.makedirs(folder, exist_ok=True)
-            out[number] = Shard(stack.enter_context(complete_file(os.path.join(folder, split + ".encoded.txt"), "wb")))
+            tokens = stack.enter_context(complete_file(os.path.join(folder, split + ".bin"), "wb"))
+            out[number] = Shard(tokens, stack.enter_context(tempfile.TemporaryFile(dir=folder)))
 
         def write_oldest():
             shard, result = pending.popleft()
@@ -250,6 +285,9 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
                 f"{', '.join(paths)}: found {documents} documents (blank lines separate them), expected at least"
                 f" {shards}; {'give fewer --shards' if documents else 'give files with text'}"
             )
+        for number, shard in out.items():
+            with complete_file(os.path.join(shard_folder(dest, number, shards), split + ".idx"), "wb") as stream:
+                shard.write_index(stream, dtype)
     lines = {
         "files": len(paths),
         "lines": read["text"] + read["blank"] + read["nothing"],

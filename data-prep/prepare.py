@@ -11,9 +11,8 @@ import os
 import shutil
 
 import counts
-from binarize import SPLITS, binarize, is_binarized, is_encoded
 from check import check
-from encode import encode, shard_folder
+from encode import encode, is_encoded, shard_folder
 from program import (
     InputError,
     Parser,
@@ -30,10 +29,10 @@ from raw_text import GZIP_MAGIC, check_files
 from train_sentencepiece import SAMPLE_LINES, add_options, train
 from write_dict import load_model, write_dict
 
+SPLITS = ["train", "valid"]
 MANIFEST = "prepare.json"
 FORMAT = 1
-# Bytes of disk a byte of text takes: 1.6 encoded, 0.5 to 1 binarized, and as much again while parts are merged.
-DISK = 3
+DISK = 1.1  # bytes of disk that a byte of text takes at most: 0.5 to 1 of tokens, and an index
 GZIP_FACTOR = 4
 
 
@@ -203,12 +202,12 @@ def make_vocabulary(args):
 
 
 def check_room(args):
-    """Raises InputError where the text, encoded and binarized, cannot fit on the disk."""
+    """Raises InputError where the binarized text cannot fit on the disk."""
     size = 0
     for path in args.train + args.valid:
         with open(path, "rb") as stream:
             size += os.path.getsize(path) * (GZIP_FACTOR if stream.read(2) == GZIP_MAGIC else 1)
-    need = DISK * size // (args.shards if args.shard is not None else 1)
+    need = int(DISK * size) // (args.shards if args.shard is not None else 1)
     free = shutil.disk_usage(args.dest).free
     if need > free:
         raise InputError(
@@ -218,7 +217,7 @@ def check_room(args):
 
 
 def make_data(args, model, wanted):
-    """Encodes and binarizes what is not there yet."""
+    """Encodes what is not there yet."""
     folders = {shard: shard_folder(args.dest, shard, args.shards) for shard in wanted}
     for folder in folders.values():
         os.makedirs(folder, exist_ok=True)
@@ -231,18 +230,12 @@ def make_data(args, model, wanted):
                     shutil.copyfileobj(source, stream)
 
     def missing(split):
-        return [
-            shard
-            for shard in wanted
-            if not is_binarized(folders[shard], split) and not is_encoded(folders[shard], split)
-        ]
+        return [shard for shard in wanted if not is_encoded(folders[shard], split)]
 
     if 0 in wanted and 0 in missing("valid"):
         encode(args.valid, folders[0], "valid", model, args.workers)
     if missing("train"):
         encode(args.train, args.dest, "train", model, args.workers, args.shards, missing("train"))
-    for shard in wanted:
-        binarize(folders[shard], args.workers)
 
 
 def main():

@@ -163,8 +163,6 @@ class Recipe:
         """Options of fairseq-train that make a run what it is: all but folders and devices."""
         updates = self.updates(settings)
         options = [part for name in SIZES for part in ("--" + name.replace("_", "-"), getattr(self.cfg, name))]
-        if self.cfg.relative_position_local_init:
-            options += ["--relative-position-local-init"]
         options += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1, *self.options]
         options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1]  # 8 drops examples
         options += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]

@@ -12,11 +12,15 @@ import sys
 import time
 import zipfile
 
+import numpy as np
 import pytest
 import sentencepiece
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PREP = os.path.join(os.path.dirname(HERE), "data-prep")
+sys.path.insert(0, PREP)
+import encode  # noqa: E402
+
 ENVIRONMENT = dict(os.environ, PYTHON=sys.executable, OMP_NUM_THREADS="1")
 NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"
 
@@ -174,6 +178,47 @@ def test_data_hold_the_text_and_fairseq_reads_it(text, prepared):
     assert assert_same_text(prepared["dest"], "valid", text["valid_documents"]) == 0
 
 
+def test_data_are_byte_for_byte_what_fairseq_preprocess_writes(text, prepared, tmp_path):
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(prepared["dest"] / "sentencepiece.model"))
+    pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
+    for split in ("train", "valid"):
+        with open(str(tmp_path / split), "w", encoding="utf-8", newline="\n") as stream:
+            for document in text[split + "_documents"]:
+                lines = [" ".join(pieces[number] for number in processor.encode(line)) for line in document]
+                stream.write("\n".join(lines) + "\n\n")
+    subprocess.run(
+        [sys.executable, "-m", "fairseq_cli.preprocess", "--only-source", "--workers", "1"]
+        + ["--srcdict", str(prepared["dest"] / "dict.txt"), "--destdir", str(tmp_path / "data")]
+        + ["--trainpref", str(tmp_path / "train"), "--validpref", str(tmp_path / "valid")],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    for name in ("train.bin", "train.idx", "valid.bin", "valid.idx"):
+        assert (prepared["dest"] / name).read_bytes() == (tmp_path / "data" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("vocabulary, dtype", [(65498, np.uint16), (65499, np.uint32)])
+def test_large_vocabularies_take_four_bytes_a_token(vocabulary, dtype):
+    from fairseq.data.indexed_dataset import best_fitting_int_dtype
+
+    assert encode.token_dtype(vocabulary) == dtype == best_fitting_int_dtype(vocabulary + 1)
+
+
+def test_an_index_of_more_lines_than_are_read_at_a_time(tmp_path, monkeypatch):
+    from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+    monkeypatch.setattr(encode, "CHUNK", 12)
+    sizes, path = np.arange(1, 21, dtype=np.int32) * 100_000_000, tmp_path / "data.idx"  # over 2**31 bytes
+    with open(str(tmp_path / "sizes"), "w+b") as stream, open(str(path), "wb") as index:
+        shard = encode.Shard(None, stream)
+        stream.write(sizes.tobytes())
+        shard.write_index(index, np.uint16)
+    read = MMapIndexedDataset.Index(str(path))
+    assert read.dtype == np.uint16 and read.sizes.tolist() == sizes.tolist()
+    assert read._pointers.tolist() == [0, *np.cumsum(2 * sizes.astype(np.int64))[:-1].tolist()]
+
+
 def test_complete_doc_finds_the_documents(text, prepared):
     from fairseq.data import Dictionary, TokenBlockDataset, data_utils
 
@@ -209,7 +254,7 @@ def test_report_and_path(text, prepared):
     assert read["blank_lines"] == 3 + len(documents) - 1  # three at the start of first.txt, none at its end
     assert "unknown" in output and "longest line" in output
     assert "INFO" not in output + prepared["result"].stderr
-    assert (prepared["dest"] / "preprocess.log").exists() and (prepared["dest"] / "sentencepiece.log").exists()
+    assert (prepared["dest"] / "sentencepiece.log").exists()
 
 
 def snapshot(folder):
@@ -231,7 +276,7 @@ def test_running_again_does_nothing(text, prepared):
 
 def test_killed_at_any_step_and_run_again(text, prepared, tmp_path):
     dest = tmp_path / "data"
-    for sign in (".sentencepiece.model", ".valid.encoded.txt", ".train.encoded.txt", ".binarized"):
+    for sign in (".sentencepiece.model", ".valid.bin", ".train.bin"):
         process = subprocess.Popen(
             command("prepare.sh", *arguments(text, dest, *OPTIONS)),
             env=ENVIRONMENT,
@@ -334,7 +379,6 @@ def test_steps_alone_and_unigram(tmp_path):
     expected = [f"{processor.id_to_piece(number)} 1" for number in range(3, 300)]
     assert (tmp_path / "dict.txt").read_text(encoding="utf-8").split("\n") == expected + [""]
     succeed("encode.py", "--input", train, "--spm-model", model, "--dest", dest, "--split", "train", "--workers", 2)
-    succeed("binarize.py", "--dest", dest, "--workers", 2)
     assert_same_text(dest, "train", documents)
 
 
@@ -345,7 +389,6 @@ def test_steps_alone_and_unigram(tmp_path):
         "train_sentencepiece.py",
         "write_dict.py",
         "encode.py",
-        "binarize.py",
         "check.py",
         "movie_reviews.py",
     ],
