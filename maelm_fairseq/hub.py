@@ -19,6 +19,7 @@ from .model import MaeLmConfig, MaeLmModel, fingerprint
 from .task import WORD_START, load_dictionary
 
 MASK = "<mask>"
+BATCH_TOKENS = 2048  # computed side by side
 STRANGER = "\ue000"  # of Unicode's private use: in no vocabulary
 
 
@@ -242,16 +243,21 @@ class MaeLm:
         """
         tokens = texts if isinstance(texts, torch.Tensor) else self.encode(texts)
         self._check_length(tokens.size(-1))
-        tokens = tokens.to(self.device)
         batch = tokens if tokens.dim() == 2 else tokens[None]
-        padding = batch.eq(self.dictionary.pad())
-        positions = torch.arange(batch.size(1), device=self.device).expand_as(batch).masked_fill(padding, NO_POSITION)
-        hidden = [] if all_layers else None
-        features = self.model.forward_encoder(batch, positions, padded=bool(padding.any()), hidden=hidden)
-        if all_layers:
-            features = torch.stack(hidden)
-        features = features.masked_fill(padding[..., None], 0)
-        return features if tokens.dim() == 2 else features.squeeze(-3)
+        lengths = batch.ne(self.dictionary.pad()).sum(1)
+        found = None
+        for rows in batches_of_similar_length(lengths):
+            part = batch[rows, : int(lengths[rows].max())].to(self.device)
+            padding = part.eq(self.dictionary.pad())
+            positions = torch.arange(part.size(1), device=self.device).expand_as(part).masked_fill(padding, NO_POSITION)
+            hidden = [] if all_layers else None
+            last = self.model.forward_encoder(part, positions, padded=bool(padding.any()), hidden=hidden)
+            features = torch.stack(hidden or [last]).masked_fill(padding[..., None], 0)
+            if found is None:
+                found = features.new_zeros(len(features), *batch.shape, features.size(-1))
+            found[:, rows, : part.size(1)] = features
+        found = found if all_layers else found[0]
+        return found if tokens.dim() == 2 else found.squeeze(-3)
 
     def word_features(self, text):
         """Features of the words that white space separates: the mean over the pieces of each.
@@ -285,24 +291,22 @@ class MaeLm:
         return name, heads[name]
 
     @torch.no_grad()
-    def head_logits(self, tokens, head=None, batch_size=32):
+    def head_logits(self, tokens, head=None):
         """What a classification head gives for many texts; texts of similar length share a batch.
 
         Args:
             tokens: list of n int64 tensors (T_i,), as `encode` gives them, of any lengths
             head: its name; None for the only one
-            batch_size: texts in a batch
         Returns:
             float32 (n, classes) on the CPU, in the order of `tokens`
         """
         name, head = self._head(head)
         lengths = torch.tensor([len(row) for row in tokens], dtype=torch.int64)
         logits = torch.empty(len(tokens), head.out_proj.out_features)
-        order = lengths.argsort(descending=True)
-        if len(order):
-            self._check_length(int(lengths[order[0]]), f"text {int(order[0]) + 1} of {len(order)}")
-        for first in range(0, len(order), batch_size):
-            batch = order[first : first + batch_size]
+        if len(lengths):
+            longest = int(lengths.argmax())
+            self._check_length(int(lengths[longest]), f"text {longest + 1} of {len(lengths)}")
+        for batch in batches_of_similar_length(lengths):
             rows = self._padded([tokens[i] for i in batch])
             padded = bool(rows.eq(self.dictionary.pad()).any())
             output, _ = self.model(rows.to(self.device), padded=padded, classification_head_name=name)
@@ -385,6 +389,19 @@ class MaeLm:
             [(self.dictionary[i].replace(WORD_START, " ").strip(), p) for i, p in zip(row, probabilities)]
             for row, probabilities in zip(best.indices.tolist(), best.values.tolist())
         ]
+
+
+def batches_of_similar_length(lengths):
+    """Rows to compute side by side, of little padding: index tensors, the longest rows first.
+
+    Args:
+        lengths: int64 (B,) tokens of each row
+    """
+    order = lengths.argsort(descending=True)
+    while len(order):
+        size = max(1, BATCH_TOKENS // max(1, int(lengths[order[0]])))
+        yield order[:size]
+        order = order[size:]
 
 
 def text_pairs(texts, pairs):

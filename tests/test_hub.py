@@ -201,7 +201,9 @@ def test_decode(model):
     assert model.decode(model.encode(["Kan", "kan lon"], ["mi", "mi"])) == ["kan mi", "kan lon mi"]
 
 
-def test_features_do_not_depend_on_padding(model):
+@pytest.mark.parametrize("batch_tokens", [1, 20, 10_000])
+def test_features_do_not_depend_on_padding_or_batches(model, monkeypatch, batch_tokens):
+    monkeypatch.setattr(hub, "BATCH_TOKENS", batch_tokens)
     texts = ["kan lon mipo ru sen", "kan", "kan lon mipo ru sen kan lon mipo ru sen kan"]
     last, layers = model.extract_features(texts), model.extract_features(texts, all_layers=True)
     assert last.shape == (3, layers.size(2), 32) and layers.shape[:2] == (3, 3)
@@ -282,13 +284,14 @@ def test_predictions(classifier):
     assert classifier.predict([]) == []
 
 
-def test_logits_of_many_texts_keep_their_order(classifier):
+def test_logits_of_many_texts_keep_their_order(classifier, monkeypatch):
     texts = [line for document in documents(6, 5) for line in document]
     tokens = [classifier.encode(text) for text in texts]
     assert len({len(row) for row in tokens}) > 5
     expected = torch.cat([classifier.model(row[None], classification_head_name="topic")[0] for row in tokens])
-    for batch_size in [1, 3, 100]:
-        logits = classifier.head_logits(tokens, batch_size=batch_size)
+    for batch_tokens in [1, 30, 10_000]:
+        monkeypatch.setattr(hub, "BATCH_TOKENS", batch_tokens)
+        logits = classifier.head_logits(tokens)
         assert logits.dtype == torch.float32
         torch.testing.assert_close(logits, expected.detach(), rtol=0, atol=1e-5)
     padded = classifier.head_logits(classifier.encode(texts[:3]))
