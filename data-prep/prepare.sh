@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
 # Raw text -> a folder for fairseq-train. `prepare.sh --help` lists the options; README.md tells what they do.
-# PYTHON names the interpreter that has fairseq and sentencepiece (default: python3).
 set -euo pipefail
-exec "${PYTHON:-python3}" "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/prepare.py" "$@"
+. "$(dirname "${BASH_SOURCE[0]}")/run.sh"
+run_program prepare.py "$@"

