@@ -7,8 +7,6 @@ answer by more than the threshold.
 """
 
 import argparse
-import contextlib
-import json
 import logging
 import os
 import sys
@@ -21,6 +19,7 @@ logging.disable(logging.INFO)
 warnings.simplefilter("ignore")
 
 import torch  # noqa: E402
+from files import save_json  # noqa: E402
 
 from maelm_fairseq import hub  # noqa: E402
 from maelm_fairseq.errors import UsageError  # noqa: E402
@@ -95,19 +94,6 @@ def describe(metrics):
     return lines
 
 
-def write_json(content, path):
-    """Writes a file that gets its name when it is complete."""
-    partial = "{}.{}.partial".format(path, os.getpid())
-    try:
-        with open(partial, "w", encoding="utf-8") as stream:
-            json.dump(content, stream, indent=1, ensure_ascii=False)
-            stream.write("\n")
-        os.replace(partial, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(partial)
-
-
 class Progress:
     """Says every ten seconds how far it is."""
 
@@ -150,7 +136,7 @@ def main():
     results = answer(args.checkpoint, args.data, args.json, args.no_answer_threshold, args.batch_size, progress)
     for content, path in zip(results, paths):
         if path:
-            write_json(content, path)
+            save_json(content, path)
     print("\n".join(describe(results.metrics)))
 
 

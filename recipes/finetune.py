@@ -29,6 +29,7 @@ logging.disable(logging.INFO)  # of this process; fairseq-train's go to train.lo
 warnings.simplefilter("ignore")
 
 import torch  # noqa: E402
+from files import save_json  # noqa: E402
 from show_progress import Progress  # noqa: E402
 
 from maelm_fairseq import hub  # noqa: E402
@@ -365,20 +366,6 @@ def digest(path):
         for part in iter(lambda: stream.read(1 << 20), b""):
             found.update(part)
     return found.hexdigest()
-
-
-@contextlib.contextmanager
-def complete_file(path):
-    """Opens a file of text that gets the name `path` when the block ends well."""
-    with open(path + ".partial", "w", encoding="utf-8") as stream:
-        yield stream
-    os.replace(path + ".partial", path)
-
-
-def save_json(value, path):
-    with complete_file(path) as stream:
-        json.dump(value, stream, indent=1)
-        stream.write("\n")
 
 
 def show(metrics):

@@ -11,6 +11,7 @@ import finetune
 import numpy as np
 import torch
 from fairseq.data import Dictionary, data_utils
+from files import complete_file
 from finetune import UsageError
 
 from maelm_fairseq import hub
@@ -110,7 +111,7 @@ class GlueTask:
             with open(os.path.join(self.folder, split + ".index"), encoding="utf-8") as stream:
                 indices = stream.read().split("\n")[:-1]
             path = os.path.join(folder, SERVER_NAMES.get((self.name, split), self.name) + ".tsv")
-            with finetune.complete_file(path) as stream:
+            with complete_file(path) as stream:
                 stream.write("index\tprediction\n")
                 for index, answer in zip(indices, self.predict(model, split)):
                     if self.labels:

@@ -9,6 +9,7 @@ import os
 
 import finetune
 from answer_questions import answer
+from files import save_json
 
 from maelm_fairseq import squad
 
@@ -43,7 +44,7 @@ def main():
     if best:
         path = os.path.join(args.save_dir, "submission", task + ".json")
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        finetune.save_json(answer(best, args.data).predictions, path)
+        save_json(answer(best, args.data).predictions, path)
         print(f"answers to the dev set: {path}")
 
 
