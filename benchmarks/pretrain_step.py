@@ -15,21 +15,18 @@ the same precision, measured in the same process before each step.
 """
 
 import argparse
-import datetime
 import itertools
 import logging
 import multiprocessing
 import os
-import platform
 import resource
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
+from common import configuration, heading, ratios, write_data
 
-ROOT = Path(__file__).resolve().parent.parent
 OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
 VARIANTS = {
     "roberta_base": ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base"],
@@ -56,20 +53,6 @@ def operations(args, variant):
     return 3 * forward * args.batch_size
 
 
-def write_data(folder, args):
-    """Writes blocks of random tokens in fairseq's format."""
-    import torch
-    from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-
-    (folder / "dict.txt").write_text("".join(f"w{i} 1\n" for i in range(args.vocabulary - 5)))
-    rng = np.random.default_rng(1)
-    for split in ["train", "valid"]:
-        builder = MMapIndexedDatasetBuilder(str(folder / f"{split}.bin"), dtype=np.uint16)
-        for _ in range(8 * args.batch_size):
-            builder.add_item(torch.from_numpy(rng.integers(4, args.vocabulary - 1, args.tokens - 1)))
-        builder.finalize(str(folder / f"{split}.idx"))
-
-
 def matmul_rate(args, dtype):
     """Operations a second of a plain matrix product of a feed-forward layer's sizes."""
     import torch
@@ -87,26 +70,17 @@ def work(pipe, folder, args, variant):
     """A process with one model: builds it as fairseq-train does, then steps whenever asked."""
     logging.disable(logging.INFO)
     import torch
-    from fairseq import options, tasks
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq import tasks
     from fairseq.trainer import Trainer
 
     torch.set_num_threads(args.threads)
-    arguments = [str(folder), "--user-dir", str(ROOT / "maelm_fairseq"), *VARIANTS[variant], "--cpu"]
-    arguments += [
-        "--sample-break-mode",
-        "none",
-        "--tokens-per-sample",
-        str(args.tokens),
-        "--mask-prob",
-        str(args.mask_prob),
-    ]
-    arguments += ["--batch-size", str(args.batch_size), "--attention-dropout", str(args.attention_dropout)]
-    arguments += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--lr", "1e-4", "--clip-norm", "2.0"]
-    arguments += ["--num-workers", "0"]
+    arguments = [folder, *VARIANTS[variant], "--sample-break-mode", "none", "--tokens-per-sample", args.tokens]
+    arguments += ["--mask-prob", args.mask_prob, "--batch-size", args.batch_size]
+    arguments += ["--attention-dropout", args.attention_dropout, "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)"]
+    arguments += ["--lr", 1e-4, "--clip-norm", 2.0, "--num-workers", 0]
     if variant != "roberta_base":
-        arguments += ["--decoder-layers", str(args.decoder_layers), "--max-positions", str(args.tokens)]
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
+        arguments += ["--decoder-layers", args.decoder_layers, "--max-positions", args.tokens]
+    cfg = configuration(arguments)
     task = tasks.setup_task(cfg.task)
     trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
     batches = list(trainer.get_train_iterator(epoch=1).next_epoch_itr())
@@ -137,17 +111,13 @@ def main():
 
     os.environ["PYTHONWARNINGS"] = "ignore"  # of the models' processes: fairseq's habits with hydra and torch
     logging.disable(logging.INFO)
-    import fairseq
-    import torch
-
-    print(f"{datetime.date.today()}, {platform.machine()}, {args.threads} threads, Python {platform.python_version()}, "
-          f"torch {torch.__version__}, fairseq {fairseq.__version__}")  # fmt: skip
+    print(heading(args.threads))
     print(f"{args.batch_size} x {args.tokens} tokens, {args.mask_prob:.0%} predicted, vocabulary {args.vocabulary}, "
           f"{args.decoder_layers} decoder layers, attention dropout {args.attention_dropout}, {args.rounds} rounds")  # fmt: skip
 
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        write_data(Path(folder), args)
+        write_data(Path(folder), 8 * args.batch_size * [args.tokens - 1], args.vocabulary)
         workers, seconds, shares, memory = {}, {}, {}, {}
         for variant in VARIANTS:
             pipe, other = context.Pipe()
@@ -168,9 +138,8 @@ def main():
     print("\n| model | sequences a second | step time over roberta_base's | peak memory, GiB | share of matmul rate |")
     print("|---|---|---|---|---|")
     for variant in VARIANTS:
-        ratios = [a / b for a, b in zip(seconds[variant], seconds["roberta_base"])]
         print(f"| {variant} | {args.batch_size / statistics.median(seconds[variant]):.2f} | "
-              f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | {memory[variant]:.1f} | "
+              f"{ratios(seconds[variant], seconds['roberta_base'])} | {memory[variant]:.1f} | "
               f"{statistics.median(shares[variant]):.2f} |")  # fmt: skip
 
 

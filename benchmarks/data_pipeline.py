@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Times masking and collating: the plugin's dataset beside that of fairseq's own `masked_lm` task, in turn.
+
+Both read the same binarized data, lines of text's lengths in blocks of --tokens. `items` are what one process masks;
+`batches` come from fairseq's own iterator with that many workers. Reported are medians over rounds, and the median of
+the ratios of the rates.
+"""
+
+import argparse
+import itertools
+import logging
+import multiprocessing
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from common import configuration, heading, ratios, write_data
+
+LINES = 60_000
+TASKS = {"masked_lm": "fairseq's masked_lm", "mae_lm": "mae_lm"}
+
+
+def build(name, folder, tokens):
+    """The task with its training set loaded."""
+    from fairseq import tasks
+
+    options = [folder, "--task", name, "--arch", "roberta_base", "--tokens-per-sample", tokens]
+    options += ["--sample-break-mode", "complete", "--mask-prob", 0.15]
+    cfg = configuration([*options, "--leave-unmasked-prob", 0, "--random-token-prob", 0])
+    task = tasks.setup_task(cfg.task)
+    task.load_dataset("train")
+    return task
+
+
+def items_a_second(task, count):
+    dataset = task.dataset("train")
+    dataset.set_epoch(1)
+    indices = dataset.ordered_indices()[-count:]
+    start = time.perf_counter()
+    for index in indices:
+        dataset[index]
+    return len(indices) / (time.perf_counter() - start)
+
+
+def batches_a_second(task, count, batch_size, workers, epoch):
+    iterator = task.get_batch_iterator(
+        task.dataset("train"), max_sentences=batch_size, seed=1, num_workers=workers, epoch=epoch
+    ).next_epoch_itr()
+    next(iterator)  # workers are started
+    start = time.perf_counter()
+    for _ in itertools.islice(iterator, count):
+        pass
+    return count / (time.perf_counter() - start)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="counted rounds (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=512, help="of a block (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=32, help="blocks of a batch (default: %(default)s)")
+    parser.add_argument("--batches", type=int, default=40, help="of a round (default: %(default)s)")
+    args = parser.parse_args()
+    logging.disable(logging.INFO)
+
+    print(heading(multiprocessing.cpu_count()))
+    print(f"blocks of {args.tokens} tokens, batches of {args.batch_size}, 15% masked")
+    rates = {}
+    with tempfile.TemporaryDirectory() as folder:
+        lengths = np.clip(np.exp(np.random.default_rng(1).normal(np.log(25), 0.6, LINES)), 2, 400).astype(int)
+        write_data(Path(folder), lengths)
+        tasks = {name: build(name, folder, args.tokens) for name in TASKS}
+        for number in range(args.rounds + 1):
+            for name, task in tasks.items():
+                found = {"items": items_a_second(task, args.batches * args.batch_size)}
+                for workers in [1, 2]:
+                    rate = batches_a_second(task, args.batches, args.batch_size, workers, number + 1)
+                    found[f"batches, {workers} worker{'s' * (workers > 1)}"] = rate
+                if number:  # the first warms up
+                    for what, rate in found.items():
+                        rates.setdefault(what, {}).setdefault(name, []).append(rate)
+    print(f"\n| a second | {' | '.join(TASKS.values())} | ratio |\n|---|---|---|---|")
+    for what, of in rates.items():
+        medians = [f"{statistics.median(of[name]):.1f}" for name in TASKS]
+        print(f"| {what} | {' | '.join(medians)} | {ratios(of['mae_lm'], of['masked_lm'])} |")
+
+
+if __name__ == "__main__":
+    main()

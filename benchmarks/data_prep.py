@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Times raw text to binarized data: data-prep/encode.py beside the usual route, in turn.
+
+The usual route is that of fairseq's examples: a pool of workers encodes line by line and prints pieces, as its
+`multiprocessing_bpe_encoder.py` does, and `fairseq-preprocess` binarizes them. Both use the same SentencePiece model
+and the same number of workers, and give the same tokens. Memory is the largest resident set of any one process of
+encode.py, at the size given and at a quarter of it.
+"""
+
+import argparse
+import contextlib
+import multiprocessing
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from common import ROOT, heading, ratios
+
+DATA_PREP = ROOT / "data-prep"
+LINES_AT_A_TIME = 100  # as in fairseq's example
+
+
+def start(model):
+    global processor
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=model)
+
+
+def encode_line(line):
+    return " ".join(processor.encode(line.strip(), out_type=str))
+
+
+def usual_route(text, folder, workers):
+    encoded = folder / "encoded.txt"
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(multiprocessing.Pool(workers, start, [str(folder / "sentencepiece.model")]))
+        lines = stack.enter_context(open(text, encoding="utf-8"))
+        out = stack.enter_context(open(encoded, "w", encoding="utf-8"))
+        for pieces in pool.imap(encode_line, lines, LINES_AT_A_TIME):
+            print(pieces, file=out)
+    run("-m", "fairseq_cli.preprocess", "--only-source", "--srcdict", folder / "dict.txt", "--trainpref", encoded,
+        "--destdir", folder / "usual", "--workers", workers)  # fmt: skip
+
+
+def ours(text, folder, workers):
+    run(DATA_PREP / "encode.py", "--input", text, "--spm-model", folder / "sentencepiece.model", "--split", "train",
+        "--dest", folder / "ours", "--workers", workers)  # fmt: skip
+
+
+def run(*arguments):
+    subprocess.run(
+        [sys.executable, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def peak_memory(text, folder):
+    """MiB of the largest process of encode.py, with one worker."""
+    code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stderr=subprocess.DEVNULL); "
+    code += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    command = [sys.executable, "-c", code, sys.executable, DATA_PREP / "encode.py", "--input", text, "--split", "train"]
+    command += ["--spm-model", folder / "sentencepiece.model", "--dest", folder / "memory", "--workers", "1"]
+    return int(subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE).stdout) / 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", required=True, type=Path, metavar="FILE", help="raw text, as data-prep takes it")
+    parser.add_argument("--rounds", type=int, default=3, help="counted rounds (default: %(default)s)")
+    parser.add_argument("--vocab-size", type=int, default=8000, help="(default: %(default)s)")
+    args = parser.parse_args()
+
+    size = args.input.stat().st_size
+    print(heading(multiprocessing.cpu_count()))
+    print(f"{size / 1e6:.1f} MB of text, vocabulary {args.vocab_size}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model = folder / "sentencepiece.model"
+        run(DATA_PREP / "train_sentencepiece.py", "--input", args.input, "--output", model,
+            "--vocab-size", args.vocab_size)  # fmt: skip
+        run(DATA_PREP / "write_dict.py", "--spm-model", model, "--output", folder / "dict.txt")
+        print("\n| workers | usual route, MB/s | data-prep, MB/s | ratio |\n|---|---|---|---|")
+        for workers in [1, 2]:
+            rates = {usual_route: [], ours: []}
+            for _ in range(args.rounds):
+                for route, found in rates.items():
+                    begun = time.perf_counter()
+                    route(args.input, folder, workers)
+                    found.append(size / 1e6 / (time.perf_counter() - begun))
+                same = (folder / "ours" / "train.bin").read_bytes() == (folder / "usual" / "train.bin").read_bytes()
+                if not same:
+                    sys.exit("the two routes give different tokens")
+                shutil.rmtree(folder / "usual"), shutil.rmtree(folder / "ours")
+            medians = " | ".join(f"{statistics.median(found):.2f}" for found in rates.values())
+            print(f"| {workers} | {medians} | {ratios(rates[ours], rates[usual_route])} |", flush=True)
+        quarter = folder / "quarter.txt"
+        with open(args.input, "rb") as text, open(quarter, "wb") as out:
+            out.write(text.read(size // 4).rpartition(b"\n")[0] + b"\n")
+        print(f"\npeak memory: {peak_memory(quarter, folder):.0f} MiB for {quarter.stat().st_size / 1e6:.1f} MB of text, "
+              f"{peak_memory(args.input, folder):.0f} MiB for {size / 1e6:.1f} MB")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Times the finished encoder on sentences of mixed lengths, beside fairseq's RoBERTa hub interface, in turn.
+
+Both are of base size with random weights. RoBERTa's interface is used as fairseq's README shows for batches:
+`collate_tokens` of 32 sentences in the order given, then `extract_features`. Ours is given all of them at once.
+Reported are medians over rounds, and the medians of the ratios to RoBERTa's; and how far features in bfloat16 are from
+float32's: the norm of the difference over the norm.
+"""
+
+import argparse
+import logging
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from common import ROOT, VOCABULARY, configuration, heading, ratios, write_data
+
+BATCH = 32
+POSITIONS = 512
+
+
+def sentences(count):
+    """Tokens of sentences, `<s>` first; lengths as in text, log-normal around 25: list of int64 tensors."""
+    import torch
+
+    rng = np.random.default_rng(1)
+    lengths = np.clip(np.exp(rng.normal(np.log(25), 0.6, count)), 3, POSITIONS).astype(int)
+    return [torch.tensor([0, *rng.integers(4, VOCABULARY - 1, n - 2).tolist(), 2]) for n in lengths]
+
+
+def interfaces(folder):
+    """{name: function of a list of tokens (T,) that gives features}, RoBERTa's first."""
+    import torch
+    from fairseq import tasks
+    from fairseq.data.data_utils import collate_tokens
+    from fairseq.models.roberta import RobertaHubInterface
+
+    from maelm_fairseq.hub import MaeLm
+    from maelm_fairseq.model import MaeLmConfig, MaeLmModel
+
+    options = [folder, "--task", "masked_lm", "--arch", "roberta_base", "--max-positions", POSITIONS]
+    cfg = configuration([*options, "--sample-break-mode", "none", "--tokens-per-sample", POSITIONS])
+    task = tasks.setup_task(cfg.task)
+    roberta = RobertaHubInterface(cfg, task, task.build_model(cfg.model)).eval()
+    dictionary = task.source_dictionary
+    config = MaeLmConfig(max_positions=POSITIONS)
+    ours = MaeLm(MaeLmModel(config, dictionary, pretraining=False).eval(), dictionary, None, None)
+
+    @torch.no_grad()
+    def peer(rows):
+        for first in range(0, len(rows), BATCH):
+            batch = collate_tokens(rows[first : first + BATCH], pad_idx=dictionary.pad())
+            roberta.extract_features(batch)
+
+    def plugin(rows):
+        return ours.extract_features(torch.nn.utils.rnn.pad_sequence(rows, True, dictionary.pad()))
+
+    def in_bfloat16(rows):
+        with torch.autocast("cpu", torch.bfloat16):
+            return plugin(rows)
+
+    return {"RobertaHubInterface": peer, "MaeLm": plugin, "MaeLm, bfloat16": in_bfloat16}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="counted rounds (default: %(default)s)")
+    parser.add_argument("--sentences", type=int, default=256, help="of a round (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
+    args = parser.parse_args()
+    os.environ["PYTHONPATH"] = str(ROOT)
+    logging.disable(logging.INFO)
+    import torch
+
+    torch.set_num_threads(args.threads)
+    rows, seconds = sentences(args.sentences), {}
+    print(heading(args.threads))
+    print(f"{args.sentences} sentences, {sum(map(len, rows))} tokens, the longest {max(map(len, rows))}")
+    with tempfile.TemporaryDirectory() as folder:
+        write_data(Path(folder), [POSITIONS])
+        functions = interfaces(folder)
+    for number in range(args.rounds + 1):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function(rows)
+            if number:  # the first warms up
+                seconds.setdefault(name, []).append(time.perf_counter() - start)
+    features, short = functions["MaeLm"](rows), functions["MaeLm, bfloat16"](rows).float()
+    print("\n| interface | sentences a second | rate over RobertaHubInterface's |\n|---|---|---|")
+    for name, taken in seconds.items():
+        rate = args.sentences / statistics.median(taken)
+        print(f"| {name} | {rate:.1f} | {ratios(seconds['RobertaHubInterface'], taken)} |")
+    print(f"\nfeatures in bfloat16 differ from float32's by {(short - features).norm() / features.norm():.1e}")
+
+
+if __name__ == "__main__":
+    main()
