@@ -1,0 +1,387 @@
+"""Tables, figures and the summary of a reproduction: what recipes/reproduce.py ends with."""
+
+import csv
+import datetime
+import glob
+import json
+import math
+import os
+import platform
+import shutil
+import statistics
+from collections import namedtuple
+
+import finetune
+import torch
+from files import complete_file
+
+from maelm_fairseq import effective_rank
+
+MASK_PROB = 0.3
+DECODER_LAYERS = 2
+MODELS = {  # what is compared, and how it is pretrained
+    "mlm": ["--decoder-layers", 0, "--encoder-mask-fraction", 1],
+    "mae_lm": ["--decoder-layers", DECODER_LAYERS],
+}
+TITLES = {"mlm": "MLM", "mae_lm": "MAE-LM"}
+HEADING = "## The paper in miniature"
+FIGURES = {
+    "ranks-pretrained.png": "Effective rank by layer, after pretraining (Figures 1 and 5a of the paper)",
+    "ranks-finetuned.png": "Effective rank by layer, after fine-tuning (Figure 5b)",
+    "score-against-time.png": "Score against time of pretraining (Figure 3)",
+    "mask-fraction.png": "Rank gap and score by the share of masks that the encoder sees (Figure 4)",
+}
+
+Row = namedtuple("Row", "model loss seconds gap share own scores")
+
+
+def option(name):
+    return "--" + name.replace("_", "-")
+
+
+def training_log(path, kind="train_inner"):
+    """What fairseq-train wrote into a log with --log-format json: list of dicts, of the last run of each update."""
+    found = {}
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            if f"| {kind} | {{" in line:
+                stats = json.loads(line[line.index("{") :])
+                found[int(stats["num_updates" if kind == "train_inner" else "valid_num_updates"])] = stats
+    return [found[update] for update in sorted(found)]
+
+
+def pretraining_record(log):
+    """What is kept of a run: the validations, each with its update, loss (bits), seconds of training so far, ranks."""
+    training, validations = training_log(log), []
+    for stats in training_log(log, "valid"):
+        update = int(stats["valid_num_updates"])
+        # The wall time of training alone, at the line of the log that is nearest.
+        nearest = min(training, key=lambda row: abs(int(row["num_updates"]) - update))
+        seconds = float(nearest["train_wall"]) * update / int(nearest["num_updates"])
+        ranks = {name[6:]: int(value) for name, value in stats.items() if name.startswith("valid_rank_")}
+        validations.append(dict(update=update, loss=float(stats["valid_loss"]), seconds=round(seconds, 1), **ranks))
+    return validations
+
+
+def shown(values):
+    """The median, and the lowest and highest where there are several."""
+    text = f"{statistics.median(values):.2f}"
+    return text if len(values) == 1 else f"{text} ({min(values):.2f} to {max(values):.2f})"
+
+
+def difference(ours, theirs):
+    """Of two lists of scores: the difference of the means, and its standard error (nan for single scores)."""
+    error = math.nan
+    if min(len(ours), len(theirs)) > 1:
+        error = math.sqrt(statistics.variance(ours) / len(ours) + statistics.variance(theirs) / len(theirs))
+    return statistics.mean(ours) - statistics.mean(theirs), error
+
+
+class Report:
+    """What came out.
+
+    Args:
+        reproduction: :class:`~reproduce.Reproduction`, all its jobs done
+    """
+
+    def __init__(self, reproduction):
+        self.reproduction, self.args = reproduction, reproduction.args
+        self.path, self.tasks = reproduction.path, reproduction.task_names()
+        self.runs, self.size = list(reproduction.runs()), reproduction.size
+
+    # What the jobs left
+
+    def ranks(self, name):
+        """{(family, layer): rank} and the rows of a run's ranks.csv."""
+        with open(self.path("ranks", name, "ranks.csv"), encoding="utf-8") as stream:
+            rows = list(csv.DictReader(stream))
+        for row in rows:
+            row.update(layer=int(row["layer"]), rank=int(row["rank"]), tau=float(row["tau"]))
+        return {(row["family"], row["layer"]): row["rank"] for row in rows}, rows
+
+    def own_dimensions(self, name):
+        """By layer, the dimensions of [MASK] outside the real tokens' span."""
+        with open(self.path("ranks", name, "mask_dimensions.csv"), encoding="utf-8") as stream:
+            return [float(row["mask_outside_real"]) for row in csv.DictReader(stream)]
+
+    def scores(self, name, task):
+        """The scores of a run's fine-tuning seeds, in percent."""
+        scores = finetune.read_record(self.path("finetuning", name, task + ".json"), "recipes/reproduce.sh")
+        return [next(iter(score.values())) for score in scores]
+
+    def metric(self, task):
+        record = finetune.read_record(self.path("finetuning", "mlm-1", task + ".json"), "recipes/reproduce.sh")
+        return next(iter(record[0]))
+
+    def all_scores(self, model, task):
+        """The scores of all seeds of a model of the comparison."""
+        return [score for seed in self.seeds() for score in self.scores(f"{model}-{seed}", task)]
+
+    def record(self, name):
+        return finetune.read_record(self.path("pretraining", name, "record.json"), "recipes/reproduce.sh")
+
+    def seeds(self):
+        return range(1, self.args.seeds + 1)
+
+    def last_layer(self, name):
+        return max(layer for _, layer in self.ranks(name)[0])
+
+    def gap(self, name, layer=None):
+        """By how much the rank of inputs without [MASK] is below that of inputs with it; of the last layer."""
+        ranks = self.ranks(name)[0]
+        layer = self.last_layer(name) if layer is None else layer
+        return ranks["with_mask", layer] - ranks["without_mask", layer]
+
+    # Tables
+
+    def comparison(self):
+        lines = ["| | MLM | MAE-LM | MAE-LM less MLM, standard error |", "|---|---|---|---|"]
+        for title, of in [
+            ("validation loss, bits a predicted token", lambda name: self.record(name)[-1]["loss"]),
+            ("seconds of training", lambda name: self.record(name)[-1]["seconds"]),
+        ]:
+            mlm, mae_lm = ([of(f"{model}-{seed}") for seed in self.seeds()] for model in MODELS)
+            lines.append(f"| {title} | {shown(mlm)} | {shown(mae_lm)} | |")
+        for task in self.tasks:
+            mlm, mae_lm = (self.all_scores(model, task) for model in MODELS)
+            less, error = difference(mae_lm, mlm)
+            error = "" if math.isnan(error) else f" ± {error:.2f}"
+            lines.append(f"| {task}, {self.metric(task)} | {shown(mlm)} | {shown(mae_lm)} | {less:+.2f}{error} |")
+        return lines
+
+    def rank_table(self, suffix="", seeds=None):
+        """By layer the four families' ranks, of both models."""
+        lines = [
+            "| model, seed | tokens | " + " | ".join(f"layer {k}" for k in range(self.last_layer("mlm-1") + 1)) + " |"
+        ]
+        lines.append("|---|---" + "|---" * (self.last_layer("mlm-1") + 1) + "|")
+        for model in MODELS:
+            for seed in seeds or self.seeds():
+                name = f"{model}-{seed}{suffix}"
+                ranks = self.ranks(name)[0]
+                for family, label in effective_rank.FAMILIES.items():
+                    cells = [ranks[family, layer] for layer in range(self.last_layer(name) + 1)]
+                    lines.append(f"| {TITLES[model]}, {seed} | {label} | " + " | ".join(map(str, cells)) + " |")
+                cells = [f"{value:.1f}" for value in self.own_dimensions(name)]
+                lines.append(
+                    f"| {TITLES[model]}, {seed} | dimensions of [MASK] outside real tokens' | "
+                    + " | ".join(cells)
+                    + " |"
+                )
+        return lines
+
+    def variations(self):
+        task = self.tasks[0]
+        lines = [f"| MAE-LM, seed 1, with | loss, bits | seconds | rank, without [MASK] | rank gap | {task} |"]
+        lines.append("|---|---|---|---|---|---|")
+        base = {
+            "fraction": "no masks in the encoder",
+            "decoder": f"{DECODER_LAYERS} decoder layers",
+            "mask-prob": f"mask probability {MASK_PROB:g}",
+        }
+        names = self.runs[len(MODELS) * self.args.seeds :]
+        for name in ["mlm-1", "mae_lm-1", *names]:
+            kind, _, value = name.rpartition("-")
+            title = {
+                "mlm": "(MLM)",
+                "mae_lm": ", ".join(base.values()),
+                "fraction": f"{value} of the masks in the encoder",
+                "decoder": f"{value} decoder layers",
+                "mask-prob": f"mask probability {value}",
+            }.get(kind, "no relative position bias")
+            ranks, record = self.ranks(name)[0], self.record(name)[-1]
+            without = ranks["without_mask", self.last_layer(name)]
+            lines.append(
+                f"| {title} | {record['loss']:.3f} | {record['seconds']:.0f} | {without} | {self.gap(name):+d} | "
+                f"{shown(self.scores(name, task))} |"
+            )
+        return lines
+
+    def claims(self):
+        """Each claim of the paper, what was measured, and whether that shows it."""
+        last, seeds = self.last_layer("mlm-1"), self.seeds()
+        lines = ["| claim | measured | shown |", "|---|---|---|"]
+
+        def say(claim, measured, holds):
+            lines.append(f"| {claim} | {measured} | {'yes' if holds else 'no'} |")
+
+        rises = [[self.ranks(f"mlm-{seed}")[0]["mask_tokens", layer] for layer in (0, last)] for seed in seeds]
+        say(
+            "MLM: the rank of [MASK] tokens rises with depth (Lemma 2.1)",
+            "; ".join(f"{first} at the embeddings, {end} at layer {last}" for first, end in rises),
+            all(first < end for first, end in rises),
+        )
+        gaps = {
+            model: [[self.gap(f"{model}-{seed}", layer) for layer in range(last + 1)] for seed in seeds]
+            for model in MODELS
+        }
+        by_layer = "; ".join(" ".join(f"{gap:+d}" for gap in row) for row in gaps["mlm"])
+        say(
+            "MLM: inputs without [MASK] have a lower rank than with it",
+            f"gap by layer {by_layer}",
+            all(row[-1] > 0 for row in gaps["mlm"]),
+        )
+        say(
+            "MLM: that gap is largest in deep layers",
+            f"gap by layer {by_layer}",
+            all(max(row) == max(row[len(row) // 2 :]) and row[-1] > row[0] for row in gaps["mlm"]),
+        )
+        own = {model: [self.own_dimensions(f"{model}-{seed}")[-1] for seed in seeds] for model in MODELS}
+        say(
+            "MLM: [MASK] has dimensions that real tokens do not use (Theorem 2.2)",
+            f"at layer {last}: MLM " + ", ".join(f"{value:.1f}" for value in own["mlm"]),
+            all(value >= 1 for value in own["mlm"]),
+        )
+        for suffix, when, some in [("", "before", seeds), ("-finetuned", f"after fine-tuning on {self.tasks[0]}", [1])]:
+            names = {model: [f"{model}-{seed}{suffix}" for seed in some] for model in MODELS}
+            ends = {model: [self.gap(name) for name in names[model]] for model in MODELS}
+            ranks = {model: [self.ranks(name)[0]["without_mask", last] for name in names[model]] for model in MODELS}
+            say(
+                f"MAE-LM: the gap closes, {when}",
+                f"at layer {last}: " + "; ".join(f"{TITLES[m]} {' '.join(f'{g:+d}' for g in ends[m])}" for m in MODELS),
+                max(map(abs, ends["mae_lm"])) < min(ends["mlm"]),
+            )
+            say(
+                f"MAE-LM represents text without [MASK] in more dimensions, {when}",
+                f"at layer {last}: " + "; ".join(f"{TITLES[m]} {' '.join(map(str, ranks[m]))}" for m in MODELS),
+                min(ranks["mae_lm"]) > max(ranks["mlm"]),
+            )
+        for task in self.tasks:
+            less, error = difference(*(self.all_scores(model, task) for model in ("mae_lm", "mlm")))
+            say(f"MAE-LM scores higher: {task}", f"{less:+.2f} ± {error:.2f}", less > 2 * error)
+        return lines
+
+    # Figures
+
+    def draw(self, folder):
+        """Draws the figures into a folder."""
+        from matplotlib import pyplot
+
+        for picture, suffix in [("ranks-pretrained.png", ""), ("ranks-finetuned.png", "-finetuned")]:
+            panels = {TITLES[model]: self.ranks(f"{model}-1{suffix}")[1] for model in MODELS}
+            effective_rank.draw(os.path.join(folder, picture), panels)
+        fractions = ["mae_lm-1", *(name for name in self.runs if name.startswith("fraction-"))]
+        at = [0.0, *self.size.fractions]
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+        axes[0].plot(at, [self.gap(name) for name in fractions], "o-")
+        axes[0].set_ylabel("rank with less rank without [MASK],\nlast layer")
+        axes[1].errorbar(at, *self.points(fractions), fmt="o-", capsize=3)
+        axes[1].set_ylabel(f"{self.tasks[0]}, {self.metric(self.tasks[0])} (%)")
+        for axis in axes:
+            axis.set_xlabel("share of the masks in the encoder")
+            axis.grid(alpha=0.3)
+        figure.savefig(os.path.join(folder, "mask-fraction.png"), dpi=120)
+
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
+        parts = 1 + len(glob.glob(self.path("finetuning", "mlm-1-part*")))
+        for model, style in zip(MODELS, ["s--", "o-"]):
+            names = [f"{model}-1-part{part}" for part in range(1, parts)] + [f"{model}-1"]
+            record = {row["update"]: row for row in self.record(f"{model}-1")}
+            updates = [self.reproduction.part_updates() * part for part in range(1, parts)] + [max(record)]
+            medians, spread = self.points(names)
+            axes[0].errorbar(updates, medians, spread, fmt=style, capsize=3, label=TITLES[model])
+            seconds = [record[update]["seconds"] / 60 for update in updates]
+            axes[1].errorbar(seconds, medians, spread, fmt=style, capsize=3, label=TITLES[model])
+        axes[0].set_xlabel("updates of pretraining")
+        axes[1].set_xlabel("minutes of pretraining")
+        axes[0].set_ylabel(f"{self.tasks[0]}, {self.metric(self.tasks[0])} (%)")
+        for axis in axes:
+            axis.grid(alpha=0.3)
+            axis.legend()
+        figure.savefig(os.path.join(folder, "score-against-time.png"), dpi=120)
+        pyplot.close("all")
+
+    def points(self, names):
+        """Medians of the first task's scores, and how far the lowest and highest are from them: for error bars."""
+        scores = [self.scores(name, self.tasks[0]) for name in names]
+        medians = [statistics.median(values) for values in scores]
+        return medians, [
+            [median - min(values) for median, values in zip(medians, scores)],
+            [max(values) - median for median, values in zip(medians, scores)],
+        ]
+
+    # The summary
+
+    def summary(self, figures="."):
+        """The section of a Markdown file; `figures` is their folder, seen from there."""
+        args, size = self.args, self.size
+        length = f"--updates {args.updates}" if args.updates else f"--minutes-per-model {args.minutes_per_model:g}"
+        command = f"recipes/reproduce.sh --dest miniature {length} --seeds {args.seeds}"
+        command += f" --finetune-seeds {args.finetune_seeds}" + " --tiny" * args.tiny
+        machine = (
+            torch.cuda.get_device_name()
+            if torch.cuda.is_available()
+            else f"{platform.machine()}, {os.cpu_count()} cores"
+        )
+        layers, width = size.model[1], size.model[3]
+        rows = self.ranks("mlm-1")[1]
+        tokens, last = int(rows[0]["tokens"]), max(self.record("mae_lm-1"), key=lambda row: row["update"])
+        return "\n".join(
+            [
+                HEADING,
+                f"Printed on {datetime.date.today()} ({machine}, Python {platform.python_version()}, torch "
+                f"{torch.__version__}, {args.jobs} jobs at a time) by",
+                "```",
+                command,
+                "```",
+                f"Encoders of {layers} layers, width {width}; {last['update']:,} updates of {size.batch} sequences of "
+                f"{size.tokens} tokens, {MASK_PROB:.0%} of them predicted. The MLM is the same code with all masks in "
+                f"the encoder and no decoder, MAE-LM has {DECODER_LAYERS} decoder layers. Ranks are of {tokens:,} "
+                f"held-out tokens, 15% of them [MASK] where there is any, at tau = 0.9. Scores are of dev sets, in percent: "
+                f"medians of {args.seeds} x {args.finetune_seeds} seeds of pretraining and fine-tuning (lowest to highest), "
+                f"of 1 x {self.reproduction.fewer_seeds()} where one run of pretraining is told of.",
+                "",
+                *self.claims(),
+                "",
+                *(f"![{text}]({figures}/{name})" for name, text in FIGURES.items()),
+                "",
+                *self.comparison(),
+                "",
+                "Ranks by layer (Figures 1 and 5a of the paper):",
+                "",
+                *self.rank_table(),
+                "",
+                f"After fine-tuning on {self.tasks[0]} (Figure 5b):",
+                "",
+                *self.rank_table("-finetuned", [1]),
+                "",
+                "Variations (Figure 4, ablations); the gap is the last layer's rank with [MASK] less that without:",
+                "",
+                *self.variations(),
+                "",
+            ]
+        )
+
+    def write(self, folder):
+        """Writes figures, tables and summary into a folder."""
+        os.makedirs(folder, exist_ok=True)
+        self.draw(folder)
+        with complete_file(os.path.join(folder, "summary.md")) as stream:
+            stream.write(self.summary())
+        names = sorted(os.listdir(self.path("ranks")))
+        ranks = [dict(run=name, **row) for name in names for row in self.ranks(name)[1]]
+        effective_rank.write_csv(os.path.join(folder, "ranks.csv"), ranks)
+        scores = []
+        for file in sorted(glob.glob(self.path("finetuning", "*", "*.json"))):
+            run, task = os.path.basename(os.path.dirname(file)), os.path.basename(file)[: -len(".json")]
+            for seed, score in enumerate(finetune.read_record(file, "recipes/reproduce.sh"), 1):
+                scores += [dict(run=run, task=task, seed=seed, metric=name, score=score[name]) for name in score]
+        effective_rank.write_csv(os.path.join(folder, "scores.csv"), scores)
+        print("\n".join(self.claims()))
+        print(f"written: summary.md, ranks.csv, scores.csv, {', '.join(FIGURES)} in {folder}")
+
+    def put_into(self, path):
+        """Puts the summary into a file of results, in place of the section that it has of it; the figures beside it."""
+        text = ""
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as stream:
+                text = stream.read()
+        before, found, after = text.partition(HEADING + "\n")
+        _, next_heading, rest = after.partition("\n## ")
+        folder = os.path.join(os.path.dirname(os.path.abspath(path)), "miniature")
+        os.makedirs(folder, exist_ok=True)
+        for name in FIGURES:
+            shutil.copyfile(self.path("results", name), os.path.join(folder, name))
+        with complete_file(path) as stream:
+            stream.write(before if found or not text else text.rstrip("\n") + "\n\n")
+            stream.write(self.summary("miniature") + next_heading + rest)
