@@ -45,11 +45,14 @@ class RelativePositionBias(nn.Module):
 
     @torch.no_grad()
     def look_at_neighbours(self):
-        """Sets the bias so that heads in turn prefer the left and the right neighbour, two by two less sharply."""
+        """Sets the bias of half of the heads: in turn they prefer the left and the right neighbour, ever less sharply.
+
+        The other heads see everything alike, as at BERT's initialisation: `<s>` must see the whole text.
+        """
         bins, heads = self.table.weight.shape
-        head, offset = torch.arange(heads), torch.arange(bins) - (bins // 2 - 1)
+        head, offset = torch.arange(heads // 2), torch.arange(bins) - (bins // 2 - 1)
         side, slope = 2 * (head % 2) - 1, 2.0 ** (1 - head // 2)
-        self.table.weight.copy_(-slope * (offset[:, None] - side).abs())
+        self.table.weight[:, : heads // 2] = -slope * (offset[:, None] - side).abs()
 
     def forward(self, positions):
         """(B, T) original positions -> (B, H, T, T) bias of query i to key j."""

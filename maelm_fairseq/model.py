@@ -47,8 +47,8 @@ class MaeLmConfig(FairseqDataclass):
     relative_position_local_init: bool = field(
         default=False,
         metadata={
-            "help": "begin with heads that look at neighbours, left and right in turn, instead of with BERT's "
-            "N(0, 0.02): small models on little text learn several times sooner"
+            "help": "begin with half of the heads looking at neighbours, left and right in turn, instead of with "
+            "BERT's N(0, 0.02) for all: small models on little text learn several times sooner"
         },
     )
     decoder_relative_bias: bool = field(

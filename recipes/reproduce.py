@@ -29,7 +29,7 @@ from reproduce_report import MASK_PROB, MODELS
 ROOT = os.path.dirname(RECIPES)
 DATA_PREP = os.path.join(ROOT, "data-prep")
 TASKS = {  # of those that data-prep/stand_ins.py fetches: its options of recipes/finetune_glue.sh
-    "trec": ["--epochs", "4"],
+    "trec": ["--epochs", "3"],
     "rotten_tomatoes": ["--epochs", "2"],
     "tweets": ["--epochs", "2"],
 }
@@ -200,6 +200,7 @@ class Reproduction:
         folder = self.path("finetuning", name)
         command = [sys.executable, os.path.join(RECIPES, "finetune_glue.py"), "--task", task, "--data", self.tasks]
         command += ["--checkpoint", checkpoint, "--save-dir", folder, "--seeds", str(seeds), *FINETUNING]
+        command += ["--from-scratch"] * (name == "scratch")
         self.execute(f"finetune-{name}-{task}", command + TASKS.get(task, OTHER_TASK))
         scores = [finetune.read_record(file, "it") for file in sorted(glob.glob(f"{folder}/{task}/*/*/*/metrics.json"))]
         save_json(scores, os.path.join(folder, task + ".json"))
@@ -247,6 +248,8 @@ class Reproduction:
         for task in names:
             for name in compared:
                 jobs.append(finetuning(name, model(name), task, "pretrain " + name))
+        for task in names:
+            jobs.append(finetuning("scratch", model(compared[0]), task, "pretrain " + compared[0]))
         for name in compared[: len(MODELS)]:
             jobs.append(ranks(name + "-finetuned", self.finetuned(name), f"finetune {name} {names[0]}"))
         for name in runs[len(compared) :]:

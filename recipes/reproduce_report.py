@@ -135,18 +135,19 @@ class Report:
     # Tables
 
     def comparison(self):
-        lines = ["| | MLM | MAE-LM | MAE-LM less MLM, standard error |", "|---|---|---|---|"]
+        lines = ["| | from scratch | MLM | MAE-LM | MAE-LM less MLM, standard error |", "|---|---|---|---|---|"]
         for title, of in [
             ("validation loss, bits a predicted token", lambda name: self.record(name)[-1]["loss"]),
             ("seconds of training", lambda name: self.record(name)[-1]["seconds"]),
         ]:
             mlm, mae_lm = ([of(f"{model}-{seed}") for seed in self.seeds()] for model in MODELS)
-            lines.append(f"| {title} | {shown(mlm)} | {shown(mae_lm)} | |")
+            lines.append(f"| {title} | | {shown(mlm)} | {shown(mae_lm)} | |")
         for task in self.tasks:
             mlm, mae_lm = (self.all_scores(model, task) for model in MODELS)
             less, error = difference(mae_lm, mlm)
             error = "" if math.isnan(error) else f" ± {error:.2f}"
-            lines.append(f"| {task}, {self.metric(task)} | {shown(mlm)} | {shown(mae_lm)} | {less:+.2f}{error} |")
+            scores = " | ".join(map(shown, [self.scores("scratch", task), mlm, mae_lm]))
+            lines.append(f"| {task}, {self.metric(task)} | {scores} | {less:+.2f}{error} |")
         return lines
 
     def rank_table(self, suffix="", seeds=None):
@@ -264,7 +265,7 @@ class Report:
         at = [0.0, *self.size.fractions]
         figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
         axes[0].plot(at, [self.gap(name) for name in fractions], "o-")
-        axes[0].set_ylabel("rank with less rank without [MASK],\nlast layer")
+        axes[0].set_ylabel("rank gap, last layer:\nwith [MASK] less without")
         axes[1].errorbar(at, *self.points(fractions), fmt="o-", capsize=3)
         axes[1].set_ylabel(f"{self.tasks[0]}, {self.metric(self.tasks[0])} (%)")
         for axis in axes:
@@ -329,7 +330,7 @@ class Report:
                 f"the encoder and no decoder, MAE-LM has {DECODER_LAYERS} decoder layers. Ranks are of {tokens:,} "
                 f"held-out tokens, 15% of them [MASK] where there is any, at tau = 0.9. Scores are of dev sets, in percent: "
                 f"medians of {args.seeds} x {args.finetune_seeds} seeds of pretraining and fine-tuning (lowest to highest), "
-                f"of 1 x {self.reproduction.fewer_seeds()} where one run of pretraining is told of.",
+                f"of 1 x {self.reproduction.fewer_seeds()} where one run of pretraining is told of; from scratch without any.",
                 "",
                 *self.claims(),
                 "",

@@ -80,8 +80,10 @@ def test_recipes_and_hydra_take_these_options(data):
         assert f"data: {ROOT}/data" in printed and "distributed_world_size: 8" in printed
 
 
-def test_preparation_and_fine_tuning_take_these_options():
-    for line in starting_with("data-prep/") + starting_with("recipes/finetune"):
-        known = shell(line.split()[0] + " --help")
+def test_programs_take_these_options():
+    lines = starting_with("data-prep/") + starting_with("recipes/finetune")
+    for line in lines + starting_with("recipes/reproduce") + starting_with("python -m"):
+        program = " ".join(line.split()[:3]) if line.startswith("python -m") else line.split()[0]
+        known = shell(program + " --help")
         for option in re.findall(r"--[\w-]+", line):
             assert option in known, line

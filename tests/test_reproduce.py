@@ -92,9 +92,9 @@ def test_every_kind_of_run_is_there(finished):
     assert {row["run"] for row in ranks} == runs | {"mlm-1-finetuned", "mae_lm-1-finetuned"}
     scores = table(dest / "results" / "scores.csv")
     parts = {f"{model}-1-part{part}" for model in ["mlm", "mae_lm"] for part in [1, 2, 3]}
-    assert {row["run"] for row in scores} == runs | parts
-    count = {run: sum(row["run"] == run for row in scores) for run in runs | parts}  # of seeds
-    assert count == {run: 2 if run in ["mlm-1", "mae_lm-1"] else 1 for run in runs | parts}
+    assert {row["run"] for row in scores} == runs | parts | {"scratch"}
+    count = {run: sum(row["run"] == run for row in scores) for run in runs | parts | {"scratch"}}  # of seeds
+    assert count == {run: 2 if run in ["scratch", "mlm-1", "mae_lm-1"] else 1 for run in count}
 
 
 def test_equal_updates_on_the_same_text_in_the_same_order(finished):
