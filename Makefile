@@ -41,4 +41,4 @@ demo: install
 	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" recipes/demo.sh
 
 test: install
-	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 $(TESTS)
+	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile $(TESTS)

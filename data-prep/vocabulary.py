@@ -8,7 +8,8 @@ from write_dict import dict_text, load_model
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from maelm_fairseq import errors, hub, task  # noqa: E402
+from maelm_fairseq import errors, task  # noqa: E402
+from maelm_fairseq.checkpoint import load_model as load_checkpoint  # noqa: E402
 
 
 def load_vocabulary(folder):
@@ -42,7 +43,7 @@ def compare_with_checkpoint(folder, checkpoint, max_tokens):
         FileNotFoundError, InputError
     """
     try:
-        model = hub.load_model(checkpoint, task.load_dictionary(folder))
+        model = load_checkpoint(checkpoint, task.load_dictionary(folder))
     except errors.UsageError as error:
         raise InputError(f"--checkpoint: {error}")
     if max_tokens > model.max_positions():

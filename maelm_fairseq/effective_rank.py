@@ -19,9 +19,9 @@ import os
 import numpy as np
 import torch
 
+from .checkpoint import load_model
 from .data import NO_POSITION
 from .errors import InstallationError, UsageError
-from .hub import load_model
 from .masking import Masking
 from .task import MaeLmTask, MaeLmTaskConfig
 

@@ -22,6 +22,7 @@ import torch  # noqa: E402
 from files import save_json  # noqa: E402
 
 from maelm_fairseq import hub  # noqa: E402
+from maelm_fairseq.checkpoint import find_checkpoint, load_model  # noqa: E402
 from maelm_fairseq.errors import UsageError  # noqa: E402
 from maelm_fairseq.squad import HEAD, load_record  # noqa: E402
 from maelm_fairseq.squad_answers import answer_questions  # noqa: E402
@@ -50,7 +51,7 @@ def answer(checkpoint, data, questions_file=None, threshold=0.0, batch_size=32, 
     """
     record = load_record(data)
     dictionary = load_dictionary(data)
-    model = hub.load_model(hub.find_checkpoint(checkpoint), dictionary)
+    model = load_model(find_checkpoint(checkpoint), dictionary)
     if HEAD not in model.classification_heads:
         raise UsageError(f"{checkpoint}: no head for answers in it; expected a model fine-tuned with --task {HEAD}")
     questions = read_questions(questions_file or os.path.join(data, "dev.json"))

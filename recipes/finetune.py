@@ -32,7 +32,7 @@ import torch  # noqa: E402
 from files import save_json  # noqa: E402
 from show_progress import Progress  # noqa: E402
 
-from maelm_fairseq import hub  # noqa: E402
+from maelm_fairseq.checkpoint import load_model, read_checkpoint  # noqa: E402
 from maelm_fairseq.errors import MissingFileError, UsageError  # noqa: E402
 from maelm_fairseq.task import load_dictionary  # noqa: E402
 
@@ -125,7 +125,7 @@ class Recipe:
     def __init__(self, args, extra, task, data, record, examples, max_tokens, options, evaluate, epochs):
         self.args, self.extra, self.task, self.data = args, extra, task, data
         self.examples, self.options, self.evaluate = examples, options, evaluate
-        self.cfg = hub.load_model(args.checkpoint, load_dictionary(data)).cfg
+        self.cfg = load_model(args.checkpoint, load_dictionary(data)).cfg
         if max_tokens > self.cfg.max_positions:
             raise UsageError(
                 f"{data}: prepared with --max-tokens {max_tokens}, but {args.checkpoint} has {self.cfg.max_positions} "
@@ -339,12 +339,12 @@ def updates_of(checkpoint):
     """How many updates a checkpoint of fairseq has seen; 0 where there is none."""
     if not os.path.exists(checkpoint):
         return 0
-    return hub.read_checkpoint(checkpoint)["optimizer_history"][-1]["num_updates"]
+    return read_checkpoint(checkpoint)["optimizer_history"][-1]["num_updates"]
 
 
 def keep_weights(checkpoint, model_file):
     """Copies a checkpoint without the optimizer's state."""
-    state = hub.read_checkpoint(checkpoint)
+    state = read_checkpoint(checkpoint)
     state.pop("last_optimizer_state", None)
     partial = model_file + ".partial"
     torch.save(state, partial)

@@ -14,6 +14,7 @@ from conftest import PLUGIN, ROOT, TINY, binarize, documents, succeed, text_of
 from fairseq.data import Dictionary, indexed_dataset
 
 from maelm_fairseq import hub
+from maelm_fairseq.checkpoint import load_model
 from maelm_fairseq.data import MaskedBlockDataset
 from maelm_fairseq.masking import MaskedBlock
 
@@ -162,7 +163,7 @@ def test_a_folder_means_its_best_checkpoint(pretrained, tmp_path):
 
 def test_weights_are_those_of_the_checkpoint(finetuned, classifier):
     weights = torch.load(finetuned / "checkpoint_last.pt", weights_only=True)["model"]
-    loaded = hub.load_model(finetuned / "checkpoint_last.pt", classifier.dictionary).state_dict()
+    loaded = load_model(finetuned / "checkpoint_last.pt", classifier.dictionary).state_dict()
     assert loaded.keys() == weights.keys()
     for key in weights:
         torch.testing.assert_close(loaded[key], weights[key], rtol=0, atol=0)
@@ -414,7 +415,7 @@ def test_checkpoints_refused(pretrained, model, tmp_path, monkeypatch):
     }.items():
         for load in [
             lambda file: hub.from_pretrained(file, data=pretrained),
-            lambda file: hub.load_model(file, model.dictionary),
+            lambda file: load_model(file, model.dictionary),
         ]:
             with pytest.raises(ValueError, match=f"{name}: {message}") as raised:
                 load(tmp_path / name)
@@ -451,4 +452,4 @@ def test_vocabularies_refused(pretrained, tmp_path):
         turned.add_symbol(symbol.split()[0])
     turned.add_symbol("<mask>")
     with pytest.raises(ValueError, match="trained with another dict.txt, of 92 symbols where this one has 92"):
-        hub.load_model(checkpoint, turned)
+        load_model(checkpoint, turned)

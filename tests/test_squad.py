@@ -14,7 +14,7 @@ import torch
 from conftest import PLUGIN, ROOT, documents, run, succeed, text_of
 from omegaconf import OmegaConf
 
-from maelm_fairseq import hub
+from maelm_fairseq.checkpoint import load_model
 from maelm_fairseq.squad import SquadDataset, SquadTask, load_record, network_input, span_log_probs
 from maelm_fairseq.squad_answers import answer_questions, ranked_spans
 from maelm_fairseq.squad_metric import best_threshold, evaluate, exact_match, f1
@@ -358,7 +358,7 @@ def test_answers_are_the_best_spans_of_all_windows(learned):
     """Against the plainest search: every span of every window, one window at a time."""
     _, folder, train, _ = learned
     dictionary = load_dictionary(folder / "data")
-    model = hub.load_model(folder / "run" / "checkpoint_last.pt", dictionary)
+    model = load_model(folder / "run" / "checkpoint_last.pt", dictionary)
     tokenizer, sizes = tokenizer_of(folder / "data"), WindowSizes(30, 7, 5)
     questions = read_questions(train)[:8]
     found = answer_questions(model, questions, tokenizer, sizes, batch_size=3)
