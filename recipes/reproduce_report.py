@@ -55,11 +55,10 @@ def pretraining_record(log):
     training, validations = training_log(log), []
     for stats in training_log(log, "valid"):
         update = int(stats["valid_num_updates"])
-        # The wall time of training alone, at the line of the log that is nearest.
-        nearest = min(training, key=lambda row: abs(int(row["num_updates"]) - update))
-        seconds = float(nearest["train_wall"]) * update / int(nearest["num_updates"])
+        # A line's train_wall is of the updates since the line before, without validations.
+        seconds = sum(float(row["train_wall"]) for row in training if int(row["num_updates"]) <= update)
         ranks = {name[6:]: int(value) for name, value in stats.items() if name.startswith("valid_rank_")}
-        validations.append(dict(update=update, loss=float(stats["valid_loss"]), seconds=round(seconds, 1), **ranks))
+        validations.append(dict(update=update, loss=float(stats["valid_loss"]), seconds=seconds, **ranks))
     return validations
 
 

@@ -191,6 +191,22 @@ def test_a_job_that_fails_names_its_log(prepared, tmp_path):
     assert "stopped with exit status 1: error: " in printed and "the whole log is in" in printed
 
 
+def test_the_time_of_training_is_summed_and_a_resumed_part_counts_once(tmp_path):
+    def line(kind, **stats):
+        return f"2026-11-21 10:00:00 | INFO | {kind} | {json.dumps({k: str(v) for k, v in stats.items()})}\n"
+
+    log = tmp_path / "train.log"
+    first = [line("train_inner", num_updates=u, train_wall=w) for u, w in [(10, 5), (20, 7)]]
+    valid = line("valid", valid_num_updates=20, valid_loss=8.5, valid_rank_mask_tokens=3)
+    again = [line("train_inner", num_updates=u, train_wall=w) for u, w in [(20, 6), (30, 4)]]
+    last = line("valid", valid_num_updates=30, valid_loss=8.25)
+    log.write_text("".join([*first, valid, "something else\n", *again, last]))
+    assert reproduce_report.pretraining_record(log) == [
+        dict(update=20, loss=8.5, seconds=11, rank_mask_tokens=3),
+        dict(update=30, loss=8.25, seconds=15),
+    ]
+
+
 def test_the_difference_and_its_error():
     less, error = reproduce_report.difference([3.0, 5.0], [1.0, 2.0, 3.0])
     assert less == 2 and error == pytest.approx((2 / 2 + 1 / 3) ** 0.5)
