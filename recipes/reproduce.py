@@ -142,7 +142,7 @@ class Reproduction:
             "--log-interval",
             max(1, min(50, updates // 4)),
         ]
-        command += ["--save-interval-updates", max(1, updates // PARTS), "--no-epoch-checkpoints", *options]
+        command += ["--save-interval-updates", updates // PARTS, "--no-epoch-checkpoints", *options]
         if "--relative-position-bins" not in options:
             command += ["--decoder-relative-bias", "--relative-position-local-init"]
         return list(map(str, command + ([] if torch.cuda.is_available() else ["--cpu"])))
@@ -242,26 +242,24 @@ class Reproduction:
         runs = list(self.runs())
         compared = runs[: len(MODELS) * args.seeds]
         names = self.task_names()
+        variations, begun = runs[len(compared) :], [name for name in compared if name.endswith("-1")]
         jobs += [pretrain(name) for name in compared]
-        for name in compared:
-            jobs.append(ranks(name, model(name), "pretrain " + name))
-        for task in names:
-            for name in compared:
-                jobs.append(finetuning(name, model(name), task, "pretrain " + name))
-        for task in names:
-            jobs.append(finetuning("scratch", model(compared[0]), task, "pretrain " + compared[0]))
-        for name in compared[: len(MODELS)]:
+        jobs += [ranks(name, model(name), "pretrain " + name) for name in compared]
+        jobs += [finetuning(name, model(name), names[0], "pretrain " + name) for name in compared]
+        for name in begun:
             jobs.append(ranks(name + "-finetuned", self.finetuned(name), f"finetune {name} {names[0]}"))
-        for name in runs[len(compared) :]:
-            jobs.append(pretrain(name))
-        for name in runs[len(compared) :]:
-            jobs.append(ranks(name, model(name), "pretrain " + name))
+        for name in variations:
+            jobs += [pretrain(name), ranks(name, model(name), "pretrain " + name)]
+        for name in begun:
+            for part in self.parts(name):
+                jobs.append(finetuning(part, self.part(name, part), names[0], "pretrain " + name, self.fewer_seeds()))
+        for name in variations:
             jobs.append(finetuning(name, model(name), names[0], "pretrain " + name, self.fewer_seeds()))
-        for name in compared[: len(MODELS)]:
-            for part in range(1, PARTS):
-                checkpoint = self.part(name, part)
-                needs = "pretrain " + name
-                jobs.append(finetuning(f"{name}-part{part}", checkpoint, names[0], needs, self.fewer_seeds()))
+        scratch = [finetuning("scratch", model(compared[0]), task, "pretrain " + compared[0]) for task in names]
+        jobs.append(scratch[0])
+        for task, from_scratch in zip(names[1:], scratch[1:]):
+            jobs += [finetuning(name, model(name), task, "pretrain " + name) for name in compared]
+            jobs.append(from_scratch)
         return jobs
 
     def fewer_seeds(self):
@@ -281,12 +279,14 @@ class Reproduction:
         task = self.task_names()[0]
         return lambda: glob.glob(self.path("finetuning", name, task, "*", "*", "seed1", "model.pt"))[0]
 
-    def part(self, name, part):
-        """Where the model of a run will be that was trained for a part of the updates."""
-        return lambda: self.path("pretraining", name, f"model-{self.part_updates() * part}.pt")
+    def parts(self, name):
+        """{name: updates} of what a run was before its end; updates are None as long as the speed is not known."""
+        known = self.args.updates or os.path.exists(self.path("speed.json"))
+        return {f"{name}-part{k}": self.updates() // PARTS * k if known else None for k in range(1, PARTS)}
 
-    def part_updates(self):
-        return max(1, self.updates() // PARTS)
+    def part(self, name, part):
+        """Where the model of a part of a run will be."""
+        return lambda: self.path("pretraining", name, f"model-{self.parts(name)[part]}.pt")
 
     def fetch_text(self):
         self.execute("text", [sys.executable, os.path.join(DATA_PREP, "movie_reviews.py"), "--dest", self.path("text")])
@@ -341,6 +341,8 @@ class Reproduction:
         show_state(jobs, left)
         if self.args.dry_run:
             return
+        if self.args.report:
+            return self.report(len(left))
         running, begun = {}, {}
         with concurrent.futures.ThreadPoolExecutor(self.args.jobs) as pool:
             try:
@@ -361,7 +363,11 @@ class Reproduction:
                 for child in list(self.children):
                     child.terminate()
                 raise
-        report = reproduce_report.Report(self)
+        self.report()
+
+    def report(self, left=0):
+        """Writes the results; `left`: how many jobs are not done."""
+        report = reproduce_report.Report(self, left)
         report.write(self.path("results"))
         results = self.args.results or (None if self.args.tiny else os.path.join(RECIPES, "RESULTS.md"))
         if results:
@@ -398,6 +404,7 @@ def parser():
         "--results", metavar="FILE", help="the summary's section goes there too (default: RESULTS.md here)"
     )
     made.add_argument("--tiny", action="store_true", help="everything as small as can be, to try the program itself")
+    made.add_argument("--report", action="store_true", help="write the results of what is done so far, and stop")
     made.add_argument("--dry-run", action="store_true", help="show what is done and what is left, and stop")
     return made
 

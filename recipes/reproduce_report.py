@@ -16,6 +16,7 @@ import torch
 from files import complete_file
 
 from maelm_fairseq import effective_rank
+from maelm_fairseq.errors import UsageError
 
 MASK_PROB = 0.3
 DECODER_LAYERS = 2
@@ -64,6 +65,8 @@ def pretraining_record(log):
 
 def shown(values):
     """The median, and the lowest and highest where there are several."""
+    if not values:
+        return "not run"
     text = f"{statistics.median(values):.2f}"
     return text if len(values) == 1 else f"{text} ({min(values):.2f} to {max(values):.2f})"
 
@@ -80,13 +83,24 @@ class Report:
     """What came out.
 
     Args:
-        reproduction: :class:`~reproduce.Reproduction`, all its jobs done
+        reproduction: :class:`~reproduce.Reproduction`, whose comparison is done: pretraining, ranks and the first task
+        left: how many of its jobs are not
     """
 
-    def __init__(self, reproduction):
-        self.reproduction, self.args = reproduction, reproduction.args
-        self.path, self.tasks = reproduction.path, reproduction.task_names()
-        self.runs, self.size = list(reproduction.runs()), reproduction.size
+    def __init__(self, reproduction, left=0):
+        self.reproduction, self.args, self.left = reproduction, reproduction.args, left
+        self.path, self.size = reproduction.path, reproduction.size
+        self.first_task, *_ = names = reproduction.task_names()
+        runs = list(reproduction.runs())
+        compared, variations = runs[: len(MODELS) * self.args.seeds], runs[len(MODELS) * self.args.seeds :]
+        self.tasks = [task for task in names if all(self.scores(name, task) for name in compared)]
+        self.variations = [name for name in variations if os.path.exists(self.path("ranks", name))]
+        missing = [name for name in compared if not os.path.exists(self.path("ranks", name))]
+        if missing or self.first_task not in self.tasks:
+            raise UsageError(
+                f"{self.path()}: nothing to report yet, expected the ranks and {self.first_task} scores of "
+                f"{', '.join(compared)}; run the command without --report first"
+            )
 
     # What the jobs left
 
@@ -104,8 +118,9 @@ class Report:
             return [float(row["mask_outside_real"]) for row in csv.DictReader(stream)]
 
     def scores(self, name, task):
-        """The scores of a run's fine-tuning seeds, in percent."""
-        scores = finetune.read_record(self.path("finetuning", name, task + ".json"), "recipes/reproduce.sh")
+        """The scores of a run's fine-tuning seeds, in percent; none where that is not done."""
+        path = self.path("finetuning", name, task + ".json")
+        scores = finetune.read_record(path, "recipes/reproduce.sh") if os.path.exists(path) else []
         return [next(iter(score.values())) for score in scores]
 
     def metric(self, task):
@@ -170,8 +185,8 @@ class Report:
                 )
         return lines
 
-    def variations(self):
-        task = self.tasks[0]
+    def variation_table(self):
+        task = self.first_task
         lines = [f"| MAE-LM, seed 1, with | loss, bits | seconds | rank, without [MASK] | rank gap | {task} |"]
         lines.append("|---|---|---|---|---|---|")
         base = {
@@ -179,8 +194,7 @@ class Report:
             "decoder": f"{DECODER_LAYERS} decoder layers",
             "mask-prob": f"mask probability {MASK_PROB:g}",
         }
-        names = self.runs[len(MODELS) * self.args.seeds :]
-        for name in ["mlm-1", "mae_lm-1", *names]:
+        for name in ["mlm-1", "mae_lm-1", *self.variations]:
             kind, _, value = name.rpartition("-")
             title = {
                 "mlm": "(MLM)",
@@ -232,7 +246,8 @@ class Report:
             f"at layer {last}: MLM " + ", ".join(f"{value:.1f}" for value in own["mlm"]),
             all(value >= 1 for value in own["mlm"]),
         )
-        for suffix, when, some in [("", "before", seeds), ("-finetuned", f"after fine-tuning on {self.tasks[0]}", [1])]:
+        occasions = [("", "before", seeds), ("-finetuned", f"after fine-tuning on {self.first_task}", [1])]
+        for suffix, when, some in occasions[: 1 + self.has_finetuned_ranks()]:
             names = {model: [f"{model}-{seed}{suffix}" for seed in some] for model in MODELS}
             ends = {model: [self.gap(name) for name in names[model]] for model in MODELS}
             ranks = {model: [self.ranks(name)[0]["without_mask", last] for name in names[model]] for model in MODELS}
@@ -251,49 +266,59 @@ class Report:
             say(f"MAE-LM scores higher: {task}", f"{less:+.2f} ± {error:.2f}", less > 2 * error)
         return lines
 
+    def has_finetuned_ranks(self):
+        return all(os.path.exists(self.path("ranks", f"{model}-1-finetuned")) for model in MODELS)
+
     # Figures
 
     def draw(self, folder):
         """Draws the figures into a folder."""
         from matplotlib import pyplot
 
-        for picture, suffix in [("ranks-pretrained.png", ""), ("ranks-finetuned.png", "-finetuned")]:
+        pictures = [("ranks-pretrained.png", ""), ("ranks-finetuned.png", "-finetuned")]
+        for picture, suffix in pictures[: 1 + self.has_finetuned_ranks()]:
             panels = {TITLES[model]: self.ranks(f"{model}-1{suffix}")[1] for model in MODELS}
             effective_rank.draw(os.path.join(folder, picture), panels)
-        fractions = ["mae_lm-1", *(name for name in self.runs if name.startswith("fraction-"))]
-        at = [0.0, *self.size.fractions]
+        fractions = {"mae_lm-1": 0.0, **{f"fraction-{at:g}": at for at in self.size.fractions}}
+        fractions = {name: at for name, at in fractions.items() if name in ["mae_lm-1", *self.variations]}
+        scored = {name: at for name, at in fractions.items() if self.scores(name, self.first_task)}
         figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-        axes[0].plot(at, [self.gap(name) for name in fractions], "o-")
+        axes[0].plot(list(fractions.values()), [self.gap(name) for name in fractions], "o-")
         axes[0].set_ylabel("rank gap, last layer:\nwith [MASK] less without")
-        axes[1].errorbar(at, *self.points(fractions), fmt="o-", capsize=3)
-        axes[1].set_ylabel(f"{self.tasks[0]}, {self.metric(self.tasks[0])} (%)")
+        axes[1].errorbar(list(scored.values()), *self.points(scored), fmt="o-", capsize=3)
+        axes[1].set_ylabel(f"{self.first_task}, {self.metric(self.first_task)} (%)")
         for axis in axes:
             axis.set_xlabel("share of the masks in the encoder")
             axis.grid(alpha=0.3)
         figure.savefig(os.path.join(folder, "mask-fraction.png"), dpi=120)
 
         figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
-        parts = 1 + len(glob.glob(self.path("finetuning", "mlm-1-part*")))
         for model, style in zip(MODELS, ["s--", "o-"]):
-            names = [f"{model}-1-part{part}" for part in range(1, parts)] + [f"{model}-1"]
             record = {row["update"]: row for row in self.record(f"{model}-1")}
-            updates = [self.reproduction.part_updates() * part for part in range(1, parts)] + [max(record)]
-            medians, spread = self.points(names)
+            updates = self.reproduction.parts(f"{model}-1")
+            updates = {name: at for name, at in updates.items() if self.scores(name, self.first_task)}
+            updates[f"{model}-1"] = max(record)
+            medians, spread = self.points(updates)
+            updates = list(updates.values())
             axes[0].errorbar(updates, medians, spread, fmt=style, capsize=3, label=TITLES[model])
             seconds = [record[update]["seconds"] / 60 for update in updates]
             axes[1].errorbar(seconds, medians, spread, fmt=style, capsize=3, label=TITLES[model])
         axes[0].set_xlabel("updates of pretraining")
         axes[1].set_xlabel("minutes of pretraining")
-        axes[0].set_ylabel(f"{self.tasks[0]}, {self.metric(self.tasks[0])} (%)")
+        axes[0].set_ylabel(f"{self.first_task}, {self.metric(self.first_task)} (%)")
         for axis in axes:
             axis.grid(alpha=0.3)
             axis.legend()
         figure.savefig(os.path.join(folder, "score-against-time.png"), dpi=120)
         pyplot.close("all")
 
+    def figures(self):
+        """Those of FIGURES that are drawn."""
+        return {n: text for n, text in FIGURES.items() if "finetuned" not in n or self.has_finetuned_ranks()}
+
     def points(self, names):
         """Medians of the first task's scores, and how far the lowest and highest are from them: for error bars."""
-        scores = [self.scores(name, self.tasks[0]) for name in names]
+        scores = [self.scores(name, self.first_task) for name in names]
         medians = [statistics.median(values) for values in scores]
         return medians, [
             [median - min(values) for median, values in zip(medians, scores)],
@@ -316,6 +341,15 @@ class Report:
         layers, width = size.model[1], size.model[3]
         rows = self.ranks("mlm-1")[1]
         tokens, last = int(rows[0]["tokens"]), max(self.record("mae_lm-1"), key=lambda row: row["update"])
+        finetuned = [
+            f"After fine-tuning on {self.first_task} (Figure 5b):",
+            "",
+            *self.rank_table("-finetuned", [1]),
+            "",
+        ]
+        finetuned = finetuned if self.has_finetuned_ranks() else []
+        left = [f"{self.left} of its jobs are not run yet.", ""] if self.left else []
+        figures = [f"![{text}]({figures}/{name})" for name, text in self.figures().items()]
         return "\n".join(
             [
                 HEADING,
@@ -333,7 +367,7 @@ class Report:
                 "",
                 *self.claims(),
                 "",
-                *(f"![{text}]({figures}/{name})" for name, text in FIGURES.items()),
+                *figures,
                 "",
                 *self.comparison(),
                 "",
@@ -341,14 +375,12 @@ class Report:
                 "",
                 *self.rank_table(),
                 "",
-                f"After fine-tuning on {self.tasks[0]} (Figure 5b):",
-                "",
-                *self.rank_table("-finetuned", [1]),
-                "",
+                *finetuned,
                 "Variations (Figure 4, ablations); the gap is the last layer's rank with [MASK] less that without:",
                 "",
-                *self.variations(),
+                *self.variation_table(),
                 "",
+                *left,
             ]
         )
 
@@ -368,7 +400,7 @@ class Report:
                 scores += [dict(run=run, task=task, seed=seed, metric=name, score=score[name]) for name in score]
         effective_rank.write_csv(os.path.join(folder, "scores.csv"), scores)
         print("\n".join(self.claims()))
-        print(f"written: summary.md, ranks.csv, scores.csv, {', '.join(FIGURES)} in {folder}")
+        print(f"written: summary.md, ranks.csv, scores.csv, {', '.join(self.figures())} in {folder}")
 
     def put_into(self, path):
         """Puts the summary into a file of results, in place of the section that it has of it; the figures beside it."""
@@ -380,7 +412,7 @@ class Report:
         _, next_heading, rest = after.partition("\n## ")
         folder = os.path.join(os.path.dirname(os.path.abspath(path)), "miniature")
         os.makedirs(folder, exist_ok=True)
-        for name in FIGURES:
+        for name in self.figures():
             shutil.copyfile(self.path("results", name), os.path.join(folder, name))
         with complete_file(path) as stream:
             stream.write(before if found or not text else text.rstrip("\n") + "\n\n")

@@ -145,6 +145,24 @@ def test_run_again_it_only_writes_the_results(finished, tmp_path):
         assert f"(miniature/{name})" in summary and (tmp_path / "miniature" / name).exists()
 
 
+def test_results_of_what_is_done_so_far(finished, tmp_path):
+    command, dest, _ = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(dest, copy)
+    command = [copy if argument == dest else argument for argument in command]
+    for name in ["decoder-1", "mlm-1-finetuned"]:
+        shutil.rmtree(copy / "ranks" / name)
+    for name in ["scratch", "fraction-0.5", "mlm-1-part2"]:
+        (copy / "finetuning" / name / "mood.json").unlink()
+    script(*command, "--report")
+    summary = (copy / "results" / "summary.md").read_text(encoding="utf-8")
+    assert "5 of its jobs are not run yet." in summary
+    assert "| mood, accuracy | not run | " in summary and "1 decoder layers" not in summary
+    assert "after fine-tuning on mood |" not in summary and "Figure 5b" not in summary
+    shutil.rmtree(copy / "ranks" / "mlm-1")
+    assert "nothing to report yet" in script(*command, "--report", status=1)
+
+
 def test_a_dry_run_shows_what_is_left_and_changes_nothing(finished, tmp_path):
     command, dest, _ = finished
     copy = tmp_path / "copy"
