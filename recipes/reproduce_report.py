@@ -341,13 +341,10 @@ class Report:
         layers, width = size.model[1], size.model[3]
         rows = self.ranks("mlm-1")[1]
         tokens, last = int(rows[0]["tokens"]), max(self.record("mae_lm-1"), key=lambda row: row["update"])
-        finetuned = [
-            f"After fine-tuning on {self.first_task} (Figure 5b):",
-            "",
-            *self.rank_table("-finetuned", [1]),
-            "",
-        ]
-        finetuned = finetuned if self.has_finetuned_ranks() else []
+        finetuned = []
+        if self.has_finetuned_ranks():
+            finetuned = [f"After fine-tuning on {self.first_task} (Figure 5b):", ""]
+            finetuned += [*self.rank_table("-finetuned", [1]), ""]
         left = [f"{self.left} of its jobs are not run yet.", ""] if self.left else []
         figures = [f"![{text}]({figures}/{name})" for name, text in self.figures().items()]
         return "\n".join(
@@ -390,7 +387,7 @@ class Report:
         self.draw(folder)
         with complete_file(os.path.join(folder, "summary.md")) as stream:
             stream.write(self.summary())
-        names = sorted(os.listdir(self.path("ranks")))
+        names = sorted(name for name in os.listdir(self.path("ranks")) if not name.endswith(".partial"))
         ranks = [dict(run=name, **row) for name in names for row in self.ranks(name)[1]]
         effective_rank.write_csv(os.path.join(folder, "ranks.csv"), ranks)
         scores = []
