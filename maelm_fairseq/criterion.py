@@ -23,8 +23,8 @@ class MaeLmCriterion(FairseqCriterion):
         with autocast(self.task.cfg, target.device):
             logits = model(**sample["net_input"])
         logits, target = logits.flatten(0, 1), target.flatten()
-        full = torch.promote_types(logits.dtype, torch.float32)
-        loss = F.cross_entropy(logits.to(full), target, reduction="sum", ignore_index=self.padding_idx)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        loss = F.cross_entropy(logits, target, reduction="sum", ignore_index=self.padding_idx)
         correct = logits.detach().argmax(-1).eq(target) & target.ne(self.padding_idx)
         logged = {
             "loss": loss.detach(),
