@@ -27,13 +27,17 @@ from pathlib import Path
 
 from common import configuration, heading, ratios, write_data
 
-OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
+STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
+OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "fused_adam"]
+NO_BIAS = ["--relative-position-bins", 0]
 VARIANTS = {
-    "roberta_base": ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base"],
+    "roberta_base": STOCK,
     "mae_lm_base": OURS,
-    "mae_lm_base, no relative bias": [*OURS, "--relative-position-bins", "0"],
+    "mae_lm_base, no relative bias": [*OURS, *NO_BIAS],
+    "mae_lm_base, fairseq's Adam": [*OURS, "--optimizer", "adam"],
+    "MLM, no relative bias": [*OURS, *NO_BIAS, "--decoder-layers", 0, "--encoder-mask-fraction", 1],
     "mae_lm_base, bfloat16": [*OURS, "--bf16-autocast"],
-    "mae_lm_base, bfloat16, no relative bias": [*OURS, "--bf16-autocast", "--relative-position-bins", "0"],
+    "mae_lm_base, bfloat16, no relative bias": [*OURS, "--bf16-autocast", *NO_BIAS],
 }
 
 
@@ -46,7 +50,7 @@ def operations(args, variant):
         return 4 * q * C * C + 4 * k * C * C + 4 * q * k * C + 4 * q * C * F
 
     head = 2 * K * C * (C + N)
-    if variant == "roberta_base":
+    if "mae_lm" not in variant:
         forward = L * layer(T, T) + head
     else:
         forward = L * layer(T - K, T - K) + (args.decoder_layers - 1) * layer(T, T) + layer(K, T) + head
@@ -74,12 +78,13 @@ def work(pipe, folder, args, variant):
     from fairseq.trainer import Trainer
 
     torch.set_num_threads(args.threads)
-    arguments = [folder, *VARIANTS[variant], "--sample-break-mode", "none", "--tokens-per-sample", args.tokens]
+    arguments = [folder, "--sample-break-mode", "none", "--tokens-per-sample", args.tokens]
     arguments += ["--mask-prob", args.mask_prob, "--batch-size", args.batch_size]
-    arguments += ["--attention-dropout", args.attention_dropout, "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)"]
+    arguments += ["--attention-dropout", args.attention_dropout, "--adam-betas", "(0.9, 0.98)"]
     arguments += ["--lr", 1e-4, "--clip-norm", 2.0, "--num-workers", 0]
-    if variant != "roberta_base":
+    if VARIANTS[variant] is not STOCK:
         arguments += ["--decoder-layers", args.decoder_layers, "--max-positions", args.tokens]
+    arguments += VARIANTS[variant]
     cfg = configuration(arguments)
     task = tasks.setup_task(cfg.task)
     trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
@@ -105,6 +110,9 @@ def main():
     )
     parser.add_argument("--decoder-layers", type=int, default=4, help="of MAE-LM (default: %(default)s)")
     parser.add_argument("--attention-dropout", type=float, default=0.0, help="of both (default: %(default)s)")
+    parser.add_argument(
+        "--only", nargs="+", metavar="MODEL", help="rows of the table, beside roberta_base (default: all)"
+    )
     parser.add_argument("--vocabulary", type=int, default=32768, help="symbols (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
     args = parser.parse_args()
@@ -119,7 +127,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         write_data(Path(folder), 8 * args.batch_size * [args.tokens - 1], args.vocabulary)
         workers, seconds, shares, memory = {}, {}, {}, {}
-        for variant in VARIANTS:
+        chosen = [name for name in VARIANTS if name == "roberta_base" or not args.only or name in args.only]
+        for variant in chosen:
             pipe, other = context.Pipe()
             context.Process(target=work, args=(other, Path(folder), args, variant), daemon=True).start()
             pipe.recv()
@@ -137,7 +146,7 @@ def main():
 
     print("\n| model | sequences a second | step time over roberta_base's | peak memory, GiB | share of matmul rate |")
     print("|---|---|---|---|---|")
-    for variant in VARIANTS:
+    for variant in chosen:
         print(f"| {variant} | {args.batch_size / statistics.median(seconds[variant]):.2f} | "
               f"{ratios(seconds[variant], seconds['roberta_base'])} | {memory[variant]:.1f} | "
               f"{statistics.median(shares[variant]):.2f} |")  # fmt: skip

@@ -5,6 +5,6 @@ never criterions: so those that register themselves are imported here by name.
 """
 
 from . import engine  # noqa: F401  first: it tells apart a fairseq that cannot work
-from . import task, model, criterion, squad  # noqa: F401  E402
+from . import task, model, criterion, optimizer, squad  # noqa: F401  E402
 
 __version__ = "0.1.0"

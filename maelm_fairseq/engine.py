@@ -74,3 +74,12 @@ def matmul_dtype(x):
         enabled = torch.is_autocast_cpu_enabled() if cpu else torch.is_autocast_enabled()
         dtype = torch.get_autocast_cpu_dtype() if cpu else torch.get_autocast_gpu_dtype()
     return dtype if enabled else x.dtype
+
+
+def fused_adamw(params, **options):
+    """PyTorch's AdamW, fused where this PyTorch can on the parameters' device."""
+    params = list(params)
+    try:
+        return torch.optim.AdamW(params, fused=True, **options)
+    except (TypeError, RuntimeError):  # torch < 2.0 knows no `fused`, torch < 2.4 none for the CPU
+        return torch.optim.AdamW(params, **options)

@@ -166,7 +166,16 @@ class Recipe:
         options = [part for name in SIZES for part in ("--" + name.replace("_", "-"), getattr(self.cfg, name))]
         options += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1, *self.options]
         options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1]  # 8 drops examples
-        options += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
+        options += [
+            "--optimizer",
+            "fused_adam",
+            "--adam-betas",
+            "(0.9, 0.98)",
+            "--adam-eps",
+            1e-6,
+            "--weight-decay",
+            0.01,
+        ]
         options += ["--lr-scheduler", "polynomial_decay", "--lr", settings.lr, "--total-num-update", updates]
         options += ["--warmup-updates", round(updates * settings.warmup_ratio), "--max-update", updates]
         options += ["--max-epoch", settings.epochs, "--seed", seed]

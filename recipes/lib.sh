@@ -111,7 +111,7 @@ pretrain() {
 
   local command=(${launcher[@]+"${launcher[@]}"} fairseq-train "$data"
     --user-dir "$plugin" --save-dir "$save_dir" --tensorboard-logdir "$save_dir/tensorboard"
-    --task mae_lm --criterion mae_lm --optimizer adam --lr-scheduler polynomial_decay
+    --task mae_lm --criterion mae_lm --optimizer fused_adam --lr-scheduler polynomial_decay
     --batch-size "$batch_size" --update-freq "$every" --distributed-world-size "$processes" "${device[@]}"
     --log-format json --log-interval 100 --num-workers 2
     --save-interval-updates 5000 --keep-interval-updates 5 --no-epoch-checkpoints

@@ -131,7 +131,16 @@ class Reproduction:
         command += ["--dropout", 0, "--attention-dropout", 0]
         command += ["--max-positions", size.tokens, "--tokens-per-sample", size.tokens, "--mask-prob", MASK_PROB]
         command += ["--batch-size", size.batch, "--batch-size-valid", 64, "--num-workers", 0, "--bf16-autocast"]
-        command += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
+        command += [
+            "--optimizer",
+            "fused_adam",
+            "--adam-betas",
+            "(0.9, 0.98)",
+            "--adam-eps",
+            1e-6,
+            "--weight-decay",
+            0.01,
+        ]
         command += ["--clip-norm", 2.0, "--lr-scheduler", "polynomial_decay", "--lr", 1e-3]
         command += ["--warmup-updates", max(1, updates // 10), "--total-num-update", updates, "--max-update", updates]
         command += [

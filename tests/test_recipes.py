@@ -118,7 +118,7 @@ def test_holds_the_settings_of_the_method(name, form):
     assert (config.lr_scheduler._name, config.lr_scheduler.warmup_updates) == ("polynomial_decay", WARM_UP)
     assert (config.lr_scheduler.power, config.lr_scheduler.end_learning_rate) == (1, 0)
     betas, eps, weight_decay = ADAM
-    assert config.optimizer._name == "adam"
+    assert config.optimizer._name == "fused_adam"
     assert utils.eval_str_list(str(config.optimizer.adam_betas)) == list(betas)
     assert (config.optimizer.adam_eps, config.optimizer.weight_decay) == (eps, weight_decay)
     assert config.optimization.clip_norm == CLIP
