@@ -18,6 +18,7 @@ import os
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from .checkpoint import load_model
 from .data import NO_POSITION
@@ -145,13 +146,14 @@ def batches(blocks, pad):
 
 
 @torch.no_grad()
-def measure(model, blocks, moments=None):
+def measure(model, blocks, moments=None, progress=None):
     """Runs an encoder over blocks of text, without and with [MASK].
 
     Args:
         model: :class:`~maelm_fairseq.model.MaeLmModel`, pretrained or fine-tuned
         blocks: what :func:`draw_blocks` gave, or a part of it
         moments: :class:`TokenMoments` to add to; None for new ones
+        progress: function that is told of each number of blocks done
     Returns:
         the :class:`TokenMoments`
     """
@@ -170,6 +172,8 @@ def measure(model, blocks, moments=None):
         model.forward_encoder(tokens.masked_fill(masked, model.mask), positions, padded, hidden)
         moments.add("real_tokens", hidden, ~(padding | masked))
         moments.add("mask_tokens", hidden, masked)
+        if progress:
+            progress(len(tokens))
     model.train(training)
     return moments
 
@@ -180,23 +184,23 @@ def last_layer_ranks(model, dataset, tokens):
     return {f"rank_{family}": int(by_layer[-1]) for family, by_layer in ranks.items()}
 
 
-def analyse(model, blocks, taus=(TAU,)):
+def analyse(model, blocks, taus=(TAU,), progress=None):
     """What the program writes of one model.
 
     Args:
-        model, blocks: as for :func:`measure`
+        model, blocks, progress: as for :func:`measure`
         taus: of the effective rank
     Returns:
         ranks: list of dicts: layer, family, tau, tokens, rank, tokens_half, rank_half
-        dimensions: list of dicts: layer, tau, without_mask (what its rank lacks to with_mask's), real_tokens (the
-            same), mask_outside_real (:meth:`TokenMoments.mask_dimensions`)
+        dimensions: list of dicts: layer, tau; with_mask_less_without and with_mask_less_real, differences of ranks;
+            mask_outside_real (:meth:`TokenMoments.mask_dimensions`)
         spectra: {family: float64 (D, C) singular values}
     """
     half = len(blocks) // 2
-    moments = measure(model, blocks[:half])
+    moments = measure(model, blocks[:half], progress=progress)
     ranks_half = {tau: moments.ranks(tau) for tau in taus}
     tokens_half = {family: moments.count(family) for family in FAMILIES}
-    measure(model, blocks[half:], moments)
+    measure(model, blocks[half:], moments, progress)
     rows, dimensions = [], []
     for tau in taus:
         ranks, outside = moments.ranks(tau), moments.mask_dimensions(tau)
@@ -259,7 +263,8 @@ def draw(path, panels, tau=TAU):
         row[0].set_ylabel(f"effective rank ($\\tau$ = {tau:g})")
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path + ".partial", format="png", dpi=120)
+    os.replace(path + ".partial", path)
     pyplot.close(figure)
 
 
@@ -348,7 +353,9 @@ def main():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     panels, all_dimensions, all_spectra = {}, [], {}
     for name, file in zip(names, args.checkpoint):
-        rows, dimensions, spectra = analyse(load_model(file, task.dictionary).to(device), blocks, args.tau)
+        model = load_model(file, task.dictionary).to(device)
+        with tqdm(desc=name, total=len(blocks), unit=" blocks", leave=False, disable=None) as bar:
+            rows, dimensions, spectra = analyse(model, blocks, args.tau, bar.update)
         panels[name] = rows
         all_dimensions += [dict(checkpoint=name, **row) for row in dimensions]
         all_spectra.update({f"{name}/{family}": values for family, values in spectra.items()})
@@ -357,7 +364,10 @@ def main():
         os.path.join(args.dest, "ranks.csv"), [dict(checkpoint=n, **row) for n, rows in panels.items() for row in rows]
     )
     write_csv(os.path.join(args.dest, "mask_dimensions.csv"), all_dimensions)
-    np.savez_compressed(os.path.join(args.dest, "spectra.npz"), **all_spectra)
+    spectra_file = os.path.join(args.dest, "spectra.npz")
+    with open(spectra_file + ".partial", "wb") as stream:
+        np.savez_compressed(stream, **all_spectra)
+    os.replace(spectra_file + ".partial", spectra_file)
     draw(os.path.join(args.dest, "ranks.png"), panels, args.tau[0])
     print(f"written: ranks.csv, mask_dimensions.csv, spectra.npz and ranks.png in {args.dest}")
 
