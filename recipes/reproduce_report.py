@@ -190,18 +190,18 @@ class Report:
         lines = [f"| MAE-LM, seed 1, with | loss, bits | seconds | rank, without [MASK] | rank gap | {task} |"]
         lines.append("|---|---|---|---|---|---|")
         base = {
-            "fraction": "no masks in the encoder",
-            "decoder": f"{DECODER_LAYERS} decoder layers",
-            "mask-prob": f"mask probability {MASK_PROB:g}",
+            "fraction": "share of masks in the encoder: 0",
+            "decoder": f"decoder layers: {DECODER_LAYERS}",
+            "mask-prob": f"mask probability: {MASK_PROB:g}",
         }
         for name in ["mlm-1", "mae_lm-1", *self.variations]:
             kind, _, value = name.rpartition("-")
             title = {
                 "mlm": "(MLM)",
                 "mae_lm": ", ".join(base.values()),
-                "fraction": f"{value} of the masks in the encoder",
-                "decoder": f"{value} decoder layers",
-                "mask-prob": f"mask probability {value}",
+                "fraction": f"share of masks in the encoder: {value}",
+                "decoder": f"decoder layers: {value}",
+                "mask-prob": f"mask probability: {value}",
             }.get(kind, "no relative position bias")
             ranks, record = self.ranks(name)[0], self.record(name)[-1]
             without = ranks["without_mask", self.last_layer(name)]

@@ -157,7 +157,7 @@ def test_results_of_what_is_done_so_far(finished, tmp_path):
     script(*command, "--report")
     summary = (copy / "results" / "summary.md").read_text(encoding="utf-8")
     assert "5 of its jobs are not run yet." in summary
-    assert "| mood, accuracy | not run | " in summary and "1 decoder layers" not in summary
+    assert "| mood, accuracy | not run | " in summary and "decoder layers: 1" not in summary
     assert "after fine-tuning on mood |" not in summary and "Figure 5b" not in summary
     shutil.rmtree(copy / "ranks" / "mlm-1")
     assert "nothing to report yet" in script(*command, "--report", status=1)
