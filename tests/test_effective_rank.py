@@ -265,7 +265,7 @@ def test_training_logs_no_ranks_unless_asked(data, tmp_path):
 
 def test_hydra_logs_ranks_too(data, tmp_path):
     arguments = hydra(tmp_path, data, TINY_MODEL)
-    log = succeed("fairseq-hydra-train", *arguments, "task.log_effective_rank=200", cwd=tmp_path)
+    log = succeed("fairseq-hydra-train", *arguments, "+task.log_effective_rank=200", cwd=tmp_path)
     assert "rank_without_mask" in log
 
 
