@@ -230,6 +230,18 @@ def analyse(model, blocks, taus=(TAU,), progress=None):
     return rows, dimensions, {family: moments.singular_values(family).cpu().numpy() for family in FAMILIES}
 
 
+def import_pyplot():
+    """matplotlib's pyplot, for pictures without a screen."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise InstallationError("the figure needs matplotlib: pip install matplotlib (the extra `demo`)") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
 def draw(path, panels, tau=TAU):
     """Draws the ranks of several models side by side.
 
@@ -238,13 +250,7 @@ def draw(path, panels, tau=TAU):
         panels: {title: rows as :func:`analyse` gives them}
         tau: whose ranks
     """
-    try:
-        import matplotlib
-    except ImportError:
-        raise InstallationError("the figure needs matplotlib: pip install matplotlib (the extra `demo`)") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot, ticker
-
+    pyplot = import_pyplot()
     columns = min(len(panels), 4)
     rows = -(-len(panels) // columns)
     size = (max(6.5, 3.4 * columns), 1.0 + 3.2 * rows)
@@ -255,7 +261,7 @@ def draw(path, panels, tau=TAU):
             axis.plot([r["layer"] for r in chosen], [r["rank"] for r in chosen], style, label=label, markersize=4)
         axis.set_title(title)
         axis.set_xlabel("layer (0: embeddings)")
-        axis.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+        axis.xaxis.set_major_locator(pyplot.MaxNLocator(integer=True))
         axis.grid(alpha=0.3)
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
@@ -319,6 +325,7 @@ def main():
     args = parser.parse_args()
     logging.disable(logging.INFO)
 
+    import_pyplot()  # before the work, not after it
     names = args.names or args.checkpoint
     if len(names) != len(args.checkpoint) or len(set(names)) < len(names):
         raise UsageError(

@@ -5,11 +5,13 @@ import collections
 import logging
 import sys
 import typing
+import warnings
 
 from .errors import InstallationError
 
-# On being imported, fairseq advises to install what its speech synthesis needs.
+# On being imported, fairseq advises to install what its speech synthesis needs, and makes newer torch warn of its ways.
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
+warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated")
 
 try:
     import fairseq  # noqa: F401
