@@ -3,12 +3,14 @@
 import datetime
 import platform
 import statistics
+import sys
 from pathlib import Path
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "maelm_fairseq"
+sys.path.insert(0, str(ROOT))
 VOCABULARY = 32768  # symbols
 
 

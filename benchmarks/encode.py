@@ -10,14 +10,13 @@ float32's: the norm of the difference over the norm.
 import argparse
 import logging
 import multiprocessing
-import os
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-from common import ROOT, VOCABULARY, configuration, heading, ratios, write_data
+from common import VOCABULARY, configuration, heading, ratios, write_data
 
 BATCH = 32
 POSITIONS = 512
@@ -72,7 +71,6 @@ def main():
     parser.add_argument("--sentences", type=int, default=256, help="of a round (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
     args = parser.parse_args()
-    os.environ["PYTHONPATH"] = str(ROOT)
     logging.disable(logging.INFO)
     import torch
 
