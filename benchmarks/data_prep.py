@@ -69,7 +69,9 @@ def peak_memory(text, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", required=True, type=Path, metavar="FILE", help="raw text that ends with a blank line")
+    parser.add_argument(
+        "--input", required=True, type=Path, metavar="FILE", help="raw text that ends with a blank line"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="counted rounds (default: %(default)s)")
     parser.add_argument("--vocab-size", type=int, default=8000, help="(default: %(default)s)")
     args = parser.parse_args()

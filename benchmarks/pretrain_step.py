@@ -25,7 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import configuration, heading, ratios, write_data
+from common import VOCABULARY, configuration, heading, ratios, write_data
 
 STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
 OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "fused_adam"]
@@ -113,7 +113,7 @@ def main():
     parser.add_argument(
         "--only", nargs="+", metavar="MODEL", help="rows of the table, beside roberta_base (default: all)"
     )
-    parser.add_argument("--vocabulary", type=int, default=32768, help="symbols (default: %(default)s)")
+    parser.add_argument("--vocabulary", type=int, default=VOCABULARY, help="symbols (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
     args = parser.parse_args()
 

@@ -117,6 +117,20 @@ def pad_rows(rows, value):
     return batch
 
 
+def batches_of_similar_length(lengths, tokens):
+    """Rows to compute side by side, of little padding: index tensors, the longest rows first.
+
+    Args:
+        lengths: int64 tensor (rows,), tokens of each
+        tokens: of a batch at most, padding counted; a longer row is alone
+    """
+    order = lengths.argsort(descending=True)
+    while len(order):
+        size = max(1, tokens // max(1, int(lengths[order[0]])))
+        yield order[:size]
+        order = order[size:]
+
+
 class WholeDataset(FairseqDataset):
     """A dataset whose every item comes into a batch."""
 

@@ -18,10 +18,11 @@ import os
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from .checkpoint import load_model
-from .data import NO_POSITION
+from .data import batches_of_similar_length
 from .errors import InstallationError, UsageError
 from .masking import Masking
 from .task import MaeLmTask, MaeLmTaskConfig
@@ -132,19 +133,6 @@ def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
     return blocks
 
 
-def batches(blocks, pad):
-    """Blocks of similar length side by side: tokens (B, T), masked (B, T)."""
-    blocks = sorted(blocks, key=lambda block: len(block[0]))
-    while blocks:
-        size = max(1, BATCH_TOKENS // len(blocks[-1][0]))
-        tokens, masked = zip(*blocks[-size:])
-        del blocks[-size:]
-        yield (
-            torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True, padding_value=pad),
-            torch.nn.utils.rnn.pad_sequence(masked, batch_first=True, padding_value=False),
-        )
-
-
 @torch.no_grad()
 def measure(model, blocks, moments=None, progress=None):
     """Runs an encoder over blocks of text, without and with [MASK].
@@ -160,16 +148,18 @@ def measure(model, blocks, moments=None, progress=None):
     moments = TokenMoments() if moments is None else moments
     device, training = model.embed_tokens.weight.device, model.training
     model.eval()
-    for tokens, masked in batches(blocks, model.pad):
-        tokens, masked = tokens.to(device), masked.to(device)
+    lengths = torch.tensor([len(tokens) for tokens, _ in blocks])
+    for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
+        tokens, masked = zip(*(blocks[row] for row in rows))
+        tokens = pad_sequence(tokens, batch_first=True, padding_value=model.pad).to(device)
+        masked = pad_sequence(masked, batch_first=True, padding_value=False).to(device)
         padding = tokens.eq(model.pad)
-        positions = torch.arange(tokens.size(1), device=device).expand_as(tokens).masked_fill(padding, NO_POSITION)
         padded = bool(padding.any())
         hidden = []
-        model.forward_encoder(tokens, positions, padded, hidden)
+        model.forward_encoder(tokens, padded=padded, hidden=hidden)
         moments.add("without_mask", hidden, ~padding)
         hidden = []
-        model.forward_encoder(tokens.masked_fill(masked, model.mask), positions, padded, hidden)
+        model.forward_encoder(tokens.masked_fill(masked, model.mask), padded=padded, hidden=hidden)
         moments.add("real_tokens", hidden, ~(padding | masked))
         moments.add("mask_tokens", hidden, masked)
         if progress:

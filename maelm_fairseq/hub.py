@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from fairseq.data import Dictionary
 
 from .checkpoint import build_model, find_checkpoint, read_checkpoint
-from .data import NO_POSITION
+from .data import batches_of_similar_length
 from .errors import MissingFileError, UsageError
 from .task import WORD_START, load_dictionary
 
@@ -178,12 +178,11 @@ class MaeLm:
         batch = tokens if tokens.dim() == 2 else tokens[None]
         lengths = batch.ne(self.dictionary.pad()).sum(1)
         found = None
-        for rows in batches_of_similar_length(lengths):
+        for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
             part = batch[rows, : int(lengths[rows].max())].to(self.device)
             padding = part.eq(self.dictionary.pad())
-            positions = torch.arange(part.size(1), device=self.device).expand_as(part).masked_fill(padding, NO_POSITION)
             hidden = [] if all_layers else None
-            last = self.model.forward_encoder(part, positions, padded=bool(padding.any()), hidden=hidden)
+            last = self.model.forward_encoder(part, padded=bool(padding.any()), hidden=hidden)
             features = torch.stack(hidden or [last]).masked_fill(padding[..., None], 0)
             if found is None:
                 found = features.new_zeros(len(features), *batch.shape, features.size(-1))
@@ -238,7 +237,7 @@ class MaeLm:
         if len(lengths):
             longest = int(lengths.argmax())
             self._check_length(int(lengths[longest]), f"text {longest + 1} of {len(lengths)}")
-        for batch in batches_of_similar_length(lengths):
+        for batch in batches_of_similar_length(lengths, BATCH_TOKENS):
             rows = self._padded([tokens[i] for i in batch])
             padded = bool(rows.eq(self.dictionary.pad()).any())
             output, _ = self.model(rows.to(self.device), padded=padded, classification_head_name=name)
@@ -321,19 +320,6 @@ class MaeLm:
             [(self.dictionary[i].replace(WORD_START, " ").strip(), p) for i, p in zip(row, probabilities)]
             for row, probabilities in zip(best.indices.tolist(), best.values.tolist())
         ]
-
-
-def batches_of_similar_length(lengths):
-    """Rows to compute side by side, of little padding: index tensors, the longest rows first.
-
-    Args:
-        lengths: int64 (B,) tokens of each row
-    """
-    order = lengths.argsort(descending=True)
-    while len(order):
-        size = max(1, BATCH_TOKENS // max(1, int(lengths[order[0]])))
-        yield order[:size]
-        order = order[size:]
 
 
 def text_pairs(texts, pairs):

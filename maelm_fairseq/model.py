@@ -158,9 +158,6 @@ class MaeLmModel(BaseFairseqModel):
         Returns:
             logits (B, K, N); for features and heads, as fairseq expects, a pair (tensor, None)
         """
-        if positions is None:
-            positions = torch.arange(src_tokens.size(1), device=src_tokens.device)
-            positions = positions.where(src_tokens.ne(self.pad), positions.new_tensor(NO_POSITION))
         encoded = self.forward_encoder(src_tokens, positions, padded)
         if classification_head_name is not None:
             return self.classification_heads[classification_head_name](encoded), None
@@ -169,11 +166,14 @@ class MaeLmModel(BaseFairseqModel):
         decoded = self.forward_decoder(encoded, positions, left_out_positions, num_predicted, padded)
         return self.lm_head(decoded, self.embed_tokens.weight)
 
-    def forward_encoder(self, tokens, positions, padded=True, hidden=None):
-        """(B, V) tokens at their original positions (B, V) -> (B, V, C).
+    def forward_encoder(self, tokens, positions=None, padded=True, hidden=None):
+        """(B, V) tokens at their original positions (B, V) -> (B, V, C); None for 0, 1, 2, ...
 
         A list given as `hidden` receives what layers 0 (the embeddings) to L gave, (B, V, C) each.
         """
+        if positions is None:
+            positions = torch.arange(tokens.size(1), device=tokens.device)
+            positions = positions.where(tokens.ne(self.pad), positions.new_tensor(NO_POSITION))
         return self.encoder(self.embed_tokens(tokens), positions, padded, hidden=hidden)
 
     def forward_decoder(self, encoded, positions, left_out_positions, num_predicted, padded=True):

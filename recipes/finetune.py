@@ -45,6 +45,7 @@ SIZES = [
     "relative_position_bins",
     "relative_position_max_distance",
 ]
+ADAM = ["--optimizer", "fused_adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
 SEARCH_SEED = 0  # the scores that are reported are of the others, 1 to --seeds
 LARGE_WIDTH = 1024
 LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 2e-5]}
@@ -56,6 +57,11 @@ class Settings(namedtuple("Settings", "batch_size lr warmup_ratio epochs")):
 
     def __str__(self):
         return "batch{}-lr{:g}-warmup{:g}-epochs{}".format(*self)
+
+
+def option(name):
+    """The option that sets an attribute: --warmup-ratio for warmup_ratio."""
+    return "--" + name.replace("_", "-")
 
 
 def read_settings(task):
@@ -142,19 +148,19 @@ class Recipe:
 
     def values(self, name, space):
         """The values of a setting to run: those given, else those to search, else the default."""
-        option, given = "--" + name.replace("_", "-"), getattr(self.args, name)
+        flag, given = option(name), getattr(self.args, name)
         if given is None and self.args.search:
             return space
         if given is None:
             default = read_settings(self.task).get(name)
             if default is None:
-                raise UsageError(f"{option}: no default for task {self.task} in finetune_settings.tsv; give it")
+                raise UsageError(f"{flag}: no default for task {self.task} in finetune_settings.tsv; give it")
             return [type(space[0])(float(default))]
         if len(given) > 1 and not self.args.search:
-            raise UsageError(f"{option} {' '.join(map(str, given))}: give one value, or --search to try them all")
+            raise UsageError(f"{flag} {' '.join(map(str, given))}: give one value, or --search to try them all")
         for value in given:
             if value < 0 or value == 0 and name != "warmup_ratio" or value >= 1 and name == "warmup_ratio":
-                raise UsageError(f"{option} {value} must be {'from 0 to below 1' if '-w' in option else 'over 0'}")
+                raise UsageError(f"{flag} {value} must be {'from 0 to below 1' if '-w' in flag else 'over 0'}")
         return given
 
     def updates(self, settings):
@@ -163,20 +169,10 @@ class Recipe:
     def fairseq_options(self, settings, seed):
         """Options of fairseq-train that make a run what it is: all but folders and devices."""
         updates = self.updates(settings)
-        options = [part for name in SIZES for part in ("--" + name.replace("_", "-"), getattr(self.cfg, name))]
+        options = [part for name in SIZES for part in (option(name), getattr(self.cfg, name))]
         options += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1, *self.options]
         options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1]  # 8 drops examples
-        options += [
-            "--optimizer",
-            "fused_adam",
-            "--adam-betas",
-            "(0.9, 0.98)",
-            "--adam-eps",
-            1e-6,
-            "--weight-decay",
-            0.01,
-        ]
-        options += ["--lr-scheduler", "polynomial_decay", "--lr", settings.lr, "--total-num-update", updates]
+        options += [*ADAM, "--lr-scheduler", "polynomial_decay", "--lr", settings.lr, "--total-num-update", updates]
         options += ["--warmup-updates", round(updates * settings.warmup_ratio), "--max-update", updates]
         options += ["--max-epoch", settings.epochs, "--seed", seed]
         return list(map(str, options)) + self.extra

@@ -2,20 +2,15 @@
 """Draws the validation loss that a recipe's train.log tells of: as a PNG, and in the terminal."""
 
 import argparse
-import json
 import sys
+
+from show_progress import logged
 
 
 def validation_losses(lines):
     """Lines of a log -> (updates, losses in bits), in order; of an update that was repeated the last counts."""
-    losses = {}
-    for line in lines:
-        start = line.find("{")
-        if start < 0 or '"valid_loss"' not in line:
-            continue
-        stats = json.loads(line[start:])
-        losses[int(stats["valid_num_updates"])] = float(stats["valid_loss"])
-    return sorted(losses), [losses[update] for update in sorted(losses)]
+    validations = logged(lines, "valid_num_updates")
+    return [int(v["valid_num_updates"]) for v in validations], [float(v["valid_loss"]) for v in validations]
 
 
 def draw_png(path, updates, losses, unigram_entropy):

@@ -98,7 +98,7 @@ class Reproduction:
             found = finetune.read_record(path, "recipes/reproduce.sh")
             different = [name for name in plan if found.get(name) != plan[name]]
             if different:
-                options = ", ".join(f"{reproduce_report.option(name)} {found.get(name)}" for name in different)
+                options = ", ".join(f"{finetune.option(name)} {found.get(name)}" for name in different)
                 raise UsageError(f"{path}: begun with other options ({options}); repeat them, or give another --dest")
         elif not self.args.dry_run:
             os.makedirs(self.dest, exist_ok=True)
@@ -123,6 +123,14 @@ class Reproduction:
         runs["no-relative-bias"] = [*mae_lm, "--relative-position-bins", 0]
         return runs
 
+    def compared(self):
+        """Names of the runs of the comparison."""
+        return list(self.runs())[: len(MODELS) * self.args.seeds]
+
+    def variations(self):
+        """Names of the other runs."""
+        return list(self.runs())[len(MODELS) * self.args.seeds :]
+
     def command(self, name, options, updates):
         """The fairseq-train command of a run."""
         size = self.size
@@ -131,26 +139,10 @@ class Reproduction:
         command += ["--dropout", 0, "--attention-dropout", 0]
         command += ["--max-positions", size.tokens, "--tokens-per-sample", size.tokens, "--mask-prob", MASK_PROB]
         command += ["--batch-size", size.batch, "--batch-size-valid", 64, "--num-workers", 0, "--bf16-autocast"]
-        command += [
-            "--optimizer",
-            "fused_adam",
-            "--adam-betas",
-            "(0.9, 0.98)",
-            "--adam-eps",
-            1e-6,
-            "--weight-decay",
-            0.01,
-        ]
-        command += ["--clip-norm", 2.0, "--lr-scheduler", "polynomial_decay", "--lr", 1e-3]
+        command += [*finetune.ADAM, "--clip-norm", 2.0, "--lr-scheduler", "polynomial_decay", "--lr", 1e-3]
         command += ["--warmup-updates", max(1, updates // 10), "--total-num-update", updates, "--max-update", updates]
-        command += [
-            "--distributed-world-size",
-            1,
-            "--log-format",
-            "json",
-            "--log-interval",
-            max(1, min(50, updates // 4)),
-        ]
+        command += ["--distributed-world-size", 1, "--log-format", "json"]
+        command += ["--log-interval", max(1, min(50, updates // PARTS))]
         command += ["--save-interval-updates", updates // PARTS, "--no-epoch-checkpoints", *options]
         if "--relative-position-bins" not in options:
             command += ["--decoder-relative-bias", "--relative-position-local-init"]
@@ -248,10 +240,8 @@ class Reproduction:
         def model(name):
             return lambda: self.path("pretraining", name, "model.pt")
 
-        runs = list(self.runs())
-        compared = runs[: len(MODELS) * args.seeds]
-        names = self.task_names()
-        variations, begun = runs[len(compared) :], [name for name in compared if name.endswith("-1")]
+        compared, variations, names = self.compared(), self.variations(), self.task_names()
+        begun = [name for name in compared if name.endswith("-1")]
         jobs += [pretrain(name) for name in compared]
         jobs += [ranks(name, model(name), "pretrain " + name) for name in compared]
         jobs += [finetuning(name, model(name), names[0], "pretrain " + name) for name in compared]
@@ -424,7 +414,7 @@ def main():
     for name in ["minutes_per_model", "updates", "seeds", "finetune_seeds", "jobs"]:
         value = getattr(args, name)
         if value is not None and not (value > 0 and math.isfinite(value)):
-            raise UsageError(f"{reproduce_report.option(name)} {value} must be over 0")
+            raise UsageError(f"{finetune.option(name)} {value} must be over 0")
     if args.updates and args.updates < PARTS:
         raise UsageError(f"--updates {args.updates} must be at least {PARTS}")
     reproduction = Reproduction(args)

@@ -3,17 +3,17 @@
 import csv
 import datetime
 import glob
-import json
 import math
 import os
 import platform
 import shutil
 import statistics
-from collections import namedtuple
+from functools import lru_cache
 
 import finetune
 import torch
 from files import complete_file
+from show_progress import logged
 
 from maelm_fairseq import effective_rank
 from maelm_fairseq.errors import UsageError
@@ -33,28 +33,17 @@ FIGURES = {
     "mask-fraction.png": "Rank gap and score by the share of masks that the encoder sees (Figure 4)",
 }
 
-Row = namedtuple("Row", "model loss seconds gap share own scores")
 
-
-def option(name):
-    return "--" + name.replace("_", "-")
-
-
-def training_log(path, kind="train_inner"):
-    """What fairseq-train wrote into a log with --log-format json: list of dicts, of the last run of each update."""
-    found = {}
+def training_log(path, key="num_updates"):
+    """What fairseq-train wrote into a log file; see :func:`show_progress.logged`."""
     with open(path, encoding="utf-8") as lines:
-        for line in lines:
-            if f"| {kind} | {{" in line:
-                stats = json.loads(line[line.index("{") :])
-                found[int(stats["num_updates" if kind == "train_inner" else "valid_num_updates"])] = stats
-    return [found[update] for update in sorted(found)]
+        return logged(lines, key)
 
 
 def pretraining_record(log):
     """What is kept of a run: the validations, each with its update, loss (bits), seconds of training so far, ranks."""
     training, validations = training_log(log), []
-    for stats in training_log(log, "valid"):
+    for stats in training_log(log, "valid_num_updates"):
         update = int(stats["valid_num_updates"])
         # A line's train_wall is of the updates since the line before, without validations.
         seconds = sum(float(row["train_wall"]) for row in training if int(row["num_updates"]) <= update)
@@ -91,10 +80,9 @@ class Report:
         self.reproduction, self.args, self.left = reproduction, reproduction.args, left
         self.path, self.size = reproduction.path, reproduction.size
         self.first_task, *_ = names = reproduction.task_names()
-        runs = list(reproduction.runs())
-        compared, variations = runs[: len(MODELS) * self.args.seeds], runs[len(MODELS) * self.args.seeds :]
+        compared, self.last = reproduction.compared(), self.size.model[1]  # the last layer
         self.tasks = [task for task in names if all(self.scores(name, task) for name in compared)]
-        self.variations = [name for name in variations if os.path.exists(self.path("ranks", name))]
+        self.variations = [name for name in reproduction.variations() if os.path.exists(self.path("ranks", name))]
         missing = [name for name in compared if not os.path.exists(self.path("ranks", name))]
         if missing or self.first_task not in self.tasks:
             raise UsageError(
@@ -104,13 +92,18 @@ class Report:
 
     # What the jobs left
 
-    def ranks(self, name):
-        """{(family, layer): rank} and the rows of a run's ranks.csv."""
+    def rank_rows(self, name):
+        """The rows of a run's ranks.csv."""
         with open(self.path("ranks", name, "ranks.csv"), encoding="utf-8") as stream:
             rows = list(csv.DictReader(stream))
         for row in rows:
             row.update(layer=int(row["layer"]), rank=int(row["rank"]), tau=float(row["tau"]))
-        return {(row["family"], row["layer"]): row["rank"] for row in rows}, rows
+        return rows
+
+    @lru_cache(maxsize=None)
+    def ranks(self, name):
+        """The ranks of a run: {(family, layer): rank}."""
+        return {(row["family"], row["layer"]): row["rank"] for row in self.rank_rows(name)}
 
     def own_dimensions(self, name):
         """By layer, the dimensions of [MASK] outside the real tokens' span."""
@@ -137,13 +130,9 @@ class Report:
     def seeds(self):
         return range(1, self.args.seeds + 1)
 
-    def last_layer(self, name):
-        return max(layer for _, layer in self.ranks(name)[0])
-
     def gap(self, name, layer=None):
         """By how much the rank of inputs without [MASK] is below that of inputs with it; of the last layer."""
-        ranks = self.ranks(name)[0]
-        layer = self.last_layer(name) if layer is None else layer
+        ranks, layer = self.ranks(name), self.last if layer is None else layer
         return ranks["with_mask", layer] - ranks["without_mask", layer]
 
     # Tables
@@ -166,16 +155,15 @@ class Report:
 
     def rank_table(self, suffix="", seeds=None):
         """By layer the four families' ranks, of both models."""
-        lines = [
-            "| model, seed | tokens | " + " | ".join(f"layer {k}" for k in range(self.last_layer("mlm-1") + 1)) + " |"
-        ]
-        lines.append("|---|---" + "|---" * (self.last_layer("mlm-1") + 1) + "|")
+        layers = range(self.last + 1)
+        lines = ["| model, seed | tokens | " + " | ".join(f"layer {k}" for k in layers) + " |"]
+        lines.append("|---|---" + "|---" * len(layers) + "|")
         for model in MODELS:
             for seed in seeds or self.seeds():
                 name = f"{model}-{seed}{suffix}"
-                ranks = self.ranks(name)[0]
+                ranks = self.ranks(name)
                 for family, label in effective_rank.FAMILIES.items():
-                    cells = [ranks[family, layer] for layer in range(self.last_layer(name) + 1)]
+                    cells = [ranks[family, layer] for layer in layers]
                     lines.append(f"| {TITLES[model]}, {seed} | {label} | " + " | ".join(map(str, cells)) + " |")
                 cells = [f"{value:.1f}" for value in self.own_dimensions(name)]
                 lines.append(
@@ -203,8 +191,7 @@ class Report:
                 "decoder": f"decoder layers: {value}",
                 "mask-prob": f"mask probability: {value}",
             }.get(kind, "no relative position bias")
-            ranks, record = self.ranks(name)[0], self.record(name)[-1]
-            without = ranks["without_mask", self.last_layer(name)]
+            record, without = self.record(name)[-1], self.ranks(name)["without_mask", self.last]
             lines.append(
                 f"| {title} | {record['loss']:.3f} | {record['seconds']:.0f} | {without} | {self.gap(name):+d} | "
                 f"{shown(self.scores(name, task))} |"
@@ -213,13 +200,13 @@ class Report:
 
     def claims(self):
         """Each claim of the paper, what was measured, and whether that shows it."""
-        last, seeds = self.last_layer("mlm-1"), self.seeds()
+        last, seeds = self.last, self.seeds()
         lines = ["| claim | measured | shown |", "|---|---|---|"]
 
         def say(claim, measured, holds):
             lines.append(f"| {claim} | {measured} | {'yes' if holds else 'no'} |")
 
-        rises = [[self.ranks(f"mlm-{seed}")[0]["mask_tokens", layer] for layer in (0, last)] for seed in seeds]
+        rises = [[self.ranks(f"mlm-{seed}")["mask_tokens", layer] for layer in (0, last)] for seed in seeds]
         say(
             "MLM: the rank of [MASK] tokens rises with depth (Lemma 2.1)",
             "; ".join(f"{first} at the embeddings, {end} at layer {last}" for first, end in rises),
@@ -250,7 +237,7 @@ class Report:
         for suffix, when, some in occasions[: 1 + self.has_finetuned_ranks()]:
             names = {model: [f"{model}-{seed}{suffix}" for seed in some] for model in MODELS}
             ends = {model: [self.gap(name) for name in names[model]] for model in MODELS}
-            ranks = {model: [self.ranks(name)[0]["without_mask", last] for name in names[model]] for model in MODELS}
+            ranks = {model: [self.ranks(name)["without_mask", last] for name in names[model]] for model in MODELS}
             say(
                 f"MAE-LM: the gap closes, {when}",
                 f"at layer {last}: " + "; ".join(f"{TITLES[m]} {' '.join(f'{g:+d}' for g in ends[m])}" for m in MODELS),
@@ -277,7 +264,7 @@ class Report:
 
         pictures = [("ranks-pretrained.png", ""), ("ranks-finetuned.png", "-finetuned")]
         for picture, suffix in pictures[: 1 + self.has_finetuned_ranks()]:
-            panels = {TITLES[model]: self.ranks(f"{model}-1{suffix}")[1] for model in MODELS}
+            panels = {TITLES[model]: self.rank_rows(f"{model}-1{suffix}") for model in MODELS}
             effective_rank.draw(os.path.join(folder, picture), panels)
         fractions = {"mae_lm-1": 0.0, **{f"fraction-{at:g}": at for at in self.size.fractions}}
         fractions = {name: at for name, at in fractions.items() if name in ["mae_lm-1", *self.variations]}
@@ -339,8 +326,10 @@ class Report:
             else f"{platform.machine()}, {os.cpu_count()} cores"
         )
         layers, width = size.model[1], size.model[3]
-        rows = self.ranks("mlm-1")[1]
-        tokens, last = int(rows[0]["tokens"]), max(self.record("mae_lm-1"), key=lambda row: row["update"])
+        tokens, last = (
+            int(self.rank_rows("mlm-1")[0]["tokens"]),
+            max(self.record("mae_lm-1"), key=lambda row: row["update"]),
+        )
         finetuned = []
         if self.has_finetuned_ranks():
             finetuned = [f"After fine-tuning on {self.first_task} (Figure 5b):", ""]
@@ -388,7 +377,7 @@ class Report:
         with complete_file(os.path.join(folder, "summary.md")) as stream:
             stream.write(self.summary())
         names = sorted(name for name in os.listdir(self.path("ranks")) if not name.endswith(".partial"))
-        ranks = [dict(run=name, **row) for name in names for row in self.ranks(name)[1]]
+        ranks = [dict(run=name, **row) for name in names for row in self.rank_rows(name)]
         effective_rank.write_csv(os.path.join(folder, "ranks.csv"), ranks)
         scores = []
         for file in sorted(glob.glob(self.path("finetuning", "*", "*.json"))):

@@ -13,6 +13,22 @@ ERROR = re.compile(r"^(\w[\w.]*(Error|Exception|Interrupt)\b|([\w-]+: )?error: )
 USELESS = ("Please install tensorboardX", "TensorBoard", "could not be loaded", "your device does NOT support")
 
 
+def logged(lines, key):
+    """What lines of a log tell of updates: list of dicts in order, of an update that was repeated the last.
+
+    Args:
+        lines: of what fairseq-train --log-format json printed
+        key: what the update's number is called: num_updates in training, valid_num_updates in validation
+    """
+    found = {}
+    for line in lines:
+        start = line.find("{")
+        if start >= 0 and f'"{key}": ' in line:
+            stats = json.loads(line[start:])
+            found[int(stats[key])] = stats
+    return [found[update] for update in sorted(found)]
+
+
 def time(seconds):
     """3725 -> '1:02:05'."""
     minutes, seconds = divmod(int(seconds), 60)

@@ -17,6 +17,9 @@ BIN = Path(sys.executable).parent
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(ROOT))
 
+# For scripts of the repository.
+SCRIPTS_ENVIRONMENT = dict(os.environ, PATH=str(BIN) + os.pathsep + os.environ["PATH"], PYTHON=sys.executable)
+
 TINY = [
     "--user-dir", PLUGIN, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_tiny",
     "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64, "--tokens-per-sample", 32, "--max-positions", 32,
@@ -103,6 +106,20 @@ def binarize(folder, splits, dictionary=None):
 def text_of(docs):
     """One line a line, a blank line after each document."""
     return "".join("".join(line + "\n" for line in document) + "\n" for document in docs)
+
+
+def prepare(folder):
+    """Generated text, as data-prep/prepare.sh makes it ready: the folder of the data, with its vocabulary."""
+    command = [ROOT / "data-prep" / "prepare.sh", "--dest", folder / "data", "--vocab-size", "100"]
+    for split, seed in [("train", 1), ("valid", 2)]:
+        text = folder / f"{split}.txt"
+        text.write_text(text_of(documents(100, seed)), encoding="utf-8")
+        command += ["--" + split, text]
+    subprocess.run(
+        list(map(str, command)),
+        env=SCRIPTS_ENVIRONMENT, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    return folder / "data"
 
 
 @pytest.fixture(scope="session")

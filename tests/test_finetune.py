@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import BIN, ROOT, TINY, documents, succeed, text_of
+from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, documents, prepare, succeed
 from fairseq import checkpoint_utils
 from scipy import stats
 from test_squad import key_paragraphs, squad_json
@@ -24,7 +24,6 @@ import finetune  # noqa: E402
 from finetune_glue import GlueTask  # noqa: E402
 from linear_probe import features, piece_counts  # noqa: E402
 
-ENVIRONMENT = dict(os.environ, PATH=str(BIN) + os.pathsep + os.environ["PATH"], PYTHON=sys.executable)
 SETTINGS = ["--batch-size", 16, "--lr", 1e-3, "--warmup-ratio", 0.1, "--epochs", 2]
 
 
@@ -32,7 +31,7 @@ def script(*arguments, check=True):
     """Runs a script of the repository; gives the finished process."""
     done = subprocess.run(
         list(map(str, arguments)),
-        env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=SCRIPTS_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         universal_newlines=True,
     )  # fmt: skip
     assert not check or done.returncode == 0, (done.stdout + done.stderr)[-3000:]
@@ -56,14 +55,9 @@ def refused(*arguments):
 def pretrained(tmp_path_factory):
     """Data with a vocabulary, and the checkpoint of a tiny model."""
     folder = tmp_path_factory.mktemp("pretrained")
-    for split, seed in [("train", 1), ("valid", 2)]:
-        (folder / f"{split}.txt").write_text(text_of(documents(100, seed)), encoding="utf-8")
-    script(
-        ROOT / "data-prep" / "prepare.sh", "--train", folder / "train.txt", "--valid", folder / "valid.txt",
-        "--dest", folder / "data", "--vocab-size", 100,
-    )  # fmt: skip
-    succeed("fairseq-train", folder / "data", *TINY, "--max-update", 2, "--save-dir", folder / "run")
-    return folder / "data", folder / "run" / "checkpoint_last.pt"
+    data = prepare(folder)
+    succeed("fairseq-train", data, *TINY, "--max-update", 2, "--save-dir", folder / "run")
+    return data, folder / "run" / "checkpoint_last.pt"
 
 
 def sentence(rng):
@@ -292,7 +286,7 @@ def test_a_stopped_run_goes_on(arguments, tmp_path):
     shutil.rmtree(save)
     process = subprocess.Popen(
         [str(ROOT / "recipes" / "finetune_glue.sh"), *map(str, command)],
-        env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        env=SCRIPTS_ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     while not (run / "checkpoint_last.pt").exists() and process.poll() is None:
         time.sleep(0.02)

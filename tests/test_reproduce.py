@@ -12,18 +12,16 @@ import time
 
 import numpy as np
 import pytest
-from conftest import BIN, ROOT, documents, text_of
+from conftest import ROOT, SCRIPTS_ENVIRONMENT, documents, prepare
 
 sys.path.insert(0, str(ROOT / "recipes"))
 import reproduce_report  # noqa: E402
-
-ENVIRONMENT = dict(os.environ, PATH=str(BIN) + os.pathsep + os.environ["PATH"], PYTHON=sys.executable)
 
 
 def start(*arguments):
     return subprocess.Popen(
         list(map(str, arguments)),
-        env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=SCRIPTS_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         universal_newlines=True, start_new_session=True,
     )  # fmt: skip
 
@@ -40,12 +38,7 @@ def script(*arguments, status=0):
 def prepared(tmp_path_factory):
     """Binarized text and a labelled task, as data-prep makes them: options of reproduce.sh."""
     folder = tmp_path_factory.mktemp("prepared")
-    for split, seed in [("train", 1), ("valid", 2)]:
-        (folder / f"{split}.txt").write_text(text_of(documents(100, seed)), encoding="utf-8")
-    script(
-        ROOT / "data-prep" / "prepare.sh", "--train", folder / "train.txt", "--valid", folder / "valid.txt",
-        "--dest", folder / "data", "--vocab-size", 100,
-    )  # fmt: skip
+    data = prepare(folder)
     rng = random.Random(1)
     for split, count in [("train", 60), ("dev", 20)]:
         texts = [" ".join(documents(1, rng.random(), lines=1)[0]) for _ in range(count)]
@@ -53,10 +46,10 @@ def prepared(tmp_path_factory):
         (folder / "raw" / "mood").mkdir(parents=True, exist_ok=True)
         (folder / "raw" / "mood" / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows), encoding="utf-8")
     script(
-        ROOT / "data-prep" / "glue.sh", "--input", folder / "raw", "--task", "mood", "--vocabulary", folder / "data",
+        ROOT / "data-prep" / "glue.sh", "--input", folder / "raw", "--task", "mood", "--vocabulary", data,
         "--dest", folder / "tasks", "--max-tokens", 32,
     )  # fmt: skip
-    return ["--data", folder / "data", "--tasks", folder / "tasks"]
+    return ["--data", data, "--tasks", folder / "tasks"]
 
 
 TINY = ["--tiny", "--updates", 8, "--seeds", 1, "--finetune-seeds", 2, "--jobs", 2]
