@@ -1,6 +1,8 @@
 """Binarized text to batches: blocks read from the memory map, masked, and collated."""
 
+import io
 import os
+import pickle
 
 import numpy as np
 import torch
@@ -131,6 +133,17 @@ def batches_of_similar_length(lengths, tokens):
         order = order[size:]
 
 
+class Batch(dict):
+    """A batch that a worker sends to the trainer as bytes; torch's own way opens a file and a socket for each tensor."""
+
+    def __reduce__(self):
+        stream = io.BytesIO()
+        pickler = pickle.Pickler(stream, pickle.HIGHEST_PROTOCOL)
+        pickler.dispatch_table = {torch.Tensor: lambda tensor: (torch.from_numpy, (tensor.numpy(),))}
+        pickler.dump(dict(self))
+        return pickle.loads, (stream.getvalue(),)
+
+
 class WholeDataset(FairseqDataset):
     """A dataset whose every item comes into a batch."""
 
@@ -173,9 +186,9 @@ class MaskedBlockDataset(WholeDataset):
         """The block as it was, `<s>` first: int64 (T,)."""
         part = int(np.searchsorted(self._first, index, side="right")) - 1
         block = self.parts[part][index - self._first[part]]
-        has_mask = (block == self.masking.mask_token).any()
-        if has_mask or block.max() >= len(self.dictionary):
-            found = "<mask>" if has_mask else f"token {block.max()}"
+        highest, mask = block.max(), self.masking.mask_token
+        if highest >= mask and (highest >= len(self.dictionary) or mask in block):
+            found = "<mask>" if mask in block else f"token {highest}"
             raise UsageError(
                 f"{self.parts[part].prefix}: {found} in block {index}, expected tokens of the text, below "
                 f"{len(self.dictionary)}: the data were binarized with another dict.txt, or their text has "
@@ -210,21 +223,21 @@ class MaskedBlockDataset(WholeDataset):
 
         ncontext = sum(len(b.context) for b in blocks)
         npredicted = sum(len(b.targets) for b in blocks)
-        return {
-            "id": torch.tensor(indices),
-            "net_input": {
+        return Batch(
+            id=torch.tensor(indices),
+            net_input={
                 "src_tokens": tokens,
                 "positions": positions,
                 "left_out_positions": left_out,
                 "num_predicted": target.size(1),
                 "padded": tokens.numel() + left_out.numel() > ncontext + npredicted,
             },
-            "target": target,
-            "nsentences": len(blocks),
-            "ntokens": ncontext + npredicted,
-            "nvisible": ncontext + sum(len(b.kept) for b in blocks),
-            "npredicted": npredicted,
-        }
+            target=target,
+            nsentences=len(blocks),
+            ntokens=ncontext + npredicted,
+            nvisible=ncontext + sum(len(b.kept) for b in blocks),
+            npredicted=npredicted,
+        )
 
     def ordered_indices(self):
         """Short blocks first, blocks of equal length in an order drawn from (seed, epoch)."""

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .attention import attend
 from .engine import matmul_dtype
 
 
@@ -78,11 +79,10 @@ class Attention(nn.Module):
 
     def forward(self, queries, x, bias=None):
         """(B, Q, C) and (B, T, C), `bias` broadcasting to (B, H, Q, T) -> (B, Q, C)."""
-        q = self.query(queries).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        k, v = self.key_value(x).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        dropout = self.dropout if self.training else 0.0
-        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
-        return self.out(attended.transpose(1, 2).flatten(2))
+        query = self.query(queries).unflatten(-1, (self.heads, -1))
+        key_value = self.key_value(x).unflatten(-1, (2, self.heads, -1))
+        attended = attend(query, key_value, bias, self.dropout if self.training else 0.0)
+        return self.out(attended.flatten(2))
 
 
 class TransformerLayer(nn.Module):

@@ -63,7 +63,7 @@ class Masking:
     ):
         self.mask_prob = mask_prob
         visible = leave_unmasked_prob + random_token_prob
-        self.kept_shares = np.array([leave_unmasked_prob, visible, visible + encoder_mask_fraction * (1 - visible)])
+        self.kept_shares = leave_unmasked_prob, visible, visible + encoder_mask_fraction * (1 - visible)
         self.mask_token = mask_token
         self.random_tokens = random_tokens
         self.word_starts = word_starts
@@ -93,10 +93,11 @@ class Masking:
             selected = rng.permutation(np.flatnonzero(chosen[word]))
         selected = selected + 1  # behind <s>
 
-        counts = np.floor(self.kept_shares * len(selected) + round_k).astype(np.int64)
-        unmasked, random, kept = np.minimum(counts, len(selected))
+        k = len(selected)
+        unmasked, random, kept = (min(k, int(share * k + round_k)) for share in self.kept_shares)
         seen = tokens[selected[:kept]]
-        seen[unmasked:random] = rng.integers(*self.random_tokens, size=random - unmasked)
+        if random > unmasked:
+            seen[unmasked:random] = rng.integers(*self.random_tokens, size=random - unmasked)
         seen[random:] = self.mask_token
 
         is_context = np.ones(len(tokens), dtype=bool)
