@@ -21,6 +21,7 @@ import multiprocessing
 import os
 import resource
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -39,6 +40,16 @@ VARIANTS = {
     "mae_lm_base, bfloat16": [*OURS, "--bf16-autocast"],
     "mae_lm_base, bfloat16, no relative bias": [*OURS, "--bf16-autocast", *NO_BIAS],
 }
+
+
+SWEEP = [
+    {},
+    *({"tokens": tokens} for tokens in [128, 256]),
+    *({"mask_prob": share} for share in [0.3, 0.5]),
+    *({"decoder_layers": layers} for layers in [1, 2]),
+    *({"batch_size": size} for size in [1, 4]),
+    {"mask_prob": 0.3, "decoder_layers": 2},
+]
 
 
 def operations(args, variant):
@@ -100,6 +111,64 @@ def work(pipe, folder, args, variant):
         pipe.send((seconds, rate, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20))
 
 
+def measure(args, variants):
+    """Lets models step in turn.
+
+    Returns:
+        seconds of each step and shares of the matmul rate, {variant: list}; peak memory in GiB, {variant: float}
+    """
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        write_data(Path(folder), 8 * args.batch_size * [args.tokens - 1], args.vocabulary)
+        workers, seconds, shares, memory = {}, {}, {}, {}
+        for variant in variants:
+            pipe, other = context.Pipe()
+            context.Process(target=work, args=(other, Path(folder), args, variant), daemon=True).start()
+            pipe.recv()
+            workers[variant], seconds[variant], shares[variant] = pipe, [], []
+        for number in range(args.rounds + 1):
+            for variant, pipe in workers.items():
+                pipe.send("step")
+                taken, rate, memory[variant] = pipe.recv()
+                if number:  # the first warms up
+                    seconds[variant].append(taken)
+                    shares[variant].append(operations(args, variant) / taken / rate)
+            print(f"round {number} of {args.rounds}", file=sys.stderr, flush=True)
+        for pipe in workers.values():
+            pipe.send("stop")
+    return seconds, shares, memory
+
+
+def compare(args):
+    """Prints a row for each model of VARIANTS, beside roberta_base."""
+    chosen = [name for name in VARIANTS if name == "roberta_base" or not args.only or name in args.only]
+    seconds, shares, memory = measure(args, chosen)
+    print("\n| model | sequences a second | step time over roberta_base's | peak memory, GiB | share of matmul rate |")
+    print("|---|---|---|---|---|")
+    for variant in chosen:
+        print(f"| {variant} | {args.batch_size / statistics.median(seconds[variant]):.2f} | "
+              f"{ratios(seconds[variant], seconds['roberta_base'])} | {memory[variant]:.1f} | "
+              f"{statistics.median(shares[variant]):.2f} |")  # fmt: skip
+
+
+def sweep(args):
+    """Prints a row for each setting of SWEEP: the plugin's MAE-LM beside its MLM."""
+    columns = ["setting", "mae_lm_base", "by the formula", "without relative bias", "its step, seconds"]
+    print("\nStep time over that of the plugin's MLM without relative bias, which computes every position:\n")
+    print("| " + " | ".join([*columns, "over the first row's", "by the formula"]) + " |\n" + "|---" * 7 + "|")
+    first = None
+    for changes in SWEEP:
+        setting = argparse.Namespace(**{**vars(args), **changes})
+        mlm, plain, biased = "MLM, no relative bias", "mae_lm_base, no relative bias", "mae_lm_base"
+        seconds, _, _ = measure(setting, [mlm, plain, biased])
+        step, count = statistics.median(seconds[plain]), operations(setting, plain)
+        first = first or (step, count)
+        name = ", ".join(f"{option.replace('_', ' ')} {value}" for option, value in changes.items())
+        print(f"| {name or 'as above'} | {ratios(seconds[biased], seconds[mlm])} | {count / operations(setting, mlm):.2f} | "
+              f"{ratios(seconds[plain], seconds[mlm])} | {step:.2f} | {step / first[0]:.2f} | {count / first[1]:.2f} |",
+              flush=True)  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="counted steps of each model (default: %(default)s)")
@@ -113,6 +182,7 @@ def main():
     parser.add_argument(
         "--only", nargs="+", metavar="MODEL", help="rows of the table, beside roberta_base (default: all)"
     )
+    parser.add_argument("--sweep", action="store_true", help="vary one setting at a time, against the plugin's MLM")
     parser.add_argument("--vocabulary", type=int, default=VOCABULARY, help="symbols (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
     args = parser.parse_args()
@@ -123,33 +193,7 @@ def main():
     print(f"{args.batch_size} x {args.tokens} tokens, {args.mask_prob:.0%} predicted, vocabulary {args.vocabulary}, "
           f"{args.decoder_layers} decoder layers, attention dropout {args.attention_dropout}, {args.rounds} rounds")  # fmt: skip
 
-    context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder:
-        write_data(Path(folder), 8 * args.batch_size * [args.tokens - 1], args.vocabulary)
-        workers, seconds, shares, memory = {}, {}, {}, {}
-        chosen = [name for name in VARIANTS if name == "roberta_base" or not args.only or name in args.only]
-        for variant in chosen:
-            pipe, other = context.Pipe()
-            context.Process(target=work, args=(other, Path(folder), args, variant), daemon=True).start()
-            pipe.recv()
-            workers[variant], seconds[variant], shares[variant] = pipe, [], []
-        for number in range(args.rounds + 1):
-            for variant, pipe in workers.items():
-                pipe.send("step")
-                taken, rate, memory[variant] = pipe.recv()
-                if number:  # the first warms up
-                    seconds[variant].append(taken)
-                    shares[variant].append(operations(args, variant) / taken / rate)
-            print(f"round {number} of {args.rounds}", flush=True)
-        for pipe in workers.values():
-            pipe.send("stop")
-
-    print("\n| model | sequences a second | step time over roberta_base's | peak memory, GiB | share of matmul rate |")
-    print("|---|---|---|---|---|")
-    for variant in chosen:
-        print(f"| {variant} | {args.batch_size / statistics.median(seconds[variant]):.2f} | "
-              f"{ratios(seconds[variant], seconds['roberta_base'])} | {memory[variant]:.1f} | "
-              f"{statistics.median(shares[variant]):.2f} |")  # fmt: skip
+    (sweep if args.sweep else compare)(args)
 
 
 if __name__ == "__main__":

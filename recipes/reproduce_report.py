@@ -200,17 +200,18 @@ class Report:
 
     def claims(self):
         """Each claim of the paper, what was measured, and whether that shows it."""
-        last, seeds = self.last, self.seeds()
+        last, seeds, layers = self.last, self.seeds(), range(1, self.last + 1)
         lines = ["| claim | measured | shown |", "|---|---|---|"]
 
         def say(claim, measured, holds):
-            lines.append(f"| {claim} | {measured} | {'yes' if holds else 'no'} |")
+            verdict = holds if isinstance(holds, str) else "yes" if holds else "no"
+            lines.append(f"| {claim} | {measured} | {verdict} |")
 
-        rises = [[self.ranks(f"mlm-{seed}")["mask_tokens", layer] for layer in (0, last)] for seed in seeds]
+        rises = [[self.ranks(f"mlm-{seed}")["mask_tokens", layer] for layer in range(last + 1)] for seed in seeds]
         say(
             "MLM: the rank of [MASK] tokens rises with depth (Lemma 2.1)",
-            "; ".join(f"{first} at the embeddings, {end} at layer {last}" for first, end in rises),
-            all(first < end for first, end in rises),
+            "layers 0 (embeddings) to {}: {}".format(last, ", ".join(" ".join(map(str, row)) for row in rises)),
+            all(row[0] < row[-1] and row[1:] == sorted(row[1:]) for row in rises),
         )
         gaps = {
             model: [[self.gap(f"{model}-{seed}", layer) for layer in range(last + 1)] for seed in seeds]
@@ -237,16 +238,26 @@ class Report:
         for suffix, when, some in occasions[: 1 + self.has_finetuned_ranks()]:
             names = {model: [f"{model}-{seed}{suffix}" for seed in some] for model in MODELS}
             ends = {model: [self.gap(name) for name in names[model]] for model in MODELS}
-            ranks = {model: [self.ranks(name)["without_mask", last] for name in names[model]] for model in MODELS}
             say(
                 f"MAE-LM: the gap closes, {when}",
                 f"at layer {last}: " + "; ".join(f"{TITLES[m]} {' '.join(f'{g:+d}' for g in ends[m])}" for m in MODELS),
                 max(map(abs, ends["mae_lm"])) < min(ends["mlm"]),
             )
+            ranks = {
+                model: [[self.ranks(name)["without_mask", layer] for layer in layers] for name in names[model]]
+                for model in MODELS
+            }
+            shown_by = {model: ", ".join(" ".join(map(str, row)) for row in ranks[model]) for model in MODELS}
+            higher = [
+                layer
+                for layer, mlm, mae_lm in zip(layers, zip(*ranks["mlm"]), zip(*ranks["mae_lm"]))
+                if min(mae_lm) > max(mlm)
+            ]
+            some = f"only at layer {' and '.join(map(str, higher))}" if higher else "no"
             say(
-                f"MAE-LM represents text without [MASK] in more dimensions, {when}",
-                f"at layer {last}: " + "; ".join(f"{TITLES[m]} {' '.join(map(str, ranks[m]))}" for m in MODELS),
-                min(ranks["mae_lm"]) > max(ranks["mlm"]),
+                f"MAE-LM represents text without [MASK] in more dimensions in deep layers, {when}",
+                f"layers 1 to {last}: " + "; ".join(f"{TITLES[model]} {shown_by[model]}" for model in MODELS),
+                set(layers[last // 2 :]) <= set(higher) or some,
             )
         for task in self.tasks:
             less, error = difference(*(self.all_scores(model, task) for model in ("mae_lm", "mlm")))
