@@ -70,7 +70,7 @@ def transformer(w, part, x, attended, heads, max_distance):
         layer = f"{part}.layers.{i}"
         x = layer_norm(w, f"{layer}.attention_norm", x + attention(w, f"{layer}.attention", x, attended, bias, heads))
         inner = gelu(linear(w, f"{layer}.ffn.0", x))
-        x = layer_norm(w, f"{layer}.ffn_norm", x + linear(w, f"{layer}.ffn.2", inner))
+        x = layer_norm(w, f"{layer}.ffn_norm", x + linear(w, f"{layer}.ffn.1", inner))
         i += 1
     return x
 

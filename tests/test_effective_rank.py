@@ -147,7 +147,7 @@ def test_a_constructed_model_has_the_known_ranks(model, blocks):
             model.encoder.embed_positions.weight.zero_()
             for layer in model.encoder.layers:
                 layer.attention.out.weight.zero_(), layer.attention.out.bias.zero_()
-                layer.ffn[2].weight.zero_(), layer.ffn[2].bias.zero_()
+                layer.ffn[1].weight.zero_(), layer.ffn[1].bias.zero_()
             for module in model.encoder.modules():
                 if isinstance(module, torch.nn.LayerNorm):
                     module.weight.fill_(1), module.bias.zero_()

@@ -390,7 +390,7 @@ def test_computes_no_more_rows_than_needed(tmp_path, lengths, options):
     if model.decoder is not None:
         assert rows["decoder.norm"] == rows["decoder.layers.0"] == rows["decoder.layers.0.ffn.0"] == V + M
         last = "decoder.layers.1"
-        for part in ["attention.query", "attention", "attention_norm", "ffn.0", "ffn.2", "ffn_norm"]:
+        for part in ["attention.query", "attention", "attention_norm", "ffn.0", "ffn.1", "ffn_norm"]:
             assert rows[f"{last}.{part}"] == K, part
     assert rows["lm_head"] == rows["lm_head.dense"] == K
 
