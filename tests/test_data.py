@@ -1,5 +1,6 @@
 import pickle
 import random
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
@@ -139,6 +140,22 @@ def test_a_dataset_is_sent_to_workers_without_its_corpus(tmp_path):
     index = blocks.sizes.nbytes + blocks.parts[0].sizes.nbytes + blocks.parts[0].starts.nbytes
     assert len(sent) < index + corpus / 2
     assert np.array_equal(pickle.loads(sent).tokens(7), blocks.tokens(7))
+
+
+def test_a_batch_travels_as_bytes(tmp_path):
+    blocks = dataset(tmp_path, [random_lines(5)])
+    batch = blocks.collater([blocks[i] for i in range(4)])
+    sent = bytes(ForkingPickler.dumps(batch))
+    assert b"storage" not in sent  # as torch sends a tensor: by a shared file
+    received = pickle.loads(sent)
+    assert received.keys() == batch.keys() and received["net_input"].keys() == batch["net_input"].keys()
+    for there, here in [(received, batch), (received["net_input"], batch["net_input"])]:
+        for key, value in here.items():
+            if torch.is_tensor(value):
+                assert torch.equal(there[key], value)
+                there[key] += 1  # it may be written to
+            elif key != "net_input":
+                assert there[key] == value
 
 
 def test_data_without_blank_lines_is_refused_for_complete_doc(tmp_path):
