@@ -252,15 +252,13 @@ class Reproduction:
         for name in begun:
             for part in self.parts(name):
                 jobs.append(finetuning(part, self.part(name, part), names[0], "pretrain " + name, self.fewer_seeds()))
-        scores = [finetuning(n, model(n), names[0], "pretrain " + n, self.fewer_seeds()) for n in variations]
-        figure4, ablations = scores[: len(self.size.fractions)], scores[len(self.size.fractions) :]
-        jobs += figure4
+        jobs += [finetuning(n, model(n), names[0], "pretrain " + n, self.fewer_seeds()) for n in variations]
         scratch = [finetuning("scratch", model(compared[0]), task, "pretrain " + compared[0]) for task in names]
         jobs.append(scratch[0])
         for task, from_scratch in zip(names[1:], scratch[1:]):
             jobs += [finetuning(name, model(name), task, "pretrain " + name) for name in compared]
             jobs.append(from_scratch)
-        return jobs + ablations
+        return jobs
 
     def fewer_seeds(self):
         """Seeds of fine-tuning for what is not the comparison itself."""
