@@ -15,6 +15,7 @@ import logging
 import math
 import os
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -27,6 +28,7 @@ PLUGIN = os.path.join(os.path.dirname(RECIPES), "maelm_fairseq")
 sys.path.insert(0, os.path.dirname(RECIPES))
 logging.disable(logging.INFO)  # of this process; fairseq-train's go to train.log
 warnings.simplefilter("ignore")
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, on which what was started is stopped, too
 
 import torch  # noqa: E402
 from files import save_json  # noqa: E402

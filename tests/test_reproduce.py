@@ -57,15 +57,25 @@ TINY = ["--tiny", "--updates", 8, "--seeds", 1, "--finetune-seeds", 2, "--jobs",
 
 @pytest.fixture(scope="module")
 def finished(prepared, tmp_path_factory):
-    """A reproduction that was killed on the way and went on: its command, its folder, what it printed."""
+    """A reproduction that was killed twice on the way and went on: its command, its folder, what it printed."""
     dest = tmp_path_factory.mktemp("reproduction") / "dest"
     command = [ROOT / "recipes" / "reproduce.sh", "--dest", dest, *TINY, *prepared]
-    process = start(*command)
-    while not (dest / "pretraining" / "mlm-1" / "record.json").exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.2)
+
+    def start_and_await(file):
+        process = start(*command)
+        while not list(dest.glob(file)):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.2)
+        return process
+
+    process = start_and_await("pretraining/mlm-1/record.json")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
+    process = start_and_await("finetuning/*/mood/*/*/*/train.log")
+    process.terminate()  # it alone: what it started must not go on
+    process.communicate()
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
     before = (dest / "pretraining" / "mlm-1" / "model.pt").stat().st_mtime_ns
     printed = script(*command)
     assert (dest / "pretraining" / "mlm-1" / "model.pt").stat().st_mtime_ns == before
