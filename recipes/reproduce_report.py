@@ -253,7 +253,7 @@ class Report:
                 for layer, mlm, mae_lm in zip(layers, zip(*ranks["mlm"]), zip(*ranks["mae_lm"]))
                 if min(mae_lm) > max(mlm)
             ]
-            some = f"only at layer {' and '.join(map(str, higher))}" if higher else "no"
+            some = f"only at layers {', '.join(map(str, higher))}" if higher else "no"
             say(
                 f"MAE-LM represents text without [MASK] in more dimensions in deep layers, {when}",
                 f"layers 1 to {last}: " + "; ".join(f"{TITLES[model]} {shown_by[model]}" for model in MODELS),
