@@ -54,15 +54,16 @@ def main():
     print(heading(args.threads))
     print(f"{args.batch_size} x {args.tokens} tokens, 12 heads of width 64")
     print("\n| precision, attention dropout | attention | ms | over PyTorch's with bias |\n|---|---|---|---|")
+    timed = functions(torch)
     B, T, H, D = args.batch_size, args.tokens, 12, 64
     for dtype in [torch.float32, torch.bfloat16]:
         shapes = [(B, T, H, D), (B, T, 2, H, D), (B, H, T, T)]
         inputs = [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
         gradient = torch.randn(shapes[0]).to(dtype)
         for dropout in [0.0, 0.1]:
-            seconds = {name: [] for name in functions(torch)}
+            seconds = {name: [] for name in timed}
             for number in range(args.rounds + 1):
-                for name, function in functions(torch).items():
+                for name, function in timed.items():
                     for x in inputs:
                         x.grad = None
                     start = time.perf_counter()

@@ -59,7 +59,7 @@ class AttentionByParts(torch.autograd.Function):
         key, value = key_value.unbind(2)
         d_query, d_key_value = torch.empty_like(query), torch.empty_like(key_value)
         d_key, d_value = d_key_value.unbind(2)
-        d_bias = torch.empty(bias.shape, dtype=bias.dtype)
+        d_bias = torch.empty(bias.shape, dtype=bias.dtype) if ctx.needs_input_grad[2] else None
         for part in parts(bias.shape):
             q, k, v, g = (take(x, part) for x in (query, key, value, gradient))
             weights = softmax(q, k, bias[part].flatten(0, 1))
@@ -71,7 +71,8 @@ class AttentionByParts(torch.autograd.Function):
                 dropped = weights * kept
             put(d_value, part, dropped.transpose(1, 2) @ g)
             d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
-            d_bias[part] = d_scores.view_as(d_bias[part])
+            if d_bias is not None:
+                d_bias[part] = d_scores.view_as(d_bias[part])
             put(d_query, part, d_scores @ k)
             put(d_key, part, d_scores.transpose(1, 2) @ q)
         scale = query.size(-1) ** -0.5
