@@ -15,11 +15,8 @@ import logging
 import math
 import os
 import shlex
-import signal
 import statistics
-import subprocess
 import sys
-import time
 import warnings
 from collections import namedtuple
 
@@ -28,11 +25,10 @@ PLUGIN = os.path.join(os.path.dirname(RECIPES), "maelm_fairseq")
 sys.path.insert(0, os.path.dirname(RECIPES))
 logging.disable(logging.INFO)  # of this process; fairseq-train's go to train.log
 warnings.simplefilter("ignore")
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, on which what was started is stopped, too
 
 import torch  # noqa: E402
 from files import save_json  # noqa: E402
-from show_progress import Progress  # noqa: E402
+from programs import run_and_show  # noqa: E402
 
 from maelm_fairseq.checkpoint import load_model, read_checkpoint  # noqa: E402
 from maelm_fairseq.errors import MissingFileError, UsageError  # noqa: E402
@@ -319,27 +315,6 @@ def append_rows(path, rows):
         with open(path, "a", encoding="utf-8") as stream:
             stream.write("\n".join(([] if there else ["\t".join(COLUMNS)]) + new) + "\n")
     print(f"results: {path}")
-
-
-def run_and_show(command, log):
-    """Runs a command, its output appended to a log; shows what a person wants to know of it. Gives the exit status."""
-    environment = dict(os.environ, PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
-    progress, shown = Progress(), time.time()
-    with open(log, "a", encoding="utf-8") as stream, subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        universal_newlines=True,
-    ) as process:  # fmt: skip
-        try:
-            for line in process.stdout:
-                stream.write(line)
-                message = progress.line(line.rstrip("\n"))
-                if message and (not message.startswith("update ") or time.time() - shown > 10):
-                    shown = time.time()
-                    print("  " + message, flush=True)
-        except BaseException:
-            process.terminate()
-            raise
-    return process.returncode
 
 
 def updates_of(checkpoint):

@@ -24,6 +24,7 @@ import reproduce_report
 import torch
 from files import save_json
 from finetune import PLUGIN, RECIPES, UsageError
+from programs import program, stop_all
 from reproduce_report import MASK_PROB, MODELS
 
 ROOT = os.path.dirname(RECIPES)
@@ -82,7 +83,6 @@ class Reproduction:
         self.size = SIZES["tiny" if args.tiny else "miniature"]
         self.data = os.path.abspath(args.data) if args.data else self.path("data")
         self.tasks = os.path.abspath(args.tasks) if args.tasks else self.path("tasks")
-        self.children = set()
 
     def path(self, *parts):
         return os.path.join(self.dest, *parts)
@@ -321,12 +321,8 @@ class Reproduction:
             environment["OMP_NUM_THREADS"] = threads
         os.makedirs(self.path("logs"), exist_ok=True)
         with open(self.log(name), "a", encoding="utf-8") as log:
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
-            )
-            self.children.add(child)
-            status = child.wait()
-            self.children.discard(child)
+            with program(command, stdout=log, stderr=subprocess.STDOUT, env=environment) as process:
+                status = process.wait()
         if status:
             with open(self.log(name), encoding="utf-8", errors="replace") as log:
                 last = (log.read().strip().splitlines() or [""])[-1]
@@ -358,8 +354,7 @@ class Reproduction:
                         count = len(jobs) - len(left) - len(running)
                         print(f"[{count} of {len(jobs)}] {job.name}  ({seconds // 60}:{seconds % 60:02d})", flush=True)
             except BaseException:
-                for child in list(self.children):
-                    child.terminate()
+                stop_all()
                 raise
         self.report()
 
