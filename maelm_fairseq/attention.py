@@ -6,6 +6,8 @@ Letters in shapes: B sequences, Q queries, T keys, H heads, D width of a head.
 import torch
 import torch.nn.functional as F
 
+from .dropout import draw
+
 PART = 2**20  # attention weights of a part: so few stay in the cache
 
 
@@ -104,10 +106,3 @@ def put(x, part, values):
 def softmax(q, k, bias):
     """(n, Q, D), (n, T, D), (n, Q, T) -> the attention's weights (n, Q, T)."""
     return torch.baddbmm(bias, q, k.transpose(1, 2), alpha=q.size(-1) ** -0.5).softmax(-1)
-
-
-def draw(shape, probability):
-    """A bool tensor, true with a probability (to 2^-16), of 16 random bits each: `bernoulli_` takes 4 times as long."""
-    count = shape.numel()
-    bits = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-    return (bits[:count] < round(probability * 2**16) - 2**15).view(shape)

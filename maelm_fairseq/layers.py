@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .attention import attend
+from .dropout import Dropout
 from .engine import matmul_dtype
 
 
@@ -116,7 +117,7 @@ class TransformerLayer(nn.Module):
         self.attention_norm = nn.LayerNorm(width)
         self.ffn = nn.Sequential(nn.Linear(width, ffn_width), GeluLinear(ffn_width, width))
         self.ffn_norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x, bias=None, outputs=None):
         """(B, T, C) -> (B, Q, C): the last `outputs` positions, all of them where it is None."""
@@ -146,7 +147,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.embed_positions = nn.Embedding(max_positions + 1, width, padding_idx=0)
         self.norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.relative_bias = RelativePositionBias(bins, max_distance, heads, max_positions) if bins else None
         self.layers = nn.ModuleList(
             TransformerLayer(width, ffn_width, heads, dropout, attention_dropout) for _ in range(layers)

@@ -250,6 +250,12 @@ def check(cfg):
             f"--relative-position-max-distance {max_distance} must be over {bins // 4 + 1}: with "
             f"--relative-position-bins {bins} distances below {bins // 4} have a bin each"
         )
+    for option in ["dropout", "attention_dropout", "decoder_dropout", "pooler_dropout"]:
+        if not 0 <= getattr(cfg, option) < 1:
+            raise UsageError(
+                f"--{option.replace('_', '-')} {getattr(cfg, option)} must be at least 0 and less than 1: it is the "
+                "share that is dropped"
+            )
     for option in ["decoder_relative_bias", "relative_position_local_init"]:
         if getattr(cfg, option) and not bins:
             raise UsageError(f"--{option.replace('_', '-')} needs --relative-position-bins over 0")

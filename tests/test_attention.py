@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from maelm_fairseq import attention
-from maelm_fairseq.attention import AttentionByParts, attend, draw
+from maelm_fairseq.attention import AttentionByParts, attend
 
 B, Q, T, H, D = 5, 5, 7, 6, 4
 
@@ -80,15 +80,3 @@ def test_dropout_leaves_the_expectation():
     error = draws.std(0) / len(draws) ** 0.5
     assert draws.std(0).min() > 0
     assert ((draws.mean(0) - expected).abs() < 5 * error).all()
-
-
-def test_draws_have_their_probability():
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        found = draw(torch.Size([3, 333, 1001]), 0.9)
-    n = found.numel()
-    assert found.dtype == torch.bool and found.shape == (3, 333, 1001)
-    assert abs(found.double().mean() - 0.9) < 4 * (0.9 * 0.1 / n) ** 0.5
-    for dim in range(3):  # and neighbours do not know of each other
-        a, b = found.narrow(dim, 0, found.size(dim) - 1), found.narrow(dim, 1, found.size(dim) - 1)
-        assert abs((a & b).double().mean() - 0.81) < 4 * (0.81 * 0.19 / n) ** 0.5 + 1e-3

@@ -32,6 +32,7 @@ OPTIONS = {
     "--relative-position-bins 0 --decoder-relative-bias": "needs --relative-position-bins over 0",
     "--relative-position-bins 0 --relative-position-local-init": "needs --relative-position-bins over 0",
     "--encoder-attention-heads 3": "--encoder-attention-heads 3 must divide --encoder-embed-dim 32",
+    "--attention-dropout 1": "--attention-dropout 1.0 must be at least 0 and less than 1",
     "--encoder-layers 0": "--encoder-layers 0 must be at least 1",
     "--decoder-layers 0": "--decoder-layers 0 needs --encoder-mask-fraction 1",
     "--mask-whole-words": "--mask-whole-words needs a SentencePiece vocabulary",
