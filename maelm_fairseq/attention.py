@@ -3,12 +3,14 @@
 Letters in shapes: B sequences, Q queries, T keys, H heads, D width of a head.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 
 from .dropout import draw
 
-PART = 2**20  # attention weights of a part: so few stay in the cache
+PART = 2**20  # attention weights of a part, about: so few stay in the cache
 
 
 def attend(query, key_value, bias=None, dropout=0.0):
@@ -83,10 +85,10 @@ class AttentionByParts(torch.autograd.Function):
 
 
 def parts(shape):
-    """Indices that cut (B, H, Q, T) into parts: some sequences, or some heads of one."""
+    """Indices that cut (B, H, Q, T) into parts: some sequences, or some heads of one, about equally many."""
     B, H, Q, T = shape
     sequences = max(1, PART // (H * Q * T))
-    heads = min(H, max(1, PART // (Q * T)))
+    heads = math.ceil(H / math.ceil(H * Q * T / PART))
     for b in range(0, B, sequences):
         for h in range(0, H, heads):
             yield slice(b, b + sequences), slice(h, h + heads)

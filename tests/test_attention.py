@@ -28,7 +28,7 @@ def gradients(function, inputs, gradient):
     return [attended.detach(), *(x.grad for x in inputs)]
 
 
-@pytest.mark.parametrize("matrices", [0, 4, 2 * H, B * H])  # of a part: of one head, some heads, sequences, all
+@pytest.mark.parametrize("matrices", [1, 4, 2 * H, B * H])  # of a part: of one head, some heads, sequences, all
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.bfloat16, 2e-2)])
 def test_values_and_gradients_are_pytorchs(matrices, dtype, tolerance, monkeypatch):
     monkeypatch.setattr(attention, "PART", matrices * Q * T)
