@@ -82,25 +82,24 @@ def finished(prepared, tmp_path_factory):
     return command, dest, printed
 
 
-def test_a_recipe_that_is_stopped_leaves_no_program_behind(tmp_path):
-    """Whenever SIGTERM comes, also amid starting one."""
+@pytest.mark.parametrize("start_takes", [1, 0], ids=["amid its start", "while it runs"])
+def test_a_recipe_that_is_stopped_leaves_no_program_behind(start_takes):
     recipe = """
-import sys
+import sys, time
 sys.path.insert(0, sys.argv[1])
 import programs
 print("ready", flush=True)
-while True:
-    programs.run_and_show(["sleep", sys.argv[2]], sys.argv[3])
+with programs.program(["sleep", "60"], preexec_fn=lambda: time.sleep(float(sys.argv[2]))):
+    pass
 """
-    for seconds in [0.001] * 40 + [60]:
-        process = start(sys.executable, "-c", recipe, ROOT / "recipes", seconds, tmp_path / "log")
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(random.random() / 5)
-        process.terminate()
-        _, errors = process.communicate()
-        assert process.returncode == 143 and not errors
-        with pytest.raises(ProcessLookupError):
-            os.killpg(process.pid, 0)
+    process = start(sys.executable, "-c", recipe, ROOT / "recipes", start_takes)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    process.terminate()
+    _, errors = process.communicate()
+    assert process.returncode == 143 and not errors
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
 
 
 def table(path):
