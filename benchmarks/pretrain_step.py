@@ -111,29 +111,34 @@ def work(pipe, folder, args, variant):
         pipe.send((seconds, rate, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20))
 
 
-def measure(args, variants):
+def measure(models, rounds):
     """Lets models step in turn.
 
+    Args:
+        models: {name: (settings, variant)}
+        rounds: how many steps of each count
     Returns:
-        seconds of each step and shares of the matmul rate, {variant: list}; peak memory in GiB, {variant: float}
+        seconds of each step and shares of the matmul rate, {name: list}; peak memory in GiB, {name: float}
     """
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        write_data(Path(folder), 8 * args.batch_size * [args.tokens - 1], args.vocabulary)
         workers, seconds, shares, memory = {}, {}, {}, {}
-        for variant in variants:
+        for number, (name, (args, variant)) in enumerate(models.items()):
+            data = Path(folder) / str(number)
+            data.mkdir()
+            write_data(data, 8 * args.batch_size * [args.tokens - 1], args.vocabulary)
             pipe, other = context.Pipe()
-            context.Process(target=work, args=(other, Path(folder), args, variant), daemon=True).start()
+            context.Process(target=work, args=(other, data, args, variant), daemon=True).start()
             pipe.recv()
-            workers[variant], seconds[variant], shares[variant] = pipe, [], []
-        for number in range(args.rounds + 1):
-            for variant, pipe in workers.items():
+            workers[name], seconds[name], shares[name] = pipe, [], []
+        for number in range(rounds + 1):
+            for name, pipe in workers.items():
                 pipe.send("step")
-                taken, rate, memory[variant] = pipe.recv()
+                taken, rate, memory[name] = pipe.recv()
                 if number:  # the first warms up
-                    seconds[variant].append(taken)
-                    shares[variant].append(operations(args, variant) / taken / rate)
-            print(f"round {number} of {args.rounds}", file=sys.stderr, flush=True)
+                    seconds[name].append(taken)
+                    shares[name].append(operations(*models[name]) / taken / rate)
+            print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
         for pipe in workers.values():
             pipe.send("stop")
     return seconds, shares, memory
@@ -142,7 +147,7 @@ def measure(args, variants):
 def compare(args):
     """Prints a row for each model of VARIANTS, beside roberta_base."""
     chosen = [name for name in VARIANTS if name == "roberta_base" or not args.only or name in args.only]
-    seconds, shares, memory = measure(args, chosen)
+    seconds, shares, memory = measure({name: (args, name) for name in chosen}, args.rounds)
     print("\n| model | sequences a second | step time over roberta_base's | peak memory, GiB | share of matmul rate |")
     print("|---|---|---|---|---|")
     for variant in chosen:
@@ -152,21 +157,26 @@ def compare(args):
 
 
 def sweep(args):
-    """Prints a row for each setting of SWEEP: the plugin's MAE-LM beside its MLM."""
-    columns = ["setting", "mae_lm_base", "by the formula", "without relative bias", "its step, seconds"]
-    print("\nStep time over that of the plugin's MLM without relative bias, which computes every position:\n")
-    print("| " + " | ".join([*columns, "over the first row's", "by the formula"]) + " |\n" + "|---" * 7 + "|")
-    first = None
+    """Prints a row for each setting of SWEEP: the plugin's MAE-LM beside its MLM, and beside the first setting."""
+    columns = ["setting", "mae_lm_base", "without relative bias", "by the formula"]
+    print("\nStep time over that of the plugin's MLM without relative bias, which computes every position;")
+    print("and, without relative bias, over that of the settings above:\n")
+    print("| " + " | ".join([*columns, "over the settings above", "by the formula"]) + " |\n" + "|---" * 6 + "|")
+    plain, mlm = "mae_lm_base, no relative bias", "MLM, no relative bias"
     for changes in SWEEP:
         setting = argparse.Namespace(**{**vars(args), **changes})
-        mlm, plain, biased = "MLM, no relative bias", "mae_lm_base, no relative bias", "mae_lm_base"
-        seconds, _, _ = measure(setting, [mlm, plain, biased])
-        step, count = statistics.median(seconds[plain]), operations(setting, plain)
-        first = first or (step, count)
+        models = {
+            "above": (args, plain),
+            "MLM": (setting, mlm),
+            "plain": (setting, plain),
+            "biased": (setting, "mae_lm_base"),
+        }
+        seconds, _, _ = measure(models, args.rounds)
+        count = {name: operations(*model) for name, model in models.items()}
         name = ", ".join(f"{option.replace('_', ' ')} {value}" for option, value in changes.items())
-        print(f"| {name or 'as above'} | {ratios(seconds[biased], seconds[mlm])} | {count / operations(setting, mlm):.2f} | "
-              f"{ratios(seconds[plain], seconds[mlm])} | {step:.2f} | {step / first[0]:.2f} | {count / first[1]:.2f} |",
-              flush=True)  # fmt: skip
+        print(f"| {name or 'as above'} | {ratios(seconds['biased'], seconds['MLM'])} | {ratios(seconds['plain'], seconds['MLM'])} | "
+              f"{count['plain'] / count['MLM']:.2f} | {ratios(seconds['plain'], seconds['above'])} | "
+              f"{count['plain'] / count['above']:.2f} |", flush=True)  # fmt: skip
 
 
 def main():
