@@ -76,7 +76,11 @@ def main():
     parser.add_argument("--vocab-size", type=int, default=8000, help="(default: %(default)s)")
     args = parser.parse_args()
 
-    size = args.input.stat().st_size
+    with open(args.input, "rb") as text:
+        size = text.seek(0, 2)
+        text.seek(-min(size, 2), 2)
+        if text.read() != b"\n\n":
+            sys.exit(f"{args.input}: does not end with a blank line, which the usual route would not write of itself")
     print(heading(multiprocessing.cpu_count()))
     print(f"{size / 1e6:.1f} MB of text, vocabulary {args.vocab_size}")
     with tempfile.TemporaryDirectory() as name:
