@@ -12,9 +12,13 @@ from conftest import ROOT, TINY, binarize, documents, run, succeed, text_of
 def refused(*arguments, cwd=None):
     """Runs fairseq-train, which must fail; gives its one line of error."""
     done = run("fairseq-train", *arguments, cwd=cwd)
-    assert done.returncode == 1, done.stdout[-3000:]
-    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
+    return one_error(done.returncode, done.stdout)
+
+
+def one_error(status, printed):
+    assert status == 1, printed[-3000:]
+    errors = [line for line in printed.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and "Traceback" not in printed, printed[-3000:]
     return errors[0]
 
 
@@ -41,9 +45,40 @@ OPTIONS = {
 }
 
 
+# fairseq-train with the arguments of each line of a file, each in a process of its own that need not import fairseq.
+MANY = """
+import os, sys
+from fairseq_cli.train import cli_main
+for line in open(sys.argv[1]):
+    name, *sys.argv[1:] = line.rstrip("\\n").split("\\t")
+    if os.fork() == 0:
+        output = os.open(name, os.O_CREAT | os.O_WRONLY)
+        os.dup2(output, 1), os.dup2(output, 2)
+        break
+    with open(name + ".status", "w") as status:
+        print(os.wait()[1] >> 8, file=status)
+else:
+    sys.exit()
+cli_main()
+"""
+
+
+@pytest.fixture(scope="module")
+def outcomes(data, tmp_path_factory):
+    """What fairseq-train does with each of OPTIONS: {options: (exit status, what it printed)}."""
+    folder = tmp_path_factory.mktemp("options")
+    files = {options: folder / str(number) for number, options in enumerate(OPTIONS)}
+    lines = [[file, data, *TINY, "--save-dir", folder, *options.split()] for options, file in files.items()]
+    (folder / "arguments").write_text("".join("\t".join(map(str, line)) + "\n" for line in lines))
+    subprocess.run([sys.executable, "-c", MANY, str(folder / "arguments")], stdin=subprocess.DEVNULL, check=True)
+    return {
+        options: (int(file.with_suffix(".status").read_text()), file.read_text()) for options, file in files.items()
+    }
+
+
 @pytest.mark.parametrize("options", OPTIONS)
-def test_options(data, tmp_path, options):
-    assert OPTIONS[options] in refused(data, *TINY, "--save-dir", tmp_path, *options.split())
+def test_options(outcomes, options):
+    assert OPTIONS[options] in one_error(*outcomes[options])
 
 
 def test_missing_and_empty_data_folder(data, tmp_path):
