@@ -1,4 +1,4 @@
-"""Dropout; on the CPU of cheaper random numbers than PyTorch's, which took a twentieth of a bfloat16 step."""
+"""Dropout; on the CPU of cheaper random numbers than PyTorch's."""
 
 import numpy as np
 import torch
