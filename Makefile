@@ -38,7 +38,7 @@ $(VENV)/.installed: setup.py constraints.txt
 	@touch $@
 
 demo: install
-	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" recipes/demo.sh
+	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" recipes/demo/demo.sh
 
 test: install
 	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile $(TESTS)

@@ -18,7 +18,7 @@ SETTINGS = [
     "--encoder-attention-heads", "4", "--decoder-layers", "2", "--relative-position-local-init",
     "--decoder-relative-bias", "--dropout", "0", "--attention-dropout", "0", "--max-positions", "64",
     "--tokens-per-sample", "64", "--mask-prob", "0.3", "--batch-size", "32", "--num-workers", "0",
-    "--optimizer", "fused_adam", "--adam-betas", "(0.9, 0.98)", "--clip-norm", "2.0", "--lr", "1e-3",
+    "--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--clip-norm", "2.0", "--lr", "1e-3",
     "--lr-scheduler", "polynomial_decay", "--warmup-updates", "100", "--total-num-update", "100000",
 ]  # fmt: skip
 

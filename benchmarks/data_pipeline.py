@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+
 from common import configuration, heading, ratios, write_data
 
 LINES = 60_000

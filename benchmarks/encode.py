@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+
 from common import VOCABULARY, configuration, heading, ratios, write_data
 
 BATCH = 32

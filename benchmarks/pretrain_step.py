@@ -29,8 +29,8 @@ from pathlib import Path
 from common import VOCABULARY, configuration, heading, ratios, write_data
 
 STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
-OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "fused_adam"]
-NO_BIAS = ["--relative-position-bins", 0]
+OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
+NO_BIAS = ["--relative-position-num-buckets", 0]
 VARIANTS = {
     "roberta_base": STOCK,
     "mae_lm_base": OURS,

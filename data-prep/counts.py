@@ -5,7 +5,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from program import complete_file
+from program import atomic_write
 
 MODULUS = 1 << 64
 
@@ -33,7 +33,7 @@ def join(first, second):
 
 
 def save(record, path):
-    with complete_file(path) as stream:
+    with atomic_write(path) as stream:
         json.dump(record, stream, indent=1, ensure_ascii=False)
         stream.write("\n")
 

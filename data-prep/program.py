@@ -129,7 +129,7 @@ def partial_name(path):
 
 
 @contextlib.contextmanager
-def complete_file(path, mode="w"):
+def atomic_write(path, mode="w"):
     """Opens a file that gets the name `path` when the block ends well, and vanishes when it does not."""
     partial = partial_name(path)
     try:
@@ -144,7 +144,7 @@ def complete_file(path, mode="w"):
 
 
 @contextlib.contextmanager
-def complete_folder(path):
+def atomic_folder(path):
     """Gives the block a hidden folder, which gets the name `path` when the block ends well, and vanishes when not."""
     partial = partial_name(path)
     try:

@@ -16,23 +16,23 @@ from vocabulary import compare_with_checkpoint, load_vocabulary
 # isort: split
 import torch
 from fairseq.data import indexed_dataset
+
+from maelm_fairseq.errors import UsageError
+from maelm_fairseq.squad import task as squad
+from maelm_fairseq.squad.text import SEPARATORS, SpanTokenizer, WindowSizes, place, read_questions, windows
+from maelm_fairseq.task import load_dictionary
 from program import (
     InputError,
     Parser,
     Progress,
-    complete_file,
-    complete_folder,
+    atomic_folder,
+    atomic_write,
     file_identity,
     positive,
     remove_abandoned,
     run,
     say,
 )
-
-from maelm_fairseq import squad
-from maelm_fairseq.errors import UsageError
-from maelm_fairseq.squad_text import SEPARATORS, SpanTokenizer, WindowSizes, place, read_questions, windows
-from maelm_fairseq.task import load_dictionary
 
 SHOWN = 5  # ids that are named of what is counted
 COUNTS = {
@@ -193,7 +193,7 @@ def write(args, sizes, record, processor, folder):
     shutil.copyfile(args.dev, os.path.join(folder, "dev.json"))
     for name in ("dict.txt", "sentencepiece.model"):
         shutil.copyfile(os.path.join(args.vocabulary, name), os.path.join(folder, name))
-    with complete_file(os.path.join(folder, squad.RECORD)) as stream:
+    with atomic_write(os.path.join(folder, squad.RECORD)) as stream:
         json.dump(record, stream, indent=1, ensure_ascii=False)
         stream.write("\n")
 
@@ -215,7 +215,7 @@ def prepare(args):
     else:
         os.makedirs(os.path.dirname(dest), exist_ok=True)
         remove_abandoned(os.path.dirname(dest))
-        with complete_folder(dest) as folder:
+        with atomic_folder(dest) as folder:
             write(args, sizes, record, processor, folder)
     record = squad.load_record(dest)
     print(f"SQuAD {record['version']}")

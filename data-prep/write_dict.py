@@ -3,7 +3,7 @@
 
 import sentencepiece
 
-from program import InputError, Parser, complete_file, run
+from program import InputError, Parser, atomic_write, run
 
 SENTENCEPIECE_SPECIALS = ["<unk>", "<s>", "</s>"]
 FAIRSEQ_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -52,7 +52,7 @@ def dict_text(processor):
 def write_dict(model, output):
     """Writes dict.txt; see `load_model` for errors."""
     text = dict_text(load_model(model))
-    with complete_file(output) as stream:
+    with atomic_write(output) as stream:
         stream.write(text)
 
 

@@ -2,8 +2,7 @@
 
 import os
 
-import torch
-
+from .compat import load_checkpoint
 from .errors import MissingFileError, UsageError
 from .model import MaeLmConfig, MaeLmModel, fingerprint
 
@@ -41,8 +40,8 @@ def read_checkpoint(checkpoint_file):
     if not os.path.isfile(checkpoint_file):
         raise MissingFileError(f"{checkpoint_file}: not found, expected a checkpoint (a .pt file)")
     try:
-        state = torch.load(checkpoint_file, map_location="cpu", weights_only=True)
-    except Exception as error:  # of many kinds, after what the file holds
+        state = load_checkpoint(checkpoint_file)
+    except Exception as error:  # the type depends on the file's contents
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(
             f"{checkpoint_file}: cannot be read as a checkpoint ({reason}); expected a whole .pt file of fairseq-train"

@@ -6,10 +6,9 @@ import pickle
 
 import numpy as np
 import torch
-
 from fairseq.data import FairseqDataset, indexed_dataset
 
-from . import engine
+from . import compat
 from .errors import UsageError
 
 NO_POSITION = -1  # what padding has for a position
@@ -41,7 +40,7 @@ class TokenBlocks:
         self.lines, self.tokens_in = len(sizes), int(sizes.sum())
         self._check(sizes, break_mode)
 
-        spans = engine.block_spans(sizes, block_size, break_mode)
+        spans = compat.block_spans(sizes, block_size, break_mode)
         self.starts, self.sizes = cut_spans(spans, block_size)
         self.separators = int((sizes == 1).sum()) if break_mode == "complete_doc" else 0
         lost = self.tokens_in - self.separators - int(self.sizes.sum())
@@ -203,7 +202,7 @@ class MaskedBlockDataset(WholeDataset):
         """Merges items to a batch of tensors.
 
         Returns:
-            dict: `net_input` with `src_tokens` and `positions` (B, V), `left_out_positions` (B, K - kept),
+            dict: `net_input` with `src_tokens` and `positions` (B, V), `masked_positions` (B, M),
             `num_predicted` (K) and `padded` (bool); `target` (B, K). Of the rows [encoder input, left out]
             the last K are those to predict. Counts are of tokens without padding.
         """
@@ -216,10 +215,12 @@ class MaskedBlockDataset(WholeDataset):
             """Rows of each group, padded by themselves so that those to predict stay at the end, side by side."""
             return torch.from_numpy(np.concatenate([pad_rows(map(group, blocks), value) for group in groups], axis=1))
 
-        tokens = merge(pad, lambda b: b.context_tokens, lambda b: b.kept_tokens)
-        positions = merge(NO_POSITION, lambda b: b.context, lambda b: b.kept)
-        left_out = merge(NO_POSITION, lambda b: b.left_out)
-        target = merge(pad, lambda b: b.targets[: len(b.kept)], lambda b: b.targets[len(b.kept) :])
+        tokens = merge(pad, lambda b: b.context_tokens, lambda b: b.predicted_visible_tokens)
+        positions = merge(NO_POSITION, lambda b: b.context, lambda b: b.predicted_visible)
+        masked = merge(NO_POSITION, lambda b: b.masked)
+        target = merge(
+            pad, lambda b: b.targets[: len(b.predicted_visible)], lambda b: b.targets[len(b.predicted_visible) :]
+        )
 
         ncontext = sum(len(b.context) for b in blocks)
         npredicted = sum(len(b.targets) for b in blocks)
@@ -228,14 +229,14 @@ class MaskedBlockDataset(WholeDataset):
             net_input={
                 "src_tokens": tokens,
                 "positions": positions,
-                "left_out_positions": left_out,
+                "masked_positions": masked,
                 "num_predicted": target.size(1),
-                "padded": tokens.numel() + left_out.numel() > ncontext + npredicted,
+                "padded": tokens.numel() + masked.numel() > ncontext + npredicted,
             },
             target=target,
             nsentences=len(blocks),
             ntokens=ncontext + npredicted,
-            nvisible=ncontext + sum(len(b.kept) for b in blocks),
+            nvisible=ncontext + sum(len(b.predicted_visible) for b in blocks),
             npredicted=npredicted,
         )
 

@@ -128,7 +128,7 @@ def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
     for index in order[:enough]:
         block = dataset.tokens(index)
         masked = np.zeros(len(block), dtype=bool)
-        masked[masking(block, 1, int(index)).kept] = True
+        masked[masking(block, 1, int(index)).predicted_visible] = True
         blocks.append((torch.from_numpy(block), torch.from_numpy(masked)))
     return blocks
 

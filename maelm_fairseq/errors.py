@@ -1,18 +1,42 @@
-"""Errors that a user can mend: said in one line, without a stack trace."""
+"""Errors that a user can fix, reported in one line without a stack trace."""
 
+import argparse
+import logging
 import sys
+import warnings
 
 
 class UsageError(ValueError):
-    """Names the file or option, what was found, what was expected, and what to do; in one line."""
+    """A one-line message that names the file or option, what was found, what was expected, and what to do."""
 
 
 class MissingFileError(UsageError, FileNotFoundError):
-    """A file or folder that is not there."""
+    """A file or folder that does not exist."""
 
 
 class InstallationError(UsageError, ImportError):
-    """A package that is missing or cannot work."""
+    """A package that is missing or does not work."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one line, with exit status 1."""
+
+    def error(self, message):
+        raise UsageError(f"{message} (--help lists the options)")
+
+
+def run(main):
+    """Runs the `main()` of one of this project's programs: quietly, with a :class:`UsageError` shown in one line."""
+    logging.disable(logging.INFO)
+    warnings.simplefilter("ignore")
+    show_in_one_line()
+    main()
+
+
+def show_in_one_line():
+    """Makes this process print a :class:`UsageError` in one line; for commands, never for a program that imports us."""
+    if sys.excepthook is not _show:
+        _show.others, sys.excepthook = sys.excepthook, _show
 
 
 def _usage_error(error):
@@ -25,10 +49,7 @@ def _usage_error(error):
 def _show(kind, error, traceback):
     usage_error = _usage_error(error)
     if usage_error is None:
-        return _show_others(kind, error, traceback)
-    # From a loader's worker it comes with that process's stack trace before it.
+        return _show.others(kind, error, traceback)
+    # An error from a data loader's worker comes with that process's stack trace in front of the message.
     message = str(usage_error).strip().splitlines()[-1]
     print("error: " + message.split("UsageError: ", 1)[-1], file=sys.stderr)
-
-
-_show_others, sys.excepthook = sys.excepthook, _show

@@ -8,10 +8,9 @@ from itertools import chain
 
 import sentencepiece
 import torch
+from fairseq.data import Dictionary
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
-
-from fairseq.data import Dictionary
 
 from .checkpoint import build_model, find_checkpoint, read_checkpoint
 from .data import batches_of_similar_length

@@ -11,21 +11,21 @@ import torch.nn.functional as F
 from torch import nn
 
 from .attention import attend
+from .compat import matmul_dtype
 from .dropout import Dropout
-from .engine import matmul_dtype
 
 
-def relative_position_bucket(distance: np.ndarray, bins: int, max_distance: int) -> np.ndarray:
-    """The bin of each distance `p_j - p_i`: exact for short ones, logarithmic for longer ones.
+def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
+    """The bucket of each distance `p_j - p_i`: exact for short ones, logarithmic for longer ones.
 
     Args:
         distance: integers, any shape
-        bins: even; half of them for each direction
-        max_distance: distances from this one on share a bin
+        num_buckets: even; half of them for each direction
+        max_distance: distances from this one on share a bucket
     Returns:
-        int64 in [0, bins - 2], of the same shape
+        int64 in [0, num_buckets - 2], of the same shape
     """
-    half = bins // 2
+    half = num_buckets // 2
     exact = half // 2
     n = np.abs(distance)
     share = np.log(np.maximum(n, exact) / exact) / math.log((max_distance - 1) / exact)
@@ -37,12 +37,12 @@ def relative_position_bucket(distance: np.ndarray, bins: int, max_distance: int)
 class RelativePositionBias(nn.Module):
     """A learned number for each head and distance, added to the attention logits of every layer."""
 
-    def __init__(self, bins: int, max_distance: int, heads: int, max_positions: int):
+    def __init__(self, num_buckets: int, max_distance: int, heads: int, max_positions: int):
         super().__init__()
-        self.table = nn.Embedding(bins, heads)
+        self.table = nn.Embedding(num_buckets, heads)
         self.max_positions = max_positions
         distances = np.arange(-max_positions, max_positions + 1)  # padding's position is -1
-        bucket = torch.from_numpy(relative_position_bucket(distances, bins, max_distance))
+        bucket = torch.from_numpy(relative_position_bucket(distances, num_buckets, max_distance))
         self.register_buffer("bucket", bucket, persistent=False)
 
     @torch.no_grad()
@@ -51,8 +51,8 @@ class RelativePositionBias(nn.Module):
 
         The other heads see everything alike, as at BERT's initialisation: `<s>` must see the whole text.
         """
-        bins, heads = self.table.weight.shape
-        head, offset = torch.arange(heads // 2), torch.arange(bins) - (bins // 2 - 1)
+        num_buckets, heads = self.table.weight.shape
+        head, offset = torch.arange(heads // 2), torch.arange(num_buckets) - (num_buckets // 2 - 1)
         side, slope = 2 * (head % 2) - 1, 2.0 ** (1 - head // 2)
         self.table.weight[:, : heads // 2] = -slope * (offset[:, None] - side).abs()
 
@@ -138,17 +138,19 @@ class Transformer(nn.Module):
         layers, width, ffn_width, heads: sizes
         dropout, attention_dropout: probabilities
         max_positions: how many positions are learned
-        bins, max_distance: of the relative position bias; 0 bins for none
+        num_buckets, max_distance: of the relative position bias; 0 buckets for none
     """
 
     def __init__(
-        self, layers, width, ffn_width, heads, dropout, attention_dropout, max_positions, bins=0, max_distance=0
+        self, layers, width, ffn_width, heads, dropout, attention_dropout, max_positions, num_buckets=0, max_distance=0
     ):
         super().__init__()
         self.embed_positions = nn.Embedding(max_positions + 1, width, padding_idx=0)
         self.norm = nn.LayerNorm(width)
         self.dropout = Dropout(dropout)
-        self.relative_bias = RelativePositionBias(bins, max_distance, heads, max_positions) if bins else None
+        self.relative_bias = (
+            RelativePositionBias(num_buckets, max_distance, heads, max_positions) if num_buckets else None
+        )
         self.layers = nn.ModuleList(
             TransformerLayer(width, ffn_width, heads, dropout, attention_dropout) for _ in range(layers)
         )

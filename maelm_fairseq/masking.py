@@ -23,17 +23,17 @@ def rounding(seed, epoch, n):
 
 
 class MaskedBlock(NamedTuple):
-    """One block, its positions in three groups: `context`, `kept` and `left_out` partition 0..T-1.
+    """One block, its positions in three groups: `context`, `predicted_visible` and `masked` partition 0..T-1.
 
-    The encoder reads `context` and `kept` (V = their number); predicted are `kept` and `left_out` (K).
+    The encoder reads `context` and `predicted_visible` (V positions); `predicted_visible` and `masked` are predicted (K).
     """
 
-    context: np.ndarray  # positions the encoder sees and nobody predicts
+    context: np.ndarray  # positions that the encoder sees and that are not predicted
     context_tokens: np.ndarray
-    kept: np.ndarray  # positions that are predicted although the encoder sees something there
-    kept_tokens: np.ndarray  # what it sees: the token itself, a random one, or [MASK]
-    left_out: np.ndarray  # positions that the encoder never sees
-    targets: np.ndarray  # (K,) the original tokens at `kept`, then at `left_out`
+    predicted_visible: np.ndarray  # predicted positions at which the encoder sees something
+    predicted_visible_tokens: np.ndarray  # what it sees: the token itself, a random one, or [MASK]
+    masked: np.ndarray  # predicted positions that the encoder never sees: the decoder puts [MASK] there
+    targets: np.ndarray  # (K,) the original tokens at `predicted_visible`, then at `masked`
 
 
 class Masking:
@@ -63,7 +63,7 @@ class Masking:
     ):
         self.mask_prob = mask_prob
         visible = leave_unmasked_prob + random_token_prob
-        self.kept_shares = leave_unmasked_prob, visible, visible + encoder_mask_fraction * (1 - visible)
+        self.visible_shares = leave_unmasked_prob, visible, visible + encoder_mask_fraction * (1 - visible)
         self.mask_token = mask_token
         self.random_tokens = random_tokens
         self.word_starts = word_starts
@@ -94,8 +94,8 @@ class Masking:
         selected = selected + 1  # behind <s>
 
         k = len(selected)
-        unmasked, random, kept = (min(k, int(share * k + round_k)) for share in self.kept_shares)
-        seen = tokens[selected[:kept]]
+        unmasked, random, visible = (min(k, int(share * k + round_k)) for share in self.visible_shares)
+        seen = tokens[selected[:visible]]
         if random > unmasked:
             seen[unmasked:random] = rng.integers(*self.random_tokens, size=random - unmasked)
         seen[random:] = self.mask_token
@@ -103,4 +103,4 @@ class Masking:
         is_context = np.ones(len(tokens), dtype=bool)
         is_context[selected] = False
         context = np.flatnonzero(is_context)
-        return MaskedBlock(context, tokens[context], selected[:kept], seen, selected[kept:], tokens[selected])
+        return MaskedBlock(context, tokens[context], selected[:visible], seen, selected[visible:], tokens[selected])

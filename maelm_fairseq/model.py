@@ -8,12 +8,11 @@ import logging
 from dataclasses import dataclass, field, make_dataclass
 
 import torch
-from torch import nn
-
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model
 from fairseq.models.roberta.model import RobertaClassificationHead
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
+from torch import nn
 
 from .data import NO_POSITION
 from .errors import UsageError
@@ -38,11 +37,11 @@ class MaeLmConfig(FairseqDataclass):
     decoder_dropout: float = field(default=0.0, metadata={"help": "both dropouts of the decoder"})
     pooler_dropout: float = field(default=0.1, metadata={"help": "dropout of classification heads"})
     max_positions: int = field(default=512, metadata={"help": "positions that are learned"})
-    relative_position_bins: int = field(
-        default=32, metadata={"help": "bins of the encoder's relative position bias, even; 0 for no bias"}
+    relative_position_num_buckets: int = field(
+        default=32, metadata={"help": "buckets of the encoder's relative position bias, even; 0 for no bias"}
     )
     relative_position_max_distance: int = field(
-        default=128, metadata={"help": "distances from this one on share a bin"}
+        default=128, metadata={"help": "distances from this one on share a bucket"}
     )
     relative_position_local_init: bool = field(
         default=False,
@@ -70,7 +69,7 @@ ARCHITECTURES = {
         encoder_embed_dim=1024,
         encoder_ffn_embed_dim=4096,
         encoder_attention_heads=16,
-        relative_position_bins=128,
+        relative_position_num_buckets=128,
         relative_position_max_distance=256,
     ),
 }
@@ -93,19 +92,19 @@ class MaeLmModel(BaseFairseqModel):
         self.mask = dictionary.index("<mask>")
         width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
         sizes = (width, cfg.encoder_ffn_embed_dim, heads)
-        bins, max_distance = cfg.relative_position_bins, cfg.relative_position_max_distance
+        num_buckets, max_distance = cfg.relative_position_num_buckets, cfg.relative_position_max_distance
 
         self.embed_tokens = nn.Embedding(len(dictionary), width, self.pad)
         self.encoder = Transformer(
-            cfg.encoder_layers, *sizes, cfg.dropout, cfg.attention_dropout, cfg.max_positions, bins, max_distance
+            cfg.encoder_layers, *sizes, cfg.dropout, cfg.attention_dropout, cfg.max_positions, num_buckets, max_distance
         )
         self.decoder = self.lm_head = None
         if pretraining:
             if cfg.decoder_layers:
                 dropout = cfg.decoder_dropout
-                bins = bins if cfg.decoder_relative_bias else 0
+                num_buckets = num_buckets if cfg.decoder_relative_bias else 0
                 self.decoder = Transformer(
-                    cfg.decoder_layers, *sizes, dropout, dropout, cfg.max_positions, bins, max_distance
+                    cfg.decoder_layers, *sizes, dropout, dropout, cfg.max_positions, num_buckets, max_distance
                 )
             self.lm_head = LMHead(width, len(dictionary))
         self.classification_heads = nn.ModuleDict()
@@ -138,7 +137,7 @@ class MaeLmModel(BaseFairseqModel):
         self,
         src_tokens,
         positions=None,
-        left_out_positions=None,
+        masked_positions=None,
         num_predicted=None,
         padded=True,
         features_only=False,
@@ -150,7 +149,7 @@ class MaeLmModel(BaseFairseqModel):
         Args:
             src_tokens: (B, V) what the encoder sees
             positions: (B, V) its original positions, -1 for padding; None for 0, 1, 2, ...
-            left_out_positions: (B, M) original positions that are predicted and not seen
+            masked_positions: (B, M) original positions that are predicted and not seen
             num_predicted: K; the predicted are the last K - M of `src_tokens`, then the left out
             padded: False where the batch is known to have no padding
             features_only: give the encoder's output instead
@@ -163,7 +162,7 @@ class MaeLmModel(BaseFairseqModel):
             return self.classification_heads[classification_head_name](encoded), None
         if features_only:
             return encoded, None
-        decoded = self.forward_decoder(encoded, positions, left_out_positions, num_predicted, padded)
+        decoded = self.forward_decoder(encoded, positions, masked_positions, num_predicted, padded)
         return self.lm_head(decoded, self.embed_tokens.weight)
 
     def forward_encoder(self, tokens, positions=None, padded=True, hidden=None):
@@ -176,22 +175,22 @@ class MaeLmModel(BaseFairseqModel):
             positions = positions.where(tokens.ne(self.pad), positions.new_tensor(NO_POSITION))
         return self.encoder(self.embed_tokens(tokens), positions, padded, hidden=hidden)
 
-    def forward_decoder(self, encoded, positions, left_out_positions, num_predicted, padded=True):
+    def forward_decoder(self, encoded, positions, masked_positions, num_predicted, padded=True):
         """Puts [MASK] back and reads off the predicted positions.
 
         The order of rows is free, since every row carries its position: visible rows first, left-out rows
         behind them, so that the predicted ones are the last K and the last layer computes only those.
 
         Args:
-            encoded: (B, V, C); positions: (B, V); left_out_positions: (B, M); num_predicted: K
+            encoded: (B, V, C); positions: (B, V); masked_positions: (B, M); num_predicted: K
         Returns:
             (B, K, C)
         """
         if self.decoder is None:
             return encoded[:, encoded.size(1) - num_predicted :]
-        masks = self.embed_tokens.weight[self.mask].expand(*left_out_positions.shape, -1)
+        masks = self.embed_tokens.weight[self.mask].expand(*masked_positions.shape, -1)
         x = torch.cat([encoded, masks.to(encoded.dtype)], dim=1)
-        positions = torch.cat([positions, left_out_positions], dim=1)
+        positions = torch.cat([positions, masked_positions], dim=1)
         return self.decoder(x, positions, padded, outputs=num_predicted)
 
     def max_positions(self):
@@ -233,7 +232,7 @@ for _name, _sizes in ARCHITECTURES.items():
 def check(cfg):
     """Refuses sizes that contradict each other."""
     width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
-    bins, max_distance = cfg.relative_position_bins, cfg.relative_position_max_distance
+    num_buckets, max_distance = cfg.relative_position_num_buckets, cfg.relative_position_max_distance
     if cfg.encoder_layers < 1 or cfg.decoder_layers < 0:
         raise UsageError(
             f"--encoder-layers {cfg.encoder_layers} must be at least 1, "
@@ -241,14 +240,14 @@ def check(cfg):
         )
     if width % heads:
         raise UsageError(f"--encoder-attention-heads {heads} must divide --encoder-embed-dim {width}")
-    if bins % 2 or bins < 0 or bins == 2:
+    if num_buckets % 2 or num_buckets < 0 or num_buckets == 2:
         raise UsageError(
-            f"--relative-position-bins {bins} must be even and at least 4 (half for each direction), or 0 for no bias"
+            f"--relative-position-num-buckets {num_buckets} must be even and at least 4 (half for each direction), or 0 for no bias"
         )
-    if bins and max_distance - 1 <= bins // 4:
+    if num_buckets and max_distance - 1 <= num_buckets // 4:
         raise UsageError(
-            f"--relative-position-max-distance {max_distance} must be over {bins // 4 + 1}: with "
-            f"--relative-position-bins {bins} distances below {bins // 4} have a bin each"
+            f"--relative-position-max-distance {max_distance} must be over {num_buckets // 4 + 1}: with "
+            f"--relative-position-num-buckets {num_buckets} distances below {num_buckets // 4} have a bucket each"
         )
     for option in ["dropout", "attention_dropout", "decoder_dropout", "pooler_dropout"]:
         if not 0 <= getattr(cfg, option) < 1:
@@ -257,8 +256,8 @@ def check(cfg):
                 "share that is dropped"
             )
     for option in ["decoder_relative_bias", "relative_position_local_init"]:
-        if getattr(cfg, option) and not bins:
-            raise UsageError(f"--{option.replace('_', '-')} needs --relative-position-bins over 0")
+        if getattr(cfg, option) and not num_buckets:
+            raise UsageError(f"--{option.replace('_', '-')} needs --relative-position-num-buckets over 0")
 
 
 def fingerprint(dictionary):
@@ -289,7 +288,7 @@ def compare(checkpoint, model):
             "--encoder-attention-heads": shape("encoder.relative_bias.table.weight", 1),
             "--decoder-layers": layers("decoder"),
             "--max-positions": shape("encoder.embed_positions.weight") - 1,
-            "--relative-position-bins": shape("encoder.relative_bias.table.weight"),
+            "--relative-position-num-buckets": shape("encoder.relative_bias.table.weight"),
             "--decoder-relative-bias": shape("decoder.relative_bias.table.weight") > 0,
         }
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from omegaconf import II, MISSING
-
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import data_file_path, index_file_path
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II, MISSING
 
 from .data import MaskedBlockDataset, TokenBlocks
 from .errors import MissingFileError, UsageError
@@ -63,7 +62,7 @@ class MaeLmTaskConfig(PrecisionConfig):
     mask_whole_words: bool = field(
         default=False, metadata={"help": "select whole words (of a SentencePiece vocabulary)"}
     )
-    log_effective_rank: int = field(
+    effective_rank_tokens: int = field(
         default=0,
         metadata={
             "help": "tokens of the validation set on which each validation measures the effective rank of the "
@@ -135,11 +134,11 @@ class MaeLmTask(FairseqTask):
 
     def post_validate(self, model, stats, agg):
         """Adds the effective ranks of the last layer to what a validation logs."""
-        if self.cfg.log_effective_rank:
+        if self.cfg.effective_rank_tokens:
             from .effective_rank import last_layer_ranks  # it builds on this module
 
             dataset = next(data for split, data in self.datasets.items() if not split.startswith("train"))
-            stats.update(last_layer_ranks(model, dataset, self.cfg.log_effective_rank))
+            stats.update(last_layer_ranks(model, dataset, self.cfg.effective_rank_tokens))
 
     def filter_indices_by_size(self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
         """Refuses blocks that do not fit, where fairseq would leave them out."""
@@ -182,8 +181,8 @@ def check(cfg):
         )
     if cfg.tokens_per_sample < 2:
         refuse("--tokens-per-sample", "at least 2: <s> and a token")
-    if cfg.log_effective_rank < 0:
-        refuse("--log-effective-rank", "a number of tokens, or 0")
+    if cfg.effective_rank_tokens < 0:
+        refuse("--effective-rank-tokens", "a number of tokens, or 0")
     check_precision(cfg)
 
 

@@ -19,15 +19,15 @@ logging.disable(logging.INFO)
 warnings.simplefilter("ignore")
 
 import torch  # noqa: E402
-from files import save_json  # noqa: E402
 
 from maelm_fairseq import hub  # noqa: E402
 from maelm_fairseq.checkpoint import find_checkpoint, load_model  # noqa: E402
 from maelm_fairseq.errors import UsageError  # noqa: E402
-from maelm_fairseq.squad import HEAD, load_record  # noqa: E402
-from maelm_fairseq.squad_answers import answer_questions  # noqa: E402
-from maelm_fairseq.squad_metric import best_threshold, evaluate  # noqa: E402
-from maelm_fairseq.squad_text import SpanTokenizer, WindowSizes, read_questions  # noqa: E402
+from maelm_fairseq.files import save_json  # noqa: E402
+from maelm_fairseq.squad.answers import answer_questions  # noqa: E402
+from maelm_fairseq.squad.metric import best_threshold, evaluate  # noqa: E402
+from maelm_fairseq.squad.task import HEAD, load_record  # noqa: E402
+from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes, read_questions  # noqa: E402
 from maelm_fairseq.task import load_dictionary  # noqa: E402
 
 Results = namedtuple("Results", "predictions nbest differences metrics")

@@ -27,11 +27,11 @@ logging.disable(logging.INFO)  # of this process; fairseq-train's go to train.lo
 warnings.simplefilter("ignore")
 
 import torch  # noqa: E402
-from files import save_json  # noqa: E402
-from programs import run_and_show  # noqa: E402
 
+from child_processes import run_and_show  # noqa: E402
 from maelm_fairseq.checkpoint import load_model, read_checkpoint  # noqa: E402
 from maelm_fairseq.errors import MissingFileError, UsageError  # noqa: E402
+from maelm_fairseq.files import save_json  # noqa: E402
 from maelm_fairseq.task import load_dictionary  # noqa: E402
 
 SIZES = [
@@ -40,10 +40,10 @@ SIZES = [
     "encoder_ffn_embed_dim",
     "encoder_attention_heads",
     "max_positions",
-    "relative_position_bins",
+    "relative_position_num_buckets",
     "relative_position_max_distance",
 ]
-ADAM = ["--optimizer", "fused_adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
+ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
 SEARCH_SEED = 0  # the scores that are reported are of the others, 1 to --seeds
 LARGE_WIDTH = 1024
 LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 2e-5]}

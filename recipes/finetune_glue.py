@@ -7,15 +7,15 @@ seeds, and the best seed's predictions for the test set in the form that the GLU
 
 import os
 
-import finetune
 import numpy as np
 import torch
 from fairseq.data import Dictionary, data_utils
-from files import complete_file
-from finetune import UsageError
 
+import finetune
+from finetune import UsageError
 from maelm_fairseq import hub
 from maelm_fairseq.errors import InstallationError
+from maelm_fairseq.files import atomic_write
 from maelm_fairseq.task import load_dictionary
 
 try:
@@ -111,7 +111,7 @@ class GlueTask:
             with open(os.path.join(self.folder, split + ".index"), encoding="utf-8") as stream:
                 indices = stream.read().split("\n")[:-1]
             path = os.path.join(folder, SERVER_NAMES.get((self.name, split), self.name) + ".tsv")
-            with complete_file(path) as stream:
+            with atomic_write(path) as stream:
                 stream.write("index\tprediction\n")
                 for index, answer in zip(indices, self.predict(model, split)):
                     if self.labels:

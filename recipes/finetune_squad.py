@@ -9,9 +9,8 @@ import os
 
 import finetune
 from answer_questions import answer
-from files import save_json
-
-from maelm_fairseq import squad
+from maelm_fairseq.files import save_json
+from maelm_fairseq.squad import task as squad
 
 
 def evaluate(model_file, data):

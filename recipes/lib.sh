@@ -31,6 +31,8 @@ use_environment() {
   if ! command -v fairseq-train >/dev/null && [ -x "$plugin/../.venv/bin/fairseq-train" ]; then
     PATH=$(dirname "$plugin")/.venv/bin:$PATH
   fi
+  # Recipes import the plugin of this repository, installed or not, and each other.
+  export PYTHONPATH="$(dirname "$plugin"):$recipes${PYTHONPATH:+:$PYTHONPATH}"
 }
 
 is_number() { [[ $1 =~ ^(0|[1-9][0-9]*)$ ]]; }
@@ -111,7 +113,7 @@ pretrain() {
 
   local command=(${launcher[@]+"${launcher[@]}"} fairseq-train "$data"
     --user-dir "$plugin" --save-dir "$save_dir" --tensorboard-logdir "$save_dir/tensorboard"
-    --task mae_lm --criterion mae_lm --optimizer fused_adam --lr-scheduler polynomial_decay
+    --task mae_lm --criterion mae_lm --optimizer torch_adamw --lr-scheduler polynomial_decay
     --batch-size "$batch_size" --update-freq "$every" --distributed-world-size "$processes" "${device[@]}"
     --log-format json --log-interval 100 --num-workers 2
     --save-interval-updates 5000 --keep-interval-updates 5 --no-epoch-checkpoints

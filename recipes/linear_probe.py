@@ -12,13 +12,13 @@ import warnings
 
 import numpy as np
 import torch
-from finetune import UsageError
-from finetune_glue import GlueTask
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
+from finetune import UsageError
+from finetune_glue import GlueTask
 from maelm_fairseq.model import MaeLmModel
 
 STRENGTHS = [1e-3, 1e-2, 1e-1, 1]

@@ -13,7 +13,7 @@ effective_batch=2048
 batch_size=32
 settings=(
   --arch mae_lm_base --decoder-layers 4
-  --relative-position-bins 32 --relative-position-max-distance 128
+  --relative-position-num-buckets 32 --relative-position-max-distance 128
   --dropout 0.1 --attention-dropout 0.1
   --tokens-per-sample 512 --sample-break-mode complete_doc --mask-prob 0.15
   --lr 5e-4 --warmup-updates 10000 --total-num-update 125000 --max-update 125000

@@ -13,7 +13,7 @@ effective_batch=2048
 batch_size=16
 settings=(
   --arch mae_lm_large --decoder-layers 4
-  --relative-position-bins 128 --relative-position-max-distance 256
+  --relative-position-num-buckets 128 --relative-position-max-distance 256
   --dropout 0.1 --attention-dropout 0.1
   --tokens-per-sample 512 --sample-break-mode complete_doc --mask-prob 0.15
   --lr 1e-4 --warmup-updates 10000 --total-num-update 2000000 --max-update 2000000

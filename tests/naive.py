@@ -31,11 +31,11 @@ def loss(w, tokens, seen, predicted, *, heads, pad, mask, max_distance):
         scalar
     """
     real = tokens != pad
-    left_out = (seen == NOT_SEEN) & real
+    masked = (seen == NOT_SEEN) & real
     hidden = encoder(w, seen, heads, max_distance)
     if "decoder.norm.weight" in w:
         mask_embedding = w["embed_tokens.weight"][mask]
-        hidden = torch.where(left_out[:, :, None], mask_embedding, hidden)
+        hidden = torch.where(masked[:, :, None], mask_embedding, hidden)
         hidden = transformer(w, "decoder", hidden, real, heads, max_distance)
     log_p = torch.log_softmax(head(w, hidden[predicted]), dim=-1)  # (K, N)
     return -log_p.gather(1, tokens[predicted][:, None]).sum()
@@ -90,15 +90,15 @@ def attention(w, name, x, attended, bias, heads):
 
 
 def relative_bias(table, T, max_distance):
-    """(bins, H) -> (H, T, T): what is added to the logit of query i for key j."""
-    bins = table.size(0)
-    buckets = [[relative_position_bucket(j - i, bins, max_distance) for j in range(T)] for i in range(T)]
+    """(num_buckets, H) -> (H, T, T): what is added to the logit of query i for key j."""
+    num_buckets = table.size(0)
+    buckets = [[relative_position_bucket(j - i, num_buckets, max_distance) for j in range(T)] for i in range(T)]
     return table[torch.tensor(buckets)].permute(2, 0, 1)
 
 
-def relative_position_bucket(r, bins, max_distance):
-    """The bin of distance r = p_j - p_i."""
-    half = bins // 2
+def relative_position_bucket(r, num_buckets, max_distance):
+    """The bucket of distance r = p_j - p_i."""
+    half = num_buckets // 2
     exact = half // 2
     n = abs(r)
     if n < exact:

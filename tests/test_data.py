@@ -5,9 +5,9 @@ from multiprocessing.reduction import ForkingPickler
 import numpy as np
 import pytest
 import torch
-from conftest import binarize
 from fairseq.data import Dictionary, indexed_dataset
 
+from conftest import binarize
 from maelm_fairseq.data import MaskedBlockDataset, TokenBlocks
 from maelm_fairseq.masking import Masking
 
@@ -89,11 +89,11 @@ def test_a_batch_holds_its_blocks(tmp_path, options):
     indices = [0, int(blocks.sizes.argmax()), 9, int(blocks.sizes.argmin())]
     batch = blocks.collater([blocks[i] for i in indices])
     net, target = batch["net_input"], batch["target"]
-    left_out = net["left_out_positions"]
+    masked = net["masked_positions"]
     assert target.shape[1] == net["num_predicted"]
-    kept = target.shape[1] - left_out.shape[1]
+    predicted_visible = target.shape[1] - masked.shape[1]
     # The last rows of [encoder input, left out] are the predicted ones, in the order of the targets.
-    rows = torch.cat([net["positions"], left_out], 1)
+    rows = torch.cat([net["positions"], masked], 1)
     for row, index in enumerate(indices):
         tokens = torch.from_numpy(blocks.tokens(index))
         real = rows[row] >= 0
@@ -101,7 +101,7 @@ def test_a_batch_holds_its_blocks(tmp_path, options):
         predicted = rows[row, -target.shape[1] :]
         assert torch.equal(predicted >= 0, target[row] != 1)
         assert torch.equal(tokens[predicted[predicted >= 0]], target[row][predicted >= 0])
-        context = net["positions"][row, : net["positions"].shape[1] - kept]
+        context = net["positions"][row, : net["positions"].shape[1] - predicted_visible]
         seen = net["src_tokens"][row, : len(context)]
         assert torch.equal(tokens[context[context >= 0]], seen[context >= 0])
         assert (seen[context < 0] == 1).all()

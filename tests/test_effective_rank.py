@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, TINY, TINY_MODEL, hydra, run, succeed
 
+from conftest import ROOT, TINY, TINY_MODEL, hydra, run, succeed
 from maelm_fairseq import effective_rank as er
 from maelm_fairseq.checkpoint import load_model
 from maelm_fairseq.task import load_dictionary
@@ -246,7 +246,7 @@ def validations(log):
 
 
 def test_training_logs_the_ranks_of_the_last_layer(data, tmp_path):
-    options = ["--log-effective-rank", 200, "--tensorboard-logdir", tmp_path / "tensorboard"]
+    options = ["--effective-rank-tokens", 200, "--tensorboard-logdir", tmp_path / "tensorboard"]
     log = succeed("fairseq-train", data, *TINY, *options, "--save-dir", tmp_path / "run")
     logged = validations(log)[-1]
     program(
@@ -265,10 +265,10 @@ def test_training_logs_no_ranks_unless_asked(data, tmp_path):
 
 def test_hydra_logs_ranks_too(data, tmp_path):
     arguments = hydra(tmp_path, data, TINY_MODEL)
-    log = succeed("fairseq-hydra-train", *arguments, "+task.log_effective_rank=200", cwd=tmp_path)
+    log = succeed("fairseq-hydra-train", *arguments, "+task.effective_rank_tokens=200", cwd=tmp_path)
     assert "rank_without_mask" in log
 
 
 def test_a_negative_number_of_tokens_is_refused(data, tmp_path):
-    done = run("fairseq-train", data, *TINY, "--log-effective-rank", -1, "--save-dir", tmp_path)
-    assert done.returncode == 1 and "error: --log-effective-rank -1 must be a number of tokens, or 0" in done.stdout
+    done = run("fairseq-train", data, *TINY, "--effective-rank-tokens", -1, "--save-dir", tmp_path)
+    assert done.returncode == 1 and "error: --effective-rank-tokens -1 must be a number of tokens, or 0" in done.stdout

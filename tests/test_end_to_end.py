@@ -8,8 +8,8 @@ import sys
 
 import pytest
 import torch
-from conftest import PLUGIN, ROOT, TINY, TINY_MODEL, documents, hydra, succeed, text_of
 
+from conftest import PLUGIN, ROOT, TINY, TINY_MODEL, documents, hydra, succeed, text_of
 from maelm_fairseq import hub
 
 

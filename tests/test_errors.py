@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from conftest import ROOT, TINY, binarize, documents, run, succeed, text_of
 
 
@@ -31,10 +32,10 @@ OPTIONS = {
     "--tokens-per-sample 33": "--tokens-per-sample 33 is more than --max-positions 32",
     "--tokens-per-sample 1": "--tokens-per-sample 1 must be at least 2",
     "--max-tokens 16": "--max-tokens must be at least --tokens-per-sample (32)",
-    "--relative-position-bins 31": "--relative-position-bins 31 must be even",
+    "--relative-position-num-buckets 31": "--relative-position-num-buckets 31 must be even",
     "--relative-position-max-distance 9": "--relative-position-max-distance 9 must be over 9",
-    "--relative-position-bins 0 --decoder-relative-bias": "needs --relative-position-bins over 0",
-    "--relative-position-bins 0 --relative-position-local-init": "needs --relative-position-bins over 0",
+    "--relative-position-num-buckets 0 --decoder-relative-bias": "needs --relative-position-num-buckets over 0",
+    "--relative-position-num-buckets 0 --relative-position-local-init": "needs --relative-position-num-buckets over 0",
     "--encoder-attention-heads 3": "--encoder-attention-heads 3 must divide --encoder-embed-dim 32",
     "--attention-dropout 1": "--attention-dropout 1.0 must be at least 0 and less than 1",
     "--encoder-layers 0": "--encoder-layers 0 must be at least 1",
@@ -125,8 +126,8 @@ def checkpoint(data, tmp_path_factory):
 
 def test_checkpoint_of_another_size(data, tmp_path, checkpoint):
     restore = ["--save-dir", tmp_path, "--restore-file", checkpoint]
-    error = refused(data, *TINY, *restore, "--encoder-layers", 3, "--relative-position-bins", 8)
-    assert "--encoder-layers 2 there, 3 here; --relative-position-bins 32 there, 8 here" in error
+    error = refused(data, *TINY, *restore, "--encoder-layers", 3, "--relative-position-num-buckets", 8)
+    assert "--encoder-layers 2 there, 3 here; --relative-position-num-buckets 32 there, 8 here" in error
 
 
 def test_checkpoint_of_another_vocabulary(data, tmp_path, checkpoint):

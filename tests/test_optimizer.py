@@ -4,11 +4,11 @@ from argparse import Namespace
 
 import pytest
 import torch
-from conftest import TINY, TINY_MODEL, hydra, succeed
 from fairseq.optim.adam import Adam
 
-from maelm_fairseq import engine
-from maelm_fairseq.optimizer import FusedAdam
+from conftest import TINY, TINY_MODEL, hydra, succeed
+from maelm_fairseq import compat
+from maelm_fairseq.optimizer import TorchAdamW
 
 
 def weights():
@@ -35,7 +35,7 @@ def config(**more):
 
 def test_steps_are_those_of_fairseqs_adam():
     params, theirs = weights(), weights()
-    train(params, FusedAdam(config(), params))
+    train(params, TorchAdamW(config(), params))
     train(theirs, Adam(theirs, **OPTIONS))
     for ours, expected in zip(params, theirs):
         torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
@@ -51,31 +51,31 @@ def test_an_older_torch_has_its_own_way(monkeypatch, error):
         return whole(params, **options)
 
     expected = weights()
-    train(expected, engine.fused_adamw(expected, **OPTIONS))
+    train(expected, compat.fused_adamw(expected, **OPTIONS))
     monkeypatch.setattr(torch.optim, "AdamW", old)
     params = weights()
-    train(params, engine.fused_adamw(iter(params), **OPTIONS))
+    train(params, compat.fused_adamw(iter(params), **OPTIONS))
     for ours, other in zip(params, expected):
         torch.testing.assert_close(ours, other, rtol=1e-5, atol=1e-6)
 
 
 def test_a_run_resumes_where_it_was(data, tmp_path):
-    options = [*TINY, "--optimizer", "fused_adam", "--clip-norm", 1, "--weight-decay", 0.01]
+    options = [*TINY, "--optimizer", "torch_adamw", "--clip-norm", 1, "--weight-decay", 0.01]
     succeed("fairseq-train", data, *options, "--max-update", 8, "--save-dir", tmp_path / "whole")
     for updates in [4, 8]:
         succeed("fairseq-train", data, *options, "--max-update", updates, "--save-dir", tmp_path / "parts")
     whole, parts = (
         torch.load(tmp_path / name / "checkpoint_last.pt", weights_only=True) for name in ["whole", "parts"]
     )
-    assert parts["optimizer_history"][-1]["optimizer_name"] == "FusedAdam"
+    assert parts["optimizer_history"][-1]["optimizer_name"] == "TorchAdamW"
     for key, value in whole["model"].items():
         torch.testing.assert_close(parts["model"][key], value, rtol=0, atol=1e-6)
 
 
 def test_hydra_knows_it(data, tmp_path):
     arguments = hydra(tmp_path, data, TINY_MODEL)
-    options = ["optimizer._name=fused_adam", "+optimizer.adam_betas='(0.9, 0.98)'"]
+    options = ["optimizer._name=torch_adamw", "+optimizer.adam_betas='(0.9, 0.98)'"]
     succeed("fairseq-hydra-train", *arguments, *options, cwd=tmp_path)
     state = torch.load(tmp_path / "hydra" / "checkpoint_last.pt", weights_only=True)
-    assert state["optimizer_history"][-1]["optimizer_name"] == "FusedAdam"
+    assert state["optimizer_history"][-1]["optimizer_name"] == "TorchAdamW"
     assert state["last_optimizer_state"]["param_groups"][0]["betas"] == (0.9, 0.98)

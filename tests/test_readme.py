@@ -7,8 +7,9 @@ import shlex
 import subprocess
 import sys
 
-from conftest import BIN, PLUGIN, ROOT
 from fairseq import options
+
+from conftest import BIN, PLUGIN, ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

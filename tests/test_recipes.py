@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import BIN, PLUGIN, ROOT, succeed
 from fairseq import options, utils
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.initialize import add_defaults, hydra_init
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
+
+from conftest import BIN, PLUGIN, ROOT, succeed
 
 try:
     from hydra import compose, initialize_config_dir
@@ -32,9 +33,9 @@ ENVIRONMENT = dict(os.environ, PATH=str(BIN) + os.pathsep + os.environ["PATH"])
 BASE = {"encoder_layers": 12, "encoder_embed_dim": 768, "encoder_ffn_embed_dim": 3072, "encoder_attention_heads": 12}
 LARGE = {"encoder_layers": 24, "encoder_embed_dim": 1024, "encoder_ffn_embed_dim": 4096, "encoder_attention_heads": 16}
 TABLE = {
-    "pretrain_base": dict(steps=125_000, lr=5e-4, bins=32, max_distance=128, model=BASE),
-    "pretrain_base_plus_plus": dict(steps=2_000_000, lr=2e-4, bins=64, max_distance=128, model=BASE),
-    "pretrain_large_plus_plus": dict(steps=2_000_000, lr=1e-4, bins=128, max_distance=256, model=LARGE),
+    "pretrain_base": dict(steps=125_000, lr=5e-4, num_buckets=32, max_distance=128, model=BASE),
+    "pretrain_base_plus_plus": dict(steps=2_000_000, lr=2e-4, num_buckets=64, max_distance=128, model=BASE),
+    "pretrain_large_plus_plus": dict(steps=2_000_000, lr=1e-4, num_buckets=128, max_distance=256, model=LARGE),
 }
 WARM_UP, DECODER_LAYERS, TOKENS, EFFECTIVE_BATCH, CLIP, ADAM = 10_000, 4, 512, 2048, 2.0, ((0.9, 0.98), 1e-6, 0.01)
 
@@ -109,7 +110,7 @@ def test_holds_the_settings_of_the_method(name, form):
     assert (config.task.mask_prob, config.task.encoder_mask_fraction) == (0.15, 0)
     assert config.task.leave_unmasked_prob == config.task.random_token_prob == 0
     assert {key: config.model[key] for key in setting["model"]} == setting["model"]
-    assert config.model.relative_position_bins == setting["bins"]
+    assert config.model.relative_position_num_buckets == setting["num_buckets"]
     assert config.model.relative_position_max_distance == setting["max_distance"]
     assert config.model.decoder_layers == DECODER_LAYERS
     assert (config.model.dropout, config.model.attention_dropout, config.model.decoder_dropout) == (0.1, 0.1, 0)
@@ -118,7 +119,7 @@ def test_holds_the_settings_of_the_method(name, form):
     assert (config.lr_scheduler._name, config.lr_scheduler.warmup_updates) == ("polynomial_decay", WARM_UP)
     assert (config.lr_scheduler.power, config.lr_scheduler.end_learning_rate) == (1, 0)
     betas, eps, weight_decay = ADAM
-    assert config.optimizer._name == "fused_adam"
+    assert config.optimizer._name == "torch_adamw"
     assert utils.eval_str_list(str(config.optimizer.adam_betas)) == list(betas)
     assert (config.optimizer.adam_eps, config.optimizer.weight_decay) == (eps, weight_decay)
     assert config.optimization.clip_norm == CLIP

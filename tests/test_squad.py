@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
-from conftest import PLUGIN, ROOT, documents, run, succeed, text_of
 from omegaconf import OmegaConf
 
+from conftest import PLUGIN, ROOT, documents, run, succeed, text_of
 from maelm_fairseq.checkpoint import load_model
-from maelm_fairseq.squad import SquadDataset, SquadTask, load_record, network_input, span_log_probs
-from maelm_fairseq.squad_answers import answer_questions, ranked_spans
-from maelm_fairseq.squad_metric import best_threshold, evaluate, exact_match, f1
-from maelm_fairseq.squad_text import (
+from maelm_fairseq.squad.answers import answer_questions, ranked_spans
+from maelm_fairseq.squad.metric import best_threshold, evaluate, exact_match, f1
+from maelm_fairseq.squad.task import SquadDataset, SquadTask, load_record, network_input, span_log_probs
+from maelm_fairseq.squad.text import (
     Answer,
     Question,
     SpanTokenizer,

@@ -5,11 +5,11 @@ import re
 
 import pytest
 import torch
-from conftest import BIN, PLUGIN, TINY, TINY_MODEL, binarize, documents, hydra, succeed, text_of
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.train import main
 
+from conftest import BIN, PLUGIN, TINY, TINY_MODEL, binarize, documents, hydra, succeed, text_of
 from maelm_fairseq.criterion import MaeLmCriterion
 from maelm_fairseq.task import MaeLmTask
 
@@ -108,7 +108,7 @@ def masks_of_three_epochs(data, save_dir, monkeypatch, workers):
 
     def record(self, model, sample, reduce=True):
         if model.training:
-            for index, positions in zip(sample["id"].tolist(), sample["net_input"]["left_out_positions"].tolist()):
+            for index, positions in zip(sample["id"].tolist(), sample["net_input"]["masked_positions"].tolist()):
                 seen.setdefault(epoch[-1], {})[index] = tuple(sorted(p for p in positions if p >= 0))
         return forward(self, model, sample, reduce)
 
@@ -145,7 +145,7 @@ def test_shards_take_turns(data, tmp_path):
 def test_mlm_baseline_and_options_of_the_method(data, tmp_path):
     for name, arguments in {
         "mlm": ["--encoder-mask-fraction", 1, "--decoder-layers", 0],
-        "half": ["--encoder-mask-fraction", 0.5, "--decoder-layers", 2, "--relative-position-bins", 0],
+        "half": ["--encoder-mask-fraction", 0.5, "--decoder-layers", 2, "--relative-position-num-buckets", 0],
         "roberta": ["--leave-unmasked-prob", 0.1, "--random-token-prob", 0.1, "--decoder-relative-bias"],
         "autocast": ["--bf16-autocast", "--sample-break-mode", "none"],
     }.items():
@@ -163,16 +163,16 @@ def test_hydra_is_the_legacy_command_line(data, tmp_path):
 
 
 SIZES = {  # without embeddings of tokens and positions: layers of the encoder, of the decoder, and the head
-    "mae_lm_base": dict(layers=12, width=768, ffn=3072, heads=12, bins=32),
-    "mae_lm_large": dict(layers=24, width=1024, ffn=4096, heads=16, bins=128),
+    "mae_lm_base": dict(layers=12, width=768, ffn=3072, heads=12, num_buckets=32),
+    "mae_lm_large": dict(layers=24, width=1024, ffn=4096, heads=16, num_buckets=128),
 }
 
 
-def parameters(vocabulary, layers, width, ffn, heads, bins):
+def parameters(vocabulary, layers, width, ffn, heads, num_buckets):
     layer = 4 * width * width + 2 * width * ffn + 9 * width + ffn
     embeddings = vocabulary * width + 2 * 513 * width + 4 * width
     head = width * width + 3 * width + vocabulary
-    return (layers + 4) * layer + embeddings + head + bins * heads
+    return (layers + 4) * layer + embeddings + head + num_buckets * heads
 
 
 @pytest.mark.parametrize("arch", SIZES)

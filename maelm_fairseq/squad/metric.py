@@ -48,7 +48,7 @@ def evaluate(predictions, questions):
 
     Args:
         predictions: dict, id -> text
-        questions: :class:`~maelm_fairseq.squad_text.Question`, at least one; each has a prediction
+        questions: :class:`~maelm_fairseq.squad.text.Question`, at least one; each has a prediction
     Returns:
         dict: `exact` and `f1` in percent and `total`; where questions of both kinds are there, also with `HasAns_`
         (answerable) and `NoAns_` before them

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
-from .squad import check_positions, network_input, span_log_probs
-from .squad_text import windows
+from .task import check_positions, network_input, span_log_probs
+from .text import windows
 
 NBEST, LONGEST = 20, 30  # candidates that are kept, and tokens of one at most
 
@@ -58,9 +58,9 @@ def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress
 
     Args:
         model: :class:`~maelm_fairseq.model.MaeLmModel` with the head of question answering, in evaluation mode
-        questions: list of :class:`~maelm_fairseq.squad_text.Question`
-        tokenizer: :class:`~maelm_fairseq.squad_text.SpanTokenizer` of the model's vocabulary
-        sizes: :class:`~maelm_fairseq.squad_text.WindowSizes`
+        questions: list of :class:`~maelm_fairseq.squad.text.Question`
+        tokenizer: :class:`~maelm_fairseq.squad.text.SpanTokenizer` of the model's vocabulary
+        sizes: :class:`~maelm_fairseq.squad.text.WindowSizes`
         batch_size: windows of a batch
         progress: called with the number of windows done and of all
     Returns:

@@ -10,13 +10,13 @@ import shutil
 import statistics
 from functools import lru_cache
 
-import finetune
 import torch
-from files import complete_file
-from show_progress import logged
 
+import finetune
 from maelm_fairseq import effective_rank
 from maelm_fairseq.errors import UsageError
+from maelm_fairseq.files import atomic_write
+from show_progress import logged
 
 MASK_PROB = 0.3
 DECODER_LAYERS = 2
@@ -385,7 +385,7 @@ class Report:
         """Writes figures, tables and summary into a folder."""
         os.makedirs(folder, exist_ok=True)
         self.draw(folder)
-        with complete_file(os.path.join(folder, "summary.md")) as stream:
+        with atomic_write(os.path.join(folder, "summary.md")) as stream:
             stream.write(self.summary())
         names = sorted(name for name in os.listdir(self.path("ranks")) if not name.endswith(".partial"))
         ranks = [dict(run=name, **row) for name in names for row in self.rank_rows(name)]
@@ -411,6 +411,6 @@ class Report:
         os.makedirs(folder, exist_ok=True)
         for name in self.figures():
             shutil.copyfile(self.path("results", name), os.path.join(folder, name))
-        with complete_file(path) as stream:
+        with atomic_write(path) as stream:
             stream.write(before if found or not text else text.rstrip("\n") + "\n\n")
             stream.write(self.summary("miniature") + next_heading + rest)

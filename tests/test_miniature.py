@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+
 from conftest import ROOT, SCRIPTS_ENVIRONMENT, documents, prepare
 
 sys.path.insert(0, str(ROOT / "recipes"))
@@ -87,9 +88,9 @@ def test_a_recipe_that_is_stopped_leaves_no_program_behind(start_takes):
     recipe = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-import programs
+import child_processes
 print("ready", flush=True)
-with programs.program(["sleep", "60"], preexec_fn=lambda: time.sleep(float(sys.argv[2]))):
+with child_processes.program(["sleep", "60"], preexec_fn=lambda: time.sleep(float(sys.argv[2]))):
     pass
 """
     process = start(sys.executable, "-c", recipe, ROOT / "recipes", start_takes)

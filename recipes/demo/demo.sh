@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Pretrains a small MAE-LM on film reviews, on the CPU, and shows what it has learned; `make demo` runs it.
 #
-#   recipes/demo.sh [--dest DIR] [fairseq-train's options]
+#   recipes/demo/demo.sh [--dest DIR] [fairseq-train's options]
 #
 # It fetches the text, prepares it, pretrains and looks at the result. Everything goes to DIR, by default demo-run/.
 # Run again, it skips what is done, and training goes on from the last checkpoint.
@@ -10,7 +10,7 @@
 
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 dest=$root/demo-run
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
   sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
@@ -36,13 +36,13 @@ step "2 of 4: vocabulary of 8,000 pieces, and binarized data"
   --vocab-size 8000 --lowercase
 
 step "3 of 4: pretraining"
-"$root/recipes/pretrain_demo.sh" --gpus 0 --data "$data" --save-dir "$save" "$@"
+"$root/recipes/demo/pretrain_demo.sh" --gpus 0 --data "$data" --save-dir "$save" "$@"
 
 step "4 of 4: what it has learned"
-entropy=$(python "$root/recipes/unigram_entropy.py" --data "$data")
+entropy=$(python "$root/recipes/demo/unigram_entropy.py" --data "$data")
 status=0
-python "$root/recipes/plot_loss.py" "$save/train.log" --png "$dest/loss.png" \
+python "$root/recipes/demo/plot_loss.py" "$save/train.log" --png "$dest/loss.png" \
   --unigram-entropy "$entropy" --margin 0.3 || status=1
 echo
-python "$root/recipes/use_encoder.py" --checkpoint "$save/checkpoint_last.pt" --data "$data"
+python "$root/recipes/demo/use_encoder.py" --checkpoint "$save/checkpoint_last.pt" --data "$data"
 exit "$status"

@@ -1,0 +1,65 @@
+"""Files that appear under their name only when they are complete, and JSON records."""
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+
+from .errors import MissingFileError, UsageError
+
+
+@contextlib.contextmanager
+def atomic_write(path, mode="w"):
+    """Opens a file that gets the name `path` when the block ends well, and is removed when it does not.
+
+    Args:
+        path: of the finished file; its folder must exist
+        mode: "w" for UTF-8 text with "\\n" as line ends, "wb" for bytes
+    """
+    folder, name = os.path.split(os.fspath(path))
+    # The name says which process writes it, so that two never write the same file.
+    partial = os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    try:
+        with open(partial, mode, **text) as stream:
+            yield stream
+        os.replace(partial, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(partial)
+
+
+def save_json(value, path):
+    """Writes a value as JSON, atomically."""
+    with atomic_write(path) as stream:
+        json.dump(value, stream, indent=1, ensure_ascii=False)
+        stream.write("\n")
+
+
+def read_json(path, expected):
+    """Reads a JSON file.
+
+    Args:
+        path: of the file
+        expected: what the file should be, for the error message, such as "data prepared by data-prep/glue.sh"
+    Raises:
+        FileNotFoundError: there is no such file
+        ValueError: it is not JSON
+    """
+    if not os.path.isfile(path):
+        raise MissingFileError(f"{path}: not found, expected {expected}")
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return json.load(stream)
+    except ValueError as error:
+        raise UsageError(f"{path}: not JSON ({error}), expected {expected}; remove it and run again") from None
+
+
+def sha256(path):
+    """The SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for part in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(part)
+    return digest.hexdigest()
