@@ -20,7 +20,7 @@ from fairseq.data import indexed_dataset
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.squad import task as squad
 from maelm_fairseq.squad.text import SEPARATORS, SpanTokenizer, WindowSizes, place, read_questions, windows
-from maelm_fairseq.task import load_dictionary
+from maelm_fairseq.vocabulary import load_dictionary
 from program import (
     InputError,
     Parser,

@@ -32,7 +32,7 @@ from child_processes import run_and_show  # noqa: E402
 from maelm_fairseq.checkpoint import load_model, read_checkpoint  # noqa: E402
 from maelm_fairseq.errors import MissingFileError, UsageError  # noqa: E402
 from maelm_fairseq.files import save_json  # noqa: E402
-from maelm_fairseq.task import load_dictionary  # noqa: E402
+from maelm_fairseq.vocabulary import load_dictionary  # noqa: E402
 
 SIZES = [
     "encoder_layers",

@@ -16,7 +16,7 @@ from finetune import UsageError
 from maelm_fairseq import hub
 from maelm_fairseq.errors import InstallationError
 from maelm_fairseq.files import atomic_write
-from maelm_fairseq.task import load_dictionary
+from maelm_fairseq.vocabulary import load_dictionary
 
 try:
     from scipy import stats

@@ -13,7 +13,7 @@ import torch
 from conftest import ROOT, TINY, TINY_MODEL, hydra, run, succeed
 from maelm_fairseq import effective_rank as er
 from maelm_fairseq.checkpoint import load_model
-from maelm_fairseq.task import load_dictionary
+from maelm_fairseq.vocabulary import load_dictionary
 
 FAMILIES = list(er.FAMILIES)
 

@@ -28,7 +28,7 @@ from maelm_fairseq.squad.text import (
     read_questions,
     windows,
 )
-from maelm_fairseq.task import load_dictionary
+from maelm_fairseq.vocabulary import load_dictionary
 
 PREPARE, ANSWER = ROOT / "data-prep" / "squad.py", ROOT / "recipes" / "answer_questions.py"
 
@@ -637,7 +637,7 @@ def test_loading_what_is_not_prepared(hard, vocabulary, tmp_path):
         return SquadTask.setup_task(OmegaConf.create(dict(data=str(folder), seed=1, **{**PRECISION, **options})))
 
     PRECISION = dict(bf16_autocast=False, fp16=False, bf16=False, amp=False)
-    with pytest.raises(FileNotFoundError, match="squad.json: not found; expected a folder that data-prep/squad.py"):
+    with pytest.raises(FileNotFoundError, match="squad.json: not found, expected the record of a finished run of data-prep/squad.py"):
         task(vocabulary)
     with pytest.raises(FileNotFoundError, match="test.bin: not found"):
         task(hard[0]).load_dataset("test")
