@@ -90,8 +90,9 @@ class ChunkedAttention(torch.autograd.Function):
 def chunks(shape):
     """Indices that split (B, H, Q, T) into chunks of similar size: several sequences, or several heads of one."""
     B, H, Q, T = shape
-    sequences = max(1, CHUNK_SIZE // (H * Q * T))
-    heads = math.ceil(H / math.ceil(H * Q * T / CHUNK_SIZE))
+    size = max(1, H * Q * T)  # there may be no queries: nothing is predicted
+    sequences = max(1, CHUNK_SIZE // size)
+    heads = math.ceil(H / math.ceil(size / CHUNK_SIZE))
     for b in range(0, B, sequences):
         for h in range(0, H, heads):
             yield slice(b, b + sequences), slice(h, h + heads)

@@ -194,6 +194,8 @@ class MaeLmModel(BaseFairseqModel):
             (B, K, C)
         """
         if self.decoder is None:  # an MLM: the encoder has seen every position
+            if masked_positions.size(1):
+                raise UsageError("--decoder-layers 0, but the encoder does not see all positions: it needs a decoder")
             return encoded[:, encoded.size(1) - num_predicted :]
         masks = self.embed_tokens.weight[self.mask].expand(*masked_positions.shape, -1)
         x = torch.cat([encoded, masks.to(encoded.dtype)], dim=1)

@@ -149,18 +149,6 @@ def test_an_error_is_one_line(pretrained):
     assert use_encoder("nosuch.pt", pretrained) == (1, "", error)
 
 
-def test_a_folder_means_its_best_checkpoint(pretrained, tmp_path):
-    def shift(state):
-        state["model"]["embed_tokens.weight"] += 1
-
-    folder = changed(pretrained, tmp_path / "both", shift)
-    shutil.move(str(folder / "checkpoint_last.pt"), str(folder / "checkpoint_best.pt"))
-    shutil.copy(pretrained / "checkpoint_last.pt", folder)
-    best = hub.from_pretrained(folder).model.embed_tokens.weight
-    last = hub.from_pretrained(folder / "checkpoint_last.pt", data=pretrained).model.embed_tokens.weight
-    torch.testing.assert_close(best, last + 1)
-
-
 def test_weights_are_those_of_the_checkpoint(finetuned, classifier):
     weights = torch.load(finetuned / "checkpoint_last.pt", weights_only=True)["model"]
     loaded = load_model(finetuned / "checkpoint_last.pt", classifier.dictionary).state_dict()
@@ -391,43 +379,6 @@ def test_filling_masks_refused(model, classifier):
         classifier.fill_mask("<mask>")
     with pytest.raises(ValueError, match="an empty list"):
         model.extract_features([])
-
-
-class Executed:
-    """What a hostile checkpoint would run on being read."""
-
-    def __reduce__(self):
-        return (os.mkdir, ("executed",))
-
-
-def test_checkpoints_refused(pretrained, model, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    whole = (pretrained / "checkpoint_last.pt").read_bytes()
-    (tmp_path / "text.pt").write_text("not a checkpoint\n")
-    (tmp_path / "part.pt").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "empty.pt").write_bytes(b"")
-    torch.save({"model": Executed()}, tmp_path / "hostile.pt")
-    torch.save({"model": {"weight": torch.zeros(2)}, "cfg": {"model": {}}}, tmp_path / "another.pt")
-    torch.save([1, 2], tmp_path / "list.pt")
-    for name, message in {
-        "nosuch.pt": "not found, expected a checkpoint",
-        "text.pt": "cannot be read as a checkpoint",
-        "part.pt": "cannot be read as a checkpoint",
-        "empty.pt": "cannot be read as a checkpoint",
-        "hostile.pt": "cannot be read as a checkpoint",
-        "another.pt": "not a checkpoint of MAE-LM",
-        "list.pt": "not a checkpoint of MAE-LM",
-    }.items():
-        for load in [
-            lambda file: hub.from_pretrained(file, data=pretrained),
-            lambda file: load_model(file, model.dictionary),
-        ]:
-            with pytest.raises(ValueError, match=f"{name}: {message}") as raised:
-                load(tmp_path / name)
-            assert "\n" not in str(raised.value)
-    assert not (tmp_path / "executed").exists()
-    with pytest.raises(FileNotFoundError, match="expected checkpoint_best.pt or checkpoint_last.pt, found another.pt,"):
-        hub.from_pretrained(tmp_path, data=pretrained)
 
 
 def test_vocabularies_refused(pretrained, tmp_path):
