@@ -23,7 +23,7 @@ try:
 except ImportError as error:
     raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `finetune`)") from None
 
-LARGE_TASKS = ["MNLI", "QQP", "QNLI", "SST-2"]  # with so many examples fewer epochs suffice
+LARGE_TASKS = ["MNLI", "QQP", "QNLI", "SST-2"]  # fewer epochs are enough for these
 METRICS = {
     "accuracy": metrics.accuracy_score,
     "f1": metrics.f1_score,
