@@ -351,7 +351,7 @@ def test_a_model_learns_to_answer(learned, tmp_path):
         assert all(json.loads((tmp_path / "all.json").read_text("utf-8")).values())
     else:
         assert "NoAns_total" not in metrics and "at_best_threshold" not in metrics
-    assert "is there already" in refused(ANSWER, *arguments)
+    assert "already exists" in refused(ANSWER, *arguments)
 
 
 def test_answers_are_the_best_spans_of_all_windows(learned):
