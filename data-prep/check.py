@@ -10,8 +10,8 @@ import struct
 import numpy as np
 
 import counts
+from command_line import InputError, Parser, run
 from encode import DTYPE_CODES, EOS, INDEX_MAGIC, shard_folder
-from program import InputError, Parser, run
 from write_dict import all_pieces, dict_text, load_model
 
 UNKNOWN = 3  # fairseq's id of `<unk>`

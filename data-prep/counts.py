@@ -5,7 +5,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from program import atomic_write
+from files import atomic_write
 
 MODULUS = 1 << 64
 

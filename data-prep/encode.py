@@ -22,7 +22,8 @@ from itertools import chain
 import numpy as np
 
 import counts
-from program import InputError, Parser, Progress, atomic_write, cpu_count, positive, run
+from command_line import InputError, Parser, Progress, cpu_count, positive, run
+from files import atomic_write
 from raw_text import check_files, not_utf8, read_lines
 from write_dict import all_pieces, load_model
 

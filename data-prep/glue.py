@@ -20,9 +20,10 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
 
 from check import UNKNOWN, spelled, spells, visible
+from command_line import InputError, Parser, cpu_count, positive, run, say
 from encode import EOS
+from files import atomic_folder, file_identity, remove_abandoned
 from glue_files import Table, files_of, find_tasks, is_test
-from program import InputError, Parser, atomic_folder, cpu_count, file_identity, positive, remove_abandoned, run, say
 from write_dict import all_pieces
 
 BATCH = 4096  # examples encoded at a time

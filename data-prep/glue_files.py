@@ -5,7 +5,7 @@ import os
 from collections import namedtuple
 from itertools import islice
 
-from program import InputError, Progress, say
+from command_line import InputError, Progress, say
 from raw_text import check_files, read_lines
 from write_dict import FAIRSEQ_SPECIALS
 

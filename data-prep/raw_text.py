@@ -4,7 +4,7 @@ import gzip
 import os
 import zlib
 
-from program import InputError
+from command_line import InputError
 
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -31,7 +31,7 @@ def read_lines(paths, progress=None, file_end=None):
     Memory: the longest line. A byte order mark at the start of a file is left out.
 
     Args:
-        progress: a `program.Progress` over the sum of the files' sizes
+        progress: a `command_line.Progress` over the sum of the files' sizes
         file_end: yielded after each file, if not None
     Raises:
         InputError: a gzip file is corrupt or cut off

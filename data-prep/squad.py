@@ -17,22 +17,12 @@ from vocabulary import compare_with_checkpoint, load_vocabulary
 import torch
 from fairseq.data import indexed_dataset
 
+from command_line import InputError, Parser, Progress, positive, run, say
+from files import atomic_folder, atomic_write, file_identity, remove_abandoned
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.squad import task as squad
 from maelm_fairseq.squad.text import SEPARATORS, SpanTokenizer, WindowSizes, place, read_questions, windows
 from maelm_fairseq.task import load_dictionary
-from program import (
-    InputError,
-    Parser,
-    Progress,
-    atomic_folder,
-    atomic_write,
-    file_identity,
-    positive,
-    remove_abandoned,
-    run,
-    say,
-)
 
 SHOWN = 5  # ids that are named of what is counted
 COUNTS = {

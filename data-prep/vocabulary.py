@@ -3,7 +3,7 @@
 import os
 import sys
 
-from program import InputError
+from command_line import InputError
 from write_dict import dict_text, load_model
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

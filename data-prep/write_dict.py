@@ -3,7 +3,8 @@
 
 import sentencepiece
 
-from program import InputError, Parser, atomic_write, run
+from command_line import InputError, Parser, run
+from files import atomic_write
 
 SENTENCEPIECE_SPECIALS = ["<unk>", "<s>", "</s>"]
 FAIRSEQ_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

@@ -22,9 +22,9 @@ from conftest import ROOT, documents
 PREP = ROOT / "data-prep"
 sys.path.insert(0, str(PREP))
 
+import command_line  # noqa: E402
 import glue  # noqa: E402
 import glue_files  # noqa: E402
-import program  # noqa: E402
 import substitute_datasets  # noqa: E402
 import write_dict  # noqa: E402
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel  # noqa: E402
@@ -76,7 +76,7 @@ def prepare(vocabulary, tmp_path, monkeypatch, capfd):
         capfd.readouterr()
         error = None
         try:
-            program.run(glue.main, "glue.sh")
+            command_line.run(glue.main, "glue.sh")
         except SystemExit as end:
             error = end.code
         out, err = capfd.readouterr()
