@@ -1,4 +1,4 @@
-"""What every program here shares: options, one-line errors and progress."""
+"""What all programs here share: options, one-line errors and progress."""
 
 import argparse
 import errno
@@ -11,11 +11,11 @@ from tqdm import tqdm
 
 
 class InputError(ValueError):
-    """Something the user can mend: the message says where, what was found, what was expected and what to do."""
+    """An error that the user can fix: the message says where, what was found, what was expected and what to do."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one line and exit status 1."""
+    """An ArgumentParser that reports an error in one line and exits with status 1."""
 
     def __init__(self, description):
         super().__init__(
@@ -29,46 +29,51 @@ class Parser(argparse.ArgumentParser):
 
 
 def positive(text):
-    """Parses an option that counts something: an integer from 1 on."""
+    """Parses the value of an option that must be a positive integer."""
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text} is not a positive integer")
     return value
 
 
-positive.__name__ = "int"  # argparse names the type in its errors
+positive.__name__ = "int"  # argparse shows this name in its errors
 
 
 def cpu_count():
-    """CPUs that this process may use."""
+    """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def run(main, program=os.path.basename(sys.argv[0])):
-    """Runs a program's `main()`; what the user can mend becomes one line on stderr and exit status 1."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what is half done is removed
+def run(main, program=None):
+    """Runs a program's `main()`; an error that the user can fix becomes one line on stderr and exit status 1.
+
+    Args:
+        program: the name to show in error messages, by default that of the script
+    """
+    program = program or os.path.basename(sys.argv[0])
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # lets `finally` remove partial files
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit(f"{program}: interrupted; the same command goes on from the last complete step")
+        sys.exit(f"{program}: interrupted; the same command resumes after the last complete step")
     except InputError as error:
         sys.exit(f"{program}: error: {error}")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             error = (
-                f"no room left on the disk{' while writing ' + error.filename if error.filename else ''}; free some and"
-                " run the same command again: complete steps are kept"
+                f"no space left on the disk{' while writing ' + error.filename if error.filename else ''}; free some"
+                " and run the same command again: complete steps are kept"
             )
         sys.exit(f"{program}: error: {error}")
 
 
 def say(message):
-    """Tells the user what happens, on stderr: stdout carries results only."""
+    """Prints a message for the user on stderr: stdout is for results."""
     print(message, file=sys.stderr, flush=True)
 
 
 def size_text(size):
-    """A number of bytes, to be read by people."""
+    """A number of bytes in a readable unit."""
     for unit, name in ((1e9, "GB"), (1e6, "MB")):
         if size >= unit / 10:
             return f"{size / unit:,.1f} {name}"
@@ -76,11 +81,11 @@ def size_text(size):
 
 
 class Progress:
-    """A progress bar on a terminal, else a line every ten seconds; a summary with the rate at the end.
+    """A progress bar on a terminal, otherwise a line every ten seconds; at the end a summary with the rate.
 
     Args:
         what: name of the step
-        total: bytes to go through
+        total: bytes to process
     """
 
     def __init__(self, what, total):
@@ -96,7 +101,12 @@ class Progress:
             )
 
     def update(self, done, text):
-        """`done`: bytes gone through, of the total; `text`: bytes of text that were in them (more where packed)."""
+        """Reports progress.
+
+        Args:
+            done: bytes processed, out of the total
+            text: bytes of text in them, which is more if the files are compressed
+        """
         self.text = text
         now = time.time()
         if now - self.last < (0.2 if self.bar else 10):

@@ -1,8 +1,9 @@
-"""Files and folders that appear under their name only when they are complete, and what identifies a file."""
+"""Files and folders that appear under their name only once they are complete; JSON records; the identity of a file."""
 
 import contextlib
 import glob
 import hashlib
+import json
 import os
 import shutil
 import socket
@@ -10,14 +11,14 @@ import time
 
 
 def partial_name(path):
-    """Where `path` is written until it is complete: a hidden name that tells machine and process."""
+    """The name under which `path` is written until it is complete: hidden, with the machine and the process in it."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
 
 
 @contextlib.contextmanager
 def atomic_write(path, mode="w"):
-    """Opens a file that gets the name `path` when the block ends well, and vanishes when it does not."""
+    """Opens a file that is renamed to `path` when the block succeeds, and removed when it fails."""
     partial = partial_name(path)
     try:
         with open(partial, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})) as stream:
@@ -32,7 +33,7 @@ def atomic_write(path, mode="w"):
 
 @contextlib.contextmanager
 def atomic_folder(path):
-    """Gives the block a hidden folder, which gets the name `path` when the block ends well, and vanishes when not."""
+    """Makes a hidden folder that is renamed to `path` when the block succeeds, and removed when it fails."""
     partial = partial_name(path)
     try:
         shutil.rmtree(partial, ignore_errors=True)
@@ -44,7 +45,7 @@ def atomic_folder(path):
 
 
 def publish_first(path, write):
-    """Writes a file unless it is there; of several processes that start at once, the first to finish wins.
+    """Writes a file unless it exists; if several processes do so at once, the first to finish wins.
 
     Args:
         write: called with the name to write to
@@ -63,31 +64,25 @@ def publish_first(path, write):
             os.remove(partial)
 
 
-def file_identity(path):
-    """Name, size and hash of a file."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for block in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(block)
-    return {"file": os.path.basename(path), "bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
-
-
 def remove_abandoned(folder):
-    """Removes what killed runs left unfinished: those of this machine that are gone, and others untouched for a day."""
+    """Removes partial files of killed runs: on this machine if the process is gone, on others after a day untouched."""
     for path in glob.glob(os.path.join(glob.escape(folder), ".*.partial")):
         host, pid = path[: -len(".partial")].rsplit(".", 2)[-2:]
         try:
-            running = host == socket.gethostname() and process_exists(int(pid))
-            abandoned = not running and (host == socket.gethostname() or time.time() - os.path.getmtime(path) > 86400)
+            if host == socket.gethostname():
+                abandoned = not process_exists(int(pid))
+            else:
+                abandoned = time.time() - os.path.getmtime(path) > 86400
             if abandoned and os.path.isdir(path):
                 shutil.rmtree(path, ignore_errors=True)
             elif abandoned:
                 os.remove(path)
         except (FileNotFoundError, ValueError):
-            pass  # another run was faster, or it is not ours
+            pass  # another run removed it first, or it is not one of ours
 
 
 def process_exists(pid):
+    """Whether a process with this number runs on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -95,3 +90,28 @@ def process_exists(pid):
     except PermissionError:
         pass
     return True
+
+
+def save_json(value, path):
+    """Writes a value as JSON, atomically."""
+    with atomic_write(path) as stream:
+        json.dump(value, stream, indent=1, ensure_ascii=False)
+        stream.write("\n")
+
+
+def load_json(path):
+    """The value in a JSON file, or None if the file does not exist."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return json.load(stream)
+    except FileNotFoundError:
+        return None
+
+
+def file_identity(path):
+    """Name, size and SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(block)
+    return {"file": os.path.basename(path), "bytes": os.path.getsize(path), "sha256": digest.hexdigest()}

@@ -1,4 +1,4 @@
-# Runs a program of this folder with a Python that has the packages: PYTHON, else python3, else that of `make install`.
+# Runs a program of this folder with a Python that has the packages: PYTHON if set, otherwise python3 or make install's.
 
 run_program() {
   local here python packages=(fairseq numpy sentencepiece tqdm) candidates

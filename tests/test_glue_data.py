@@ -363,7 +363,7 @@ def test_missing_files_and_wrong_options(prepare, vocabulary, tmp_path):
     (source / "RTE" / "dev.tsv").unlink()
     assert str(source / "RTE" / "dev.tsv") in prepare().error
     (source / "RTE" / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n")
-    assert f"{source / 'RTE' / 'dev.tsv'} holds no examples" in prepare().error
+    assert f"{source / 'RTE' / 'dev.tsv'} contains no examples" in prepare().error
     (source / "RTE" / "train.tsv").write_bytes(b"\xffndex\tlabel\n")
     assert "line 1 is not UTF-8" in prepare().error
     assert "is not a folder" in prepare("--vocabulary", tmp_path / "none").error
@@ -435,7 +435,7 @@ def test_run_again(prepare, tmp_path):
     assert os.listdir(str(out)) == ["own"]
     before = contents(out)
     done = prepare("--task", "own")
-    assert done.error is None and "is there already" in done.output
+    assert done.error is None and "is finished already" in done.output
     write_own(source / "second", [["a", "1"], ["b", "2"]])
     assert prepare("--task", "own", "second").error is None
     assert {path: before[path] for path in before} == {path: contents(out)[path] for path in before}
@@ -443,12 +443,12 @@ def test_run_again(prepare, tmp_path):
     assert "--regression was not given and is" in prepare("--task", "own", "--regression").error
     write_own(source / "own", [["c", "1"], ["b", "2"]], dev=[["a", "1"], ["b", "2"]])
     error = prepare("--task", "own").error
-    assert "train.tsv is another" in error and "dev.tsv" not in error
+    assert "train.tsv differs" in error and "dev.tsv" not in error
     write_own(source / "own", [["a", "1"], ["b", "2"]], test=[["a", "1"]])
-    assert "test.tsv is another" in prepare("--task", "own").error
+    assert "test.tsv differs" in prepare("--task", "own").error
     assert {path: before[path] for path in before} == {path: contents(out)[path] for path in before}
     (out / "own" / "task.json").unlink()
-    assert "holds no task.json" in prepare("--task", "own").error
+    assert "has no task.json" in prepare("--task", "own").error
 
 
 @pytest.mark.parametrize("name", ["glue.sh", "substitute_datasets.py"])
@@ -508,10 +508,10 @@ def test_substitute_datasets_from_wheels(tmp_path):
     rows = sum(splits.values(), [])
     assert header == ["sentence", "label"] and all(splits.values())
     assert sorted(rows) == sorted([[f'Film {i}, "good"', str(i % 2)] for i in range(60)] + [["two lines", "1"]])
-    assert "121 examples read, 61 kept; 60 repeated a text (0 of them with another label); 1 had tabs" in done.stderr
+    assert "121 examples read, 61 kept; 60 duplicates (0 of them with a different label); 1 had tabs" in done.stderr
     rows = sum(read_splits(out / "trec")[1].values(), [])
     assert ["Who was caf\u00e9 number 3 ?", "HUM"] in rows and len(rows) == 51
-    assert "52 examples read, 51 kept; 1 repeated a text (1 of them with another label); 0 had tabs" in done.stderr
+    assert "52 examples read, 51 kept; 1 duplicates (1 of them with a different label); 0 had tabs" in done.stderr
     rows = sum(read_splits(out / "tweets")[1].values(), [])
     assert ["Mood\u2028number 20", "-1.0"] in rows and len(rows) == 50
 
