@@ -117,9 +117,9 @@ def end_with_parent():
 
 
 def pieces_so_far(log_file):
-    """The number of BPE's merges so far, as SentencePiece's log reports it."""
+    """The number of BPE's merges so far, from SentencePiece's log: `merges` in version 0.2.3, `size` in 0.2.0."""
     with open(log_file, errors="replace") as stream:
-        sizes = re.findall(r" size=(\d+)", stream.read())
+        sizes = re.findall(r" freq=\d+ (?:merges|size)=(\d+)", stream.read())
     return f", {sizes[-1]} pieces" if sizes else ""
 
 
