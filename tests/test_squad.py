@@ -442,7 +442,7 @@ def test_finetuning_starts_from_a_pretrained_encoder_and_hydra_works_too(
     assert "no head for answers" in head and not (tmp_path / "p.json").exists()
     prepare = ["--train", data / "dev.json", "--dev", data / "dev.json", "--vocabulary", vocabulary]
     prepare += ["--dest", tmp_path / "data", "--checkpoint", pretrained]
-    assert "has 64 positions; give --max-tokens 64" in run_here(prepare, monkeypatch, capsys)
+    assert "has 64 positions: give --max-tokens 64" in run_here(prepare, monkeypatch, capsys)
 
 
 def test_batches_cover_every_window_and_differ_by_seed(hard):
@@ -604,10 +604,10 @@ def test_preparing_with_wrong_options(hard, vocabulary, tmp_path, monkeypatch, c
 
     assert "--dev: file" in error(dev=tmp_path / "nosuch") and "does not exist" in error(train=tmp_path)
     assert "leaves no room for the context" in error(max_tokens=68)
-    assert "argument --stride: 0 is not a number from 1 on" in error(stride=0)
+    assert "argument --stride: 0 is not a positive integer" in error(stride=0)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("mine")
-    assert "holds notes but no squad.json" in error(dest=tmp_path / "full")
+    assert "contains notes but no squad.json" in error(dest=tmp_path / "full")
     assert "is a file" in error(dest=tmp_path / "dev.json")
     assert "inputs 'train', inputs 'dev'" in error(dest=hard[0])
     (tmp_path / "v").mkdir()
