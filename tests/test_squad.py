@@ -551,9 +551,9 @@ WRONG = {
     "no paragraphs": ({"data": [{"title": "t"}]}, "article 1: no 'paragraphs'"),
     "no context": ({"data": [{"paragraphs": [{"qas": []}]}]}, "article 1, paragraph 1: no 'context'"),
     "blank context": (paragraph(GOOD, context=" \n"), "article 1, paragraph 1: 'context' is blank"),
-    "invisible context": (paragraph(GOOD, context="\u200b"), "question 'q1': SentencePiece keeps nothing"),
+    "invisible context": (paragraph(GOOD, context="\u200b"), "question 'q1': SentencePiece removes its whole context"),
     "no id": (paragraph({"question": "?"}), "paragraph 1, question 1: no 'id'"),
-    "same id": (paragraph(GOOD, GOOD), "question id 'q1' is there a second time"),
+    "same id": (paragraph(GOOD, GOOD), "question id 'q1' occurs twice"),
     "no answers": (paragraph({"id": "q", "question": "?"}), "question 1 (q): no 'answers'"),
     "start": (
         paragraph({**GOOD, "answers": [{"text": "kan", "answer_start": "0"}]}),
@@ -563,7 +563,7 @@ WRONG = {
     "text": (paragraph({**GOOD, "answers": [{"text": " ", "answer_start": 3}]}), "the text of an answer is blank"),
     "contradiction": (paragraph({**GOOD, "is_impossible": True}), "'is_impossible' is true but 'answers' has 1"),
     "no contradiction": (paragraph({**GOOD, "answers": [], "is_impossible": False}), "is false but 'answers' has 0"),
-    "surrogate": (paragraph({**GOOD, "question": "\ud83d"}), "'question' has half a surrogate pair"),
+    "surrogate": (paragraph({**GOOD, "question": "\ud83d"}), "'question' contains half a surrogate pair"),
     "no questions": (paragraph(), "no questions in it"),
     "misplaced": (paragraph({**GOOD, "answers": [{"text": "kan", "answer_start": 1}]}), "--train: no question has"),
 }
