@@ -80,9 +80,7 @@ def read_question(entry, context, where):
         for answer in get(entry, "answers", list, where):
             answers.append(Answer(get(answer, "text", str, where), get(answer, "answer_start", int, where)))
             if not answers[-1].text.strip():
-                raise UsageError(
-                    f"{where}: the text of an answer is blank; without an answer the list is empty"
-                )
+                raise UsageError(f"{where}: the text of an answer is blank; without an answer the list is empty")
     if impossible is not None and impossible == bool(answers):
         raise UsageError(
             f"{where}: 'is_impossible' is {str(impossible).lower()} but 'answers' has {len(answers)}: correct one"
