@@ -564,7 +564,7 @@ WRONG = {
     "contradiction": (paragraph({**GOOD, "is_impossible": True}), "'is_impossible' is true but 'answers' has 1"),
     "no contradiction": (paragraph({**GOOD, "answers": [], "is_impossible": False}), "is false but 'answers' has 0"),
     "surrogate": (paragraph({**GOOD, "question": "\ud83d"}), "'question' contains half a surrogate pair"),
-    "no questions": (paragraph(), "no questions in it"),
+    "no questions": (paragraph(), "no questions found"),
     "misplaced": (paragraph({**GOOD, "answers": [{"text": "kan", "answer_start": 1}]}), "--train: no question has"),
 }
 
