@@ -2,8 +2,8 @@
 
 A job's record, `records/KIND/SUBJECT.json`, is written when the job begins and again when it ends. It says what the job
 is made from: the SHA-256 of its inputs, its options, and the version of the code. A job is done if its record says that
-it finished and equals what the record would be now. One that began with the same record resumes; otherwise what it left
-is removed first. A job that costs hours is never removed: there the user has to decide.
+it finished and matches what the job would be made from now. A job that began with the same record resumes; otherwise
+its old files are removed first. The files of a job that takes hours are never removed: the user decides.
 """
 
 import concurrent.futures
@@ -29,16 +29,16 @@ class Job:
 
     Args:
         kind: such as "ranks"
-        subject: what it is done with: name of a run, name of a task; may be empty
-        action: does it
+        subject: the names of its run and its task, or fewer
+        action: function that does the job
         output: the file that it writes last
-        leaves: all files and folders that it writes, but for logs
-        inputs: gives {title: path} of the files that it reads; called when all of `needs` are done
-        options: gives its options but for folders, a list of strings; called when all of `needs` are done
-        needs: names of the jobs that make its inputs, or decide its options
-        after: names of jobs to wait for, whatever they make
-        logs: that an earlier version of the job must not have begun
-        precious: whether it costs too much to be removed and done again without asking
+        leaves: all files and folders that it writes, except logs
+        inputs: function that returns {title: path} of the files that it reads; called when all of `needs` are done
+        options: function that returns its options without folders, a list of strings; called when `needs` are done
+        needs: names of the jobs that make its inputs or determine its options
+        after: names of other jobs to wait for
+        logs: log files to remove with `leaves`
+        precious: whether it takes too long to be done again without asking
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Job:
         return " ".join([self.kind, *self.subject])
 
     def made_from(self):
-        """What it would be made from now."""
+        """What the job would be made from now."""
         inputs = {title: digest(path) for title, path in self.inputs().items()}
         return dict(version=__version__, options=self.options(), inputs=inputs)
 
@@ -80,7 +80,7 @@ class State:
 
 
 def digest(path):
-    """The SHA-256 of a file; None where there is none."""
+    """The SHA-256 of a file; None if there is none."""
     if not os.path.isfile(path):
         return None
     status = os.stat(path)
@@ -106,14 +106,14 @@ def by_option(options):
     for part in options:
         if part.startswith("--"):
             name = part
-            found[name] = []
+            found.setdefault(name, [])
         else:
             found.setdefault(name, []).append(part)
     return {name: " ".join(values) or "given" for name, values in found.items()}
 
 
 def differences(was, now):
-    """How two results of :meth:`Job.made_from` differ, in words; empty where they don't."""
+    """How two results of :meth:`Job.made_from` differ, in words; empty if they do not."""
     found = []
     if was["version"] != now["version"]:
         found.append(f"the code's version was {was['version']}, is {now['version']}")
@@ -131,7 +131,7 @@ class Jobs:
     """Jobs of one folder.
 
     Args:
-        jobs: list of :class:`Job`, each behind those that it needs; what matters most first
+        jobs: list of :class:`Job` by priority, each after those that it needs
         folder: where the records are
     """
 
@@ -142,7 +142,7 @@ class Jobs:
         return os.path.join(self.folder, job.kind.replace(" ", "-"), *job.subject) + ".json"
 
     def record(self, job):
-        """What a job's record says: dict of made_from and finished; None where there is none."""
+        """What a job's record says: dict of made_from and finished; None if there is none."""
         path = self.record_path(job)
         return read_json(path, "a record of recipes/reproduce.sh") if os.path.exists(path) else None
 
@@ -171,7 +171,7 @@ class Jobs:
         return State(DONE if record["finished"] and os.path.exists(job.output) else TO_DO)
 
     def refuse_to_lose(self, states):
-        """Raises a UsageError where a job that costs hours would have to be done again."""
+        """Raises a UsageError if a job that takes hours would have to be done again."""
         for job in self.jobs:
             state = states.get(job.name)
             if job.precious and state and state.status == AGAIN:
@@ -181,7 +181,7 @@ class Jobs:
                 )
 
     def perform(self, job):
-        """Does a job whose needs are done, unless it turns out to be done; says whether it did."""
+        """Does a job whose needs are done, unless it is up to date; returns whether it did."""
         state = self.state(job, {})
         if state.status == DONE:
             return False
@@ -198,7 +198,7 @@ class Jobs:
         return True
 
     def show(self, states):
-        """Prints what is done, what is to do, and what is to do again and why."""
+        """Prints which jobs are done, which are to do, and which are to do again and why."""
         print(f"{sum(state.status == DONE for state in states.values())} of {len(self.jobs)} jobs are done")
         for kind in dict.fromkeys(job.kind for job in self.jobs):
             jobs = [job for job in self.jobs if job.kind == kind]
@@ -216,7 +216,7 @@ class Jobs:
             states: what :meth:`states` gave
             at_a_time: number of jobs that run at the same time
         Raises:
-            UsageError: a job failed, or one that costs hours would have to be done again
+            UsageError: a job failed, or one that takes hours would have to be done again
         """
         self.refuse_to_lose(states)
         left = [job for job in self.jobs if states[job.name].status != DONE]

@@ -29,7 +29,7 @@ def shown(values):
 
 def row(*cells):
     """A row of a Markdown table."""
-    return "| " + " | ".join(map(str, cells)) + " |"
+    return "|" + "|".join(f" {cell} " if cell != "" else " " for cell in cells) + "|"
 
 
 def header(*cells):
