@@ -14,7 +14,6 @@ from collections import namedtuple
 
 import torch
 
-from maelm_fairseq import hub
 from maelm_fairseq.checkpoint import find_checkpoint, load_model
 from maelm_fairseq.errors import Parser, UsageError, run
 from maelm_fairseq.files import save_json
@@ -22,7 +21,7 @@ from maelm_fairseq.squad.answers import answer_questions
 from maelm_fairseq.squad.metric import best_threshold, evaluate
 from maelm_fairseq.squad.task import HEAD, load_record
 from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes, read_questions
-from maelm_fairseq.task import load_dictionary
+from maelm_fairseq.vocabulary import load_dictionary, load_sentencepiece
 
 Results = namedtuple("Results", "predictions nbest differences metrics")
 
@@ -50,7 +49,7 @@ def answer(checkpoint, data, questions_file=None, threshold=0.0, batch_size=32, 
     if HEAD not in model.classification_heads:
         raise UsageError(f"{checkpoint}: no head for answers; expected a model fine-tuned with --task {HEAD}")
     questions = read_questions(questions_file or os.path.join(data, "dev.json"))
-    tokenizer = SpanTokenizer(hub.load_pieces(os.path.join(data, "sentencepiece.model"), dictionary))
+    tokenizer = SpanTokenizer(load_sentencepiece(os.path.join(data, "sentencepiece.model"), dictionary))
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     found = answer_questions(model, questions, tokenizer, WindowSizes(**record["options"]), batch_size, progress)
 

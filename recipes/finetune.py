@@ -20,7 +20,8 @@ from finetune_results import append_rows, describe, make_rows
 from maelm_fairseq.checkpoint import load_model, read_checkpoint
 from maelm_fairseq.errors import Parser, UsageError
 from maelm_fairseq.files import atomic_write, read_json, save_json, sha256
-from maelm_fairseq.task import load_dictionary
+from maelm_fairseq.sizes import check_positions
+from maelm_fairseq.vocabulary import load_dictionary
 
 RECIPES = os.path.dirname(os.path.abspath(__file__))
 PLUGIN = os.path.join(os.path.dirname(RECIPES), "maelm_fairseq")
@@ -112,11 +113,14 @@ class Recipe:
         self.args, self.extra, self.task, self.data = args, extra, task, data
         self.examples, self.options, self.evaluate = examples, options, evaluate
         self.cfg = load_model(args.checkpoint, load_dictionary(data)).cfg
-        if max_tokens > self.cfg.max_positions:
-            raise UsageError(
-                f"{data}: prepared with --max-tokens {max_tokens}, but {args.checkpoint} has {self.cfg.max_positions} "
-                f"positions; prepare it again with --max-tokens {self.cfg.max_positions}"
-            )
+        positions = self.cfg.max_positions
+        check_positions(
+            max_tokens,
+            positions,
+            f"{data}: prepared with --max-tokens {max_tokens}",
+            f"prepare it again with --max-tokens {positions}",
+            args.checkpoint,
+        )
         if args.seeds < 1:
             raise UsageError(f"--seeds {args.seeds} must be at least 1")
         size = "large" if self.cfg.encoder_embed_dim >= LARGE_WIDTH else "base"

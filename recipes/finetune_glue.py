@@ -15,7 +15,7 @@ from child_processes import terminate_children_on_sigterm
 from maelm_fairseq import hub
 from maelm_fairseq.errors import InstallationError, UsageError, run
 from maelm_fairseq.files import atomic_write, read_json
-from maelm_fairseq.task import load_dictionary
+from maelm_fairseq.vocabulary import load_dictionary
 
 try:
     from scipy import stats
@@ -23,7 +23,7 @@ try:
 except ImportError as error:
     raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `finetune`)") from None
 
-LARGE_TASKS = ["MNLI", "QQP", "QNLI", "SST-2"]  # with so many examples fewer epochs suffice
+LARGE_TASKS = ["MNLI", "QQP", "QNLI", "SST-2"]  # fewer epochs are enough for these
 METRICS = {
     "accuracy": metrics.accuracy_score,
     "f1": metrics.f1_score,

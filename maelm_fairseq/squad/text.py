@@ -11,7 +11,7 @@ from typing import List, NamedTuple, Tuple
 import numpy as np
 
 from ..errors import MissingFileError, UsageError
-from ..task import WORD_START
+from ..vocabulary import WORD_START
 
 BOS, EOS, UNKNOWN = 0, 2, 3  # fairseq's ids of <s>, </s> and <unk>
 SEPARATORS = 4  # <s>, </s> </s> between question and context, and </s>
