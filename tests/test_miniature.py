@@ -293,7 +293,8 @@ def test_a_pretraining_is_never_lost(copied, monkeypatch, capsys):
             f"{copy}/pretraining/mlm-1: `pretrain mlm-1` would have to be done again: --lr was 0.001, is 0.002. "
             "That takes long: undo the change, choose another --dest, or remove this folder to do it again"
         )
-    assert "to do again: mlm-1: --lr was 0.001, is 0.002\n" in capsys.readouterr().out
+    runs = "mlm-1, mae_lm-1, fraction-0.5, decoder-1, mask-prob-0.5, no-relative-bias"
+    assert f"    to do again: {runs}: --lr was 0.001, is 0.002\n" in capsys.readouterr().out
     assert times(copy, "*") == state
 
 

@@ -7,20 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Tuple, Union
 
 import finetune
-
-try:
-    from maelm_fairseq.masking import MaskSettings
-except ImportError:  # the plugin does not have it yet
-
-    @dataclass(frozen=True)
-    class MaskSettings:
-        """How positions are masked; the fields are the task's options."""
-
-        mask_prob: float = 0.15
-        leave_unmasked_prob: float = 0.0
-        random_token_prob: float = 0.0
-        encoder_mask_fraction: float = 0.0
-        mask_whole_words: bool = False
+from maelm_fairseq.masking import MaskSettings
 
 
 def options_of(settings):

@@ -73,10 +73,12 @@ class State:
     Args:
         status: DONE, TO_DO or AGAIN
         reason: why it is to be done again
+        cause: name of the job that it is done again for; empty if that is itself
     """
 
     status: str
     reason: str = ""
+    cause: str = ""
 
 
 def digest(path):
@@ -162,7 +164,8 @@ class Jobs:
             return State(AGAIN, "there is no record of what it was made from")
         for need, state in needed.items():
             if state.status == AGAIN:
-                return State(AGAIN, f"it needs `{need}`, which is to be done again: {state.reason}")
+                reason = state.reason if state.cause else f"`{need}` is to be done again: {state.reason}"
+                return State(AGAIN, reason, state.cause or need)
         if any(state.status != DONE for state in needed.values()):
             return State(TO_DO)
         different = differences(record["made_from"], job.made_from())
@@ -205,9 +208,12 @@ class Jobs:
             by_status = {status: [job for job in jobs if states[job.name].status == status] for status in (DONE, TO_DO)}
             to_do = ", ".join(" ".join(job.subject) or job.kind for job in by_status[TO_DO]) or "nothing"
             print(f"  {kind}: {len(by_status[DONE])} done; to do: {to_do}")
+            by_reason = {}
             for job in jobs:
                 if states[job.name].status == AGAIN:
-                    print(f"    to do again: {' '.join(job.subject) or job.kind}: {states[job.name].reason}")
+                    by_reason.setdefault(states[job.name].reason, []).append(" ".join(job.subject) or job.kind)
+            for reason, names in by_reason.items():
+                print(f"    to do again: {', '.join(names)}: {reason}")
 
     def run(self, states, at_a_time):
         """Does all jobs that are not done.
