@@ -11,7 +11,7 @@ from maelm_fairseq.masking import MaskSettings
 
 
 def options_of(settings):
-    """The options that set a dataclass's fields: [--mask-prob, 0.15, ...]; of a boolean only the flag, where true."""
+    """The options that set a dataclass's fields: [--mask-prob, 0.15, ...]; a true boolean gives its flag alone."""
     options = []
     for each in fields(settings):
         value = getattr(settings, each.name)
@@ -31,7 +31,7 @@ class Model:
         title: in tables and figures
         decoder_layers: 0 for none
         masks: what is predicted, and what the encoder sees of it
-        relative_position_bias: whether encoder and decoder have one
+        relative_position_bias: whether the encoder and the decoder have one
     """
 
     name: str
@@ -128,9 +128,9 @@ class Run:
     """One pretraining.
 
     Args:
-        experiment: what it belongs to
+        experiment: the :class:`Experiment` that it belongs to
         kind: COMPARISON, FRACTION, DECODER, MASK_PROB or NO_RELATIVE_BIAS
-        value: that a variation sets; None for the other kinds
+        value: the varied setting; None for COMPARISON and NO_RELATIVE_BIAS
         seed: of the weights, the order of the text and the masks
         model: what is pretrained
     """
@@ -165,10 +165,10 @@ class Run:
         return "no relative position bias" if self.value is None else TITLES[self.kind].format(self.value)
 
     def options(self, updates):
-        """Its options of fairseq-train but for folders and devices, as a list of strings.
+        """Its fairseq-train options except folders and devices, as a list of strings.
 
         Args:
-            updates: how many there are in all
+            updates: total number of updates
         """
         size, text, optimization = self.experiment.size, self.experiment.text, self.experiment.optimization
         part = updates // self.experiment.parts
@@ -190,7 +190,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Experiment:
-    """All that is run.
+    """Everything that is run.
 
     Args:
         models: what is compared: the reference, then the model that `variations` change
@@ -243,7 +243,7 @@ class Experiment:
         return [Run(self, kind, value, 1, model) for kind, value, model in changed]
 
     def baseline_title(self):
-        """The settings that the variations change, as they are in the comparison."""
+        """The values in the comparison of the settings that the variations change."""
         base = self.models[1]
         values = {
             FRACTION: base.masks.encoder_mask_fraction,
@@ -253,11 +253,11 @@ class Experiment:
         return ", ".join(TITLES[kind].format(value) for kind, value in values.items())
 
     def part_updates(self, updates):
-        """{number of a part: updates at its end}, the last part left out: that is the run's own model."""
+        """{number of a part: updates at its end}, without the last part, whose end is the end of the run."""
         return {number: updates // self.parts * number for number in range(1, self.parts)}
 
     def finetune_options(self, task, seeds):
-        """Options of recipes/finetune_glue.py but for folders, as a list of strings."""
+        """Options of recipes/finetune_glue.py except folders, as a list of strings."""
         options = ["--task", task.name, "--seeds", seeds, *options_of(self.finetuning), "--epochs", task.epochs]
         return list(map(str, options))
 

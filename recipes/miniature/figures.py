@@ -86,7 +86,7 @@ def save(figure, path):
 
 
 def draw(folder, report):
-    """Draws those of FIGURES that there are results for into a folder."""
+    """Draws into a folder those of FIGURES that have results."""
     draw_ranks(os.path.join(folder, "ranks-pretrained.png"), report, lambda run: run.name)
     if report.has_finetuned_ranks:
         draw_ranks(os.path.join(folder, "ranks-finetuned.png"), report, lambda run: run.finetuned_name)

@@ -38,7 +38,7 @@ def header(*cells):
 
 
 class Report:
-    """What came out.
+    """The results as tables and text.
 
     Args:
         experiment: :class:`~experiment.Experiment`

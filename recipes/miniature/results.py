@@ -1,4 +1,4 @@
-"""What the jobs left, read back."""
+"""Reads the results of the jobs."""
 
 import csv
 import math
