@@ -22,6 +22,6 @@ setup(
     extras_require={
         "demo": ["matplotlib", "tensorboard"],
         "finetune": ["scikit-learn", "scipy"],
-        "test": ["pytest", "pytest-xdist", "matplotlib", "tensorboard", "torchmetrics"],
+        "test": ["pytest", "pytest-xdist", "matplotlib", "tensorboard", "torchmetrics", "ruff"],
     },
 )

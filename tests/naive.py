@@ -1,4 +1,4 @@
-"""The method (Meng et al., 2024) a second time, as naively as it can be said: what the plugin is compared with.
+"""The method (Meng et al., 2024) implemented a second time, as simply as possible, to compare the plugin with.
 
 Nothing here is shared with the plugin. Sequences keep their full length and their original order. A position
 that the encoder does not see is not removed: it stays, and no position may attend to it. Nothing is cut from
@@ -12,7 +12,7 @@ import math
 
 import torch
 
-NOT_SEEN = -1  # stands in `seen` where the encoder sees nothing: left out, or padding
+NOT_SEEN = -1  # in `seen`, a position that the encoder does not see: masked, or padding
 LAYER_NORM_EPS = 1e-5
 
 
@@ -42,7 +42,7 @@ def loss(w, tokens, seen, predicted, *, heads, pad, mask, max_distance):
 
 
 def encoder(w, seen, heads, max_distance):
-    """(B, T) what is seen -> (B, T, C). Rows at positions that are not seen mean nothing: nobody reads them."""
+    """(B, T) what is seen -> (B, T, C). Rows of positions that are not seen are meaningless and unused."""
     embedded = w["embed_tokens.weight"][seen.clamp(min=0)]
     return transformer(w, "encoder", embedded, seen != NOT_SEEN, heads, max_distance)
 
@@ -58,7 +58,7 @@ def transformer(w, part, x, attended, heads, max_distance):
         (B, T, C)
     """
     T = x.size(1)
-    positions = w[f"{part}.embed_positions.weight"][1 : T + 1]  # row 0 is padding's, row p + 1 position p's
+    positions = w[f"{part}.embed_positions.weight"][1 : T + 1]  # row 0 is for padding, row p + 1 for position p
     x = layer_norm(w, f"{part}.norm", x + positions)
 
     bias = torch.zeros(heads, T, T, dtype=x.dtype)
@@ -90,7 +90,7 @@ def attention(w, name, x, attended, bias, heads):
 
 
 def relative_bias(table, T, max_distance):
-    """(num_buckets, H) -> (H, T, T): what is added to the logit of query i for key j."""
+    """(num_buckets, H) -> (H, T, T): the bias of the logit of query i for key j."""
     num_buckets = table.size(0)
     buckets = [[relative_position_bucket(j - i, num_buckets, max_distance) for j in range(T)] for i in range(T)]
     return table[torch.tensor(buckets)].permute(2, 0, 1)

@@ -15,7 +15,7 @@ EOS = 2
 
 
 def write(prefix, lines):
-    """Binarizes lines of token indices, `</s>` behind each."""
+    """Binarizes lines of token indices, with `</s>` after each."""
     builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16)
     for line in lines:
         builder.add_item(torch.tensor([*line, EOS]))
@@ -32,7 +32,7 @@ def random_lines(seed, count=80, longest=30):
 
 
 def naive_blocks(lines, size, mode):
-    """fairseq's break modes, said plainly; longer lines are cut."""
+    """fairseq's break modes written out; longer lines are cut."""
     lines = [[*line, EOS] for line in lines]
     if mode == "none":
         lines = [[token] for line in lines for token in line]
@@ -89,7 +89,7 @@ def test_a_batch_holds_its_blocks(tmp_path, options):
     masked = net["masked_positions"]
     assert target.shape[1] == net["num_predicted"]
     predicted_visible = target.shape[1] - masked.shape[1]
-    # The last rows of [encoder input, left out] are the predicted ones, in the order of the targets.
+    # The last rows of [encoder input, masked] are the predicted ones, in the order of the targets.
     rows = torch.cat([net["positions"], masked], 1)
     for row, index in enumerate(indices):
         tokens = torch.from_numpy(blocks.tokens(index))
@@ -143,7 +143,7 @@ def test_a_batch_travels_as_bytes(tmp_path):
     blocks = dataset(tmp_path, [random_lines(5)])
     batch = blocks.collater([blocks[i] for i in range(4)])
     sent = bytes(ForkingPickler.dumps(batch))
-    assert b"storage" not in sent  # as torch sends a tensor: by a shared file
+    assert b"storage" not in sent  # torch would send a tensor through a shared file
     received = pickle.loads(sent)
     assert received.keys() == batch.keys() and received["net_input"].keys() == batch["net_input"].keys()
     for there, here in [(received, batch), (received["net_input"], batch["net_input"])]:

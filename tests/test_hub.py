@@ -1,4 +1,4 @@
-"""The model from Python."""
+"""Using a model from Python."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def write_lines(prefix, lines, pieces):
 
 
 def moved(run, data, folder, *names):
-    """The checkpoint and what else is needed, in a folder of their own; all else of the training is gone."""
+    """Moves the checkpoint and the files it needs to a new folder; everything else of the training is deleted."""
     folder.mkdir()
     shutil.copy(run / "checkpoint_last.pt", folder)
     for name in ["dict.txt", "sentencepiece.model", *names]:
@@ -82,7 +82,7 @@ def label_of(text):
 
 @pytest.fixture(scope="session")
 def finetuned(pretrained, tmp_path_factory):
-    """A folder with a tiny classifier of single texts, fine-tuned until it knows its few texts."""
+    """A folder with a tiny classifier of single texts, fine-tuned until it fits its few texts."""
     tmp_path = tmp_path_factory.mktemp("finetuned")
     data = tmp_path / "data"
     labels = "".join(label_of(text) + "\n" for text in 20 * QUESTIONS)
@@ -94,12 +94,13 @@ def finetuned(pretrained, tmp_path_factory):
         shutil.copy(pretrained / name, data)
     shutil.copy(pretrained / "dict.txt", data / "input0")
     succeed(
-        "fairseq-train", data, "--user-dir", PLUGIN, "--task", "sentence_prediction", "--criterion", "sentence_prediction",
-        "--num-classes", 3, "--init-token", 0, "--separator-token", 2, "--arch", "mae_lm_tiny", "--encoder-embed-dim", 32,
-        "--encoder-ffn-embed-dim", 64, "--max-positions", POSITIONS, "--batch-size", 6, "--required-batch-size-multiple", 1,
-        "--optimizer", "adam", "--lr", 0.005, "--dropout", 0, "--max-update", 60, "--cpu", "--classification-head-name", "topic",
-        "--restore-file", pretrained / "checkpoint_last.pt", "--reset-optimizer", "--reset-dataloader", "--reset-meters",
-        "--no-epoch-checkpoints", "--num-workers", 0, "--save-dir", tmp_path / "run", "--log-format", "none",
+        "fairseq-train", data, "--user-dir", PLUGIN, "--task", "sentence_prediction", "--criterion",
+        "sentence_prediction", "--num-classes", 3, "--init-token", 0, "--separator-token", 2, "--arch", "mae_lm_tiny",
+        "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64, "--max-positions", POSITIONS, "--batch-size", 6,
+        "--required-batch-size-multiple", 1, "--optimizer", "adam", "--lr", 0.005, "--dropout", 0, "--max-update", 60,
+        "--cpu", "--classification-head-name", "topic", "--restore-file", pretrained / "checkpoint_last.pt",
+        "--reset-optimizer", "--reset-dataloader", "--reset-meters", "--no-epoch-checkpoints", "--num-workers", 0,
+        "--save-dir", tmp_path / "run", "--log-format", "none",
     )  # fmt: skip
     return moved(tmp_path / "run", data, tmp_path / "finetuned", "label/dict.txt")
 
@@ -110,7 +111,7 @@ def classifier(finetuned):
 
 
 def changed(folder, destination, change):
-    """A copy of a folder, its checkpoint changed by a function of what is in it."""
+    """A copy of a folder whose checkpoint is changed by a function of its contents."""
     shutil.copytree(folder, destination)
     state = torch.load(folder / "checkpoint_last.pt", weights_only=True)
     change(state)
@@ -130,7 +131,7 @@ def test_the_readmes_example_runs(pretrained, tmp_path, monkeypatch):
 
 
 def use_encoder(checkpoint, data):
-    """Runs the demo's last step; gives exit status, what it printed, and its errors."""
+    """Runs the demo's last step; returns exit status, standard output and standard error."""
     done = subprocess.run(
         [sys.executable, ROOT / "recipes" / "demo" / "use_encoder.py", "--checkpoint", checkpoint, "--data", data],
         env={**os.environ, "PYTHONWARNINGS": "ignore"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -176,9 +177,9 @@ def test_what_touches_a_mask_begins_no_word(model):
     for word in {word for document in documents(20, 1) for line in document for word in line.split()}:
         apart, touching = (names(model, model.encode(text)) for text in [f"<mask> {word}", f"<mask>{word}"])
         assert apart[2].startswith("\u2581") and not touching[2].startswith("\u2581")
-        # Nothing of the word is lost, nor unknown.
+        # No part of the word is lost or unknown.
         assert "".join(touching[2:-1]) == word == "".join(apart[2:-1])[1:]
-    # What the vocabulary does not know is one unknown token.
+    # Characters outside the vocabulary become one unknown token.
     assert names(model, model.encode("<mask>\u2603\ue001kan"))[1:3] == ["<mask>", "<unk>"]
     assert names(model, model.encode("<mask><mask>"))[1:3] == ["<mask>", "<mask>"]
 
@@ -204,7 +205,7 @@ def test_features_do_not_depend_on_padding_or_batches(model, monkeypatch, batch_
         torch.testing.assert_close(alone[-1], model.extract_features(text), rtol=0, atol=0)
         torch.testing.assert_close(layers[:, i, : len(tokens)], alone, rtol=0, atol=1e-5)
         assert layers[:, i, len(tokens) :].eq(0).all()
-    # The embeddings know no context, the layers do.
+    # The embeddings do not depend on the context, the layers do.
     repeated = model.extract_features("kan lon kan lon", all_layers=True)
     embedded = model.model.embed_tokens(model.encode("kan lon kan lon"))
     encoder = model.model.encoder
@@ -234,7 +235,7 @@ def test_words_that_normalise_to_nothing(model):
 
 
 def in_pretraining(model, text, masks_in_encoder):
-    """Probabilities (K, N) by the batch that pretraining makes of a text with masks."""
+    """Probabilities (K, N) from the batch that pretraining would form of a text with masks."""
     tokens = model.encode(text).numpy()
     masked, context = np.flatnonzero(tokens == model.mask), np.flatnonzero(tokens != model.mask)
     predicted_visible, excluded = (masked, masked[:0]) if masks_in_encoder else (masked[:0], masked)

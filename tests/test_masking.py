@@ -16,8 +16,8 @@ def dictionary(word_start=lambda token: token % 3 > 0):
     return made
 
 
-def masking(seed=1, words=dictionary(), **settings):
-    return Masking(MaskSettings(**settings), words, seed)
+def masking(seed=1, **settings):
+    return Masking(MaskSettings(**settings), dictionary(), seed)
 
 
 def block(length, seed=0):
@@ -122,6 +122,6 @@ def test_whole_words_are_selected_whole():
         selected = np.isin(np.arange(1, 60), masked.masked)
         for w in np.unique(word):
             assert len(set(selected[word == w])) == 1
-        chosen += len({w for w in word[selected]})
+        chosen += len(set(word[selected]))
         total += len(np.unique(word))
     assert abs(chosen / total - 0.3) < 0.01

@@ -1,4 +1,4 @@
-"""The model and its loss: against an independent implementation (naive.py), and properties of their own."""
+"""The model and its loss: compared with an independent implementation (naive.py), and their own properties."""
 
 import math
 
@@ -113,7 +113,7 @@ def build(task, name, **sizes):
 
 
 def enlarge(model):
-    """Makes weights so large, and biases and LayerNorms so uneven, that a wrong formula shows in the loss."""
+    """Makes weights so large, and biases and LayerNorms so uneven, that a wrong formula changes the loss."""
     for name, weight in model.named_parameters():
         if name.endswith("table.weight"):
             weight.data *= 50
@@ -124,17 +124,19 @@ def enlarge(model):
 
 
 def assert_agree(setting):
-    """Loss and every gradient of the plugin are those of the naive implementation."""
+    """The plugin's loss and all its gradients agree with the naive implementation."""
     loss = setting.loss()
     loss.backward()
     w = setting.weights()
     expected = setting.naive_loss(w, **setting.original())
     expected.backward()
-    # Sums in another order cost some 1e-13 in float64; the absolute part is for gradients that cancel to zero.
+    # Another order of summation changes float64 by 1e-13; the absolute part is for gradients that cancel to zero.
     torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-9)
     for name, weight in setting.model.named_parameters():
         assert weight.grad is not None, f"{name} has no gradient"
-        torch.testing.assert_close(weight.grad, w[name].grad, rtol=1e-6, atol=1e-9, msg=lambda m, name=name: f"gradient of {name}: {m}")
+        torch.testing.assert_close(
+            weight.grad, w[name].grad, rtol=1e-6, atol=1e-9, msg=lambda m, name=name: f"gradient of {name}: {m}"
+        )
     return loss
 
 
@@ -207,7 +209,7 @@ def test_everything_selected(tmp_path, depth, num_buckets, lengths):
     assert_agree(setting)
 
 
-# What a subtly wrong implementation would do, each by one: naive.loss must not then agree.
+# Subtle mistakes, one at a time: with each of them naive.loss must disagree.
 def roll_positions(part):
     def change(w, inputs, setting, monkeypatch):
         name = f"{part}.embed_positions.weight"
@@ -225,7 +227,7 @@ def change_bucket(change_one):
 
 
 def change_input(name, choose, value):
-    """`choose` gives (B, T) bool, whose first true entry gets `value`."""
+    """`choose` returns (B, T) bool; its first true entry is set to `value`."""
 
     def change(w, inputs, setting, monkeypatch):
         tokens, seen, predicted = inputs["tokens"], inputs["seen"], inputs["predicted"]
@@ -279,7 +281,7 @@ def task(tmp_path):
     [("mae_lm_base", 12, 768, 3072, 12, 32, 128), ("mae_lm_large", 24, 1024, 4096, 16, 128, 256)],
 )
 def test_architectures(task, monkeypatch, name, L, C, ffn, heads, num_buckets, max_distance):
-    monkeypatch.setattr("maelm_fairseq.model.init_bert_params", lambda module: None)  # meta has no numbers
+    monkeypatch.setattr("maelm_fairseq.model.init_bert_params", lambda module: None)  # the meta device has no values
     with torch.device("meta"):
         model = build(task, name)
     N, positions, layers = len(task.dictionary), 512 + 1, L + 4
@@ -379,7 +381,7 @@ def test_every_gradient_is_used(tmp_path):
     for name, weight in setting.model.named_parameters():
         assert weight.grad.abs().max() > 1e-6, name
     for part in [setting.model.encoder, setting.model.decoder]:
-        used = part.relative_bias.table.weight.grad.abs().amax(1) > 0  # (num_buckets,); the last one is no distance's
+        used = part.relative_bias.table.weight.grad.abs().amax(1) > 0  # (num_buckets,); no distance has the last one
         assert used.tolist() == [True] * 7 + [False]
 
 
@@ -420,14 +422,14 @@ def test_bf16_autocast(tmp_path, depth, num_buckets, lengths):
 def test_accuracy_counts_no_padding(tmp_path):
     setting = Setting(tmp_path, "mixed", mask_prob=0.5)
     with torch.no_grad():
-        setting.model.lm_head.bias[setting.task.dictionary.pad()] = 1e6  # padding is all it predicts
+        setting.model.lm_head.bias[setting.task.dictionary.pad()] = 1e6  # it predicts nothing but padding
     _, _, logged = MaeLmCriterion(setting.task)(setting.model, setting.batch)
     assert logged["correct"] == 0
 
 
 @pytest.mark.parametrize("bias", [dict(relative_position_num_buckets=0), dict(decoder_relative_bias=True)])
 def test_half_precision_weights(tmp_path, bias):
-    """What fairseq's --fp16 makes of the model runs, and its loss is that of float32."""
+    """The model runs in the precision of fairseq's --fp16, and its loss agrees with float32."""
     losses = {}
     for dtype in [torch.float32, torch.float16]:
         setting = Setting(tmp_path, "mixed", dtype=torch.float32, **bias)

@@ -32,7 +32,7 @@ from maelm_fairseq.vocabulary import load_dictionary
 
 PREPARE, ANSWER = ROOT / "data-prep" / "squad.py", ROOT / "recipes" / "answer_questions.py"
 
-# Runs of one kind each: between two of them an answer may begin or end, with or without white space there.
+# Runs of one kind of character: an answer may begin or end between two of them, with or without white space.
 LETTERS = ["kan", "Losh", "MIPO", "ru\ufb01n", "na\u00efve", "cafe\u0301", "\u0130stan", "stra\u00dfe", "\u6f22\u5b57"]
 LETTERS += ["\u0928\u092e\u0938\u094d\u0924\u0947", "co\u00adoperate", "x\u0338", "\ufb03x"]
 DIGITS = ["1990", "5", "007", "\u0661\u0662", "\uff11\uff12"]
@@ -50,7 +50,7 @@ def program(path, *arguments, status=0):
 
 
 def refused(path, *arguments):
-    """The one line of error of a program that must fail."""
+    """The one-line error of a program that must fail."""
     done = program(path, *arguments, status=1)
     (line,) = [line for line in done.stderr.splitlines() if "error: " in line]
     assert "Traceback" not in done.stderr
@@ -70,7 +70,7 @@ def qa(name, question, *answers, **more):
 
 
 def hard_context(rng, length):
-    """A text of runs with and without white space between them, and where each run begins and ends."""
+    """A text of runs with and without white space between them, and the beginning and end of each run."""
     text, spans, before = rng.choice(["", " ", "\t "]), [], None
     for _ in range(length):
         kind = rng.choice([LETTERS, LETTERS, DIGITS, SYMBOLS])
@@ -99,7 +99,7 @@ def hard_paragraphs(seed, count=12, length=60):
 
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory):
-    """A folder with `sentencepiece.model` and `dict.txt` of a lowercased BPE, which also merges across kinds."""
+    """A folder with `sentencepiece.model` and `dict.txt` of a lowercasing BPE model that also merges across kinds."""
     folder = tmp_path_factory.mktemp("vocabulary")
     text = text_of(documents(300, 1)) + "in (1990) 5% of kan's losh, mipo. 1990, the key is \n" * 100
     text += " ".join(LETTERS + DIGITS + SYMBOLS[:20]) + "\n"  # the other symbols are unknown
@@ -155,7 +155,7 @@ def test_every_answer_that_fits_a_window_comes_back_as_the_same_string(hard, tok
                     places = [window.first + i - window.offset for i in (start, end)]
                     begin, after = context.characters(*places)
                     assert (begin, question.context[begin:after]) == (answer.start, answer.text)
-            # Two windows overlap by as many tokens as the stride leaves: what is shorter is whole in one.
+            # A span shorter than the overlap of two windows is complete in one of them.
             (first, last), exact = place(answer, question, context)
             assert exact
             if last - first + 1 <= sizes.max_tokens - sizes.max_question - 4 - sizes.stride:
@@ -165,7 +165,7 @@ def test_every_answer_that_fits_a_window_comes_back_as_the_same_string(hard, tok
 
 
 def test_plain_encoding_does_not_give_these_answers(hard, tokenizer):
-    """The vocabulary has pieces that hold more than one kind of character, as that of pretraining does."""
+    """The vocabulary has pieces with several kinds of characters, as that of pretraining does."""
     found = 0
     for question in hard[1]:
         (answer,) = question.answers
@@ -216,7 +216,7 @@ def test_labels(tokenizer):
     (window,) = windows(tokenizer.encode("kan"), context, WindowSizes())
     assert window.label(None) == (0, 0)
     assert window.label((0, 1)) == (window.offset, window.offset + 1)
-    later = window._replace(first=1)  # as a window that begins one piece later
+    later = window._replace(first=1)  # a window that begins one piece later
     assert later.label((0, 1)) == (0, 0) and later.label((1, 1)) == (window.offset, window.offset)
     assert window.label((1, len(context.tokens))) == (0, 0)
 
@@ -253,7 +253,7 @@ def test_counts_and_running_again(vocabulary, tmp_path, monkeypatch, capsys):
     assert counts["windows"] == len(data) > 6
     assert counts["windows_without_answer"] == sum(not data[i][2].any() for i in range(len(data))) == len(data) - 3
     assert "questions left out" not in done.stdout and "first in moved" in done.stderr
-    # The dev file loses no question: predictions and metrics are of all.
+    # The dev file loses no question: predictions and metrics include all.
     assert len(read_questions(tmp_path / "made" / "data" / "dev.json")) == 2
 
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "made" / "data").iterdir()}
@@ -268,7 +268,7 @@ def test_counts_and_running_again(vocabulary, tmp_path, monkeypatch, capsys):
 
 
 def key_paragraphs(seed, count, impossible):
-    """Made-up text in which the word behind "key" is the answer; in every third there is no key, if `impossible`."""
+    """Generated text in which the word after "key" is the answer; if `impossible`, every third has no key."""
     rng = random.Random(seed)
     words = sorted({word for document in documents(50, 1) for line in document for word in line.split()})
     paragraphs = []
@@ -355,7 +355,7 @@ def test_a_model_learns_to_answer(learned, tmp_path):
 
 
 def test_answers_are_the_best_spans_of_all_windows(learned):
-    """Against the plainest search: every span of every window, one window at a time."""
+    """Compared with a brute-force search over every span of every window."""
     _, folder, train, _ = learned
     dictionary = load_dictionary(folder / "data")
     model = load_model(folder / "run" / "checkpoint_last.pt", dictionary)
@@ -495,7 +495,7 @@ def test_metrics_by_hand():
     assert f1("cat cat", ["cat"]) == pytest.approx(2 / 3)
     for metric in (exact_match, f1):
         assert metric("", []) == 1 and metric("cat", []) == 0 and metric("", ["cat"]) == 0
-        assert metric("the", []) == 1  # nothing is left of an article
+        assert metric("the", []) == 1  # an article normalises to nothing
     questions = [
         Question("a", "", "", (Answer("cat", 0),)),
         Question("b", "", "", (Answer("black dog", 0),)),
@@ -522,13 +522,13 @@ def test_best_threshold():
     assert best(2, 5, 1, 4) == 2 and best(1, 5, 1, 1) < 1  # of equal differences all are answered or none
     assert best(9, 1, 2, 3) == 1
 
-    # Against trying every threshold.
+    # Compared with trying every threshold.
     rng = random.Random(1)
     for _ in range(50):
         differences = {name: rng.randint(-3, 3) for name in "abcd"}
         found = best_threshold(texts, differences, questions)
 
-        def score(threshold):
+        def score(threshold, differences=differences):
             return evaluate({n: "" if differences[n] > threshold else texts[n] for n in texts}, questions)["f1"]
 
         assert score(found) == max(score(x / 2) for x in range(-9, 10))
@@ -551,9 +551,9 @@ WRONG = {
     "no paragraphs": ({"data": [{"title": "t"}]}, "article 1: no 'paragraphs'"),
     "no context": ({"data": [{"paragraphs": [{"qas": []}]}]}, "article 1, paragraph 1: no 'context'"),
     "blank context": (paragraph(GOOD, context=" \n"), "article 1, paragraph 1: 'context' is blank"),
-    "invisible context": (paragraph(GOOD, context="\u200b"), "question 'q1': SentencePiece keeps nothing"),
+    "invisible context": (paragraph(GOOD, context="\u200b"), "question 'q1': SentencePiece removes its whole context"),
     "no id": (paragraph({"question": "?"}), "paragraph 1, question 1: no 'id'"),
-    "same id": (paragraph(GOOD, GOOD), "question id 'q1' is there a second time"),
+    "same id": (paragraph(GOOD, GOOD), "question id 'q1' occurs twice"),
     "no answers": (paragraph({"id": "q", "question": "?"}), "question 1 (q): no 'answers'"),
     "start": (
         paragraph({**GOOD, "answers": [{"text": "kan", "answer_start": "0"}]}),
@@ -563,7 +563,7 @@ WRONG = {
     "text": (paragraph({**GOOD, "answers": [{"text": " ", "answer_start": 3}]}), "the text of an answer is blank"),
     "contradiction": (paragraph({**GOOD, "is_impossible": True}), "'is_impossible' is true but 'answers' has 1"),
     "no contradiction": (paragraph({**GOOD, "answers": [], "is_impossible": False}), "is false but 'answers' has 0"),
-    "surrogate": (paragraph({**GOOD, "question": "\ud83d"}), "'question' has half a surrogate pair"),
+    "surrogate": (paragraph({**GOOD, "question": "\ud83d"}), "'question' contains half a surrogate pair"),
     "no questions": (paragraph(), "no questions in it"),
     "misplaced": (paragraph({**GOOD, "answers": [{"text": "kan", "answer_start": 1}]}), "--train: no question has"),
 }
@@ -582,7 +582,7 @@ def test_json_that_is_not_squads(name, vocabulary, tmp_path, monkeypatch, capsys
 
 
 def run_here(arguments, monkeypatch, capsys):
-    """Runs the preparation within this process, which has fairseq loaded; gives its one line of error."""
+    """Runs the preparation in this process, which has imported fairseq; returns its one-line error."""
     monkeypatch.syspath_prepend(str(PREPARE.parent))
     monkeypatch.setattr(sys, "argv", ["squad.py", *map(str, arguments)])
     spec = importlib.util.spec_from_file_location("prepare_squad", str(PREPARE))
@@ -637,7 +637,9 @@ def test_loading_what_is_not_prepared(hard, vocabulary, tmp_path):
         return SquadTask.setup_task(OmegaConf.create(dict(data=str(folder), seed=1, **{**PRECISION, **options})))
 
     PRECISION = dict(bf16_autocast=False, fp16=False, bf16=False, amp=False)
-    with pytest.raises(FileNotFoundError, match="squad.json: not found, expected the record of a finished run of data-prep/squad.py"):
+    with pytest.raises(
+        FileNotFoundError, match="squad.json: not found, expected the record of a finished run of data-prep/squad.py"
+    ):
         task(vocabulary)
     with pytest.raises(FileNotFoundError, match="test.bin: not found"):
         task(hard[0]).load_dataset("test")
