@@ -1,13 +1,24 @@
-"""What the tests share: a tiny corpus, binarized by fairseq, and the real commands."""
+"""What the tests share: a tiny corpus, binarized by fairseq, and the commands.
 
+Commands that tests start are forks of a process that has imported fairseq and torch (`fork_server.py`), except where a
+test says `real=True`. `TESTS_FORK=0` in the environment makes all of them real processes.
+"""
+
+import atexit
 import json
 import os
 import random
+import shlex
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from fork_client import read_at_start
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "maelm_fairseq"
@@ -17,8 +28,27 @@ BIN = Path(sys.executable).parent
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(ROOT))
 
-# For scripts of the repository.
-SCRIPTS_ENVIRONMENT = dict(os.environ, PATH=str(BIN) + os.pathsep + os.environ["PATH"], PYTHON=sys.executable)
+
+def stand_ins():
+    """A temporary folder of commands that run in forks: `python`, and fairseq's console scripts."""
+    folder = Path(tempfile.mkdtemp(prefix="forks-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "environment.json").write_text(json.dumps(read_at_start(os.environ)))
+    for name in ["python", "fairseq-train", "fairseq-hydra-train", "fairseq-validate", "fairseq-preprocess"]:
+        client = [sys.executable, "-IS", Path(__file__).parent / "fork_client.py", folder, BIN / name]
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(map(str, client))} "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder
+
+
+FORKS = BIN if os.environ.get("TESTS_FORK") == "0" else stand_ins()
+
+# For tests that start programs and scripts of the repository themselves: `PYTHON` takes the place of `sys.executable`.
+PYTHON = str(FORKS / "python")
+SCRIPTS_ENVIRONMENT = dict(
+    os.environ, PATH=os.pathsep.join([str(FORKS), str(BIN), os.environ["PATH"]]), PYTHON=sys.executable
+)
+REAL_SCRIPTS_ENVIRONMENT = dict(SCRIPTS_ENVIRONMENT, PATH=os.pathsep.join([str(BIN), os.environ["PATH"]]))
 
 TINY = [
     "--user-dir", PLUGIN, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_tiny",
@@ -32,22 +62,40 @@ TINY = [
 TINY_MODEL = {"_name": "mae_lm_tiny", "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "max_positions": 32}
 
 
-def command(program, *arguments):
+@pytest.fixture(scope="session", autouse=True)
+def fork_server():
+    """The process that the commands in FORKS are forks of; it ends when its standard input is closed."""
+    if FORKS == BIN:
+        yield
+        return
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(FORKS / "socket"))
+        listening.listen(100)  # clients wait until the server has imported everything
+        server = subprocess.Popen(
+            [sys.executable, Path(__file__).parent / "fork_server.py", str(listening.fileno())],
+            stdin=subprocess.PIPE, pass_fds=[listening.fileno()], start_new_session=True,
+        )  # fmt: skip
+    with server:
+        yield
+
+
+def command(program, *arguments, real=False):
     """A console script of this environment, with its arguments, as a list of strings."""
-    return [str(BIN / program), *map(str, arguments)]
+    folder = FORKS if (FORKS / program).exists() and not real else BIN
+    return [str(folder / program), *map(str, arguments)]
 
 
-def run(program, *arguments, cwd=None):
+def run(program, *arguments, cwd=None, real=False):
     """Runs a console script; gives the finished process, its standard error within `stdout`."""
     return subprocess.run(
-        command(program, *arguments),
+        command(program, *arguments, real=real),
         cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 
 
-def succeed(program, *arguments, cwd=None):
+def succeed(program, *arguments, cwd=None, real=False):
     """Runs a console script that must exit with 0; gives what it printed."""
-    done = run(program, *arguments, cwd=cwd)
+    done = run(program, *arguments, cwd=cwd, real=real)
     assert done.returncode == 0, done.stdout[-5000:]
     return done.stdout
 

@@ -1,6 +1,7 @@
-"""The paper in miniature, as small as can be: every kind of job, resumed, and what it writes."""
+"""The paper in miniature: what its experiment is, and a tiny one: every kind of job, resumed, and what it writes."""
 
 import csv
+import hashlib
 import json
 import os
 import random
@@ -9,21 +10,27 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from conftest import ROOT, SCRIPTS_ENVIRONMENT, documents, prepare
+from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, documents, prepare
+from maelm_fairseq.errors import UsageError
 
-sys.path.insert(0, str(ROOT / "recipes"))
-import reproduce_report  # noqa: E402
+sys.path[:0] = [str(ROOT / "recipes"), str(ROOT / "recipes" / "miniature")]
+import experiment  # noqa: E402
+import figures  # noqa: E402
+import results  # noqa: E402
+import run as miniature  # noqa: E402
 
 
-def start(*arguments):
+def start(*arguments, real=False):
     return subprocess.Popen(
         list(map(str, arguments)),
-        env=SCRIPTS_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        universal_newlines=True, start_new_session=True,
+        env=REAL_SCRIPTS_ENVIRONMENT if real else SCRIPTS_ENVIRONMENT, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, start_new_session=True,
     )  # fmt: skip
 
 
@@ -33,6 +40,11 @@ def script(*arguments, status=0):
     printed, errors = process.communicate()
     assert process.returncode == status, (printed + errors)[-3000:]
     return printed + errors
+
+
+def reproduce(*arguments):
+    """What recipes/reproduce.sh does, in this process."""
+    miniature.reproduce(list(map(str, arguments)))
 
 
 @pytest.fixture(scope="module")
@@ -56,51 +68,67 @@ def prepared(tmp_path_factory):
 TINY = ["--tiny", "--updates", 8, "--seeds", 1, "--finetune-seeds", 2, "--jobs", 2]
 
 
+def alive(group):
+    """Whether a process of a process group runs."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, found = path.read_text().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(found) == group and state not in "ZX":
+            return True
+    return False
+
+
 @pytest.fixture(scope="module")
 def finished(prepared, tmp_path_factory):
-    """A reproduction that was killed twice on the way and went on: its command, its folder, what it printed."""
-    dest = tmp_path_factory.mktemp("reproduction") / "dest"
-    command = [ROOT / "recipes" / "reproduce.sh", "--dest", dest, *TINY, *prepared]
+    """A reproduction that was killed twice on the way and resumed: its options, its folder, what it printed.
 
-    def start_and_await(file):
-        process = start(*command)
-        while not list(dest.glob(file)):
+    What is killed are real processes, those of a group; what resumes it may be a fork.
+    """
+    dest = tmp_path_factory.mktemp("reproduction") / "dest"
+    options = ["--dest", dest, *TINY, *prepared]
+    command = [ROOT / "recipes" / "reproduce.sh", *options]
+
+    def start_and_await(condition):
+        process = start(*command, real=True)
+        while not condition():
             assert process.poll() is None, process.communicate()
             time.sleep(0.2)
         return process
 
-    process = start_and_await("pretraining/mlm-1/record.json")
+    def pretrained():
+        record = dest / "records" / "pretrain" / "mlm-1.json"
+        return record.exists() and json.loads(record.read_text())["finished"]
+
+    # Dozens of jobs are left at both points, so there is always one to stop.
+    process = start_and_await(pretrained)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    process = start_and_await("finetuning/*/mood/*/*/*/train.log")
+    while alive(process.pid):
+        time.sleep(0.1)
+    process = start_and_await(lambda: list(dest.glob("finetuning/*/mood/*/*/*/train.log")))
     process.terminate()  # it alone: what it started must not go on
     process.communicate()
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
+    assert not alive(process.pid)
     before = (dest / "pretraining" / "mlm-1" / "model.pt").stat().st_mtime_ns
     printed = script(*command)
     assert (dest / "pretraining" / "mlm-1" / "model.pt").stat().st_mtime_ns == before
-    return command, dest, printed
+    return options, dest, printed
 
 
-@pytest.mark.parametrize("start_takes", [1, 0], ids=["amid its start", "while it runs"])
-def test_a_recipe_that_is_stopped_leaves_no_program_behind(start_takes):
-    recipe = """
-import sys, time
-sys.path.insert(0, sys.argv[1])
-import child_processes
-print("ready", flush=True)
-with child_processes.program(["sleep", "60"], preexec_fn=lambda: time.sleep(float(sys.argv[2]))):
-    pass
-"""
-    process = start(sys.executable, "-c", recipe, ROOT / "recipes", start_takes)
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.5)
-    process.terminate()
-    _, errors = process.communicate()
-    assert process.returncode == 143 and not errors
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
+@pytest.fixture
+def copied(finished, tmp_path):
+    """A copy of the finished reproduction, to change: its options, its folder."""
+    options, dest, _ = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(dest, copy)
+    return [copy if option == dest else option for option in options], copy
+
+
+def times(folder, *patterns):
+    """{file: when it was written} of a folder."""
+    return {path: path.stat().st_mtime_ns for pattern in patterns for path in folder.rglob(pattern)}
 
 
 def table(path):
@@ -115,27 +143,29 @@ def test_every_kind_of_run_is_there(finished):
     ranks = table(dest / "results" / "ranks.csv")
     assert {row["run"] for row in ranks} == runs | {"mlm-1-finetuned", "mae_lm-1-finetuned"}
     scores = table(dest / "results" / "scores.csv")
-    parts = {f"{model}-1-part{part}" for model in ["mlm", "mae_lm"] for part in [1, 2, 3]}
-    assert {row["run"] for row in scores} == runs | parts | {"scratch"}
-    count = {run: sum(row["run"] == run for row in scores) for run in runs | parts | {"scratch"}}  # of seeds
+    others = {"mlm-1-part1", "mae_lm-1-part1", "scratch"}
+    assert {row["run"] for row in scores} == runs | others
+    count = {run: sum(row["run"] == run for row in scores) for run in runs | others}  # of seeds
     assert count == {run: 2 if run in ["scratch", "mlm-1", "mae_lm-1"] else 1 for run in count}
+    for run in ["mlm-1", "mae_lm-1"]:
+        assert [path.parent.name for path in (dest / "finetuning" / run).rglob("model.pt")] == ["seed1"]
 
 
 def test_equal_updates_on_the_same_text_in_the_same_order(finished):
     _, dest, _ = finished
     logs = {}
     for model in ["mlm", "mae_lm"]:
-        rows = reproduce_report.training_log(dest / "logs" / f"pretrain-{model}-1.log")
+        rows = results.training_log(dest / "logs" / f"pretrain-{model}-1.log")
         logs[model] = [(row["num_updates"], row["wpb"], row["predicted"]) for row in rows]
         record = json.loads((dest / "pretraining" / f"{model}-1" / "record.json").read_text())
-        assert [row["update"] for row in record] == [2, 4, 6, 8]
+        assert [row["update"] for row in record] == [4, 8]
         assert all(row["rank_mask_tokens"] > 0 for row in record)
         seconds = [row["seconds"] for row in record]
         assert seconds == sorted(seconds)
-    assert logs["mlm"] == logs["mae_lm"]
+    assert logs["mlm"] == logs["mae_lm"] and len(logs["mlm"]) >= 2
 
 
-def test_the_summary_tells_what_was_measured(finished):
+def test_the_summary_reports_what_was_measured(finished):
     _, dest, printed = finished
     summary = (dest / "results" / "summary.md").read_text(encoding="utf-8")
     assert summary.startswith("## The paper in miniature\n")
@@ -151,77 +181,130 @@ def test_the_summary_tells_what_was_measured(finished):
     claim = next(line for line in summary.splitlines() if "rises with depth" in line)
     assert claim.endswith("| yes |" if ranks["mask_tokens", 0] < ranks["mask_tokens", 2] else "| no |")
     assert claim in printed
+    assert "Encoders of 2 layers, width 32; 8 updates of 8 sequences of 32 tokens, 30% of them predicted." in summary
+    titles = [line.split(" | ")[0] for line in summary.partition("| rank gap |")[2].splitlines()[2:8]]
+    assert titles == [
+        "| (MLM)",
+        "| share of masks in the encoder: 0, decoder layers: 2, mask probability: 0.3",
+        "| share of masks in the encoder: 0.5",
+        "| decoder layers: 1",
+        "| mask probability: 0.5",
+        "| no relative position bias",
+    ]
     for name in ["ranks-pretrained", "ranks-finetuned", "mask-fraction", "score-against-time"]:
         assert (dest / "results" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_run_again_it_only_writes_the_results(finished, tmp_path):
-    command, dest, _ = finished
-    state = {path: path.stat().st_mtime_ns for path in dest.rglob("*.json")}
+    options, dest, _ = finished
+    state = times(dest, "*.json", "*.pt", "ranks/*/*")
     summary = (dest / "results" / "summary.md").read_text(encoding="utf-8")
-    results = tmp_path / "RESULTS.md"
-    results.write_text("# Results\n\nbefore\n\n## The paper in miniature\nold\n\n## Other\nafter\n", encoding="utf-8")
-    script(*command, "--results", results)
-    assert {path: path.stat().st_mtime_ns for path in dest.rglob("*.json")} == state
+    file = tmp_path / "RESULTS.md"
+    file.write_text("# Results\n\nbefore\n\n## The paper in miniature\nold\n\n## Other\nafter\n", encoding="utf-8")
+    script(ROOT / "recipes" / "reproduce.sh", *options, "--results", file)
+    assert times(dest, "*.json", "*.pt", "ranks/*/*") == state
     summary = summary.replace("(./", "(miniature/")
-    assert results.read_text(encoding="utf-8") == f"# Results\n\nbefore\n\n{summary}\n## Other\nafter\n"
-    for name in reproduce_report.FIGURES:
+    assert file.read_text(encoding="utf-8") == f"# Results\n\nbefore\n\n{summary}\n## Other\nafter\n"
+    for name in figures.FIGURES:
         assert f"(miniature/{name})" in summary and (tmp_path / "miniature" / name).exists()
 
 
-def test_results_of_what_is_done_so_far(finished, tmp_path):
-    command, dest, _ = finished
-    copy = tmp_path / "copy"
-    shutil.copytree(dest, copy)
-    command = [copy if argument == dest else argument for argument in command]
+def test_results_of_what_is_done_so_far(copied):
+    options, copy = copied
     for name in ["decoder-1", "mlm-1-finetuned"]:
         shutil.rmtree(copy / "ranks" / name)
-    for name in ["scratch", "fraction-0.5", "mlm-1-part2"]:
+    for name in ["scratch", "fraction-0.5", "mlm-1-part1"]:
         (copy / "finetuning" / name / "mood.json").unlink()
-    script(*command, "--report")
+    reproduce(*options, "--report")
     summary = (copy / "results" / "summary.md").read_text(encoding="utf-8")
-    assert "5 of its jobs are not run yet." in summary
+    assert "5 jobs have not been run yet." in summary
     assert "| mood, accuracy | not run | " in summary and "decoder layers: 1" not in summary
     assert "after fine-tuning on mood |" not in summary and "Figure 5b" not in summary
     shutil.rmtree(copy / "ranks" / "mlm-1")
-    assert "nothing to report yet" in script(*command, "--report", status=1)
+    with pytest.raises(UsageError, match="nothing to report yet"):
+        reproduce(*options, "--report")
 
 
-def test_a_dry_run_shows_what_is_left_and_changes_nothing(finished, tmp_path):
-    command, dest, _ = finished
-    copy = tmp_path / "copy"
-    shutil.copytree(dest, copy)
+def test_results_of_another_pretraining_are_not_reported(copied):
+    options, copy = copied
+    shutil.copy(copy / "pretraining" / "decoder-1" / "model.pt", copy / "pretraining" / "mlm-1" / "model.pt")
+    with pytest.raises(UsageError, match="nothing to report yet"):
+        reproduce(*options, "--report")
+
+
+def test_a_dry_run_shows_what_is_left_and_changes_nothing(finished, copied, capsys, tmp_path):
+    options, copy = copied
     (copy / "pretraining" / "decoder-1" / "record.json").unlink()
     (copy / "finetuning" / "decoder-1" / "mood.json").unlink()
     files = sorted(copy.rglob("*"))
-    printed = script(*[copy if argument == dest else argument for argument in command], "--dry-run")
-    assert "left: decoder-1\n" in printed and "left: decoder-1 mood\n" in printed and "left: nothing\n" in printed
+    reproduce(*options, "--dry-run")
+    printed = capsys.readouterr().out
+    assert (
+        "  pretrain: 5 done; to do: decoder-1\n" in printed and "finetune: 8 done; to do: decoder-1 mood\n" in printed
+    )
     assert sorted(copy.rglob("*")) == files
+    _, dest, _ = finished
     fresh = tmp_path / "fresh"
-    script(*[fresh if argument == dest else argument for argument in command], "--dry-run")
+    script(ROOT / "recipes" / "reproduce.sh", *[fresh if each == copy else each for each in options], "--dry-run")
     assert not fresh.exists()
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (["--updates", 8, "--minutes-per-model", 1], "not allowed with argument"),
-        ([], "--minutes-per-model --updates is required"),
-        (["--updates", 2], "--updates 2 must be at least 4"),
-        (["--minutes-per-model", 0], "--minutes-per-model 0.0 must be over 0"),
-        (["--updates", 8, "--seeds", 0], "--seeds 0 must be over 0"),
-        (["--updates", 8, "--tasks", "nowhere"], "no task in it"),
-    ],
-)
-def test_wrong_options_are_refused(tmp_path, options, message):
-    printed = script(ROOT / "recipes" / "reproduce.sh", "--dest", tmp_path / "dest", "--tiny", *options, status=1)
-    assert printed.startswith("error: ") and message in printed and printed.count("\n") == 1
+def test_after_another_pretraining_what_was_measured_is_measured_again(copied, capsys):
+    options, copy = copied
+
+    def spectrum(name):
+        with np.load(copy / "ranks" / name / "spectra.npz") as spectra:
+            return spectra[f"{name}/without_mask"]
+
+    assert (spectrum("decoder-1") != spectrum("mask-prob-0.5")).any()
+    model = copy / "pretraining" / "mask-prob-0.5" / "model.pt"
+    shutil.copy(model, copy / "pretraining" / "decoder-1" / "model.pt")
+    reproduce(*options, "--dry-run")
+    printed = capsys.readouterr().out
+    assert "21 of 23 jobs are done\n" in printed
+    assert "to do again: decoder-1: its input model.pt changed\n" in printed
+    assert "to do again: decoder-1 mood: its input model.pt changed\n" in printed
+
+    others = {
+        path: time
+        for path, time in times(copy, "model*.pt", "ranks.csv", "mood.json").items()
+        if not {"results", "records"} & set(path.parts)
+    }
+    (copy / "ranks" / "decoder-1" / "old").touch()
+    script(ROOT / "recipes" / "reproduce.sh", *options)
+    assert (spectrum("decoder-1") == spectrum("mask-prob-0.5")).all()
+    assert not (copy / "ranks" / "decoder-1" / "old").exists()
+    (record,) = (copy / "finetuning" / "decoder-1").rglob("run.json")
+    assert json.loads(record.read_text())["checkpoint"] == hashlib.sha256(model.read_bytes()).hexdigest()
+    again = {path for path, time in others.items() if path.stat().st_mtime_ns != time}
+    tuned = record.parent / "model.pt"
+    assert again == {copy / "ranks" / "decoder-1" / "ranks.csv", copy / "finetuning" / "decoder-1" / "mood.json", tuned}
+
+
+def test_a_pretraining_is_never_lost(copied, monkeypatch, capsys):
+    options, copy = copied
+    state = times(copy, "*")
+    changed = replace(miniature.TINY, optimization=experiment.Optimization(lr=0.002))
+    monkeypatch.setattr(miniature, "TINY", changed)
+    for more in [[], ["--dry-run"]]:
+        with pytest.raises(UsageError) as raised:
+            reproduce(*options, *more)
+        assert str(raised.value) == (
+            f"{copy}/pretraining/mlm-1: `pretrain mlm-1` would have to be done again: --lr was 0.001, is 0.002. "
+            "That takes long: undo the change, choose another --dest, or remove this folder to do it again"
+        )
+    runs = "mlm-1, mae_lm-1, fraction-0.5, decoder-1, mask-prob-0.5, no-relative-bias"
+    assert f"    to do again: {runs}: --lr was 0.001, is 0.002\n" in capsys.readouterr().out
+    assert times(copy, "*") == state
 
 
 def test_a_folder_of_other_options_is_refused(finished):
-    command, _, _ = finished
-    printed = script(*command, "--seeds", 2, status=1)
-    assert "begun with other options (--seeds 1)" in printed
+    options, dest, _ = finished
+    printed = script(ROOT / "recipes" / "reproduce.sh", *options, "--seeds", 2, status=1)
+    assert (
+        printed
+        == f"error: {dest}/plan.json: begun with other options (--seeds 1); repeat them, or choose another --dest\n"
+    )
 
 
 def test_a_job_that_fails_names_its_log(prepared, tmp_path):
@@ -243,12 +326,12 @@ def test_the_time_of_training_is_summed_and_a_resumed_part_counts_once(tmp_path)
     again = [line("train_inner", num_updates=u, train_wall=w) for u, w in [(20, 6), (30, 4)]]
     last = line("valid", valid_num_updates=30, valid_loss=8.25)
     log.write_text("".join([*first, valid, "something else\n", *again, last]))
-    assert reproduce_report.pretraining_record(log) == [
+    assert results.pretraining_record(log) == [
         dict(update=20, loss=8.5, seconds=11, rank_mask_tokens=3),
         dict(update=30, loss=8.25, seconds=15),
     ]
 
 
 def test_the_difference_and_its_error():
-    less, error = reproduce_report.difference([3.0, 5.0], [1.0, 2.0, 3.0])
+    less, error = results.difference([3.0, 5.0], [1.0, 2.0, 3.0])
     assert less == 2 and error == pytest.approx((2 / 2 + 1 / 3) ** 0.5)
