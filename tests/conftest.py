@@ -64,7 +64,7 @@ TINY_MODEL = {"_name": "mae_lm_tiny", "encoder_embed_dim": 32, "encoder_ffn_embe
 
 @pytest.fixture(scope="session", autouse=True)
 def fork_server():
-    """The process that the commands in FORKS are forks of; it ends when its standard input is closed."""
+    """The process that the commands in FORKS are forks of. Should this one be killed, its standard input is closed."""
     if FORKS == BIN:
         yield
         return
@@ -77,6 +77,7 @@ def fork_server():
         )  # fmt: skip
     with server:
         yield
+        server.terminate()
 
 
 def command(program, *arguments, real=False):

@@ -2,8 +2,9 @@
 
     python fork_server.py DESCRIPTOR
 
-listens on the Unix socket that it inherits as DESCRIPTOR until its standard input is closed. `fork_client.py` stands in for a command: it sends its
-arguments, environment, working directory and standard streams, forwards the signals it gets, and exits as the fork did.
+listens on the Unix socket that it inherits as DESCRIPTOR until its standard input is closed. `fork_client.py` stands in
+for a command: it sends its arguments, environment, working directory and standard streams, forwards the signals it
+gets, and exits as the fork did.
 
 A fork starts out like a new interpreter: arguments, `__main__`, `sys.path`, environment, streams, logging and random
 numbers are its own. It differs in that imports print nothing, and `sys.executable` is the stand-in for `python`, so
