@@ -1,22 +1,21 @@
 """Pretraining with fairseq-train, from data to logs and checkpoints."""
 
-import gc
 import json
+import os
 import re
+import subprocess
 
 import torch
-from fairseq import options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq_cli.train import main
 
-from conftest import PLUGIN, TINY, binarize, documents, succeed, text_of
-from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.task import MaeLmTask
+from conftest import PLUGIN, PYTHON, ROOT, TINY, binarize, documents, succeed, text_of
 from training import checkpoint, train, updates
 
 
-def test_trains_validates_saves_and_logs(data, tmp_path):
-    printed = train(data, tmp_path, "--max-update", 6)
+def test_trains_validates_saves_and_logs(tmp_path):
+    """The commands of the README, as real processes."""
+    splits = {"train": text_of(documents(120, 1)), "valid": text_of(documents(20, 2))}
+    data = binarize(tmp_path / "data", splits, real=True)
+    printed = train(data, tmp_path, "--max-update", 6, real=True)
     assert updates(tmp_path) == 6
     assert (tmp_path / "checkpoint_best.pt").exists()
     logged = [json.loads(line[line.index("{") :]) for line in printed.splitlines() if 'num_updates"' in line]
@@ -31,7 +30,7 @@ def test_trains_validates_saves_and_logs(data, tmp_path):
 
     validated = succeed(
         "fairseq-validate", data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8,
-        "--path", tmp_path / "checkpoint_best.pt", "--log-format", "json",
+        "--path", tmp_path / "checkpoint_best.pt", "--log-format", "json", real=True,
     )  # fmt: skip
     assert f'"valid_loss": "{valid_log["valid_loss"]}"' in validated
 
@@ -46,40 +45,51 @@ def test_loss_falls(tmp_path):
     assert losses[-1] < losses[0] - 1
 
 
-def masks_of_three_epochs(data, save_dir, monkeypatch, workers):
-    """Runs fairseq's own training loop in this process; returns {epoch: {index of a block: its masked positions}}."""
-    seen, epoch = {}, []
-    forward = MaeLmCriterion.forward
+# fairseq-train, which also writes {epoch: {index of a block: its masked positions}} to the file named first.
+RECORDING = """
+import json, sys
+from fairseq_cli.train import cli_main
+from maelm_fairseq.criterion import MaeLmCriterion
+from maelm_fairseq.task import MaeLmTask
 
-    def record(self, model, sample, reduce=True):
-        if model.training:
-            for index, positions in zip(sample["id"].tolist(), sample["net_input"]["masked_positions"].tolist()):
-                seen.setdefault(epoch[-1], {})[index] = tuple(sorted(p for p in positions if p >= 0))
-        return forward(self, model, sample, reduce)
+output, epochs, forward = sys.argv.pop(1), [], MaeLmCriterion.forward
 
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.1)  # see fork_server.py
-        patch.setattr(MaeLmTask, "begin_epoch", lambda self, number, model: epoch.append(number))
-        patch.setattr(MaeLmCriterion, "forward", record)
-        arguments = [data, *TINY, "--max-update", 1000, "--max-epoch", 3, "--save-dir", save_dir, "--no-save"]
-        arguments += ["--disable-validation", "--num-workers", workers]
-        args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, arguments)))
-        main(convert_namespace_to_omegaconf(args))
-        gc.collect()  # ends the workers
-    return seen
+def record(self, model, sample, reduce=True):
+    for index, positions in zip(sample["id"].tolist(), sample["net_input"]["masked_positions"].tolist()):
+        epochs[-1][index] = sorted(p for p in positions if p >= 0)
+    return forward(self, model, sample, reduce)
+
+MaeLmTask.begin_epoch = lambda self, number, model: epochs.append({})
+MaeLmCriterion.forward = record
+cli_main()
+json.dump({number: masks for number, masks in enumerate(epochs, 1)}, open(output, "w"))
+"""
 
 
-def test_masks_change_every_epoch_and_do_not_depend_on_the_number_of_workers(data, tmp_path, monkeypatch):
+def masks_of_three_epochs(data, folder, workers):
+    """Returns {epoch: {index of a block: its masked positions}} of fairseq's own training loop."""
+    arguments = [data, *TINY, "--max-update", 1000, "--max-epoch", 3, "--save-dir", folder, "--no-save"]
+    arguments += ["--disable-validation", "--num-workers", workers]
+    command = [PYTHON, "-c", RECORDING, folder / "masks.json", *arguments]
+    done = subprocess.run(
+        list(map(str, command)),
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-5000:]
+    return json.loads((folder / "masks.json").read_text())
+
+
+def test_masks_change_every_epoch_and_do_not_depend_on_the_number_of_workers(data, tmp_path):
     """fairseq's own `masked_lm` repeats the first epoch's masks where it has workers."""
-    seen = masks_of_three_epochs(data, tmp_path, monkeypatch, workers=0)
-    assert sorted(seen) == [1, 2, 3]
-    assert len(seen[1]) == len(seen[2]) == len(seen[3]) > 100
-    for a, b in [(1, 2), (2, 3), (1, 3)]:
+    seen = masks_of_three_epochs(data, tmp_path, workers=0)
+    assert list(seen) == ["1", "2", "3"]
+    assert len(seen["1"]) == len(seen["2"]) == len(seen["3"]) > 100
+    for a, b in [("1", "2"), ("2", "3"), ("1", "3")]:
         long = [index for index in seen[a] if len(seen[a][index]) > 2]
         equal = sum(seen[a][index] == seen[b][index] for index in long)
         assert len(long) > 30 and equal < len(long) / 10
     for workers in [1, 2]:
-        assert masks_of_three_epochs(data, tmp_path, monkeypatch, workers) == seen
+        assert masks_of_three_epochs(data, tmp_path, workers) == seen
 
 
 def test_shards_take_turns(data, tmp_path):
