@@ -1,5 +1,6 @@
 # make demo      pretrain a small MAE-LM on movie reviews and look at it: at most ten minutes on two cores
 # make test      run the whole test suite
+# make lint      check style and formatting with ruff
 # make install   what both do first: a virtual environment with everything in it
 #
 # make PYTHON=python3.12 ...   which Python makes the environment
@@ -9,24 +10,24 @@ PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
 
-.PHONY: help install demo test
+.PHONY: help install demo test lint
 
 help:
 	@sed -n '/^PYTHON/q; s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 
-# The stamp is written last, so a failed installation is tried again. One that was killed may have
-# left half a package that pip takes for a whole one: then the environment is made anew.
+# The stamp is written last, so that a failed installation is tried again. A killed one may leave half a package that
+# pip believes to be complete: the environment is then rebuilt.
 $(VENV)/.installed: setup.py constraints.txt
 	@if [ -e $(VENV)/.installing ]; then \
-	  echo "The last installation into $(VENV) was cut off: starting it anew."; \
+	  echo "The last installation into $(VENV) was interrupted: starting again."; \
 	  $(PYTHON) -m venv --clear $(VENV); \
 	elif ! $(VENV)/bin/python -m pip --version >/dev/null 2>&1; then \
 	  echo "Making a virtual environment in $(VENV)."; \
 	  $(PYTHON) -m venv $(VENV); \
 	fi
-	@echo "Installing fairseq, torch and the plugin into $(VENV): a minute or two, and longer where torch comes with CUDA."
+	@echo "Installing fairseq, torch and the plugin into $(VENV): a minute or two, longer if torch comes with CUDA."
 	@touch $(VENV)/.installing
 	@$(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || $(VENV)/bin/python -m pip install --quiet 'pip<24.1' \
@@ -42,3 +43,7 @@ demo: install
 
 test: install
 	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile $(TESTS)
+
+lint: install
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .

@@ -1,25 +1,26 @@
 #!/usr/bin/env python3
-"""Times the attention of one layer, forward and backward: by parts, and PyTorch's, in turn, in one run.
+"""Times the attention of one layer, forward and backward: the plugin's and PyTorch's, in alternation.
 
-`by parts` is the plugin's on the CPU; `softmax and products` is what it computes as three plain operations, whose weights
-autograd keeps. The bias has a gradient. Reported are medians over rounds, and the median of the ratios to PyTorch's
-`scaled_dot_product_attention` with bias.
+`in chunks` is the plugin's attention on the CPU; `softmax and products` is the same computation as three plain
+operations, for which autograd keeps the attention weights. The bias requires a gradient. Reports medians over rounds,
+and the median of the ratios to PyTorch's `scaled_dot_product_attention` with bias.
 """
 
 import argparse
-import logging
 import multiprocessing
 import statistics
 import time
 
+import torch
+from torch.nn import functional as F
+
 from common import heading, ratios
+from maelm_fairseq.cpu_kernels import ChunkedAttention
+from maelm_fairseq.errors import Parser, run
 
 
-def functions(torch):
-    """What is timed: {name: function of query (B, T, H, D), key_value (B, T, 2, H, D), bias, dropout}."""
-    from torch.nn import functional as F
-
-    from maelm_fairseq.attention import AttentionByParts
+def functions():
+    """The timed functions: {name: function of query (B, T, H, D), key_value (B, T, 2, H, D), bias, dropout}."""
 
     def pytorch(query, key_value, bias, dropout):
         q, (k, v) = query.transpose(1, 2), key_value.permute(2, 0, 3, 1, 4)
@@ -36,25 +37,22 @@ def functions(torch):
         "scaled_dot_product_attention": pytorch,
         "the same without bias": lambda q, kv, bias, dropout: pytorch(q, kv, None, dropout),
         "softmax and products": plain,
-        "by parts": AttentionByParts.apply,
+        "in chunks": ChunkedAttention.apply,
     }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=10, help="counted rounds (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=4, help="sequences (default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=435, help="of a sequence (default: %(default)s)")
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10, help="timed rounds (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=4, help="sequences per batch (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=435, help="tokens per sequence (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
     args = parser.parse_args()
-    logging.disable(logging.INFO)
-    import torch
-
     torch.set_num_threads(args.threads)
     print(heading(args.threads))
     print(f"{args.batch_size} x {args.tokens} tokens, 12 heads of width 64")
     print("\n| precision, attention dropout | attention | ms | over PyTorch's with bias |\n|---|---|---|---|")
-    timed = functions(torch)
+    timed = functions()
     B, T, H, D = args.batch_size, args.tokens, 12, 64
     for dtype in [torch.float32, torch.bfloat16]:
         shapes = [(B, T, H, D), (B, T, 2, H, D), (B, H, T, T)]
@@ -68,7 +66,7 @@ def main():
                         x.grad = None
                     start = time.perf_counter()
                     function(*inputs, dropout).backward(gradient)
-                    if number:  # the first warms up
+                    if number:  # the first round is warm-up
                         seconds[name].append(time.perf_counter() - start)
             for name, taken in seconds.items():
                 print(f"| {str(dtype)[6:]}, {dropout} | {name} | {1000 * statistics.median(taken):.0f} | "
@@ -76,4 +74,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

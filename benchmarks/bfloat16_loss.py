@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Trains the same small MAE-LM on the same batches in float32 and in bfloat16 autocast, and compares their losses.
 
-Four layers of width 256, 64 tokens, no dropout: what is left to differ is rounding. Reported is the validation loss
-after --updates, in bits a predicted token.
+Four layers of width 256, 64 tokens, no dropout, so that only rounding differs. Reports the validation loss after
+--updates, in bits per predicted token.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 from common import PLUGIN, heading
+from maelm_fairseq.errors import Parser, run
 
 SETTINGS = [
     "--arch", "mae_lm_tiny", "--encoder-layers", "4", "--encoder-embed-dim", "256", "--encoder-ffn-embed-dim", "1024",
@@ -24,7 +25,7 @@ SETTINGS = [
 
 
 def valid_loss(data, updates, options):
-    """Bits a predicted token after a run of fairseq-train."""
+    """The validation loss of a run of fairseq-train, in bits per predicted token."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", str(PLUGIN), "--cpu", "--no-save"]
         command += ["--task", "mae_lm", "--criterion", "mae_lm", *SETTINGS, "--max-update", str(updates)]
@@ -37,10 +38,10 @@ def valid_loss(data, updates, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, metavar="DIR", help="binarized text, of data-prep/prepare.sh")
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, metavar="DIR", help="binarized text from data-prep/prepare.sh")
     parser.add_argument("--updates", type=int, default=200, help="(default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=2, help="runs of each (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=2, help="number of runs of each (default: %(default)s)")
     args = parser.parse_args()
     print(heading("all"))
     print("\n| seed | float32 | bfloat16 | difference |\n|---|---|---|---|")
@@ -51,4 +52,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

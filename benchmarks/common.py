@@ -1,26 +1,24 @@
-"""What the benchmarks share: data of random tokens, fairseq's configuration, how results are shown."""
+"""Shared by the benchmarks: data of random tokens, fairseq's configuration, and how results are shown."""
 
 import datetime
 import platform
 import statistics
-import sys
 from pathlib import Path
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "maelm_fairseq"
-sys.path.insert(0, str(ROOT))
 VOCABULARY = 32768  # symbols
 
 
 def write_data(folder, lengths, vocabulary=VOCABULARY):
-    """Writes lines of random tokens in fairseq's format, `</s>` at the end of each, the same for train and valid.
+    """Writes lines of random tokens in fairseq's format, each ending in `</s>`; the same lines for train and valid.
 
     Args:
         folder: path to write to
-        lengths: tokens of each line
-        vocabulary: symbols, fairseq's own and `<mask>` counted
+        lengths: number of tokens of each line
+        vocabulary: number of symbols, including fairseq's special symbols and `<mask>`
     """
     import torch
     from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
@@ -37,7 +35,7 @@ def write_data(folder, lengths, vocabulary=VOCABULARY):
 
 
 def configuration(arguments):
-    """The configuration that fairseq-train makes of a list of arguments."""
+    """fairseq-train's configuration for a list of arguments."""
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
@@ -46,7 +44,7 @@ def configuration(arguments):
 
 
 def heading(threads):
-    """Date, machine and versions, in one line."""
+    """The date, machine and versions in one line."""
     import fairseq
     import torch
 
@@ -57,6 +55,6 @@ def heading(threads):
 
 
 def ratios(ours, theirs):
-    """The median of the ratios of two lists, with the lowest and the highest."""
+    """The median of the ratios of two lists, with their range."""
     found = [a / b for a, b in zip(ours, theirs)]
     return f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Times masking and collating: the plugin's dataset beside that of fairseq's own `masked_lm` task, in turn.
+"""Times masking and collating: the plugin's dataset and that of fairseq's `masked_lm` task, in alternation.
 
-Both read the same binarized data, lines of text's lengths in blocks of --tokens. `items` are what one process masks;
-`batches` come from fairseq's own iterator with that many workers. Reported are medians over rounds, and the median of
-the ratios of the rates.
+Both read the same binarized data, with line lengths as in text, in blocks of --tokens. `items` are masked in one
+process; `batches` come from fairseq's iterator with the given number of workers. Reports medians over rounds, and the
+median of the ratios of the rates.
 """
 
 import argparse
-import logging
 import multiprocessing
 import statistics
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from common import configuration, heading, ratios, write_data
+from maelm_fairseq.errors import Parser, run
 
 LINES = 60_000
 ITEMS = 1000
@@ -35,7 +35,8 @@ def build(name, folder, tokens):
     return task
 
 
-def items_a_second(task):
+def items_per_second(task):
+    """Masked items per second, in this process."""
     dataset = task.dataset("train")
     dataset.set_epoch(1)
     indices = dataset.ordered_indices()[-ITEMS:]
@@ -45,23 +46,23 @@ def items_a_second(task):
     return len(indices) / (time.perf_counter() - start)
 
 
-def batches_a_second(task, batch_size, workers, epoch):
+def batches_per_second(task, batch_size, workers, epoch):
+    """Collated batches per second, from worker processes."""
     iterator = task.get_batch_iterator(
         task.dataset("train"), max_sentences=batch_size, seed=1, num_workers=workers, epoch=epoch
     ).next_epoch_itr()
-    next(iterator)  # workers are started
+    next(iterator)  # starts the workers
     start = time.perf_counter()
-    count = sum(1 for _ in iterator)  # to the end: workers that are left in the midst complain
+    count = sum(1 for _ in iterator)  # all of them: workers that are stopped early complain
     return count / (time.perf_counter() - start)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="counted rounds (default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=512, help="of a block (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=32, help="blocks of a batch (default: %(default)s)")
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=512, help="tokens per block (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=32, help="blocks per batch (default: %(default)s)")
     args = parser.parse_args()
-    logging.disable(logging.INFO)
 
     print(heading(multiprocessing.cpu_count()))
     print(f"blocks of {args.tokens} tokens, batches of {args.batch_size}, 15% masked")
@@ -72,18 +73,18 @@ def main():
         tasks = {name: build(name, folder, args.tokens) for name in TASKS}
         for number in range(args.rounds + 1):
             for name, task in tasks.items():
-                found = {"items": items_a_second(task)}
+                found = {"items": items_per_second(task)}
                 for workers in [1, 2]:
-                    rate = batches_a_second(task, args.batch_size, workers, number + 1)
+                    rate = batches_per_second(task, args.batch_size, workers, number + 1)
                     found[f"batches, {workers} worker{'s' * (workers > 1)}"] = rate
-                if number:  # the first warms up
+                if number:  # the first round is warm-up
                     for what, rate in found.items():
                         rates.setdefault(what, {}).setdefault(name, []).append(rate)
-    print(f"\n| a second | {' | '.join(TASKS.values())} | ratio |\n|---|---|---|---|")
+    print(f"\n| per second | {' | '.join(TASKS.values())} | ratio |\n|---|---|---|---|")
     for what, of in rates.items():
         medians = [f"{statistics.median(of[name]):.1f}" for name in TASKS]
         print(f"| {what} | {' | '.join(medians)} | {ratios(of['mae_lm'], of['masked_lm'])} |")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

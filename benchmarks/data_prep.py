@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times raw text to binarized data: data-prep/encode.py beside the usual route, in turn.
+"""Times raw text to binarized data: data-prep/encode.py and the usual route, alternately.
 
-The usual route is that of fairseq's examples: a pool of workers encodes line by line and prints pieces, as its
-`multiprocessing_bpe_encoder.py` does, and `fairseq-preprocess` binarizes them. Both use the same SentencePiece model
-and the same number of workers, and give the same tokens. Memory is the largest resident set of any one process of
-encode.py, at the size given and at a quarter of it.
+The usual route is that of fairseq's examples: a pool of workers encodes line by line and prints pieces, as in its
+`multiprocessing_bpe_encoder.py`, and `fairseq-preprocess` binarizes them. Both use the same SentencePiece model and the
+same number of workers, and give the same tokens. Memory is the largest resident set of any process of encode.py, for
+the whole text and for a quarter of it.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def run(*arguments):
 
 
 def peak_memory(text, folder):
-    """MiB of the largest process of encode.py, with one worker."""
+    """Peak memory in MiB of the largest process of encode.py, with one worker."""
     code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stderr=subprocess.DEVNULL); "
     code += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     command = [sys.executable, "-c", code, sys.executable, DATA_PREP / "encode.py", "--input", text, "--split", "train"]
@@ -80,7 +80,7 @@ def main():
         size = text.seek(0, 2)
         text.seek(-min(size, 2), 2)
         if text.read() != b"\n\n":
-            sys.exit(f"{args.input}: does not end with a blank line, which the usual route would not write of itself")
+            sys.exit(f"{args.input}: expected a blank line at the end, which the usual route does not add by itself")
     print(heading(multiprocessing.cpu_count()))
     print(f"{size / 1e6:.1f} MB of text, vocabulary {args.vocab_size}")
     with tempfile.TemporaryDirectory() as name:
@@ -106,8 +106,11 @@ def main():
         quarter = folder / "quarter.txt"
         with open(args.input, "rb") as text, open(quarter, "wb") as out:
             out.write(text.read(size // 4).rpartition(b"\n")[0] + b"\n")
-        print(f"\npeak memory: {peak_memory(quarter, folder):.0f} MiB for {quarter.stat().st_size / 1e6:.1f} MB of text, "
-              f"{peak_memory(args.input, folder):.0f} MiB for {size / 1e6:.1f} MB")  # fmt: skip
+        peaks = [
+            f"{peak_memory(text, folder):.0f} MiB for {text.stat().st_size / 1e6:.1f} MB"
+            for text in (quarter, args.input)
+        ]
+        print("\npeak memory: {} of text, {}".format(*peaks))
 
 
 if __name__ == "__main__":

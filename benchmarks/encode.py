@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Times the finished encoder on sentences of mixed lengths, beside fairseq's RoBERTa hub interface, in turn.
+"""Times encoding sentences of mixed lengths: the plugin's hub interface and that of fairseq's RoBERTa, in alternation.
 
-Both are of base size with random weights. RoBERTa's interface is used as fairseq's README shows for batches:
-`collate_tokens` of 32 sentences in the order given, then `extract_features`. Ours is given all of them at once.
-Reported are medians over rounds, and the medians of the ratios to RoBERTa's; and how far features in bfloat16 are from
-float32's: the norm of the difference over the norm.
+Both models have base size and random weights. RoBERTa's interface is used as fairseq's README shows for batches:
+`collate_tokens` of 32 sentences in the given order, then `extract_features`. Ours gets all sentences at once. Reports
+medians over rounds, the medians of the ratios to RoBERTa's, and the difference between bfloat16 and float32 features:
+the norm of the difference over the norm.
 """
 
 import argparse
-import logging
 import multiprocessing
 import statistics
 import tempfile
@@ -16,31 +15,29 @@ import time
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from common import VOCABULARY, configuration, heading, ratios, write_data
+from maelm_fairseq.errors import Parser, run
+from maelm_fairseq.hub import MaeLm
+from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 
 BATCH = 32
 POSITIONS = 512
 
 
 def sentences(count):
-    """Tokens of sentences, `<s>` first; lengths as in text, log-normal around 25: list of int64 tensors."""
-    import torch
-
+    """Random sentences with `<s>` first, of log-normal lengths around 25 as in text: list of int64 tensors (T,)."""
     rng = np.random.default_rng(1)
     lengths = np.clip(np.exp(rng.normal(np.log(25), 0.6, count)), 3, POSITIONS).astype(int)
     return [torch.tensor([0, *rng.integers(4, VOCABULARY - 1, n - 2).tolist(), 2]) for n in lengths]
 
 
 def interfaces(folder):
-    """{name: function of a list of tokens (T,) that gives features}, RoBERTa's first."""
-    import torch
+    """{name: function of a list of tokens (T,) that computes features}, RoBERTa's first."""
     from fairseq import tasks
     from fairseq.data.data_utils import collate_tokens
     from fairseq.models.roberta import RobertaHubInterface
-
-    from maelm_fairseq.hub import MaeLm
-    from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 
     options = [folder, "--task", "masked_lm", "--arch", "roberta_base", "--max-positions", POSITIONS]
     cfg = configuration([*options, "--sample-break-mode", "none", "--tokens-per-sample", POSITIONS])
@@ -67,14 +64,11 @@ def interfaces(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="counted rounds (default: %(default)s)")
-    parser.add_argument("--sentences", type=int, default=256, help="of a round (default: %(default)s)")
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds (default: %(default)s)")
+    parser.add_argument("--sentences", type=int, default=256, help="sentences per round (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
     args = parser.parse_args()
-    logging.disable(logging.INFO)
-    import torch
-
     torch.set_num_threads(args.threads)
     rows, seconds = sentences(args.sentences), {}
     print(heading(args.threads))
@@ -86,10 +80,10 @@ def main():
         for name, function in functions.items():
             start = time.perf_counter()
             function(rows)
-            if number:  # the first warms up
+            if number:  # the first round is warm-up
                 seconds.setdefault(name, []).append(time.perf_counter() - start)
     features, short = functions["MaeLm"](rows), functions["MaeLm, bfloat16"](rows).float()
-    print("\n| interface | sentences a second | rate over RobertaHubInterface's |\n|---|---|---|")
+    print("\n| interface | sentences per second | rate over RobertaHubInterface's |\n|---|---|---|")
     for name, taken in seconds.items():
         rate = args.sentences / statistics.median(taken)
         print(f"| {name} | {rate:.1f} | {ratios(seconds['RobertaHubInterface'], taken)} |")
@@ -97,4 +91,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

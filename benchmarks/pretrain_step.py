@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Times one training step of MAE-LM beside fairseq's RoBERTa, in turn, in one run.
+"""Times one training step of MAE-LM and of fairseq's RoBERTa, in alternation.
 
-A step is fairseq's own `Trainer.train_step`: forward, backward, clipping and Adam, on blocks of random tokens
-that fill `--tokens`. Each model lives in a process of its own, so that peak memory is its own; they step in
-turn, and never two at a time. Reported are medians over rounds, and the median of the ratios to the first.
+A step is fairseq's `Trainer.train_step`: forward, backward, gradient clipping and Adam, on blocks of `--tokens` random
+tokens. Each model runs in its own process, so that its peak memory can be measured; only one of them steps at a time.
+Reports medians over rounds, and the median of the ratios to the first model.
 
-The arithmetic of a step is counted in matrix products alone, 2 operations a multiply-add, and three times the
-forward pass for forward and backward: for B sequences of T tokens, V of them in the encoder, K predicted,
-width C, FFN width F, vocabulary N,
+The operations of a step are those of its matrix products: 2 for each multiply-add, and three times the forward pass
+for forward and backward. For B sequences of T tokens, V of them in the encoder, K predicted, width C, FFN width F,
+vocabulary N:
     layer(q, k) = 2 q C (2 C) + 2 k C (2 C) + 4 q k C + 4 q C F     q rows computed from k rows
     encoder = L layer(V, V);   decoder = (D - 1) layer(T, T) + layer(K, T);   head = 2 K C (C + N)
-and the share is that count over the time, divided by the rate of a plain product of the layer's own sizes in
-the same precision, measured in the same process before each step.
+The share of the matmul rate is this count over the time, divided by the rate of a plain matrix product of a layer's
+sizes in the same precision, measured in the same process before each step.
 """
 
 import argparse
@@ -27,6 +27,7 @@ import time
 from pathlib import Path
 
 from common import VOCABULARY, configuration, heading, ratios, write_data
+from maelm_fairseq.errors import Parser, run
 
 STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
 OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
@@ -53,7 +54,7 @@ SWEEP = [
 
 
 def operations(args, variant):
-    """Operations of the matrix products of one step; the formula is above."""
+    """Operations in the matrix products of one step, by the formula above."""
     T, C, F, L, N = args.tokens, 768, 3072, 12, args.vocabulary
     K = round(args.mask_prob * (T - 1))
 
@@ -69,7 +70,7 @@ def operations(args, variant):
 
 
 def matmul_rate(args, dtype):
-    """Operations a second of a plain matrix product of a feed-forward layer's sizes."""
+    """Operations per second of a plain matrix product with a feed-forward layer's sizes."""
     import torch
 
     x, w = torch.randn(args.batch_size * args.tokens, 768).to(dtype), torch.randn(768, 3072).to(dtype)
@@ -82,7 +83,7 @@ def matmul_rate(args, dtype):
 
 
 def work(pipe, folder, args, variant):
-    """A process with one model: builds it as fairseq-train does, then steps whenever asked."""
+    """A process with one model: builds it as fairseq-train does, then makes a step whenever asked."""
     logging.disable(logging.INFO)
     import torch
     from fairseq import tasks
@@ -112,11 +113,11 @@ def work(pipe, folder, args, variant):
 
 
 def measure(models, rounds):
-    """Lets models step in turn.
+    """Times the steps of several models in alternation.
 
     Args:
         models: {name: (settings, variant)}
-        rounds: how many steps of each count
+        rounds: number of timed steps of each model
     Returns:
         seconds of each step and shares of the matmul rate, {name: list}; peak memory in GiB, {name: float}
     """
@@ -135,7 +136,7 @@ def measure(models, rounds):
             for name, pipe in workers.items():
                 pipe.send("step")
                 taken, rate, memory[name] = pipe.recv()
-                if number:  # the first warms up
+                if number:  # the first round is warm-up
                     seconds[name].append(taken)
                     shares[name].append(operations(*models[name]) / taken / rate)
             print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
@@ -145,10 +146,12 @@ def measure(models, rounds):
 
 
 def compare(args):
-    """Prints a row for each model of VARIANTS, beside roberta_base."""
+    """Prints a row for roberta_base and for each chosen model of VARIANTS."""
     chosen = [name for name in VARIANTS if name == "roberta_base" or not args.only or name in args.only]
     seconds, shares, memory = measure({name: (args, name) for name in chosen}, args.rounds)
-    print("\n| model | sequences a second | step time over roberta_base's | peak memory, GiB | share of matmul rate |")
+    print(
+        "\n| model | sequences per second | step time over roberta_base's | peak memory, GiB | share of matmul rate |"
+    )
     print("|---|---|---|---|---|")
     for variant in chosen:
         print(f"| {variant} | {args.batch_size / statistics.median(seconds[variant]):.2f} | "
@@ -157,10 +160,10 @@ def compare(args):
 
 
 def sweep(args):
-    """Prints a row for each setting of SWEEP: the plugin's MAE-LM beside its MLM, and beside the first setting."""
+    """Prints a row for each setting of SWEEP: step times over the plugin's MLM, and over the first setting."""
     columns = ["setting", "mae_lm_base", "without relative bias", "by the formula"]
-    print("\nStep time over that of the plugin's MLM without relative bias, which computes every position;")
-    print("and, without relative bias, over that of the settings above:\n")
+    print("\nStep time over that of the plugin's MLM without relative bias, whose encoder computes every position;")
+    print("and, without relative bias, over that with the settings above:\n")
     print("| " + " | ".join([*columns, "over the settings above", "by the formula"]) + " |\n" + "|---" * 6 + "|")
     plain, mlm = "mae_lm_base, no relative bias", "MLM, no relative bias"
     for changes in SWEEP:
@@ -174,37 +177,42 @@ def sweep(args):
         seconds, _, _ = measure(models, args.rounds)
         count = {name: operations(*model) for name, model in models.items()}
         name = ", ".join(f"{option.replace('_', ' ')} {value}" for option, value in changes.items())
-        print(f"| {name or 'as above'} | {ratios(seconds['biased'], seconds['MLM'])} | {ratios(seconds['plain'], seconds['MLM'])} | "
+        print(f"| {name or 'as above'} | {ratios(seconds['biased'], seconds['MLM'])} | "
+              f"{ratios(seconds['plain'], seconds['MLM'])} | "
               f"{count['plain'] / count['MLM']:.2f} | {ratios(seconds['plain'], seconds['above'])} | "
               f"{count['plain'] / count['above']:.2f} |", flush=True)  # fmt: skip
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="counted steps of each model (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=4, help="sequences of a step (default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=512, help="tokens of a sequence (default: %(default)s)")
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="timed steps of each model (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=4, help="sequences per step (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=512, help="tokens per sequence (default: %(default)s)")
     parser.add_argument(
         "--mask-prob", type=float, default=0.15, help="share of predicted tokens (default: %(default)s)"
     )
-    parser.add_argument("--decoder-layers", type=int, default=4, help="of MAE-LM (default: %(default)s)")
-    parser.add_argument("--attention-dropout", type=float, default=0.0, help="of both (default: %(default)s)")
+    parser.add_argument("--decoder-layers", type=int, default=4, help="decoder layers of MAE-LM (default: %(default)s)")
     parser.add_argument(
-        "--only", nargs="+", metavar="MODEL", help="rows of the table, beside roberta_base (default: all)"
+        "--attention-dropout", type=float, default=0.0, help="attention dropout of all models (default: %(default)s)"
     )
-    parser.add_argument("--sweep", action="store_true", help="vary one setting at a time, against the plugin's MLM")
-    parser.add_argument("--vocabulary", type=int, default=VOCABULARY, help="symbols (default: %(default)s)")
+    parser.add_argument(
+        "--only", nargs="+", metavar="MODEL", help="rows of the table besides roberta_base (default: all)"
+    )
+    parser.add_argument(
+        "--sweep", action="store_true", help="vary one setting at a time, in comparison with the plugin's MLM"
+    )
+    parser.add_argument("--vocabulary", type=int, default=VOCABULARY, help="number of symbols (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
     args = parser.parse_args()
 
-    os.environ["PYTHONWARNINGS"] = "ignore"  # of the models' processes: fairseq's habits with hydra and torch
-    logging.disable(logging.INFO)
+    os.environ["PYTHONWARNINGS"] = "ignore"  # in the models' processes, for fairseq's use of hydra and torch
     print(heading(args.threads))
     print(f"{args.batch_size} x {args.tokens} tokens, {args.mask_prob:.0%} predicted, vocabulary {args.vocabulary}, "
-          f"{args.decoder_layers} decoder layers, attention dropout {args.attention_dropout}, {args.rounds} rounds")  # fmt: skip
+          f"{args.decoder_layers} decoder layers, attention dropout {args.attention_dropout}, "
+          f"{args.rounds} rounds")  # fmt: skip
 
     (sweep if args.sweep else compare)(args)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

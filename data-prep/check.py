@@ -1,101 +1,57 @@
 #!/usr/bin/env python3
-"""Checks prepared data: that nothing was lost, that it decodes to the text, and that its numbers make sense.
+"""Checks prepared data: nothing was lost, a sample decodes to its text, and the counts are plausible.
 
-Exit status 1 where one is bad.
+Exits with status 1 if a check fails.
 """
 
 import os
-import struct
 
 import numpy as np
 
-import counts
-from encode import DTYPE_CODES, EOS, INDEX_MAGIC, shard_folder
-from program import InputError, Parser, run
+import checksums
+from binarized import AGAIN, EOS, UNKNOWN, Split, shard_folder
+from command_line import InputError, Parser, run
+from files import load_json
 from write_dict import all_pieces, dict_text, load_model
 
-UNKNOWN = 3  # fairseq's id of `<unk>`
 MAXIMUM_UNKNOWN_RATE = 0.01
 BLOCK = 1 << 24  # tokens read at a time
-DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
-AGAIN = "remove {} and run prepare.sh again"
-
-
-class Split:
-    """The binarized data of a split, read without fairseq: `tokens` of all lines, `sizes` and `starts` of the lines.
-
-    Raises:
-        InputError: a file is missing, not an index of fairseq's, or shorter than its index says
-    """
-
-    def __init__(self, folder, name):
-        self.prefix = os.path.join(folder, name)
-        self.record = counts.load(self.prefix + ".json")
-        for path in [self.prefix + ending for ending in (".bin", ".idx", ".json")]:
-            if not os.path.exists(path):
-                raise InputError(f"{path} does not exist; the preparation was not finished: run prepare.sh again")
-        with open(self.prefix + ".idx", "rb") as stream:
-            header = stream.read(26)
-            magic, code, lines = (
-                (header[:9], header[17], struct.unpack("<Q", header[18:])[0]) if len(header) == 26 else (b"", 0, 0)
-            )
-            if magic != INDEX_MAGIC or code not in DTYPES:
-                raise InputError(
-                    f"{self.prefix}.idx is not an index of fairseq-preprocess; " + AGAIN.format(self.prefix + ".*")
-                )
-            self.sizes = np.fromfile(stream, dtype=np.int32, count=lines)
-        self.starts = np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
-        expected = int(self.starts[-1]) * np.dtype(DTYPES[code]).itemsize
-        found = os.path.getsize(self.prefix + ".bin")
-        if len(self.sizes) != lines or found != expected:
-            raise InputError(
-                f"{self.prefix}.bin has {found} bytes, its index tells of {expected}; "
-                + AGAIN.format(self.prefix + ".*")
-            )
-        self.tokens = (
-            np.memmap(self.prefix + ".bin", dtype=DTYPES[code], mode="r") if expected else np.zeros(0, DTYPES[code])
-        )
-
-    def line(self, number):
-        """Ids of a line, without its `</s>`."""
-        return self.tokens[self.starts[number] : self.starts[number + 1] - 1].tolist()
 
 
 def count_tokens(split):
-    """Checksum of all tokens, and how many are unknown and how many `</s>`."""
-    total, unknown, ends = counts.EMPTY, 0, 0
+    """The Checksum of all tokens, the number of unknown ones, and the number of `</s>`."""
+    total, unknown, ends = checksums.EMPTY, 0, 0
     for start in range(0, len(split.tokens), BLOCK):
         block = split.tokens[start : start + BLOCK].astype(np.uint64)
-        total = counts.join(total, counts.checksum(block))
+        total = checksums.join(total, checksums.checksum(block))
         unknown += int((block == UNKNOWN).sum())
         ends += int((block == EOS).sum())
     return total, unknown, ends
 
 
 def spells(pieces, text):
-    """Whether pieces spell a text. An unknown one, None, stands for one or more characters."""
-    runs, gaps = [""], []
+    """Whether pieces spell a text. None, an unknown piece, matches one or more characters."""
+    known = [""]  # the text between unknown pieces
     for piece in pieces:
         if piece is None:
-            gaps.append(1)
-            runs.append("")
+            known.append("")
         else:
-            runs[-1] += piece
-    if not gaps:
-        return runs[0] == text
-    if not text.startswith(runs[0]):
+            known[-1] += piece
+    if len(known) == 1:
+        return known[0] == text
+    if not text.startswith(known[0]):
         return False
-    place = len(runs[0])
-    for run_ in runs[1:-1]:
-        place = text.find(run_, place + 1)
+    place = len(known[0])
+    for part in known[1:-1]:
+        place = text.find(part, place + 1)
         if place < 0:
             return False
-        place += len(run_)
-    return text.endswith(runs[-1]) and len(text) - len(runs[-1]) > place
+        place += len(part)
+    return text.endswith(known[-1]) and len(text) - len(known[-1]) > place
 
 
 def spelled(processor, pieces, ids):
-    """Text of each fairseq id, None for an unknown one. Runs of byte pieces become characters."""
+    """The text of each fairseq id, None for an unknown one. Sequences of byte pieces become characters."""
     out, pending = [], b""
     for number in ids:
         if number != UNKNOWN and processor.is_byte(number - 1):
@@ -109,12 +65,12 @@ def spelled(processor, pieces, ids):
 
 
 def decode_sample(split, processor):
-    """Compares the record's sample of raw lines with the data.
+    """Compares the data with the raw lines that the record contains.
 
-    The ids must be SentencePiece's for the line, and must spell its normalised text.
+    The ids of a line must be SentencePiece's, and must spell its normalised text.
 
     Returns:
-        lines compared
+        number of lines compared
     Raises:
         InputError: a line differs
     """
@@ -136,12 +92,13 @@ def decode_sample(split, processor):
 
 
 def check_split(folder, name, processor):
-    """Checks one split and prints its numbers.
+    """Checks one split and prints its counts.
 
     Returns:
         the record of the split
     Raises:
-        InputError: data and record disagree, no documents, too many unknown pieces, or text that does not come back
+        InputError: data and record disagree, there are no documents, too many pieces are unknown, or a line does not
+            decode to its text
     """
     split = Split(folder, name)
     record = split.record
@@ -154,21 +111,21 @@ def check_split(folder, name, processor):
         ("documents", documents, record["documents"]),
         ("blank lines between documents", int(separators.sum()), record["documents"]),
         ("tokens", total.tokens, record["tokens"]),
-        ("lines' ends", ends, record["text_lines"] + record["documents"]),
+        ("ends of lines", ends, record["text_lines"] + record["documents"]),
         ("longest line", int(split.sizes.max()) if len(split.sizes) else 0, record["longest_line"]),
         ("checksum of the tokens", [total.sum, total.weighted], record["checksum"]),
         ("unknown tokens", unknown, record["unknown"]),
     ]
     rate = unknown / max(text_tokens, 1)
-    commonest = "  ".join(f"{visible(piece)} ({count:,})" for piece, count in record["unknown_pieces"][:10])
+    most_frequent = "  ".join(f"{visible(piece)} ({count:,})" for piece, count in record["unknown_pieces"][:10])
     print(f"{split.prefix}:")
     print(
-        f"  {documents:,} documents, {record['text_lines']:,} lines with text, {total.tokens:,} tokens with a </s> for"
-        " each line and document"
+        f"  {documents:,} documents, {record['text_lines']:,} lines with text, {total.tokens:,} tokens including a </s>"
+        " for each line and document"
     )
     print(
         f"  longest line {record['longest_line']:,} tokens; unknown {unknown:,} of {text_tokens:,} pieces,"
-        f" {rate:.3%}{'; commonest: ' + commonest if commonest else ''}"
+        f" {rate:.3%}{'; most frequent: ' + most_frequent if most_frequent else ''}"
     )
     for what, found, expected in pairs:
         if found != expected:
@@ -180,31 +137,30 @@ def check_split(folder, name, processor):
             )
     if not documents:
         raise InputError(
-            f"{split.prefix}.bin holds no documents: complete_doc finds nothing; give text with a blank line after each"
-            " document"
+            f"{split.prefix}.bin contains no documents, so complete_doc finds nothing; give text with a blank line"
+            " after each document"
         )
     if rate > MAXIMUM_UNKNOWN_RATE:
         raise InputError(
-            "{}.bin: {:.1%} of the pieces are unknown, expected at most {:.0%}: the SentencePiece model does not fit"
-            " this text; train it on such text, with a larger --sample-lines or --vocab-size, in another --dest".format(
-                split.prefix, rate, MAXIMUM_UNKNOWN_RATE
-            )
+            f"{split.prefix}.bin: {rate:.1%} of the pieces are unknown, expected at most {MAXIMUM_UNKNOWN_RATE:.0%}:"
+            " the SentencePiece model does not fit this text; train one on similar text, with a larger --sample-lines"
+            " or --vocab-size, and another --dest"
         )
     compared = decode_sample(split, processor)
     print(
         f"  complete_doc finds {documents:,} documents; {compared:,} lines drawn at random decode to their text; all"
-        " tokens are as encoded"
+        " tokens match their checksum"
     )
     return record
 
 
 def visible(piece):
-    """A piece that a terminal shows: control and private characters by number."""
+    """A piece as a terminal can show it: code points in place of characters that cannot be printed."""
     return "".join(character if character.isprintable() else f"U+{ord(character):04X}" for character in piece)
 
 
 def check_folder(folder, splits):
-    """Checks a folder; returns its records by split. See `check_split` for errors."""
+    """Checks a folder; returns the record of each split. See `check_split` for errors."""
     processor = load_model(os.path.join(folder, "sentencepiece.model"))
     dictionary = os.path.join(folder, "dict.txt")
     with open(dictionary, encoding="utf-8", newline="\n") as stream:
@@ -217,9 +173,12 @@ def check_folder(folder, splits):
 
 
 def check(dest, shards, wanted):
-    """Checks shards (numbers `wanted` of `shards`), and that all lines and documents of the input are in them.
+    """Checks shards and, given all of them, that together they contain every line and document of the input.
 
-    Validation data lie in shard 0. See `check_split` for errors.
+    Validation data are in shard 0. See `check_split` for errors.
+
+    Args:
+        shards, wanted: number of shards, and the numbers of those to check
     """
     records = [
         check_folder(shard_folder(dest, shard, shards), ["train", "valid"] if shard == 0 else ["train"])
@@ -244,11 +203,13 @@ def check(dest, shards, wanted):
             found = sum(part[key] for part in parts)
             if found != read[key]:
                 raise InputError(
-                    f"{split}: {read[key]} {key} were read and {found} written; the shards are of different inputs: "
-                    + AGAIN.format(dest)
+                    f"{split}: {read[key]} {key} were read and {found} written: the shards come from different inputs;"
+                    f" {AGAIN.format(dest)}"
                 )
     if len(wanted) < shards:
-        print(f"lines and documents are reconciled with the input when all {shards} shards are there: check.py {dest}")
+        print(
+            f"to compare the number of lines and documents with the input, finish all {shards} shards: check.py {dest}"
+        )
 
 
 def main():
@@ -256,9 +217,9 @@ def main():
     parser.add_argument("dest", metavar="DEST", help="folder that prepare.sh wrote")
     parser.add_argument("--shard", type=int, metavar="I", help="check this shard only")
     args = parser.parse_args()
-    manifest = counts.load(os.path.join(args.dest, "prepare.json"))
+    manifest = load_json(os.path.join(args.dest, "prepare.json"))
     if manifest is None:
-        raise InputError(f"{args.dest} holds no prepare.json; expected a folder that prepare.sh wrote")
+        raise InputError(f"{args.dest} has no prepare.json; expected a folder that prepare.sh wrote")
     shards = manifest["options"]["shards"]
     if args.shard is not None and not 0 <= args.shard < shards:
         raise InputError(f"--shard {args.shard}: {args.dest} has shards 0 to {shards - 1}")

@@ -1,16 +1,13 @@
 #!/usr/bin/env python3
 """Encodes raw text into binarized data with worker processes; document i goes to shard i mod N.
 
-Writes into the folder of each shard SPLIT.bin and SPLIT.idx, byte for byte as fairseq-preprocess would write them of
-the pieces (a line of text is `pieces </s>`, and after each document comes a lone `</s>`); then its record SPLIT.json.
+The folder of each shard gets SPLIT.bin and SPLIT.idx, byte for byte what fairseq-preprocess would write for the pieces
+(a line of text is `pieces </s>`, and a single `</s>` follows each document), and then the record SPLIT.json.
 """
 
 import multiprocessing
 import os
-import random
-import shutil
 import signal
-import struct
 import tempfile
 import threading
 from collections import Counter, deque
@@ -21,33 +18,18 @@ from itertools import chain
 
 import numpy as np
 
-import counts
-from program import InputError, Parser, Progress, atomic_write, cpu_count, positive, run
+import checksums
+from binarized import EOS, UNKNOWN, shard_folder, token_dtype, write_index
+from command_line import InputError, Parser, Progress, cpu_count, positive, run
+from files import atomic_write, save_json
 from raw_text import check_files, not_utf8, read_lines
+from reservoir import Reservoir
 from write_dict import all_pieces, load_model
 
 CHUNK = 1 << 20  # bytes of text that a worker encodes at a time
-SAMPLE_LINES, SAMPLE_BYTES = 500, 50000  # lines kept for check.py, and the longest of them
-UNKNOWN_PIECES = 20
-EOS = 2  # of `</s>`, in SentencePiece and in fairseq
-FILE_END = b"\n"  # no line of text has it
-INDEX_MAGIC = b"MMIDIDX\x00\x00"
-DTYPE_CODES = {np.uint16: 8, np.uint32: 9}  # fairseq's
-
-
-def shard_folder(dest, shard, shards):
-    """Where a shard lies: in `dest` itself where there is one shard only."""
-    return os.path.join(dest, f"shard{shard}") if shards > 1 else dest
-
-
-def is_encoded(folder, split):
-    """Whether a split is finished: its record is written last."""
-    return all(os.path.exists(os.path.join(folder, split + ending)) for ending in (".bin", ".idx", ".json"))
-
-
-def token_dtype(pieces):
-    """The type of a token in .bin: fairseq takes 16 bits for dictionaries below 65,500 entries, <pad> counted."""
-    return np.uint16 if pieces + 1 < 65500 else np.uint32
+SAMPLE_LINES, SAMPLE_BYTES = 500, 50000  # lines kept for check.py, and the length of the longest line that can be kept
+UNKNOWN_PIECES = 20  # the most frequent ones are recorded
+FILE_END = b"\n"  # cannot be a line: lines come without their ends
 
 
 # In the workers ----------------------------------------------------------------------------------------------------
@@ -64,16 +46,20 @@ class Encoder:
         self.processor = load_model(model)
         self.pieces = all_pieces(self.processor)
         self.fairseq_ids = np.arange(1, len(self.pieces) + 1, dtype=np.uint64)
-        self.fairseq_ids[0] = 3
+        self.fairseq_ids[0] = UNKNOWN
         self.fairseq_ids[EOS] = EOS
         self.dtype = token_dtype(len(self.pieces))
 
     def encode(self, chunk):
-        """Encodes `chunk`, lines as UTF-8 bytes joined by newlines.
+        """Encodes a chunk of text.
 
+        Args:
+            chunk: lines as UTF-8 bytes, joined by newlines
         Returns:
-            the tokens as bytes, with a `</s>` after each line; int32 (lines,) tokens of each; the tokens' Checksum; the
-            unknown pieces as a Counter
+            tokens: as bytes, with a `</s>` after each line
+            sizes: int32 (lines,) tokens of each line
+            checksum: the tokens' Checksum
+            unknown: Counter of the unknown pieces
         """
         lines = chunk.decode("utf-8").split("\n")
         encoded = self.processor.encode(lines, num_threads=1)
@@ -85,13 +71,12 @@ class Encoder:
                 )
             elif line and not ids:
                 raise InputError(
-                    f"the SentencePiece model's normalisation removes the whole line {line[:80]!r}; use a model that"
-                    " keeps text"
+                    f"the SentencePiece model normalises the line {line[:80]!r} to nothing; use a model that keeps text"
                 )
             ids.append(EOS)
         flat = self.fairseq_ids[np.fromiter(chain.from_iterable(encoded), dtype=np.int64)]
         sizes = np.fromiter(map(len, encoded), dtype=np.int32, count=len(encoded))
-        return flat.astype(self.dtype).tobytes(), sizes, counts.checksum(flat), unknown
+        return flat.astype(self.dtype).tobytes(), sizes, checksums.checksum(flat), unknown
 
 
 def start_worker(model):
@@ -103,7 +88,7 @@ def start_worker(model):
 
 
 def end_with_parent():
-    """A killed run must not leave its workers behind."""
+    """Ends this worker when the main process is killed."""
     multiprocessing.parent_process().join()
     os._exit(1)
 
@@ -116,7 +101,7 @@ def encode_chunk(chunk):
 
 
 class BlankLines:
-    """Tells lines without text: those of white space, and those that the model normalises to nothing."""
+    """Recognises lines without text: white space only, or characters that the model normalises to nothing."""
 
     def __init__(self, model):
         self.processor = load_model(model)
@@ -124,13 +109,16 @@ class BlankLines:
         self.visible_bytes = frozenset(byte for byte in range(33, 127) if self.is_visible(chr(byte)))
 
     def is_visible(self, character):
-        """Whether the model gives any piece for the character."""
+        """Whether the model encodes the character as anything."""
         if character not in self.visible:
             self.visible[character] = bool(self.processor.encode(character))
         return self.visible[character]
 
     def kind(self, line):
-        """`text`, `blank` or `nothing` (normalised away) for a line of bytes; fast where it starts with a plain letter."""
+        """Classifies a line (bytes): `text`, `blank` or `nothing` (normalised away).
+
+        Fast for lines that start with a visible ASCII character.
+        """
         if not line:
             return "blank"
         if line[0] in self.visible_bytes:
@@ -142,21 +130,21 @@ class BlankLines:
 
 
 class Shard:
-    """Collects the lines of one shard and writes what becomes of them.
+    """Collects the lines of one shard and writes them once they are encoded.
 
     Args:
-        tokens, sizes: binary files to write to: all tokens, and the int32 sizes of the lines
+        tokens, sizes: binary files to write: all tokens, and the int32 number of tokens of each line
     """
 
     def __init__(self, tokens, sizes):
         self.tokens, self.sizes = tokens, sizes
         self.lines, self.size = [], 0
         self.documents = self.text_lines = self.longest = 0
-        self.checksum, self.unknown, self.unknown_count = counts.EMPTY, Counter(), 0
-        self.sample, self.candidates, self.rng = [], 0, random.Random(1)
+        self.checksum, self.unknown, self.unknown_count = checksums.EMPTY, Counter(), 0
+        self.sample = Reservoir(SAMPLE_LINES)
 
     def add(self, line):
-        """Adds a line of text (bytes), or `b""`: the end of a document."""
+        """Adds a line of text (bytes), or `b""` for the end of a document."""
         self.lines.append(line)
         self.size += len(line) + 1
         if not line:
@@ -164,15 +152,10 @@ class Shard:
         else:
             self.text_lines += 1
             if len(line) <= SAMPLE_BYTES:
-                self.candidates += 1
-                place = int(self.rng.random() * self.candidates)
-                entry = (self.text_lines + self.documents - 1, line)
-                if len(self.sample) < SAMPLE_LINES:
-                    self.sample.append(entry)
-                elif place < SAMPLE_LINES:
-                    self.sample[place] = entry
+                self.sample.add((self.text_lines + self.documents - 1, line))
 
     def take_chunk(self):
+        """The lines added since the last call, joined by newlines."""
         chunk, self.lines, self.size = b"\n".join(self.lines), [], 0
         return chunk
 
@@ -180,28 +163,15 @@ class Shard:
         """Writes what `Encoder.encode` returned."""
         self.tokens.write(tokens)
         self.sizes.write(sizes.tobytes())
-        self.checksum = counts.join(self.checksum, checksum)
+        self.checksum = checksums.join(self.checksum, checksum)
         self.unknown.update(unknown)
         self.unknown_count += sum(unknown.values())
         self.longest = max(self.longest, int(sizes.max()))
-        if len(self.unknown) > 100000:  # bounded memory: rare ones go
+        if len(self.unknown) > 100000:  # keeps memory bounded: drops the rare ones
             self.unknown = Counter(dict(self.unknown.most_common(10000)))
 
-    def write_index(self, stream, dtype):
-        """Writes fairseq's index of the tokens: a header, the sizes of the lines, and where each line begins."""
-        lines = self.sizes.tell() // 4
-        stream.write(INDEX_MAGIC + struct.pack("<QBQ", 1, DTYPE_CODES[dtype], lines))
-        self.sizes.seek(0)
-        shutil.copyfileobj(self.sizes, stream)
-        self.sizes.seek(0)
-        begin = 0
-        for part in iter(lambda: self.sizes.read(CHUNK), b""):
-            ends = begin + np.cumsum(np.frombuffer(part, np.int32), dtype=np.int64) * np.dtype(dtype).itemsize
-            stream.write(np.concatenate([[begin], ends[:-1]]).astype(np.int64).tobytes())
-            begin = int(ends[-1])
-
     def record(self):
-        """What check.py compares with the data. Counts of tokens include one `</s>` a line."""
+        """What check.py compares with the data. The number of tokens includes one `</s>` per line."""
         return {
             "documents": self.documents,
             "text_lines": self.text_lines,
@@ -210,19 +180,21 @@ class Shard:
             "unknown": self.unknown_count,
             "unknown_pieces": self.unknown.most_common(UNKNOWN_PIECES),
             "longest_line": self.longest,
-            "sample": [[number, line.decode("utf-8")] for number, line in sorted(self.sample)],
+            "sample": [[number, line.decode("utf-8")] for number, line in sorted(self.sample.items)],
         }
 
 
 def encode(paths, dest, split, model, workers, shards=1, wanted=None):
-    """Encodes files; memory does not grow with them.
+    """Encodes files; the memory needed does not depend on their size.
 
     Args:
-        paths: raw text; a document ends with its file
-        dest, split: writes `dest/[shardI/]split.bin`, `split.idx` and `split.json`
+        paths: files of raw text; the end of a file ends a document
+        dest, split: where to write: `dest/[shardI/]split.bin`, `split.idx` and `split.json`
+        model: path of the SentencePiece model
+        workers: number of worker processes
         shards, wanted: number of shards, and the numbers of those to write (None: all)
     Raises:
-        InputError: fewer documents than shards, not UTF-8, corrupt gzip, a worker was killed
+        InputError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, or a killed worker
     """
     wanted = range(shards) if wanted is None else wanted
     read = Counter(lines=0, blank=0, nothing=0, text=0)
@@ -274,20 +246,20 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
                 write_oldest()
             progress.close()
         except UnicodeDecodeError:
-            raise not_utf8(paths)
+            raise not_utf8(paths) from None
         except BrokenProcessPool:
-            raise InputError("a worker of encode was killed (out of memory?); run again with fewer --workers")
+            raise InputError("a worker was killed (out of memory?); run again with fewer --workers") from None
         finally:
             for _, result in pending:
                 result.cancel()
         if documents < shards:
             raise InputError(
-                f"{', '.join(paths)}: found {documents} documents (blank lines separate them), expected at least"
-                f" {shards}; {'give fewer --shards' if documents else 'give files with text'}"
+                f"{', '.join(paths)}: found {documents} documents (separated by blank lines), expected at least"
+                f" {shards}; {'use fewer --shards' if documents else 'give files with text'}"
             )
         for number, shard in out.items():
             with atomic_write(os.path.join(shard_folder(dest, number, shards), split + ".idx"), "wb") as stream:
-                shard.write_index(stream, dtype)
+                write_index(stream, shard.sizes, dtype)
     lines = {
         "files": len(paths),
         "lines": read["text"] + read["blank"] + read["nothing"],
@@ -299,7 +271,7 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
     for number, shard in out.items():
         record = {"input": lines, "shard": number, "shards": shards}
         record.update(shard.record())
-        counts.save(record, os.path.join(shard_folder(dest, number, shards), split + ".json"))
+        save_json(record, os.path.join(shard_folder(dest, number, shards), split + ".json"))
 
 
 def main():
@@ -307,7 +279,7 @@ def main():
     parser.add_argument("--input", nargs="+", required=True, metavar="FILE", help="text files, plain or gzip")
     parser.add_argument("--spm-model", required=True, metavar="FILE", help="SentencePiece model")
     parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
-    parser.add_argument("--split", required=True, choices=["train", "valid"], help="name of what is encoded")
+    parser.add_argument("--split", required=True, choices=["train", "valid"], help="name of the output")
     parser.add_argument("--workers", type=positive, default=cpu_count(), metavar="N", help="worker processes")
     parser.add_argument("--shards", type=positive, default=1, metavar="N", help="number of shards, a folder each")
     args = parser.parse_args()

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Turns GLUE's official files, or tasks of your own, into data for fairseq's sentence_prediction.
 
-INPUT/TASK/train.tsv, dev.tsv and test.tsv become DEST/TASK. A task that is not one of GLUE's has a header with
-`sentence`, or `sentence1` and `sentence2`, and `label`. Running the same command again skips the tasks that are there.
+INPUT/TASK/train.tsv, dev.tsv and test.tsv become DEST/TASK. The files of your own tasks have a header with `sentence`,
+or `sentence1` and `sentence2`, and `label`. Running the same command again skips finished tasks.
 """
 
-import json
 import os
 import shutil
 from collections import Counter
@@ -13,33 +12,35 @@ from itertools import islice
 
 from vocabulary import compare_with_checkpoint, load_vocabulary
 
-# The plugin, which vocabulary.py imports, comes before fairseq: it keeps it quiet, and tells why one cannot import it.
+# vocabulary.py imports the plugin, which must come before fairseq: it silences fairseq, and explains if it is broken.
 # isort: split
 import torch
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
 
-from check import UNKNOWN, spelled, spells, visible
-from encode import EOS
+from binarized import EOS, UNKNOWN
+from check import spelled, spells, visible
+from command_line import InputError, Parser, cpu_count, positive, run, say
+from files import atomic_folder, file_identity, load_json, remove_abandoned, save_json
 from glue_files import Table, files_of, find_tasks, is_test
-from program import InputError, Parser, atomic_folder, cpu_count, file_identity, positive, remove_abandoned, run, say
 from write_dict import all_pieces
 
 BATCH = 4096  # examples encoded at a time
-SAMPLE = 5  # examples of each batch that are compared with their text in the end
-UNKNOWN_PIECES = 10  # the commonest are kept
+SAMPLE = 5  # examples of each batch that are compared with their text at the end
+UNKNOWN_PIECES = 10  # the most frequent ones are recorded
 MAXIMUM_UNKNOWN_RATE = 0.01
 MINIMUM_TOKENS = 6  # `<s> a </s> </s> b </s>` with one token of each sentence
 RECORD = "task.json"
 
 
 def cut(sentences, max_tokens):
-    """Shortens the longest sentence from its end until `<s> a </s>`, or `<s> a </s> </s> b </s>`, fits.
+    """Removes tokens from the end of the longest sentence until `<s> a </s>`, or `<s> a </s> </s> b </s>`, fits.
 
     Args:
-        sentences: one or two lists of ids, without specials; changed in place
+        sentences: one or two lists of ids, without special symbols; changed in place
+        max_tokens: special symbols included
     Returns:
-        whether they had to be cut
+        whether anything was cut
     """
     room = max_tokens - 2 * len(sentences)
     if sum(map(len, sentences)) <= room:
@@ -50,21 +51,23 @@ def cut(sentences, max_tokens):
 
 
 def encode(processor, texts):
-    """fairseq's ids of texts, without `</s>`."""
+    """The fairseq ids of each text, without `</s>`."""
     encoded = processor.encode(texts, num_threads=cpu_count())
     return [[UNKNOWN if piece == 0 else piece + 1 for piece in ids] for ids in encoded]
 
 
 def write_inputs(table, inputs, folder, split, processor, max_tokens):
-    """Writes a split's sentences as fairseq-preprocess would, `</s>` after each.
+    """Writes the sentences of a split as fairseq-preprocess would, each followed by `</s>`.
 
     Args:
         table: Table
         inputs: `input0`, or `input0` and `input1`
     Returns:
-        labels or indices as text, counts for the record, and a sample: (number of the example, its sentences)
+        answers: labels or indices as text
+        counts: for the record
+        sample: list of (number of the example, its sentences)
     """
-    symbols = processor.get_piece_size() + 1  # fairseq has `<pad>` besides
+    symbols = processor.get_piece_size() + 1  # fairseq's dictionary also has `<pad>`
     builders = [make_builder(os.path.join(folder, name, split + ".bin"), "mmap", symbols) for name in inputs]
     answers, sample, shortened, tokens, unknown = [], [], 0, 0, Counter()
     examples = iter(table)
@@ -100,7 +103,7 @@ def write_inputs(table, inputs, folder, split, processor, max_tokens):
 
 
 def write_answers(answers, labels, folder, split):
-    """Writes what belongs to the sentences: `test.index`, or the labels as sentence_prediction reads them."""
+    """Writes the labels in the form that sentence_prediction reads, or the indices of test examples."""
     path = os.path.join(folder, split + ".index" if is_test(split) else f"label/{split}.label")
     if is_test(split) or labels is None:
         with open(path, "w", encoding="utf-8", newline="\n") as stream:
@@ -115,16 +118,16 @@ def write_answers(answers, labels, folder, split):
 
 
 def check_split(folder, inputs, split, counts, sample, processor):
-    """Reads a split back.
+    """Reads a split back and checks it.
 
     Raises:
-        InputError: examples or tokens are missing, or a sentence does not spell its normalised text
+        InputError: examples or tokens are missing, or a sentence does not decode to its normalised text
     """
     pieces = all_pieces(processor)
     columns = [MMapIndexedDataset(os.path.join(folder, name, split)) for name in inputs]
     tokens = sum(int(column.sizes.sum()) for column in columns)
     if tokens != counts["tokens"] or any(len(column) != counts["examples"] for column in columns):
-        raise InputError(f"{folder}: {split} was not written whole; check the disk and run again")
+        raise InputError(f"{folder}: {split} was not written completely; check the disk and run again")
     for number, texts in sample:
         for column, text in zip(columns, texts):
             ids = column[number].tolist()
@@ -136,7 +139,7 @@ def check_split(folder, inputs, split, counts, sample, processor):
 
 
 def report(task, split, counts, answers, labels):
-    """Prints the numbers of a split; warns of those that are odd."""
+    """Prints the counts of a split, and warnings about unusual ones."""
     words = counts["tokens"] - counts["examples"] * len(task.sentences)
     rate = counts["unknown"] / max(words, 1)
     line = (
@@ -155,8 +158,8 @@ def report(task, split, counts, answers, labels):
     if published != counts["examples"]:
         say(f"warning: {task.name} {split}: {counts['examples']:,} examples; GLUE was published with {published:,}")
     if rate > MAXIMUM_UNKNOWN_RATE:
-        commonest = "  ".join(f"{visible(piece)} ({times:,})" for piece, times in counts["unknown_pieces"])
-        say(f"warning: {task.name} {split}: {rate:.1%} of the tokens are not in the vocabulary, most often {commonest}")
+        pieces = "  ".join(f"{visible(piece)} ({times:,})" for piece, times in counts["unknown_pieces"])
+        say(f"warning: {task.name} {split}: {rate:.1%} of the tokens are not in the vocabulary, most often {pieces}")
 
 
 def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
@@ -164,8 +167,9 @@ def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
 
     Args:
         source: folder with its files
-        dest: folder to make
-        inputs: for the record
+        dest: folder to create
+        vocabulary, processor: the pretraining run's folder, and its SentencePiece model
+        inputs: identities of the files, for the record
     """
     names = ["input0", "input1"][: len(task.sentences)]
     labels, splits = task.labels, {}
@@ -198,35 +202,31 @@ def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
             "splits": splits,
             "inputs": inputs,
         }
-        with open(os.path.join(folder, RECORD), "w", encoding="utf-8") as stream:
-            json.dump(record, stream, indent=1, ensure_ascii=False)
-            stream.write("\n")
+        save_json(record, os.path.join(folder, RECORD))
 
 
 def is_done(task, dest, max_tokens, inputs):
-    """Whether `dest` holds the task, of the same inputs and options.
+    """Whether `dest` contains the task, prepared from the same inputs with the same options.
 
     Raises:
-        InputError: it holds something else
+        InputError: it contains something else
     """
     if not os.path.exists(dest):
         return False
-    try:
-        with open(os.path.join(dest, RECORD), encoding="utf-8") as stream:
-            there = json.load(stream)
-    except FileNotFoundError:
-        raise InputError(f"--dest: {dest} holds no {RECORD}, so this program did not write it; give another --dest")
+    there = load_json(os.path.join(dest, RECORD))
+    if there is None:
+        raise InputError(f"--dest: {dest} has no {RECORD}, so this program did not write it; choose another --dest")
     different = []
     if there["max_tokens"] != max_tokens:
         different.append(f"--max-tokens was {there['max_tokens']} and is {max_tokens}")
     if (there["labels"] is None) != (task.labels is None):
         different.append("--regression was " + ("given and is not" if there["labels"] is None else "not given and is"))
     was, now = ({entry["file"]: entry for entry in entries} for entries in (there["inputs"], inputs))
-    different += [f"{file} is another" for file in {**was, **now} if was.get(file) != now.get(file)]
+    different += [f"{file} differs" for file in {**was, **now} if was.get(file) != now.get(file)]
     if different:
         raise InputError(
-            f"--dest: {dest} was made of other inputs or options: {'; '.join(different)}; give another --dest,"
-            " or remove it"
+            f"--dest: {dest} was prepared from different inputs or with different options: {'; '.join(different)};"
+            " choose another --dest, or remove this one"
         )
     return True
 
@@ -234,22 +234,22 @@ def is_done(task, dest, max_tokens, inputs):
 def parse_args():
     parser = Parser(__doc__)
     parser.prog = "glue.sh"
-    parser.add_argument("--input", required=True, metavar="DIR", help="folder of the official distribution")
-    parser.add_argument("--vocabulary", required=True, metavar="DIR", help="data of the pretraining run")
-    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to, a folder in it for each task")
+    parser.add_argument("--input", required=True, metavar="DIR", help="folder of GLUE's official files, or of your own")
+    parser.add_argument("--vocabulary", required=True, metavar="DIR", help="data folder of the pretraining run")
+    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to; each task gets a subfolder")
     parser.add_argument(
         "--task",
         nargs="+",
         metavar="NAME",
-        help="folders in --input; GLUE's eight, as far as they are there, if not given",
+        help="folders in --input; if not given, those of GLUE's eight tasks that exist",
     )
     parser.add_argument("--regression", action="store_true", help="labels of your own tasks are numbers")
     parser.add_argument("--max-tokens", type=positive, default=512, metavar="N", help="longer examples are cut")
-    parser.add_argument("--checkpoint", metavar="FILE", help="compare the vocabulary with this checkpoint's")
+    parser.add_argument("--checkpoint", metavar="FILE", help="check that vocabulary and positions suit this checkpoint")
     args = parser.parse_args()
     if args.max_tokens < MINIMUM_TOKENS:
         parser.error(
-            f"--max-tokens {args.max_tokens}: expected {MINIMUM_TOKENS} or more: a pair takes four besides its text"
+            f"--max-tokens {args.max_tokens}: expected {MINIMUM_TOKENS} or more: a pair has four special symbols"
         )
     return args
 
@@ -267,7 +267,7 @@ def main():
         paths = [os.path.join(source, file) for file in files_of(task, source).values()]
         inputs = [file_identity(path) for path in [*paths, os.path.join(args.vocabulary, "sentencepiece.model")]]
         if is_done(task, dest, args.max_tokens, inputs):
-            say(f"{dest} is there already, of the same files and options")
+            say(f"{dest} is finished already, from the same files and with the same options")
         else:
             write_task(task, source, dest, args.vocabulary, processor, args.max_tokens, inputs)
 

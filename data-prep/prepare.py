@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Turns raw text into a folder for fairseq-train: SentencePiece model, dict.txt, binarized data, checked.
 
-Text is UTF-8, plain or gzip, one sentence or paragraph a line, a blank line after each document. Running the same command
-again goes on where it was. The last line on stdout is the path that fairseq-train takes.
+Text is UTF-8, plain or gzip, one sentence or paragraph per line, a blank line after each document. After an
+interruption the same command resumes where it stopped. The last line on stdout is the path to give to fairseq-train.
 """
 
 import contextlib
@@ -10,21 +10,11 @@ import hashlib
 import os
 import shutil
 
-import counts
+from binarized import is_encoded, shard_folder
 from check import check
-from encode import encode, is_encoded, shard_folder
-from program import (
-    InputError,
-    Parser,
-    atomic_write,
-    cpu_count,
-    positive,
-    publish_first,
-    remove_abandoned,
-    run,
-    say,
-    size_text,
-)
+from command_line import InputError, Parser, cpu_count, positive, run, say, size_text
+from encode import encode
+from files import atomic_write, load_json, publish_first, remove_abandoned, save_json
 from raw_text import GZIP_MAGIC, check_files
 from train_sentencepiece import SAMPLE_LINES, add_options, train
 from write_dict import load_model, write_dict
@@ -32,8 +22,8 @@ from write_dict import load_model, write_dict
 SPLITS = ["train", "valid"]
 MANIFEST = "prepare.json"
 FORMAT = 1
-DISK = 1.1  # bytes of disk that a byte of text takes at most: 0.5 to 1 of tokens, and an index
-GZIP_FACTOR = 4
+DISK = 1.1  # bytes of disk needed at most for a byte of text: 0.5 to 1 for tokens, and an index
+GZIP_FACTOR = 4  # bytes of text in a byte of gzip, roughly
 
 
 def parse_args():
@@ -43,7 +33,7 @@ def parse_args():
     parser.add_argument("--valid", nargs="+", required=True, metavar="FILE", help="text to validate on, plain or gzip")
     parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
     add_options(parser)
-    parser.add_argument("--spm-model", metavar="FILE", help="take this SentencePiece model, train none")
+    parser.add_argument("--spm-model", metavar="FILE", help="use this SentencePiece model instead of training one")
     parser.add_argument("--workers", type=positive, default=cpu_count(), metavar="N", help="worker processes")
     parser.add_argument(
         "--shards",
@@ -53,25 +43,25 @@ def parse_args():
         help="number of shards, a folder each; document i goes to shard i mod N",
     )
     parser.add_argument(
-        "--shard", type=int, metavar="I", help="prepare this shard only, 0 to N-1; other machines prepare the others"
+        "--shard", type=int, metavar="I", help="prepare only this shard, 0 to N-1; other machines prepare the others"
     )
     parser.add_argument(
-        "--only-vocabulary", action="store_true", help="stop when sentencepiece.model and dict.txt are there"
+        "--only-vocabulary", action="store_true", help="stop after writing sentencepiece.model and dict.txt"
     )
     args = parser.parse_args()
     if args.spm_model:
         for option in ("lowercase", "model_type", "sample_lines"):
             if getattr(args, option):
                 parser.error(
-                    f"--{option.replace('_', '-')} is for training a model, and --spm-model takes a finished one; leave"
-                    " one out"
+                    f"--{option.replace('_', '-')} is for training a model, but --spm-model gives a trained one; leave"
+                    " one of them out"
                 )
     elif args.vocab_size is None:
-        parser.error("--vocab-size is needed, or a finished model with --spm-model")
+        parser.error("give --vocab-size, or a trained model with --spm-model")
     if args.shard is not None and not 0 <= args.shard < args.shards:
         parser.error(f"--shard {args.shard}: expected 0 to {args.shards - 1}, as --shards is {args.shards}")
     if ":" in os.path.abspath(args.dest):
-        parser.error(f"--dest {args.dest}: fairseq-train separates folders by colons; give a path without")
+        parser.error(f"--dest {args.dest}: fairseq-train separates folders by colons; choose a path without one")
     return args
 
 
@@ -79,20 +69,20 @@ def parse_args():
 
 
 def fingerprint(path):
-    """A file's name, size and a hash of 64 pieces of it, first and last among them: quick, and tells corpora apart."""
-    size, piece = os.path.getsize(path), 1 << 16
+    """Name, size and a hash of 64 parts of a file, including the first and last: quick, and differs between corpora."""
+    size, part = os.path.getsize(path), 1 << 16
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for number in range(64):
-            stream.seek(max(0, size - piece) * number // 63)
-            digest.update(stream.read(piece))
-            if size <= piece:
+            stream.seek(max(0, size - part) * number // 63)
+            digest.update(stream.read(part))
+            if size <= part:
                 break
     return {"file": os.path.basename(path), "bytes": size, "sha256_of_samples": digest.hexdigest()}
 
 
 def manifest_of(args):
-    """What makes one preparation differ from another: inputs and options."""
+    """The inputs and options that the prepared data depend on."""
     options = {"shards": args.shards}
     if args.spm_model:
         with open(args.spm_model, "rb") as stream:
@@ -113,7 +103,7 @@ def manifest_of(args):
 
 
 def differences(there, here):
-    """Sentences that tell how two manifests differ."""
+    """A list of the differences between two manifests, in words."""
     out = []
     for key in sorted(set(there["options"]) | set(here["options"])):
         was, now = there["options"].get(key, "not given"), here["options"].get(key, "not given")
@@ -128,7 +118,7 @@ def differences(there, here):
                 (
                     f"--{split}: {b['file']} ({b['bytes']:,} bytes) was {a['file']} ({a['bytes']:,} bytes)"
                     if (a["file"], a["bytes"]) != (b["file"], b["bytes"])
-                    else f"--{split}: {b['file']} has other text"
+                    else f"--{split}: {b['file']} has different text"
                 )
                 for a, b in zip(was, now)
                 if a != b
@@ -137,10 +127,10 @@ def differences(there, here):
 
 
 def claim(dest, manifest):
-    """Writes the manifest into `dest`, or compares it with the one that is there.
+    """Writes the manifest into `dest`, or compares it with the existing one.
 
     Raises:
-        InputError: `dest` holds another corpus, other options, or data of unknown origin
+        InputError: `dest` contains data from another corpus, with other options, or of unknown origin
     """
     path = os.path.join(dest, MANIFEST)
     if not os.path.exists(path):
@@ -149,20 +139,20 @@ def claim(dest, manifest):
             for name in os.listdir(dest)
             if name.endswith((".bin", ".idx", ".model")) or name.startswith(("dict.", "shard"))
         )
-        # Another process that starts at the same time writes the manifest before anything else.
+        # A process that started at the same time may have written these since: it writes the manifest first.
         if foreign and not os.path.exists(path):
             raise InputError(
-                f"--dest: {dest} holds {foreign[0]} but no {MANIFEST}; expected an empty folder; give another one"
+                f"--dest: {dest} contains {foreign[0]} but no {MANIFEST}; expected an empty folder; choose another"
             )
-        publish_first(path, lambda partial: counts.save(manifest, partial))
-    there = counts.load(path)
+        publish_first(path, lambda partial: save_json(manifest, partial))
+    there = load_json(path)
     if there.get("format") != FORMAT:
-        raise InputError(f"{path} is of another version of these programs; give another --dest")
+        raise InputError(f"{path} was written by another version of these programs; choose another --dest")
     different = differences(there, manifest)
     if different:
         raise InputError(
-            f"--dest: {dest} holds another corpus's data or other options: {'; '.join(different)}; give another --dest,"
-            " or remove it"
+            f"--dest: {dest} was prepared from different inputs or with different options: {'; '.join(different)};"
+            " choose another --dest, or remove this one"
         )
 
 
@@ -185,13 +175,16 @@ def write_model(args, path):
 
 
 def make_vocabulary(args):
-    """Makes `sentencepiece.model` and `dict.txt` in the destination; of several processes the first to finish wins."""
+    """Writes `sentencepiece.model` and `dict.txt` into --dest; returns the model's path.
+
+    If several processes do so at once, the first to finish wins.
+    """
     model = os.path.join(args.dest, "sentencepiece.model")
     if not os.path.exists(model):
         try:
             publish_first(model, lambda partial: write_model(args, partial))
         except InputError:
-            # Nothing is there yet: let the mended command start over.
+            # There are no data yet: without the manifest the corrected command can start afresh.
             with contextlib.suppress(FileNotFoundError):
                 os.remove(os.path.join(args.dest, MANIFEST))
             raise
@@ -202,7 +195,7 @@ def make_vocabulary(args):
 
 
 def check_room(args):
-    """Raises InputError where the binarized text cannot fit on the disk."""
+    """Raises InputError if the binarized text cannot fit on the disk."""
     size = 0
     for path in args.train + args.valid:
         with open(path, "rb") as stream:
@@ -211,13 +204,13 @@ def check_room(args):
     free = shutil.disk_usage(args.dest).free
     if need > free:
         raise InputError(
-            f"--dest: {args.dest} has {size_text(free)} free, and this text needs about {size_text(need)}; free some,"
-            " or give a --dest on another disk"
+            f"--dest: {args.dest} has {size_text(free)} free, but this text needs about {size_text(need)}; free some"
+            " space, or choose a --dest on another disk"
         )
 
 
 def make_data(args, model, wanted):
-    """Encodes what is not there yet."""
+    """Encodes the splits and shards that do not exist yet."""
     folders = {shard: shard_folder(args.dest, shard, args.shards) for shard in wanted}
     for folder in folders.values():
         os.makedirs(folder, exist_ok=True)
@@ -246,7 +239,7 @@ def main():
         pieces = load_model(args.spm_model).get_piece_size()
         if args.vocab_size not in (None, pieces):
             raise InputError(
-                f"--vocab-size {args.vocab_size}: {args.spm_model} has {pieces} pieces; leave --vocab-size out"
+                f"--vocab-size {args.vocab_size}: {args.spm_model} has {pieces} pieces; leave out --vocab-size"
             )
     os.makedirs(args.dest, exist_ok=True)
     remove_abandoned(args.dest)
@@ -258,7 +251,7 @@ def main():
     claim(args.dest, manifest_of(args))
     model = make_vocabulary(args)
     if args.only_vocabulary:
-        say(f"{model} and dict.txt are there")
+        say(f"{model} and dict.txt are ready")
         return
     make_data(args, model, wanted)
     check(args.dest, args.shards, wanted)

@@ -1,10 +1,10 @@
-"""Reads raw text: plain or gzip, UTF-8, one sentence or paragraph a line, a blank line after each document."""
+"""Reads raw text: UTF-8, plain or gzip, one sentence or paragraph per line, a blank line after each document."""
 
 import gzip
 import os
 import zlib
 
-from program import InputError
+from command_line import InputError
 
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -12,29 +12,29 @@ BUFFER = 1 << 20
 
 
 def check_files(paths, option):
-    """Raises FileNotFoundError or InputError unless every path is a file with something in it."""
+    """Raises FileNotFoundError or InputError unless every path is a file that is not empty."""
     for path in paths:
         if not os.path.exists(path):
             raise FileNotFoundError(f"{option}: file {path} does not exist; expected a text file; check the path")
         if not os.path.isfile(path):
-            raise InputError(f"{option}: {path} is not a regular file (it is read more than once); give files")
+            raise InputError(f"{option}: {path} is not a regular file; expected one, as it is read more than once")
         if os.path.getsize(path) == 0:
             raise InputError(f"{option}: file {path} is empty; expected UTF-8 text; leave it out or fill it")
         with open(path, "rb") as stream:
             if path.endswith(".gz") and stream.read(2) != GZIP_MAGIC:
-                raise InputError(f"{option}: file {path} ends in .gz but is not gzip; unpack it or mend its name")
+                raise InputError(f"{option}: file {path} ends in .gz but is not gzip; unpack it or correct its name")
 
 
 def read_lines(paths, progress=None, file_end=None):
-    """Yields the lines of files as bytes, without `\\n` or `\\r\\n`: nothing else ends a line.
+    """Yields the lines of files as bytes, without the `\\n` or `\\r\\n` at their end; nothing else ends a line.
 
-    Memory: the longest line. A byte order mark at the start of a file is left out.
+    Keeps one line in memory. Skips a byte order mark at the start of a file.
 
     Args:
-        progress: a `program.Progress` over the sum of the files' sizes
+        progress: a `command_line.Progress` over the sum of the files' sizes
         file_end: yielded after each file, if not None
     Raises:
-        InputError: a gzip file is corrupt or cut off
+        InputError: a gzip file is corrupt or truncated
     """
     done = text = reported = 0
     for path in paths:
@@ -52,7 +52,9 @@ def read_lines(paths, progress=None, file_end=None):
                         progress.update(done + packed.tell(), text)
                     yield line.rstrip(b"\r\n")
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise InputError(f"file {path}: corrupt gzip after line {number} ({error}); copy or download it again")
+                raise InputError(
+                    f"file {path}: corrupt gzip after line {number} ({error}); copy or download it again"
+                ) from None
         done += os.path.getsize(path)
         if file_end is not None:
             yield file_end
@@ -61,7 +63,7 @@ def read_lines(paths, progress=None, file_end=None):
 
 
 def not_utf8(paths):
-    """The InputError that names the first line of these files which is not UTF-8."""
+    """The InputError for files that contain a line which is not UTF-8; names the first such line."""
     for path in paths:
         for number, line in enumerate(read_lines([path]), 1):
             try:
@@ -73,4 +75,4 @@ def not_utf8(paths):
                         path, number, line[error.start], error.start + 1
                     )
                 )
-    return InputError(f"a file changed while it was read: {', '.join(paths)}; run again when it is finished")
+    return InputError(f"one of {', '.join(paths)} changed while it was being read; run again when it is complete")

@@ -1,4 +1,4 @@
-# Runs a program of this folder with a Python that has the packages: PYTHON, else python3, else that of `make install`.
+# Runs a program of this folder with a Python that has the packages: PYTHON if set, otherwise python3 or make install's.
 
 run_program() {
   local here python packages=(fairseq numpy sentencepiece tqdm) candidates
@@ -8,7 +8,8 @@ run_program() {
   for python in "${candidates[@]}"; do
     if "$python" -c 'import sys; from importlib.util import find_spec; sys.exit(None in map(find_spec, sys.argv[1:]))' \
       "${packages[@]}" 2>/dev/null; then
-      exec "$python" "$here/$1" "${@:2}"
+      # glue.py and squad.py import the plugin of this repository, installed or not.
+      PYTHONPATH="$(dirname "$here")${PYTHONPATH:+:$PYTHONPATH}" exec "$python" "$here/$1" "${@:2}"
     fi
   done
   echo "error: ${candidates[0]} lacks one of ${packages[*]}: run \`make install\`, or set PYTHON to an interpreter that has" \

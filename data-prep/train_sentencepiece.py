@@ -1,68 +1,64 @@
 #!/usr/bin/env python3
-"""Trains a SentencePiece model on a random sample of lines; lowercasing, if any, is part of the model."""
+"""Trains a SentencePiece model on a random sample of lines; the model itself lowercases if asked to."""
 
 import ctypes
 import multiprocessing
 import os
-import random
 import re
 import signal
 import sys
 import time
-from itertools import islice
-from math import exp, floor, log
 
 import sentencepiece
 
-from program import InputError, Parser, Progress, partial_name, positive, run, say
+from command_line import InputError, Parser, Progress, positive, run, say
+from files import atomic_write, partial_name
 from raw_text import check_files, not_utf8, read_lines
+from reservoir import Reservoir
 
-# SentencePiece sums floats per thread: a fixed number makes the model the same on every machine.
+# SentencePiece sums floats per thread: with a fixed number of threads the model is the same on every machine.
 THREADS = 16
-# As ALBERT's and T5's vocabularies; SentencePiece's own 0.9995 loses figures and signs of plain English.
+# As in ALBERT's and T5's vocabularies; SentencePiece's default, 0.9995, drops digits and punctuation of plain English.
 CHARACTER_COVERAGE = 0.99995
-SEED = 1
 SAMPLE_LINES = 1000000
 
 
 def sample_lines(paths, count):
-    """`count` lines (bytes) drawn without replacement from those that are not blank, in one pass.
+    """Draws `count` lines (bytes) at random from those that are not blank, in one pass.
 
-    Algorithm L of Li, "Reservoir-Sampling Algorithms of Time Complexity O(n(1 + log(N/n)))", 1994.
+    SentencePiece has an option for this, `input_sentence_size`, but version 0.2.3 draws a different sample in every
+    process and offers no seed. Here the same text must give the same model: on every machine, and after a restart.
     """
     progress = Progress("sample lines", sum(map(os.path.getsize, paths)))
-    lines = (line for line in read_lines(paths, progress) if line and not line.isspace())
-    sample = list(islice(lines, count))
-    rng = random.Random(SEED)
-    weight = exp(log(1 - rng.random()) / count)
-    while True:
-        skip = floor(log(1 - rng.random()) / log(1 - weight)) if weight > 1e-300 else 1 << 62
-        line = next(islice(lines, min(skip, 1 << 62), None), None)
-        if line is None:
-            progress.close()
-            return sample
-        sample[rng.randrange(count)] = line
-        weight *= exp(log(1 - rng.random()) / count)
+    sample = Reservoir(count)
+    for line in read_lines(paths, progress):
+        if line and not line.isspace():
+            sample.add(line)
+    progress.close()
+    return sample.items
 
 
 def train(paths, model, log_file, vocab_size, model_type, lowercase, count):
-    """Writes a SentencePiece model with ids 0 to 2 for `<unk> <s> </s>` and SentencePiece's log.
+    """Trains a SentencePiece model with ids 0 to 2 for `<unk> <s> </s>`.
 
     Args:
-        paths: text files; model, log_file: where to write; the model appears only when it is complete
-        vocab_size: SentencePiece's vocab_size, those three included
+        paths: text files
+        model: where to write the model; it appears only when it is complete
+        log_file: where to write SentencePiece's log
+        vocab_size: SentencePiece's vocab_size, which includes the three special pieces
         model_type: `bpe` or `unigram`
-        lowercase: normalise with `nmt_nfkc_cf`, else `nmt_nfkc`
+        lowercase: normalise with `nmt_nfkc_cf` rather than `nmt_nfkc`
         count: lines to sample
     Raises:
-        InputError: no text, not UTF-8, or a vocabulary that the text cannot fill or that is too small for its characters
+        InputError: no text, text that is not UTF-8, or a vocab_size too large for the text or too small for its
+            characters
     """
     sample = sample_lines(paths, count)
     try:
-        # Python's split also takes what SentencePiece keeps, U+0085: a piece with it would be cut in two by fairseq.
+        # split() also removes U+0085, which SentencePiece would keep, and at which fairseq would split a piece.
         sample = [" ".join(line.decode("utf-8").split()) for line in sample]
     except UnicodeDecodeError:
-        raise not_utf8(paths)
+        raise not_utf8(paths) from None
     if not any(sample):
         raise InputError(f"no text in {', '.join(paths)}; expected lines that are not blank")
     say(f"train SentencePiece: {len(sample):,} lines, {vocab_size:,} pieces, {model_type}")
@@ -70,11 +66,11 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count):
         vocab_size=vocab_size,
         model_type=model_type,
         normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
-        max_sentence_length=1 << 30,  # else longer lines than 4,192 bytes are left out
+        max_sentence_length=1 << 30,  # by default SentencePiece skips lines of more than 4,192 bytes
         character_coverage=CHARACTER_COVERAGE,
         num_threads=THREADS,
     )
-    start = told = time.time()
+    start = reported = time.time()
     log = partial_name(log_file)
     receiver, sender = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.Process(target=train_in_child, args=(sample, model, log, options, sender), daemon=True)
@@ -82,9 +78,9 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count):
     sender.close()
     while process.is_alive():
         process.join(0.2)
-        if time.time() - told > 10:
-            told = time.time()
-            say(f"train SentencePiece: {told - start:.0f} s{pieces_so_far(log)}")
+        if time.time() - reported > 10:
+            reported = time.time()
+            say(f"train SentencePiece: {reported - start:.0f} s{pieces_so_far(log)}")
     try:
         message = receiver.recv()
     except EOFError:
@@ -96,47 +92,49 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count):
 
 
 def train_in_child(sample, model, log_file, options, sender):
-    """SentencePiece writes pages to stderr and holds the interpreter: a process of its own has neither problem."""
+    """Trains in a process of its own: SentencePiece fills stderr with its log and never releases the interpreter lock.
+
+    Args:
+        sender: pipe for the error message, empty on success
+    """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
     log_descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     os.dup2(log_descriptor, 1)
     os.dup2(log_descriptor, 2)
-    partial = partial_name(model)
     try:
-        with open(partial, "wb") as writer:
+        with atomic_write(model, "wb") as writer:
             sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sample), model_writer=writer, **options)
-        os.replace(partial, model)
         sender.send("")
     except Exception as error:
-        os.remove(partial)
         sender.send(str(error) or repr(error))
 
 
 def end_with_parent():
-    """Asks Linux to end this process when its parent is killed: training listens to nobody."""
+    """Makes Linux end this process when its parent is killed: during training Python handles no signal."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def pieces_so_far(log_file):
-    """Reads BPE's log: it names the number of merges made."""
+    """The number of BPE's merges so far, from SentencePiece's log: `merges` in version 0.2.3, `size` in 0.2.0."""
     with open(log_file, errors="replace") as stream:
-        sizes = re.findall(r" size=(\d+)", stream.read())
+        sizes = re.findall(r" freq=\d+ (?:merges|size)=(\d+)", stream.read())
     return f", {sizes[-1]} pieces" if sizes else ""
 
 
 def explain(message, vocab_size, log_file):
-    """One sentence for SentencePiece's own message."""
+    """One sentence for the user in place of SentencePiece's own error message."""
     too_high = re.search(r"value <= (\d+)", message)
     if too_high:
         return (
-            f"--vocab-size {vocab_size} is more than this text can fill; SentencePiece suggests at most"
-            f" {too_high.group(1)}"
+            f"--vocab-size {vocab_size} is too large for this text; SentencePiece suggests at most {too_high.group(1)}"
         )
     too_low = re.search(r"required_chars. \d+ vs (\d+)", message)
     if too_low:
-        return f"--vocab-size {vocab_size} is less than this text's characters need; give at least {too_low.group(1)}"
+        return (
+            f"--vocab-size {vocab_size} is too small for the characters in this text; give at least {too_low.group(1)}"
+        )
     return f"SentencePiece failed: {' '.join(message.split())}; its log is {log_file}"
 
 
@@ -144,7 +142,7 @@ def main():
     parser = Parser(__doc__)
     parser.add_argument("--input", nargs="+", required=True, metavar="FILE", help="text files, plain or gzip")
     parser.add_argument(
-        "--output", required=True, metavar="FILE", help="the model to write; its log goes beside it, with .log added"
+        "--output", required=True, metavar="FILE", help="the model to write; its log is FILE with .log appended"
     )
     add_options(parser, required=True)
     args = parser.parse_args()
@@ -161,12 +159,12 @@ def main():
 
 
 def add_options(parser, required=False):
-    """The options of a vocabulary, here and in prepare.py."""
+    """Adds the options that describe a vocabulary, which prepare.py has too."""
     parser.add_argument(
         "--vocab-size", type=positive, required=required, metavar="N", help="SentencePiece's vocab_size"
     )
-    parser.add_argument("--model-type", choices=["bpe", "unigram"], help="kind of model (bpe if not given)")
-    parser.add_argument("--lowercase", action="store_true", help="the model lowercases what it reads (nmt_nfkc_cf)")
+    parser.add_argument("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
+    parser.add_argument("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
     parser.add_argument(
         "--sample-lines",
         type=positive,

@@ -1,15 +1,18 @@
-"""The vocabulary that fine-tuning data share with the pretraining run: read, and compared with its checkpoint."""
+"""The pretraining run's vocabulary, which fine-tuning data must use: reads it and compares it with the checkpoint."""
 
 import os
 import sys
 
-from program import InputError
+from command_line import InputError
 from write_dict import dict_text, load_model
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-from maelm_fairseq import errors, task  # noqa: E402
-from maelm_fairseq.checkpoint import load_model as load_checkpoint  # noqa: E402
+try:
+    from maelm_fairseq.checkpoint import load_model as load_checkpoint
+    from maelm_fairseq.errors import UsageError
+    from maelm_fairseq.sizes import check_positions
+    from maelm_fairseq.vocabulary import load_dictionary
+except ImportError as error:  # fairseq is missing or does not work: the message says what to do
+    sys.exit(f"error: {error}")
 
 
 def load_vocabulary(folder):
@@ -17,7 +20,7 @@ def load_vocabulary(folder):
 
     Raises:
         FileNotFoundError: no `sentencepiece.model` or no `dict.txt`
-        InputError: one of them is not usable, or they differ
+        InputError: one of them cannot be used, or they do not match
     """
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"--vocabulary: {folder} is not a folder; expected the pretraining run's data")
@@ -35,19 +38,16 @@ def load_vocabulary(folder):
 
 
 def compare_with_checkpoint(folder, checkpoint, max_tokens):
-    """Refuses a checkpoint that was trained with another vocabulary than `folder`'s, or has too few positions.
+    """Checks that a checkpoint was trained with the vocabulary in `folder` and has enough positions.
 
     Args:
-        max_tokens: the longest example, in tokens
+        max_tokens: length of the longest example, in tokens
     Raises:
-        FileNotFoundError, InputError
+        InputError: it cannot be read, has another vocabulary, or has too few positions
     """
     try:
-        model = load_checkpoint(checkpoint, task.load_dictionary(folder))
-    except errors.UsageError as error:
-        raise InputError(f"--checkpoint: {error}")
-    if max_tokens > model.max_positions():
-        raise InputError(
-            f"--max-tokens {max_tokens}: {checkpoint} has {model.max_positions()} positions; give"
-            f" --max-tokens {model.max_positions()}, or fewer"
-        )
+        positions = load_checkpoint(checkpoint, load_dictionary(folder)).max_positions()
+        fix = f"give --max-tokens {positions} or less"
+        check_positions(max_tokens, positions, f"--max-tokens {max_tokens}", fix, checkpoint)
+    except UsageError as error:
+        raise InputError(f"--checkpoint: {error}") from None

@@ -3,27 +3,28 @@
 
 import sentencepiece
 
-from program import InputError, Parser, atomic_write, run
+from command_line import InputError, Parser, run
+from files import atomic_write
 
 SENTENCEPIECE_SPECIALS = ["<unk>", "<s>", "</s>"]
 FAIRSEQ_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 
 def load_model(path):
-    """A SentencePieceProcessor that fairseq can use.
+    """Loads a SentencePieceProcessor and checks that fairseq can use it.
 
     Raises:
         FileNotFoundError: no such file
-        InputError: not a model; ids 0 to 2 are not `<unk> <s> </s>`; a piece is one of fairseq's specials, or has white
-            space in it
+        InputError: not a model; ids 0 to 2 are not `<unk> <s> </s>`; a piece is one of fairseq's special symbols, or
+            contains white space
     """
     try:
         with open(path, "rb") as stream:
             processor = sentencepiece.SentencePieceProcessor(model_proto=stream.read())
     except FileNotFoundError:
-        raise FileNotFoundError(f"SentencePiece model {path} does not exist; check the path")
+        raise FileNotFoundError(f"SentencePiece model {path} does not exist; check the path") from None
     except (RuntimeError, TypeError):
-        raise InputError(f"{path} is not a SentencePiece model; expected the .model file of a trained one")
+        raise InputError(f"{path} is not a SentencePiece model; expected the .model file of a trained one") from None
     names = all_pieces(processor)
     if names[:3] != SENTENCEPIECE_SPECIALS:
         raise InputError(
@@ -40,12 +41,12 @@ def load_model(path):
 
 
 def all_pieces(processor):
-    """Piece of each SentencePiece id."""
+    """All pieces, in the order of their SentencePiece ids."""
     return [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
 
 
 def dict_text(processor):
-    """What dict.txt holds: `piece 1` a line, in order."""
+    """The contents of dict.txt: the pieces from id 3 on, a line `piece 1` for each."""
     return "".join(name + " 1\n" for name in all_pieces(processor)[3:])
 
 

@@ -1,18 +1,11 @@
 """MAE-LM for fairseq: masked language modelling with the masks left out of the encoder.
 
-`--user-dir` imports this package; fairseq itself would import only files in `tasks/` and `models/`, never criterions, so
-whatever registers itself is imported here by name.
+`--user-dir` imports this package. Everything that registers itself is imported here by name: fairseq itself would
+import only files in `tasks/` and `models/`, never criterions.
 """
 
-from . import (  # noqa: F401  E402
-    compat,  # noqa: F401  first: it recognises a fairseq that does not work
-    criterion,
-    errors,
-    model,
-    optimizer,
-    squad,
-    task,
-)
+from . import compat  # isort: skip  first: it recognises a fairseq that does not work
+from . import criterion, errors, model, optimizer, squad, task  # noqa: F401
 
 __version__ = "0.2.0"
 

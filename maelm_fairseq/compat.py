@@ -8,6 +8,7 @@ import os
 import sys
 import typing
 import warnings
+from dataclasses import field
 
 from .errors import InstallationError
 
@@ -87,6 +88,25 @@ def load_checkpoint(path):
         allow_fairseq_checkpoints()
     with allowed:
         return torch.load(path, map_location="cpu", weights_only=True)
+
+
+# Names of options before version 0.2.0, which old checkpoints and command lines use.
+FORMER_NAMES = {
+    "relative_position_bins": "relative_position_num_buckets",
+    "log_effective_rank": "effective_rank_tokens",
+}
+
+
+def former_name():
+    """The field of a configuration for an option's former name: accepted, but not listed by --help."""
+    return field(default=None, metadata={"help": argparse.SUPPRESS})
+
+
+def use_current_names(cfg):
+    """Moves values given under former names to the current ones, in place."""
+    for former, current in FORMER_NAMES.items():
+        if getattr(cfg, former, None) is not None:
+            setattr(cfg, current, getattr(cfg, former))
 
 
 def block_spans(sizes, block_size, break_mode):

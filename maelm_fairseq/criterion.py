@@ -1,4 +1,4 @@
-"""The loss of pretraining, and what is logged."""
+"""The loss of pretraining and its log."""
 
 import math
 
@@ -17,7 +17,7 @@ class MaeLmCriterion(FairseqCriterion):
     """Cross-entropy summed over predicted positions; its sample size is their number."""
 
     def forward(self, model, sample, reduce=True):
-        """Returns the loss in nats (a sum), the number of predicted tokens, and what is logged."""
+        """Returns the loss in nats (a sum), the number of predicted tokens, and the values to log."""
         target = sample["target"]
         with autocast(self.task.cfg, target.device):
             logits = model(**sample["net_input"])
@@ -37,13 +37,13 @@ class MaeLmCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Logs loss (in bits), ppl, accuracy (%), and predicted and visible tokens of an update."""
+        """Logs loss (in bits), ppl, accuracy (in percent), and predicted and visible tokens per update."""
 
         def total(key):
             return sum(log.get(key, 0) for log in logging_outputs)
 
         predicted = total("sample_size")
-        per_token = predicted or 1  # nothing may have been selected
+        per_token = predicted or 1  # possibly nothing was selected
         metrics.log_scalar("loss", total("loss") / per_token / math.log(2), predicted, round=3)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
         metrics.log_scalar("accuracy", 100 * total("correct") / per_token, predicted, round=2)

@@ -17,12 +17,12 @@ NO_POSITION = -1  # what padding has for a position
 class TokenBlocks:
     """Blocks of consecutive tokens of one binarized file.
 
-    A line longer than a block is cut into blocks: every token is in exactly one, but for the `</s>` of the
+    A line longer than a block is cut into blocks: every token is in exactly one block, except the `</s>` of the
     blank lines that separate documents in `complete_doc`.
 
     Args:
         prefix: path of the data without `.bin` and `.idx`
-        block_size: tokens a block holds at most
+        block_size: maximum tokens of a block
         break_mode: none, complete, complete_doc or eos, as in fairseq
     """
 
@@ -31,7 +31,7 @@ class TokenBlocks:
         if implementation != "mmap":
             raise UsageError(
                 f"{prefix}.idx is in fairseq's format {implementation!r}, expected 'mmap': "
-                "binarize with `fairseq-preprocess --dataset-impl mmap` (its default)"
+                "binarize with `fairseq-preprocess --dataset-impl mmap`, its default"
             )
         self.prefix = prefix
         index = indexed_dataset.MMapIndexedDataset.Index(indexed_dataset.index_file_path(prefix))
@@ -53,16 +53,16 @@ class TokenBlocks:
         expected = self.tokens_in * np.dtype(self._dtype).itemsize
         if found != expected:
             raise UsageError(
-                f"{self.prefix}.bin has {found} bytes, its .idx tells of {expected}: "
-                "it was written in part, or the two are of different runs; binarize again"
+                f"{self.prefix}.bin has {found} bytes, but .idx implies {expected}: "
+                "it is incomplete, or the two files are of different runs; binarize again"
             )
         if self.tokens_in == 0:
-            raise UsageError(f"{self.prefix}.idx: no text in it, expected at least one line; binarize again")
+            raise UsageError(f"{self.prefix}.idx contains no text, expected at least one line; binarize again")
         if break_mode == "complete_doc" and not (sizes == 1).any():
             raise UsageError(
                 f"{self.prefix}: no blank line among {self.lines:,} lines, but --sample-break-mode "
-                "complete_doc finds documents by the blank line after each; keep blank lines when preparing "
-                "the data (data-prep/prepare.sh does), or use --sample-break-mode complete"
+                "complete_doc recognises documents by the blank line after each; keep blank lines when "
+                "preparing the data (data-prep/prepare.sh does), or use --sample-break-mode complete"
             )
         if break_mode == "complete_doc" and (sizes == 1).all():
             raise UsageError(f"{self.prefix}: all {self.lines:,} lines are blank; binarize again")
@@ -72,7 +72,7 @@ class TokenBlocks:
         self._tokens = np.memmap(path, dtype=self._dtype, mode="r")
 
     def __getstate__(self):
-        """Without the map: a worker that is not forked opens its own instead of receiving the corpus."""
+        """Leaves out the memory map: a spawned worker opens its own instead of receiving the corpus."""
         return {name: value for name, value in vars(self).items() if name != "_tokens"}
 
     def __setstate__(self, state):
@@ -110,7 +110,7 @@ def cut_spans(spans, block_size):
 
 
 def pad_rows(rows, value):
-    """Rows of different lengths -> int64 (rows, longest), `value` behind the shorter ones."""
+    """Rows of different lengths -> int64 (rows, longest), padded at the end with `value`."""
     rows = list(rows)
     batch = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
     for into, row in zip(batch, rows):
@@ -119,11 +119,11 @@ def pad_rows(rows, value):
 
 
 def batches_of_similar_length(lengths, tokens):
-    """Rows to compute side by side, of little padding: index tensors, the longest rows first.
+    """Groups rows into batches with little padding: yields index tensors, the longest rows first.
 
     Args:
-        lengths: int64 tensor (rows,), tokens of each
-        tokens: of a batch at most, padding counted; a longer row is alone
+        lengths: int64 tensor (rows,), tokens of each row
+        tokens: maximum tokens of a batch, including padding; a longer row forms its own batch
     """
     order = lengths.argsort(descending=True)
     while len(order):
@@ -133,7 +133,7 @@ def batches_of_similar_length(lengths, tokens):
 
 
 class Batch(dict):
-    """A batch that a worker sends to the trainer as bytes; torch's own way opens a file and a socket for each tensor."""
+    """A batch that loader workers send as bytes: PyTorch would open a file and a socket for each tensor."""
 
     def __reduce__(self):
         stream = io.BytesIO()
@@ -144,20 +144,20 @@ class Batch(dict):
 
 
 class WholeDataset(FairseqDataset):
-    """A dataset whose every item comes into a batch."""
+    """A dataset of which every item is in a batch."""
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
-        """fairseq's, and one batch more where it drops what is left over of a multiple at the end."""
+        """fairseq's batches, and one more for the items that it drops when they do not fill a multiple at the end."""
         batches = super().batch_by_size(indices, max_tokens, max_sentences, required_batch_size_multiple)
         left = indices[~np.isin(indices, np.concatenate([indices[:0], *batches]))]
         return [*batches, left] if len(left) else batches
 
 
 class MaskedBlockDataset(WholeDataset):
-    """Blocks of text, `<s>` before each, masked anew in every epoch.
+    """Blocks of text with `<s>` in front, masked anew in every epoch.
 
     Args:
-        parts: list of :class:`TokenBlocks`, one a file
+        parts: list of :class:`TokenBlocks`, one for each file
         masking: :class:`~maelm_fairseq.masking.Masking`
         dictionary: fairseq's, with `<mask>`
         seed: of the order of the blocks
@@ -172,7 +172,7 @@ class MaskedBlockDataset(WholeDataset):
         self.sizes = np.concatenate([part.sizes for part in parts]) + 1
         self._first = np.cumsum([0] + [len(part) for part in parts])
 
-    # Batches are formed anew each epoch; and a new iterator means new workers, which know the epoch.
+    # Batches are formed anew each epoch, and a new iterator starts new workers, which know the epoch.
     can_reuse_epoch_itr_across_epochs = False
 
     def set_epoch(self, epoch):
@@ -182,16 +182,16 @@ class MaskedBlockDataset(WholeDataset):
         return len(self.sizes)
 
     def tokens(self, index) -> np.ndarray:
-        """The block as it was, `<s>` first: int64 (T,)."""
+        """The block before masking, `<s>` first: int64 (T,)."""
         part = int(np.searchsorted(self._first, index, side="right")) - 1
         block = self.parts[part][index - self._first[part]]
         highest, mask = block.max(), self.masking.mask_token
         if highest >= mask and (highest >= len(self.dictionary) or mask in block):
             found = "<mask>" if mask in block else f"token {highest}"
             raise UsageError(
-                f"{self.parts[part].prefix}: {found} in block {index}, expected tokens of the text, below "
-                f"{len(self.dictionary)}: the data were binarized with another dict.txt, or their text has "
-                "<mask> in it; binarize them again with this dict.txt"
+                f"{self.parts[part].prefix}: {found} in block {index}, expected tokens of text, below "
+                f"{len(self.dictionary)}: the data were binarized with another dict.txt, or their text contains "
+                "<mask>; binarize them again with this dict.txt"
             )
         return np.concatenate([[self.dictionary.bos()], block])
 
@@ -203,8 +203,8 @@ class MaskedBlockDataset(WholeDataset):
 
         Returns:
             dict: `net_input` with `src_tokens` and `positions` (B, V), `masked_positions` (B, M),
-            `num_predicted` (K) and `padded` (bool); `target` (B, K). Of the rows [encoder input, left out]
-            the last K are those to predict. Counts are of tokens without padding.
+            `num_predicted` (K) and `padded` (bool); `target` (B, K). Of the rows [encoder input, masked]
+            the last K are predicted. Counts exclude padding.
         """
         if not samples:
             return {}
@@ -212,7 +212,7 @@ class MaskedBlockDataset(WholeDataset):
         pad = self.dictionary.pad()
 
         def merge(value, *groups):
-            """Rows of each group, padded by themselves so that those to predict stay at the end, side by side."""
+            """Pads each group by itself, so that the predicted rows stay together at the end."""
             return torch.from_numpy(np.concatenate([pad_rows(map(group, blocks), value) for group in groups], axis=1))
 
         tokens = merge(pad, lambda b: b.context_tokens, lambda b: b.predicted_visible_tokens)
@@ -241,7 +241,7 @@ class MaskedBlockDataset(WholeDataset):
         )
 
     def ordered_indices(self):
-        """Short blocks first, blocks of equal length in an order drawn from (seed, epoch)."""
+        """Short blocks first; blocks of equal length in an order drawn from (seed, epoch)."""
         order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
         return order[np.argsort(self.sizes[order], kind="stable")]
 

@@ -1,38 +1,38 @@
-"""A model from Python: load a checkpoint, turn text into tokens and back, features, filled masks, predictions.
+"""Using a model from Python: text to tokens and back, features, filled masks, predictions.
 
 Letters in shapes: B texts, T tokens of a text, W words, C width, L layers of the encoder.
 """
 
 import os
+from collections.abc import Iterable
 from itertools import chain
 
-import sentencepiece
 import torch
 from fairseq.data import Dictionary
-from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from .checkpoint import build_model, find_checkpoint, read_checkpoint
 from .data import batches_of_similar_length
 from .errors import MissingFileError, UsageError
-from .task import WORD_START, load_dictionary
+from .heads import SequenceClassificationHead
+from .sizes import check_positions
+from .vocabulary import MASK, WORD_START, load_dictionary, load_sentencepiece
 
-MASK = "<mask>"
-BATCH_TOKENS = 2048  # computed side by side
-STRANGER = "\ue000"  # of Unicode's private use: in no vocabulary
+BATCH_TOKENS = 2048  # of a batch, including padding
+UNKNOWN_CHARACTER = "\ue000"  # for private use: in no vocabulary
 
 
 def from_pretrained(checkpoint, data=None):
     """Loads a pretrained or fine-tuned model with its vocabulary.
 
     Args:
-        checkpoint: a `.pt` file, or a folder: of its `checkpoint_best.pt`, or else its `checkpoint_last.pt`
-        data: folder with the `dict.txt` and `sentencepiece.model` that it was trained with; for predictions also
-            `label/dict.txt`, and `input1` where it was fine-tuned on pairs. None: the folder of the checkpoint
+        checkpoint: a `.pt` file, or a folder with `checkpoint_best.pt` or else `checkpoint_last.pt`
+        data: folder with the `dict.txt` and `sentencepiece.model` it was trained with; for predictions also with
+            `label/dict.txt`, and with `input1` if it was fine-tuned on pairs. None: the folder of the checkpoint
     Returns:
         :class:`MaeLm`, in evaluation mode on the CPU
     Raises:
-        FileNotFoundError: the checkpoint, `dict.txt` or `sentencepiece.model` is not there
+        FileNotFoundError: the checkpoint, `dict.txt` or `sentencepiece.model` does not exist
         ValueError: one of them cannot be used, or they do not belong together
     """
     checkpoint_file = find_checkpoint(os.fspath(checkpoint))
@@ -41,47 +41,32 @@ def from_pretrained(checkpoint, data=None):
     for path in [os.path.join(folder, "dict.txt"), model_file]:
         if not os.path.isfile(path):
             raise MissingFileError(
-                f"{path}: not found, expected the vocabulary of {checkpoint_file}: give data=, the folder with the "
-                "dict.txt and the sentencepiece.model that it was trained with"
+                f"{path}: not found, expected the vocabulary of {checkpoint_file}: pass data=, the folder with the "
+                "dict.txt and sentencepiece.model it was trained with"
             )
     dictionary = load_dictionary(folder)
     state = read_checkpoint(checkpoint_file)
     model = build_model(state, dictionary, checkpoint_file)
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
-    return MaeLm(model, dictionary, load_pieces(model_file, dictionary), folder, masks_in_encoder)
-
-
-def load_pieces(model_file, dictionary):
-    """Reads the SentencePiece model of a dictionary: fairseq's token is SentencePiece's id + 1."""
-    try:
-        pieces = sentencepiece.SentencePieceProcessor(model_file=model_file)
-    except (RuntimeError, OSError):
-        raise UsageError(f"{model_file}: not a SentencePiece model; expected the one that goes with dict.txt") from None
-    names = [pieces.id_to_piece(i) for i in range(3, pieces.get_piece_size())]
-    if names != dictionary.symbols[dictionary.nspecial : -1]:
-        raise UsageError(
-            f"{model_file}: its {len(names):,} pieces are not those of dict.txt beside it, in that order; use the two "
-            "files of one run of data-prep/prepare.sh"
-        )
-    return pieces
+    return MaeLm(model, dictionary, load_sentencepiece(model_file, dictionary), folder, masks_in_encoder)
 
 
 def read_labels(path):
     """The labels of a `label/dict.txt`, in order: list of str."""
     symbols = Dictionary.load(path)
-    # fairseq-preprocess fills dictionaries up to a multiple of eight.
+    # fairseq-preprocess pads dictionaries to a multiple of eight.
     return [name for name in symbols.symbols[symbols.nspecial :] if not name.startswith("madeupword")]
 
 
 class MaeLm:
-    """A model with the vocabulary that it was trained with.
+    """A model with its vocabulary.
 
     Args:
         model: :class:`~maelm_fairseq.model.MaeLmModel`, in evaluation mode
         dictionary: fairseq's, with `<mask>`
         pieces: SentencePieceProcessor of the same vocabulary
         data: folder of the data, for `label/dict.txt` and `input1`
-        masks_in_encoder: whether it was pretrained with each mask in the encoder's input, as an MLM is
+        masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
     """
 
     def __init__(self, model, dictionary, pieces, data, masks_in_encoder=False):
@@ -93,7 +78,7 @@ class MaeLm:
         self.mask = dictionary.index(MASK)
 
     def to(self, device):
-        """Moves the model; everything then runs there. Gives itself."""
+        """Moves the model to a device, where everything then runs; returns self."""
         self.model.to(device)
         return self
 
@@ -105,15 +90,19 @@ class MaeLm:
         """Text to tokens: `<s> a </s>`, or `<s> a </s> </s> b </s>` for a pair.
 
         Args:
-            text: a string, `<mask>` where a token is to be filled in; or a list of B strings
+            text: a string, with `<mask>` where a token is to be predicted; or a list of B strings
             pair: the second text, or a list of B
         Returns:
             int64 (T,); for lists (B, T), padded at the end
+        Raises:
+            ValueError: an empty list, or lists of different lengths
+            TypeError: not a string or a list of strings
         """
         if not isinstance(text, str):
             return self._padded([self.encode(a, b) for a, b in text_pairs(text, pair)])
         tokens = [self.dictionary.bos(), *self._tokens_of(text), self.dictionary.eos()]
         if pair is not None:
+            check_text(pair, "pair")
             tokens += [self.dictionary.eos(), *self._tokens_of(pair), self.dictionary.eos()]
         return torch.tensor(tokens)
 
@@ -127,25 +116,25 @@ class MaeLm:
         return [self.dictionary.index(piece) for piece in pieces]
 
     def _inside_word(self, text):
-        """Text -> list of pieces, of which the first begins no word: "<mask>." is one word."""
-        # SentencePiece begins a word where text begins, but not behind a character that it does not know.
-        before = self.pieces.encode(STRANGER, out_type=str)
-        pieces = self.pieces.encode(STRANGER + text, out_type=str)[len(before) - 1 :]
-        pieces[0] = pieces[0][len(before[-1]) :]  # what is unknown too has joined it
+        """Text -> list of pieces of which the first does not begin a word, as the "." in "<mask>."."""
+        # SentencePiece begins a word at the beginning of a text, but not after an unknown character.
+        before = self.pieces.encode(UNKNOWN_CHARACTER, out_type=str)
+        pieces = self.pieces.encode(UNKNOWN_CHARACTER + text, out_type=str)[len(before) - 1 :]
+        pieces[0] = pieces[0][len(before[-1]) :]  # unknown characters behind it have joined it
         return [piece for piece in pieces if piece]
 
     def decode(self, tokens):
-        """Tokens to text, as SentencePiece has normalised it.
+        """Tokens to text as normalised by SentencePiece.
 
         Args:
-            tokens: int64 (T,) or (B, T); `<s>`, `</s>` and padding are left out
+            tokens: int64 (T,) or (B, T); `<s>`, `</s>` and padding are skipped
         Returns:
             a string, or a list of B strings
         """
         if tokens.dim() == 2:
             return [self.decode(row) for row in tokens]
-        left_out = {self.dictionary.bos(), self.dictionary.eos(), self.dictionary.pad()}
-        pieces = [self.dictionary[i] for i in tokens.tolist() if i not in left_out]
+        skipped = {self.dictionary.bos(), self.dictionary.eos(), self.dictionary.pad()}
+        pieces = [self.dictionary[i] for i in tokens.tolist() if i not in skipped]
         pieces = [WORD_START + MASK if piece == MASK else piece for piece in pieces]
         return self.pieces.decode(pieces).replace(WORD_START + MASK, " " + MASK).strip()
 
@@ -156,19 +145,15 @@ class MaeLm:
         return pad_sequence(list(rows), batch_first=True, padding_value=self.dictionary.pad())
 
     def _check_length(self, length, text="the text"):
-        if length > self.model.max_positions():
-            raise UsageError(
-                f"{text} has {length} tokens, but the model has {self.model.max_positions()} positions: shorten it or "
-                "split it"
-            )
+        check_positions(length, self.model.max_positions(), f"{text} has {length} tokens", "shorten it or split it")
 
     @torch.no_grad()
     def extract_features(self, texts, all_layers=False):
-        """What the encoder makes of each token.
+        """The encoder's features of each token.
 
         Args:
-            texts: a string or a list of B; or tokens as `encode` gives them, (T,) or (B, T)
-            all_layers: give layers 0 (the embeddings) to L instead of the last one
+            texts: a string or a list of B strings; or tokens from `encode`, (T,) or (B, T)
+            all_layers: return layers 0 (the embeddings) to L instead of the last one
         Returns:
             (T, C), or (B, T, C) with zeros at padding, on the model's device; with `all_layers` (L + 1, ...)
         """
@@ -190,14 +175,15 @@ class MaeLm:
         return found if tokens.dim() == 2 else found.squeeze(-3)
 
     def word_features(self, text):
-        """Features of the words that white space separates: the mean over the pieces of each.
+        """Features of words, separated by white space: the mean over the pieces of each.
 
         Args:
             text: a string of W words
         Returns:
             words: list of W strings, `text.split()`
-            features: (W, C); nan for a word of which SentencePiece's normalisation leaves nothing
+            features: (W, C); nan for a word that SentencePiece normalises to nothing
         """
+        check_text(text, "text")
         words = text.split()
         tokens = [self._tokens_of(word) for word in words]
         whole = [self.dictionary.bos(), *chain.from_iterable(tokens), self.dictionary.eos()]
@@ -206,26 +192,26 @@ class MaeLm:
         return words, torch.stack(rows) if rows else features
 
     def _head(self, name):
-        """The name of a classification head and the head; of the only one for None."""
+        """A classification head with its name; None stands for the only one."""
         heads = self.model.classification_heads
         known = ", ".join(heads)
         if not heads:
-            raise UsageError("the checkpoint has no head: predictions need one that was fine-tuned")
+            raise UsageError("the checkpoint has no head: predictions need a fine-tuned model")
         if name is None and len(heads) > 1:
-            raise UsageError(f"the checkpoint has the heads {known}: name one with head=")
+            raise UsageError(f"the checkpoint has the heads {known}: choose one with head=")
         name = known if name is None else name
         if name not in heads:
             raise UsageError(f"no head {name!r}, the checkpoint has: {known}")
-        if isinstance(heads[name], nn.Linear):
-            raise UsageError(f"head {name!r} is for answers to questions (start and end), expected one for whole texts")
+        if not isinstance(heads[name], SequenceClassificationHead):
+            raise UsageError(f"head {name!r} finds the start and end of answers, expected one for whole texts")
         return name, heads[name]
 
     @torch.no_grad()
     def head_logits(self, tokens, head=None):
-        """What a classification head gives for many texts; texts of similar length share a batch.
+        """The logits of a classification head for many texts; texts of similar length share a batch.
 
         Args:
-            tokens: list of n int64 tensors (T_i,), as `encode` gives them, of any lengths
+            tokens: list of n int64 tensors (T_i,) from `encode`, of any lengths
             head: its name; None for the only one
         Returns:
             float32 (n, classes) on the CPU, in the order of `tokens`
@@ -244,25 +230,26 @@ class MaeLm:
         return logits
 
     def predict(self, texts, pairs=None, head=None):
-        """What a fine-tuned head says of texts.
+        """The predictions of a fine-tuned head.
 
         Args:
-            texts: a string, or a list of n
-            pairs: for a head of pairs the second text, or a list of n
+            texts: a string, or a list of n strings
+            pairs: for a head fine-tuned on pairs, the second text or a list of n
             head: its name; None for the only one
         Returns:
-            {label: probability} in the order of `label/dict.txt`, or a float from a head of one output (regression);
+            {label: probability} in the order of `label/dict.txt`, or a float from a head with one output (regression);
             for a list, a list of n of them
         """
         if isinstance(texts, str):
             return self.predict([texts], None if pairs is None else [pairs], head)[0]
+        texts = text_list(texts, "texts")
         classes = self._head(head)[1].out_proj.out_features
         labels = self._labels(classes) if classes > 1 else None
         on_pairs = os.path.isdir(os.path.join(self.data, "input1"))
         if on_pairs != (pairs is not None):
             kinds = ["single texts", "pairs of texts"]
             raise UsageError(
-                f"{kinds[not on_pairs]}, but the head was fine-tuned on {kinds[on_pairs]} ({self.data} has "
+                f"got {kinds[not on_pairs]}, but the head was fine-tuned on {kinds[on_pairs]} ({self.data} has "
                 f"{'an' if on_pairs else 'no'} input1): call predict(texts{', pairs' if on_pairs else ''})"
             )
         logits = self.head_logits([self.encode(*both) for both in text_pairs(texts, pairs)], head)
@@ -274,44 +261,48 @@ class MaeLm:
         path = os.path.join(self.data, "label", "dict.txt")
         if not os.path.isfile(path):
             raise MissingFileError(
-                f"{path}: not found, expected the names of the head's {classes} classes: give data=, the folder of "
-                "the data that it was fine-tuned on"
+                f"{path}: not found, expected the names of the head's {classes} classes: pass data=, the folder of "
+                "the data it was fine-tuned on"
             )
         labels = read_labels(path)
         if len(labels) != classes:
             raise UsageError(
-                f"{path}: {len(labels)} labels ({', '.join(labels)}), but the head has {classes} classes: give data=, "
-                "the folder of the data that it was fine-tuned on"
+                f"{path}: {len(labels)} labels ({', '.join(labels)}), but the head has {classes} classes: pass data=, "
+                "the folder of the data it was fine-tuned on"
             )
         return labels
 
     @torch.no_grad()
     def fill_mask(self, text, topk=5):
-        """What the model expects at each `<mask>`, the way it was pretrained: the mask left out of the encoder.
+        """Predicts each `<mask>` as in pretraining: with the mask left out of the encoder.
 
         Args:
-            text: a string with one `<mask>` or several
-            topk: how many candidates
+            text: a string with one `<mask>` or more
+            topk: number of candidates
         Returns:
-            for each mask a list of (piece, probability), likeliest first
+            for each mask a list of (piece, probability), the most probable first
         """
+        check_text(text, "text")
         if self.model.lm_head is None:
-            raise UsageError("the checkpoint is fine-tuned and has no decoder: fill masks with the pretrained one")
+            raise UsageError("the checkpoint is fine-tuned and has no decoder: fill masks with a pretrained one")
         candidates = len(self.dictionary) - self.dictionary.nspecial - 1
         if not 1 <= topk <= candidates:
-            raise UsageError(f"topk {topk} must be from 1 to {candidates}, the pieces of the vocabulary")
+            raise UsageError(f"topk {topk} must be from 1 to {candidates}, the number of pieces")
         tokens = self.encode(text).to(self.device)
         self._check_length(len(tokens))
         masked = tokens.eq(self.mask)
         if not masked.any():
-            raise UsageError(f"no {MASK} in {text!r}: write it where a token is to be filled in")
+            raise UsageError(f"no {MASK} in {text!r}: write it where a token is to be predicted")
         positions = torch.arange(len(tokens), device=self.device)
-        seen, left_out = positions[~masked], positions[masked]
-        if self.masks_in_encoder:  # the predicted come last, as in pretraining
-            seen, left_out = torch.cat([seen, left_out]), left_out[:0]
-        num_predicted = int(masked.sum())
-        logits = self.model(tokens[seen][None], seen[None], left_out[None], num_predicted=num_predicted, padded=False)
-        # Only pieces of text are candidates.
+        seen, predicted = positions[~masked], positions[masked]
+        if self.masks_in_encoder:  # predicted positions come last, as in pretraining
+            seen, masked_positions = torch.cat([seen, predicted]), predicted[:0]
+        else:
+            masked_positions = predicted
+        logits = self.model(
+            tokens[seen][None], seen[None], masked_positions[None], num_predicted=len(predicted), padded=False
+        )
+        # Special symbols are no candidates.
         logits[..., : self.dictionary.nspecial] = float("-inf")
         logits[..., self.mask] = float("-inf")
         best = logits[0].softmax(-1).topk(topk)
@@ -322,10 +313,31 @@ class MaeLm:
 
 
 def text_pairs(texts, pairs):
-    """Lists of texts and of their second texts, or None -> list of (text, pair or None)."""
+    """Lists of texts and of their second texts, or None for single texts -> list of (text, pair or None)."""
+    texts = text_list(texts, "texts")
     if pairs is None:
         return [(text, None) for text in texts]
-    if isinstance(pairs, str) or len(pairs) != len(texts):
-        found = "one text" if isinstance(pairs, str) else len(pairs)
-        raise UsageError(f"{len(texts)} texts with {found} as their pairs: expected a list of as many")
+    pairs = text_list(pairs, "pairs")
+    if len(pairs) != len(texts):
+        raise UsageError(f"{len(texts)} texts with {len(pairs)} pairs: expected a pair for each text")
     return list(zip(texts, pairs))
+
+
+def text_list(texts, name):
+    """Checks an argument that must be a list of strings, or another ordered collection of them, and returns a list."""
+    if isinstance(texts, (str, bytes, set, frozenset, dict)) or not isinstance(texts, Iterable):
+        raise TypeError(f"{name} must be a list of strings, not {described(texts)}")
+    texts = list(texts)
+    for i, text in enumerate(texts):
+        check_text(text, f"{name}[{i}]")
+    return texts
+
+
+def check_text(text, name):
+    """Refuses an argument that is not a string."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a string, not {described(text)}")
+
+
+def described(value):
+    return "None" if value is None else f"{type(value).__name__} ({repr(value)[:40]})"

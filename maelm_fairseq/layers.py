@@ -1,18 +1,16 @@
 """The Transformer of encoder and decoder: post-LN layers, learned positions, relative position bias.
 
-Letters in shapes: B sequences, T positions, Q positions that are computed (the last ones), C width, H heads.
+Letters in shapes: B sequences, T positions, Q positions that are computed (the last of the T), C width, H heads.
 """
 
 import math
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from .attention import attend
 from .compat import matmul_dtype
-from .dropout import Dropout
+from .cpu_kernels import Dropout, GeluLinear, scaled_dot_product_attention
 
 
 def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
@@ -35,21 +33,21 @@ def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distanc
 
 
 class RelativePositionBias(nn.Module):
-    """A learned number for each head and distance, added to the attention logits of every layer."""
+    """A learned bias for each head and bucket of distances, added to the attention logits of every layer."""
 
     def __init__(self, num_buckets: int, max_distance: int, heads: int, max_positions: int):
         super().__init__()
         self.table = nn.Embedding(num_buckets, heads)
         self.max_positions = max_positions
-        distances = np.arange(-max_positions, max_positions + 1)  # padding's position is -1
+        distances = np.arange(-max_positions, max_positions + 1)  # padding has position -1
         bucket = torch.from_numpy(relative_position_bucket(distances, num_buckets, max_distance))
         self.register_buffer("bucket", bucket, persistent=False)
 
     @torch.no_grad()
     def look_at_neighbours(self):
-        """Sets the bias of half of the heads: in turn they prefer the left and the right neighbour, ever less sharply.
+        """Makes half of the heads prefer the left or the right neighbour, alternately and with decreasing sharpness.
 
-        The other heads see everything alike, as at BERT's initialisation: `<s>` must see the whole text.
+        The other heads attend uniformly, as at BERT's initialisation: `<s>` must see the whole text.
         """
         num_buckets, heads = self.table.weight.shape
         head, offset = torch.arange(heads // 2), torch.arange(num_buckets) - (num_buckets // 2 - 1)
@@ -59,7 +57,7 @@ class RelativePositionBias(nn.Module):
     def forward(self, positions):
         """(B, T) original positions -> (B, H, T, T) bias of query i to key j."""
         B, T = positions.shape
-        # The gradient of a distance is a sum of many small numbers: not in half precision.
+        # The gradient of a bucket sums many small numbers, which half precision would lose.
         weight = self.table.weight.to(torch.promote_types(self.table.weight.dtype, torch.float32))
         by_distance = weight[self.bucket].t().contiguous()  # (H, distances)
         distance = positions[:, None, :] - positions[:, :, None] + self.max_positions
@@ -68,7 +66,7 @@ class RelativePositionBias(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention of some positions to all."""
+    """Multi-head attention of some positions to all positions."""
 
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
@@ -82,30 +80,9 @@ class Attention(nn.Module):
         """(B, Q, C) and (B, T, C), `bias` broadcasting to (B, H, Q, T) -> (B, Q, C)."""
         query = self.query(queries).unflatten(-1, (self.heads, -1))
         key_value = self.key_value(x).unflatten(-1, (2, self.heads, -1))
-        attended = attend(query, key_value, bias, self.dropout if self.training else 0.0)
+        dropout = self.dropout if self.training else 0.0
+        attended = scaled_dot_product_attention(query, key_value, bias, dropout)
         return self.out(attended.flatten(2))
-
-
-class GeluLinear(nn.Linear):
-    """linear(gelu(x)), whose backward pass computes the GELU again: its output is a fifth of what a layer would keep."""
-
-    def forward(self, x):
-        return GeluLinearFunction.apply(x, self.weight, self.bias)
-
-
-class GeluLinearFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, weight, bias):
-        ctx.save_for_backward(x, weight)
-        return F.linear(F.gelu(x), weight, bias)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x, weight = ctx.saved_tensors
-        rows = gradient.flatten(0, -2)
-        d_x = torch.ops.aten.gelu_backward(gradient @ weight.to(gradient.dtype), x)
-        d_weight = rows.t() @ F.gelu(x).flatten(0, -2)
-        return d_x, d_weight.to(weight.dtype), rows.sum(0).to(weight.dtype)
 
 
 class TransformerLayer(nn.Module):
@@ -120,7 +97,7 @@ class TransformerLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x, bias=None, outputs=None):
-        """(B, T, C) -> (B, Q, C): the last `outputs` positions, all of them where it is None."""
+        """(B, T, C) -> (B, Q, C): the last `outputs` positions, or all if None."""
         queries = x
         if outputs is not None:
             first = x.size(1) - outputs
@@ -132,13 +109,13 @@ class TransformerLayer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Positions, LayerNorm, dropout and layers: the encoder, and again the decoder.
+    """Position embeddings, LayerNorm, dropout and layers: the encoder and the decoder.
 
     Args:
         layers, width, ffn_width, heads: sizes
         dropout, attention_dropout: probabilities
-        max_positions: how many positions are learned
-        num_buckets, max_distance: of the relative position bias; 0 buckets for none
+        max_positions: number of learned positions
+        num_buckets, max_distance: of the relative position bias; 0 buckets for no bias
     """
 
     def __init__(
@@ -159,11 +136,11 @@ class Transformer(nn.Module):
         """Runs the layers.
 
         Args:
-            x: (B, T, C) token embeddings, or what stands in their place
+            x: (B, T, C) token embeddings, or for the decoder the encoder's output
             positions: (B, T) original positions, -1 for padding
-            padded: whether there is any padding; known without asking the device
-            outputs: how many positions at the end are wanted of the last layer; None for all
-            hidden: a list that is given the input of the first layer and the output of each
+            padded: whether there is any padding; known without synchronising with the device
+            outputs: number of positions at the end that the last layer computes; None for all
+            hidden: a list that receives the input of the first layer and the output of each layer
         Returns:
             (B, T, C), or (B, outputs, C)
         """
@@ -178,7 +155,7 @@ class Transformer(nn.Module):
         return x
 
     def attention_bias(self, positions, padded, dtype):
-        """What every layer adds to its attention logits, (B, H, T, T) or (B, 1, 1, T); None for nothing."""
+        """The bias that every layer adds to its attention logits, (B, H, T, T) or (B, 1, 1, T); None for none."""
         bias = None
         if self.relative_bias is not None:
             bias = self.relative_bias(positions).to(dtype)
@@ -188,17 +165,3 @@ class Transformer(nn.Module):
                 bias = torch.zeros(padding.shape, dtype=dtype, device=padding.device)
             bias = bias.masked_fill(padding, float("-inf"))
         return bias
-
-
-class LMHead(nn.Module):
-    """Linear, GELU, LayerNorm, then the tied token embedding with a bias."""
-
-    def __init__(self, width: int, vocabulary: int):
-        super().__init__()
-        self.dense = nn.Linear(width, width)
-        self.norm = nn.LayerNorm(width)
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
-
-    def forward(self, x, embedding):
-        """(B, K, C) and the token embedding (N, C) -> (B, K, N) logits."""
-        return F.linear(self.norm(F.gelu(self.dense(x))), embedding, self.bias)

@@ -3,29 +3,75 @@
 Letters in shapes: T tokens of a block, K predicted positions, V positions the encoder sees.
 """
 
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import numpy as np
 
-# Streams of random numbers that must not meet: one for how many positions, one for which.
+from .errors import UsageError
+from .vocabulary import MASK, word_starts
+
+# Independent streams of random numbers: how many positions are selected, and which.
 HOW_MANY, WHICH = 0, 1
+
+
+@dataclass
+class MaskSettings:
+    """Which share of the positions is predicted, and what the encoder sees there; the task's options.
+
+    Raises:
+        ValueError: a setting is out of range, or they contradict each other
+    """
+
+    mask_prob: float = field(default=0.15, metadata={"help": "share of positions that are predicted"})
+    leave_unmasked_prob: float = field(
+        default=0.0, metadata={"help": "share of the predicted positions that the encoder sees unchanged"}
+    )
+    random_token_prob: float = field(
+        default=0.0, metadata={"help": "share of the predicted positions at which the encoder sees a random token"}
+    )
+    encoder_mask_fraction: float = field(
+        default=0.0,
+        metadata={"help": "share of the masked positions that the encoder sees as [MASK]; 1 for an MLM"},
+    )
+    mask_whole_words: bool = field(
+        default=False, metadata={"help": "select whole words (needs a SentencePiece vocabulary)"}
+    )
+
+    def __post_init__(self):
+        if not 0 < self.mask_prob < 1:
+            raise UsageError(f"--mask-prob {self.mask_prob} must be over 0 and under 1")
+        for name in ["leave_unmasked_prob", "random_token_prob", "encoder_mask_fraction"]:
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)} must be from 0 to 1")
+        if self.leave_unmasked_prob + self.random_token_prob > 1:
+            raise UsageError(
+                f"--leave-unmasked-prob {self.leave_unmasked_prob} and --random-token-prob {self.random_token_prob} "
+                "add up to more than 1: they are shares of the same positions"
+            )
+
+    @classmethod
+    def of(cls, cfg):
+        """The settings among the options of a task."""
+        return cls(**{each.name: getattr(cfg, each.name) for each in fields(cls)})
 
 
 @lru_cache(maxsize=10_000)
 def rounding(seed, epoch, n):
-    """Two numbers in [0, 1) that decide which way counts are rounded.
+    """Two numbers in [0, 1) that decide whether counts are rounded up or down.
 
-    They depend on (seed, epoch, n) alone: blocks of equal length lose equally many positions, so that a batch
-    of them needs no padding, and the expectation of every count is exact.
+    They depend on (seed, epoch, n) alone: blocks of equal length have equally many positions selected, so that a
+    batch of them needs no padding, and the expectation of every count is exact.
     """
     return np.random.default_rng([seed, epoch, HOW_MANY, n]).random(2)
 
 
 class MaskedBlock(NamedTuple):
-    """One block, its positions in three groups: `context`, `predicted_visible` and `masked` partition 0..T-1.
+    """One block; `context`, `predicted_visible` and `masked` partition its positions 0..T-1.
 
-    The encoder reads `context` and `predicted_visible` (V positions); `predicted_visible` and `masked` are predicted (K).
+    The encoder reads `context` and `predicted_visible`, V positions. `predicted_visible` and `masked`, K positions, are
+    predicted.
     """
 
     context: np.ndarray  # positions that the encoder sees and that are not predicted
@@ -40,33 +86,18 @@ class Masking:
     """Draws the masks of a block from (seed, epoch, index) alone.
 
     Args:
-        mask_prob: share of positions to predict, in (0, 1)
-        leave_unmasked_prob: share of those that the encoder sees as they are
-        random_token_prob: share of those that the encoder sees as a random token
-        encoder_mask_fraction: share of the rest that the encoder sees as [MASK] (Figure 4 of the paper)
-        mask_token: index of [MASK]
-        random_tokens: first and one-after-last index to draw random tokens from
-        word_starts: bool array over the vocabulary, for whole-word masking; None masks single tokens
+        settings: :class:`MaskSettings`
+        dictionary: fairseq's, with `<mask>`
         seed: of all draws
     """
 
-    def __init__(
-        self,
-        mask_prob: float,
-        leave_unmasked_prob: float,
-        random_token_prob: float,
-        encoder_mask_fraction: float,
-        mask_token: int,
-        random_tokens: tuple,
-        word_starts: Optional[np.ndarray],
-        seed: int,
-    ):
-        self.mask_prob = mask_prob
-        visible = leave_unmasked_prob + random_token_prob
-        self.visible_shares = leave_unmasked_prob, visible, visible + encoder_mask_fraction * (1 - visible)
-        self.mask_token = mask_token
-        self.random_tokens = random_tokens
-        self.word_starts = word_starts
+    def __init__(self, settings, dictionary, seed: int):
+        self.mask_prob = settings.mask_prob
+        unmasked, visible = settings.leave_unmasked_prob, settings.leave_unmasked_prob + settings.random_token_prob
+        self.visible_shares = unmasked, visible, visible + settings.encoder_mask_fraction * (1 - visible)
+        self.mask_token = dictionary.index(MASK)
+        self.text_tokens = dictionary.nspecial, len(dictionary) - 1  # the first, and one after the last
+        self.word_starts = word_starts(dictionary) if settings.mask_whole_words else None
         self.seed = seed
 
     def __call__(self, tokens: np.ndarray, epoch: int, index: int) -> MaskedBlock:
@@ -97,7 +128,7 @@ class Masking:
         unmasked, random, visible = (min(k, int(share * k + round_k)) for share in self.visible_shares)
         seen = tokens[selected[:visible]]
         if random > unmasked:
-            seen[unmasked:random] = rng.integers(*self.random_tokens, size=random - unmasked)
+            seen[unmasked:random] = rng.integers(*self.text_tokens, size=random - unmasked)
         seen[random:] = self.mask_token
 
         is_context = np.ones(len(tokens), dtype=bool)

@@ -1,34 +1,27 @@
 #!/usr/bin/env python3
-"""Answers SQuAD's questions with a fine-tuned model, and says how good the answers are.
+"""Answers SQuAD questions with a fine-tuned model, and evaluates the answers.
 
-Predictions, n-best lists and scores of no answer are written as the official evaluation takes them. Where the data
-have questions without answer (SQuAD 2.0), a question is answered with nothing when that scores higher than the best
-answer by more than the threshold.
+Predictions, n-best lists and no-answer scores are written in the format of the official evaluation. For data with
+unanswerable questions (SQuAD 2.0), the prediction is empty if the no-answer score exceeds that of the best answer by
+more than the threshold.
 """
 
 import argparse
-import logging
 import os
 import sys
 import time
-import warnings
 from collections import namedtuple
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-logging.disable(logging.INFO)
-warnings.simplefilter("ignore")
+import torch
 
-import torch  # noqa: E402
-
-from maelm_fairseq import hub  # noqa: E402
-from maelm_fairseq.checkpoint import find_checkpoint, load_model  # noqa: E402
-from maelm_fairseq.errors import UsageError  # noqa: E402
-from maelm_fairseq.files import save_json  # noqa: E402
-from maelm_fairseq.squad.answers import answer_questions  # noqa: E402
-from maelm_fairseq.squad.metric import best_threshold, evaluate  # noqa: E402
-from maelm_fairseq.squad.task import HEAD, load_record  # noqa: E402
-from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes, read_questions  # noqa: E402
-from maelm_fairseq.task import load_dictionary  # noqa: E402
+from maelm_fairseq.checkpoint import find_checkpoint, load_model
+from maelm_fairseq.errors import Parser, UsageError, run
+from maelm_fairseq.files import save_json
+from maelm_fairseq.squad.answers import answer_questions
+from maelm_fairseq.squad.metric import best_threshold, evaluate
+from maelm_fairseq.squad.task import HEAD, load_record
+from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes, read_questions
+from maelm_fairseq.vocabulary import load_dictionary, load_sentencepiece
 
 Results = namedtuple("Results", "predictions nbest differences metrics")
 
@@ -40,22 +33,23 @@ def answer(checkpoint, data, questions_file=None, threshold=0.0, batch_size=32, 
         checkpoint: a `.pt` file of a fine-tuned model, or the folder of its `checkpoint_best.pt`
         data: folder that data-prep/squad.py wrote
         questions_file: SQuAD's JSON; None for the `dev.json` in `data`
-        threshold: of the score of no answer minus that of the best one, for SQuAD 2.0
-        batch_size: windows of a batch
-        progress: called with the number of windows done and of all
+        threshold: for SQuAD 2.0, on the no-answer score minus the score of the best answer
+        batch_size: windows per batch
+        progress: called with the number of finished windows and the number of all windows
     Returns:
-        Results: `predictions` {id: text}; `nbest` {id: list of {text, score}}, likeliest first; `differences` {id: score
-        of no answer minus that of the best}; `metrics` {name: number}, for SQuAD 2.0 also `at_best_threshold`
+        Results: `predictions` {id: text}; `nbest` {id: list of {text, score}}, best first; `differences` {id: no-answer
+        score minus the score of the best answer}; `metrics` {name: number}, for SQuAD 2.0 also `at_best_threshold`
     Raises:
-        FileNotFoundError, ValueError: a file is missing, or is not what it should be
+        FileNotFoundError: a file is missing
+        ValueError: a file has the wrong contents
     """
     record = load_record(data)
     dictionary = load_dictionary(data)
     model = load_model(find_checkpoint(checkpoint), dictionary)
     if HEAD not in model.classification_heads:
-        raise UsageError(f"{checkpoint}: no head for answers in it; expected a model fine-tuned with --task {HEAD}")
+        raise UsageError(f"{checkpoint}: no head for answers; expected a model fine-tuned with --task {HEAD}")
     questions = read_questions(questions_file or os.path.join(data, "dev.json"))
-    tokenizer = SpanTokenizer(hub.load_pieces(os.path.join(data, "sentencepiece.model"), dictionary))
+    tokenizer = SpanTokenizer(load_sentencepiece(os.path.join(data, "sentencepiece.model"), dictionary))
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     found = answer_questions(model, questions, tokenizer, WindowSizes(**record["options"]), batch_size, progress)
 
@@ -80,23 +74,23 @@ def answer(checkpoint, data, questions_file=None, threshold=0.0, batch_size=32, 
 
 
 def describe(metrics):
-    """Lines that tell the metrics."""
+    """The metrics as lines of text."""
     names = {"": "all", "HasAns_": "answerable", "NoAns_": "unanswerable"}
     lines = []
     if "threshold" in metrics:
-        lines.append("no answer above a difference of {:g}".format(metrics["threshold"]))
+        lines.append("empty prediction above a difference of {:g}".format(metrics["threshold"]))
     for prefix, name in names.items():
         if prefix + "total" in metrics:
             values = [metrics[prefix + key] for key in ("exact", "f1", "total")]
             lines.append("{}: exact match {:.2f}, F1 {:.2f} ({:,} questions)".format(name, *values))
     if "at_best_threshold" in metrics:
-        lines += ["with the best threshold for this very file, " + describe(metrics["at_best_threshold"])[0]]
+        lines += ["with the best threshold for this file: " + describe(metrics["at_best_threshold"])[0]]
         lines += describe(metrics["at_best_threshold"])[1:]
     return lines
 
 
 class Progress:
-    """Says every ten seconds how far it is."""
+    """Prints the progress every ten seconds."""
 
     def __init__(self):
         self.start = self.last = time.time()
@@ -110,19 +104,21 @@ class Progress:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", required=True, metavar="FILE", help="the fine-tuned model")
     parser.add_argument("--data", required=True, metavar="DIR", help="folder that data-prep/squad.py wrote")
     parser.add_argument("--json", metavar="FILE", help="questions in SQuAD's format; default: dev.json of --data")
     parser.add_argument("--predictions", required=True, metavar="OUT.json", help="{id: answer}")
-    parser.add_argument("--nbest", metavar="OUT.json", help="{id: the likeliest answers with their scores}")
-    parser.add_argument("--no-answer-scores", metavar="OUT.json", help="{id: score of no answer minus the best's}")
+    parser.add_argument("--nbest", metavar="OUT.json", help="{id: the best answers with their scores}")
+    parser.add_argument(
+        "--no-answer-scores", metavar="OUT.json", help="{id: no-answer score minus the score of the best answer}"
+    )
     parser.add_argument("--metrics", metavar="OUT.json", help="exact match and F1")
     parser.add_argument(
         "--no-answer-threshold", type=float, default=0.0, metavar="X", help="for SQuAD 2.0 (default: %(default)s)"
     )
     parser.add_argument(
-        "--batch-size", type=int, default=32, metavar="N", help="windows of a batch (default: %(default)s)"
+        "--batch-size", type=int, default=32, metavar="N", help="windows per batch (default: %(default)s)"
     )
     args = parser.parse_args()
     if args.batch_size < 1:
@@ -130,9 +126,9 @@ def main():
     paths = [args.predictions, args.nbest, args.no_answer_scores, args.metrics]
     for path in filter(None, paths):
         if os.path.exists(path):
-            raise UsageError(f"{path} is there already: name another file, or remove it")
+            raise UsageError(f"{path} already exists: choose another file, or remove it")
         if not os.path.isdir(os.path.dirname(path) or "."):
-            raise UsageError(f"{path}: there is no folder {os.path.dirname(path)}; make it first")
+            raise UsageError(f"{path}: folder {os.path.dirname(path)} does not exist; create it first")
     progress = Progress()
     results = answer(args.checkpoint, args.data, args.json, args.no_answer_threshold, args.batch_size, progress)
     for content, path in zip(results, paths):
@@ -142,4 +138,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

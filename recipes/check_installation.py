@@ -1,12 +1,8 @@
-"""Says in one line, with the mend, why fairseq cannot work here, and exits 1; or exits 0."""
+"""Checks that fairseq works here; if it does not, prints why and how to fix it in one line, and exits with 1."""
 
-import logging
-import os
 import sys
-import warnings
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-logging.disable(logging.INFO)  # fairseq greets with hints that help nobody
-warnings.simplefilter("ignore")
-
-import maelm_fairseq  # noqa: E402, F401
+try:
+    import maelm_fairseq  # noqa: F401
+except ImportError as error:
+    sys.exit(f"error: {error}")

@@ -1,4 +1,4 @@
-"""Programs that a recipe runs; whatever stops the recipe stops them."""
+"""Processes that a recipe starts; they end with the recipe, whatever stops it."""
 
 import contextlib
 import os
@@ -15,24 +15,26 @@ starting, stopped = threading.Event(), threading.Event()
 
 
 def stop_all():
-    """Stops what runs, and whatever another thread starts from now on."""
+    """Stops all running processes, and any that another thread starts from now on."""
     stopped.set()
     for process in list(running):
         process.terminate()
 
 
-def handle_sigterm(*_):
+def terminate_children_on_sigterm():
+    """Makes SIGTERM stop the child processes and then this one, with status 143; for a program's `main()`."""
+    signal.signal(signal.SIGTERM, _handle_sigterm)
+
+
+def _handle_sigterm(*_):
     stop_all()
-    if not starting.is_set():  # an exception amid that would leave a process that nobody knows of
+    if not starting.is_set():  # an exception inside Popen would leave a process that is not in `running`
         sys.exit(143)
-
-
-signal.signal(signal.SIGTERM, handle_sigterm)
 
 
 @contextlib.contextmanager
 def program(command, **options):
-    """The process of a command. The end of the block waits for it; where the block is left early, it is stopped.
+    """Starts a command. The end of the block waits for it; leaving the block early stops it.
 
     Args:
         command, options: of :class:`subprocess.Popen`
@@ -56,7 +58,7 @@ def program(command, **options):
 
 
 def run_and_show(command, log):
-    """Runs a command, its output appended to a log; shows what a person wants to know of it. Gives the exit status."""
+    """Runs a fairseq command, appends its output to a log and prints its progress; returns the exit status."""
     environment = dict(os.environ, PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     output = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     progress, shown = Progress(), time.time()

@@ -1,39 +1,30 @@
-"""What fine-tuning recipes share: settings, search, seeds, a fairseq-train run for each, and the rows of results.
+"""What the fine-tuning recipes share: settings, the search, the seeds, and a run of fairseq-train for each seed.
 
-A run has a folder of its own, SAVE_DIR/TASK/pretrained/SETTINGS/seed1 (or scratch/): `run.json` says what it is,
-`checkpoint_last.pt` is there while it trains, `model.pt` when it has, `metrics.json` when it is done; `train.log`.
+Each run has its own folder, SAVE_DIR/TASK/pretrained/SETTINGS/seed1 (with --from-scratch, scratch/ in place of
+pretrained/): `run.json` identifies the run, `checkpoint_last.pt` exists during training, `model.pt` after training,
+`metrics.json` when the run is complete; `train.log` is fairseq's log.
 """
 
-import argparse
 import contextlib
 import csv
-import datetime
-import hashlib
 import itertools
-import json
-import logging
 import math
 import os
 import shlex
-import statistics
-import sys
-import warnings
 from collections import namedtuple
+
+import torch
+
+from child_processes import run_and_show
+from finetune_results import append_rows, describe, make_rows
+from maelm_fairseq.checkpoint import load_model, read_checkpoint
+from maelm_fairseq.errors import Parser, UsageError
+from maelm_fairseq.files import atomic_write, read_json, save_json, sha256
+from maelm_fairseq.sizes import check_positions
+from maelm_fairseq.vocabulary import load_dictionary
 
 RECIPES = os.path.dirname(os.path.abspath(__file__))
 PLUGIN = os.path.join(os.path.dirname(RECIPES), "maelm_fairseq")
-sys.path.insert(0, os.path.dirname(RECIPES))
-logging.disable(logging.INFO)  # of this process; fairseq-train's go to train.log
-warnings.simplefilter("ignore")
-
-import torch  # noqa: E402
-
-from child_processes import run_and_show  # noqa: E402
-from maelm_fairseq.checkpoint import load_model, read_checkpoint  # noqa: E402
-from maelm_fairseq.errors import MissingFileError, UsageError  # noqa: E402
-from maelm_fairseq.files import save_json  # noqa: E402
-from maelm_fairseq.task import load_dictionary  # noqa: E402
-
 SIZES = [
     "encoder_layers",
     "encoder_embed_dim",
@@ -44,128 +35,125 @@ SIZES = [
     "relative_position_max_distance",
 ]
 ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
-SEARCH_SEED = 0  # the scores that are reported are of the others, 1 to --seeds
+SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
 LARGE_WIDTH = 1024
 LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 2e-5]}
-COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
 
 
 class Settings(namedtuple("Settings", "batch_size lr warmup_ratio epochs")):
-    """What a search varies."""
+    """The settings that a search varies."""
 
     def __str__(self):
         return "batch{}-lr{:g}-warmup{:g}-epochs{}".format(*self)
 
 
 def option(name):
-    """The option that sets an attribute: --warmup-ratio for warmup_ratio."""
+    """The option of an attribute: --warmup-ratio for warmup_ratio."""
     return "--" + name.replace("_", "-")
 
 
 def read_settings(task):
-    """The row of finetune_settings.tsv for a task: dict of strings; empty where there is none."""
+    """The row of finetune_settings.tsv for a task: dict of strings, empty if there is no such row."""
     with open(os.path.join(RECIPES, "finetune_settings.tsv"), encoding="utf-8") as stream:
         rows = csv.DictReader((line for line in stream if not line.startswith("#")), delimiter="\t")
         return next((row for row in rows if row["task"] == task), {})
 
 
-def read_record(path, made_by):
-    """The JSON record that a program of data-prep writes last."""
-    if not os.path.exists(path):
-        raise MissingFileError(f"{path}: not found, expected data as {made_by} prepares it")
-    with open(path, encoding="utf-8") as stream:
-        return json.load(stream)
-
-
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one line, and exit status 1."""
-
-    def error(self, message):
-        raise UsageError(f"{message} (--help lists the options)")
-
-
 def parser(description):
-    """A parser of the options that all recipes have."""
+    """A parser for the options of all fine-tuning recipes."""
     made = Parser(
         description=description,
         allow_abbrev=False,
-        epilog="Everything else goes to fairseq-train. Run the same command again to go on where it was stopped.",
+        epilog="All other options go to fairseq-train. To resume a stopped run, repeat the same command.",
     )
     made.add_argument("--checkpoint", required=True, metavar="FILE", help="the pretrained model")
     made.add_argument("--data", required=True, metavar="DIR", help="the prepared data")
-    made.add_argument("--save-dir", required=True, metavar="DIR", help="a folder for all runs")
-    made.add_argument("--results", metavar="FILE", help="rows are appended to it (default: SAVE_DIR/results.tsv)")
-    made.add_argument("--seeds", type=int, default=5, metavar="N", help="runs to take the median of (default: 5)")
-    made.add_argument("--search", action="store_true", help="search the paper's space first, with a seed of its own")
-    made.add_argument("--from-scratch", action="store_true", help="the same sizes without the pretrained weights")
-    made.add_argument("--dry-run", action="store_true", help="print each run's state and command, and stop")
-    group = made.add_argument_group("settings", "their defaults are in recipes/finetune_settings.tsv")
-    several = "; with --search several to try"
-    group.add_argument("--batch-size", type=int, nargs="+", metavar="N", help="sequences in an update" + several)
-    group.add_argument("--lr", type=float, nargs="+", metavar="LR", help="the highest learning rate" + several)
-    group.add_argument("--warmup-ratio", type=float, nargs="+", metavar="R", help="share of updates to reach it in")
+    made.add_argument("--save-dir", required=True, metavar="DIR", help="folder for all runs")
+    made.add_argument(
+        "--results", metavar="FILE", help="table to append the results to (default: SAVE_DIR/results.tsv)"
+    )
+    made.add_argument(
+        "--seeds", type=int, default=5, metavar="N", help="number of runs whose median is reported (default: 5)"
+    )
+    made.add_argument("--search", action="store_true", help="search the paper's settings first, with a separate seed")
+    made.add_argument(
+        "--from-scratch", action="store_true", help="train the same architecture without the pretrained weights"
+    )
+    made.add_argument("--dry-run", action="store_true", help="print the state and command of each run, and stop")
+    group = made.add_argument_group("settings", "the defaults are in recipes/finetune_settings.tsv")
+    several = "; several with --search"
+    group.add_argument("--batch-size", type=int, nargs="+", metavar="N", help="sequences per update" + several)
+    group.add_argument("--lr", type=float, nargs="+", metavar="LR", help="peak learning rate" + several)
+    group.add_argument(
+        "--warmup-ratio", type=float, nargs="+", metavar="R", help="share of the updates spent warming up" + several
+    )
     group.add_argument("--epochs", type=int, nargs="+", metavar="N", help="passes over the training data" + several)
     return made
 
 
 class Recipe:
-    """One task from one checkpoint.
+    """Fine-tuning on one task, from one checkpoint.
 
     Args:
-        args, extra: what :func:`parser` read, and options left for fairseq-train
-        task: name of the task: in finetune_settings.tsv, and of the folder of its runs
-        data: the folder for fairseq-train
-        record: the file that identifies the data
-        examples: how many there are to train on
-        max_tokens: of the longest example, at most
+        args, extra: the options that :func:`parser` read, and those left for fairseq-train
+        task: name of the task, in finetune_settings.tsv and in the path of its runs
+        data: data folder for fairseq-train
+        record: file that identifies the data
+        examples: number of training examples
+        max_tokens: upper limit on the length of an example
         options: of fairseq-train, for this task
-        evaluate: function of a model's file -> dict of metrics, in percent; the first is the one to choose by
-        epochs: those that a search tries
+        evaluate: function of a model file -> dict of metrics in percent; the first one selects the best run
+        epochs: the values that a search tries
 
     Raises:
-        UsageError: an option, or a checkpoint that cannot be loaded or does not fit the data
+        UsageError: a wrong option, or a checkpoint that cannot be loaded or does not fit the data
     """
 
     def __init__(self, args, extra, task, data, record, examples, max_tokens, options, evaluate, epochs):
         self.args, self.extra, self.task, self.data = args, extra, task, data
         self.examples, self.options, self.evaluate = examples, options, evaluate
         self.cfg = load_model(args.checkpoint, load_dictionary(data)).cfg
-        if max_tokens > self.cfg.max_positions:
-            raise UsageError(
-                f"{data}: prepared with --max-tokens {max_tokens}, but {args.checkpoint} has {self.cfg.max_positions} "
-                f"positions; prepare it again with --max-tokens {self.cfg.max_positions}"
-            )
+        positions = self.cfg.max_positions
+        check_positions(
+            max_tokens,
+            positions,
+            f"{data}: prepared with --max-tokens {max_tokens}",
+            f"prepare it again with --max-tokens {positions}",
+            args.checkpoint,
+        )
         if args.seeds < 1:
             raise UsageError(f"--seeds {args.seeds} must be at least 1")
         size = "large" if self.cfg.encoder_embed_dim >= LARGE_WIDTH else "base"
         space = Settings([16, 32], LEARNING_RATES[size], [1 / 16, 1 / 10], epochs)
         values = [self.values(name, getattr(space, name)) for name in Settings._fields]
         self.combinations = [Settings(*combination) for combination in itertools.product(*values)]
-        start = None if args.from_scratch else digest(args.checkpoint)
-        self.origin = dict(checkpoint=start, data=digest(record))
+        start = None if args.from_scratch else sha256(args.checkpoint)
+        self.origin = dict(checkpoint=start, data=sha256(record))
 
     def values(self, name, space):
-        """The values of a setting to run: those given, else those to search, else the default."""
+        """The values of a setting: those given, else the search space with --search, else the default."""
         flag, given = option(name), getattr(self.args, name)
         if given is None and self.args.search:
             return space
         if given is None:
             default = read_settings(self.task).get(name)
             if default is None:
-                raise UsageError(f"{flag}: no default for task {self.task} in finetune_settings.tsv; give it")
+                raise UsageError(f"{flag}: no default for task {self.task} in finetune_settings.tsv; set it")
             return [type(space[0])(float(default))]
         if len(given) > 1 and not self.args.search:
-            raise UsageError(f"{flag} {' '.join(map(str, given))}: give one value, or --search to try them all")
+            raise UsageError(f"{flag} {' '.join(map(str, given))}: give one value, or add --search to try them all")
         for value in given:
-            if value < 0 or value == 0 and name != "warmup_ratio" or value >= 1 and name == "warmup_ratio":
-                raise UsageError(f"{flag} {value} must be {'from 0 to below 1' if '-w' in flag else 'over 0'}")
+            if name == "warmup_ratio" and not 0 <= value < 1:
+                raise UsageError(f"{flag} {value} must be at least 0 and below 1")
+            if name != "warmup_ratio" and not value > 0:
+                raise UsageError(f"{flag} {value} must be over 0")
         return given
 
     def updates(self, settings):
         return math.ceil(self.examples / settings.batch_size) * settings.epochs
 
     def fairseq_options(self, settings, seed):
-        """Options of fairseq-train that make a run what it is: all but folders and devices."""
+        """The options of fairseq-train that identify a run: all but folders and devices."""
         updates = self.updates(settings)
         options = [part for name in SIZES for part in (option(name), getattr(self.cfg, name))]
         options += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1, *self.options]
@@ -178,15 +166,10 @@ class Recipe:
     def command(self, settings, seed):
         """The fairseq-train command of a run."""
         command = ["fairseq-train", os.path.abspath(self.data), "--user-dir", PLUGIN, "--arch", "mae_lm"]
-        command += [
-            "--save-dir",
-            self.folder(settings, seed),
-            "--no-epoch-checkpoints",
-            "--distributed-world-size",
-            "1",
-        ]
+        command += ["--save-dir", self.folder(settings, seed), "--no-epoch-checkpoints"]
+        command += ["--distributed-world-size", "1"]
         command += ["--save-interval-updates", "5000", "--keep-interval-updates", "1"]
-        command += ["--num-workers", "0"]  # ending a worker takes seconds, at the end of every epoch
+        command += ["--num-workers", "0"]  # stopping a worker takes seconds after every epoch
         command += ["--log-format", "json", "--log-interval", "50"]
         command += ["--fp16"] if torch.cuda.is_available() else ["--cpu"]
         if not self.args.from_scratch:
@@ -198,28 +181,26 @@ class Recipe:
         return os.path.join(os.path.abspath(self.args.save_dir), self.task, start, str(settings), f"seed{seed}")
 
     def identity(self, settings, seed):
-        """What a folder's run.json must say for its run to be this one."""
+        """The contents of run.json for a run."""
         return dict(self.origin, options=self.fairseq_options(settings, seed))
 
     def run(self, settings, seed):
-        """Trains and evaluates, unless that is done; gives the metrics."""
+        """Trains and evaluates, skipping what is done; returns the metrics."""
         folder = self.folder(settings, seed)
         os.makedirs(folder, exist_ok=True)
         identity, identity_file = self.identity(settings, seed), os.path.join(folder, "run.json")
         metrics_file, model_file = os.path.join(folder, "metrics.json"), os.path.join(folder, "model.pt")
         if os.path.exists(identity_file):
-            with open(identity_file, encoding="utf-8") as stream:
-                found = json.load(stream)
+            found = read_json(identity_file, "the record of a fine-tuning run")
             different = [name for name in identity if found.get(name) != identity[name]]
             if different:
                 raise UsageError(
-                    f"{folder}: holds a run with other {' and '.join(different)} (run.json); "
-                    "give another --save-dir, or remove that folder"
+                    f"{folder}: contains a run with different {' and '.join(different)} (run.json); "
+                    "choose another --save-dir, or remove that folder"
                 )
         save_json(identity, identity_file)
         if os.path.exists(metrics_file):
-            with open(metrics_file, encoding="utf-8") as stream:
-                return json.load(stream)
+            return read_json(metrics_file, "the metrics of a fine-tuning run")
         if not os.path.exists(model_file):
             self.train(settings, seed, os.path.join(folder, "checkpoint_last.pt"))
             keep_model(folder, model_file)
@@ -228,19 +209,21 @@ class Recipe:
         return metrics
 
     def train(self, settings, seed, checkpoint):
-        """Runs fairseq-train until `checkpoint` has seen all updates."""
+        """Runs fairseq-train until `checkpoint` has all updates."""
         expected = self.updates(settings)
-        if updates_of(checkpoint) < expected:  # fairseq would train a finished run for one more
+        if updates_of(checkpoint) < expected:  # fairseq would train a finished run for one update more
             command = self.command(settings, seed)
             log = os.path.join(os.path.dirname(checkpoint), "train.log")
             status = run_and_show(command, log)
             if status:
-                raise UsageError(f"fairseq-train stopped with exit status {status}; the whole log is in {log}")
+                raise UsageError(f"fairseq-train stopped with exit status {status}; the full log is in {log}")
             if updates_of(checkpoint) < expected:
-                raise UsageError(f"fairseq-train did {updates_of(checkpoint)} of {expected} updates; its log is {log}")
+                raise UsageError(
+                    f"fairseq-train did {updates_of(checkpoint)} of {expected} updates; the full log is in {log}"
+                )
 
     def search(self):
-        """Tries every combination of settings; gives the best."""
+        """Tries every combination of settings; returns the best."""
         if len(self.combinations) == 1:
             return self.combinations[0]
         scores = {}
@@ -250,13 +233,13 @@ class Recipe:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(os.path.join(self.folder(settings, SEARCH_SEED), "model.pt"))
             scores[settings] = next(iter(metrics.values()))
-            print("  " + show(metrics), flush=True)
+            print("  " + describe(metrics), flush=True)
         best = max(self.combinations, key=scores.get)
         print(f"best of {len(self.combinations)}: {best}", flush=True)
         return best
 
     def main(self):
-        """Runs all; prints and appends the results; gives the model file of the best seed."""
+        """Runs everything; prints and records the results; returns the model file of the best seed."""
         if self.args.dry_run:
             return self.show_runs()
         settings = self.search()
@@ -264,14 +247,16 @@ class Recipe:
         for seed in range(1, self.args.seeds + 1):
             print(f"{self.task}, {settings}: seed {seed} of {self.args.seeds}", flush=True)
             all_metrics.append(self.run(settings, seed))
-            print("  " + show(all_metrics[-1]), flush=True)
-        results = self.args.results or os.path.join(self.args.save_dir, "results.tsv")
-        append_rows(results, self.rows(settings, all_metrics))
+            print("  " + describe(all_metrics[-1]), flush=True)
+        start = "scratch" if self.args.from_scratch else self.args.checkpoint
+        rows = make_rows(self.task, all_metrics, start, " ".join([str(settings)] + self.extra))
+        append_rows(self.args.results or os.path.join(self.args.save_dir, "results.tsv"), rows)
         first = next(iter(all_metrics[0]))
         best = max(range(len(all_metrics)), key=lambda i: all_metrics[i][first]) + 1
         return os.path.join(self.folder(settings, best), "model.pt")
 
     def show_runs(self):
+        """Prints whether each run is done, and its command."""
         runs = [(settings, SEARCH_SEED) for settings in self.combinations]
         if len(runs) == 1:
             runs = [(self.combinations[0], seed) for seed in range(1, self.args.seeds + 1)]
@@ -279,76 +264,25 @@ class Recipe:
             done = os.path.exists(os.path.join(self.folder(settings, seed), "metrics.json"))
             print("done:" if done else "to do:", " ".join(map(shlex.quote, self.command(settings, seed))))
 
-    def rows(self, settings, all_metrics):
-        """A row for each metric; prints them, too."""
-        start = "scratch" if self.args.from_scratch else self.args.checkpoint
-        for metric in all_metrics[0]:
-            values = [metrics[metric] for metrics in all_metrics]
-            median, low, high = statistics.median(values), min(values), max(values)
-            deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-            print(f"{self.task} {metric}: {median:.2f}, median of {len(values)} seeds ({low:.2f} to {high:.2f})")
-            numbers = [f"{number:.2f}" for number in (median, low, high, deviation)]
-            shown = " ".join(f"{value:.2f}" for value in values)
-            today = datetime.date.today().isoformat()
-            yield [
-                today,
-                self.task,
-                metric,
-                *numbers,
-                str(len(values)),
-                shown,
-                start,
-                " ".join([str(settings)] + self.extra),
-            ]
-
-
-def append_rows(path, rows):
-    """Appends rows to a table of results, but for those that it has (of whatever date)."""
-    rows = ["\t".join(row) for row in rows]
-    there = []
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as stream:
-            there = stream.read().splitlines()
-    new = [row for row in rows if row.split("\t", 1)[1] not in (line.partition("\t")[2] for line in there)]
-    if new:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        with open(path, "a", encoding="utf-8") as stream:
-            stream.write("\n".join(([] if there else ["\t".join(COLUMNS)]) + new) + "\n")
-    print(f"results: {path}")
-
 
 def updates_of(checkpoint):
-    """How many updates a checkpoint of fairseq has seen; 0 where there is none."""
+    """The number of updates of a fairseq checkpoint; 0 if the file does not exist."""
     if not os.path.exists(checkpoint):
         return 0
     return read_checkpoint(checkpoint)["optimizer_history"][-1]["num_updates"]
 
 
 def keep_weights(checkpoint, model_file):
-    """Copies a checkpoint without the optimizer's state."""
+    """Copies a checkpoint without the optimizer state."""
     state = read_checkpoint(checkpoint)
     state.pop("last_optimizer_state", None)
-    partial = model_file + ".partial"
-    torch.save(state, partial)
-    os.replace(partial, model_file)
+    with atomic_write(model_file, "wb") as stream:
+        torch.save(state, stream)
 
 
 def keep_model(folder, model_file):
-    """Of a finished run keeps the model alone, without the optimizer's state."""
+    """Keeps the model of a finished run, without the optimizer state, and removes its checkpoints."""
     keep_weights(os.path.join(folder, "checkpoint_last.pt"), model_file)
     for name in os.listdir(folder):
         if name.startswith("checkpoint_"):
             os.remove(os.path.join(folder, name))
-
-
-def digest(path):
-    """SHA-256 of a file."""
-    found = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for part in iter(lambda: stream.read(1 << 20), b""):
-            found.update(part)
-    return found.hexdigest()
-
-
-def show(metrics):
-    return ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())

@@ -1,22 +1,21 @@
 #!/usr/bin/env python3
-"""Fine-tunes a pretrained encoder on a GLUE task, or on your own data of that form, and says how good it is.
+"""Fine-tunes a pretrained encoder on a GLUE task, or on your own data in the same format, and evaluates it.
 
-For each seed it runs fairseq-train and computes the task's own metrics on the dev set; then come the medians over the
-seeds, and the best seed's predictions for the test set in the form that the GLUE server takes (SAVE_DIR/submission).
+For each seed it runs fairseq-train and computes the task's metrics on the dev set. It reports the median over the
+seeds, and writes the best seed's predictions for the test set in the GLUE server's format (SAVE_DIR/submission).
 """
 
 import os
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, data_utils
 
 import finetune
-from finetune import UsageError
+from child_processes import terminate_children_on_sigterm
 from maelm_fairseq import hub
-from maelm_fairseq.errors import InstallationError
-from maelm_fairseq.files import atomic_write
-from maelm_fairseq.task import load_dictionary
+from maelm_fairseq.errors import InstallationError, UsageError, run
+from maelm_fairseq.files import atomic_write, read_json
+from maelm_fairseq.vocabulary import load_dictionary
 
 try:
     from scipy import stats
@@ -24,7 +23,7 @@ try:
 except ImportError as error:
     raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `finetune`)") from None
 
-MANY_EXAMPLES = ["MNLI", "QQP", "QNLI", "SST-2"]  # these need fewer epochs
+LARGE_TASKS = ["MNLI", "QQP", "QNLI", "SST-2"]  # fewer epochs are enough for these
 METRICS = {
     "accuracy": metrics.accuracy_score,
     "f1": metrics.f1_score,
@@ -32,27 +31,29 @@ METRICS = {
     "pearson": lambda targets, predictions: stats.pearsonr(targets, predictions)[0],
     "spearman": lambda targets, predictions: stats.spearmanr(targets, predictions)[0],
 }
+TASK_METRICS = {"CoLA": ["matthews"], "MRPC": ["accuracy", "f1"], "QQP": ["accuracy", "f1"]}
+CLASSIFICATION_METRICS, REGRESSION_METRICS = ["accuracy"], ["pearson", "spearman"]  # of all other tasks
 SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm"}
 
 
 class GlueTask:
-    """A task's prepared data.
+    """The prepared data of a task.
 
     Args:
-        folder: what data-prep/glue.sh wrote for the task
-        name: of the task
+        folder: the folder that data-prep/glue.sh wrote for the task
+        name: name of the task
     """
 
     def __init__(self, folder, name):
         self.folder, self.name = folder, name
         self.record_file = os.path.join(folder, "task.json")
-        self.record = finetune.read_record(self.record_file, "data-prep/glue.sh")
-        self.labels = self.record["labels"]  # None for a regression
+        self.record = read_json(self.record_file, "data prepared by data-prep/glue.sh")
+        self.labels = self.record["labels"]  # None for regression
         self.dictionary = load_dictionary(folder)
-        self.metrics = finetune.read_settings(name).get("metrics", "accuracy" if self.labels else "pearson spearman")
+        self.metrics = TASK_METRICS.get(name, CLASSIFICATION_METRICS if self.labels else REGRESSION_METRICS)
 
     def options(self):
-        """Options of fairseq's `sentence_prediction`."""
+        """The options of fairseq's `sentence_prediction` for this task."""
         options = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
         options += ["--init-token", self.dictionary.bos()]
         if self.record["pair"]:
@@ -62,14 +63,17 @@ class GlueTask:
         return options + ["--num-classes", 1, "--regression-target"]
 
     def splits(self, kind):
-        """`valid` or `test`, and where there is one a second of it, as MNLI has of other genres."""
+        """The dev or test sets, for kind `valid` or `test`; MNLI has a second, mismatched one of each."""
         return [split for split in (kind, kind + "1") if split in self.record["splits"]]
 
     def column(self, name, split, dictionary):
+        """One column of a split: fairseq's dataset of int64 tensors (T,)."""
+        from fairseq.data import data_utils  # after the plugin, which keeps fairseq's import quiet
+
         return data_utils.load_indexed_dataset(os.path.join(self.folder, name, split), dictionary)
 
     def tokens(self, split):
-        """The examples as the model reads them: a list of int64 tensors (T,)."""
+        """The examples as input for the model: list of int64 tensors (T,)."""
         bos, eos = torch.tensor([self.dictionary.bos()]), torch.tensor([self.dictionary.eos()])
         first = self.column("input0", split, self.dictionary)
         if not self.record["pair"]:
@@ -78,14 +82,16 @@ class GlueTask:
         return [torch.cat([bos, first[i], eos, second[i]]) for i in range(len(first))]
 
     def targets(self, split):
-        """The right answers: class numbers or values, (n,)."""
+        """The gold labels: class numbers or values, (n,)."""
+        from fairseq.data import Dictionary
+
         if self.labels is None:
             return np.loadtxt(os.path.join(self.folder, "label", split + ".label"), ndmin=1)
         dictionary = Dictionary.load(os.path.join(self.folder, "label", "dict.txt"))
         return np.array([int(item[0]) - dictionary.nspecial for item in self.column("label", split, dictionary)])
 
     def predict(self, model, split):
-        """The model's answers: class numbers or values, (n,)."""
+        """The model's predictions: class numbers or values, (n,)."""
         logits = model.head_logits(self.tokens(split)).numpy()
         return logits.argmax(1) if self.labels else logits[:, 0]
 
@@ -93,18 +99,17 @@ class GlueTask:
         return hub.from_pretrained(model_file, data=self.folder).to("cuda" if torch.cuda.is_available() else "cpu")
 
     def evaluate(self, model_file):
-        """The task's metrics on its dev set or sets, in percent."""
+        """The task's metrics on its dev sets, in percent."""
         model, scores = self.load(model_file), {}
         for split in self.splits("valid"):
             targets, predictions = self.targets(split), self.predict(model, split)
-            for metric in self.metrics.split():
-                scores[metric + ("_mismatched" if split == "valid1" else "")] = 100 * float(
-                    METRICS[metric](targets, predictions)
-                )
+            for metric in self.metrics:
+                name = metric + ("_mismatched" if split == "valid1" else "")
+                scores[name] = 100 * float(METRICS[metric](targets, predictions))
         return scores
 
     def write_submission(self, model_file, folder):
-        """Writes a model's answers for the test set or sets as the GLUE server takes them."""
+        """Writes a model's predictions for the test sets in the GLUE server's format."""
         model = self.load(model_file)
         os.makedirs(folder, exist_ok=True)
         for split in self.splits("test"):
@@ -113,23 +118,24 @@ class GlueTask:
             path = os.path.join(folder, SERVER_NAMES.get((self.name, split), self.name) + ".tsv")
             with atomic_write(path) as stream:
                 stream.write("index\tprediction\n")
-                for index, answer in zip(indices, self.predict(model, split)):
+                for index, prediction in zip(indices, self.predict(model, split)):
                     if self.labels:
-                        answer = self.labels[answer]
+                        prediction = self.labels[prediction]
                     elif self.name == "STS-B":
-                        answer = f"{min(max(answer, 0), 5):.3f}"  # the server refuses others
-                    stream.write(f"{index}\t{answer}\n")
+                        prediction = f"{min(max(prediction, 0), 5):.3f}"  # the server accepts only 0 to 5
+                    stream.write(f"{index}\t{prediction}\n")
             print(f"predictions for the test set: {path}")
 
 
 def main():
+    terminate_children_on_sigterm()
     parser = finetune.parser(__doc__)
-    parser.add_argument("--task", required=True, help="a folder of --data: CoLA, SST-2, MRPC, QQP, STS-B, MNLI, ...")
+    parser.add_argument("--task", required=True, help="a folder in --data: CoLA, SST-2, MRPC, QQP, STS-B, MNLI, ...")
     args, extra = parser.parse_known_args()
     folder = os.path.join(args.data, args.task)
     if not os.path.isdir(folder):
-        there = ", ".join(sorted(os.listdir(args.data))) if os.path.isdir(args.data) else "no such folder"
-        raise UsageError(f"--task {args.task}: not in {args.data} ({there}); prepare it with data-prep/glue.sh")
+        found = ", ".join(sorted(os.listdir(args.data))) if os.path.isdir(args.data) else "no such folder"
+        raise UsageError(f"--task {args.task}: not in {args.data} ({found}); prepare it with data-prep/glue.sh")
     task = GlueTask(folder, args.task)
     recipe = finetune.Recipe(
         args,
@@ -141,7 +147,7 @@ def main():
         max_tokens=task.record["max_tokens"],
         options=task.options(),
         evaluate=task.evaluate,
-        epochs=[2, 3, 5] if args.task in MANY_EXAMPLES else [2, 3, 5, 10],
+        epochs=[2, 3, 5] if args.task in LARGE_TASKS else [2, 3, 5, 10],
     )
     best = recipe.main()
     if best and task.splits("test"):
@@ -149,4 +155,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,20 +1,25 @@
 #!/usr/bin/env python3
-"""Fine-tunes a pretrained encoder on SQuAD 1.1 or 2.0, or on your own data of that form, and says how good it is.
+"""Fine-tunes a pretrained encoder on SQuAD 1.1 or 2.0, or on your own data in the same format, and evaluates it.
 
-For each seed it runs fairseq-train and computes exact match and F1 on the dev set; then come the medians over the
-seeds, and the best seed's answers (SAVE_DIR/submission), as the official evaluation takes them.
+For each seed it runs fairseq-train and computes exact match and F1 on the dev set. It reports the median over the
+seeds, and writes the best seed's answers in the format of the official evaluation (SAVE_DIR/submission).
 """
 
 import os
 
 import finetune
 from answer_questions import answer
+from child_processes import terminate_children_on_sigterm
+from maelm_fairseq.errors import run
 from maelm_fairseq.files import save_json
 from maelm_fairseq.squad import task as squad
 
 
 def evaluate(model_file, data):
-    """Exact match and F1 on the dev set, in percent; for SQuAD 2.0 also by kind of question and at the best threshold."""
+    """Exact match and F1 on the dev set, in percent.
+
+    For SQuAD 2.0 also of answerable and unanswerable questions apart, and at the best threshold.
+    """
     found = answer(model_file, data).metrics
     names = ["f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact"]
     scores = {name: found[name] for name in names if name in found}
@@ -24,6 +29,7 @@ def evaluate(model_file, data):
 
 
 def main():
+    terminate_children_on_sigterm()
     args, extra = finetune.parser(__doc__).parse_known_args()
     record = squad.load_record(args.data)
     task = "squad_" + record["version"]
@@ -48,4 +54,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,9 +1,10 @@
-# What recipes share. For pretraining: reading options, checking them, and starting fairseq-train.
-# A pretraining recipe is a header that says what it computes, the lines below, and its settings:
+# shellcheck shell=bash disable=SC2154  # recipes assign effective_batch, batch_size and settings
+# Shared by the recipes. For pretraining: parses and checks the options, and starts fairseq-train.
+# A pretraining recipe consists of a header that describes it, these lines, and its settings:
 #
 #   . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-#   effective_batch=2048   # sequences in one update, whatever the number of GPUs
-#   batch_size=32          # sequences on one GPU at a time, unless --batch-size says otherwise
+#   effective_batch=2048   # sequences per update, on any number of GPUs
+#   batch_size=32          # sequences per GPU at a time; --batch-size overrides it
 #   settings=(--arch mae_lm_base ...)
 #   pretrain "$@"
 
@@ -13,31 +14,32 @@ recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 plugin=$(dirname "$recipes")/maelm_fairseq
 
 options_help='Options:
-  --data DIR[:DIR...]   binarized data, as data-prep/prepare.sh makes it; several folders are shards of one corpus
+  --data DIR[:DIR...]   binarized data from data-prep/prepare.sh; several folders are shards of one corpus
   --save-dir DIR        checkpoints, TensorBoard files and train.log; run the same command again to resume
-  --gpus N              GPUs on each machine (default: all that there are); 0 trains on the CPU, to try things out
+  --gpus N              GPUs per machine (default: all); 0 trains on the CPU, for experiments
   --nodes N             machines (default: 1); run the same command on each, with MASTER_ADDR set to one of them
-  --batch-size N        sequences on one GPU at a time; the effective batch stays the same
+  --batch-size N        sequences per GPU at a time; the effective batch stays the same
   --dry-run             print the fairseq-train command and stop
-  Everything else goes to fairseq-train, where it overrides the settings of the recipe.'
+  All other options go to fairseq-train and override the settings of the recipe.'
 
 fail() {
   echo "$(basename "$0"): $*" >&2
   exit 1
 }
 
-# Takes the environment that `make install` made, where none is active.
+# Uses the environment that `make install` created, unless one is active.
 use_environment() {
   if ! command -v fairseq-train >/dev/null && [ -x "$plugin/../.venv/bin/fairseq-train" ]; then
     PATH=$(dirname "$plugin")/.venv/bin:$PATH
   fi
-  # Recipes import the plugin of this repository, installed or not, and each other.
-  export PYTHONPATH="$(dirname "$plugin"):$recipes${PYTHONPATH:+:$PYTHONPATH}"
+  # Recipes import this repository's plugin, installed or not, and each other.
+  PYTHONPATH=$(dirname "$plugin"):$recipes${PYTHONPATH:+:$PYTHONPATH}
+  export PYTHONPATH
 }
 
 is_number() { [[ $1 =~ ^(0|[1-9][0-9]*)$ ]]; }
 
-# The numbers from 1 to $1 that divide $1, on one line.
+# Prints the divisors of $1 on one line.
 divisors() {
   local n
   for ((n = 1; n <= $1; n++)); do
@@ -45,7 +47,7 @@ divisors() {
   done
 }
 
-# Prints the --update-freq that makes one update of $effective_batch sequences on $1 GPUs with $2 sequences each.
+# Prints the --update-freq for $effective_batch sequences per update on $1 GPUs with $2 sequences each.
 update_freq() {
   local processes=$1 batch=$2
   if ((effective_batch % processes != 0)); then
@@ -92,18 +94,18 @@ pretrain() {
     gpus=$(python -c 'import torch; print(torch.cuda.device_count())') || fail "no torch found; run \`make install\`"
   fi
   is_number "$gpus" || fail "--gpus must be a number of GPUs, not '$gpus'"
-  is_number "$nodes" && ((nodes >= 1)) || fail "--nodes must be at least 1, not '$nodes'"
-  is_number "$batch_size" && ((batch_size >= 1)) || fail "--batch-size must be at least 1, not '$batch_size'"
-  if ((gpus == 0 && nodes > 1)); then fail "--nodes $nodes needs GPUs: the CPU is only for trying things out"; fi
+  if ! is_number "$nodes" || ((nodes < 1)); then fail "--nodes must be at least 1, not '$nodes'"; fi
+  if ! is_number "$batch_size" || ((batch_size < 1)); then fail "--batch-size must be at least 1, not '$batch_size'"; fi
+  if ((gpus == 0 && nodes > 1)); then fail "--nodes $nodes needs GPUs: the CPU is only for experiments"; fi
 
   local processes=$((gpus == 0 ? 1 : gpus * nodes)) every launcher=() device=(--fp16 --fp16-init-scale 128)
   every=$(update_freq "$processes" "$batch_size")
   if ((gpus == 0)); then
     device=(--cpu)
-    export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" # spinning threads are slow where other programs run too
-    echo "$(basename "$0"): trains on the CPU: good for trying things out, not for pretraining" >&2
+    export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" # spinning threads are slow on a busy machine
+    echo "$(basename "$0"): training on the CPU: good enough for experiments, not for full-size pretraining" >&2
   elif ((nodes > 1)) && [ -n "${SLURM_STEP_ID:-}" ]; then
-    # One task a machine under srun: fairseq reads the machines from SLURM and starts a process for each GPU.
+    # One task per machine under srun: fairseq reads the machines from SLURM and starts a process for each GPU.
     device+=(--distributed-port "${MASTER_PORT:-29500}")
   elif ((nodes > 1)); then
     if [ -z "${MASTER_ADDR:-}" ]; then fail "--nodes $nodes needs MASTER_ADDR, the name of one of the machines"; fi
@@ -129,19 +131,19 @@ pretrain() {
   IFS=: read -ra shards <<<"$data"
   for shard in "${shards[@]}"; do
     if [ ! -f "$shard/dict.txt" ]; then
-      fail "$shard has no dict.txt; --data takes a folder that data-prep/prepare.sh made"
+      fail "$shard has no dict.txt; --data takes a folder that data-prep/prepare.sh wrote"
     fi
   done
   python "$recipes/check_installation.py"
   # Resuming a finished run would make fairseq train one more update.
   if [ -f "$finished" ] && [ "$(cat "$finished")" = "${command[*]}" ]; then
-    echo "$(basename "$0"): $save_dir has finished; remove $finished to go on all the same"
+    echo "$(basename "$0"): $save_dir has finished; remove $finished to train it further"
     return
   fi
   mkdir -p "$save_dir"
-  echo "$(basename "$0"): $processes process(es) x $batch_size sequences x $every = $effective_batch sequences an update;" \
-    "the whole log is in $save_dir/train.log"
+  echo "$(basename "$0"): $processes process(es) x $batch_size sequences x $every = $effective_batch sequences per update;" \
+    "the full log is in $save_dir/train.log"
   "${command[@]}" 2>&1 | tee -a "$save_dir/train.log" | python "$recipes/show_progress.py" ||
-    fail "training stopped; the whole log is in $save_dir/train.log, and the same command goes on from the last checkpoint"
+    fail "training stopped; the full log is in $save_dir/train.log; the same command resumes from the last checkpoint"
   printf '%s\n' "${command[*]}" >"$finished"
 }

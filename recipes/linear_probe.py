@@ -1,31 +1,29 @@
 #!/usr/bin/env python3
-"""Says what an encoder knows of a task before it is fine-tuned: a linear classifier on the features of each layer.
+"""Measures what an encoder knows about a task before fine-tuning: a linear probe on the features of each layer.
 
-Features are means over a text's tokens. Beside the pretrained encoder stands the same one with random weights, and
-beside both a classifier that is given the words themselves, as counts of pieces. Accuracy on the dev set, in percent;
-the strength of regularisation is the best of four for each.
+The features of a text are averaged over its tokens. Two baselines: the same encoder with random weights, and a
+classifier on piece counts. Reports the accuracy on the dev set in percent, each with the best of four regularization
+strengths.
 """
 
 import argparse
 import os
-import warnings
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
-from finetune import UsageError
 from finetune_glue import GlueTask
+from maelm_fairseq.errors import Parser, UsageError, run
 from maelm_fairseq.model import MaeLmModel
 
 STRENGTHS = [1e-3, 1e-2, 1e-1, 1]
 
 
 def features(model, tokens, batch_size=64):
-    """The mean over tokens, `<s>` left out, of each layer: float32 (layers + 1, texts, width).
+    """The features of each layer, averaged over tokens other than `<s>`: float32 (layers + 1, texts, width).
 
     Args:
         model: :class:`~maelm_fairseq.hub.MaeLm`
@@ -40,26 +38,25 @@ def features(model, tokens, batch_size=64):
 
 
 def piece_counts(tokens, vocabulary):
-    """How often each piece is in each text: float32 (texts, vocabulary)."""
+    """The count of each piece in each text: float32 (texts, vocabulary)."""
     return np.stack([np.bincount(row, minlength=vocabulary) for row in tokens]).astype(np.float32)
 
 
 def accuracy(scaler, train, train_targets, valid, valid_targets):
-    """The best accuracy of a logistic regression, in percent."""
+    """The accuracy of logistic regression with the best of STRENGTHS, in percent."""
     probes = [make_pipeline(scaler(), LogisticRegression(C=c, max_iter=300)) for c in STRENGTHS]
     return 100 * max(probe.fit(train, train_targets).score(valid, valid_targets) for probe in probes)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", required=True, metavar="FILE", help="a pretrained model")
-    parser.add_argument("--data", required=True, metavar="DIR", help="what data-prep/glue.sh wrote for a task")
+    parser.add_argument("--data", required=True, metavar="DIR", help="folder that data-prep/glue.sh wrote for a task")
     args = parser.parse_args()
-    warnings.simplefilter("ignore", ConvergenceWarning)
 
     task = GlueTask(args.data, os.path.basename(os.path.normpath(args.data)))
     if task.labels is None:
-        raise UsageError(f"{args.data}: a regression, expected a task with classes")
+        raise UsageError(f"{args.data}: a regression task, expected one with classes")
     model = task.load(args.checkpoint)
     train, valid = task.tokens("train"), task.tokens("valid")
     targets = task.targets("train"), task.targets("valid")
@@ -70,8 +67,8 @@ def main():
         torch.manual_seed(1)
         model.model = MaeLmModel(model.model.cfg, task.dictionary, pretraining=False).eval().to(model.device)
     counts = [piece_counts(tokens, len(task.dictionary)) for tokens in (train, valid)]
-    print(f"counts of pieces: {accuracy(MaxAbsScaler, counts[0], targets[0], counts[1], targets[1]):.1f}")
+    print(f"piece counts: {accuracy(MaxAbsScaler, counts[0], targets[0], counts[1], targets[1]):.1f}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

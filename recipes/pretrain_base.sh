@@ -5,7 +5,7 @@
 #
 # Data: uncased, 32,768 BPE pieces (data-prep/prepare.sh --lowercase --vocab-size 32768).
 # 125,000 updates of 2,048 sequences of 512 tokens, on any number of GPUs that divides 2,048.
-# Time, memory and the loss to expect: not measured. --batch-size 32 is meant for GPUs of 32 GB or more.
+# Time, memory and expected loss: not measured. --batch-size 32 is meant for GPUs of 32 GB or more.
 
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

@@ -5,7 +5,7 @@
 #
 # Data: cased, 64,000 BPE pieces, in shards (data-prep/prepare.sh --vocab-size 64000 --shards 64).
 # 2,000,000 updates of 2,048 sequences of 512 tokens, on any number of GPUs that divides 2,048.
-# The authors train it on 64 GPUs with 32 sequences each. Time, memory and the loss to expect: not measured.
+# The authors train it on 64 GPUs with 32 sequences each. Time, memory and expected loss: not measured.
 
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

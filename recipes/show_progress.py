@@ -1,4 +1,4 @@
-"""Reads what fairseq-train --log-format json prints, and shows what a person wants to know of it.
+"""Turns the output of fairseq-train --log-format json into a short progress report.
 
 fairseq-train ... 2>&1 | tee train.log | python recipes/show_progress.py
 """
@@ -14,11 +14,11 @@ USELESS = ("Please install tensorboardX", "TensorBoard", "could not be loaded", 
 
 
 def logged(lines, key):
-    """What lines of a log tell of updates: list of dicts in order, of an update that was repeated the last.
+    """The statistics in the lines of a log: list of dicts, ordered by update. Of a repeated update, the last counts.
 
     Args:
-        lines: of what fairseq-train --log-format json printed
-        key: what the update's number is called: num_updates in training, valid_num_updates in validation
+        lines: the output of fairseq-train --log-format json
+        key: name of the update's number: num_updates for training, valid_num_updates for validation
     """
     found = {}
     for line in lines:
@@ -37,13 +37,13 @@ def time(seconds):
 
 
 def quality(stats, prefix=""):
-    """Loss and, where there is one, accuracy; in the units that fairseq logs them in."""
+    """Loss and, if it is logged, accuracy, in fairseq's units."""
     accuracy = stats.get(prefix + "accuracy")
     return "loss {} bits".format(stats[prefix + "loss"]) + (", accuracy {}%".format(accuracy) if accuracy else "")
 
 
 class Progress:
-    """Turns fairseq's lines into lines for a person; a line that says nothing to a person gives None."""
+    """Turns lines of fairseq's log into lines of the report, or None for lines that it leaves out."""
 
     def __init__(self):
         self.max_update = None
@@ -57,7 +57,7 @@ class Progress:
         if text.startswith("Traceback"):
             self.in_trace = True
         elif ERROR.match(text) or (self.in_trace and text and not text[0].isspace()):
-            # The message of an error; its stack trace stays in the log.
+            # The message of an error; the stack trace stays in the log.
             return text
         return None
 

@@ -9,7 +9,7 @@ from fairseq.data import Dictionary, indexed_dataset
 
 from conftest import binarize
 from maelm_fairseq.data import MaskedBlockDataset, TokenBlocks
-from maelm_fairseq.masking import Masking
+from maelm_fairseq.masking import Masking, MaskSettings
 
 EOS = 2
 
@@ -64,11 +64,8 @@ def dataset(tmp_path, lines_of_parts, size=12, mode="complete_doc", **options):
     dictionary = Dictionary()
     for i in range(4, 40):
         dictionary.add_symbol(f"w{i}")
-    mask = dictionary.add_symbol("<mask>")
-    arguments = dict(
-        mask_prob=0.3, leave_unmasked_prob=0, random_token_prob=0, encoder_mask_fraction=0, word_starts=None
-    )
-    masking = Masking(**{**arguments, **options}, mask_token=mask, random_tokens=(4, mask), seed=1)
+    dictionary.add_symbol("<mask>")
+    masking = Masking(MaskSettings(**{"mask_prob": 0.3, **options}), dictionary, seed=1)
     parts = [TokenBlocks(write(tmp_path / f"part{i}", lines), size, mode) for i, lines in enumerate(lines_of_parts)]
     return MaskedBlockDataset(parts, masking, dictionary, seed=1)
 
@@ -166,7 +163,7 @@ def test_data_without_blank_lines_is_refused_for_complete_doc(tmp_path):
 
 
 def test_empty_and_blank_data_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="no text in it"):
+    with pytest.raises(ValueError, match="empty.idx contains no text"):
         TokenBlocks(write(tmp_path / "empty", []), 8, "none")
     with pytest.raises(ValueError, match="all 2 lines are blank"):
         TokenBlocks(write(tmp_path / "blank", [[], []]), 8, "complete_doc")
@@ -176,7 +173,7 @@ def test_a_file_written_in_part_is_refused(tmp_path):
     prefix = write(tmp_path / "train", random_lines(1))
     with open(f"{prefix}.bin", "r+b") as file:
         file.truncate(100)
-    with pytest.raises(ValueError, match="train.bin has 100 bytes, its .idx tells of"):
+    with pytest.raises(ValueError, match="train.bin has 100 bytes, but .idx implies"):
         TokenBlocks(prefix, 8, "complete")
 
 

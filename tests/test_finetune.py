@@ -1,39 +1,40 @@
-"""Fine-tuning by the recipes: from official files and a checkpoint to scores, a table of results and a submission."""
+"""Fine-tuning with the recipes: from official files and a checkpoint to scores, a table of results and a submission."""
 
 import csv
 import json
-import os
 import random
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
 from scipy import stats
+from sklearn.linear_model import LogisticRegression
 
 from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, documents, prepare, succeed
+from maelm_fairseq.model import MaeLmModel
 from test_squad import key_paragraphs, squad_json
 
 sys.path.insert(0, str(ROOT / "recipes"))
 import finetune  # noqa: E402
+import finetune_results  # noqa: E402
 from finetune_glue import GlueTask  # noqa: E402
-from linear_probe import features, piece_counts  # noqa: E402
+from linear_probe import STRENGTHS, features, piece_counts  # noqa: E402
 
 SETTINGS = ["--batch-size", 16, "--lr", 1e-3, "--warmup-ratio", 0.1, "--epochs", 2]
 
 
 def script(*arguments, check=True):
-    """Runs a script of the repository; gives the finished process."""
+    """Runs a script of the repository; returns the finished process."""
     done = subprocess.run(
         list(map(str, arguments)),
-        env=SCRIPTS_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        universal_newlines=True,
+        env=dict(SCRIPTS_ENVIRONMENT, PYTHONPATH=str(ROOT)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, universal_newlines=True,
     )  # fmt: skip
     assert not check or done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done
@@ -44,7 +45,7 @@ def glue(*arguments, check=True):
 
 
 def refused(*arguments):
-    """Runs the recipe, which must fail; gives its one line of error."""
+    """Runs the recipe, which must fail; returns its one line of error."""
     done = glue(*arguments, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     (error,) = done.stderr.strip().splitlines()
@@ -66,7 +67,7 @@ def sentence(rng):
 
 
 def rows_of(count, seed, label):
-    """Pairs of sentences with a label that follows from them."""
+    """Pairs of sentences, with a label computed from them."""
     rng = random.Random(seed)
     pairs = [(sentence(rng), sentence(rng)) for _ in range(count)]
     return [(str(i), a, b, label(a, b)) for i, (a, b) in enumerate(pairs)]
@@ -79,7 +80,7 @@ def write(path, header, rows):
 
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory, pretrained):
-    """Prepared data of RTE and MNLI (pairs), STS-B (a regression) and a task of one's own (single sentences)."""
+    """Prepared data of RTE and MNLI (pairs), STS-B (regression) and a custom task (single sentences)."""
     raw, dest = tmp_path_factory.mktemp("glue"), tmp_path_factory.mktemp("prepared")
 
     def entailed(a, b):
@@ -110,7 +111,7 @@ def tasks(tmp_path_factory, pretrained):
     five = [f"label{i}" for i in range(1, 6)]
     train = mnli(rows_of(40, 1, inferred), lambda label: [label, label])
     write(raw / "MNLI" / "train.tsv", [*start, "label1", "gold_label"], train)
-    for seed, name in enumerate(["matched", "mismatched"]):
+    for name in ["matched", "mismatched"]:
         rows = rows_of(15, name, inferred)
         dev = mnli(rows, lambda label: [label] * 6)
         write(raw / "MNLI" / f"dev_{name}.tsv", [*start, *five, "gold_label"], dev)
@@ -138,7 +139,7 @@ def table(folder):
 
 @pytest.fixture(scope="module")
 def rte(pretrained, tasks, tmp_path_factory):
-    """Two seeds of RTE: the recipe's arguments, its folder, the folders of the runs, and what was printed."""
+    """Two seeds of RTE: the recipe's arguments, its folder, the folders of the runs, and its output."""
     save = tmp_path_factory.mktemp("rte") / "save"
     arguments = ["--task", "RTE", "--checkpoint", pretrained[1], "--data", tasks, "--save-dir", save, *SETTINGS]
     printed = glue(*arguments, "--seeds", 2).stdout
@@ -154,13 +155,13 @@ def test_scores_results_and_submission(rte, tasks):
     assert (row["task"], row["metric"], row["seeds"]) == ("RTE", "accuracy", "2")
     assert float(row["deviation"]) == pytest.approx(np.std(scores, ddof=1), abs=0.01)
     assert f"RTE accuracy: {np.median(scores):.2f}, median of 2 seeds" in printed
-    # The accuracy is that of the model on the dev set, whose number is no multiple of any batch.
+    # The accuracy is that of the model on the dev set, whose size is not a multiple of the batch size.
     task = GlueTask(str(tasks / "RTE"), "RTE")
     model = task.load(str(runs[0] / "model.pt"))
     predictions, targets = task.predict(model, "valid"), task.targets("valid")
     assert len(predictions) == len(targets) == 27
     assert 100 * np.mean(predictions == targets) == pytest.approx(scores[0])
-    # The server wants the official index and label of every line.
+    # The server expects the official index and label of every line.
     lines = (save / "submission" / "RTE.tsv").read_text().splitlines()
     assert lines[0] == "index\tprediction" and len(lines) == 1 + 21
     best = task.load(str(runs[int(np.argmax(scores))] / "model.pt"))
@@ -169,7 +170,7 @@ def test_scores_results_and_submission(rte, tasks):
 
 
 def test_fairseq_gives_the_model_the_same_examples(rte, tasks):
-    """Scores are computed from the tokens that fairseq's task trains on, with the same result."""
+    """The scores are computed from the same tokens that fairseq's task trains on, with the same result."""
     import maelm_fairseq  # noqa: F401
 
     model_file = str(rte[2][0] / "model.pt")
@@ -187,7 +188,7 @@ def test_fairseq_gives_the_model_the_same_examples(rte, tasks):
     assert task.targets("valid").tolist() == batch["target"].view(-1)[order].tolist()
 
 
-def test_run_again_it_does_only_what_is_left(rte):
+def test_a_repeated_command_does_only_what_is_left(rte):
     arguments, save, runs, _ = rte
     before = {run: (run / "model.pt").stat().st_mtime_ns for run in runs}
     glue(*arguments, "--seeds", 2)
@@ -196,11 +197,11 @@ def test_run_again_it_does_only_what_is_left(rte):
     assert before == {run: (run / "model.pt").stat().st_mtime_ns for run in runs}
     assert [row["seeds"] for row in table(save)] == ["2", "3"]
     error = refused(*arguments, "--seeds", 2, "--clip-norm", 1)
-    assert "holds a run with other options" in error and "another --save-dir" in error
+    assert "contains a run with different options (run.json)" in error and "choose another --save-dir" in error
 
 
 def test_runs_start_from_the_pretrained_encoder_or_from_scratch(arguments, pretrained, tasks, tmp_path):
-    """With a rate of almost nothing a run ends where it began."""
+    """With a learning rate of almost zero, a run ends where it began."""
     still = [*arguments[:6], "--lr", 1e-12, "--batch-size", 16, "--warmup-ratio", 0, "--epochs", 1, "--seeds", 1]
     glue("--task", "own", *still)
     glue("--task", "own", *still, "--from-scratch")
@@ -222,17 +223,31 @@ def test_two_dev_sets_and_a_regression(arguments, tasks, tmp_path):
     assert metrics == [
         ("MNLI", "accuracy"), ("MNLI", "accuracy_mismatched"), ("STS-B", "pearson"), ("STS-B", "spearman"),
     ]  # fmt: skip
-    for name in ["MNLI-m", "MNLI-mm"]:
+    medians = [float(row["median"]) for row in table(save)]
+
+    def load(name):
+        task, (run,) = GlueTask(str(tasks / name), name), (save / name / "pretrained").glob("*/seed1")
+        return task, task.load(str(run / "model.pt"))
+
+    def submitted(name):
         lines = (save / "submission" / f"{name}.tsv").read_text().splitlines()
-        assert len(lines) == 16
-        assert {line.split("\t")[1] for line in lines[1:]} <= {"entailment", "neutral", "contradiction"}
-    values = [float(line.split("\t")[1]) for line in (save / "submission" / "STS-B.tsv").read_text().splitlines()[1:]]
-    assert len(values) == 20 and all(0 <= value <= 5 for value in values)
-    task = GlueTask(str(tasks / "STS-B"), "STS-B")
-    (run,) = (save / "STS-B" / "pretrained").glob("*/seed1")
-    predictions = task.predict(task.load(str(run / "model.pt")), "valid")
-    correlation = stats.pearsonr(predictions, task.targets("valid"))[0]
-    assert float(table(save)[2]["median"]) == pytest.approx(100 * correlation, abs=0.01)
+        assert lines[0] == "index\tprediction"
+        return [line.split("\t") for line in lines[1:]]
+
+    task, model = load("MNLI")
+    for i, (number, name) in enumerate([("", "MNLI-m"), ("1", "MNLI-mm")]):
+        correct = sum(task.predict(model, "valid" + number) == task.targets("valid" + number))
+        assert len(task.targets("valid" + number)) == 15 and medians[i] == pytest.approx(100 * correct / 15, abs=0.01)
+        names = [task.labels[k] for k in task.predict(model, "test" + number)]
+        assert submitted(name) == [[str(k), name] for k, name in enumerate(names)] and len(names) == 15
+    assert sorted(task.labels) == ["contradiction", "entailment", "neutral"]
+
+    task, model = load("STS-B")
+    values = np.clip(task.predict(model, "test"), 0, 5)
+    assert submitted("STS-B") == [[str(k), f"{value:.3f}"] for k, value in enumerate(values)] and len(values) == 20
+    predictions, targets = task.predict(model, "valid"), task.targets("valid")
+    assert medians[2] == pytest.approx(100 * stats.pearsonr(predictions, targets)[0], abs=0.01)
+    assert medians[3] == pytest.approx(100 * stats.spearmanr(predictions, targets)[0], abs=0.01)
 
 
 def test_a_search_tries_all_and_reports_other_seeds(arguments, tmp_path):
@@ -261,10 +276,7 @@ def test_the_space_of_a_search_is_the_papers(arguments, pretrained, tasks, tmp_p
         found = set()
         for line in plan:
             words = shlex.split(line)
-
-            def value(option):
-                return words[words.index(option) + 1]
-
+            value = dict(zip(words, words[1:])).get
             updates, warmup = int(value("--max-update")), int(value("--warmup-updates"))
             size, rate, passes = int(value("--batch-size")), float(value("--lr")), int(value("--max-epoch"))
             examples = {"RTE": 90, "MNLI": 40}[task]
@@ -277,32 +289,55 @@ def test_the_space_of_a_search_is_the_papers(arguments, pretrained, tasks, tmp_p
         assert {passes for _, _, passes, _, _ in found} == set(epochs)
 
 
-def test_a_stopped_run_goes_on(arguments, tmp_path):
-    """Killed while it trains, the same command ends with the scores of a run that was not."""
-    command = ["--task", "own", *arguments[:-1], 6, "--seeds", 1]
+# A --user-dir that is the plugin's, and kills the recipe and fairseq-train right after a checkpoint if TRAP exists.
+TRAP = """
+import os, signal
+from fairseq import checkpoint_utils
+import maelm_fairseq
+
+save = checkpoint_utils.save_checkpoint
+
+def save_and_be_killed(*args, **kwargs):
+    save(*args, **kwargs)
+    if os.path.exists("{trap}"):
+        os.remove("{trap}")
+        os.killpg(0, signal.SIGKILL)
+
+checkpoint_utils.save_checkpoint = save_and_be_killed
+"""
+
+
+def test_a_killed_run_resumes(arguments, tmp_path):
+    """After a kill during training, the same command ends with the weights of a run that was not killed."""
+    trap = tmp_path / "trap"
+    (tmp_path / "plugin_with_trap").mkdir()
+    (tmp_path / "plugin_with_trap" / "__init__.py").write_text(TRAP.format(trap=trap))
+    command = ["--task", "own", *arguments[:-1], 6, "--seeds", 1, "--user-dir", tmp_path / "plugin_with_trap"]
     glue(*command)
     save = tmp_path / "save"
     (run,) = (save / "own" / "pretrained").glob("*/seed1")
     whole = torch.load(run / "model.pt", weights_only=True)["model"]
     shutil.rmtree(save)
+    trap.touch()
     process = subprocess.Popen(
         [str(ROOT / "recipes" / "finetune_glue.sh"), *map(str, command)],
         env=SCRIPTS_ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
-    while not (run / "checkpoint_last.pt").exists() and process.poll() is None:
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not (run / "metrics.json").exists()
-    glue(*command)
+    assert process.wait() == -signal.SIGKILL and not trap.exists()
+    # One epoch of six: 80 examples in batches of 16.
+    assert finetune.updates_of(str(run / "checkpoint_last.pt")) == 5
+    assert not (run / "model.pt").exists() and not (run / "metrics.json").exists()
+    printed = glue(*command).stdout
+    assert "Loaded checkpoint" in printed
     resumed = torch.load(run / "model.pt", weights_only=True)["model"]
     for name in whole:
         torch.testing.assert_close(resumed[name], whole[name], rtol=1e-4, atol=1e-5)
-    # And killed between training and evaluation: only the evaluation is done again.
+    # Killed between training and evaluation: only the evaluation is repeated.
+    metrics = (run / "metrics.json").read_text()
     (run / "metrics.json").unlink()
     before = (run / "model.pt").stat().st_mtime_ns
     glue(*command)
-    assert (run / "metrics.json").exists() and (run / "model.pt").stat().st_mtime_ns == before
+    assert (run / "metrics.json").read_text() == metrics and (run / "model.pt").stat().st_mtime_ns == before
 
 
 def test_wrong_input(arguments, pretrained, tasks, tmp_path):
@@ -313,11 +348,13 @@ def test_wrong_input(arguments, pretrained, tasks, tmp_path):
     assert "nosuch.pt: not found" in refused("--task", "RTE", *changed("--checkpoint", tmp_path / "nosuch.pt"))
     broken = tmp_path / "broken.pt"
     broken.write_bytes(b"no checkpoint")
-    assert "broken.pt" in refused("--task", "RTE", *changed("--checkpoint", broken))
+    assert "broken.pt: cannot be read as a checkpoint" in refused("--task", "RTE", *changed("--checkpoint", broken))
     assert "--task WNLI: not in" in refused("--task", "WNLI", *arguments)
     assert "--lr 0.001 0.002: give one value" in refused("--task", "RTE", *arguments, "--lr", 1e-3, 2e-3)
     assert "--epochs 0 must be over 0" in refused("--task", "RTE", *arguments, "--epochs", 0)
-    assert "--warmup-ratio 1.0 must be from 0 to below 1" in refused("--task", "RTE", *arguments, "--warmup-ratio", 1)
+    assert "--warmup-ratio 1.0 must be at least 0 and below 1" in refused(
+        "--task", "RTE", *arguments, "--warmup-ratio", 1
+    )
     assert "--seeds 0 must be at least 1" in refused("--task", "RTE", *arguments, "--seeds", 0)
     assert "no default for task own" in refused("--task", "own", *arguments[:6])
     other = tmp_path / "other"
@@ -333,7 +370,7 @@ def test_wrong_input(arguments, pretrained, tasks, tmp_path):
 
 
 def test_squad(pretrained, tmp_path):
-    """The same for questions: scores by kind of question, and the answers as the official program takes them."""
+    """The same for questions: scores by kind of question, and the answers in the official format."""
     files = {
         name: squad_json(tmp_path / f"{name}.json", key_paragraphs(seed, count, impossible=True), "2.0")
         for name, seed, count in [("train", 1, 40), ("dev", 2, 21)]
@@ -351,27 +388,58 @@ def test_squad(pretrained, tmp_path):
     assert rows["f1"] == pytest.approx((14 * rows["HasAns_f1"] + 7 * rows["NoAns_f1"]) / 21, abs=0.02)
     assert rows["f1_at_best_threshold"] >= rows["f1"]
     answers = json.loads((tmp_path / "save" / "submission" / "squad_2.0.json").read_text())
-    assert len(answers) == 21 and all(isinstance(answer, str) for answer in answers.values())
+    gold = {
+        question["id"]: {answer["text"].lower() for answer in question["answers"]}
+        for article in json.loads(files["dev"].read_text())["data"]
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    }
+    assert answers.keys() == gold.keys() and len(gold) == 21
+    exact = sum(answers[name].lower() in (texts or {""}) for name, texts in gold.items())
+    assert rows["exact"] == pytest.approx(100 * exact / 21, abs=0.01)
     plan = script(recipe, *arguments, "--search", "--dry-run").stdout.splitlines()
     assert len(plan) == 2 * 4 * 2 * 2  # batch sizes, rates, warm-ups, epochs 2 and 3
+
+
+def probed(x, targets, y):
+    """The best number of correct predictions for features y after training on features x, for the four strengths."""
+    probes = [LogisticRegression(C=c, max_iter=300).fit(x, targets[0]) for c in STRENGTHS]
+    return max(sum(probe.predict(y) == targets[1]) for probe in probes)
 
 
 def test_a_linear_probe_of_every_layer(pretrained, tasks):
     probe = [sys.executable, ROOT / "recipes" / "linear_probe.py", "--checkpoint", pretrained[1], "--data"]
     shown = dict(line.rsplit(": ", 1) for line in script(*probe, tasks / "own").stdout.splitlines())
     layers = [f"{name}, layer {layer}" for name in ["pretrained", "random"] for layer in range(3)]
-    assert list(shown) == [*layers, "counts of pieces"]
-    assert all(0 <= float(accuracy) <= 100 for accuracy in shown.values())
-    assert "a regression, expected a task with classes" in script(*probe, tasks / "STS-B", check=False).stderr
+    assert list(shown) == [*layers, "piece counts"]
+    task = GlueTask(str(tasks / "own"), "own")
+    model, texts = task.load(str(pretrained[1])), [task.tokens("train"), task.tokens("valid")]
+    targets = [task.targets("train"), task.targets("valid")]
+    assert len(targets[1]) == 20
+
+    def assert_shown(name, x, y):
+        """One more or less of 20 may be rounding."""
+        assert abs(float(shown[name]) / 5 - probed(x, targets, y)) <= 1, name
+
+    for name in ["pretrained", "random"]:
+        for layer, (x, y) in enumerate(zip(features(model, texts[0]), features(model, texts[1]))):
+            mean, deviation = x.mean(0), x.std(0)
+            assert_shown(f"{name}, layer {layer}", (x - mean) / deviation, (y - mean) / deviation)
+        torch.manual_seed(1)
+        model.model = MaeLmModel(model.model.cfg, task.dictionary, pretraining=False).eval()
+    x, y = (piece_counts(tokens, len(task.dictionary)) for tokens in texts)
+    scale = np.maximum(x.max(0), 1)
+    assert_shown("piece counts", x / scale, y / scale)
+    assert "a regression task, expected one with classes" in script(*probe, tasks / "STS-B", check=False).stderr
 
 
 def test_rows_are_appended_once(tmp_path, capsys):
     path = tmp_path / "results.tsv"
     first = ["2026-01-01", "RTE", "accuracy"]
-    finetune.append_rows(str(path), [first])
-    finetune.append_rows(str(path), [["2026-01-02", "RTE", "accuracy"], ["2026-01-02", "RTE", "f1"]])
+    finetune_results.append_rows(str(path), [first])
+    finetune_results.append_rows(str(path), [["2026-01-02", "RTE", "accuracy"], ["2026-01-02", "RTE", "f1"]])
     lines = path.read_text().splitlines()
-    assert lines[0].split("\t") == finetune.COLUMNS
+    assert lines[0].split("\t") == finetune_results.COLUMNS
     assert lines[1:] == ["2026-01-01\tRTE\taccuracy", "2026-01-02\tRTE\tf1"]
 
 

@@ -1,23 +1,23 @@
 import numpy as np
 import pytest
+from fairseq.data import Dictionary
 
-from maelm_fairseq.masking import Masking
+from maelm_fairseq.masking import Masking, MaskSettings
 
 MASK, SPECIAL, SIZE = 50, 4, 51
 
 
-def masking(**options):
-    defaults = dict(
-        mask_prob=0.15,
-        leave_unmasked_prob=0,
-        random_token_prob=0,
-        encoder_mask_fraction=0,
-        mask_token=MASK,
-        random_tokens=(SPECIAL, MASK),
-        word_starts=None,
-        seed=1,
-    )
-    return Masking(**{**defaults, **options})
+def dictionary(word_start=lambda token: token % 3 > 0):
+    """Tokens 4 to 49 and `<mask>`; those that begin a word carry SentencePiece's mark."""
+    made = Dictionary()
+    for token in range(SPECIAL, MASK):
+        made.add_symbol("\u2581" * word_start(token) + f"w{token}")
+    assert made.add_symbol("<mask>") == MASK and len(made) == SIZE
+    return made
+
+
+def masking(seed=1, words=dictionary(), **settings):
+    return Masking(MaskSettings(**settings), words, seed)
 
 
 def block(length, seed=0):
@@ -35,7 +35,7 @@ OPTIONS = [
     dict(leave_unmasked_prob=0.1, random_token_prob=0.1),
     dict(leave_unmasked_prob=0.3, random_token_prob=0.7),
     dict(leave_unmasked_prob=0.2, random_token_prob=0.3, encoder_mask_fraction=0.4, mask_prob=0.6),
-    dict(word_starts=np.arange(SIZE) % 3 > 0, mask_prob=0.3),
+    dict(mask_whole_words=True, mask_prob=0.3),
     dict(mask_prob=0.999),
 ]
 
@@ -113,13 +113,12 @@ def test_encoder_mask_fraction_1_leaves_nothing_out_and_0_everything():
 
 
 def test_whole_words_are_selected_whole():
-    starts = np.arange(SIZE) % 3 > 0
-    masker = masking(word_starts=starts, mask_prob=0.3)
+    masker = masking(mask_whole_words=True, mask_prob=0.3)
     chosen = total = 0
     for index in range(300):
         tokens = block(60, seed=index)
         masked = masker(tokens, index + 1, index)
-        word = np.cumsum(starts[tokens[1:]])
+        word = np.cumsum(tokens[1:] % 3 > 0)
         selected = np.isin(np.arange(1, 60), masked.masked)
         for w in np.unique(word):
             assert len(set(selected[word == w])) == 1

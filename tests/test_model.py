@@ -10,7 +10,6 @@ from omegaconf import OmegaConf
 
 import naive
 from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.layers import relative_position_bucket
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 
 SYMBOLS = [("\u2581" if i % 2 else "") + f"piece{i}" for i in range(45)]  # every second one begins a word
@@ -135,9 +134,7 @@ def assert_agree(setting):
     torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-9)
     for name, weight in setting.model.named_parameters():
         assert weight.grad is not None, f"{name} has no gradient"
-        torch.testing.assert_close(
-            weight.grad, w[name].grad, rtol=1e-6, atol=1e-9, msg=lambda m: f"gradient of {name}: {m}"
-        )
+        torch.testing.assert_close(weight.grad, w[name].grad, rtol=1e-6, atol=1e-9, msg=lambda m, name=name: f"gradient of {name}: {m}")
     return loss
 
 
@@ -187,8 +184,12 @@ def test_agrees_where_predicted_tokens_stay_visible(tmp_path, lengths, options):
 
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("num_buckets", [0, 8])
-@pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=1), dict(decoder_layers=4)])
+@pytest.mark.parametrize(
+    "depth", [MLM, dict(decoder_layers=1), dict(decoder_layers=4), dict(decoder_relative_bias=True)]
+)
 def test_nothing_selected(tmp_path, depth, num_buckets, lengths):
+    if not num_buckets:
+        depth = {**depth, "decoder_relative_bias": False}
     setting = Setting(tmp_path, lengths, mask_prob=1e-9, relative_position_num_buckets=num_buckets, **depth)
     assert setting.batch["npredicted"] == 0
     assert assert_agree(setting) == 0
@@ -268,23 +269,6 @@ def test_comparison_sees_a_mistake(tmp_path, monkeypatch, mistake):
     assert not torch.isclose(wrong, right, rtol=5e-6, atol=0)
 
 
-@pytest.mark.parametrize(
-    "num_buckets,max_distance", [(4, 3), (6, 4), (8, 12), (8, 128), (10, 7), (32, 10), (32, 128), (64, 128), (128, 256)]
-)
-def test_relative_position_bucket(num_buckets, max_distance):
-    distances = np.arange(-600, 601)
-    buckets = relative_position_bucket(distances, num_buckets, max_distance)
-    assert buckets.tolist() == [naive.relative_position_bucket(int(r), num_buckets, max_distance) for r in distances]
-    middle = num_buckets // 2 - 1
-    assert buckets[600] == middle  # distance 0
-    assert buckets.min() == 0 and buckets.max() == 2 * middle == num_buckets - 2
-    assert (np.diff(buckets) >= 0).all()
-    assert (buckets + buckets[::-1] == 2 * middle).all()
-    assert (np.diff(buckets[600 : 600 + num_buckets // 4]) == 1).all()  # short distances have a bucket each
-    assert (buckets[distances >= max_distance - 1] == num_buckets - 2).all()
-    assert relative_position_bucket(distances.reshape(1, -1), num_buckets, max_distance).shape == (1, 1201)
-
-
 @pytest.fixture
 def task(tmp_path):
     return Setting(tmp_path).task
@@ -331,23 +315,6 @@ def test_initialisation(task):
         "encoder.embed_positions.weight": [0],
         "decoder.embed_positions.weight": [0],
     }
-
-
-def test_half_of_the_heads_can_begin_with_their_neighbours(tmp_path):
-    write_data(tmp_path, [[4, 5, 2]])
-    config = MaeLmTaskConfig(data=str(tmp_path), tokens_per_sample=32, seed=1, fp16=False, bf16=False, amp=False)
-    sizes = {**SIZES, "encoder_embed_dim": 32, "encoder_attention_heads": 8}
-    sizes.update(
-        relative_position_num_buckets=32, relative_position_max_distance=128, relative_position_local_init=True
-    )
-    model = build(MaeLmTask.setup_task(config), "mae_lm", **sizes)
-    bias = model.encoder.relative_bias(torch.arange(32)[None])[0, :, 16]  # of position 16, (heads, 32)
-    for head, side in enumerate([-1, 1, -1, 1]):
-        assert bias[head].argmax() == 16 + side
-        assert (bias[head, [16 + side * n for n in range(1, 5)]].diff() < 0).all()
-    sharpness = bias.max(-1).values - bias.median(-1).values
-    assert sharpness[0] == sharpness[1] == 2 * sharpness[2] == 2 * sharpness[3] > 0
-    assert bias[4:].abs().max() < 0.1  # N(0, 0.02)
 
 
 @pytest.mark.parametrize("num_buckets", [0, 8])

@@ -1,11 +1,10 @@
-"""Every recipe parses with fairseq's own parsers, holds the settings of the paper and its release, and trains."""
+"""Every recipe parses with fairseq's own parsers, has the settings of the paper and its release, and trains."""
 
 import json
 import os
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,10 +23,11 @@ try:
 except ImportError:  # the hydra of fairseq 0.12.2
     from hydra.experimental import compose, initialize_config_dir
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # fairseq's ways with hydra
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # fairseq's use of hydra
 
 RECIPES = ROOT / "recipes"
 ENVIRONMENT = dict(os.environ, PATH=str(BIN) + os.pathsep + os.environ["PATH"])
+PYTHONPATH = str(ROOT) + os.pathsep + str(RECIPES)  # as lib.sh sets it
 
 # The settings of the paper's base, base++ and large++; those of base++ are the authors' released ones.
 BASE = {"encoder_layers": 12, "encoder_embed_dim": 768, "encoder_ffn_embed_dim": 3072, "encoder_attention_heads": 12}
@@ -51,7 +51,7 @@ SMALL_OPTIONS = [part for key, value in SMALL.items() for part in ("--" + key.re
 
 
 def recipe(name, *arguments, **environment):
-    """Runs a script of recipes/; gives the finished process."""
+    """Runs a script of recipes/; returns the finished process."""
     return subprocess.run(
         [str(RECIPES / name), *map(str, arguments)],
         env=dict(ENVIRONMENT, **environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -59,8 +59,17 @@ def recipe(name, *arguments, **environment):
     )  # fmt: skip
 
 
+def program(name, *arguments, **options):
+    """Runs a Python program of recipes/; returns the finished process."""
+    return subprocess.run(
+        [sys.executable, str(RECIPES / name), *map(str, arguments)],
+        env=dict(ENVIRONMENT, PYTHONPATH=PYTHONPATH), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        universal_newlines=True, **options,
+    )  # fmt: skip
+
+
 def dry_run(name, *arguments, **environment):
-    """The arguments of the command that a recipe would run: those of the launcher, and those of fairseq-train."""
+    """The command that a recipe would run: the launcher with its arguments, and the arguments of fairseq-train."""
     done = recipe(name, "--data", "/data", "--save-dir", "/save", "--dry-run", *arguments, **environment)
     assert done.returncode == 0, done.stderr
     words = shlex.split(done.stdout)
@@ -69,13 +78,13 @@ def dry_run(name, *arguments, **environment):
 
 
 def parse_command(arguments):
-    """What fairseq-train makes of its arguments."""
+    """fairseq-train's configuration for its arguments."""
     parser = options.get_training_parser()
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=arguments))
 
 
 def parse_yaml(name, *overrides):
-    """What fairseq-hydra-train makes of a file in recipes/hydra."""
+    """fairseq-hydra-train's configuration for a file in recipes/hydra."""
     GlobalHydra.instance().clear()
     hydra_init(name)
     given = ["common.user_dir=" + str(PLUGIN), "task.data=/data", "checkpoint.save_dir=/save", *overrides]
@@ -87,7 +96,7 @@ def parse_yaml(name, *overrides):
 
 
 def updates(save_dir):
-    """The number of updates that a run's last checkpoint has seen."""
+    """The number of updates in a run's last checkpoint."""
     import maelm_fairseq  # noqa: F401  lets torch read it
 
     state = torch.load(str(save_dir / "checkpoint_last.pt"), map_location="cpu", weights_only=True)
@@ -102,7 +111,7 @@ def config_of(form, name):
 
 @pytest.mark.parametrize("form", ["sh", "yaml"])
 @pytest.mark.parametrize("name", TABLE)
-def test_holds_the_settings_of_the_method(name, form):
+def test_recipe_has_the_settings_of_the_method(name, form):
     config, setting = config_of(form, name), TABLE[name]
     assert config.task._name == config.criterion._name == "mae_lm"
     assert config.task.tokens_per_sample == config.model.max_positions == TOKENS
@@ -214,7 +223,7 @@ def test_wrong_options_are_refused(arguments, words):
     assert all(word in done.stderr for word in words), done.stderr
 
 
-@pytest.mark.parametrize("name", [*TABLE, "pretrain_demo", "pretrain_small"])
+@pytest.mark.parametrize("name", [*TABLE, "pretrain_small", "demo/pretrain_demo"])
 def test_help_is_the_header(name):
     done = recipe(name + ".sh", "--help")
     assert done.returncode == 0
@@ -223,7 +232,7 @@ def test_help_is_the_header(name):
     assert "effective_batch=" not in done.stdout
 
 
-@pytest.mark.parametrize("name", [*TABLE, "pretrain_demo", "pretrain_small"])
+@pytest.mark.parametrize("name", [*TABLE, "pretrain_small", "demo/pretrain_demo"])
 def test_script_trains_resumes_and_stops(name, data, tmp_path):
     save = tmp_path / "a folder"
     start = [name + ".sh", "--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save]
@@ -235,13 +244,13 @@ def test_script_trains_resumes_and_stops(name, data, tmp_path):
     assert list((save / "tensorboard").glob("*")) and "valid_loss" in (save / "train.log").read_text()
     if name != "pretrain_base":
         return
-    # A finished run stays as it is, and goes on when it is given more updates.
+    # A finished run stays as it is, and continues when more updates are asked for.
     assert "has finished" in recipe(*start, "--max-update", 2).stdout
     assert updates(save) == 2
     done = recipe(*start, "--max-update", 3)
     assert done.returncode == 0 and "Loaded checkpoint" in done.stdout, done.stdout + done.stderr
     assert updates(save) == 3
-    # What stops a run is said in a line, and fails.
+    # An error stops the run, and is reported in one line.
     done = recipe(*start, "--max-update", 4, "--encoder-attention-heads", 5)
     assert done.returncode == 1 and "has finished" not in done.stdout
     assert "--encoder-attention-heads" in done.stdout and "Traceback" not in done.stdout
@@ -285,17 +294,24 @@ def test_unigram_entropy(data):
     tokens = {split: [token for line in lines[split] if len(line) > 1 for token in line] for split in lines}
     size = len(dictionary)
     bits = [-np.log2((tokens["train"].count(token) + 1) / (len(tokens["train"]) + size)) for token in tokens["valid"]]
-    printed = subprocess.run(
-        [sys.executable, str(RECIPES / "unigram_entropy.py"), "--data", str(data)],
-        check=True, stdout=subprocess.PIPE, universal_newlines=True,
-    ).stdout  # fmt: skip
-    assert float(printed) == pytest.approx(np.mean(bits), abs=1e-3)
+    done = program("demo/unigram_entropy.py", "--data", data)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert float(done.stdout) == pytest.approx(np.mean(bits), abs=1e-3)
 
 
-def test_plot_loss(tmp_path):
+def test_plot_loss(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
+    for folder in (RECIPES, RECIPES / "demo"):
+        monkeypatch.syspath_prepend(str(folder))
+    import plot_loss
+
+    def plot(margin):
+        monkeypatch.setattr(sys, "argv", ["plot_loss.py", *map(str, arguments), str(margin)])
+        plot_loss.main()
+        return capsys.readouterr().out
+
     log = tmp_path / "train.log"
-    # A run that was stopped after 200 updates and resumed from 100.
+    # A run that stopped after 200 updates and resumed from 100.
     record = "2026-01-01 00:00:00 | INFO | valid | {}\n"
     losses = [(100, 9.5), (200, 9.0), (200, 8.75), (300, 8.25)]
     log.write_text(
@@ -306,21 +322,32 @@ def test_plot_loss(tmp_path):
         )
     )
     png = tmp_path / "loss.png"
-    command = [sys.executable, str(RECIPES / "plot_loss.py"), str(log), "--png", str(png), "--unigram-entropy", "9.25"]
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout
+    arguments = [log, "--png", png, "--unigram-entropy", 9.25, "--margin"]
+    printed = plot(margin=1)
     assert png.read_bytes().startswith(b"\x89PNG")
-    for words in ("9.50", "8.25", "300"):
-        assert words in printed
+    plotted = [line.partition("|") for line in printed.splitlines() if "|" in line]
+    # 12 rows from 9.50 to 8.25 bits and 60 columns to 300 updates: 9.50, 8.75 (the later one), 8.25.
+    stars = [(row, column) for row, (_, _, cells) in enumerate(plotted) for column, c in enumerate(cells) if c == "*"]
+    assert stars == [(0, 20), (7, 39), (11, 59)]
+    assert {row: label.strip() for row, (label, _, _) in enumerate(plotted) if label.strip()} == {
+        0: "9.50", 2: "9.25", 11: "8.25",
+    }  # fmt: skip
+    assert "after 300 updates: 8.250 bits" in printed
+    with pytest.raises(SystemExit, match="has not learned"):
+        plot(margin=1.01)
     log.write_text("noise\n")
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
-    assert done.returncode == 1 and "no validation loss" in done.stderr and "Traceback" not in done.stderr
+    png.unlink()
+    done = program("demo/plot_loss.py", *arguments, 1)
+    assert done.returncode == 1 and not png.exists()
+    (error,) = done.stderr.splitlines()
+    assert error.startswith(f"error: {log}: no validation loss")
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="older Pythons can import the official release")
-def test_official_release_on_a_new_python_is_told_its_mend(tmp_path):
+def test_official_release_on_a_new_python_is_reported_with_its_fix(tmp_path):
     package = tmp_path / "fairseq"
     package.mkdir()
-    # What the official release does when it is imported.
+    # Fails when imported, as the official release does.
     (package / "__init__.py").write_text(
         "from dataclasses import dataclass\n"
         "@dataclass\nclass CommonConfig:\n    seed: int = 1\n"
@@ -328,18 +355,20 @@ def test_official_release_on_a_new_python_is_told_its_mend(tmp_path):
     )
     done = subprocess.run(
         [sys.executable, str(RECIPES / "check_installation.py")],
-        env=dict(os.environ, PYTHONPATH=str(tmp_path)), stderr=subprocess.PIPE, universal_newlines=True,
+        env=dict(ENVIRONMENT, PYTHONPATH=str(tmp_path) + os.pathsep + str(ROOT)),
+        stderr=subprocess.PIPE, universal_newlines=True,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "ve-fairseq" in done.stderr and len(done.stderr.splitlines()) == 1
+    (error,) = done.stderr.splitlines()
+    assert error.startswith("error: fairseq does not work on this Python") and "ve-fairseq" in error
 
 
 def test_installation_works():
-    assert Path(sys.executable).exists()
-    assert subprocess.run([sys.executable, str(RECIPES / "check_installation.py")]).returncode == 0
+    done = program("check_installation.py")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_progress_tells_what_is_left_after_an_epoch_too():
+def test_progress_shows_the_remaining_time_after_an_epoch_too():
     def log(logger, message):
         return f"2026-01-01 00:00:00 | INFO | {logger} | {message}\n"
 
@@ -355,10 +384,7 @@ def test_progress_tells_what_is_left_after_an_epoch_too():
         '  File "x.py", line 1\n',
         "ValueError: what went wrong\n",
     ]
-    done = subprocess.run(
-        [sys.executable, str(RECIPES / "show_progress.py")],
-        input="".join(lines), stdout=subprocess.PIPE, universal_newlines=True, check=True,
-    )  # fmt: skip
+    done = program("show_progress.py", input="".join(lines), check=True)
     shown = "update 5 of 20: loss 9.1 bits, accuracy 4.2%, 1,000 tokens/s, 0:30 left"
     after = "validation after 5 updates: loss 8.8 bits"
     assert done.stdout.splitlines() == [shown, after, shown, "ValueError: what went wrong"]

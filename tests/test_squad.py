@@ -28,7 +28,7 @@ from maelm_fairseq.squad.text import (
     read_questions,
     windows,
 )
-from maelm_fairseq.task import load_dictionary
+from maelm_fairseq.vocabulary import load_dictionary
 
 PREPARE, ANSWER = ROOT / "data-prep" / "squad.py", ROOT / "recipes" / "answer_questions.py"
 
@@ -351,7 +351,7 @@ def test_a_model_learns_to_answer(learned, tmp_path):
         assert all(json.loads((tmp_path / "all.json").read_text("utf-8")).values())
     else:
         assert "NoAns_total" not in metrics and "at_best_threshold" not in metrics
-    assert "is there already" in refused(ANSWER, *arguments)
+    assert "already exists" in refused(ANSWER, *arguments)
 
 
 def test_answers_are_the_best_spans_of_all_windows(learned):
@@ -442,7 +442,7 @@ def test_finetuning_starts_from_a_pretrained_encoder_and_hydra_works_too(
     assert "no head for answers" in head and not (tmp_path / "p.json").exists()
     prepare = ["--train", data / "dev.json", "--dev", data / "dev.json", "--vocabulary", vocabulary]
     prepare += ["--dest", tmp_path / "data", "--checkpoint", pretrained]
-    assert "has 64 positions; give --max-tokens 64" in run_here(prepare, monkeypatch, capsys)
+    assert "has 64 positions: give --max-tokens 64" in run_here(prepare, monkeypatch, capsys)
 
 
 def test_batches_cover_every_window_and_differ_by_seed(hard):
@@ -551,9 +551,9 @@ WRONG = {
     "no paragraphs": ({"data": [{"title": "t"}]}, "article 1: no 'paragraphs'"),
     "no context": ({"data": [{"paragraphs": [{"qas": []}]}]}, "article 1, paragraph 1: no 'context'"),
     "blank context": (paragraph(GOOD, context=" \n"), "article 1, paragraph 1: 'context' is blank"),
-    "invisible context": (paragraph(GOOD, context="\u200b"), "question 'q1': SentencePiece keeps nothing"),
+    "invisible context": (paragraph(GOOD, context="\u200b"), "question 'q1': SentencePiece removes its whole context"),
     "no id": (paragraph({"question": "?"}), "paragraph 1, question 1: no 'id'"),
-    "same id": (paragraph(GOOD, GOOD), "question id 'q1' is there a second time"),
+    "same id": (paragraph(GOOD, GOOD), "question id 'q1' occurs twice"),
     "no answers": (paragraph({"id": "q", "question": "?"}), "question 1 (q): no 'answers'"),
     "start": (
         paragraph({**GOOD, "answers": [{"text": "kan", "answer_start": "0"}]}),
@@ -563,7 +563,7 @@ WRONG = {
     "text": (paragraph({**GOOD, "answers": [{"text": " ", "answer_start": 3}]}), "the text of an answer is blank"),
     "contradiction": (paragraph({**GOOD, "is_impossible": True}), "'is_impossible' is true but 'answers' has 1"),
     "no contradiction": (paragraph({**GOOD, "answers": [], "is_impossible": False}), "is false but 'answers' has 0"),
-    "surrogate": (paragraph({**GOOD, "question": "\ud83d"}), "'question' has half a surrogate pair"),
+    "surrogate": (paragraph({**GOOD, "question": "\ud83d"}), "'question' contains half a surrogate pair"),
     "no questions": (paragraph(), "no questions in it"),
     "misplaced": (paragraph({**GOOD, "answers": [{"text": "kan", "answer_start": 1}]}), "--train: no question has"),
 }
@@ -604,10 +604,10 @@ def test_preparing_with_wrong_options(hard, vocabulary, tmp_path, monkeypatch, c
 
     assert "--dev: file" in error(dev=tmp_path / "nosuch") and "does not exist" in error(train=tmp_path)
     assert "leaves no room for the context" in error(max_tokens=68)
-    assert "argument --stride: 0 is not a number from 1 on" in error(stride=0)
+    assert "argument --stride: 0 is not a positive integer" in error(stride=0)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("mine")
-    assert "holds notes but no squad.json" in error(dest=tmp_path / "full")
+    assert "contains notes but no squad.json" in error(dest=tmp_path / "full")
     assert "is a file" in error(dest=tmp_path / "dev.json")
     assert "inputs 'train', inputs 'dev'" in error(dest=hard[0])
     (tmp_path / "v").mkdir()
@@ -637,7 +637,7 @@ def test_loading_what_is_not_prepared(hard, vocabulary, tmp_path):
         return SquadTask.setup_task(OmegaConf.create(dict(data=str(folder), seed=1, **{**PRECISION, **options})))
 
     PRECISION = dict(bf16_autocast=False, fp16=False, bf16=False, amp=False)
-    with pytest.raises(FileNotFoundError, match="squad.json: not found; expected a folder that data-prep/squad.py"):
+    with pytest.raises(FileNotFoundError, match="squad.json: not found, expected the record of a finished run of data-prep/squad.py"):
         task(vocabulary)
     with pytest.raises(FileNotFoundError, match="test.bin: not found"):
         task(hard[0]).load_dataset("test")

@@ -1,4 +1,4 @@
-"""Answers: the likeliest spans over all windows of a question, as text cut from its context.
+"""Answers: the most probable spans over all windows of a question, as text cut from its context.
 
 Letters in shapes: T tokens of a window, S of its context.
 """
@@ -10,33 +10,33 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
-from .task import check_positions, network_input, span_log_probs
+from .task import check_windows, network_input, span_log_probs
 from .text import windows
 
-NBEST, LONGEST = 20, 30  # candidates that are kept, and tokens of one at most
+NBEST, LONGEST = 20, 30  # number of candidates, and maximum tokens of each
 
 
 class Candidate(NamedTuple):
     text: str
-    score: float  # log-probability of start plus that of end; for the empty text those of `<s>`
+    score: float  # log-probability of the start plus that of the end; for no answer, those of `<s>`
 
 
 class Answers(NamedTuple):
-    candidates: List[Candidate]  # texts that differ, likeliest first, none of them empty; at least one
-    no_answer: float  # score of the empty text
+    candidates: List[Candidate]  # at least one; different texts, none empty, the most probable first
+    no_answer: float  # score of no answer
 
     @property
     def difference(self):
-        """Score of no answer minus that of the best one: above 0 the empty text is the likelier."""
+        """Score of no answer minus that of the best answer: above 0, no answer is more probable."""
         return self.no_answer - self.candidates[0].score
 
 
 def ranked_spans(start, end, longest=LONGEST):
-    """Spans by the sum of their scores, the highest first.
+    """Spans in descending order of the sum of their scores.
 
     Args:
         start, end: scores of the context's tokens (S,)
-        longest: tokens of a span at most
+        longest: maximum tokens of a span
     Yields:
         (score, first, last)
     """
@@ -51,24 +51,24 @@ def ranked_spans(start, end, longest=LONGEST):
 
 @torch.no_grad()
 def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress=None):
-    """Answers questions with the model where it is, on CPU or GPU.
+    """Answers questions on the model's device.
 
-    A span that several windows hold gets its best score: a window from which the answer is absent was trained to
-    point at `<s>`, so its own probabilities tell what it is worth.
+    A span in several windows gets its best score: windows without the answer were trained to point at `<s>`, so their
+    probabilities are comparable.
 
     Args:
-        model: :class:`~maelm_fairseq.model.MaeLmModel` with the head of question answering, in evaluation mode
+        model: :class:`~maelm_fairseq.model.MaeLmModel` with a span head, in evaluation mode
         questions: list of :class:`~maelm_fairseq.squad.text.Question`
         tokenizer: :class:`~maelm_fairseq.squad.text.SpanTokenizer` of the model's vocabulary
         sizes: :class:`~maelm_fairseq.squad.text.WindowSizes`
-        batch_size: windows of a batch
-        progress: called with the number of windows done and of all
+        batch_size: windows per batch
+        progress: called with the number of windows done and the total
     Returns:
-        list of :class:`Answers`, one a question
+        list of :class:`Answers`, one for each question
     Raises:
         ValueError: the windows are longer than the model has positions for
     """
-    check_positions(sizes, model.max_positions())
+    check_windows(sizes, model.max_positions())
     contexts = {}
     for question in questions:
         if question.context not in contexts:
@@ -78,7 +78,7 @@ def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress
         for number, question in enumerate(questions)
         for window in windows(tokenizer.encode(question.text), contexts[question.context], sizes)
     ]
-    jobs.sort(key=lambda job: -len(job[1].tokens))  # the longest first: what does not fit in memory fails at once
+    jobs.sort(key=lambda job: -len(job[1].tokens))  # longest first: running out of memory shows at once
     found = [{} for _ in questions]
     no_answer = [math.inf] * len(questions)
     device = model.embed_tokens.weight.device
@@ -88,12 +88,12 @@ def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress
         net_input["src_tokens"] = net_input["src_tokens"].to(device)
         scores = span_log_probs(model, net_input).double().cpu().numpy()
         for (number, window), (start, end) in zip(batch, scores.transpose(0, 2, 1)):
-            # With several windows, the one that is least for no answer counts.
+            # The window that is least in favour of no answer decides.
             no_answer[number] = min(no_answer[number], float(start[0] + end[0]))
             inside = slice(window.offset, len(window.tokens) - 1)
             context = questions[number].context
             pieces = contexts[context]
-            texts = set()  # different spans may have the same text
+            texts = set()  # different spans can have the same text
             for score, first, last in ranked_spans(start[inside], end[inside]):
                 begin_character, end_character = pieces.characters(window.first + first, window.first + last)
                 text = context[begin_character:end_character].strip()

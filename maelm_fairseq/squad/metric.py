@@ -1,4 +1,4 @@
-"""Exact match and F1 of SQuAD (Rajpurkar et al., 2016 and 2018), and the threshold for answering nothing."""
+"""Exact match and F1 of SQuAD (Rajpurkar et al., 2016 and 2018), and the best threshold for giving no answer."""
 
 import re
 import string
@@ -10,18 +10,18 @@ PUNCTUATION = frozenset(string.punctuation)
 
 
 def normalized_words(text):
-    """What is compared: lower case, no punctuation, then no articles, split at white space."""
+    """The words to compare: lower case, without punctuation and articles, split at white space."""
     text = "".join(c for c in text.lower() if c not in PUNCTUATION)
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
 def gold_words(texts):
-    """The words of each correct answer; of none, or none with words in it, the empty answer is correct."""
+    """The words of each correct answer; if there is none with words, the empty answer is correct."""
     return [words for words in map(normalized_words, texts) if words] or [[]]
 
 
 def exact_match(prediction, answers):
-    """1 where a prediction is one of the correct answers, else 0.
+    """1 if a prediction is one of the correct answers, else 0.
 
     Args:
         prediction: a string, "" for no answer
@@ -31,7 +31,7 @@ def exact_match(prediction, answers):
 
 
 def f1(prediction, answers):
-    """The overlap in words, from 0 to 1, with the correct answer that overlaps most; see :func:`exact_match`."""
+    """The largest overlap in words with a correct answer, from 0 to 1; see :func:`exact_match`."""
     return max(overlap(normalized_words(prediction), gold) for gold in gold_words(answers))
 
 
@@ -48,10 +48,10 @@ def evaluate(predictions, questions):
 
     Args:
         predictions: dict, id -> text
-        questions: :class:`~maelm_fairseq.squad.text.Question`, at least one; each has a prediction
+        questions: :class:`~maelm_fairseq.squad.text.Question`, at least one, each with a prediction
     Returns:
-        dict: `exact` and `f1` in percent and `total`; where questions of both kinds are there, also with `HasAns_`
-        (answerable) and `NoAns_` before them
+        dict: `exact` and `f1` in percent, and `total`; if some questions have no answer, the same for answerable
+        (`HasAns_exact`, ...) and unanswerable questions (`NoAns_exact`, ...)
     """
     scores = np.array([[metric(predictions[q.id], texts(q)) for metric in (exact_match, f1)] for q in questions])
     answerable = np.array([bool(q.answers) for q in questions])
@@ -71,20 +71,20 @@ def texts(question):
 
 
 def best_threshold(predictions, differences, questions):
-    """The threshold with the highest F1: questions whose difference is above it are answered with nothing.
+    """The threshold with the highest F1: questions with a difference above it get no answer.
 
     Args:
-        predictions: dict, id -> best text that is not empty
+        predictions: dict, id -> best non-empty text
         differences: dict, id -> score of no answer minus score of that text
         questions: as for :func:`evaluate`
     Returns:
-        float; of several as good, the one that answers most
+        float; of several equally good ones, the one that gives most answers
     """
     difference = np.array([differences[q.id] for q in questions])
     gain = np.array([f1(predictions[q.id], texts(q)) - f1("", texts(q)) for q in questions])
     order = np.argsort(difference, kind="stable")
     difference = difference[order]
-    # What answering the first k questions gains, for each k that a threshold can cut at.
+    # The gain from answering the first k questions, for each k at which a threshold can cut.
     gains = np.concatenate([[0], np.cumsum(gain[order])])
     cuts = np.flatnonzero(np.concatenate([[True], np.diff(difference) > 0, [True]]))
     best = cuts[len(cuts) - 1 - int(np.argmax(gains[cuts][::-1]))]

@@ -3,7 +3,6 @@
 Letters in shapes: B windows, T tokens of the longest.
 """
 
-import json
 import logging
 import math
 import os
@@ -20,13 +19,16 @@ from omegaconf import II, MISSING
 
 from ..data import WholeDataset, pad_rows
 from ..errors import MissingFileError, UsageError
-from ..task import PrecisionConfig, autocast, check_precision, load_dictionary
+from ..files import read_json
+from ..sizes import check_positions
+from ..task import PrecisionConfig, autocast, check_precision
+from ..vocabulary import load_dictionary
 from .text import EOS, WindowSizes
 
 logger = logging.getLogger(__name__)
 
 HEAD = "squad"
-RECORD, FORMAT = "squad.json", 1  # what data-prep/squad.py writes last
+RECORD, FORMAT = "squad.json", 1  # data-prep/squad.py writes it last
 
 
 @dataclass
@@ -37,12 +39,12 @@ class SquadTaskConfig(PrecisionConfig):
 
 @register_task("squad", dataclass=SquadTaskConfig)
 class SquadTask(FairseqTask):
-    """Finds the first and the last token of the answer; `<s>` where there is none.
+    """Finds the first and the last token of the answer, or `<s>` if there is none.
 
     Args:
         cfg: :class:`SquadTaskConfig`
         dictionary: fairseq's, with `<mask>`
-        record: what `squad.json` of the data holds
+        record: contents of the data's `squad.json`
     """
 
     def __init__(self, cfg, dictionary, record):
@@ -58,7 +60,7 @@ class SquadTask(FairseqTask):
     def build_model(self, cfg, *args, **kwargs):
         """The encoder with a head for start and end."""
         model = super().build_model(cfg, *args, **kwargs)
-        check_positions(self.sizes, model.max_positions())
+        check_windows(self.sizes, model.max_positions())
         model.register_span_head(HEAD)
         return model
 
@@ -68,7 +70,7 @@ class SquadTask(FairseqTask):
         logger.info("%s/%s: %s windows", self.cfg.data, split, f"{len(self.datasets[split]):,}")
 
     def filter_indices_by_size(self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
-        """Refuses windows that do not fit, where fairseq would leave them out."""
+        """Refuses windows that do not fit; fairseq would drop them."""
         longest = dataset.sizes.max()
         if max_positions is not None and longest > max_positions:
             raise UsageError(
@@ -90,17 +92,14 @@ class SquadTask(FairseqTask):
 
 
 def load_record(folder):
-    """Reads what data-prep/squad.py tells of its data.
+    """Reads the record that data-prep/squad.py writes with its data.
 
     Raises:
-        FileNotFoundError: no `squad.json`
-        ValueError: of another version of the program
+        FileNotFoundError: there is no `squad.json`
+        ValueError: it is damaged, or of another version of the program
     """
     path = os.path.join(folder, RECORD)
-    if not os.path.isfile(path):
-        raise MissingFileError(f"{path}: not found; expected a folder that data-prep/squad.py finished")
-    with open(path, encoding="utf-8") as stream:
-        record = json.load(stream)
+    record = read_json(path, "the record of a finished run of data-prep/squad.py")
     if record.get("format") != FORMAT:
         raise UsageError(
             f"{path}: format {record.get('format')}, expected {FORMAT}: prepare the data again with data-prep/squad.py"
@@ -108,13 +107,10 @@ def load_record(folder):
     return record
 
 
-def check_positions(sizes, positions):
-    """Refuses windows longer than what a model has positions for."""
-    if sizes.max_tokens > positions:
-        raise UsageError(
-            f"windows of up to {sizes.max_tokens} tokens, but the model has {positions} positions: prepare the data "
-            f"with data-prep/squad.py --max-tokens {positions} or less"
-        )
+def check_windows(sizes, positions):
+    """Refuses windows longer than a model has positions for."""
+    fix = f"prepare the data with data-prep/squad.py --max-tokens {positions} or less"
+    check_positions(sizes.max_tokens, positions, f"windows of up to {sizes.max_tokens} tokens", fix)
 
 
 class SquadDataset(WholeDataset):
@@ -143,7 +139,7 @@ class SquadDataset(WholeDataset):
         return index, self.tokens[index].numpy(), self.spans[index].numpy()
 
     def collater(self, samples):
-        """Merges windows to a batch.
+        """Merges windows into a batch.
 
         Returns:
             dict: `net_input` with `src_tokens` (B, T), padded at the right; `target` (B, 2), start and end
@@ -160,7 +156,7 @@ class SquadDataset(WholeDataset):
         }
 
     def ordered_indices(self):
-        """Windows of about the same length side by side, otherwise in an order drawn from the seed."""
+        """Windows of similar length side by side, otherwise in an order drawn from the seed."""
         order = np.random.default_rng(self.seed).permutation(len(self))
         return order[np.argsort(self.sizes[order] // 32, kind="stable")]
 
@@ -172,13 +168,13 @@ class SquadDataset(WholeDataset):
 
 
 def network_input(windows, pad):
-    """What the model reads: windows, arrays of tokens, as `src_tokens` (B, T), and whether there is padding."""
+    """The model's input for windows, arrays of tokens: `src_tokens` (B, T), and whether they are padded."""
     tokens = torch.from_numpy(pad_rows(windows, pad))
     return {"src_tokens": tokens, "padded": tokens.numel() > sum(map(len, windows))}
 
 
 def span_log_probs(model, net_input):
-    """Log-probabilities of start and end, over `<s>` and the context; of all else -inf: float32 (B, T, 2)."""
+    """Log-probabilities of start and end over `<s>` and the context, -inf elsewhere: float32 (B, T, 2)."""
     logits, _ = model(**net_input, features_only=True, classification_head_name=HEAD)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     ends = net_input["src_tokens"].eq(EOS)
@@ -189,10 +185,10 @@ def span_log_probs(model, net_input):
 
 @register_criterion("squad", dataclass=FairseqDataclass)
 class SquadCriterion(FairseqCriterion):
-    """Half the cross-entropy of the start plus half that of the end, summed over windows; the sample size is their number."""
+    """The mean cross-entropy of start and end, summed over windows; the sample size is the number of windows."""
 
     def forward(self, model, sample, reduce=True):
-        """Returns the loss in nats (a sum), the number of windows, and what is logged."""
+        """Returns the loss in nats (a sum), the number of windows, and the values to log."""
         target = sample["target"]
         with autocast(self.task.cfg, target.device):
             log_probs = span_log_probs(model, sample["net_input"])
@@ -208,7 +204,7 @@ class SquadCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Logs loss (in bits) and accuracy: the share of windows whose start and end are both found, in percent."""
+        """Logs loss (in bits) and accuracy: the percentage of windows whose start and end are both right."""
 
         def total(key):
             return sum(log.get(key, 0) for log in logging_outputs)

@@ -1,4 +1,4 @@
-"""SQuAD's text: its JSON, pieces that know their characters, and windows of tokens.
+"""SQuAD's text: its JSON, pieces with their places in the text, and windows of tokens.
 
 Letters in shapes: T tokens of a window.
 """
@@ -11,11 +11,11 @@ from typing import List, NamedTuple, Tuple
 import numpy as np
 
 from ..errors import MissingFileError, UsageError
-from ..task import WORD_START
+from ..vocabulary import WORD_START
 
 BOS, EOS, UNKNOWN = 0, 2, 3  # fairseq's ids of <s>, </s> and <unk>
 SEPARATORS = 4  # <s>, </s> </s> between question and context, and </s>
-# Stands before a text that begins no word, where SentencePiece would mark a beginning. Of a private-use area: no piece.
+# Put before text that does not begin a word, where SentencePiece would mark a beginning. For private use: in no piece.
 GUARD = "\ue000"
 
 
@@ -28,18 +28,18 @@ class Question(NamedTuple):
     id: str
     text: str
     context: str
-    answers: Tuple[Answer, ...]  # none: the context does not answer it
+    answers: Tuple[Answer, ...]  # empty if the context does not answer it
 
 
 # The JSON ----------------------------------------------------------------------------------------------------------
 
 
 def read_questions(path) -> List[Question]:
-    """Reads the official JSON of SQuAD 1.1 or 2.0. Without `is_impossible`, a question is answerable if it has answers.
+    """Reads the official JSON of SQuAD 1.1 or 2.0. Without `is_impossible`, questions with answers are answerable.
 
     Raises:
-        FileNotFoundError: no such file
-        ValueError: it is not SQuAD's JSON; says where in it
+        FileNotFoundError: there is no such file
+        ValueError: it is not SQuAD's JSON; the message says where
     """
     path = os.fspath(path)
     if not os.path.isfile(path):
@@ -50,7 +50,7 @@ def read_questions(path) -> List[Question]:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: byte {error.start} is not UTF-8, expected SQuAD's JSON in UTF-8") from None
     except ValueError as error:
-        raise UsageError(f"{path}: not JSON ({error}), expected SQuAD's, `data` at its top") from None
+        raise UsageError(f"{path}: not JSON ({error}), expected SQuAD's, with `data` at the top level") from None
     questions, seen = [], set()
     for i, article in enumerate(get(content, "data", list, path), 1):
         where = f"{path}: article {i}"
@@ -58,15 +58,15 @@ def read_questions(path) -> List[Question]:
             where = f"{path}: article {i}, paragraph {j}"
             context = get(paragraph, "context", str, where)
             if not context.strip():
-                raise UsageError(f"{where}: 'context' is blank, expected the text that answers its questions")
+                raise UsageError(f"{where}: 'context' is blank, expected the text that answers the questions")
             for k, entry in enumerate(get(paragraph, "qas", list, where), 1):
                 question = read_question(entry, context, f"{where}, question {k}")
                 if question.id in seen:
-                    raise UsageError(f"{where}: question id {question.id!r} is there a second time; ids must differ")
+                    raise UsageError(f"{where}: question id {question.id!r} occurs twice; ids must differ")
                 seen.add(question.id)
                 questions.append(question)
     if not questions:
-        raise UsageError(f"{path}: no questions in it")
+        raise UsageError(f"{path}: no questions found")
     return questions
 
 
@@ -80,10 +80,12 @@ def read_question(entry, context, where):
         for answer in get(entry, "answers", list, where):
             answers.append(Answer(get(answer, "text", str, where), get(answer, "answer_start", int, where)))
             if not answers[-1].text.strip():
-                raise UsageError(f"{where}: the text of an answer is blank; a question without answer has none")
+                raise UsageError(
+                    f"{where}: the text of an answer is blank; without an answer the list is empty"
+                )
     if impossible is not None and impossible == bool(answers):
         raise UsageError(
-            f"{where}: 'is_impossible' is {str(impossible).lower()} but 'answers' has {len(answers)}: mend one of them"
+            f"{where}: 'is_impossible' is {str(impossible).lower()} but 'answers' has {len(answers)}: correct one"
         )
     return Question(name, text, context, tuple(answers))
 
@@ -92,10 +94,10 @@ KINDS = {list: "a list", str: "a string", int: "a whole number", bool: "true or 
 
 
 def get(value, key, kind, where):
-    """`value[key]`, which must be of a kind.
+    """Returns `value[key]`.
 
     Raises:
-        ValueError: it is not
+        ValueError: the key is missing, or its value is not of the expected kind
     """
     if not isinstance(value, dict) or key not in value:
         found = "keys " + ", ".join(map(repr, value)) if isinstance(value, dict) and value else repr(value)[:60]
@@ -103,7 +105,7 @@ def get(value, key, kind, where):
     if type(value[key]) is not kind:
         raise UsageError(f"{where}: {key!r} is {repr(value[key])[:60]}, expected {KINDS[kind]}")
     if kind is str and any("\ud800" <= character <= "\udfff" for character in value[key]):
-        raise UsageError(f"{where}: {key!r} has half a surrogate pair in it, which is no character; mend the text")
+        raise UsageError(f"{where}: {key!r} contains half a surrogate pair, which is not a character; correct the text")
     return value[key]
 
 
@@ -111,14 +113,14 @@ def get(value, key, kind, where):
 
 
 class Pieces(NamedTuple):
-    """Tokens of a text, and which of its characters each stands for: from `begins[i]` to before `ends[i]`."""
+    """Tokens of a text, and the characters that each stands for: `begins[i]` to `ends[i]`, exclusive."""
 
     tokens: np.ndarray  # int64, fairseq's ids
     begins: np.ndarray  # int64
     ends: np.ndarray  # int64
 
     def covering(self, begin, end):
-        """The first and the last of the fewest pieces that cover characters `begin` to `end`; None if no piece does."""
+        """The first and last of the fewest pieces that cover characters `begin` to `end`; None if no piece does."""
         first = int(np.searchsorted(self.ends, begin, side="right"))
         last = int(np.searchsorted(self.begins, end, side="left")) - 1
         return (first, last) if first <= last else None
@@ -131,9 +133,9 @@ class Pieces(NamedTuple):
 class SpanTokenizer:
     """Encodes text into SentencePiece's pieces with exact places in the original text.
 
-    Letters, digits and each other character are encoded apart, so that an answer can begin and end where the kind of
-    character changes: no piece holds the end of a year and the comma behind it. A piece still begins a word only
-    where there is white space before it.
+    Runs of letters, runs of digits and single other characters are encoded separately, so that an answer can begin and
+    end wherever the kind of character changes: no piece contains the end of a year and the comma after it. A piece
+    still begins a word only after white space.
 
     Args:
         processor: SentencePieceProcessor
@@ -154,18 +156,18 @@ class SpanTokenizer:
         return Pieces(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
 
     def encode_context(self, question: Question) -> Pieces:
-        """The pieces of the context of a question.
+        """The pieces of a question's context.
 
         Raises:
-            ValueError: there are none: its characters are invisible
+            ValueError: it has none, because its characters are invisible
         """
         pieces = self.encode(question.context)
         if not pieces.ends.any():
-            raise UsageError(f"question {question.id!r}: SentencePiece keeps nothing of its context; expected a text")
+            raise UsageError(f"question {question.id!r}: SentencePiece removes its whole context; expected text")
         return pieces
 
     def kind(self, character):
-        """space, letter, digit, symbol, or mark (which belongs to the character before it)."""
+        """space, letter, digit, symbol, or mark, which belongs to the character before it."""
         if character not in self._kinds:
             category = unicodedata.category(character)
             if character.isspace() or WORD_START in self.processor.normalize("a" + character + "a").lstrip(WORD_START):
@@ -178,13 +180,13 @@ class SpanTokenizer:
         return self._kinds[character]
 
     def runs(self, text):
-        """Cuts a text where the kind of character changes, and around each symbol.
+        """Splits a text where the kind of character changes, and around each symbol.
 
         Returns:
             list of (begin, end, whether a word starts there)
         """
         cuts = []
-        before = "space"  # the kind of the run that goes on
+        before = "space"  # kind of the current run
         for i, character in enumerate(text):
             kind = self.kind(character)
             if kind == "mark" and before != "space":
@@ -197,27 +199,27 @@ class SpanTokenizer:
         return cuts
 
     def encode_run(self, run, starts_word):
-        """Encodes a run by itself: a tuple of (token, begin, end). Runs repeat: each is encoded once."""
+        """Encodes a run by itself: a tuple of (token, begin, end). Results are cached, since runs repeat."""
         key = run, starts_word
         if key not in self._encoded:
             before = GUARD + " " * starts_word
             spans = piece_spans(self.processor, before + run)
             skip = len(before)
-            # What ends with the guard is no part of the run. Where run and guard are unknown they are one piece.
+            # A piece that ends with the guard is not part of the run; unknown characters join the guard in one piece.
             self._encoded[key] = tuple((t, max(b - skip, 0), max(e - skip, 0)) for t, b, e in spans if e > len(GUARD))
         return self._encoded[key]
 
 
 def piece_spans(processor, text):
-    """Encodes a text, and follows each piece through the normalisation back to the characters it is made of.
+    """Encodes a text and traces each piece back through the normalisation to its characters.
 
     Returns:
-        list of (fairseq's token, first character, the one after the last)
+        list of (fairseq's token, first character, one after the last)
     Raises:
-        ValueError: pieces that do not spell the text
+        ValueError: the pieces do not spell the text
     """
     normalized, origins = processor.normalize(text, with_offsets=True)
-    begins, ends = [], []  # of each byte of the normalised text
+    begins, ends = [], []  # for each byte of the normalised text
     end = len(text)
     for i in reversed(range(len(normalized))):
         if origins[i] < origins[i + 1]:
@@ -246,22 +248,22 @@ def piece_spans(processor, text):
 
 
 class WindowSizes(NamedTuple):
-    """How long contexts are cut into windows `<s> question </s> </s> part of the context </s>`."""
+    """How contexts are split into windows `<s> question </s> </s> part of the context </s>`."""
 
-    max_tokens: int = 384  # tokens of a window at most
-    stride: int = 128  # tokens of the context between the beginnings of two windows
-    max_question: int = 64  # pieces that a question keeps
+    max_tokens: int = 384  # maximum tokens of a window
+    stride: int = 128  # tokens of the context from the beginning of a window to that of the next
+    max_question: int = 64  # maximum pieces of a question; the rest is cut
 
 
 class Window(NamedTuple):
-    """A part of a context behind its question."""
+    """A question with a part of its context."""
 
     tokens: np.ndarray  # int64 (T,)
     offset: int  # where the context begins in `tokens`
-    first: int  # the context's piece that is there
+    first: int  # the first piece of the context in it
 
     def label(self, span):
-        """Where a span of the context's pieces, (first, last) or None, is in the window; (0, 0) where it is not whole.
+        """The place in the window of a span (first, last) of the context's pieces; (0, 0) for None or a span cut off.
 
         `<s>`, at 0, stands for no answer.
         """
@@ -273,7 +275,7 @@ class Window(NamedTuple):
 
 
 def windows(question: Pieces, context: Pieces, sizes: WindowSizes) -> List[Window]:
-    """Windows over a context; every piece of it is in at least one."""
+    """Windows over a context; each of its pieces is in at least one."""
     head = [BOS, *question.tokens[: sizes.max_question], EOS, EOS]
     room = sizes.max_tokens - len(head) - 1
     made, first = [], 0
@@ -289,7 +291,7 @@ def place(answer: Answer, question: Question, context: Pieces):
     """The fewest pieces that cover an answer.
 
     Returns:
-        ((first, last), whether they give exactly its characters); None where the text is not at its place
+        ((first, last), whether they cover exactly its characters); None if the text is not at its place
     """
     begin, end = answer.start, answer.start + len(answer.text)
     if begin < 0 or question.context[begin:end] != answer.text:

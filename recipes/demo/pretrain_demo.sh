@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Pretrains a small MAE-LM on the CPU: 2 layers, width 256, on a few megabytes of text. `make demo` runs it.
+# Pretrains a small MAE-LM on the CPU: 2 layers, width 256, on a few megabytes of text; part of `make demo`.
 #
 #   recipes/demo/pretrain_demo.sh --gpus 0 --data DIR --save-dir DIR
 #
-# 2,000 updates of 32 sequences of 64 tokens, or as many as six minutes allow. What differs from the method's settings
-# serves to learn much from little text: many small updates, 30% predicted, relative positions in the decoder too,
-# which then need not be learned from its position embedding, and heads that begin by looking at neighbours.
+# 2,000 updates of 32 sequences of 64 tokens, or as many as six minutes allow. The settings differ from the method's
+# where that helps to learn from little text: many small updates, 30% predicted tokens, relative positions in the decoder
+# too, so that it need not learn them from its position embeddings, and heads that start by attending to neighbours.
 
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 

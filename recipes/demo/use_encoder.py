@@ -1,14 +1,10 @@
 #!/usr/bin/env python3
-"""Uses a pretrained model from Python: fills masks, and compares sentences by their features."""
-
-import argparse
-import os
-import sys
+"""Shows how to use a pretrained model from Python: fills masks, and compares sentences by their features."""
 
 import torch.nn.functional as F
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from maelm_fairseq import hub  # noqa: E402
+from maelm_fairseq import hub
+from maelm_fairseq.errors import Parser, run
 
 MASKED = [
     "this is one of the best <mask> i have ever seen .",
@@ -28,9 +24,9 @@ SENTENCES = [
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--checkpoint", required=True, help="a .pt file that pretraining wrote, or its folder")
-    parser.add_argument("--data", required=True, help="folder with its dict.txt and sentencepiece.model")
+    parser = Parser(description=__doc__)
+    parser.add_argument("--checkpoint", required=True, help="a .pt file from pretraining, or its folder")
+    parser.add_argument("--data", required=True, help="folder of the model's dict.txt and sentencepiece.model")
     args = parser.parse_args()
     model = hub.from_pretrained(args.checkpoint, data=args.data)
 
@@ -42,14 +38,14 @@ def main():
 
     features = model.extract_features(SENTENCES, all_layers=True)
     print("\nFeatures of sentences, (layers, sentences, tokens, width): {}".format(tuple(features.shape)))
-    print("Nearest to each, by cosine, the mean over tokens of the last layer:")
+    print("Nearest to each, by the cosine of the last layer's mean over tokens:")
     real = model.encode(SENTENCES).ne(model.dictionary.pad())
     means = features[-1].sum(1) / real.sum(1, keepdim=True)
-    unit = F.normalize(means - means.mean(0), dim=1)  # without what they share
+    unit = F.normalize(means - means.mean(0), dim=1)  # without the shared component
     cosine, nearest = (unit @ unit.t()).fill_diagonal_(-1).max(1)
     for sentence, i, similarity in zip(SENTENCES, nearest.tolist(), cosine.tolist()):
         print("  {}\n      {}  {:.2f}".format(sentence, SENTENCES[i], similarity))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,0 +1,100 @@
+"""fairseq's binarized data (MMapIndexedDataset): where they are, and how they are written and read without fairseq.
+
+SPLIT.bin contains the tokens of all lines; SPLIT.idx a header, the number of tokens in each line (int32), and the byte
+of SPLIT.bin at which each line begins (int64). SPLIT.json, written last, records what encode.py read and wrote.
+"""
+
+import os
+import shutil
+import struct
+
+import numpy as np
+
+from command_line import InputError
+from files import load_json
+
+EOS = 2  # id of `</s>`, in SentencePiece and in fairseq
+UNKNOWN = 3  # fairseq's id of `<unk>`
+INDEX_MAGIC = b"MMIDIDX\x00\x00"
+DTYPE_CODES = {np.uint16: 8, np.uint32: 9}  # fairseq's
+DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
+BUFFER = 1 << 20  # bytes of sizes read at a time
+AGAIN = "remove {} and run prepare.sh again"
+
+
+def shard_folder(dest, shard, shards):
+    """The folder of a shard: `dest` itself if there is only one."""
+    return os.path.join(dest, f"shard{shard}") if shards > 1 else dest
+
+
+def is_encoded(folder, split):
+    """Whether a split is complete: its record is written last."""
+    return all(os.path.exists(os.path.join(folder, split + ending)) for ending in (".bin", ".idx", ".json"))
+
+
+def token_dtype(pieces):
+    """The type of a token in .bin: fairseq uses 16 bits for dictionaries of less than 65,500 entries, with <pad>."""
+    return np.uint16 if pieces + 1 < 65500 else np.uint32
+
+
+def write_index(stream, sizes, dtype):
+    """Writes .idx.
+
+    Args:
+        stream: the binary file to write
+        sizes: a binary file with the tokens of each line as int32
+        dtype: of a token in .bin
+    """
+    lines = sizes.seek(0, os.SEEK_END) // 4
+    stream.write(INDEX_MAGIC + struct.pack("<QBQ", 1, DTYPE_CODES[dtype], lines))
+    sizes.seek(0)
+    shutil.copyfileobj(sizes, stream)
+    sizes.seek(0)
+    begin = 0
+    for part in iter(lambda: sizes.read(BUFFER), b""):
+        ends = begin + np.cumsum(np.frombuffer(part, np.int32), dtype=np.int64) * np.dtype(dtype).itemsize
+        stream.write(np.concatenate([[begin], ends[:-1]]).astype(np.int64).tobytes())
+        begin = int(ends[-1])
+
+
+class Split:
+    """Reads the data of a split.
+
+    Attributes:
+        record: contents of SPLIT.json
+        tokens: (tokens,) of all lines, memory-mapped
+        sizes, starts: (lines,) and (lines + 1,) tokens of each line, and its first token
+    Raises:
+        InputError: a file is missing, is not an index of fairseq's, or does not have the length that its index implies
+    """
+
+    def __init__(self, folder, name):
+        self.prefix = os.path.join(folder, name)
+        self.record = load_json(self.prefix + ".json")
+        for path in [self.prefix + ending for ending in (".bin", ".idx", ".json")]:
+            if not os.path.exists(path):
+                raise InputError(f"{path} does not exist: the preparation was not finished; run prepare.sh again")
+        with open(self.prefix + ".idx", "rb") as stream:
+            header = stream.read(26)
+            magic, code, lines = (
+                (header[:9], header[17], struct.unpack("<Q", header[18:])[0]) if len(header) == 26 else (b"", 0, 0)
+            )
+            if magic != INDEX_MAGIC or code not in DTYPES:
+                raise InputError(
+                    f"{self.prefix}.idx is not an index of fairseq-preprocess; " + AGAIN.format(self.prefix + ".*")
+                )
+            self.sizes = np.fromfile(stream, dtype=np.int32, count=lines)
+        self.starts = np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
+        expected = int(self.starts[-1]) * np.dtype(DTYPES[code]).itemsize
+        found = os.path.getsize(self.prefix + ".bin")
+        if len(self.sizes) != lines or found != expected:
+            raise InputError(
+                f"{self.prefix}.bin has {found} bytes, but .idx implies {expected}; " + AGAIN.format(self.prefix + ".*")
+            )
+        self.tokens = (
+            np.memmap(self.prefix + ".bin", dtype=DTYPES[code], mode="r") if expected else np.zeros(0, DTYPES[code])
+        )
+
+    def line(self, number):
+        """Ids of a line, without its `</s>`."""
+        return self.tokens[self.starts[number] : self.starts[number + 1] - 1].tolist()

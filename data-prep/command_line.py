@@ -1,0 +1,127 @@
+"""What all programs here share: options, one-line errors and progress."""
+
+import argparse
+import errno
+import os
+import signal
+import sys
+import time
+
+from tqdm import tqdm
+
+
+class InputError(ValueError):
+    """An error that the user can fix: the message says where, what was found, what was expected and what to do."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that reports an error in one line and exits with status 1."""
+
+    def __init__(self, description):
+        super().__init__(
+            description=description,
+            allow_abbrev=False,
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        )
+
+    def error(self, message):
+        self.exit(1, f"{self.prog}: error: {message} (--help lists the options)\n")
+
+
+def positive(text):
+    """Parses the value of an option that must be a positive integer."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive integer")
+    return value
+
+
+positive.__name__ = "int"  # argparse shows this name in its errors
+
+
+def cpu_count():
+    """The number of CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def run(main, program=None):
+    """Runs a program's `main()`; an error that the user can fix becomes one line on stderr and exit status 1.
+
+    Args:
+        program: the name to show in error messages, by default that of the script
+    """
+    program = program or os.path.basename(sys.argv[0])
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # lets `finally` remove partial files
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(f"{program}: interrupted; the same command resumes after the last complete step")
+    except InputError as error:
+        sys.exit(f"{program}: error: {error}")
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            error = (
+                f"no space left on the disk{' while writing ' + error.filename if error.filename else ''}; free some"
+                " and run the same command again: complete steps are kept"
+            )
+        sys.exit(f"{program}: error: {error}")
+
+
+def say(message):
+    """Prints a message for the user on stderr: stdout is for results."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def size_text(size):
+    """A number of bytes in a readable unit."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB")):
+        if size >= unit / 10:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size:,} bytes"
+
+
+class Progress:
+    """A progress bar on a terminal, otherwise a line every ten seconds; at the end a summary with the rate.
+
+    Args:
+        what: name of the step
+        total: bytes to process
+    """
+
+    def __init__(self, what, total):
+        self.what, self.total, self.text = what, max(total, 1), 0
+        self.start = self.last = time.time()
+        self.bar = None
+        if sys.stderr.isatty():
+            self.bar = tqdm(
+                total=total,
+                desc=what,
+                leave=False,
+                bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}",
+            )
+
+    def update(self, done, text):
+        """Reports progress.
+
+        Args:
+            done: bytes processed, out of the total
+            text: bytes of text in them, which is more if the files are compressed
+        """
+        self.text = text
+        now = time.time()
+        if now - self.last < (0.2 if self.bar else 10):
+            return
+        self.last = now
+        rate = text / 1e6 / (now - self.start)
+        if self.bar:
+            self.bar.set_description_str(f"{self.what}: {rate:.1f} MB/s", refresh=False)
+            self.bar.update(min(done, self.total) - self.bar.n)
+        else:
+            say(f"{self.what}: {min(100, 100 * done / self.total):.0f}%, {rate:.1f} MB/s")
+
+    def close(self):
+        if self.bar:
+            self.bar.close()
+        seconds = time.time() - self.start
+        rate = self.text / 1e6 / max(seconds, 1e-9)
+        say(f"{self.what}: {size_text(self.text)} in {seconds:.1f} s, {rate:.1f} MB/s")

@@ -1,0 +1,203 @@
+"""How many dimensions token representations use, layer by layer (the paper's Figures 1 and 5): the mathematics.
+
+Letters in shapes: B sequences, T tokens of a sequence, C width, L layers of the encoder, D = L + 1 depths: layer 0 is
+the encoder's input, the embeddings after their LayerNorm.
+"""
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from ..data import batches_of_similar_length
+from ..masking import Masking, MaskSettings
+
+FAMILIES = {
+    "without_mask": "all tokens, inputs without [MASK]",
+    "with_mask": "all tokens, inputs with [MASK]",
+    "real_tokens": "real tokens, inputs with [MASK]",
+    "mask_tokens": "[MASK] tokens",
+}
+TAU = 0.9
+BATCH_TOKENS = 8192
+
+
+def effective_rank(singular_values, tau=TAU):
+    """The smallest number of singular values whose squares make up a share `tau` of the sum of all squares.
+
+    Args:
+        singular_values: (..., C), largest first
+        tau: over 0, at most 1
+    Returns:
+        int64 (...); 0 if all are zero
+    """
+    energy = singular_values.double().square().cumsum(-1)
+    total = energy[..., -1:]
+    below = energy < total * (tau - 1e-12)  # a share such as 0.9 is not exact in binary
+    return torch.where(total[..., 0] > 0, below.sum(-1) + 1, 0)
+
+
+class TokenMoments:
+    """X^T X of the representations X of each family at each depth, exact for any number of tokens.
+
+    `matrices` maps each family to float64 (D, C, C), `tokens` to the number of its tokens.
+    """
+
+    def __init__(self):
+        self.matrices, self.tokens = {}, {}
+
+    def add(self, family, hidden, chosen):
+        """Adds the tokens of a batch that `chosen`, bool (B, T), selects from `hidden`, D tensors (B, T, C)."""
+        if family not in self.matrices:
+            self.matrices[family] = hidden[0].new_zeros(len(hidden), *[hidden[0].size(-1)] * 2, dtype=torch.float64)
+            self.tokens[family] = 0
+        for matrix, layer in zip(self.matrices[family], hidden):
+            x = layer[chosen].double()
+            matrix.addmm_(x.t(), x)
+        self.tokens[family] += int(chosen.sum())
+
+    def matrix(self, family):
+        """float64 (D, C, C); `with_mask` is the sum of real tokens and [MASK] tokens."""
+        if family == "with_mask":
+            return self.matrices["real_tokens"] + self.matrices["mask_tokens"]
+        return self.matrices[family]
+
+    def count(self, family):
+        """The number of tokens of a family."""
+        if family == "with_mask":
+            return self.tokens["real_tokens"] + self.tokens["mask_tokens"]
+        return self.tokens[family]
+
+    def singular_values(self, family):
+        """float64 (D, C), largest first."""
+        return torch.linalg.eigvalsh(self.matrix(family)).flip(-1).clamp(min=0).sqrt()
+
+    def ranks(self, tau=TAU):
+        """Effective ranks: {family: int64 (D,)}."""
+        return {family: effective_rank(self.singular_values(family), tau) for family in FAMILIES}
+
+    def mask_dimensions(self, tau=TAU):
+        """The number of dimensions that [MASK] tokens use and the real tokens beside them do not (Theorem 2.2).
+
+        Each family spans the subspace of its leading singular directions, as many as its effective rank. A direction of
+        [MASK] counts sin^2 of its principal angle to the subspace of the real tokens: 0 within it, 1 if orthogonal.
+
+        Returns:
+            float64 (D,), from 0 to the effective rank of [MASK] tokens
+        """
+        spans = []
+        for family in ["mask_tokens", "real_tokens"]:
+            ranks = effective_rank(self.singular_values(family), tau).tolist()
+            directions = torch.linalg.eigh(self.matrix(family)).eigenvectors.flip(-1)
+            spans.append([vectors[:, :rank] for vectors, rank in zip(directions, ranks)])
+        shared = [(mask.t() @ real).square().sum() for mask, real in zip(*spans)]
+        return torch.stack([mask.size(1) - cosines for mask, cosines in zip(spans[0], shared)])
+
+
+def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
+    """Draws blocks of text, and the positions of each to mask.
+
+    Args:
+        dataset: :class:`~maelm_fairseq.data.MaskedBlockDataset`
+        tokens: minimum number of tokens; fewer if the dataset has fewer
+        mask_prob: share of the positions, never `<s>`
+        seed: of both draws
+    Returns:
+        list of (tokens (T,) int64, masked (T,) bool)
+    """
+    masking = Masking(MaskSettings(mask_prob, encoder_mask_fraction=1), dataset.dictionary, seed)
+    order = np.random.default_rng(seed).permutation(len(dataset))
+    enough = int(np.searchsorted(np.cumsum(dataset.sizes[order]), tokens)) + 1
+    blocks = []
+    for index in order[:enough]:
+        block = dataset.tokens(index)
+        masked = np.zeros(len(block), dtype=bool)
+        masked[masking(block, 1, int(index)).predicted_visible] = True
+        blocks.append((torch.from_numpy(block), torch.from_numpy(masked)))
+    return blocks
+
+
+@torch.no_grad()
+def measure(model, blocks, moments=None, progress=None):
+    """Runs an encoder over blocks of text, without and with [MASK].
+
+    Args:
+        model: :class:`~maelm_fairseq.model.MaeLmModel`, pretrained or fine-tuned
+        blocks: from :func:`draw_blocks`
+        moments: :class:`TokenMoments` to add to; None for new ones
+        progress: function called with the number of blocks of each batch
+    Returns:
+        the :class:`TokenMoments`
+    """
+    moments = TokenMoments() if moments is None else moments
+    device, training = model.embed_tokens.weight.device, model.training
+    model.eval()
+    lengths = torch.tensor([len(tokens) for tokens, _ in blocks])
+    for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
+        tokens, masked = zip(*(blocks[row] for row in rows))
+        tokens = pad_sequence(tokens, batch_first=True, padding_value=model.pad).to(device)
+        masked = pad_sequence(masked, batch_first=True, padding_value=False).to(device)
+        padding = tokens.eq(model.pad)
+        padded = bool(padding.any())
+        hidden = []
+        model.forward_encoder(tokens, padded=padded, hidden=hidden)
+        moments.add("without_mask", hidden, ~padding)
+        hidden = []
+        model.forward_encoder(tokens.masked_fill(masked, model.mask), padded=padded, hidden=hidden)
+        moments.add("real_tokens", hidden, ~(padding | masked))
+        moments.add("mask_tokens", hidden, masked)
+        if progress:
+            progress(len(tokens))
+    model.train(training)
+    return moments
+
+
+def last_layer_ranks(model, dataset, tokens):
+    """The effective rank of each family at the last layer, for the log of a validation: {name: int}."""
+    ranks = measure(model, draw_blocks(dataset, tokens)).ranks()
+    return {f"rank_{family}": int(by_layer[-1]) for family, by_layer in ranks.items()}
+
+
+def analyse(model, blocks, taus=(TAU,), progress=None):
+    """Computes everything that the program writes about one model.
+
+    Args:
+        model, blocks, progress: as for :func:`measure`
+        taus: of the effective rank
+    Returns:
+        ranks: list of dicts: layer, family, tau, tokens, rank, tokens_half, rank_half
+        dimensions: list of dicts: layer, tau; with_mask_less_without and with_mask_less_real, differences of ranks;
+            mask_outside_real (:meth:`TokenMoments.mask_dimensions`)
+        spectra: {family: float64 (D, C) singular values}
+    """
+    half = len(blocks) // 2
+    moments = measure(model, blocks[:half], progress=progress)
+    ranks_half = {tau: moments.ranks(tau) for tau in taus}
+    tokens_half = {family: moments.count(family) for family in FAMILIES}
+    measure(model, blocks[half:], moments, progress)
+    rows, dimensions = [], []
+    for tau in taus:
+        ranks, outside = moments.ranks(tau), moments.mask_dimensions(tau)
+        for layer in range(len(outside)):
+            for family in FAMILIES:
+                rows.append(
+                    dict(
+                        layer=layer,
+                        family=family,
+                        tau=tau,
+                        tokens=moments.count(family),
+                        rank=int(ranks[family][layer]),
+                        tokens_half=tokens_half[family],
+                        rank_half=int(ranks_half[tau][family][layer]),
+                    )
+                )
+            with_mask = int(ranks["with_mask"][layer])
+            dimensions.append(
+                dict(
+                    layer=layer,
+                    tau=tau,
+                    with_mask_less_without=with_mask - int(ranks["without_mask"][layer]),
+                    with_mask_less_real=with_mask - int(ranks["real_tokens"][layer]),
+                    mask_outside_real=round(float(outside[layer]), 2),
+                )
+            )
+    return rows, dimensions, {family: moments.singular_values(family).cpu().numpy() for family in FAMILIES}

@@ -1,0 +1,111 @@
+"""Heads: the language-model head of pretraining, and fine-tuning heads that describe themselves in the checkpoint.
+
+Letters in shapes: B sequences, T tokens, C width, K predicted positions, N vocabulary.
+"""
+
+import logging
+
+import torch
+import torch.nn.functional as F
+from fairseq.models.roberta.model import RobertaClassificationHead
+from torch import nn
+
+from .errors import UsageError
+
+logger = logging.getLogger(__name__)
+
+
+class LMHead(nn.Module):
+    """Linear, GELU, LayerNorm, then the tied token embedding with a bias."""
+
+    def __init__(self, width: int, vocabulary: int):
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def forward(self, x, embedding):
+        """(B, K, C) and the token embedding (N, C) -> (B, K, N) logits."""
+        return F.linear(self.norm(F.gelu(self.dense(x))), embedding, self.bias)
+
+
+class SequenceClassificationHead(RobertaClassificationHead):
+    """Reads `<s>`, (B, T, C) -> (B, outputs) logits or scores: dropout, linear, tanh, dropout, linear."""
+
+    def __init__(self, width: int, outputs: int, inner: int, dropout: float):
+        super().__init__(width, inner, outputs, "tanh", dropout)
+        describe(self, outputs, inner)
+
+
+class SpanHead(nn.Linear):
+    """Start and end logits of an answer at every token, (B, T, C) -> (B, T, 2)."""
+
+    def __init__(self, width: int, outputs: int = 2, inner: int = 0, dropout: float = 0.0):
+        super().__init__(width, outputs)
+        describe(self, outputs, inner)
+
+
+# A head's kind is stored as its place in this list: only ever append to it.
+KINDS = [SequenceClassificationHead, SpanHead]
+
+
+def describe(head, outputs, inner):
+    """Stores the kind, outputs and inner width of a head with its weights: int64 (3,)."""
+    head.register_buffer("description", torch.tensor([KINDS.index(type(head)), outputs, inner]))
+
+
+def build_head(description, width, dropout, name):
+    """The head that a description read from a checkpoint calls for.
+
+    Raises:
+        ValueError: a later version of this package wrote it
+    """
+    kind, outputs, inner = description.tolist()
+    if not 0 <= kind < len(KINDS):
+        raise UsageError(f"head {name!r} is of kind {kind}, which this version does not know: update maelm_fairseq")
+    return KINDS[kind](width, outputs, inner, dropout)
+
+
+def head_descriptions(weights):
+    """The heads in the weights of a model: {name: description}.
+
+    Heads written before version 0.2.0 have no description: it is inferred from their weights.
+
+    Args:
+        weights: state dict; missing descriptions are added to it
+    """
+    prefix, found = "classification_heads.", {}
+    for name in dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(prefix)):
+        head = f"{prefix}{name}."
+        if head + "description" not in weights:
+            if head + "dense.weight" in weights:
+                outputs, inner = len(weights[head + "out_proj.weight"]), len(weights[head + "dense.weight"])
+                description = [KINDS.index(SequenceClassificationHead), outputs, inner]
+            else:
+                description = [KINDS.index(SpanHead), len(weights[head + "weight"]), 0]
+            weights[head + "description"] = torch.tensor(description)
+        found[name] = weights[head + "description"]
+    return found
+
+
+def fit_heads(weights, own):
+    """Gives a checkpoint's weights the heads of a model, in place.
+
+    Heads that the model lacks, or has in another kind or size, are dropped; those that the checkpoint lacks are taken
+    from the model.
+
+    Args:
+        weights: state dict of the checkpoint
+        own: state dict of the model
+    """
+    for name, description in head_descriptions(weights).items():
+        prefix = f"classification_heads.{name}."
+        wanted = own.get(prefix + "description")
+        if wanted is None or description.tolist() != wanted.tolist():
+            if wanted is not None:
+                logger.warning("head %r of the checkpoint has another kind or size: it is initialised anew", name)
+            for key in [key for key in weights if key.startswith(prefix)]:
+                del weights[key]
+    for key, value in own.items():
+        if key.startswith("classification_heads."):
+            weights.setdefault(key, value)

@@ -1,0 +1,147 @@
+"""The CPU's attention, dropout and GELU against PyTorch's own."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from maelm_fairseq import cpu_kernels
+from maelm_fairseq.cpu_kernels import (
+    ChunkedAttention,
+    Dropout,
+    GeluLinear,
+    random_mask,
+    scaled_dot_product_attention,
+)
+
+B, Q, T, H, D = 5, 5, 7, 6, 4
+
+
+def tensors(dtype=torch.float64):
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(B, Q, H, D), (B, T, 2, H, D), (B, H, Q, T), (B, Q, H, D)]
+    return [torch.randn(shape, dtype=torch.float64, generator=generator).to(dtype) for shape in shapes]
+
+
+def by_pytorch(query, key_value, bias, dropout=0.0):
+    k, v = key_value.permute(2, 0, 3, 1, 4)
+    return F.scaled_dot_product_attention(query.transpose(1, 2), k, v, attn_mask=bias).transpose(1, 2)
+
+
+def gradients(function, inputs, gradient):
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    attended = function(*inputs)
+    attended.backward(gradient)
+    return [attended.detach(), *(x.grad for x in inputs)]
+
+
+@pytest.mark.parametrize("matrices", [1, 4, 2 * H, B * H])  # in a chunk: one head, some heads, sequences, all
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.bfloat16, 2e-2)])
+def test_values_and_gradients_agree_with_pytorch(matrices, dtype, tolerance, monkeypatch):
+    monkeypatch.setattr(cpu_kernels, "CHUNK_SIZE", matrices * Q * T)
+    *inputs, gradient = tensors(dtype)
+    ours = gradients(scaled_dot_product_attention, inputs, gradient)
+    theirs = gradients(by_pytorch, [x.double() for x in inputs], gradient.double())
+    for found, expected in zip(ours, theirs):
+        assert found.dtype == dtype
+        assert (found.double() - expected).norm() < tolerance * expected.norm()
+
+
+def test_the_bias_is_learned_in_chunks_and_may_have_any_shape():
+    query, key_value, bias, _ = tensors()
+    assert "ChunkedAttention" in scaled_dot_product_attention(query, key_value, bias.requires_grad_()).grad_fn.name()
+    shared = bias.detach()[:, :1].clone()
+    theirs = by_pytorch(query, key_value, shared)
+    for bias in [shared, shared.requires_grad_()]:
+        torch.testing.assert_close(scaled_dot_product_attention(query, key_value, bias), theirs)
+    scaled_dot_product_attention(query, key_value, shared).sum().backward()
+    assert shared.grad.shape == shared.shape
+
+
+def test_padding_gets_no_weight_and_no_gradient():
+    query, key_value, bias, gradient = tensors()
+    bias[..., -2:] = float("-inf")
+    _, d_query, d_key_value, d_bias = gradients(scaled_dot_product_attention, [query, key_value, bias], gradient)
+    assert d_query.isfinite().all()
+    assert not d_key_value[:, -2:].any() and not d_bias[..., -2:].any()
+    assert d_key_value[:, :-2].all()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_gradients_agree_with_finite_differences(dropout):
+    def attention(*inputs):
+        torch.manual_seed(1)
+        return ChunkedAttention.apply(*inputs, dropout)
+
+    *inputs, _ = tensors()
+    assert torch.autograd.gradcheck(attention, [x.requires_grad_() for x in inputs])
+
+
+def test_attention_dropout_keeps_the_expectation():
+    query, key_value, bias, _ = tensors()
+    bias.requires_grad_()
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        draws = torch.stack([scaled_dot_product_attention(query, key_value, bias, 0.3).detach() for _ in range(4000)])
+    expected = by_pytorch(query, key_value, bias)
+    error = draws.std(0) / len(draws) ** 0.5
+    assert draws.std(0).min() > 0
+    assert ((draws.mean(0) - expected).abs() < 5 * error).all()
+
+
+@pytest.fixture
+def seeded():
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        yield
+
+
+def test_a_random_mask_has_its_probability(seeded):
+    found = random_mask(torch.Size([3, 333, 1001]), 0.9)
+    n = found.numel()
+    assert found.dtype == torch.bool and found.shape == (3, 333, 1001)
+    assert abs(found.double().mean() - 0.9) < 4 * (0.9 * 0.1 / n) ** 0.5
+    for dim in range(3):  # neighbours are independent
+        a, b = found.narrow(dim, 0, found.size(dim) - 1), found.narrow(dim, 1, found.size(dim) - 1)
+        assert abs((a & b).double().mean() - 0.81) < 4 * (0.81 * 0.19 / n) ** 0.5 + 1e-3
+
+
+def test_a_random_mask_is_seeded_by_pytorch(seeded):
+    shape = torch.Size([1001])
+    first, second = random_mask(shape, 0.5), random_mask(shape, 0.5)
+    torch.manual_seed(1)
+    assert torch.equal(random_mask(shape, 0.5), first) and not torch.equal(second, first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_scales_what_it_keeps(dtype, seeded):
+    x = torch.randn(7, 33, dtype=dtype, requires_grad=True)
+    y = Dropout(0.3)(x)
+    y.sum().backward()
+    kept = y != 0
+    assert y.dtype == dtype and 0.5 < kept.double().mean() < 0.9
+    assert torch.equal(y, torch.where(kept, x / 0.7, 0))
+    assert torch.equal(x.grad, torch.where(kept, torch.ones_like(x) / 0.7, 0))
+
+
+def test_dropout_drops_nothing_in_evaluation_or_with_probability_0():
+    x = torch.randn(7, 33)
+    assert Dropout(0.3).eval()(x) is x and torch.equal(Dropout(0.0)(x), x)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.bfloat16, 2e-2)])
+def test_the_recomputed_gelu_agrees_with_pytorch(dtype, tolerance, seeded):
+    layer = GeluLinear(6, 4).to(dtype)
+    reference = nn.Sequential(nn.GELU(), nn.Linear(6, 4)).double()
+    reference[1].load_state_dict(layer.state_dict())
+    x = torch.randn(3, 5, 6, dtype=dtype)
+    results = []
+    for function, value in [(layer, x), (reference, x.double())]:
+        value.requires_grad_()
+        y = function(value)
+        y.square().sum().backward()
+        results.append([y.detach(), value.grad, *(weight.grad for weight in function.parameters())])
+    for found, expected in zip(*results):
+        assert found.dtype == dtype
+        assert (found.double() - expected).norm() < tolerance * expected.norm()
+    assert "RecomputedGeluLinear" in layer(x).grad_fn.name()

@@ -1,0 +1,68 @@
+"""Files that appear when they are complete."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT
+from maelm_fairseq.files import atomic_write, read_json, save_json, sha256
+
+
+def test_a_file_appears_when_it_is_complete(tmp_path):
+    path = tmp_path / "file"
+    with atomic_write(path) as stream:
+        stream.write("ä\n")
+        assert not path.exists()
+    assert path.read_bytes() == "ä\n".encode() and os.listdir(tmp_path) == ["file"]
+    with atomic_write(path, "wb") as stream:
+        stream.write(b"\x00")
+        stream.flush()
+        assert path.read_bytes() == "ä\n".encode()
+    assert path.read_bytes() == b"\x00" and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), atomic_write(path) as stream:
+        stream.write("new")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_killed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    code = f"""
+import os
+from maelm_fairseq.files import atomic_write
+with atomic_write({str(path)!r}) as stream:
+    stream.write("new")
+    stream.flush()
+    os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT)
+    assert done.returncode == -signal.SIGKILL and path.read_text() == "old"
+
+
+def test_json(tmp_path):
+    path = tmp_path / "record.json"
+    value = {"text": "ä", "number": 0.1, "list": [1, None]}
+    save_json(value, path)
+    assert read_json(path, "a record") == value == json.loads(path.read_text(encoding="utf-8"))
+    with pytest.raises(FileNotFoundError, match="nosuch.json: not found, expected a record"):
+        read_json(tmp_path / "nosuch.json", "a record")
+    for content in [b"", b"{", b"\xff"]:
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="record.json: not JSON .* expected a record; remove it") as raised:
+            read_json(path, "a record")
+        assert "\n" not in str(raised.value)
+
+
+def test_sha256(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    assert sha256(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

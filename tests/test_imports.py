@@ -1,0 +1,86 @@
+"""Imports go one way: no two modules of a folder import each other, at any depth, not even inside functions."""
+
+import ast
+
+import pytest
+
+from conftest import ROOT
+
+graphlib = pytest.importorskip("graphlib")  # Python 3.9
+
+FOLDERS = {"maelm_fairseq": "maelm_fairseq", "recipes": "", "data-prep": ""}
+
+
+def modules(folder, package):
+    """{dotted name: path} of a folder's Python files; those of recipes and data-prep are top-level modules."""
+    found = {}
+    for path in (ROOT / folder).rglob("*.py"):
+        parts = path.relative_to(ROOT / folder).with_suffix("").parts if package else (path.stem,)
+        if parts[-1] == "__init__":
+            parts = parts[:-1]
+        found[".".join(([package] if package else []) + list(parts))] = path
+    return found
+
+
+def imported(path, name):
+    """Dotted names that a module imports, wherever in it."""
+    package = name if path.stem == "__init__" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join(above + ([node.module] if node.module else []))
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def graph(folder, package):
+    """{module: modules of the same folder that it imports}; `from . import x` means x, not the package itself."""
+    known = modules(folder, package)
+    return {
+        name: {other for other in imported(path, name) if other in known and other != package} - {name}
+        for name, path in known.items()
+    }
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_there_is_no_circle(folder):
+    edges = graph(folder, FOLDERS[folder])
+    assert sum(map(len, edges.values())) > 5
+    try:
+        order = list(graphlib.TopologicalSorter(edges).static_order())
+    except graphlib.CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+    if folder == "maelm_fairseq":
+        place = order.index
+        for lower, higher in [("effective_rank", "task"), ("model", "checkpoint"), ("checkpoint", "hub")]:
+            assert place(f"maelm_fairseq.{lower}") < place(f"maelm_fairseq.{higher}")
+
+
+def test_a_circle_would_be_found(tmp_path, monkeypatch):
+    (tmp_path / "maelm_fairseq").mkdir()
+    for name, text in {
+        "__init__": "",
+        "a": "from . import b",
+        "b": "def f():\n    from .c import x",
+        "c": "import maelm_fairseq.a",
+    }.items():
+        (tmp_path / "maelm_fairseq" / f"{name}.py").write_text(text)
+    monkeypatch.setattr("test_imports.ROOT", tmp_path)
+    with pytest.raises(graphlib.CycleError):
+        list(graphlib.TopologicalSorter(graph("maelm_fairseq", "maelm_fairseq")).static_order())
+
+
+def test_the_package_imports_no_recipe_and_data_preparation_little_of_the_package():
+    programs = {name for folder in ["recipes", "data-prep"] for name in modules(folder, "")} - {"files", "vocabulary"}
+    for name, path in modules("maelm_fairseq", "maelm_fairseq").items():
+        assert not programs & set(imported(path, name)), path
+    importers = {
+        name
+        for name, path in modules("data-prep", "").items()
+        if any(other.partition(".")[0] in ["maelm_fairseq", "fairseq", "torch"] for other in imported(path, name))
+    }
+    assert importers == {"glue", "squad", "vocabulary"}

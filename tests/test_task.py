@@ -1,0 +1,111 @@
+"""The pretraining task: its options, and what other tasks get of the model."""
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.tasks import FairseqTask
+
+from maelm_fairseq.masking import MaskSettings
+from maelm_fairseq.model import MaeLmConfig, MaeLmModel
+from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig, autocast, check, check_precision
+
+PRECISION = dict(fp16=False, bf16=False, amp=False)
+SIZES = dict(
+    encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, encoder_attention_heads=2
+)
+
+
+@pytest.fixture
+def dictionary():
+    made = Dictionary()
+    for symbol in ["a", "b", "<mask>"]:
+        made.add_symbol(symbol)
+    return made
+
+
+def config(**options):
+    return MaeLmTaskConfig(**{**dict(data="data", seed=1), **PRECISION, **options})
+
+
+def test_mask_settings_are_the_tasks_options(dictionary):
+    settings = dict(
+        mask_prob=0.3, leave_unmasked_prob=0.1, random_token_prob=0.2, encoder_mask_fraction=0.5, mask_whole_words=False
+    )
+    task = MaeLmTask(config(**settings), dictionary)
+    assert task.mask_settings == MaskSettings(**settings)
+    assert MaskSettings.of(config()) == MaskSettings() == MaskSettings(0.15, 0.0, 0.0, 0.0, False)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(mask_prob=0), "--mask-prob 0 must be over 0 and under 1"),
+        (dict(encoder_mask_fraction=-0.1), "--encoder-mask-fraction -0.1 must be from 0 to 1"),
+        (dict(leave_unmasked_prob=0.6, random_token_prob=0.6), "add up to more than 1"),
+        (dict(tokens_per_sample=1), "--tokens-per-sample 1 must be at least 2"),
+        (dict(effective_rank_tokens=-1), "--effective-rank-tokens -1 must be a number of tokens, or 0"),
+        (dict(bf16=True), "use --bf16-autocast"),
+        (dict(bf16_autocast=True, fp16=True), "--bf16-autocast contradicts --fp16"),
+    ],
+)
+def test_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        check(config(**options))
+
+
+def test_precision():
+    for cfg in [config(bf16=True), config(bf16_autocast=True, amp=True)]:
+        with pytest.raises(ValueError):
+            check_precision(cfg)
+    for enabled in [False, True]:
+        with autocast(config(bf16_autocast=enabled), torch.device("cpu")):
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (torch.bfloat16 if enabled else torch.float32)
+
+
+class AnotherTask(FairseqTask):
+    """A task of somebody's own, which knows nothing of MaeLmTask."""
+
+    source_dictionary = None
+
+    def max_positions(self):
+        return 8
+
+
+def another(dictionary, **attributes):
+    task = AnotherTask(None)
+    task.source_dictionary = dictionary
+    vars(task).update(attributes)
+    return task
+
+
+def test_a_task_of_ones_own_gets_the_decoder_that_it_asks_for(dictionary):
+    model = MaeLmModel.build_model(MaeLmConfig(**SIZES), another(dictionary, needs_decoder=True))
+    tokens, positions, masked = torch.tensor([[0, 4]]), torch.tensor([[0, 2]]), torch.tensor([[1]])
+    assert model(tokens, positions, masked, num_predicted=1).shape == (1, 1, len(dictionary))
+    with pytest.raises(ValueError, match="--tokens-per-sample 8, but the model has 7 positions"):
+        MaeLmModel.build_model(MaeLmConfig(**SIZES, max_positions=7), another(dictionary, needs_decoder=True))
+
+
+def test_a_decoder_that_was_not_asked_for_is_never_silently_missing(dictionary):
+    model = MaeLmModel.build_model(MaeLmConfig(**SIZES), another(dictionary))
+    assert model.decoder is None and model.lm_head is None
+    tokens = torch.tensor([[0, 4]])
+    with pytest.raises(ValueError, match="built without a decoder: a task that pretrains sets needs_decoder = True"):
+        model(tokens, torch.tensor([[0, 2]]), torch.tensor([[1]]), num_predicted=1)
+    with pytest.raises(ValueError, match="built without a decoder"):
+        model(tokens, masked_tokens=tokens == 4)  # as fairseq's masked_lm calls a model
+    features, _ = model(tokens, features_only=True)
+    assert features.shape == (1, 2, 16)
+
+
+def test_without_decoder_layers_masked_positions_are_an_error(dictionary):
+    sizes = {**SIZES, "decoder_layers": 0}
+    task = another(dictionary, needs_decoder=True)
+    model = MaeLmModel.build_model(MaeLmConfig(**sizes), task)
+    tokens, positions = torch.tensor([[0, 4, 6]]), torch.tensor([[0, 2, 1]])
+    assert model(tokens, positions, positions[:, :0], num_predicted=1).shape == (1, 1, len(dictionary))
+    with pytest.raises(ValueError, match="--decoder-layers 0"):
+        model(tokens[:, :2], positions[:, :2], positions[:, 2:], num_predicted=1)
+    task.mask_settings = MaskSettings()
+    with pytest.raises(ValueError, match="--decoder-layers 0 needs --encoder-mask-fraction 1"):
+        MaeLmModel.build_model(MaeLmConfig(**sizes), task)
