@@ -49,7 +49,7 @@ def test_relative_paths_work_from_any_folder(data, tmp_path):
 
 
 def test_a_pretrained_encoder_is_fine_tuned(data, tmp_path):
-    """fairseq's own sentence_prediction takes the encoder and leaves the decoder behind."""
+    """fairseq's own sentence_prediction takes the encoder and drops the decoder."""
     train(data, tmp_path / "pretrained")
     lines = [line for document in documents(40, 9) for line in document]
     text = "".join(line + "\n" for line in lines)
@@ -65,7 +65,7 @@ def test_a_pretrained_encoder_is_fine_tuned(data, tmp_path):
         "--log-format", "json",
     ]  # fmt: skip
     printed = succeed("fairseq-train", *finetune, "--dropout", 0, "--lr", 1e-9)
-    assert printed.count("the checkpoint's decoder is left behind") == 1
+    assert printed.count("parts of the checkpoint that are not used: decoder, lm_head") == 1
     assert updates(tmp_path / "finetuned") == 3
     pretrained, finetuned = (
         checkpoint(tmp_path / "pretrained", "checkpoint_best.pt")["model"],

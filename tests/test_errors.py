@@ -25,7 +25,7 @@ OPTIONS = {
     "--random-token-prob 0.6 --leave-unmasked-prob 0.5": "--random-token-prob 0.6 add up to more than 1",
     "--random-token-prob -0.1": "--random-token-prob -0.1 must be from 0 to 1",
     "--encoder-mask-fraction 1.5": "--encoder-mask-fraction 1.5 must be from 0 to 1",
-    "--tokens-per-sample 33": "--tokens-per-sample 33 is more than --max-positions 32",
+    "--tokens-per-sample 33": "--tokens-per-sample 33, but the model has 32 positions: lower it, or raise",
     "--tokens-per-sample 1": "--tokens-per-sample 1 must be at least 2",
     "--max-tokens 16": "--max-tokens must be at least --tokens-per-sample (32)",
     "--relative-position-num-buckets 31": "--relative-position-num-buckets 31 must be even",
@@ -54,7 +54,7 @@ def test_missing_and_empty_data_folder(data, tmp_path):
     )
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert f"{empty}/dict.txt: not found (an empty folder" in refused(empty, *arguments)
+    assert f"{empty}/dict.txt: not found (the folder is empty or has no dict.txt)" in refused(empty, *arguments)
     shutil.copy(data / "dict.txt", empty)
     assert f"{empty}/valid.idx: not found" in refused(empty, *arguments)
     for name in ["valid.bin", "valid.idx"]:
@@ -81,7 +81,7 @@ def test_mask_in_the_data(tmp_path, workers):
 def test_shards_of_different_vocabularies(data, tmp_path):
     other = binarize(tmp_path / "other", {"train": "x y\n\n"})
     arguments = [*TINY, "--save-dir", tmp_path / "run", "--max-update", 1000]
-    assert f"{other}/dict.txt is not that of {data}" in refused(f"{data}:{other}", *arguments)
+    assert f"{other}/dict.txt differs from that of {data}" in refused(f"{data}:{other}", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,8 @@ def checkpoint(data, tmp_path_factory):
 def test_checkpoint_of_another_size(data, tmp_path, checkpoint):
     restore = ["--save-dir", tmp_path, "--restore-file", checkpoint]
     error = refused(data, *TINY, *restore, "--encoder-layers", 3, "--relative-position-num-buckets", 8)
-    assert "--encoder-layers 2 there, 3 here; --relative-position-num-buckets 32 there, 8 here" in error
+    assert "--encoder-layers 2 in the checkpoint, 3 here;" in error
+    assert "; --relative-position-num-buckets 32 in the checkpoint, 8 here" in error
 
 
 def test_checkpoint_of_another_vocabulary(data, tmp_path, checkpoint):
