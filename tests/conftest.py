@@ -64,7 +64,7 @@ TINY_MODEL = {"_name": "mae_lm_tiny", "encoder_embed_dim": 32, "encoder_ffn_embe
 
 @pytest.fixture(scope="session", autouse=True)
 def fork_server():
-    """The process that the commands in FORKS are forks of; it ends when its standard input is closed."""
+    """The process that the commands in FORKS are forks of. Should this one be killed, its standard input is closed."""
     if FORKS == BIN:
         yield
         return
@@ -77,6 +77,7 @@ def fork_server():
         )  # fmt: skip
     with server:
         yield
+        server.terminate()
 
 
 def command(program, *arguments, real=False):
@@ -134,7 +135,7 @@ def documents(count, seed, lines=6, words=9):
     return made
 
 
-def binarize(folder, splits, dictionary=None):
+def binarize(folder, splits, dictionary=None, real=False):
     """Writes lines of tokens as data that fairseq reads; `dictionary` lists symbols, or a dict.txt to take."""
     folder.mkdir(parents=True, exist_ok=True)
     arguments = ["--only-source", "--destdir", folder, "--workers", 1]
@@ -147,7 +148,7 @@ def binarize(folder, splits, dictionary=None):
             symbols, dictionary = dictionary, folder.parent / f"{folder.name}.dict.txt"
             dictionary.write_text("".join(f"{symbol} 1\n" for symbol in symbols), encoding="utf-8")
         arguments += ["--srcdict", dictionary]
-    succeed("fairseq-preprocess", *arguments)
+    succeed("fairseq-preprocess", *arguments, real=real)
     return folder
 
 

@@ -2,8 +2,9 @@
 
     python fork_server.py DESCRIPTOR
 
-listens on the Unix socket that it inherits as DESCRIPTOR until its standard input is closed. `fork_client.py` stands in for a command: it sends its
-arguments, environment, working directory and standard streams, forwards the signals it gets, and exits as the fork did.
+listens on the Unix socket that it inherits as DESCRIPTOR until its standard input is closed. `fork_client.py` stands in
+for a command: it sends its arguments, environment, working directory and standard streams, forwards the signals it
+gets, and exits as the fork did.
 
 A fork starts out like a new interpreter: arguments, `__main__`, `sys.path`, environment, streams, logging and random
 numbers are its own. It differs in that imports print nothing, and `sys.executable` is the stand-in for `python`, so
@@ -137,15 +138,25 @@ def answer(connection, status):
 def become(request, base_path):
     """Runs a request's program in this process, as a new interpreter would."""
     import numpy
+    import torch
 
     numpy.random.seed()
+    if torch.initial_seed() != 67280421310721:  # torch's fixed seed; newer versions draw one
+        torch.seed()
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.executable = request["python"]
     text = dict(encoding=sys.stdout.encoding, closefd=False)
     sys.stdin = sys.__stdin__ = open(0, errors=sys.stdin.errors, **text)
-    sys.stdout = sys.__stdout__ = open(1, "w", errors=sys.stdout.errors, **text)
+    unbuffered = sys.stdout.write_through  # PYTHONUNBUFFERED
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(
+        open(1, "wb", 0 if unbuffered else -1, closefd=False),
+        encoding=sys.stdout.encoding,
+        errors=sys.stdout.errors,
+        write_through=unbuffered,
+        line_buffering=os.isatty(1),
+    )
     sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", **text)
 
     option, program, *arguments = request["program"]

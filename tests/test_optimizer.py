@@ -1,4 +1,4 @@
-"""Adam in one pass: the same numbers as fairseq's, and runs that resume."""
+"""torch_adamw takes the same steps as fairseq's Adam, and runs that use it resume."""
 
 from argparse import Namespace
 
@@ -9,6 +9,7 @@ from fairseq.optim.adam import Adam
 from conftest import TINY, TINY_MODEL, hydra, succeed
 from maelm_fairseq import compat
 from maelm_fairseq.optimizer import TorchAdamW
+from training import checkpoint
 
 
 def weights():
@@ -42,7 +43,7 @@ def test_steps_are_those_of_fairseqs_adam():
 
 
 @pytest.mark.parametrize("error", [TypeError, RuntimeError])
-def test_an_older_torch_has_its_own_way(monkeypatch, error):
+def test_an_older_torch_falls_back_to_its_unfused_adamw(monkeypatch, error):
     whole = torch.optim.AdamW
 
     def old(params, fused=None, **options):
@@ -59,23 +60,21 @@ def test_an_older_torch_has_its_own_way(monkeypatch, error):
         torch.testing.assert_close(ours, other, rtol=1e-5, atol=1e-6)
 
 
-def test_a_run_resumes_where_it_was(data, tmp_path):
+def test_a_run_resumes_where_it_stopped(data, tmp_path):
     options = [*TINY, "--optimizer", "torch_adamw", "--clip-norm", 1, "--weight-decay", 0.01]
     succeed("fairseq-train", data, *options, "--max-update", 8, "--save-dir", tmp_path / "whole")
     for updates in [4, 8]:
         succeed("fairseq-train", data, *options, "--max-update", updates, "--save-dir", tmp_path / "parts")
-    whole, parts = (
-        torch.load(tmp_path / name / "checkpoint_last.pt", weights_only=True) for name in ["whole", "parts"]
-    )
+    whole, parts = (checkpoint(tmp_path / name) for name in ["whole", "parts"])
     assert parts["optimizer_history"][-1]["optimizer_name"] == "TorchAdamW"
     for key, value in whole["model"].items():
         torch.testing.assert_close(parts["model"][key], value, rtol=0, atol=1e-6)
 
 
-def test_hydra_knows_it(data, tmp_path):
+def test_hydra_accepts_it(data, tmp_path):
     arguments = hydra(tmp_path, data, TINY_MODEL)
     options = ["optimizer._name=torch_adamw", "+optimizer.adam_betas='(0.9, 0.98)'"]
     succeed("fairseq-hydra-train", *arguments, *options, cwd=tmp_path)
-    state = torch.load(tmp_path / "hydra" / "checkpoint_last.pt", weights_only=True)
+    state = checkpoint(tmp_path / "hydra")
     assert state["optimizer_history"][-1]["optimizer_name"] == "TorchAdamW"
     assert state["last_optimizer_state"]["param_groups"][0]["betas"] == (0.9, 0.98)

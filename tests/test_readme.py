@@ -1,15 +1,13 @@
-"""What the README says is true."""
+"""Commands, options, links and names in the README exist."""
 
 import ast
-import os
 import re
 import shlex
 import subprocess
-import sys
 
 from fairseq import options
 
-from conftest import BIN, PLUGIN, ROOT
+from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -31,9 +29,8 @@ def starting_with(start):
 
 def shell(line, cwd=ROOT):
     """Runs a line in bash, with this environment's commands."""
-    path = os.pathsep.join([str(BIN), os.environ["PATH"]])
     done = subprocess.run(
-        ["bash", "-c", line], cwd=cwd, env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "PYTHON": sys.executable},
+        ["bash", "-c", line], cwd=cwd, env={**SCRIPTS_ENVIRONMENT, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]
@@ -43,7 +40,9 @@ def shell(line, cwd=ROOT):
 def test_links_and_the_table_of_where_things_are():
     for link in re.findall(r"\]\(([^)#]+)\)", README):
         assert link.startswith("https://") or (ROOT / link).exists(), link
-    for path, name in re.findall(r"\]\((maelm_fairseq/\w+\.py)\), `(\w+)`", README):
+    named = re.findall(r"\]\((maelm_fairseq/[\w/]+\.py)\), `(\w+)`", README)
+    assert named
+    for path, name in named:
         functions = [
             node.name for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.FunctionDef)
         ]
@@ -54,7 +53,9 @@ def test_links_and_the_table_of_where_things_are():
 
 def test_make_targets():
     makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"(?:^|`)make (\w+)", README, re.M):
+    targets = re.findall(r"(?:^|`)make (\w+)", README, re.M)
+    assert targets
+    for target in targets:
         assert re.search(rf"^{target}:", makefile, re.M), target
 
 
@@ -81,10 +82,18 @@ def test_recipes_and_hydra_take_these_options(data):
         assert f"data: {ROOT}/data" in printed and "distributed_world_size: 8" in printed
 
 
+def options_of(program):
+    """The options that a program's --help lists, each at the start of a line."""
+    listed = re.findall(r"^ +((?:-\w, )?--[\w-]+(?:, --[\w-]+)*)", shell(program + " --help"), re.M)
+    return {option for options in listed for option in options.split(", ")}
+
+
 def test_programs_take_these_options():
-    lines = starting_with("data-prep/") + starting_with("recipes/finetune")
-    for line in lines + starting_with("recipes/reproduce") + starting_with("python -m"):
-        program = " ".join(line.split()[:3]) if line.startswith("python -m") else line.split()[0]
-        known = shell(program + " --help")
-        for option in re.findall(r"--[\w-]+", line):
-            assert option in known, line
+    lines = starting_with("data-prep/") + starting_with("recipes/finetune") + starting_with("recipes/reproduce")
+    for line in lines + starting_with("python -m"):
+        words = shlex.split(line)
+        program = words[:3] if words[0] == "python" else words[:1]
+        known = options_of(shlex.join(program))
+        for word in words[len(program) :]:
+            if word.startswith("--"):
+                assert word.partition("=")[0] in known, line
