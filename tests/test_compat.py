@@ -1,7 +1,6 @@
 """Differences between versions, and names from before version 0.2.0."""
 
 import subprocess
-import sys
 from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from conftest import ROOT
+from conftest import PYTHON, ROOT
 from maelm_fairseq import compat
 from maelm_fairseq.model import MaeLmConfig
 from maelm_fairseq.task import MaeLmTaskConfig
@@ -30,7 +29,7 @@ from maelm_fairseq.task import MaeLmTaskConfig
 def test_only_commands_change_their_process(code, expected):
     code += "; import sys, torch; print(sys.excepthook is not sys.__excepthook__)"
     code += "; import argparse; print(argparse.Namespace in torch.serialization.get_safe_globals())"
-    printed = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, universal_newlines=True)
+    printed = subprocess.check_output([PYTHON, "-c", code], cwd=ROOT, universal_newlines=True)
     assert printed.split()[-2:] == [str(expected)] * 2
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import ROOT, TINY, TINY_MODEL, hydra, run, succeed
+from conftest import PYTHON, ROOT, TINY, TINY_MODEL, hydra, run, succeed
 from maelm_fairseq import effective_rank as er
 from maelm_fairseq.checkpoint import load_model
 from maelm_fairseq.vocabulary import load_dictionary
@@ -173,9 +173,9 @@ def test_measuring_leaves_the_model_as_it_was(model, blocks):
     model.eval()
 
 
-def program(*arguments, check=True):
+def program(*arguments, check=True, real=False):
     done = subprocess.run(
-        [sys.executable, "-m", "maelm_fairseq.effective_rank", *map(str, arguments)],
+        [sys.executable if real else PYTHON, "-m", "maelm_fairseq.effective_rank", *map(str, arguments)],
         cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert not check or done.returncode == 0, done.stderr
@@ -193,7 +193,7 @@ def test_the_program_writes_tables_spectra_and_a_figure(data, trained, tmp_path)
     succeed("fairseq-train", data, *TINY, *options)
     done = program(
         "--checkpoint", trained, mlm / "checkpoint_last.pt", "--names", "MAE-LM", "MLM", "--data", data,
-        "--dest", tmp_path / "out", "--tokens", 300, "--tau", 0.9, 0.5,
+        "--dest", tmp_path / "out", "--tokens", 300, "--tau", 0.9, 0.5, real=True,
     )  # fmt: skip
     assert "MAE-LM: effective rank at tau = 0.9" in done.stdout and done.stderr == ""
     rows = table(tmp_path / "out" / "ranks.csv")

@@ -16,7 +16,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from conftest import BIN, PLUGIN, ROOT, succeed
+from conftest import PLUGIN, PYTHON, REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, succeed
 
 try:
     from hydra import compose, initialize_config_dir
@@ -26,7 +26,6 @@ except ImportError:  # the hydra of fairseq 0.12.2
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # fairseq's use of hydra
 
 RECIPES = ROOT / "recipes"
-ENVIRONMENT = dict(os.environ, PATH=str(BIN) + os.pathsep + os.environ["PATH"])
 PYTHONPATH = str(ROOT) + os.pathsep + str(RECIPES)  # as lib.sh sets it
 
 # The settings of the paper's base, base++ and large++; those of base++ are the authors' released ones.
@@ -50,11 +49,11 @@ SMALL = {
 SMALL_OPTIONS = [part for key, value in SMALL.items() for part in ("--" + key.replace("_", "-"), str(value))]
 
 
-def recipe(name, *arguments, **environment):
+def recipe(name, *arguments, real=False, **environment):
     """Runs a script of recipes/; returns the finished process."""
     return subprocess.run(
         [str(RECIPES / name), *map(str, arguments)],
-        env=dict(ENVIRONMENT, **environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        env=dict(REAL_SCRIPTS_ENVIRONMENT if real else SCRIPTS_ENVIRONMENT, **environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, universal_newlines=True,
     )  # fmt: skip
 
@@ -62,8 +61,8 @@ def recipe(name, *arguments, **environment):
 def program(name, *arguments, **options):
     """Runs a Python program of recipes/; returns the finished process."""
     return subprocess.run(
-        [sys.executable, str(RECIPES / name), *map(str, arguments)],
-        env=dict(ENVIRONMENT, PYTHONPATH=PYTHONPATH), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [PYTHON, str(RECIPES / name), *map(str, arguments)],
+        env=dict(SCRIPTS_ENVIRONMENT, PYTHONPATH=PYTHONPATH), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         universal_newlines=True, **options,
     )  # fmt: skip
 
@@ -182,7 +181,7 @@ def test_slurm_starts_the_recipe_on_each_machine(tmp_path):
     slurm = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_GPUS_PER_NODE": "a100:4"}
     done = recipe(
         "slurm/pretrain.sbatch", RECIPES / "pretrain_base.sh", "--data", "/d", "--save-dir", "/s", "--dry-run",
-        PATH=str(tmp_path) + os.pathsep + ENVIRONMENT["PATH"], **slurm,
+        PATH=str(tmp_path) + os.pathsep + SCRIPTS_ENVIRONMENT["PATH"], **slurm,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     words = shlex.split(done.stdout)
@@ -214,7 +213,7 @@ def test_further_options_override_the_recipe():
     ],
 )
 def test_wrong_options_are_refused(arguments, words):
-    environment = {key: value for key, value in ENVIRONMENT.items() if key != "MASTER_ADDR"}
+    environment = {key: value for key, value in SCRIPTS_ENVIRONMENT.items() if key != "MASTER_ADDR"}
     done = subprocess.run(
         [str(RECIPES / "pretrain_base.sh"), "--data", "/data", "--save-dir", "/save", *map(str, arguments)],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
@@ -237,7 +236,7 @@ def test_script_trains_resumes_and_stops(name, data, tmp_path):
     save = tmp_path / "a folder"
     start = [name + ".sh", "--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save]
     start += [*SMALL_OPTIONS, "--update-freq", 1, "--log-interval", 1]
-    done = recipe(*start, "--max-update", 2)
+    done = recipe(*start, "--max-update", 2, real=name == "pretrain_demo")
     assert done.returncode == 0, done.stdout + done.stderr
     assert updates(save) == 2
     assert "validation after 2 updates" in done.stdout and "{" not in done.stdout
@@ -355,7 +354,7 @@ def test_official_release_on_a_new_python_is_reported_with_its_fix(tmp_path):
     )
     done = subprocess.run(
         [sys.executable, str(RECIPES / "check_installation.py")],
-        env=dict(ENVIRONMENT, PYTHONPATH=str(tmp_path) + os.pathsep + str(ROOT)),
+        env=dict(os.environ, PYTHONPATH=str(tmp_path) + os.pathsep + str(ROOT)),
         stderr=subprocess.PIPE, universal_newlines=True,
     )  # fmt: skip
     assert done.returncode == 1

@@ -13,7 +13,7 @@ import sentencepiece
 import torch
 from omegaconf import OmegaConf
 
-from conftest import PLUGIN, ROOT, documents, run, succeed, text_of
+from conftest import PLUGIN, PYTHON, ROOT, documents, run, succeed, text_of
 from maelm_fairseq.checkpoint import load_model
 from maelm_fairseq.squad.answers import answer_questions, ranked_spans
 from maelm_fairseq.squad.metric import best_threshold, evaluate, exact_match, f1
@@ -41,9 +41,12 @@ SYMBOLS += ["\U0001f469\u200d", "\u2764\ufe0f", "=\u0338", "\ue000", "\u2163", "
 SPACES = [" ", " ", " ", "  ", "\t", "\n\n", "\u00a0", "\u3000", "\u200b", " \u2009 "]
 
 
-def program(path, *arguments, status=0):
+def program(path, *arguments, status=0, real=False):
     done = subprocess.run(
-        [sys.executable, path, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable if real else PYTHON, path, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert done.returncode == status, done.stdout + done.stderr
     return done
@@ -240,7 +243,7 @@ def test_counts_and_running_again(vocabulary, tmp_path, monkeypatch, capsys):
         "--train", train, "--dev", dev, "--vocabulary", vocabulary, "--dest", tmp_path / "made" / "data",
         "--max-tokens", 100, "--stride", 50,
     ]  # fmt: skip
-    done = program(PREPARE, *arguments)
+    done = program(PREPARE, *arguments, real=True)
     record = load_record(tmp_path / "made" / "data")
     counts = record["counts"]["train"]
     assert record["version"] == "2.0" and done.stdout.startswith("SQuAD 2.0\n")
@@ -325,7 +328,7 @@ def test_a_model_learns_to_answer(learned, tmp_path):
     outputs = {name: tmp_path / f"{name}.json" for name in ["predictions", "nbest", "no-answer-scores", "metrics"]}
     arguments = ["--checkpoint", folder / "run" / "checkpoint_last.pt", "--data", folder / "data"]
     arguments += [a for name, path in outputs.items() for a in (f"--{name}", path)]
-    done = program(ANSWER, *arguments, "--json", train)
+    done = program(ANSWER, *arguments, "--json", train, real=True)
     predictions, nbest, differences, metrics = (json.loads(path.read_text("utf-8")) for path in outputs.values())
     questions = read_questions(train)
     assert metrics["exact"] > 80 and metrics["f1"] > 80 and metrics["total"] == len(questions) == 300
