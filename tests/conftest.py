@@ -27,6 +27,7 @@ BIN = Path(sys.executable).parent
 # Several torch processes on few cores spin against each other.
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(ROOT))
+os.environ["PYTHONPATH"] = str(ROOT)  # the commands, too, use this repository's package
 
 
 def stand_ins():

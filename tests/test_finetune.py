@@ -32,8 +32,8 @@ SETTINGS = ["--batch-size", 16, "--lr", 1e-3, "--warmup-ratio", 0.1, "--epochs",
 def script(*arguments, check=True, real=False):
     """Runs a script of the repository; returns the finished process."""
     done = subprocess.run(
-        list(map(str, arguments)),
-        env=dict(REAL_SCRIPTS_ENVIRONMENT if real else SCRIPTS_ENVIRONMENT, PYTHONPATH=str(ROOT)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        list(map(str, arguments)), env=REAL_SCRIPTS_ENVIRONMENT if real else SCRIPTS_ENVIRONMENT,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, universal_newlines=True,
     )  # fmt: skip
     assert not check or done.returncode == 0, (done.stdout + done.stderr)[-3000:]

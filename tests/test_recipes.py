@@ -53,7 +53,8 @@ def recipe(name, *arguments, real=False, **environment):
     """Runs a script of recipes/; returns the finished process."""
     return subprocess.run(
         [str(RECIPES / name), *map(str, arguments)],
-        env=dict(REAL_SCRIPTS_ENVIRONMENT if real else SCRIPTS_ENVIRONMENT, **environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        env=dict(REAL_SCRIPTS_ENVIRONMENT if real else SCRIPTS_ENVIRONMENT, **environment),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, universal_newlines=True,
     )  # fmt: skip
 
