@@ -16,10 +16,9 @@ from .data import batches_of_similar_length
 from .errors import MissingFileError, UsageError
 from .heads import SequenceClassificationHead
 from .sizes import check_positions
-from .vocabulary import MASK, WORD_START, load_dictionary, load_sentencepiece
+from .vocabulary import MASK, WORD_START, Tokenizer, load_dictionary, load_sentencepiece
 
 BATCH_TOKENS = 2048  # of a batch, including padding
-UNKNOWN_CHARACTER = "\ue000"  # for private use: in no vocabulary
 
 
 def from_pretrained(checkpoint, data=None):
@@ -48,7 +47,8 @@ def from_pretrained(checkpoint, data=None):
     state = read_checkpoint(checkpoint_file)
     model = build_model(state, dictionary, checkpoint_file)
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
-    return MaeLm(model, dictionary, load_sentencepiece(model_file, dictionary), folder, masks_in_encoder)
+    tokenizer = Tokenizer(dictionary, load_sentencepiece(model_file, dictionary))
+    return MaeLm(model, dictionary, tokenizer, folder, masks_in_encoder)
 
 
 def read_labels(path):
@@ -64,15 +64,15 @@ class MaeLm:
     Args:
         model: :class:`~maelm_fairseq.model.MaeLmModel`, in evaluation mode
         dictionary: fairseq's, with `<mask>`
-        pieces: SentencePieceProcessor of the same vocabulary
+        tokenizer: :class:`~maelm_fairseq.vocabulary.Tokenizer`
         data: folder of the data, for `label/dict.txt` and `input1`
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
     """
 
-    def __init__(self, model, dictionary, pieces, data, masks_in_encoder=False):
+    def __init__(self, model, dictionary, tokenizer, data, masks_in_encoder=False):
         self.model = model
         self.dictionary = dictionary
-        self.pieces = pieces
+        self.tokenizer = tokenizer
         self.data = data
         self.masks_in_encoder = masks_in_encoder
         self.mask = dictionary.index(MASK)
@@ -100,28 +100,11 @@ class MaeLm:
         """
         if not isinstance(text, str):
             return self._padded([self.encode(a, b) for a, b in text_pairs(text, pair)])
-        tokens = [self.dictionary.bos(), *self._tokens_of(text), self.dictionary.eos()]
+        tokens = [self.dictionary.bos(), *self.tokenizer.encode(text), self.dictionary.eos()]
         if pair is not None:
             check_text(pair, "pair")
-            tokens += [self.dictionary.eos(), *self._tokens_of(pair), self.dictionary.eos()]
+            tokens += [self.dictionary.eos(), *self.tokenizer.encode(pair), self.dictionary.eos()]
         return torch.tensor(tokens)
-
-    def _tokens_of(self, text):
-        """Text -> list of tokens, without `<s>` and `</s>`."""
-        first, *parts = text.split(MASK)
-        pieces = self.pieces.encode(first, out_type=str)
-        for part in parts:
-            begins_word = part[:1].isspace()
-            pieces += [MASK, *(self.pieces.encode(part, out_type=str) if begins_word else self._inside_word(part))]
-        return [self.dictionary.index(piece) for piece in pieces]
-
-    def _inside_word(self, text):
-        """Text -> list of pieces of which the first does not begin a word, as the "." in "<mask>."."""
-        # SentencePiece begins a word at the beginning of a text, but not after an unknown character.
-        before = self.pieces.encode(UNKNOWN_CHARACTER, out_type=str)
-        pieces = self.pieces.encode(UNKNOWN_CHARACTER + text, out_type=str)[len(before) - 1 :]
-        pieces[0] = pieces[0][len(before[-1]) :]  # unknown characters behind it have joined it
-        return [piece for piece in pieces if piece]
 
     def decode(self, tokens):
         """Tokens to text as normalised by SentencePiece.
@@ -130,13 +113,14 @@ class MaeLm:
             tokens: int64 (T,) or (B, T); `<s>`, `</s>` and padding are skipped
         Returns:
             a string, or a list of B strings
+        Raises:
+            TypeError: not a tensor
         """
+        if not isinstance(tokens, torch.Tensor):
+            raise TypeError(f"tokens must be a tensor, not {described(tokens)}")
         if tokens.dim() == 2:
             return [self.decode(row) for row in tokens]
-        skipped = {self.dictionary.bos(), self.dictionary.eos(), self.dictionary.pad()}
-        pieces = [self.dictionary[i] for i in tokens.tolist() if i not in skipped]
-        pieces = [WORD_START + MASK if piece == MASK else piece for piece in pieces]
-        return self.pieces.decode(pieces).replace(WORD_START + MASK, " " + MASK).strip()
+        return self.tokenizer.decode(tokens.tolist())
 
     def _padded(self, rows):
         """A list of B tensors (T_i,) -> (B, T)."""
@@ -185,7 +169,7 @@ class MaeLm:
         """
         check_text(text, "text")
         words = text.split()
-        tokens = [self._tokens_of(word) for word in words]
+        tokens = [self.tokenizer.encode(word) for word in words]
         whole = [self.dictionary.bos(), *chain.from_iterable(tokens), self.dictionary.eos()]
         features = self.extract_features(torch.tensor(whole))[1:-1]
         rows = [pieces.mean(0) for pieces in features.split([len(word) for word in tokens])]

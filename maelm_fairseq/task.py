@@ -34,6 +34,40 @@ class PrecisionConfig(FairseqDataclass):
     amp: bool = II("common.amp")
 
 
+class TokenTask(FairseqTask):
+    """A task with one dictionary that uses every sequence of its data.
+
+    Args:
+        cfg: a :class:`PrecisionConfig`
+        dictionary: fairseq's, with `<mask>`
+    """
+
+    def __init__(self, cfg, dictionary):
+        super().__init__(cfg)
+        self.dictionary = dictionary
+
+    @property
+    def source_dictionary(self):
+        return self.dictionary
+
+    @property
+    def target_dictionary(self):
+        return self.dictionary
+
+    def filter_indices_by_size(self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
+        """Refuses sequences that do not fit; fairseq would drop them."""
+        longest = dataset.sizes.max()
+        if max_positions is not None and longest > max_positions:
+            raise UsageError(
+                f"sequences of up to {longest} tokens, but only {max_positions} are allowed: {self.length_fix()}"
+            )
+        return indices
+
+    def length_fix(self):
+        """What to do about sequences that are too long, for the error message."""
+        return "raise --max-tokens"
+
+
 @dataclass
 class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
     data: str = field(
@@ -60,7 +94,7 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
 
 
 @register_task("mae_lm", dataclass=MaeLmTaskConfig)
-class MaeLmTask(FairseqTask):
+class MaeLmTask(TokenTask):
     """Masked language modelling with the masks left out of the encoder.
 
     Args:
@@ -69,8 +103,7 @@ class MaeLmTask(FairseqTask):
     """
 
     def __init__(self, cfg, dictionary):
-        super().__init__(cfg)
-        self.dictionary = dictionary
+        super().__init__(cfg, dictionary)
         self.mask_settings = MaskSettings.of(cfg)
         self.masking = Masking(self.mask_settings, dictionary, cfg.seed)
 
@@ -120,31 +153,15 @@ class MaeLmTask(FairseqTask):
             dataset = next(data for split, data in self.datasets.items() if not split.startswith("train"))
             stats.update(last_layer_ranks(model, dataset, self.cfg.effective_rank_tokens))
 
-    def filter_indices_by_size(self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
-        """Refuses blocks that do not fit; fairseq would drop them."""
-        longest = dataset.sizes.max()
-        if max_positions is not None and longest > max_positions:
-            raise UsageError(
-                f"blocks of up to {longest} tokens, but only {max_positions} are allowed: --max-tokens must be "
-                f"at least --tokens-per-sample ({self.cfg.tokens_per_sample})"
-            )
-        return indices
-
     def max_positions(self):
         return self.cfg.tokens_per_sample
 
-    @property
-    def source_dictionary(self):
-        return self.dictionary
-
-    @property
-    def target_dictionary(self):
-        return self.dictionary
+    def length_fix(self):
+        return f"--max-tokens must be at least --tokens-per-sample ({self.cfg.tokens_per_sample})"
 
 
 def check(cfg):
     """Refuses options that are out of range or contradict each other."""
-
     MaskSettings.of(cfg)
     if cfg.tokens_per_sample < 2:
         raise UsageError(f"--tokens-per-sample {cfg.tokens_per_sample} must be at least 2: <s> and a token")

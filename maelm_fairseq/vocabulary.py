@@ -12,6 +12,7 @@ from .errors import MissingFileError, UsageError
 
 MASK = "<mask>"
 WORD_START = "\u2581"  # SentencePiece's mark
+UNKNOWN_CHARACTER = "\ue000"  # for private use: in no vocabulary
 
 
 def load_dictionary(folder):
@@ -48,6 +49,42 @@ def load_sentencepiece(model_file, dictionary):
             "does; use the two files of one run of data-prep/prepare.sh"
         )
     return processor
+
+
+class Tokenizer:
+    """Text to tokens and back, with `<mask>` as a token; without `<s>` and `</s>`.
+
+    Args:
+        dictionary: fairseq's, with `<mask>`
+        processor: SentencePieceProcessor, from :func:`load_sentencepiece`
+    """
+
+    def __init__(self, dictionary, processor):
+        self.dictionary, self.processor = dictionary, processor
+
+    def encode(self, text):
+        """Text -> list of tokens."""
+        first, *parts = text.split(MASK)
+        pieces = self.processor.encode(first, out_type=str)
+        for part in parts:
+            encode = self.processor.encode_as_pieces if part[:1].isspace() else self._inside_word
+            pieces += [MASK, *encode(part)]
+        return [self.dictionary.index(piece) for piece in pieces]
+
+    def _inside_word(self, text):
+        """Text -> list of pieces of which the first does not begin a word, as the "." in "<mask>."."""
+        # SentencePiece begins a word at the beginning of a text, but not after an unknown character.
+        before = self.processor.encode_as_pieces(UNKNOWN_CHARACTER)
+        pieces = self.processor.encode_as_pieces(UNKNOWN_CHARACTER + text)[len(before) - 1 :]
+        pieces[0] = pieces[0][len(before[-1]) :]  # unknown characters behind it have joined it
+        return [piece for piece in pieces if piece]
+
+    def decode(self, tokens):
+        """List of tokens -> text as normalised by SentencePiece; `<s>`, `</s>` and padding are skipped."""
+        skipped = {self.dictionary.bos(), self.dictionary.eos(), self.dictionary.pad()}
+        pieces = [self.dictionary[i] for i in tokens if i not in skipped]
+        pieces = [WORD_START + MASK if piece == MASK else piece for piece in pieces]
+        return self.processor.decode(pieces).replace(WORD_START + MASK, " " + MASK).strip()
 
 
 def word_starts(dictionary):

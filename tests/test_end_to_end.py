@@ -57,7 +57,9 @@ def test_raw_text_to_filled_masks(prepared, tmp_path):
     model = hub.from_pretrained(last, data=first_shard)
     tokens = model.encode("Kan <mask> lon.").tolist()
     at = tokens.index(model.dictionary.index("<mask>"))
-    assert at > 1 and model.pieces.decode([i - 1 for i in tokens[1:at]]) == "kan"  # lowercased by the model
+    assert (
+        at > 1 and model.tokenizer.processor.decode([i - 1 for i in tokens[1:at]]) == "kan"
+    )  # lowercased by the model
     filled = model.fill_mask("kan <mask> lon <mask>", topk=3)
     assert len(filled) == 2 and all(len(candidates) == 3 for candidates in filled)
     assert all(p >= q for candidates in filled for (_, p), (_, q) in zip(candidates, candidates[1:]))

@@ -163,8 +163,8 @@ def names(model, tokens):
 
 
 def test_encode(model):
-    pieces = model.pieces.encode("kan lon", out_type=str)
-    others = model.pieces.encode("mipo", out_type=str)
+    pieces = model.tokenizer.processor.encode("kan lon", out_type=str)
+    others = model.tokenizer.processor.encode("mipo", out_type=str)
     assert names(model, model.encode("Kan lon")) == ["<s>", *pieces, "</s>"]
     assert names(model, model.encode("kan lon", "mipo")) == ["<s>", *pieces, "</s>", "</s>", *others, "</s>"]
     batch = model.encode(["mipo", "kan lon kan"], ["lon", "lon"])
@@ -368,6 +368,36 @@ def test_more_tokens_than_positions(model, classifier):
             call(text)
     with pytest.raises(ValueError, match="text 2 of 3 " + message):
         classifier.predict(["kan", text, "lon"])
+
+
+NOT_TEXTS = {  # what is found where a list of texts may be given, and where one text must be
+    "None": (None, "texts must be a list of strings, not None", "text must be a string, not None"),
+    "number": (3, "texts must be a list of strings, not int (3)", "text must be a string, not int (3)"),
+    "bytes": (b"a", "texts must be a list of strings, not bytes (b'a')", "text must be a string, not bytes (b'a')"),
+    "set": ({"a"}, "texts must be a list of strings, not set ({'a'})", "text must be a string, not set ({'a'})"),
+    "None within": (
+        ["a", None],
+        "texts[1] must be a string, not None",
+        "text must be a string, not list (['a', None])",
+    ),
+    "nested": ([["a"]], "texts[0] must be a string, not list (['a'])", "text must be a string, not list ([['a']])"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_TEXTS)
+def test_what_is_not_text_is_named(model, classifier, kind):
+    value, as_list, as_text = NOT_TEXTS[kind]
+    for call in [model.encode, model.extract_features, classifier.predict]:
+        with pytest.raises(TypeError, match=f"^{re.escape(as_list)}$"):
+            call(value)
+    for call in [model.fill_mask, model.word_features]:
+        with pytest.raises(TypeError, match=f"^{re.escape(as_text)}$"):
+            call(value)
+    if value is not None:
+        with pytest.raises(TypeError, match=f"^{re.escape(as_list.replace('texts', 'pairs'))}$"):
+            model.encode(["kan", "lon"], value)
+    with pytest.raises(TypeError, match="^tokens must be a tensor, not "):
+        model.decode(value)
 
 
 def test_filling_masks_refused(model, classifier):

@@ -14,14 +14,14 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.data import indexed_dataset
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
 from ..data import WholeDataset, pad_rows
 from ..errors import MissingFileError, UsageError
 from ..files import read_json
 from ..sizes import check_positions
-from ..task import PrecisionConfig, autocast, check_precision
+from ..task import PrecisionConfig, TokenTask, autocast, check_precision
 from ..vocabulary import load_dictionary
 from .text import EOS, WindowSizes
 
@@ -38,7 +38,7 @@ class SquadTaskConfig(PrecisionConfig):
 
 
 @register_task("squad", dataclass=SquadTaskConfig)
-class SquadTask(FairseqTask):
+class SquadTask(TokenTask):
     """Finds the first and the last token of the answer, or `<s>` if there is none.
 
     Args:
@@ -48,8 +48,7 @@ class SquadTask(FairseqTask):
     """
 
     def __init__(self, cfg, dictionary, record):
-        super().__init__(cfg)
-        self.dictionary = dictionary
+        super().__init__(cfg, dictionary)
         self.sizes = WindowSizes(**record["options"])
 
     @classmethod
@@ -69,26 +68,11 @@ class SquadTask(FairseqTask):
         self.datasets[split] = SquadDataset(os.path.join(self.cfg.data, split), self.dictionary, self.cfg.seed)
         logger.info("%s/%s: %s windows", self.cfg.data, split, f"{len(self.datasets[split]):,}")
 
-    def filter_indices_by_size(self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
-        """Refuses windows that do not fit; fairseq would drop them."""
-        longest = dataset.sizes.max()
-        if max_positions is not None and longest > max_positions:
-            raise UsageError(
-                f"windows of up to {longest} tokens, but only {max_positions} are allowed: raise --max-tokens, or "
-                "prepare the data with a lower --max-tokens of data-prep/squad.py"
-            )
-        return indices
-
     def max_positions(self):
         return self.sizes.max_tokens
 
-    @property
-    def source_dictionary(self):
-        return self.dictionary
-
-    @property
-    def target_dictionary(self):
-        return self.dictionary
+    def length_fix(self):
+        return "raise --max-tokens, or prepare the data with a lower --max-tokens of data-prep/squad.py"
 
 
 def load_record(folder):

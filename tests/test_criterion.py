@@ -1,0 +1,56 @@
+"""The loss of pretraining and its log, computed from logits that are known."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.logging import metrics
+
+from maelm_fairseq.criterion import MaeLmCriterion
+
+PAD = 1
+
+
+def criterion():
+    cfg = SimpleNamespace(bf16_autocast=False)
+    dictionary = SimpleNamespace(pad=lambda: PAD, eos=lambda: 2)
+    return MaeLmCriterion(SimpleNamespace(cfg=cfg, target_dictionary=dictionary))
+
+
+def sample(target):
+    target = torch.tensor(target)
+    predicted = int(target.ne(PAD).sum())
+    return dict(net_input={}, target=target, npredicted=predicted, nvisible=10, ntokens=12, nsentences=len(target))
+
+
+def test_the_loss_is_the_sum_over_predicted_tokens_without_padding():
+    torch.manual_seed(1)
+    logits, target = torch.randn(2, 3, 7, dtype=torch.float64), [[4, 5, PAD], [6, PAD, PAD]]
+    loss, size, logged = criterion()(lambda: logits, sample(target))
+    expected = -sum(logits.log_softmax(-1)[b, k, target[b][k]] for b, k in [(0, 0), (0, 1), (1, 0)])
+    torch.testing.assert_close(loss, expected)
+    assert size == logged["sample_size"] == 3 and logged["loss"] == loss
+
+
+def test_accuracy_counts_no_padding():
+    logits = torch.zeros(1, 3, 7)
+    logits[0, 0, 4] = logits[0, 1, 5] = logits[0, 2, PAD] = 1  # right, wrong, and padding predicted at padding
+    _, _, logged = criterion()(lambda: logits, sample([[4, 6, PAD]]))
+    assert logged["correct"] == 1
+
+
+@pytest.mark.parametrize("predicted", [8, 0])
+def test_logs_are_per_predicted_token_and_in_bits(predicted):
+    outputs = [
+        dict(loss=torch.tensor(6.0 * (predicted > 0)), correct=torch.tensor(1), sample_size=predicted // 2, visible=5)
+    ]
+    outputs *= 2
+    with metrics.aggregate() as logged:
+        MaeLmCriterion.reduce_metrics(outputs)
+    values = logged.get_smoothed_values()
+    assert values["predicted"] == predicted and values["visible"] == 10
+    if predicted:
+        assert values["loss"] == pytest.approx(12 / 8 / math.log(2), abs=1e-3)
+        assert values["accuracy"] == pytest.approx(100 * 2 / 8)
+        assert values["ppl"] == pytest.approx(math.exp(12 / 8), abs=0.01)

@@ -1,0 +1,70 @@
+"""Checks of sizes: against each other, the data, and a checkpoint. tests/test_errors.py shows them to a user."""
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+from maelm_fairseq.model import MaeLmConfig, MaeLmModel
+from maelm_fairseq.sizes import check_positions, check_sizes, compare
+
+SIZES = dict(
+    encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, encoder_attention_heads=2
+)
+
+
+@pytest.mark.parametrize(
+    "sizes, message",
+    [
+        (dict(encoder_layers=0), "--encoder-layers 0 must be at least 1"),
+        (dict(decoder_layers=-1), "--decoder-layers -1 at least 0"),
+        (dict(encoder_attention_heads=3), "--encoder-attention-heads 3 must divide --encoder-embed-dim 16"),
+        (dict(relative_position_num_buckets=2), "--relative-position-num-buckets 2 must be even and at least 4"),
+        (dict(relative_position_max_distance=9), "--relative-position-max-distance 9 must be over 9"),
+        (dict(pooler_dropout=1.0), "--pooler-dropout 1.0 must be at least 0 and less than 1"),
+        (dict(relative_position_num_buckets=0, decoder_relative_bias=True), "--decoder-relative-bias needs"),
+    ],
+)
+def test_sizes_that_do_not_fit_each_other(sizes, message):
+    check_sizes(MaeLmConfig(**SIZES))
+    with pytest.raises(ValueError, match=message):
+        check_sizes(MaeLmConfig(**{**SIZES, **sizes}))
+
+
+def test_sequences_longer_than_the_positions():
+    check_positions(8, 8, "the text has 8 tokens", "shorten it")
+    with pytest.raises(ValueError, match="^the text has 9 tokens, but model.pt has 8 positions: shorten it$"):
+        check_positions(9, 8, "the text has 9 tokens", "shorten it", "model.pt")
+
+
+def weights(symbols="ab", **sizes):
+    dictionary = Dictionary()
+    for symbol in [*symbols, "<mask>"]:
+        dictionary.add_symbol(symbol)
+    return MaeLmModel(MaeLmConfig(**{**SIZES, **sizes}), dictionary, pretraining=True).state_dict()
+
+
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        (dict(symbols="abc"), "vocabulary (dict.txt) 8 in the checkpoint, 7 here"),
+        (dict(encoder_layers=3), "--encoder-layers 3 in the checkpoint, 1 here"),
+        (dict(encoder_embed_dim=32), "--encoder-embed-dim 32 in the checkpoint, 16 here"),
+        (dict(encoder_ffn_embed_dim=9), "--encoder-ffn-embed-dim 9 in the checkpoint, 8 here"),
+        (dict(encoder_attention_heads=4), "--encoder-attention-heads 4 in the checkpoint, 2 here"),
+        (dict(decoder_layers=2), "--decoder-layers 2 in the checkpoint, 1 here"),
+        (dict(max_positions=9), "--max-positions 9 in the checkpoint, 512 here"),
+        (dict(relative_position_num_buckets=64), "--relative-position-num-buckets 64 in the checkpoint, 32 here"),
+        (dict(decoder_relative_bias=True), "--decoder-relative-bias True in the checkpoint, False here"),
+    ],
+)
+def test_each_size_that_differs_from_the_checkpoint_is_named(change, named):
+    compare(weights(), weights())
+    with pytest.raises(ValueError) as raised:
+        compare(weights(**change), weights())
+    assert str(raised.value) == f"the checkpoint has other sizes: {named}"
+
+
+def test_another_vocabulary_of_the_same_size_is_refused():
+    with pytest.raises(ValueError, match="trained with another dict.txt .of the same size."):
+        compare(weights("ba"), weights("ab"))
+    assert torch.equal(weights("ab")["dictionary_fingerprint"], weights("ab")["dictionary_fingerprint"])
