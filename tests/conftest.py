@@ -10,6 +10,7 @@ import os
 import random
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +27,9 @@ BIN = Path(sys.executable).parent
 
 # Several torch processes on few cores spin against each other.
 os.environ["OMP_NUM_THREADS"] = "1"
+# A suite that runs in the background ignores SIGINT, and its processes would too.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = str(ROOT)  # the commands, too, use this repository's package
 
@@ -79,6 +83,7 @@ def fork_server():
     with server:
         yield
         server.terminate()
+    shutil.rmtree(FORKS, ignore_errors=True)  # workers of pytest-xdist run no exit functions
 
 
 def command(program, *arguments, real=False):
