@@ -93,7 +93,7 @@ def command(program, *arguments, real=False):
 
 
 def run(program, *arguments, cwd=None, real=False):
-    """Runs a console script; gives the finished process, its standard error within `stdout`."""
+    """Runs a console script; returns the finished process, its standard error within `stdout`."""
     return subprocess.run(
         command(program, *arguments, real=real),
         cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -101,14 +101,14 @@ def run(program, *arguments, cwd=None, real=False):
 
 
 def succeed(program, *arguments, cwd=None, real=False):
-    """Runs a console script that must exit with 0; gives what it printed."""
+    """Runs a console script that must exit with 0; returns what it printed."""
     done = run(program, *arguments, cwd=cwd, real=real)
     assert done.returncode == 0, done.stdout[-5000:]
     return done.stdout
 
 
 def hydra(tmp_path, data, model, **options):
-    """Writes a complete YAML file for `fairseq-hydra-train`; gives its arguments."""
+    """Writes a complete YAML file for `fairseq-hydra-train`; returns its arguments."""
     config = {
         "common": {"user_dir": str(PLUGIN), "cpu": True, "log_format": "json", "log_interval": 1, "seed": 1},
         "task": {"_name": "mae_lm", "data": str(data), "tokens_per_sample": 32},

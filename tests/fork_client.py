@@ -38,7 +38,7 @@ def forkable(program, arguments):
 
 
 def request(folder, program):
-    """Asks the server to run a program; gives the connection."""
+    """Asks the server to run a program; returns the connection."""
     content = json.dumps(
         {
             "program": program,

@@ -66,7 +66,7 @@ def receive(connection):
 
 
 def serve(listener):
-    """Forks for each request; in a fork, gives the request. Returns None when standard input is closed."""
+    """Forks for each request; in a fork, returns the request. Returns None when standard input is closed."""
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)

@@ -49,7 +49,7 @@ def succeed(program, *arguments, **more):
 
 
 def fail(program, *arguments, **more):
-    """Runs a program that must fail; gives its one line of error."""
+    """Runs a program that must fail; returns its one line of error."""
     result = run(program, *arguments, **more)
     assert result.returncode == 1, result.stdout + result.stderr
     assert "Traceback" not in result.stderr

@@ -35,7 +35,7 @@ def start(*arguments, real=False):
 
 
 def script(*arguments, status=0):
-    """Runs a script of the repository; gives what it printed, standard error last."""
+    """Runs a script of the repository; returns what it printed, standard error last."""
     process = start(*arguments)
     printed, errors = process.communicate()
     assert process.returncode == status, (printed + errors)[-3000:]

@@ -46,7 +46,7 @@ class Kitchen:
         return [state.reason for state in self.jobs().states().values()]
 
     def cook(self):
-        """Does what is to be done; gives the names of what was done."""
+        """Does the jobs that are to be done; returns their names."""
         made, self.cooked = self.jobs(), []
         made.run(made.states(), at_a_time=2)
         return self.cooked
