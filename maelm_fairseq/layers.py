@@ -12,9 +12,12 @@ from torch import nn
 from .compat import matmul_dtype
 from .cpu_kernels import Dropout, GeluLinear, scaled_dot_product_attention
 
+AUTHORS, T5 = "authors", "t5"
+BUCKETS = [AUTHORS, T5]  # checkpoints store the place in this list: only ever append to it
+
 
 def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
-    """The bucket of each distance `p_j - p_i`: exact for short ones, logarithmic for longer ones.
+    """The bucket of each distance `p_j - p_i` in the authors' release: exact for short ones, then logarithmic.
 
     Args:
         distance: integers, any shape
@@ -32,16 +35,36 @@ def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distanc
     return np.sign(distance) * m + half - 1
 
 
-class RelativePositionBias(nn.Module):
-    """A learned bias for each head and bucket of distances, added to the attention logits of every layer."""
+def t5_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
+    """The bucket of each distance in T5 (Raffel et al., 2020) and MPNet; see :func:`relative_position_bucket`.
 
-    def __init__(self, num_buckets: int, max_distance: int, heads: int, max_positions: int):
+    Returns:
+        int64 in [0, num_buckets), of the same shape: 0 is distance 0, the second half is for positive distances
+    """
+    half = num_buckets // 2
+    exact = half // 2
+    n = np.abs(distance)
+    share = np.log(np.maximum(n, exact) / exact) / math.log(max_distance / exact)
+    far = exact + (share * (half - exact) + 1e-9).astype(np.int64)  # the logarithm may be just below a whole number
+    return np.where(n < exact, n, np.minimum(half - 1, far)) + half * (distance > 0)
+
+
+class RelativePositionBias(nn.Module):
+    """A learned bias for each head and bucket of distances, added to the attention logits of every layer.
+
+    Its `description`, stored with the weights, is int64 (2,): the place of `buckets` in BUCKETS, and max_distance.
+    """
+
+    def __init__(self, num_buckets: int, max_distance: int, heads: int, max_positions: int, buckets: str = AUTHORS):
         super().__init__()
         self.table = nn.Embedding(num_buckets, heads)
         self.max_positions = max_positions
         distances = np.arange(-max_positions, max_positions + 1)  # padding has position -1
-        bucket = torch.from_numpy(relative_position_bucket(distances, num_buckets, max_distance))
-        self.register_buffer("bucket", bucket, persistent=False)
+        function = {AUTHORS: relative_position_bucket, T5: t5_bucket}[buckets]
+        self.register_buffer(
+            "bucket", torch.from_numpy(function(distances, num_buckets, max_distance)), persistent=False
+        )
+        self.register_buffer("description", torch.tensor([BUCKETS.index(buckets), max_distance]))
 
     @torch.no_grad()
     def look_at_neighbours(self):
@@ -50,7 +73,10 @@ class RelativePositionBias(nn.Module):
         The other heads attend uniformly, as at BERT's initialisation: `<s>` must see the whole text.
         """
         num_buckets, heads = self.table.weight.shape
-        head, offset = torch.arange(heads // 2), torch.arange(num_buckets) - (num_buckets // 2 - 1)
+        head, number, half = torch.arange(heads // 2), torch.arange(num_buckets), num_buckets // 2
+        offset = number - (half - 1)  # how many buckets to the right of distance 0
+        if self.description[0] == BUCKETS.index(T5):
+            offset = torch.where(number < half, -number, number - half)
         side, slope = 2 * (head % 2) - 1, 2.0 ** (1 - head // 2)
         self.table.weight[:, : heads // 2] = -slope * (offset[:, None] - side).abs()
 
@@ -115,19 +141,29 @@ class Transformer(nn.Module):
         layers, width, ffn_width, heads: sizes
         dropout, attention_dropout: probabilities
         max_positions: number of learned positions
-        num_buckets, max_distance: of the relative position bias; 0 buckets for no bias
+        num_buckets, max_distance, buckets: of the relative position bias; 0 buckets for no bias
     """
 
     def __init__(
-        self, layers, width, ffn_width, heads, dropout, attention_dropout, max_positions, num_buckets=0, max_distance=0
+        self,
+        layers,
+        width,
+        ffn_width,
+        heads,
+        dropout,
+        attention_dropout,
+        max_positions,
+        num_buckets=0,
+        max_distance=0,
+        buckets=AUTHORS,
     ):
         super().__init__()
         self.embed_positions = nn.Embedding(max_positions + 1, width, padding_idx=0)
         self.norm = nn.LayerNorm(width)
         self.dropout = Dropout(dropout)
-        self.relative_bias = (
-            RelativePositionBias(num_buckets, max_distance, heads, max_positions) if num_buckets else None
-        )
+        self.relative_bias = None
+        if num_buckets:
+            self.relative_bias = RelativePositionBias(num_buckets, max_distance, heads, max_positions, buckets)
         self.layers = nn.ModuleList(
             TransformerLayer(width, ffn_width, heads, dropout, attention_dropout) for _ in range(layers)
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, make_dataclass
 from typing import Optional
 
 import torch
-from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import nn
@@ -17,7 +17,7 @@ from .compat import former_name, use_current_names
 from .data import NO_POSITION
 from .errors import UsageError
 from .heads import LMHead, SequenceClassificationHead, SpanHead, fit_heads
-from .layers import RelativePositionBias, Transformer
+from .layers import AUTHORS, BUCKETS, RelativePositionBias, Transformer
 from .sizes import check_positions, check_sizes, compare
 from .vocabulary import MASK, fingerprint
 
@@ -44,6 +44,13 @@ class MaeLmConfig(FairseqDataclass):
     )
     relative_position_max_distance: int = field(
         default=128, metadata={"help": "this and all larger distances share a bucket"}
+    )
+    relative_position_buckets: ChoiceEnum(BUCKETS) = field(
+        default=AUTHORS,
+        metadata={
+            "help": "how distances share buckets: as in the authors' release, or as in T5, so that Hugging Face's "
+            "MPNet classes hold the encoder exactly"
+        },
     )
     relative_position_local_init: bool = field(
         default=False,
@@ -95,11 +102,12 @@ class MaeLmModel(BaseFairseqModel):
         self.mask = dictionary.index(MASK)
         width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
         sizes = (width, cfg.encoder_ffn_embed_dim, heads)
-        num_buckets, max_distance = cfg.relative_position_num_buckets, cfg.relative_position_max_distance
+        num_buckets = cfg.relative_position_num_buckets
+        distances = (cfg.relative_position_max_distance, str(cfg.relative_position_buckets))
 
         self.embed_tokens = nn.Embedding(len(dictionary), width, self.pad)
         self.encoder = Transformer(
-            cfg.encoder_layers, *sizes, cfg.dropout, cfg.attention_dropout, cfg.max_positions, num_buckets, max_distance
+            cfg.encoder_layers, *sizes, cfg.dropout, cfg.attention_dropout, cfg.max_positions, num_buckets, *distances
         )
         self.decoder = self.lm_head = None
         if pretraining:
@@ -107,7 +115,7 @@ class MaeLmModel(BaseFairseqModel):
                 dropout = cfg.decoder_dropout
                 num_buckets = num_buckets if cfg.decoder_relative_bias else 0
                 self.decoder = Transformer(
-                    cfg.decoder_layers, *sizes, dropout, dropout, cfg.max_positions, num_buckets, max_distance
+                    cfg.decoder_layers, *sizes, dropout, dropout, cfg.max_positions, num_buckets, *distances
                 )
             self.lm_head = LMHead(width, len(dictionary))
         self.classification_heads = nn.ModuleDict()
@@ -233,6 +241,9 @@ class MaeLmModel(BaseFairseqModel):
         if self.lm_head is None:
             drop_modules(state_dict, modules(state_dict) - ENCODER)
         fit_heads(state_dict, own)
+        for key in own:
+            if key.endswith("relative_bias.description") and key not in state_dict:  # before version 0.2.0
+                state_dict[key] = torch.tensor([BUCKETS.index(AUTHORS), int(own[key][1])])
         compare(state_dict, own)
 
 

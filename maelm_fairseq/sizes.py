@@ -1,6 +1,9 @@
 """Checks of a model's sizes: against each other, against the data, and against a checkpoint."""
 
 from .errors import UsageError
+from .layers import BUCKETS, T5
+
+MPNET = (32, 128)  # buckets and maximum distance of Hugging Face's MPNet, which its configuration cannot change
 
 
 def check_sizes(cfg):
@@ -23,6 +26,11 @@ def check_sizes(cfg):
         raise UsageError(
             f"--relative-position-max-distance {max_distance} must be over {num_buckets // 4 + 1}: with "
             f"--relative-position-num-buckets {num_buckets} distances below {num_buckets // 4} have a bucket each"
+        )
+    if str(cfg.relative_position_buckets) == T5 and (num_buckets, max_distance) != MPNET:
+        raise UsageError(
+            f"--relative-position-buckets {T5} needs --relative-position-num-buckets {MPNET[0]} (it is {num_buckets}) "
+            f"and --relative-position-max-distance {MPNET[1]} (it is {max_distance}): MPNet has no others"
         )
     for option in ["dropout", "attention_dropout", "decoder_dropout", "pooler_dropout"]:
         if not 0 <= getattr(cfg, option) < 1:
@@ -60,6 +68,10 @@ def compare(checkpoint, model):
         def shape(key, dim=0):
             return state[key].size(dim) if key in state else 0
 
+        def described(place):
+            key = "encoder.relative_bias.description"
+            return int(state[key][place]) if key in state else 0
+
         def layers(part):
             return sum(k.startswith(part + ".layers.") and k.endswith(".ffn_norm.bias") for k in state)
 
@@ -72,6 +84,8 @@ def compare(checkpoint, model):
             "--decoder-layers": layers("decoder"),
             "--max-positions": shape("encoder.embed_positions.weight") - 1,
             "--relative-position-num-buckets": shape("encoder.relative_bias.table.weight"),
+            "--relative-position-buckets": BUCKETS[described(0)],
+            "--relative-position-max-distance": described(1),
             "--decoder-relative-bias": shape("decoder.relative_bias.table.weight") > 0,
         }
 

@@ -33,6 +33,7 @@ SIZES = [
     "max_positions",
     "relative_position_num_buckets",
     "relative_position_max_distance",
+    "relative_position_buckets",
 ]
 ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
 SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds

@@ -4,6 +4,7 @@
 #   recipes/pretrain_base.sh --data DIR --save-dir DIR
 #
 # Data: uncased, 32,768 BPE pieces (data-prep/prepare.sh --lowercase --vocab-size 32768).
+# With --relative-position-buckets t5, Hugging Face's MPNet classes can hold the encoder exactly.
 # 125,000 updates of 2,048 sequences of 512 tokens, on any number of GPUs that divides 2,048.
 # Time, memory and expected loss: not measured. --batch-size 32 is meant for GPUs of 32 GB or more.
 

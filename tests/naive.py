@@ -110,6 +110,19 @@ def relative_position_bucket(r, num_buckets, max_distance):
     return sign * m + half - 1
 
 
+def t5_bucket(r, num_buckets, max_distance):
+    """T5's bucket of distance r = p_j - p_i: exact for short distances, then a bucket for each step of a ratio."""
+    half, n = num_buckets // 2, abs(r)
+    exact = half // 2
+    ratio = (max_distance / exact) ** (1 / (half - exact))
+    m = n
+    if n >= exact:
+        m = exact
+        while m < half - 1 and n >= exact * ratio ** (m + 1 - exact) * (1 - 1e-12):
+            m += 1
+    return m + half * (r > 0)
+
+
 def head(w, x):
     """(K, C) -> (K, N) logits by the tied token embedding."""
     x = layer_norm(w, "lm_head.norm", gelu(linear(w, "lm_head.dense", x)))

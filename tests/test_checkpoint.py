@@ -68,7 +68,9 @@ def test_a_model_is_built_with_its_sizes_and_heads(dictionary, tmp_path):
 def test_models_from_before_version_0_2_load(dictionary, tmp_path):
     new = state_of(dictionary, relative_position_num_buckets=8)
     old = before_version_0_2(state_of(dictionary, relative_position_num_buckets=8))
-    assert "relative_position_bins" in old["cfg"]["model"] and len(old["model"]) == len(new["model"]) - 2
+    assert (
+        "relative_position_bins" in old["cfg"]["model"] and len(old["model"]) == len(new["model"]) - 3
+    )  # descriptions
     model = load_model(save(old, tmp_path / "old.pt"), dictionary)
     assert model.cfg.relative_position_num_buckets == 8
     assert model.state_dict().keys() == new["model"].keys()

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import naive
-from maelm_fairseq.layers import RelativePositionBias, Transformer, relative_position_bucket
+from maelm_fairseq.layers import AUTHORS, T5, RelativePositionBias, Transformer, relative_position_bucket, t5_bucket
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,18 @@ def test_relative_position_bucket(num_buckets, max_distance):
     assert relative_position_bucket(distances.reshape(1, -1), num_buckets, max_distance).shape == (1, 1201)
 
 
+def test_t5_buckets():
+    distances = np.arange(-600, 601)
+    for sizes in [(32, 128), (8, 20), (64, 256)]:
+        assert t5_bucket(distances, *sizes).tolist() == [naive.t5_bucket(int(r), *sizes) for r in distances]
+    # Where MPNet's buckets begin, as its modeling file computes them.
+    begin = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91]
+    assert t5_bucket(-np.array(begin), 32, 128).tolist() == list(range(16))
+    assert t5_bucket(1 - np.array(begin[1:]), 32, 128).tolist() == list(range(15))
+    assert t5_bucket(np.array(begin[1:]), 32, 128).tolist() == list(range(17, 32))
+    assert t5_bucket(np.array([[-5000, 5000]]), 32, 128).tolist() == [[15, 31]]
+
+
 def test_the_bias_of_a_pair_is_that_of_its_distance():
     torch.manual_seed(1)
     bias = RelativePositionBias(num_buckets=8, max_distance=12, heads=3, max_positions=40)
@@ -35,8 +47,9 @@ def test_the_bias_of_a_pair_is_that_of_its_distance():
     assert bias(torch.tensor([[0, 1, -1]])).isfinite().all()  # padding
 
 
-def test_half_of_the_heads_begin_with_their_neighbours():
-    bias = RelativePositionBias(num_buckets=32, max_distance=128, heads=8, max_positions=32)
+@pytest.mark.parametrize("buckets", [AUTHORS, T5])
+def test_half_of_the_heads_begin_with_their_neighbours(buckets):
+    bias = RelativePositionBias(32, max_distance=128, heads=8, max_positions=32, buckets=buckets)
     torch.nn.init.normal_(bias.table.weight, std=0.02)
     before = bias.table.weight.detach().clone()
     bias.look_at_neighbours()

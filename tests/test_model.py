@@ -27,6 +27,7 @@ SIZES = dict(
 )
 # Tokens of each line, `</s>` counted and `<s>` not.
 LENGTHS = {"equal": [19] * 4, "mixed": [24, 1, 9, 2, 24, 17], "one token": [1, 1, 1]}
+LONG = {"long": [150, 141]}  # reaches the last of T5's buckets
 MLM = dict(encoder_mask_fraction=1.0, decoder_layers=0)
 
 
@@ -35,7 +36,7 @@ class Setting:
 
     Args:
         folder: where to write the data
-        lengths: key of LENGTHS
+        lengths: key of LENGTHS or LONG
         dtype: of the model
         options: of task and model
     """
@@ -43,7 +44,7 @@ class Setting:
     def __init__(self, folder, lengths="mixed", dtype=torch.float64, **options):
         in_task = {k: options.pop(k) for k in list(options) if k in MaeLmTaskConfig.__dataclass_fields__}
         rng = np.random.default_rng(1)
-        self.lines = [[*rng.integers(4, 4 + len(SYMBOLS), n - 1).tolist(), 2] for n in LENGTHS[lengths]]
+        self.lines = [[*rng.integers(4, 4 + len(SYMBOLS), n - 1).tolist(), 2] for n in {**LENGTHS, **LONG}[lengths]]
         write_data(folder, self.lines)
         config = dict(data=str(folder), sample_break_mode="eos", tokens_per_sample=32, mask_prob=0.4, seed=5)
         self.task = MaeLmTask.setup_task(
@@ -156,6 +157,19 @@ def test_agrees_for_all_depths_and_biases(tmp_path, depth, bias, lengths):
         tmp_path, lengths, relative_position_num_buckets=num_buckets, decoder_relative_bias=decoder_bias, **depth
     )
     assert setting.inputs["padded"] == (lengths == "mixed")
+    assert_agree(setting)
+
+
+@pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=1, decoder_relative_bias=True)])
+def test_agrees_with_t5_buckets(tmp_path, monkeypatch, depth):
+    monkeypatch.setattr(naive, "relative_position_bucket", naive.t5_bucket)
+    sizes = dict(tokens_per_sample=160, max_positions=160)
+    bias = dict(
+        relative_position_num_buckets=32, relative_position_max_distance=128, relative_position_buckets="t5", **sizes
+    )
+    setting = Setting(tmp_path, "long", **bias, **depth)
+    used = setting.model.encoder.relative_bias.bucket[160 - 149 : 160 + 150].unique().tolist()
+    assert used == [*range(16), *range(17, 32)]
     assert_agree(setting)
 
 

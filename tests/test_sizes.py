@@ -20,6 +20,11 @@ SIZES = dict(
         (dict(encoder_attention_heads=3), "--encoder-attention-heads 3 must divide --encoder-embed-dim 16"),
         (dict(relative_position_num_buckets=2), "--relative-position-num-buckets 2 must be even and at least 4"),
         (dict(relative_position_max_distance=9), "--relative-position-max-distance 9 must be over 9"),
+        (
+            dict(relative_position_buckets="t5", relative_position_num_buckets=64),
+            "--relative-position-buckets t5 needs --relative-position-num-buckets 32 .it is 64. and",
+        ),
+        (dict(relative_position_buckets="t5", relative_position_max_distance=64), "max-distance 128 .it is 64.: MPNet"),
         (dict(pooler_dropout=1.0), "--pooler-dropout 1.0 must be at least 0 and less than 1"),
         (dict(relative_position_num_buckets=0, decoder_relative_bias=True), "--decoder-relative-bias needs"),
     ],
@@ -54,6 +59,8 @@ def weights(symbols="ab", **sizes):
         (dict(decoder_layers=2), "--decoder-layers 2 in the checkpoint, 1 here"),
         (dict(max_positions=9), "--max-positions 9 in the checkpoint, 512 here"),
         (dict(relative_position_num_buckets=64), "--relative-position-num-buckets 64 in the checkpoint, 32 here"),
+        (dict(relative_position_buckets="t5"), "--relative-position-buckets t5 in the checkpoint, authors here"),
+        (dict(relative_position_max_distance=64), "--relative-position-max-distance 64 in the checkpoint, 128 here"),
         (dict(decoder_relative_bias=True), "--decoder-relative-bias True in the checkpoint, False here"),
     ],
 )
