@@ -10,7 +10,7 @@ import pytest
 import sentencepiece
 import torch
 
-from conftest import ROOT, SCRIPTS_ENVIRONMENT, documents, text_of
+from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, text_of
 from maelm_fairseq.masking import Masking, MaskSettings
 from maelm_fairseq.squad.text import Answer, Question, SpanTokenizer, WindowSizes, place, read_questions, windows
 from maelm_fairseq.vocabulary import MASK, Tokenizer, load_dictionary, load_sentencepiece, word_starts
@@ -41,7 +41,8 @@ def prep(name, *arguments, status=0):
     """Runs a program of data-prep/; returns what it printed."""
     done = subprocess.run(
         [ROOT / "data-prep" / name, *map(str, arguments)],
-        env=SCRIPTS_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=dict(SCRIPTS_ENVIRONMENT, PYTHON=PYTHON), text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert done.returncode == status and "Traceback" not in done.stdout, done.stdout
     return done.stdout
