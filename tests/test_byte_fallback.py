@@ -183,36 +183,34 @@ def test_what_touches_a_mask_begins_no_word(tokenizer, after):
     assert names(tokenizer, f"{MASK} {after}") == [MASK, *names(tokenizer, after)]
 
 
-def test_symbols_that_are_typed_never_become_special_tokens(tmp_path):
+def without_bytes(folder, lines, size, **options):
+    """The tokenizer of a BPE model that knows nothing but these lines."""
+    with open(folder / "sentencepiece.model", "wb") as writer:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=writer, vocab_size=size, model_type="bpe", minloglevel=2,
+            **options,
+        )  # fmt: skip
+    prep("write_dict.py", "--spm-model", folder / "sentencepiece.model", "--output", folder / "dict.txt")
+    dictionary = load_dictionary(folder)
+    return Tokenizer(dictionary, load_sentencepiece(str(folder / "sentencepiece.model"), dictionary))
+
+
+@pytest.mark.parametrize("typed", ["</s>", "<pad>", "<s>", "<unk>", "\uff1cmask>", "<0x41>"])
+def test_symbols_that_are_typed_never_become_special_tokens(tmp_path, typed):
     """Also without bytes, where the vocabulary has none of their letters."""
     lines = ["\u03b1\u03b2\u03b3 \u03b4\u03b5 \u03b1\u03b2", "\u03b3\u03b4 \u03b5\u03b1"]
-    with open(tmp_path / "sentencepiece.model", "wb") as writer:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines), model_writer=writer, vocab_size=12, model_type="bpe", minloglevel=2
-        )
-    prep("write_dict.py", "--spm-model", tmp_path / "sentencepiece.model", "--output", tmp_path / "dict.txt")
-    dictionary = load_dictionary(tmp_path)
-    tokenizer = Tokenizer(dictionary, load_sentencepiece(str(tmp_path / "sentencepiece.model"), dictionary))
-    for typed in ["</s>", "<pad>", "<s>", "<unk>", "\uff1cmask>", "<0x41>"]:
-        for line, unknown in [(typed, [typed]), ("\u03b1\u03b2 " + typed, [typed]), (MASK + typed, [typed])]:
-            tokens = tokenizer.encode(line)
-            assert tokens[-1] == dictionary.unk() and tokens.count(dictionary.unk()) == len(unknown), line
-            assert not {dictionary.bos(), dictionary.pad(), dictionary.eos()} & set(tokens)
-            assert tokens.count(dictionary.index(MASK)) == line.count(MASK)
+    tokenizer = without_bytes(tmp_path, lines, 12)
+    for before in ["", "\u03b1\u03b2 ", MASK]:
+        *others, last = names(tokenizer, before + typed)
+        assert last == "<unk>" and set(others) <= {"\u2581", "\u2581\u03b1\u03b2", MASK}
+        assert others.count(MASK) == before.count(MASK)
 
 
 def test_a_vocabulary_with_characters_for_private_use(tmp_path):
     """Such as fonts of icons have."""
     lines = ["kan \ue000. lo \ue000. mi", "\ue000.", "\ue001 kan."]
-    with open(tmp_path / "sentencepiece.model", "wb") as writer:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(50 * lines), model_writer=writer, vocab_size=24, model_type="bpe", minloglevel=2,
-            hard_vocab_limit=False, split_by_unicode_script=False,
-        )  # fmt: skip
-    prep("write_dict.py", "--spm-model", tmp_path / "sentencepiece.model", "--output", tmp_path / "dict.txt")
-    dictionary = load_dictionary(tmp_path)
-    tokenizer = Tokenizer(dictionary, load_sentencepiece(str(tmp_path / "sentencepiece.model"), dictionary))
-    assert any("\ue000." in symbol for symbol in dictionary.symbols)
+    tokenizer = without_bytes(tmp_path, 50 * lines, 24, hard_vocab_limit=False, split_by_unicode_script=False)
+    assert any("\ue000." in symbol for symbol in tokenizer.dictionary.symbols)
     assert names(tokenizer, MASK + ".") == [MASK, "."]
     assert "".join(names(tokenizer, MASK + "\ue000.")) == MASK + "\ue000."
 
