@@ -50,7 +50,7 @@ def parse_args():
     )
     args = parser.parse_args()
     if args.spm_model:
-        for option in ("lowercase", "model_type", "sample_lines"):
+        for option in ("lowercase", "byte_fallback", "model_type", "sample_lines"):
             if getattr(args, option):
                 parser.error(
                     f"--{option.replace('_', '-')} is for training a model, but --spm-model gives a trained one; leave"
@@ -94,6 +94,8 @@ def manifest_of(args):
             lowercase=args.lowercase,
             sample_lines=args.sample_lines or SAMPLE_LINES,
         )
+        if args.byte_fallback:  # folders from before there was this option have no such key
+            options["byte_fallback"] = True
     return {
         "format": FORMAT,
         "train": [fingerprint(path) for path in args.train],
@@ -171,6 +173,7 @@ def write_model(args, path):
             args.model_type or "bpe",
             args.lowercase,
             args.sample_lines or SAMPLE_LINES,
+            args.byte_fallback,
         )
 
 

@@ -38,7 +38,7 @@ def sample_lines(paths, count):
     return sample.items
 
 
-def train(paths, model, log_file, vocab_size, model_type, lowercase, count):
+def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte_fallback=False):
     """Trains a SentencePiece model with ids 0 to 2 for `<unk> <s> </s>`.
 
     Args:
@@ -49,6 +49,7 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count):
         model_type: `bpe` or `unigram`
         lowercase: normalise with `nmt_nfkc_cf` rather than `nmt_nfkc`
         count: lines to sample
+        byte_fallback: add a piece for each byte, `<0x00>` to `<0xFF>`, so that no character is unknown
     Raises:
         InputError: no text, text that is not UTF-8, or a vocab_size too large for the text or too small for its
             characters
@@ -69,6 +70,7 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count):
         max_sentence_length=1 << 30,  # by default SentencePiece skips lines of more than 4,192 bytes
         character_coverage=CHARACTER_COVERAGE,
         num_threads=THREADS,
+        byte_fallback=byte_fallback,
     )
     start = reported = time.time()
     log = partial_name(log_file)
@@ -155,6 +157,7 @@ def main():
         args.model_type or "bpe",
         args.lowercase,
         args.sample_lines or SAMPLE_LINES,
+        args.byte_fallback,
     )
 
 
@@ -165,6 +168,11 @@ def add_options(parser, required=False):
     )
     parser.add_argument("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
     parser.add_argument("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
+    parser.add_argument(
+        "--byte-fallback",
+        action="store_true",
+        help="the model spells characters outside the vocabulary in bytes, so that none is unknown (256 pieces more)",
+    )
     parser.add_argument(
         "--sample-lines",
         type=positive,

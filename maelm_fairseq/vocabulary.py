@@ -12,7 +12,7 @@ from .errors import MissingFileError, UsageError
 
 MASK = "<mask>"
 WORD_START = "\u2581"  # SentencePiece's mark
-UNKNOWN_CHARACTER = "\ue000"  # for private use: in no vocabulary
+PRIVATE_USE = range(0xE000, 0xF900)  # code points without a meaning: hardly any is in a vocabulary
 
 
 def load_dictionary(folder):
@@ -61,23 +61,32 @@ class Tokenizer:
 
     def __init__(self, dictionary, processor):
         self.dictionary, self.processor = dictionary, processor
+        unknown = processor.unk_id()
+        # In no piece, so that it cannot join what follows: unknown, or spelled in bytes.
+        self._guard = next(chr(code) for code in PRIVATE_USE if processor.piece_to_id(chr(code)) == unknown)
 
     def encode(self, text):
         """Text -> list of tokens."""
         first, *parts = text.split(MASK)
-        pieces = self.processor.encode(first, out_type=str)
+        tokens = self._tokens(self.processor.encode(first))
         for part in parts:
-            encode = self.processor.encode_as_pieces if part[:1].isspace() else self._inside_word
-            pieces += [MASK, *encode(part)]
-        return [self.dictionary.index(piece) for piece in pieces]
+            encode = self.processor.encode if part[:1].isspace() else self._inside_word
+            tokens += [self.dictionary.index(MASK), *self._tokens(encode(part))]
+        return tokens
+
+    def _tokens(self, ids):
+        """SentencePiece's ids -> tokens. Not by name: unknown text may be written like a symbol, such as "</s>"."""
+        unknown = self.processor.unk_id()
+        return [self.dictionary.unk() if i == unknown else i + 1 for i in ids]
 
     def _inside_word(self, text):
-        """Text -> list of pieces of which the first does not begin a word, as the "." in "<mask>."."""
-        # SentencePiece begins a word at the beginning of a text, but not after an unknown character.
-        before = self.processor.encode_as_pieces(UNKNOWN_CHARACTER)
-        pieces = self.processor.encode_as_pieces(UNKNOWN_CHARACTER + text)[len(before) - 1 :]
-        pieces[0] = pieces[0][len(before[-1]) :]  # unknown characters behind it have joined it
-        return [piece for piece in pieces if piece]
+        """Text -> list of SentencePiece's ids of which the first does not begin a word, as the "." in "<mask>."."""
+        # SentencePiece begins a word at the beginning of a text, but not after another character.
+        before = self.processor.encode_as_pieces(self._guard)
+        text = self._guard + text
+        ids, last = self.processor.encode(text), len(before) - 1
+        joined = self.processor.encode_as_pieces(text)[last] != before[last]  # by unknown characters behind it
+        return ids[last:] if joined else ids[last + 1 :]
 
     def decode(self, tokens):
         """List of tokens -> text as normalised by SentencePiece; `<s>`, `</s>` and padding are skipped."""
