@@ -150,6 +150,15 @@ def test_unigram_models_get_a_warning(vocabularies, tmp_path, capsys):
     assert capsys.readouterr().err.startswith("warning: a Unigram model: ")
 
 
+def test_unigram_models_may_differ_in_one_text_of_a_hundred(vocabularies, tmp_path):
+    made = huggingface.write_tokenizer(tmp_path, vocabularies["unigram"], 512)
+    encode = huggingface.reference(vocabularies["unigram"])
+    lines = text(5)
+    huggingface.check_tokenizer(made, lambda a, b=None: [*encode(a, b), *[0] * (a == lines[1])], lines)
+    with pytest.raises(UsageError, match="get other tokens"):
+        huggingface.check_tokenizer(made, lambda a, b=None: [*encode(a, b), *[0] * (a in lines[:20])], lines)
+
+
 def test_a_difference_is_named(vocabularies, tmp_path):
     made = huggingface.write_tokenizer(tmp_path, vocabularies["cased"], 512)
     encode = huggingface.reference(vocabularies["lowercased"])

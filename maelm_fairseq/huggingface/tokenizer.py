@@ -120,11 +120,12 @@ def build_tokenizer(dictionary, processor, runs=False):
     made.decoder = decoders.Metaspace(**metaspace)
     if has_bytes:
         made.decoder = decoders.Sequence([decoders.ByteFallback(), made.decoder])
-    special = [(symbol, i) for i, symbol in enumerate(vocabulary[: dictionary.nspecial])]
-    made.add_special_tokens([AddedToken(symbol, normalized=False) for symbol, _ in special])
+    made.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in vocabulary[: dictionary.nspecial]])
     made.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False)])
     made.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[special[0], special[2]]
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", dictionary.bos()), ("</s>", dictionary.eos())],
     )
     return made
 
@@ -210,8 +211,7 @@ def is_exception(text, runs=False):
         not {"\x85", "\uff9e", "\uff9f"}.isdisjoint(text)
         or any(map(operator.and_, marks, marks[1:]))
         or any(special in text for special in SPECIAL)
-        or runs
-        and (MASK in text or CONTROL.search(text) is not None)
+        or (runs and (MASK in text or bool(CONTROL.search(text))))
     )
 
 
@@ -220,7 +220,7 @@ def _shown(text):
 
 
 def _tokens(tokenizer, ids):
-    return " ".join(f"{tokenizer.id_to_token(i)}" for i in ids[:200]) + " ..." * (len(ids) > 200)
+    return " ".join(str(tokenizer.id_to_token(i)) for i in ids[:200]) + " ..." * (len(ids) > 200)
 
 
 def _read(data):
