@@ -1,0 +1,1 @@
+"""To and from Hugging Face."""

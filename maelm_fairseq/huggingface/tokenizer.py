@@ -1,0 +1,265 @@
+"""The tokenizer as `tokenizer.json`, which transformers reads: from a SentencePiece model, by the `tokenizers` library.
+
+It gives the tokens of `hub.encode`, with these known exceptions:
+- special tokens that are typed in a text, such as `<s>`, are that token; for `hub` only `<mask>` is;
+- U+0085; the half-width voiced marks of Japanese, U+FF9E and U+FF9F;
+- letters with two combining marks that are not in Unicode's order, or partly composed;
+- a Unigram model: two segmentations whose scores are equal but for rounding (5 of 18,500 lines of film reviews).
+
+With runs, the tokens are those of :class:`~maelm_fairseq.squad.text.SpanTokenizer`, except for `<mask>`, which is a
+token here, and for control characters, which SentencePiece removes.
+
+transformers can read the files from version 4.41 on.
+"""
+
+import json
+import operator
+import os
+import re
+import sys
+import unicodedata
+
+from ..errors import InstallationError, MissingFileError, UsageError
+from ..files import atomic_write, read_json, save_json
+from ..squad.text import SpanTokenizer
+from ..vocabulary import MASK, WORD_START, Tokenizer, load_dictionary, load_sentencepiece
+from .odd_texts import ODD, ODD_MASKED
+from .sentencepiece_model import BPE, BYTE, NORMAL, read_model
+
+try:
+    import tokenizers
+    from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+except ImportError as error:
+    raise InstallationError(f"{error}: pip install tokenizers (the extra `huggingface`)") from None
+
+BOUNDARY, APART = "\ufdd0", "\ufdd1"  # put between runs, and before marks; not characters, for use within programs
+MARKS = r"\p{M}\p{Cf}"  # in a regular expression; what belongs to the character before it
+CONTROL = re.compile("[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f-\\x9f]")  # SentencePiece removes them
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+MAXIMUM_LINES = 1000  # to check
+MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
+
+
+def write_tokenizer(folder, data, max_length, runs=False):
+    """Writes `tokenizer.json` and `tokenizer_config.json` for the vocabulary of a data folder.
+
+    Args:
+        folder: where to write; it must exist
+        data: folder with `dict.txt` and `sentencepiece.model`
+        max_length: most tokens of a text, with `<s>` and `</s>`
+        runs: encode runs of letters, runs of digits and other characters separately, as for question answering
+    Returns:
+        tokenizers.Tokenizer, read back from the file
+    Raises:
+        FileNotFoundError: the data folder has no vocabulary
+        ValueError: the vocabulary cannot be written as `tokenizer.json`
+    """
+    tokenizer = build_tokenizer(*_read(data), runs)
+    content = json.loads(tokenizer.to_str())
+    merges = [" ".join(merge) for merge in content["model"].get("merges", [])]
+    # As strings transformers can read them before 4.45 too, but takes a line that begins with this for a header.
+    if merges and not any(merge.startswith("#version") for merge in merges):
+        content["model"]["merges"] = merges
+    path = os.path.join(folder, "tokenizer.json")
+    with atomic_write(path) as stream:
+        json.dump(content, stream, ensure_ascii=False, indent=1)
+    mask = {"__type": "AddedToken", "content": MASK, "lstrip": True, "rstrip": False}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_length,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        "bos_token": "<s>",
+        "cls_token": "<s>",
+        "eos_token": "</s>",
+        "sep_token": "</s>",
+        "unk_token": "<unk>",
+        "pad_token": "<pad>",
+        "mask_token": {**mask, "normalized": False, "single_word": False, "special": True},
+    }
+    save_json(settings, os.path.join(folder, "tokenizer_config.json"))
+    return tokenizers.Tokenizer.from_file(path)
+
+
+def build_tokenizer(dictionary, processor, runs=False):
+    """A tokenizer of the `tokenizers` library with the same tokens.
+
+    Args:
+        dictionary: fairseq's, with `<mask>`
+        processor: SentencePieceProcessor, from :func:`~maelm_fairseq.vocabulary.load_sentencepiece`
+        runs: as in :func:`write_tokenizer`
+    Returns:
+        tokenizers.Tokenizer
+    Raises:
+        ValueError: the SentencePiece model has a setting or a kind of piece that is not supported
+    """
+    pieces, kind, charsmap = read_model(processor.serialized_model_proto())
+    has_bytes = any(piece_kind == BYTE for _, _, piece_kind in pieces[3:])
+    vocabulary = dictionary.symbols[:-1]
+    if kind == BPE:
+        ids = {symbol: i for i, symbol in enumerate(vocabulary)}
+        model = models.BPE(ids, _merges(pieces[3:]), unk_token="<unk>", fuse_unk=True, byte_fallback=has_bytes)
+    else:
+        scores = [0.0] * dictionary.nspecial + [score for _, score, _ in pieces[3:]]
+        model = models.Unigram(list(zip(vocabulary, scores)), unk_id=dictionary.unk(), byte_fallback=has_bytes)
+    made = tokenizers.Tokenizer(model)
+
+    metaspace = dict(replacement=WORD_START, prepend_scheme="first")
+    splits = [pre_tokenizers.Metaspace(**metaspace)]
+    # Precompiled applies the map to a letter with its marks at a time. It forgets the marks where the map changes the
+    # letter by itself, so they are kept apart meanwhile; NFC has composed what can be, and the map knows that.
+    apart = normalizers.Replace(Regex(rf"(?!\A)(?=[{MARKS}])"), APART)
+    normalizer = [normalizers.NFC(), apart, normalizers.Precompiled(charsmap), normalizers.Replace(APART, "")]
+    if runs:
+        # Before the map, which can make several characters out of one.
+        normalizer = [*_marked_runs(processor), *normalizer]
+        splits.append(pre_tokenizers.Split(BOUNDARY, "removed"))
+    normalizer += [normalizers.Replace(Regex(r" +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+    made.normalizer = normalizers.Sequence(normalizer)
+    made.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    made.decoder = decoders.Metaspace(**metaspace)
+    if has_bytes:
+        made.decoder = decoders.Sequence([decoders.ByteFallback(), made.decoder])
+    made.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in vocabulary[: dictionary.nspecial]])
+    made.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False)])
+    made.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", dictionary.bos()), ("</s>", dictionary.eos())],
+    )
+    return made
+
+
+def reference(data, runs=False):
+    """What the tokenizer must give.
+
+    Args:
+        data: folder with `dict.txt` and `sentencepiece.model`
+        runs: as in :func:`write_tokenizer`
+    Returns:
+        a function (text, pair=None) -> list of tokens, as `hub.encode` or, with runs, as in question answering
+    """
+    dictionary, processor = _read(data)
+    span_tokenizer, tokenizer = SpanTokenizer(processor), Tokenizer(dictionary, processor)
+    bos, eos = dictionary.bos(), dictionary.eos()
+
+    def encode_one(text):
+        return span_tokenizer.encode(text).tokens.tolist() if runs else tokenizer.encode(text)
+
+    def encode(text, pair=None):
+        second = [] if pair is None else [eos, *encode_one(pair), eos]
+        return [bos, *encode_one(text), eos, *second]
+
+    return encode
+
+
+def sample_lines(data):
+    """Lines of text that a data folder keeps in `train.json` and `valid.json`: list of at most 1,000 strings."""
+    lines = []
+    for name in ["train.json", "valid.json"]:
+        path = os.path.join(data, name)
+        if os.path.exists(path):
+            record = read_json(path, "the record that data-prep/prepare.sh wrote")
+            lines += [line for _, line in record.get("sample", [])]
+    return lines[:MAXIMUM_LINES]
+
+
+def check_tokenizer(tokenizer, encode, lines, runs=False):
+    """Compares the tokens of a tokenizer on texts and on odd strings, by themselves and in pairs.
+
+    Args:
+        tokenizer: tokenizers.Tokenizer
+        encode: what it must give: a function (text, pair=None) -> tokens, such as `hub.encode` or :func:`reference`
+        lines: list of strings
+        runs: the function is that of question answering, which knows no `<mask>`
+    Returns:
+        the number of texts and pairs compared, known exceptions included
+    Raises:
+        ValueError: a text gives other tokens; for a Unigram model, more than one of a hundred
+    """
+    odd = ODD if runs else ODD + ODD_MASKED
+    texts = [*lines, *odd]
+    pairs = [*zip(texts[::3], texts[1::3]), *zip(odd, odd[::-1])]
+    compared = [(text, None) for text in texts] + pairs
+    differing = []
+    for text, pair in compared:
+        expected, found = list(map(int, encode(text, pair))), tokenizer.encode(text, pair).ids
+        if found != expected and not is_exception(text + (pair or ""), runs):
+            differing.append((text, pair, expected, found))
+    ties = isinstance(tokenizer.model, models.Unigram)
+    if differing and not (ties and len(differing) <= MAXIMUM_TIES * len(compared)):
+        text, pair, expected, found = differing[0]
+        raise UsageError(
+            f"tokenizer.json: {len(differing):,} of {len(compared):,} texts get other tokens than from SentencePiece; "
+            f"the first: {_shown(text)}" + (f" with {_shown(pair)}" if pair is not None else "") + f" gives "
+            f"{_tokens(tokenizer, found)}, expected {_tokens(tokenizer, expected)}; use the dict.txt and "
+            "sentencepiece.model of the checkpoint, unchanged"
+        )
+    if ties:
+        print(
+            f"warning: a Unigram model: {len(differing):,} of {len(compared):,} texts get other tokens than from "
+            "SentencePiece, where two segmentations are equally probable; a BPE model has no such ties",
+            file=sys.stderr,
+        )
+    return len(compared)
+
+
+def is_exception(text, runs=False):
+    """Whether a text has what is known to give other tokens, as the docstring of this file says."""
+    marks = [unicodedata.category(character)[0] == "M" for character in unicodedata.normalize("NFD", text)]
+    return (
+        not {"\x85", "\uff9e", "\uff9f"}.isdisjoint(text)
+        or any(map(operator.and_, marks, marks[1:]))
+        or any(special in text for special in SPECIAL)
+        or (runs and (MASK in text or bool(CONTROL.search(text))))
+    )
+
+
+def _shown(text):
+    return repr(text if len(text) <= 200 else text[:200] + "...")
+
+
+def _tokens(tokenizer, ids):
+    return " ".join(str(tokenizer.id_to_token(i)) for i in ids[:200]) + " ..." * (len(ids) > 200)
+
+
+def _read(data):
+    """A data folder -> dictionary, SentencePieceProcessor."""
+    dictionary = load_dictionary(data)
+    model_file = os.path.join(data, "sentencepiece.model")
+    if not os.path.isfile(model_file):
+        raise MissingFileError(
+            f"{model_file}: not found, expected the SentencePiece model of the dict.txt beside it; without one there "
+            "is no tokenizer to write"
+        )
+    return dictionary, load_sentencepiece(model_file, dictionary)
+
+
+def _merges(pieces):
+    """Pieces (text, score, kind) -> the pairs of pieces that BPE joins, those it joins first in front."""
+    scores = {piece: score for piece, score, kind in pieces if kind == NORMAL}
+    splits = [
+        (-score, i, piece[:i], piece[i:])
+        for piece, score in scores.items()
+        for i in range(1, len(piece))
+        if piece[:i] in scores and piece[i:] in scores
+    ]
+    return [(left, right) for _, _, left, right in sorted(splits)]
+
+
+def _marked_runs(processor):
+    """Normalizers that put BOUNDARY between the runs of SpanTokenizer, where no space is."""
+    kinds = SpanTokenizer(processor)
+    characters = (chr(i) for i in range(sys.maxunicode + 1))
+    spaces = [c for c in characters if unicodedata.category(c) not in ("Cn", "Co", "Cs") and kinds.kind(c) == "space"]
+    # (?>...) does not give back a part of a run, and \K keeps the run: BOUNDARY is put behind it.
+    runs = [
+        rf"\p{{L}}[\p{{L}}{MARKS}]*",
+        rf"\p{{Nd}}[\p{{Nd}}{MARKS}]*",
+        rf"[^\s\p{{L}}\p{{Nd}}{MARKS}][{MARKS}]*",
+        rf"(?<!\S)[{MARKS}]+",
+    ]
+    return [
+        normalizers.Replace(Regex("[" + "".join(rf"\x{{{ord(c):x}}}" for c in spaces) + "]"), " "),
+        normalizers.Replace(Regex("(?>" + "|".join(runs) + r")\K(?=\S)"), BOUNDARY),
+    ]
