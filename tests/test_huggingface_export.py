@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import safetensors
+import safetensors.torch
 import torch
 import yaml
 
@@ -446,6 +447,53 @@ INTERPRETERS = [path for path in os.environ.get("MAELM_HF_PYTHON", "").split(os.
 POOLER = ["pooler.dense.bias", "pooler.dense.weight"]
 
 
+def zero(weights, *names):
+    for name in names:
+        weights[name].zero_()
+
+
+def swap(weights, one, other):
+    weights[one], weights[other] = weights[other], weights[one]
+
+
+def flip(weights, name):
+    weights[name] = weights[name].flip(0).contiguous()
+
+
+IN_LAYER = "encoder.layer.1."
+MISTAKES = {  # deliberate ones, which the comparison must notice: (case, change of configuration and weights)
+    "default epsilon": ("roberta", lambda c, w: c.pop("layer_norm_eps")),
+    "other gelu": ("roberta", lambda c, w: c.update(hidden_act="gelu_new")),
+    "token types": ("roberta", lambda c, w: w["embeddings.token_type_embeddings.weight"][0].add_(torch.arange(C) / C)),
+    "positions": ("roberta", lambda c, w: flip(w, "embeddings.position_embeddings.weight")),
+    "key and value": (
+        "roberta",
+        lambda c, w: swap(w, IN_LAYER + "attention.self.key.weight", IN_LAYER + "attention.self.value.weight"),
+    ),
+    "directions": (
+        "mpnet-t5",
+        lambda c, w: w.update({BIAS: torch.cat([w[BIAS][16:], w[BIAS][:16]])}),
+    ),
+    "far bucket": ("mpnet-t5", lambda c, w: w[BIAS][31].add_(torch.arange(H))),
+    "query's bias": ("mpnet-t5", lambda c, w: zero(w, IN_LAYER + "attention.attn.q.bias")),
+    "output bias": ("roberta-mlm", lambda c, w: zero(w, "lm_head.bias", "lm_head.decoder.bias")),
+    "classes": ("roberta-topic", lambda c, w: flip(w, "classifier.out_proj.weight")),
+    "start and end": ("mpnet-t5-answers", lambda c, w: flip(w, "qa_outputs.weight")),
+}
+BIAS = "encoder.relative_attention_bias.weight"
+
+
+def make_mistakes(folder):
+    """Adds an export with each mistake beside the right ones."""
+    for name, (case, change) in MISTAKES.items():
+        config, weights = read(folder / case)
+        change(config, weights)
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps(config))
+        safetensors.torch.save_file(weights, folder / name / "model.safetensors", {"format": "pt"})
+        shutil.copy(folder / f"{case}.npz", folder / f"{name}.npz")
+
+
 def reference(model, tokens, head):
     """What our model computes in float64 at each text without padding: {output of transformers: array}."""
     model.model.double()
@@ -490,6 +538,7 @@ def compared(data, tmp_path_factory):
         head = case.split("-")[-1] if case.split("-")[-1] in HEADS else None
         np.savez(folder / f"{case}.npz", **{"class": auto_class}, tokens=tokens, **reference(model, tokens, head))
     patch.undo()
+    make_mistakes(folder)
     found = {}
     for interpreter in INTERPRETERS:
         script = Path(__file__).parent / "huggingface_reference.py"
@@ -505,6 +554,10 @@ def compared(data, tmp_path_factory):
 def test_transformers_computes_the_same(compared, interpreter):
     found = dict(compared[interpreter])
     version = found.pop("transformers")
+    for name in MISTAKES:
+        differences = found.pop(name)["differences"].items()
+        worst = max(difference for what, difference in differences if "float64" in what)
+        assert worst > 1e-9, (version, name, worst)
     assert found.keys() == CASES.keys()
     for case, result in found.items():
         stock_class = CASES[case][0]

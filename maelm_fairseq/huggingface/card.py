@@ -156,9 +156,12 @@ def training(state, data, head):
         lines.append(f"Updates: {done:,}")
     for title, names in SETTINGS.items():
         section = cfg.get(title) or {}
-        values = [f"`{name}` {section[name]}" for name in names if section.get(name) not in (None, "")]
+        known = [name for name in names if section.get(name) not in (None, "")]
+        values = [f"`{name}` {section[name]}" for name in known if head is None or name != "decoder_layers"]
+        if section.get("_name"):
+            values.insert(0, section["_name"])
         if values:
-            lines.append(f"{title.capitalize()}: {', '.join(values)}")
+            lines.append(f"{title.capitalize().replace('_', ' ')}: {', '.join(values)}")
     value = (state.get("extra_state") or {}).get("val_loss")
     if value is not None:
         metric = (cfg.get("checkpoint") or {}).get("best_checkpoint_metric", "loss")
@@ -171,15 +174,15 @@ COUNTS = {"documents": "documents", "text_lines": "lines", "tokens": "tokens"}  
 
 # Options that the card lists, by the sections of fairseq's configuration.
 SETTINGS = {
-    "model": ["_name", "dropout", "attention_dropout", "pooler_dropout", "decoder_layers"],
+    "model": ["dropout", "attention_dropout", "pooler_dropout", "decoder_layers"],
     "task": [
-        "_name", "mask_prob", "encoder_mask_fraction", "leave_unmasked_prob", "random_token_prob", "mask_whole_words",
+        "mask_prob", "encoder_mask_fraction", "leave_unmasked_prob", "random_token_prob", "mask_whole_words",
         "tokens_per_sample", "sample_break_mode",
     ],
     "dataset": ["batch_size", "max_tokens"],
     "optimization": ["lr", "update_freq", "clip_norm"],
-    "optimizer": ["_name", "adam_betas", "adam_eps", "weight_decay"],
-    "lr_scheduler": ["_name", "warmup_updates", "total_num_update"],
+    "optimizer": ["adam_betas", "adam_eps", "weight_decay"],
+    "lr_scheduler": ["warmup_updates", "total_num_update"],
     "common": ["seed", "fp16"],
 }  # fmt: skip
 
@@ -193,11 +196,14 @@ def limits(kind, config):
             "a head with random weights."
         )
     if kind == MODEL:
-        lines.append("The pooler is untrained: `pooler_output` is random; use `last_hidden_state`.")
+        lines.append(
+            "The pooler is untrained, as transformers warns on loading: `pooler_output` is random. Use "
+            "`last_hidden_state`."
+        )
     if kind in [MODEL, MASKED_LM]:
         lines.append("It is no sentence encoder: fine-tune it before you compare sentences by its features.")
     positions = config["max_position_embeddings"] - 2
     lines.append(f"It reads up to {positions} tokens of a text.")
-    lines.append("What it says reflects the text it was trained on.")
+    lines.append("It reflects the text it was trained on, with its biases.")
     lines.append("Licence: fill in yours above; the training text may have one of its own.")
     return lines
