@@ -258,6 +258,8 @@ def test_the_program_exports_a_trained_model(data, tmp_path, monkeypatch, capsys
     assert printed.startswith(f"written: {tmp_path}/new/encoder, a RobertaModel")
     assert printed.endswith("; left out: decoder, lm_head\n") and printed.count("\n") == 1
     assert os.listdir(tmp_path / "new") == ["encoder"]
+    files = list((tmp_path / "new" / "encoder").iterdir())
+    assert len(files) >= 3 and len({file.stat().st_mode for file in files}) == 1
     card = (tmp_path / "new" / "encoder" / "README.md").read_text()
     documents = json.loads((data / "train.json").read_text())["documents"]
     assert f"- Data: {documents:,} documents, " in card and "- Updates: 4\n" in card

@@ -248,7 +248,8 @@ def write_weights(weights, path):
         ValueError: what was written is not what was read back
     """
     library = import_safetensors()
-    library.save_file(weights, path, metadata={"format": "pt"})
+    with open(path, "wb") as stream:  # save_file would make it readable for its owner only
+        stream.write(library.save(weights, metadata={"format": "pt"}))
     written = library.load_file(path)
     if written.keys() != weights.keys() or any(not torch.equal(written[name], weights[name]) for name in weights):
         raise UsageError(f"{path}: what was written cannot be read back: check the disk")
