@@ -159,7 +159,10 @@ def choose_layout(model, format):
     except UsageError as error:
         if format == "mpnet":
             raise UsageError(f"--format mpnet does not hold this model exactly: {error}") from None
-        raise UsageError(f"no stock class holds this model exactly: {none}, and {error}") from None
+        raise UsageError(
+            f"no stock class holds this model exactly: {none}, and {error}; one pretrained with "
+            "--relative-position-buckets t5 or --relative-position-num-buckets 0 fits"
+        ) from None
     return MPNET
 
 
