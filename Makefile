@@ -32,7 +32,7 @@ $(VENV)/.installed: setup.py constraints.txt
 	@$(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || $(VENV)/bin/python -m pip install --quiet 'pip<24.1' \
 	  || { rm $(VENV)/.installing; exit 1; }
-	@$(VENV)/bin/python -m pip install -c constraints.txt -e '.[demo,finetune,test]' \
+	@$(VENV)/bin/python -m pip install -c constraints.txt -e '.[demo,finetune,huggingface,test]' \
 	  || { rm $(VENV)/.installing; exit 1; }
 	@rm $(VENV)/.installing
 	@$(VENV)/bin/python recipes/check_installation.py
@@ -41,8 +41,22 @@ $(VENV)/.installed: setup.py constraints.txt
 demo: install
 	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" recipes/demo/demo.sh
 
-test: install
-	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile $(TESTS)
+# Tests load exported models with transformers, in environments of their own without this package.
+# The newest needs Python 3.10.
+VERSIONS := $(shell $(PYTHON) -c 'import sys; print("4.57.6 5.23.0" if sys.version_info >= (3, 10) else "")')
+TRANSFORMERS = $(patsubst %,$(VENV)-transformers-%/.installed,$(VERSIONS))
+
+$(VENV)-transformers-%/.installed: constraints.txt
+	@echo "Installing transformers $* into $(@D), for the tests."
+	@$(PYTHON) -m venv --clear $(@D)
+	@grep '^torch==' constraints.txt >$(@D)/constraints.txt
+	@$(@D)/bin/python -m pip install --quiet -c $(@D)/constraints.txt torch safetensors transformers==$*
+	@touch $@
+
+test: install $(TRANSFORMERS)
+	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" OMP_NUM_THREADS=1 \
+	  TESTS_TRANSFORMERS="$(subst $() $(),:,$(patsubst %/.installed,$(CURDIR)/%/bin/python,$(TRANSFORMERS)))" \
+	  $(VENV)/bin/python -m pytest -n 2 --dist loadfile $(TESTS)
 
 lint: install
 	@$(VENV)/bin/ruff check .

@@ -4,9 +4,16 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import socket
 
 from .errors import MissingFileError, UsageError
+
+
+def partial_name(path):
+    """The name of `path` until it is complete; it says which process writes it, so that two never collide."""
+    folder, name = os.path.split(os.fspath(path))
+    return os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
 
 
 @contextlib.contextmanager
@@ -17,9 +24,7 @@ def atomic_write(path, mode="w"):
         path: of the finished file; its folder must exist
         mode: "w" for UTF-8 text with "\\n" as line ends, "wb" for bytes
     """
-    folder, name = os.path.split(os.fspath(path))
-    # The name says which process writes it, so that two never write the same file.
-    partial = os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
+    partial = partial_name(path)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         with open(partial, mode, **text) as stream:
@@ -28,6 +33,24 @@ def atomic_write(path, mode="w"):
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(partial)
+
+
+@contextlib.contextmanager
+def atomic_folder(path):
+    """Makes a folder that gets the name `path` when the block ends well, and is removed when it does not.
+
+    Args:
+        path: of the finished folder, which must not exist
+    """
+    path = os.path.abspath(path)
+    partial = partial_name(path)
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        os.makedirs(partial)
+        yield partial
+        os.rename(partial, path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def save_json(value, path):

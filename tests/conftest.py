@@ -55,6 +55,9 @@ SCRIPTS_ENVIRONMENT = dict(
 )
 REAL_SCRIPTS_ENVIRONMENT = dict(SCRIPTS_ENVIRONMENT, PATH=os.pathsep.join([str(BIN), os.environ["PATH"]]))
 
+# Interpreters of environments with transformers, which `make test` creates.
+TRANSFORMERS = [path for path in os.environ.get("TESTS_TRANSFORMERS", "").split(os.pathsep) if path]
+
 TINY = [
     "--user-dir", PLUGIN, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_tiny",
     "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64, "--tokens-per-sample", 32, "--max-positions", 32,

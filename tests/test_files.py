@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from conftest import ROOT
-from maelm_fairseq.files import atomic_write, read_json, save_json, sha256
+from maelm_fairseq.files import atomic_folder, atomic_write, read_json, save_json, sha256
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path):
@@ -47,6 +47,17 @@ with atomic_write({str(path)!r}) as stream:
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT)
     assert done.returncode == -signal.SIGKILL and path.read_text() == "old"
+
+
+def test_a_folder_appears_when_it_is_complete(tmp_path):
+    with atomic_folder(tmp_path / "new" / "folder") as partial:
+        with open(os.path.join(partial, "file"), "w") as stream:
+            stream.write("text")
+        assert not (tmp_path / "new" / "folder").exists()
+    assert (tmp_path / "new" / "folder" / "file").read_text() == "text" and os.listdir(tmp_path / "new") == ["folder"]
+    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "new" / "other"):
+        raise KeyboardInterrupt
+    assert os.listdir(tmp_path / "new") == ["folder"]
 
 
 def test_json(tmp_path):

@@ -7,9 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-import types
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +15,15 @@ import pytest
 import safetensors.torch
 import torch
 import yaml
+from tokenizers import Tokenizer
 
-from conftest import PYTHON, TINY, prepare, succeed
+from conftest import PYTHON, TINY, TRANSFORMERS, prepare, succeed
 from maelm_fairseq import hub
 from maelm_fairseq.heads import SequenceClassificationHead, SpanHead
 from maelm_fairseq.huggingface import export as program
-from maelm_fairseq.huggingface.weights import mpnet_bucket, mpnet_table
+from maelm_fairseq.huggingface.tokenizer import check_tokenizer, sample_lines
+from maelm_fairseq.huggingface.tokenizer import reference as reference_tokens
+from maelm_fairseq.huggingface.weights import mpnet_table
 from maelm_fairseq.layers import RelativePositionBias
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.vocabulary import load_dictionary
@@ -47,21 +48,6 @@ def data(tmp_path_factory):
     (folder / "label").mkdir()
     (folder / "label" / "dict.txt").write_text("".join(f"{label} 1\n" for label in LABELS))
     return folder
-
-
-def stand_in(patch):
-    """Stands in for the module that writes the tokenizer where it does not exist; returns the list of its calls."""
-    calls = []
-    if find_spec("maelm_fairseq.huggingface.tokenizer") is None:
-        module = types.ModuleType("maelm_fairseq.huggingface.tokenizer")
-        module.write_tokenizer = lambda *arguments, **options: calls.append((arguments, options))
-        patch.setitem(sys.modules, module.__name__, module)
-    return calls
-
-
-@pytest.fixture(autouse=True)
-def tokenizer(monkeypatch):
-    return stand_in(monkeypatch)
 
 
 def write_checkpoint(folder, data, change=None, heads=None, task=None, pretraining=True, **options):
@@ -104,13 +90,14 @@ def three_values(state):
 
 
 NO_BIAS = dict(relative_position_num_buckets=0)
+T5_BUCKETS = dict(relative_position_buckets="t5")
 MLM = dict(decoder_layers=0, task={"encoder_mask_fraction": 1.0})
 FINE_TUNED = dict(pretraining=False, task={"_name": "sentence_prediction", "encoder_mask_fraction": None})
 HEADS = {"topic": classifier, "score": lambda: classifier(1), "answers": lambda: SpanHead(C)}
 CASES = {  # what becomes of which model: (class, AutoModel class, options of write_checkpoint, arguments of export)
     "roberta": ("RobertaModel", "AutoModel", NO_BIAS, {}),
     "roberta-mlm": ("RobertaForMaskedLM", "AutoModelForMaskedLM", {**NO_BIAS, **MLM}, {}),
-    "mpnet-t5": ("MPNetModel", "AutoModel", {}, {}),
+    "mpnet-t5": ("MPNetModel", "AutoModel", T5_BUCKETS, {}),
     "mpnet-three-values": ("MPNetModel", "AutoModel", dict(change=three_values), {}),
     "mpnet-four-buckets": (
         "MPNetModel", "AutoModel", dict(relative_position_num_buckets=4, relative_position_max_distance=4), {},
@@ -123,35 +110,21 @@ for _name, _class in {
     "score": "ForSequenceClassification",
     "answers": "ForQuestionAnswering",
 }.items():
-    for _format, _family, _options in [("roberta", "Roberta", NO_BIAS), ("mpnet-t5", "MPNet", {})]:
+    for _format, _family, _options in [("roberta", "Roberta", NO_BIAS), ("mpnet-t5", "MPNet", T5_BUCKETS)]:
         CASES[f"{_format}-{_name}"] = (
             _family + _class, "AutoModel" + _class, {**FINE_TUNED, **_options, "only_head": _name}, {},
         )  # fmt: skip
 
 
-def with_t5_buckets(model):
-    """Gives a model's bias T5's buckets."""
-    bias = model.encoder.relative_bias
-    bias.bucket = torch.tensor([t5_bucket(distance) for distance in range(-P, P + 1)])
-    return model
-
-
-def make(case, data, folder, monkeypatch):
+def make(case, data, folder):
     """Exports the model of a case into `folder`/case; returns the hub's model."""
     stock_class, _, options, arguments = CASES[case]
     options = dict(options)
     if "only_head" in options:
         options["heads"] = {name: HEADS[name]() for name in [options.pop("only_head")]}
     checkpoint = write_checkpoint(folder / "checkpoints" / case, data, **options)
-    with monkeypatch.context() as patch:
-        if "t5" in case:
-            build = program.build_model
-            patch.setattr(program, "build_model", lambda *arguments: with_t5_buckets(build(*arguments)))
-        assert program.export(checkpoint, data, folder / case, **arguments)[0] == stock_class
-    model = hub.from_pretrained(checkpoint, data)
-    if "t5" in case:
-        with_t5_buckets(model.model)
-    return model
+    assert program.export(checkpoint, data, folder / case, **arguments)[0] == stock_class
+    return hub.from_pretrained(checkpoint, data)
 
 
 def read(folder):
@@ -210,9 +183,9 @@ def expected_shapes(case, N):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_names_shapes_and_configuration(case, data, tmp_path, monkeypatch):
+def test_names_shapes_and_configuration(case, data, tmp_path):
     N = len(load_dictionary(data))
-    model = make(case, data, tmp_path, monkeypatch).model
+    model = make(case, data, tmp_path).model
     config, weights = read(tmp_path / case)
     assert {name: tuple(value.shape) for name, value in weights.items()} == expected_shapes(case, N)
     assert all(value.dtype == torch.float32 for value in weights.values())
@@ -238,14 +211,20 @@ def test_names_shapes_and_configuration(case, data, tmp_path, monkeypatch):
         assert weights["encoder.relative_attention_bias.weight"].eq(0).all()
 
 
-def test_the_tokenizer_is_written_into_the_folder(data, tmp_path, monkeypatch, tokenizer):
+def test_the_tokenizer_is_written_into_the_folder(data, tmp_path):
     for case, runs in [("roberta", False), ("roberta-answers", True)]:
-        make(case, data, tmp_path, monkeypatch)
-        if tokenizer:
-            (folder, *rest), options = tokenizer.pop()
-            assert os.path.dirname(folder) == str(tmp_path) and rest == [data, P] and options == {"runs": runs}
-        else:
-            assert {"tokenizer.json", "tokenizer_config.json"} <= set(os.listdir(tmp_path / case))
+        make(case, data, tmp_path)
+        tokenizer = Tokenizer.from_file(str(tmp_path / case / "tokenizer.json"))
+        assert check_tokenizer(tokenizer, reference_tokens(data, runs), sample_lines(data), runs) > 200
+        config = json.loads((tmp_path / case / "tokenizer_config.json").read_text())
+        assert config["model_max_length"] == P
+
+
+def test_a_tokenizer_that_differs_is_refused(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("maelm_fairseq.huggingface.tokenizer.reference", lambda *_: lambda a, b=None: [0, 2])
+    with pytest.raises(ValueError, match="tokenizer"):
+        make("roberta", data, tmp_path)
+    assert not (tmp_path / "roberta").exists()
 
 
 def test_the_program_exports_a_trained_model(data, tmp_path, monkeypatch, capsys):
@@ -283,8 +262,8 @@ def test_one_of_several_heads(data, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["roberta", "roberta-mlm", "mpnet-t5-topic", "roberta-score", "mpnet-t5-answers"])
-def test_the_model_card(case, data, tmp_path, monkeypatch):
-    make(case, data, tmp_path, monkeypatch)
+def test_the_model_card(case, data, tmp_path):
+    make(case, data, tmp_path)
     card = (tmp_path / case / "README.md").read_text(encoding="utf-8")
     _, metadata, text = card.split("---\n", 2)
     metadata = yaml.safe_load(metadata)
@@ -301,11 +280,6 @@ def test_the_model_card(case, data, tmp_path, monkeypatch):
     assert ("fills no masks" in card) == (kind != "mlm")
     assert ("`bad`, `fair`, `good`" in card) == (kind == "topic")
     assert "{" not in text.replace(code, "")
-
-
-def test_mpnets_buckets_are_t5s():
-    distances = list(range(-300, 301))
-    assert mpnet_bucket(torch.tensor(distances)).tolist() == [t5_bucket(distance) for distance in distances]
 
 
 def bias_with(buckets=None, num_buckets=32):
@@ -443,9 +417,8 @@ def test_errors_are_one_line(options, message, tmp_path):
     assert (done.returncode, done.stdout) == (1, f"error: {message}\n")
 
 
-# The same with transformers, whose interpreters MAELM_HF_PYTHON lists, separated by colons.
+# The same with transformers, in environments of their own.
 
-INTERPRETERS = [path for path in os.environ.get("MAELM_HF_PYTHON", "").split(os.pathsep) if path]
 POOLER = ["pooler.dense.bias", "pooler.dense.weight"]
 
 
@@ -528,21 +501,19 @@ def stacked(rows, length, whole):
 @pytest.fixture(scope="module")
 def compared(data, tmp_path_factory):
     """The results of tests/huggingface_reference.py for each interpreter."""
-    folder, patch = tmp_path_factory.mktemp("exported"), pytest.MonkeyPatch()
-    stand_in(patch)
+    folder = tmp_path_factory.mktemp("exported")
     generator = torch.Generator().manual_seed(1)
     tokens = torch.full((4, P), 1)
     for i, length in enumerate([P, 3, 101, 47]):
         tokens[i, :length] = torch.randint(3, len(load_dictionary(data)), (length,), generator=generator)
         tokens[i, 0], tokens[i, length - 1] = 0, 2
     for case, (_, auto_class, _, _) in CASES.items():
-        model = make(case, data, folder, patch)
+        model = make(case, data, folder)
         head = case.split("-")[-1] if case.split("-")[-1] in HEADS else None
         np.savez(folder / f"{case}.npz", **{"class": auto_class}, tokens=tokens, **reference(model, tokens, head))
-    patch.undo()
     make_mistakes(folder)
     found = {}
-    for interpreter in INTERPRETERS:
+    for interpreter in TRANSFORMERS:
         script = Path(__file__).parent / "huggingface_reference.py"
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         done = subprocess.run([interpreter, script, folder], env=environment, capture_output=True, text=True)
@@ -551,8 +522,7 @@ def compared(data, tmp_path_factory):
     return found
 
 
-@pytest.mark.skipif(not INTERPRETERS, reason="MAELM_HF_PYTHON names no interpreter that has transformers")
-@pytest.mark.parametrize("interpreter", INTERPRETERS)
+@pytest.mark.parametrize("interpreter", TRANSFORMERS)
 def test_transformers_computes_the_same(compared, interpreter):
     found = dict(compared[interpreter])
     version = found.pop("transformers")

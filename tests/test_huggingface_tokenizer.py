@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 import sentencepiece
 
-from conftest import documents
+from conftest import TRANSFORMERS, documents
 from maelm_fairseq.errors import MissingFileError, UsageError
 from maelm_fairseq.huggingface.odd_texts import ODD, ODD_MASKED
 from maelm_fairseq.vocabulary import MASK
@@ -222,10 +222,8 @@ def test_models_that_the_file_cannot_hold_are_refused(tmp_path, options, message
         huggingface.write_tokenizer(tmp_path, vocabulary(tmp_path / "data", **options), 512)
 
 
-def test_transformers_gives_the_same_tokens(vocabularies, tmp_path):
-    python = os.environ.get("MAELM_HF_PYTHON")
-    if not python:
-        pytest.skip("MAELM_HF_PYTHON is not set: the Python of an environment with transformers")
+@pytest.mark.parametrize("python", TRANSFORMERS)
+def test_transformers_gives_the_same_tokens(vocabularies, tmp_path, python):
     cases = {}
     for name, runs in [("lowercased", False), ("cased", False), ("bytes", False), ("lowercased", True)]:
         folder = tmp_path / f"{name}-{runs}"

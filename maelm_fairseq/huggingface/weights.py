@@ -3,14 +3,15 @@
 Letters in shapes: C width, F width of the feed-forward layers, H heads, N vocabulary, P positions.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
 
 from ..errors import InstallationError, UsageError
+from ..layers import t5_bucket
+from ..sizes import MPNET as MPNET_SIZES
 
-BUCKETS, MAX_DISTANCE = 32, 128  # MPNetModel has no others, whatever its configuration says
+BUCKETS = MPNET_SIZES[0]  # MPNetModel has no others, whatever its configuration says
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,6 @@ MODEL, MASKED_LM = "Model", "ForMaskedLM"
 SEQUENCE_CLASSIFICATION, QUESTION_ANSWERING = "ForSequenceClassification", "ForQuestionAnswering"
 
 
-def mpnet_bucket(distance):
-    """MPNet's bucket of each distance `p_j - p_i`, in the float32 arithmetic of its code: int64, of the same shape."""
-    half = BUCKETS // 2
-    exact = half // 2
-    n = distance.abs()
-    share = torch.log(n.clamp(min=exact).float() / exact) / math.log(MAX_DISTANCE / exact)
-    far = (exact + (share * (half - exact)).long()).clamp(max=half - 1)
-    return torch.where(n < exact, n, far) + half * distance.gt(0)
-
-
 def mpnet_table(relative_bias):
     """The table with which MPNet's buckets give the same bias at every distance that the model's positions allow.
 
@@ -74,7 +65,7 @@ def mpnet_table(relative_bias):
     P = relative_bias.max_positions
     distance = torch.tensor(sorted(range(1 - P, P), key=abs))
     values = relative_bias.table.weight.detach()[relative_bias.bucket[distance + P]]
-    bucket = mpnet_bucket(distance)
+    bucket = torch.from_numpy(t5_bucket(distance.numpy(), *MPNET_SIZES))
     table, shortest = values.new_zeros(BUCKETS, values.size(1)), {}
     for i, b in reversed(list(enumerate(bucket.tolist()))):
         table[b], shortest[b] = values[i], i
@@ -153,7 +144,8 @@ def convert(model, layout, kind, head=None):
     unknown = [
         key
         for key in left
-        if not key.startswith(tuple(known)) and key not in ["dictionary_fingerprint", described(head)]
+        if not key.startswith(tuple(known))
+        and key not in ["dictionary_fingerprint", "encoder.relative_bias.description", described(head)]
     ]
     if unknown:
         raise UsageError(f"weights that the export does not know: {', '.join(sorted(unknown))}")
