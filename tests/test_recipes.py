@@ -237,7 +237,7 @@ def test_script_trains_resumes_and_stops(name, data, tmp_path):
     save = tmp_path / "a folder"
     start = [name + ".sh", "--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save]
     start += [*SMALL_OPTIONS, "--update-freq", 1, "--log-interval", 1]
-    done = recipe(*start, "--max-update", 2, real=name == "pretrain_demo")
+    done = recipe(*start, "--max-update", 2, real=name == "demo/pretrain_demo")
     assert done.returncode == 0, done.stdout + done.stderr
     assert updates(save) == 2
     assert "validation after 2 updates" in done.stdout and "{" not in done.stdout

@@ -3,7 +3,7 @@
 #
 #   recipes/demo/demo.sh [--dest DIR] [fairseq-train's options]
 #
-# Downloads and prepares the text, pretrains, and inspects the result. Everything goes to DIR (default: demo-run/).
+# Downloads and prepares the text, pretrains, inspects the result, and exports the encoder to Hugging Face. Everything goes to DIR (default: demo-run/).
 # To resume, run it again: it skips the steps that are done and trains from the last checkpoint.
 # About eight minutes on two cores, six of them training. Expect a loss of 7.4 to 8.3 bits per predicted token; a model
 # that knows only token frequencies has 9.7.
@@ -29,21 +29,31 @@ echo "This takes about eight minutes on two cores, six of them training; everyth
 echo "You can stop it at any time; the same command resumes."
 python "$recipes/check_installation.py"
 
-step "1 of 4: film reviews"
+step "1 of 5: film reviews"
 python "$root/data-prep/movie_reviews.py" --dest "$text"
 
-step "2 of 4: vocabulary of 8,000 pieces, and binarized data"
+step "2 of 5: vocabulary of 8,000 pieces, and binarized data"
 "$root/data-prep/prepare.sh" --train "$text/train.txt" --valid "$text/valid.txt" --dest "$data" \
   --vocab-size 8000 --lowercase
 
-step "3 of 4: pretraining"
+step "3 of 5: pretraining"
 "$recipes/demo/pretrain_demo.sh" --gpus 0 --data "$data" --save-dir "$save" "$@"
 
-step "4 of 4: what it has learned"
+step "4 of 5: what it has learned"
 entropy=$(python "$recipes/demo/unigram_entropy.py" --data "$data")
 status=0
 python "$recipes/demo/plot_loss.py" "$save/train.log" --png "$dest/loss.png" \
   --unigram-entropy "$entropy" --margin 0.3 || status=1
 echo
 python "$recipes/demo/use_encoder.py" --checkpoint "$save/checkpoint_last.pt" --data "$data"
+
+step "5 of 5: the encoder for Hugging Face"
+encoder=$dest/encoder
+if [ "$save/checkpoint_last.pt" -nt "$encoder/config.json" ]; then rm -rf "$encoder"; fi # of an earlier checkpoint
+if [ ! -d "$encoder" ]; then
+  python -m maelm_fairseq.huggingface.export --checkpoint "$save/checkpoint_last.pt" --data "$data" --dest "$encoder"
+fi
+echo "To load it, with transformers alone:"
+echo "  from transformers import AutoModel, AutoTokenizer"
+echo "  tokenizer, model = AutoTokenizer.from_pretrained(\"$encoder\"), AutoModel.from_pretrained(\"$encoder\")"
 exit "$status"
