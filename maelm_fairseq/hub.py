@@ -51,11 +51,27 @@ def from_pretrained(checkpoint, data=None):
     return MaeLm(model, dictionary, tokenizer, folder, masks_in_encoder)
 
 
-def read_labels(path):
-    """The labels of a `label/dict.txt`, in order: list of str."""
+def read_labels(path, classes, fix):
+    """The labels of a `label/dict.txt`, in order: list of str.
+
+    Args:
+        path: of the file
+        classes: how many the head has
+        fix: for the message: what to do
+    Raises:
+        FileNotFoundError: there is no such file
+        ValueError: it has another number of labels
+    """
+    if not os.path.isfile(path):
+        raise MissingFileError(f"{path}: not found, expected the names of the head's {classes} classes: {fix}")
     symbols = Dictionary.load(path)
     # fairseq-preprocess pads dictionaries to a multiple of eight.
-    return [name for name in symbols.symbols[symbols.nspecial :] if not name.startswith("madeupword")]
+    labels = [name for name in symbols.symbols[symbols.nspecial :] if not name.startswith("madeupword")]
+    if len(labels) != classes:
+        raise UsageError(
+            f"{path}: {len(labels)} labels ({', '.join(labels)}), but the head has {classes} classes: {fix}"
+        )
+    return labels
 
 
 class MaeLm:
@@ -242,19 +258,8 @@ class MaeLm:
         return [dict(zip(labels, row)) for row in logits.softmax(-1).tolist()]
 
     def _labels(self, classes):
-        path = os.path.join(self.data, "label", "dict.txt")
-        if not os.path.isfile(path):
-            raise MissingFileError(
-                f"{path}: not found, expected the names of the head's {classes} classes: pass data=, the folder of "
-                "the data it was fine-tuned on"
-            )
-        labels = read_labels(path)
-        if len(labels) != classes:
-            raise UsageError(
-                f"{path}: {len(labels)} labels ({', '.join(labels)}), but the head has {classes} classes: pass data=, "
-                "the folder of the data it was fine-tuned on"
-            )
-        return labels
+        fix = "pass data=, the folder of the data it was fine-tuned on"
+        return read_labels(os.path.join(self.data, "label", "dict.txt"), classes, fix)
 
     @torch.no_grad()
     def fill_mask(self, text, topk=5):

@@ -339,7 +339,7 @@ REFUSED = {  # options of write_checkpoint, arguments of export, message
     ),
     "labels": (
         {**NO_BIAS, **FINE_TUNED, "heads": {"topic": classifier(4)}}, {},
-        r"label/dict.txt: 3 labels \(bad, fair, good\), but the head has 4: give with --data",
+        r"label/dict.txt: 3 labels \(bad, fair, good\), but the head has 4 classes: give with --data",
     ),
 }  # fmt: skip
 

@@ -14,12 +14,11 @@ import argparse
 import os
 
 from ..checkpoint import build_model, find_checkpoint, read_checkpoint
-from ..errors import MissingFileError, Parser, UsageError, run
+from ..errors import Parser, UsageError, run
 from ..files import atomic_folder, save_json
 from ..heads import SequenceClassificationHead, SpanHead
 from ..hub import read_labels
 from ..model import modules
-from ..vocabulary import load_dictionary, load_sentencepiece
 from .card import model_card
 from .weights import (
     BUCKETS,
@@ -80,13 +79,13 @@ def export(checkpoint, data, dest, format="auto", head=None):
         raise UsageError(f"{dest}: exists already; remove it or choose another --dest")
     # These fail now, not after the work, if a package is missing.
     import_safetensors()
-    from .tokenizer import check_tokenizer, reference, sample_lines, write_tokenizer
+    from .tokenizer import check_tokenizer, read_vocabulary, reference, sample_lines, write_tokenizer
 
     checkpoint = find_checkpoint(checkpoint)
     state = read_checkpoint(checkpoint)
-    check_vocabulary(data)
+    dictionary, _ = read_vocabulary(data)
     parts = modules(state["model"])
-    model = build_model(state, load_dictionary(data), checkpoint)
+    model = build_model(state, dictionary, checkpoint)
     kind, head = choose_kind(state, model, head)
     layout = choose_layout(model, format)
     labels = read_classes(model, head, data) if kind == SEQUENCE_CLASSIFICATION else None
@@ -104,17 +103,6 @@ def export(checkpoint, data, dest, format="auto", head=None):
         with open(os.path.join(folder, "README.md"), "w", encoding="utf-8", newline="\n") as stream:
             stream.write(model_card(os.path.basename(dest), state, config, data, head))
     return config["architectures"][0], dropped
-
-
-def check_vocabulary(data):
-    """Refuses a folder without `dict.txt` and a `sentencepiece.model` that belongs to it."""
-    dictionary = load_dictionary(data)
-    path = os.path.join(data, "sentencepiece.model")
-    if not os.path.isfile(path):
-        raise MissingFileError(
-            f"{path}: not found; only vocabularies of data-prep/prepare.sh, made by SentencePiece, can be exported"
-        )
-    load_sentencepiece(path, dictionary)
 
 
 def choose_kind(state, model, head):
@@ -173,14 +161,8 @@ def read_classes(model, head, data):
     outputs = model.classification_heads[head].out_proj.out_features
     if outputs == 1:
         return ["score"]
-    path = os.path.join(data, "label", "dict.txt")
     fix = "give with --data the folder of the data it was fine-tuned on"
-    if not os.path.isfile(path):
-        raise MissingFileError(f"{path}: not found, expected the names of the head's {outputs} classes: {fix}")
-    labels = read_labels(path)
-    if len(labels) != outputs:
-        raise UsageError(f"{path}: {len(labels)} labels ({', '.join(labels)}), but the head has {outputs}: {fix}")
-    return labels
+    return read_labels(os.path.join(data, "label", "dict.txt"), outputs, fix)
 
 
 def stock_config(model, layout, kind, labels=None):

@@ -54,7 +54,7 @@ def write_tokenizer(folder, data, max_length, runs=False):
         FileNotFoundError: the data folder has no vocabulary
         ValueError: the vocabulary cannot be written as `tokenizer.json`
     """
-    tokenizer = build_tokenizer(*_read(data), runs)
+    tokenizer = build_tokenizer(*read_vocabulary(data), runs)
     content = json.loads(tokenizer.to_str())
     merges = [" ".join(merge) for merge in content["model"].get("merges", [])]
     # As strings transformers can read them before 4.45 too, but takes a line that begins with this for a header.
@@ -139,7 +139,7 @@ def reference(data, runs=False):
     Returns:
         a function (text, pair=None) -> list of tokens, as `hub.encode` or, with runs, as in question answering
     """
-    dictionary, processor = _read(data)
+    dictionary, processor = read_vocabulary(data)
     span_tokenizer, tokenizer = SpanTokenizer(processor), Tokenizer(dictionary, processor)
     bos, eos = dictionary.bos(), dictionary.eos()
 
@@ -223,14 +223,19 @@ def _tokens(tokenizer, ids):
     return " ".join(str(tokenizer.id_to_token(i)) for i in ids[:200]) + " ..." * (len(ids) > 200)
 
 
-def _read(data):
-    """A data folder -> dictionary, SentencePieceProcessor."""
+def read_vocabulary(data):
+    """A data folder -> dictionary, SentencePieceProcessor.
+
+    Raises:
+        FileNotFoundError: there is no `dict.txt` or no `sentencepiece.model`
+        ValueError: they do not belong together
+    """
     dictionary = load_dictionary(data)
     model_file = os.path.join(data, "sentencepiece.model")
     if not os.path.isfile(model_file):
         raise MissingFileError(
-            f"{model_file}: not found, expected the SentencePiece model of the dict.txt beside it; without one there "
-            "is no tokenizer to write"
+            f"{model_file}: not found; only vocabularies of data-prep/prepare.sh, made by SentencePiece, can be "
+            "exported"
         )
     return dictionary, load_sentencepiece(model_file, dictionary)
 
