@@ -153,10 +153,10 @@ def reference(data, runs=False):
     return encode
 
 
-def sample_lines(data):
-    """Lines of text that a data folder keeps in `train.json` and `valid.json`: list of at most 1,000 strings."""
+def sample_lines(data, records=("train.json", "valid.json")):
+    """Lines of text that a data folder keeps in its records: list of at most 1,000 strings."""
     lines = []
-    for name in ["train.json", "valid.json"]:
+    for name in records:
         path = os.path.join(data, name)
         if os.path.exists(path):
             record = read_json(path, "the record that data-prep/prepare.sh wrote")
