@@ -11,10 +11,9 @@ float64 (B, T, ...) or, for whole texts, (B, ...). Prints JSON: {NAME: {"class",
 import json
 import os
 import sys
-import tempfile
 from pathlib import Path
 
-os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_HOME=tempfile.gettempdir())
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
 
 import numpy as np
 import torch

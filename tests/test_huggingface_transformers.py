@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from conftest import TRANSFORMERS
-from huggingface_cases import CASES, HEADS, LABELS, C, H, P, make, prepare_labelled, read
+from conftest import PYTHON, ROOT, TRANSFORMERS
+from huggingface_cases import CASES, HEADS, LABELS, NO_BIAS, C, H, P, make, prepare_labelled, read, write_checkpoint
 from maelm_fairseq.vocabulary import load_dictionary
 
 
@@ -124,9 +125,31 @@ def stacked(rows, length, whole):
 
 
 @pytest.fixture(scope="module")
-def compared(data, tmp_path_factory):
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("exported")
+
+
+@pytest.fixture(scope="module")
+def models(data, folder):
+    """Exports the models of all cases; returns the hub's models by case."""
+    return {case: make(case, data, folder) for case in CASES}
+
+
+def run_with(interpreter, script, folder):
+    """Runs a script beside this file by an interpreter without this package; returns what it printed last."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment["HF_HOME"] = str(folder / "huggingface")  # where transformers copies modeling files
+    script = Path(__file__).parent / script
+    done = subprocess.run(
+        [interpreter, script, folder], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def compared(data, folder, models):
     """The results of tests/huggingface_reference.py for each interpreter."""
-    folder = tmp_path_factory.mktemp("exported")
     generator = torch.Generator().manual_seed(1)
     tokens = torch.full((4, P), 1)
     for i, length in enumerate([P, 3, 101, 47]):
@@ -134,7 +157,7 @@ def compared(data, tmp_path_factory):
         tokens[i, 0], tokens[i, length - 1] = 0, 2
         tokens[i, 2:length:7] = len(load_dictionary(data)) - 1  # <mask>, also before </s>
     for case, (_, auto_class, _, _) in CASES.items():
-        model = make(case, data, folder)
+        model = models[case]
         head = case.split("-")[-1] if case.split("-")[-1] in HEADS else None
         code = case.startswith("code")
         expected = reference(model, tokens, head, code)
@@ -143,14 +166,7 @@ def compared(data, tmp_path_factory):
             features = {"last_hidden_state": padded_features(model, tokens)}
             np.savez(folder / f"{case}@AutoModel.npz", **{"class": "AutoModel"}, tokens=tokens, **features)
     make_mistakes(folder)
-    found = {}
-    for interpreter in TRANSFORMERS:
-        script = Path(__file__).parent / "huggingface_reference.py"
-        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        done = subprocess.run([interpreter, script, folder], env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-        found[interpreter] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return {interpreter: run_with(interpreter, "huggingface_reference.py", folder) for interpreter in TRANSFORMERS}
 
 
 @pytest.mark.parametrize("interpreter", TRANSFORMERS)
@@ -178,3 +194,64 @@ def test_transformers_computes_the_same(compared, interpreter):
         for dtype in ["float64", "float32"]:
             worst = max(value for what, value in result["differences"].items() if dtype in what)
             print(f"transformers {version} {case} {dtype}: {worst:.2g}")
+
+
+@pytest.mark.parametrize("interpreter", TRANSFORMERS)
+def test_the_folders_are_used_as_any_others(data, folder, models, interpreter):
+    texts = [line for _, line in json.loads((data / "valid.json").read_text())["sample"]][:5]
+    masked = [texts[0] + " <mask> " + texts[1][:20], "<mask>.", f"<mask> {texts[2][:30]} <mask>"]
+    (folder / "texts.json").write_text(json.dumps({"texts": texts, "masked": masked}))
+    found = run_with(interpreter, "huggingface_use.py", folder)
+    for what, difference in found["largest differences"].items():
+        assert difference < (0 if "save" in what else 1e-5) + 1e-12, (found["transformers"], what)
+    assert len(found["steps"]) == 10
+    for what, losses in found["steps"].items():
+        assert len(losses) == 2 and all(0 < loss < 100 for loss in losses), (what, losses)
+    assert found["fill_mask_refused"]
+    model = models["code"]
+    model.model.float()
+    expected = [row for text in masked for row in model.fill_mask(text, topk=1)]
+    specials = {0, 1, 2, 3, model.mask}
+    assert len(found["fill_mask"]) == len(expected) == 4
+    for probabilities, [(piece, probability)] in zip(found["fill_mask"], expected):
+        # The hub's candidates are pieces only.
+        pieces = {int(token): p for token, p in probabilities.items() if int(token) not in specials}
+        best = max(pieces, key=pieces.get)
+        assert model.tokenizer.decode([best]) == piece or model.dictionary[best].replace("\u2581", " ").strip() == piece
+        assert pieces[best] / sum(pieces.values()) == pytest.approx(probability, abs=1e-6)
+
+
+WITH_TRANSFORMERS = """
+import sys
+sys.path.append(sys.argv.pop(1))
+sys.modules["torchaudio"] = None  # if installed for CUDA it does not load beside a torch for the CPU
+from maelm_fairseq.errors import run
+from maelm_fairseq.huggingface import export
+
+if sys.argv.pop(1) == "mistake":
+    right = export.make_config
+    export.make_config = lambda *arguments: dict(right(*arguments), layer_norm_eps=1e-2)
+run(export.main)
+"""
+
+
+@pytest.mark.parametrize("interpreter", TRANSFORMERS[-1:])  # older ones need an older tokenizers
+def test_the_export_compares_features_where_transformers_is_installed(data, tmp_path, interpreter):
+    command = [interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    for name, options in [("roberta", NO_BIAS), ("code", {})]:
+        checkpoint = write_checkpoint(tmp_path / "checkpoints" / name, data, **options)
+        for which in ["right", "mistake"]:
+            arguments = ["--checkpoint", checkpoint, "--data", data, "--dest", tmp_path / f"{name}-{which}"]
+            done = subprocess.run(
+                [PYTHON, "-c", WITH_TRANSFORMERS, packages, which, *arguments], cwd=ROOT,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )  # fmt: skip
+            if which == "right":
+                assert done.returncode == 0, done.stdout
+                assert re.search(r"\nfeatures of 8 lines of text: equal to \S+ in transformers \d", done.stdout)
+            else:
+                assert done.returncode == 1 and done.stdout.count("\n") == 1, done.stdout
+                assert re.match(r"error: transformers \S+ computes other features from the export \(", done.stdout)
+            assert (tmp_path / f"{name}-{which}").exists() == (which == "right")
+    assert sorted(os.listdir(tmp_path)) == ["checkpoints", "code-right", "roberta-right"]

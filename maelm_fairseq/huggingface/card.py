@@ -151,7 +151,7 @@ def usage(kind, name, config, pairs):
         lines = [
             "from transformers import AutoModelForQuestionAnswering, AutoTokenizer",
             "",
-            f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
+            f'tokenizer = AutoTokenizer.from_pretrained("{name}"{trust})',
             f'model = AutoModelForQuestionAnswering.from_pretrained("{name}"{trust})',
             'question, text = "Who came ?", "Nobody came ."',
             'inputs = tokenizer(question, text, return_offsets_mapping=True, return_tensors="pt")',
@@ -168,7 +168,7 @@ def usage(kind, name, config, pairs):
 def features_usage(name, config, trust):
     """Lines of Python that compute features."""
     return [
-        f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
+        f'tokenizer = AutoTokenizer.from_pretrained("{name}"{trust})',
         f'model = AutoModel.from_pretrained("{name}"{trust})',
         'inputs = tokenizer(["one sentence .", "and a longer one ."], padding=True, return_tensors="pt")',
         f"features = model(**inputs).last_hidden_state  # (2, tokens, {config['hidden_size']})",

@@ -25,20 +25,19 @@ def compare_with_transformers(folder, config, model, texts):
     try:
         import transformers
         from transformers.utils import logging
+
+        if config["model_type"] == CODE.model_type:
+            from . import modeling_mae_lm as classes
+        else:
+            classes = transformers
+        model_class = getattr(classes, config["architectures"][0])
     except Exception as error:  # an ImportError, or whatever a broken installation of one of its packages raises
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         return f"features not compared: transformers cannot be imported ({reason})"
-    name = config["architectures"][0]
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        if config["model_type"] == CODE.model_type:
-            from . import modeling_mae_lm
-
-            model_class = getattr(modeling_mae_lm, name)
-        else:
-            model_class = getattr(transformers, name)
         loaded = model_class.from_pretrained(folder).eval().base_model
     finally:
         logging.set_verbosity(verbosity)
