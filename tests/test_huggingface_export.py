@@ -261,7 +261,7 @@ def test_the_model_card(case, data, tmp_path):
     (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
     ast.parse(code)
     assert len(code.strip().split("\n")) <= 10 and f'"{case}"' in code and str(tmp_path) not in card
-    assert "- Updates: 1,234\n" in card and "Validation loss: 5.125" in card
+    assert "- Optimization: `lr` 0.001\n" in card and "- Updates: 1,234\n" in card and "Validation loss: 5.125" in card
     assert ("pooler is untrained" in card) == (kind == "roberta")
     assert ("fills no masks" in card) == (kind not in ["mlm", "code"])
     assert ("trust_remote_code=True" in code) == case.startswith("code")

@@ -190,7 +190,7 @@ def training(state, data, head):
     for title, names in SETTINGS.items():
         section = cfg.get(title) or {}
         known = [name for name in names if section.get(name) not in (None, "")]
-        values = [f"`{name}` {section[name]}" for name in known if head is None or name != "decoder_layers"]
+        values = [f"`{name}` {shown(section[name])}" for name in known if head is None or name != "decoder_layers"]
         if section.get("_name"):
             values.insert(0, section["_name"])
         if values:
@@ -201,6 +201,11 @@ def training(state, data, head):
         unit = " bits per predicted token" if metric == "loss" and head is None else ""
         lines.append(f"Validation {metric}: {value}{unit}")
     return lines
+
+
+def shown(value):
+    """A value of an option: lists without brackets."""
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
 
 
 COUNTS = {"documents": "documents", "text_lines": "lines", "tokens": "tokens"}  # of train.json
