@@ -55,19 +55,20 @@ def model_card(name, state, config, data, head=None):
     """
     kind = kind_of(config)
     pairs = os.path.isdir(os.path.join(data, "input1"))
-    mask_fraction = state["cfg"]["task"].get("encoder_mask_fraction")  # None after fine-tuning
+    imported = "imported_from" in state  # and not trained since
+    mask_fraction = 1 if imported else state["cfg"]["task"].get("encoder_mask_fraction")  # None after fine-tuning
     return CARD.format(
         pipeline=PIPELINES[kind],
         tag="masked-lm" if mask_fraction == 1 else "mae-lm",
         name=name,
-        what=what_it_is(kind, mask_fraction, config, head),
+        what=what_it_is(kind, mask_fraction, config, head, imported),
         usage=usage(kind, name, config, pairs),
         training="\n".join("- " + line for line in training(state, data, head)),
         limits="\n".join("- " + line for line in limits(kind, config)),
     )
 
 
-def what_it_is(kind, mask_fraction, config, head):
+def what_it_is(kind, mask_fraction, config, head, imported):
     """Two or three sentences."""
     stock_class = config["architectures"][0]
     if mask_fraction == 1:
@@ -92,10 +93,12 @@ def what_it_is(kind, mask_fraction, config, head):
     )
     if config["model_type"] == MPNET.model_type:
         sizes += ", and a relative position bias of T5's buckets (32, up to distance 128)"
+    made = "trained with [fairseq](https://github.com/facebookresearch/fairseq) and the plugin maelm_fairseq"
+    if imported:
+        method, made = method + " elsewhere", "imported by maelm_fairseq"
     text = (
-        f"A text encoder {method}{after}. It was trained with [fairseq](https://github.com/facebookresearch/fairseq) "
-        f"and the plugin maelm_fairseq, and exported to the stock class `{stock_class}`, which computes the same as "
-        f"the original up to rounding: {sizes}."
+        f"A text encoder {method}{after}. It was {made}, and exported to the stock class `{stock_class}`, which "
+        f"computes the same as the original up to rounding: {sizes}."
     )
     if "id2label" in config and config["problem_type"] != "regression":
         text += " Its labels: " + ", ".join(f"`{label}`" for label in config["label2id"]) + "."
@@ -144,6 +147,8 @@ def usage(kind, name, config, pairs):
 
 def training(state, data, head):
     """Lines about data, settings and validation, as far as the checkpoint and the data folder know them."""
+    if "imported_from" in state:
+        return [f"None since it was imported from `{state['imported_from']}`, unchanged"]
     cfg, lines = state["cfg"], []
     if os.path.isfile(os.path.join(data, "train.json")):
         record = read_json(os.path.join(data, "train.json"), "the record of a run of data-prep/prepare.sh")
