@@ -13,6 +13,7 @@ import argparse
 import os
 import shlex
 from dataclasses import asdict
+from itertools import zip_longest
 
 import sentencepiece
 import torch
@@ -170,9 +171,10 @@ def check_vocabulary(source, data):
 def compare_dictionaries(path, dictionary, data):
     """Refuses a dict.txt with other symbols than the dictionary of the data."""
     theirs = load_dictionary(os.path.dirname(path)).symbols
-    if theirs != dictionary.symbols:
-        pairs = [*zip(theirs, dictionary.symbols), ("the end", "the end")]
-        i, (one, other) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1] or i == len(pairs) - 1)
+    pairs = enumerate(zip_longest(theirs, dictionary.symbols, fillvalue="nothing"))
+    differing = [(i, one, other) for i, (one, other) in pairs if one != other]
+    if differing:
+        i, one, other = differing[0]
         raise UsageError(
             f"{path}: not the vocabulary of {data}: {len(theirs):,} symbols and {len(dictionary):,}, the first that "
             f"differ are {one!r} and {other!r} ({i}); prepare the data with the SentencePiece model of the checkpoint "
