@@ -154,13 +154,17 @@ def test_stock_fairseq(bias, stock, data, tmp_path):
     assert ("decoder.relative_bias.table.weight" in ours) == (bias == "t5")
 
 
-def test_a_configuration_of_omegaconf(stock, data, tmp_path):
+def test_what_other_versions_of_fairseq_write(stock, data, tmp_path):
+    """A configuration of omegaconf; copies of weights."""
     state = compat.load_checkpoint(stock / "checkpoint_last.pt")
+    for part in ["in_proj_weight", "out_proj_bias", "fc1_weight"]:
+        state["model"][f"encoder.sentence_encoder.layers.1.{part}"] = torch.zeros(2)
     options = vars(state["cfg"]["model"])
     known = {name: value for name, value in options.items() if name.startswith("encoder_") or name == "dropout"}
     state["cfg"] = OmegaConf.create({"model": {**known, "dropout": 0.25}, "task": {"data": str(data)}})
     torch.save(state, tmp_path / "stock.pt")
-    _, cfg = program.import_roberta(tmp_path / "stock.pt", data, tmp_path / "new.pt")
+    source, cfg = program.import_roberta(tmp_path / "stock.pt", data, tmp_path / "new.pt")
+    assert source.dropped == []
     assert (cfg.encoder_layers, cfg.dropout, cfg.max_positions) == (LAYERS, 0.25, P)
 
 

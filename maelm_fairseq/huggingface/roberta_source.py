@@ -95,7 +95,9 @@ def read_fairseq(path):
     }
     weights = stock_names(weights)
     weights.setdefault("embeddings.token_type_embeddings.weight", torch.zeros(1, config["hidden_size"]))
-    unused = r"^(classification_heads\.[^.]+)\.|^encoder\.sentence_encoder\.version$"
+    # fairseq 0.12.2 has in each layer a copy of its weights, such as fc1_weight of fc1.weight.
+    copies = r"^encoder\.sentence_encoder\.layers\.\d+\.(?:in_proj|out_proj|fc1|fc2)_(?:weight|bias)$"
+    unused = rf"^(classification_heads\.[^.]+)\.|^encoder\.sentence_encoder\.version$|{copies}"
     source = Source(path, config, *sort_weights(path, weights, config, unused))
     if not source.has_head:
         raise UsageError(f"{path}: it has no language-model head; give a checkpoint of --task masked_lm")
