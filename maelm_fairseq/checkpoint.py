@@ -44,21 +44,34 @@ def read_checkpoint(checkpoint_file):
         FileNotFoundError: there is no such file
         ValueError: it cannot be read, or is not a checkpoint of MAE-LM
     """
-    if not os.path.isfile(checkpoint_file):
-        raise MissingFileError(f"{checkpoint_file}: not found, expected a checkpoint (a .pt file)")
-    try:
-        state = load_checkpoint(checkpoint_file)
-    except Exception as error:  # the type depends on the file's contents
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(
-            f"{checkpoint_file}: cannot be read as a checkpoint ({reason}); expected a complete file of fairseq-train"
-        ) from None
+    state = read_pickle(checkpoint_file)
     weights = state.get("model") if isinstance(state, dict) else None
     if not isinstance(weights, dict) or "dictionary_fingerprint" not in weights or not state.get("cfg"):
         raise UsageError(
             f"{checkpoint_file}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_..."
         )
     return state
+
+
+def read_pickle(path, writer="fairseq-train"):
+    """Reads what torch.save wrote; nothing in it is executed.
+
+    Args:
+        path: of the file
+        writer: the program that writes such files, for the error message
+    Raises:
+        FileNotFoundError: there is no such file
+        ValueError: it cannot be read
+    """
+    if not os.path.isfile(path):
+        raise MissingFileError(f"{path}: not found, expected a checkpoint (a .pt file)")
+    try:
+        return load_checkpoint(path)
+    except Exception as error:  # the type depends on the file's contents
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(
+            f"{path}: cannot be read as a checkpoint ({reason}); expected a complete file of {writer}"
+        ) from None
 
 
 def build_model(state, dictionary, checkpoint_file):

@@ -17,13 +17,13 @@ import sys
 
 import torch
 from fairseq import checkpoint_utils
-from maelm_fairseq.huggingface.import_roberta import import_roberta
 
 from child_processes import program, terminate_children_on_sigterm
 from finetune import ADAM, PLUGIN
 from maelm_fairseq import hub
-from maelm_fairseq.compat import load_checkpoint
+from maelm_fairseq.compat import allow_fairseq_checkpoints, load_checkpoint
 from maelm_fairseq.errors import Parser, UsageError, run
+from maelm_fairseq.huggingface.import_roberta import import_roberta
 
 SIZES = {"encoder-layers": 4, "encoder-embed-dim": 256, "encoder-ffn-embed-dim": 1024, "encoder-attention-heads": 4}
 TINY_SIZES = {"encoder-layers": 2, "encoder-embed-dim": 16, "encoder-ffn-embed-dim": 32, "encoder-attention-heads": 2}
@@ -84,9 +84,8 @@ class Experiment:
     def execute(self, name, command):
         """Runs a program and appends its output to a log."""
         print(f"{name}: the log is in {self.path(name + '.log')}", flush=True)
-        folder = os.path.dirname(sys.executable)
-        environment = dict(os.environ, PATH=folder + os.pathsep + os.environ["PATH"])
-        environment["PYTHONPATH"] = os.path.dirname(PLUGIN)
+        paths = [os.environ["PATH"], os.path.dirname(sys.executable)]
+        environment = dict(os.environ, PATH=os.pathsep.join(paths), PYTHONPATH=os.path.dirname(PLUGIN))
         with open(self.path(name + ".log"), "a", encoding="utf-8") as log:
             with program(list(map(str, command)), stdout=log, stderr=subprocess.STDOUT, env=environment) as process:
                 status = process.wait()
@@ -113,6 +112,7 @@ class Experiment:
     @torch.no_grad()
     def difference(self, source, checkpoint):
         """The largest difference of the features of held-out text between fairseq's model and the imported one."""
+        allow_fairseq_checkpoints()
         (theirs,), _, task = checkpoint_utils.load_model_ensemble_and_task([source], {"data": self.args.data})
         task.load_dataset("valid")
         ours, blocks = hub.from_pretrained(checkpoint, self.args.data), task.datasets["valid"]
@@ -139,11 +139,13 @@ class Experiment:
     def parts(self, name):
         """The imported model and the checkpoints of a continued run: {updates: path}."""
         found = {0: self.path(name + ".pt")}
-        for number in range(1, PARTS + 1):
+        for number in range(1, PARTS):
             update = number * self.continued // PARTS
-            names = [entry for entry in os.listdir(self.path(name)) if entry.endswith(f"_{update}.pt")]
-            found[update] = self.path(name, names[0])
-        return found
+            # fairseq writes none where an epoch ends.
+            for entry in os.listdir(self.path(name)):
+                if entry.endswith(f"_{update}.pt"):
+                    found[update] = self.path(name, entry)
+        return {**found, self.continued: self.path(name, "checkpoint_last.pt")}
 
     def measure(self):
         """Effective ranks of all checkpoints, in one table and figure."""

@@ -24,10 +24,9 @@ def test_from_roberta_to_ranks(tmp_path):
     assert differences.keys() == {"mlm", "mae_lm"}
     assert all(float(difference) < 1e-5 for difference in differences.values())
     table = [line for line in printed[0].splitlines() if line.startswith("|")]
-    assert [line.split("|")[1].strip() for line in table[2:]] == [
-        f"{name}, {update}" for name in ["mlm", "mae_lm"] for update in range(7)
-    ]
-    first, second = (line.split("|")[2:] for line in [table[2], table[9]])
-    assert first == second  # both are the imported model
+    rows = {line.split("|")[1].strip(): line.split("|")[2:] for line in table[2:]}
+    updates = [0, 1, 2, 3, 5, 6]  # the epoch ends after 4
+    assert list(rows) == [f"{name}, {update}" for name in ["mlm", "mae_lm"] for update in updates]
+    assert rows["mlm, 0"] == rows["mae_lm, 0"]  # both are the imported model
     assert table == [line for line in printed[1].splitlines() if line.startswith("|")]
     assert "num_updates=24" in (dest / "roberta.log").read_text() or "24 updates" in (dest / "roberta.log").read_text()

@@ -63,12 +63,13 @@ def model_card(name, state, config, data, head=None, approximation=None):
     """
     kind = kind_of(config)
     pairs = os.path.isdir(os.path.join(data, "input1"))
-    mask_fraction = state["cfg"]["task"].get("encoder_mask_fraction")  # None after fine-tuning
+    imported = "imported_from" in state  # and not trained since
+    mask_fraction = 1 if imported else state["cfg"]["task"].get("encoder_mask_fraction")  # None after fine-tuning
     return CARD.format(
         pipeline=PIPELINES[kind],
         tag="masked-lm" if mask_fraction == 1 else "mae-lm",
         name=name,
-        what=what_it_is(kind, mask_fraction, config, head, approximation),
+        what=what_it_is(kind, mask_fraction, config, head, imported, approximation),
         needs=CODE_NEEDS if in_code(config) else STOCK_NEEDS,
         usage=usage(kind, name, config, pairs),
         training="\n".join("- " + line for line in training(state, data, head)),
@@ -81,7 +82,7 @@ def in_code(config):
     return config["model_type"] == CODE.model_type
 
 
-def what_it_is(kind, mask_fraction, config, head, approximation=None):
+def what_it_is(kind, mask_fraction, config, head, imported, approximation):
     """Two or three sentences."""
     if mask_fraction == 1:
         method = "pretrained by masked language modelling"
@@ -108,13 +109,15 @@ def what_it_is(kind, mask_fraction, config, head, approximation=None):
         sizes += ", and a relative position bias of T5's buckets (32, up to distance 128)"
     elif config.get("relative_position_num_buckets"):
         sizes += f", and a relative position bias of {config['relative_position_num_buckets']} buckets"
+    made = "trained with [fairseq](https://github.com/facebookresearch/fairseq) and the plugin maelm_fairseq"
+    if imported:
+        method, made = method + " elsewhere", "imported by maelm_fairseq"
     computes = "computes the same as the original up to rounding"
     if approximation:
         computes = "approximates the original (see the limits below)"
     where = f"`{config['architectures'][0]}`" + (f" in `{MODELING_FILE}`" if in_code(config) else "")
     text = (
-        f"A text encoder {method}{after}. It was trained with [fairseq](https://github.com/facebookresearch/fairseq) "
-        f"and the plugin maelm_fairseq, and exported to the class {where}, which {computes}: {sizes}."
+        f"A text encoder {method}{after}. It was {made}, and exported to the class {where}, which {computes}: {sizes}."
     )
     if "id2label" in config and config["problem_type"] != "regression":
         text += " Its labels: " + ", ".join(f"`{label}`" for label in config["label2id"]) + "."
@@ -177,6 +180,8 @@ def features_usage(name, config, trust):
 
 def training(state, data, head):
     """Lines about data, settings and validation, as far as the checkpoint and the data folder know them."""
+    if "imported_from" in state:
+        return [f"None since it was imported from `{state['imported_from']}`, unchanged"]
     cfg, lines = state["cfg"], []
     if os.path.isfile(os.path.join(data, "train.json")):
         record = read_json(os.path.join(data, "train.json"), "the record of a run of data-prep/prepare.sh")

@@ -88,6 +88,38 @@ def mpnet_table(relative_bias):
     return table
 
 
+def matching_modules(layout, kind, layers, width):
+    """The modules of encoder and language-model head that are a weight and a bias in both.
+
+    Args:
+        layout: :class:`Layout`
+        kind: which class of the family: `MODEL`, `MASKED_LM`, ...
+        layers, width: of the encoder
+    Yields:
+        our name, theirs, and the rows of ours that theirs has: a slice
+    """
+    base, whole = base_prefix(layout, kind), slice(None)
+    yield "encoder.norm", base + "embeddings.LayerNorm", whole
+    for i in range(layers):
+        ours, theirs = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
+        yield ours + "attention.query", theirs + layout.query, whole
+        yield ours + "attention.key_value", theirs + layout.key, slice(0, width)
+        yield ours + "attention.key_value", theirs + layout.value, slice(width, None)
+        yield ours + "attention.out", theirs + layout.out, whole
+        yield ours + "attention_norm", theirs + layout.attention_norm, whole
+        yield ours + "ffn.0", theirs + "intermediate.dense", whole
+        yield ours + "ffn.1", theirs + "output.dense", whole
+        yield ours + "ffn_norm", theirs + "output.LayerNorm", whole
+    if kind == MASKED_LM:
+        yield "lm_head.dense", "lm_head.dense", whole
+        yield "lm_head.norm", "lm_head.layer_norm", whole
+
+
+def base_prefix(layout, kind):
+    """What a class puts in front of the names of its encoder."""
+    return "" if kind == MODEL else layout.model_type + "."
+
+
 def convert(model, layout, kind, head=None):
     """The weights of a class of transformers or of modeling_mae_lm.py.
 
@@ -142,7 +174,7 @@ def _stock(model, layout, kind, head):
     """The weights of a class of transformers, {name: tensor}, and the names of the model's that it takes."""
     weights, found = model.state_dict(), {}
     width = model.cfg.encoder_embed_dim
-    base = "" if kind == MODEL else layout.model_type + "."
+    base = base_prefix(layout, kind)
 
     def move(ours, theirs, rows=slice(None)):
         for end in ["weight", "bias"]:
@@ -153,7 +185,6 @@ def _stock(model, layout, kind, head):
     positions = weights["encoder.embed_positions.weight"]
     found[base + "embeddings.word_embeddings.weight"] = weights["embed_tokens.weight"]
     found[base + "embeddings.position_embeddings.weight"] = torch.cat([positions.new_zeros(1, width), positions])
-    move("encoder.norm", base + "embeddings.LayerNorm")
     if layout is ROBERTA:
         found[base + "embeddings.token_type_embeddings.weight"] = positions.new_zeros(2, width)
     else:
@@ -161,19 +192,9 @@ def _stock(model, layout, kind, head):
         table = positions.new_zeros(BUCKETS, heads) if bias is None else mpnet_table(bias)
         found[base + "encoder.relative_attention_bias.weight"] = table
         moved.add("encoder.relative_bias.table.weight")
-    for i in range(len(model.encoder.layers)):
-        ours, theirs = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
-        move(ours + "attention.query", theirs + layout.query)
-        move(ours + "attention.key_value", theirs + layout.key, slice(0, width))
-        move(ours + "attention.key_value", theirs + layout.value, slice(width, None))
-        move(ours + "attention.out", theirs + layout.out)
-        move(ours + "attention_norm", theirs + layout.attention_norm)
-        move(ours + "ffn.0", theirs + "intermediate.dense")
-        move(ours + "ffn.1", theirs + "output.dense")
-        move(ours + "ffn_norm", theirs + "output.LayerNorm")
+    for names in matching_modules(layout, kind, len(model.encoder.layers), width):
+        move(*names)
     if kind == MASKED_LM:
-        move("lm_head.dense", "lm_head.dense")
-        move("lm_head.norm", "lm_head.layer_norm")
         # The second of the two is tied to the first, but not by all versions of transformers.
         found["lm_head.bias"] = found["lm_head.decoder.bias"] = weights["lm_head.bias"]
         moved.add("lm_head.bias")
@@ -198,7 +219,7 @@ def stock_shapes(config):
     """
     layout, kind = LAYOUTS[config["model_type"]], kind_of(config)
     C, F, N = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
-    base, shapes = "" if kind == MODEL else layout.model_type + ".", {}
+    base, shapes = base_prefix(layout, kind), {}
 
     def linear(name, outputs, inputs=C):
         shapes[name + ".weight"], shapes[name + ".bias"] = (outputs, inputs), (outputs,)
