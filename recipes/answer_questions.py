@@ -19,8 +19,9 @@ from maelm_fairseq.errors import Parser, UsageError, run
 from maelm_fairseq.files import save_json
 from maelm_fairseq.squad.answers import answer_questions
 from maelm_fairseq.squad.metric import best_threshold, evaluate
+from maelm_fairseq.squad.questions import read_questions
 from maelm_fairseq.squad.task import HEAD, load_record
-from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes, read_questions
+from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes
 from maelm_fairseq.vocabulary import load_dictionary, load_sentencepiece
 
 Results = namedtuple("Results", "predictions nbest differences metrics")

@@ -12,7 +12,8 @@ import torch
 
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, text_of
 from maelm_fairseq.masking import Masking, MaskSettings
-from maelm_fairseq.squad.text import Answer, Question, SpanTokenizer, WindowSizes, place, read_questions, windows
+from maelm_fairseq.squad.questions import Answer, Question, read_questions
+from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes, place, windows
 from maelm_fairseq.vocabulary import MASK, Tokenizer, load_dictionary, load_sentencepiece, word_starts
 from test_squad import hard_paragraphs, squad_json
 

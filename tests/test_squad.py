@@ -17,17 +17,9 @@ from conftest import PLUGIN, PYTHON, ROOT, documents, run, succeed, text_of
 from maelm_fairseq.checkpoint import load_model
 from maelm_fairseq.squad.answers import answer_questions, ranked_spans
 from maelm_fairseq.squad.metric import best_threshold, evaluate, exact_match, f1
+from maelm_fairseq.squad.questions import Answer, Question, read_questions
 from maelm_fairseq.squad.task import SquadDataset, SquadTask, load_record, network_input, span_log_probs
-from maelm_fairseq.squad.text import (
-    Answer,
-    Question,
-    SpanTokenizer,
-    WindowSizes,
-    piece_spans,
-    place,
-    read_questions,
-    windows,
-)
+from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes, piece_spans, place, windows
 from maelm_fairseq.vocabulary import load_dictionary
 
 PREPARE, ANSWER = ROOT / "data-prep" / "squad.py", ROOT / "recipes" / "answer_questions.py"
