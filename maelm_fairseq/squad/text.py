@@ -37,9 +37,9 @@ class Pieces(NamedTuple):
     def lengths(self, longest):
         """How many pieces a span may have from each piece on if its length is at most `longest`: int64.
 
-        Pieces of the same character, such as the bytes that spell an unknown one, count as one.
+        Pieces for the same characters, such as the bytes that spell an unknown one, count as one.
         """
-        starts = np.cumsum(np.diff(self.begins, prepend=-1) > 0)
+        starts = np.cumsum((np.diff(self.begins, prepend=-1) > 0) | (np.diff(self.ends, prepend=-1) > 0))
         return np.searchsorted(starts, starts + longest, side="left") - np.arange(len(starts))
 
     def characters(self, first, last):
