@@ -7,6 +7,7 @@ more than the threshold.
 """
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -124,6 +125,8 @@ def main():
     args = parser.parse_args()
     if args.batch_size < 1:
         raise UsageError(f"--batch-size {args.batch_size} must be at least 1")
+    if not math.isfinite(args.no_answer_threshold):
+        raise UsageError(f"--no-answer-threshold {args.no_answer_threshold} must be a finite number")
     paths = [args.predictions, args.nbest, args.no_answer_scores, args.metrics]
     for path in filter(None, paths):
         if os.path.exists(path):
