@@ -56,7 +56,11 @@ def read_checkpoint(checkpoint_file):
             f"{checkpoint_file}: cannot be read as a checkpoint ({reason}); expected a complete file of fairseq-train"
         ) from None
     weights = state.get("model") if isinstance(state, dict) else None
-    if not isinstance(weights, dict) or "dictionary_fingerprint" not in weights or not state.get("cfg"):
+    if (
+        not isinstance(weights, dict)
+        or "dictionary_fingerprint" not in weights
+        or not isinstance(state.get("cfg"), dict)
+    ):
         raise UsageError(
             f"{checkpoint_file}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_..."
         )
@@ -97,5 +101,9 @@ def build_and_load(weights, cfg, dictionary):
     try:
         model.load_state_dict(weights, strict=True)
     except RuntimeError as error:  # weights are missing, surplus, or of other shapes
-        raise UsageError(f"damaged: {' '.join(str(error).split())}") from None
+        raise UsageError(f"damaged: {shortened(' '.join(str(error).split()))}") from None
     return model.eval()
+
+
+def shortened(text, length=500):
+    return text if len(text) <= length else text[:length] + " ..."

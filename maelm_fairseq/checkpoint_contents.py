@@ -2,10 +2,11 @@
 
 import torch
 
+from .arguments import SURROGATE
 from .errors import UsageError
 
-# The sections of fairseq's configuration that this package reads; the first two must be there.
-SECTIONS = ["model", "task", "checkpoint", "dataset", "lr_scheduler", "optimization", "optimizer"]
+NEEDED = ["model", "task"]  # sections of fairseq's configuration that must be there
+SECTIONS = [*NEEDED, "checkpoint", "dataset", "lr_scheduler", "optimization", "optimizer"]  # that this package reads
 DEPTH = 4  # of lists and dicts in a section: a pickle can contain itself
 
 
@@ -13,7 +14,7 @@ def check_contents(state, checkpoint_file):
     """Refuses a checkpoint whose parts are not of the types that fairseq-train writes.
 
     Args:
-        state: dict with `cfg` and the dict `model`, which has a `dictionary_fingerprint`
+        state: dict with the dicts `cfg` and `model`, the latter with a `dictionary_fingerprint`
         checkpoint_file: for the message
     """
     problem = next(problems(state), None)
@@ -24,12 +25,9 @@ def check_contents(state, checkpoint_file):
 def problems(state):
     """What is wrong with a checkpoint, as parts of a message."""
     cfg, history, extra = state["cfg"], state.get("optimizer_history"), state.get("extra_state")
-    if not isinstance(cfg, dict):
-        yield f"'cfg' is {found(cfg)}, expected the sections of the configuration"
-        return
     for name in SECTIONS:
-        section = cfg.get(name, {} if name not in SECTIONS[:2] else None)
-        if section is None and name not in SECTIONS[:2]:
+        section = cfg.get(name)
+        if section is None and name not in NEEDED:
             continue
         if not isinstance(section, dict) or not is_plain(section):
             yield f"section {name!r} of 'cfg' is {found(section)}, expected an object of numbers and strings"
@@ -39,6 +37,8 @@ def problems(state):
         yield f"'optimizer_history' is {found(history)}, expected a list of objects with 'num_updates'"
     if extra is not None and not isinstance(extra, dict):
         yield f"'extra_state' is {found(extra)}, expected an object"
+    elif extra and not is_plain(extra.get("val_loss")):
+        yield f"'val_loss' of 'extra_state' is {found(extra['val_loss'])}, expected a number"
     for name, weight in state["model"].items():
         if not isinstance(name, str) or not isinstance(weight, torch.Tensor):
             yield f"weight {ascii(name)} is {found(weight)}, expected a tensor"
@@ -46,9 +46,8 @@ def problems(state):
             yield f"weight {name!r} is {found(weight)}, expected a dense one of real numbers"
         elif (name.endswith(".description") or name == "dictionary_fingerprint") and weight.dtype != torch.int64:
             yield f"{name!r} is {found(weight)}, expected int64"
-    if isinstance(state["model"]["dictionary_fingerprint"], torch.Tensor):
-        if state["model"]["dictionary_fingerprint"].dim():
-            yield f"'dictionary_fingerprint' is {found(state['model']['dictionary_fingerprint'])}, expected one number"
+    if state["model"]["dictionary_fingerprint"].dim():
+        yield f"'dictionary_fingerprint' is {found(state['model']['dictionary_fingerprint'])}, expected one number"
 
 
 def is_plain(value, depth=DEPTH):
@@ -57,7 +56,7 @@ def is_plain(value, depth=DEPTH):
         return depth > 0 and all(isinstance(k, str) and is_plain(v, depth - 1) for k, v in value.items())
     if isinstance(value, (list, tuple)):
         return depth > 0 and all(is_plain(v, depth - 1) for v in value)
-    return value is None or isinstance(value, (str, int, float))
+    return value is None or isinstance(value, (int, float)) or isinstance(value, str) and not SURROGATE.search(value)
 
 
 def is_record_of_updates(value):
