@@ -21,12 +21,12 @@ from maelm_fairseq.masking import MaskedBlock
 POSITIONS = 160
 
 
-def write_vocabulary(folder, text, size):
+def write_vocabulary(folder, text, size, **options):
     """Writes `sentencepiece.model` and `dict.txt`, as data preparation does."""
     folder.mkdir()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(text.split("\n")), model_prefix=str(folder / "sentencepiece"), vocab_size=size,
-        model_type="bpe", normalization_rule_name="nmt_nfkc_cf", minloglevel=2,
+        model_type="bpe", normalization_rule_name="nmt_nfkc_cf", minloglevel=2, **options,
     )  # fmt: skip
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
     names = [pieces.id_to_piece(i) for i in range(3, len(pieces))]
