@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 from dataclasses import asdict
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -155,7 +156,9 @@ def use_export(path, folder):
     export(str(path), str(folder), os.path.join(os.path.dirname(path), "exported"), head="topic")
 
 
-READERS = [use_hub, use_model, use_export]
+READERS = [use_hub, use_model]
+if find_spec("safetensors") and find_spec("tokenizers"):  # the extra `huggingface`
+    READERS.append(use_export)
 
 
 def outcome(reader, path, folder):
