@@ -484,7 +484,7 @@ def test_destinations_and_sizes_refused(stock, data, tmp_path):
         program.import_roberta(stock, data, tmp_path / "old.pt")
     refused(stock, data, tmp_path, "--relative-position-num-buckets 7 must be even", relative_position_num_buckets=7)
     refused(stock, data, tmp_path, "--decoder-relative-bias needs --relative-position-n", decoder_relative_bias=True)
-    refused(stock, data, tmp_path, "--decoder-layers -1 at least 0", decoder_layers=-1)
+    refused(stock, data, tmp_path, "--decoder-layers -1 must be at least 0", decoder_layers=-1)
 
 
 @pytest.mark.parametrize(
