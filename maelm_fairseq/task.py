@@ -14,6 +14,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
+from . import preemption
 from .compat import former_name, use_current_names
 from .data import MaskedBlockDataset, TokenBlocks
 from .effective_rank import last_layer_ranks
@@ -62,6 +63,21 @@ class TokenTask(FairseqTask):
                 f"sequences of up to {longest} tokens, but only {max_positions} are allowed: {self.length_fix()}"
             )
         return indices
+
+    def train_step(self, *args, **kwargs):
+        """fairseq's; the values to log tell all processes whether one was asked to stop."""
+        loss, sample_size, logged = super().train_step(*args, **kwargs)
+        return loss, sample_size, preemption.report(logged)
+
+    def valid_step(self, *args, **kwargs):
+        """fairseq's; see :meth:`train_step`."""
+        loss, sample_size, logged = super().valid_step(*args, **kwargs)
+        return loss, sample_size, preemption.report(logged)
+
+    def reduce_metrics(self, logging_outputs, criterion):
+        """fairseq's; the values come from all processes here."""
+        preemption.notice(logging_outputs)
+        super().reduce_metrics(logging_outputs, criterion)
 
     def length_fix(self):
         """What to do about sequences that are too long, for the error message."""

@@ -1,0 +1,196 @@
+"""A run that is asked to stop saves a checkpoint, and the same command goes on at the very next update."""
+
+import concurrent.futures
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from conftest import PYTHON, ROOT, TINY, TINY_MODEL, command, hydra, succeed
+from training import assert_same_weights, checkpoint, train, updates
+
+STOPPED = 75
+MANY = ["--max-update", 30, "--total-num-update", 30, "--num-workers", 1, "--seed", 1]
+
+
+def start(arguments, **environment):
+    """Starts a command in a process group of its own; its output is the process's `stdout`."""
+    return subprocess.Popen(
+        list(map(str, arguments)), env={**os.environ, **environment}, start_new_session=True, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def read_until(process, moment):
+    """Reads a process's output up to a line that contains `moment`; returns what it read."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if moment in line:
+            return "".join(lines)
+    raise AssertionError(f"{moment!r} is not in the output: " + "".join(lines)[-3000:])
+
+
+def last_update(printed):
+    return max(map(int, re.findall(r'"num_updates": "(\d+)"', printed)), default=0)
+
+
+def at_update(number):
+    return f'"num_updates": "{number}"'
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """The folder of an uninterrupted run."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(data, folder, *MANY)
+    return folder
+
+
+def stop(process, moment, number, group=False):
+    """Sends a signal to a run when it prints `moment`; returns what it printed."""
+    printed = read_until(process, moment)
+    (os.killpg if group else os.kill)(process.pid, number)
+    printed += process.stdout.read()
+    assert process.wait() == STOPPED, printed[-3000:]
+    assert "Traceback" not in printed and "Exception ignored" not in printed
+    return printed
+
+
+MOMENTS = {
+    "update": at_update(5),
+    "start-up": "max tokens per device",
+    "validation": 'begin validation on "valid" subset',
+    "saving": "Preparing to save checkpoint",
+    "last update": at_update(30),
+}
+
+
+@pytest.mark.parametrize(
+    "moment, number, group",
+    [
+        ("update", signal.SIGTERM, False),
+        ("update", signal.SIGUSR1, True),
+        ("update", signal.SIGINT, True),
+        ("start-up", signal.SIGUSR1, False),
+        ("validation", signal.SIGTERM, True),
+        ("saving", signal.SIGTERM, False),
+        ("last update", signal.SIGUSR1, False),
+    ],
+)
+def test_the_run_goes_on_as_if_nothing_had_happened(data, tmp_path, whole, moment, number, group):
+    options = [*TINY, *MANY, "--save-dir", tmp_path, "--save-interval-updates", 12]
+    # A group consists of the process and its loader workers; a fork is in another group.
+    printed = stop(start(command("fairseq-train", data, *options, real=group)), MOMENTS[moment], number, group)
+    stopped = updates(tmp_path)
+    assert stopped == last_update(printed)
+    assert f"stopped on request at update {stopped}; the same command resumes" in printed
+    succeed("fairseq-train", data, *options)
+    assert updates(tmp_path) == 30
+    assert_same_weights(tmp_path, whole, 0)
+
+
+def test_a_second_ctrl_c_stops_at_once(data, tmp_path):
+    options = [*TINY, "--max-update", 100000, "--save-dir", tmp_path, "--num-workers", 1, "--update-freq", 1000]
+    process = start(command("fairseq-train", data, *options, real=True))
+    printed = read_until(process, "Start iterating over samples")
+    os.killpg(process.pid, signal.SIGINT)
+    printed += read_until(process, "Ctrl-C again stops at once")
+    os.killpg(process.pid, signal.SIGINT)
+    printed += process.stdout.read()
+    assert process.wait() == -signal.SIGINT and "Traceback" not in printed and not os.listdir(tmp_path)
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("localhost", 0))
+        return listening.getsockname()[1]
+
+
+def two_processes(data, save_dir, *arguments):
+    """Starts a run of two processes on the CPU; returns them."""
+    options = [
+        *TINY, *MANY, "--save-dir", save_dir, "--distributed-backend", "gloo", "--distributed-world-size", 2,
+        "--distributed-no-spawn", "--distributed-init-method", "env://", "--ddp-backend", "legacy_ddp", *arguments,
+    ]  # fmt: skip
+    environment = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    ranks = [command("fairseq-train", data, *options, "--distributed-rank", rank) for rank in range(2)]
+    return [start(arguments, **environment, RANK=str(rank)) for rank, arguments in enumerate(ranks)]
+
+
+def finish(processes, status):
+    """Waits for a run of two processes; returns what the first printed."""
+    with concurrent.futures.ThreadPoolExecutor() as readers:
+        printed = list(readers.map(lambda process: process.stdout.read(), processes))
+    assert [process.wait() for process in processes] == [status] * 2, printed
+    return printed[0]
+
+
+@pytest.fixture(scope="module")
+def whole_of_two(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    finish(two_processes(data, folder), 0)
+    return folder
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_signal_to_one_of_two_processes_at_a_random_moment_stops_both(data, tmp_path, whole_of_two, seed):
+    rng = random.Random(seed)
+    first, second = processes = two_processes(data, tmp_path)
+    printed = read_until(first, at_update(rng.randint(1, 29)))
+    time.sleep(rng.random() / 10)
+    rng.choice(processes).send_signal(rng.choice([signal.SIGTERM, signal.SIGUSR1, signal.SIGINT]))
+    printed += finish(processes, STOPPED)
+    assert updates(tmp_path) == last_update(printed)
+    finish(two_processes(data, tmp_path), 0)
+    assert updates(tmp_path) == 30
+    assert_same_weights(tmp_path, whole_of_two, 0)
+
+
+# fairseq-train on two pretended GPUs: one process that starts two.
+SPAWN = """
+import sys, torch
+torch.cuda.device_count = lambda: 2
+from fairseq_cli.train import cli_main
+cli_main()
+"""
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_the_process_that_starts_one_for_each_gpu_passes_signals_on(data, tmp_path, group):
+    options = [
+        *TINY, *MANY, "--save-dir", tmp_path, "--distributed-backend", "gloo", "--distributed-world-size", 2,
+        "--distributed-init-method", f"tcp://localhost:{free_port()}", "--ddp-backend", "legacy_ddp",
+        "--max-update", 100000,
+    ]  # fmt: skip
+    printed = stop(start([sys.executable, "-c", SPAWN, data, *options]), at_update(3), signal.SIGUSR1, group)
+    assert updates(tmp_path) == last_update(printed)
+
+
+def test_hydra(data, tmp_path):
+    arguments = command("fairseq-hydra-train", *hydra(tmp_path, data, TINY_MODEL, max_update=100000))
+    printed = stop(start(arguments), at_update(5), signal.SIGTERM)
+    assert updates(tmp_path / "hydra") == last_update(printed)
+
+
+def test_a_finished_run_trains_no_further_update(data, tmp_path):
+    train(data, tmp_path)
+    before = checkpoint(tmp_path)
+    assert "valid_loss" in train(data, tmp_path)
+    assert updates(tmp_path) == 4
+    after = checkpoint(tmp_path)
+    assert before["extra_state"]["train_iterator"] == after["extra_state"]["train_iterator"]
+    assert all(torch.equal(before["model"][key], after["model"][key]) for key in before["model"])
+
+
+def test_other_tasks_and_programs_keep_their_signals(data, tmp_path):
+    code = "import signal, fairseq_cli.train, maelm_fairseq; print([signal.getsignal(n) for n in (2, 10, 15)])"
+    done = subprocess.run([PYTHON, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "default_int_handler" in done.stdout and done.stdout.count("SIG_DFL") == 2
