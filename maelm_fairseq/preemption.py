@@ -1,7 +1,7 @@
 """Stopping on request: SIGTERM, SIGUSR1 and Ctrl-C, which all processes of a run notice at the same update.
 
-A signal is only noted when it arrives. The note travels with the logging outputs that fairseq sums over the processes in
-every update, so that all of them see it at once, whichever process was sent the signal.
+A signal is only noted when it arrives. The note travels with the logging outputs that fairseq sums over the processes
+in every update, so that all of them see it at once, whichever process was sent the signal.
 """
 
 import logging

@@ -13,7 +13,8 @@ import time
 import pytest
 import torch
 
-from conftest import PYTHON, ROOT, TINY, TINY_MODEL, command, hydra, succeed
+from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, TINY, TINY_MODEL, command, hydra, succeed
+from maelm_fairseq import preemption
 from training import assert_same_weights, checkpoint, train, updates
 
 STOPPED = 75
@@ -163,15 +164,31 @@ cli_main()
 """
 
 
-@pytest.mark.parametrize("group", [False, True])
-def test_the_process_that_starts_one_for_each_gpu_passes_signals_on(data, tmp_path, group):
+def test_the_process_that_starts_one_for_each_gpu_passes_signals_on(data, tmp_path):
     options = [
         *TINY, *MANY, "--save-dir", tmp_path, "--distributed-backend", "gloo", "--distributed-world-size", 2,
         "--distributed-init-method", f"tcp://localhost:{free_port()}", "--ddp-backend", "legacy_ddp",
-        "--max-update", 100000,
     ]  # fmt: skip
-    printed = stop(start([sys.executable, "-c", SPAWN, data, *options]), at_update(3), signal.SIGUSR1, group)
+    printed = stop(start([sys.executable, "-c", SPAWN, data, *options]), at_update(3), signal.SIGUSR1)
     assert updates(tmp_path) == last_update(printed)
+
+
+TRACKER = """
+import os, signal
+from multiprocessing import resource_tracker
+from maelm_fairseq import preemption
+preemption.handle_signals(announce=True, pass_on=True)
+tracker = resource_tracker._resource_tracker._pid
+os.killpg(0, signal.SIGUSR1)
+os.kill(tracker, 0)
+print(os.waitpid(tracker, os.WNOHANG))
+"""
+
+
+def test_the_helper_of_multiprocessing_outlives_signals():
+    process = start([sys.executable, "-c", TRACKER])
+    printed = process.stdout.read()
+    assert process.wait() == 0 and "(0, 0)" in printed, printed
 
 
 def test_hydra(data, tmp_path):
@@ -194,3 +211,42 @@ def test_other_tasks_and_programs_keep_their_signals(data, tmp_path):
     code = "import signal, fairseq_cli.train, maelm_fairseq; print([signal.getsignal(n) for n in (2, 10, 15)])"
     done = subprocess.run([PYTHON, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "default_int_handler" in done.stdout and done.stdout.count("SIG_DFL") == 2
+
+
+def recipe(data, save_dir):
+    """Starts a recipe with a tiny model; returns the process."""
+    options = ["--arch", "mae_lm_tiny", "--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 32]
+    options += ["--encoder-ffn-embed-dim", 64, "--update-freq", 1, "--log-interval", 1, "--num-workers", 1]
+    script = ROOT / "recipes" / "pretrain_base.sh"
+    arguments = ["--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save_dir, *options]
+    return start([script, *arguments], PATH=SCRIPTS_ENVIRONMENT["PATH"])
+
+
+@pytest.mark.parametrize("number, group", [(signal.SIGTERM, False), (signal.SIGUSR1, True), (signal.SIGINT, True)])
+def test_a_recipe_stops_with_its_training_and_resumes(data, tmp_path, number, group):
+    printed = stop(recipe(data, tmp_path), "update 3 of", number, group)
+    stopped = updates(tmp_path)
+    assert f"stopped on request at update {stopped};" in printed and "training stopped on request" in printed
+    assert not (tmp_path / "finished").exists()
+    stop(recipe(data, tmp_path), f"update {stopped + 1:,} of", signal.SIGTERM)
+
+
+def test_a_recipe_and_the_plugin_agree(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "recipes"))
+    import run_training
+
+    assert (run_training.SIGNALS, run_training.STOPPED) == (preemption.SIGNALS, preemption.STOPPED)
+
+
+def test_slurm_requeues_a_job_that_stopped(tmp_path):
+    for status in [0, 1, STOPPED]:
+        for name, script in {"srun": f"exit {status}", "scontrol": 'echo "scontrol $*"'}.items():
+            (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+            (tmp_path / name).chmod(0o755)
+        slurm = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_GPUS_PER_NODE": "4"}
+        job = start(
+            [ROOT / "recipes" / "slurm" / "pretrain.sbatch", "recipe"],
+            PATH=str(tmp_path) + os.pathsep + os.environ["PATH"], **slurm,
+        )  # fmt: skip
+        assert ("scontrol requeue 7" in job.stdout.read()) == (status == STOPPED)
+        assert job.wait() == status
