@@ -5,7 +5,7 @@ processes of these commands only:
 
 | function | what this adds to fairseq's |
 |---|---|
-| `call_main` | signal handlers; the process that starts one process for each GPU passes signals on to them |
+| `call_main` | signal handlers; the process that starts one for each GPU passes on signals, and errors in one line |
 | `add_defaults` | called in every process that trains: signal handlers, checks and lock of the files |
 | `train` | a run that has all its updates trains no further one; a resumed epoch goes on with whole updates |
 | `validate_and_save` | a requested stop: saves a checkpoint without validating, and ends the process |
@@ -76,6 +76,11 @@ def call_main(original, cfg, main, **kwargs):
     except torch.multiprocessing.ProcessExitedException as error:
         if error.exit_code == preemption.STOPPED:
             sys.exit(preemption.STOPPED)
+        raise
+    except torch.multiprocessing.ProcessRaisedException as error:
+        message = re.search(r"maelm_fairseq\.errors\.\w+: (.*)\s*\Z", str(error))
+        if message:
+            raise UsageError(message.group(1)) from None
         raise
 
 

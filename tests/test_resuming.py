@@ -4,7 +4,6 @@ import gc
 import itertools
 import json
 import multiprocessing
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -162,9 +161,11 @@ def test_loader_workers_end_with_their_epoch(dataset):
     try:
         run = Run(dataset, 1, workers=2, data_buffer_size=10, **SIZE)
         run.blocks(1)
-        assert len(multiprocessing.active_children()) == 2
+        workers = multiprocessing.active_children()
+        assert len(workers) == 2
         run.blocks()
-        while multiprocessing.active_children():
-            time.sleep(0.01)
+        for worker in workers:
+            worker.join(100)
+        assert not any(worker.is_alive() for worker in workers)
     finally:
         gc.enable()
