@@ -20,7 +20,8 @@ options_help='Options:
   --nodes N             machines (default: 1); run the same command on each, with MASTER_ADDR set to one of them
   --batch-size N        sequences per GPU at a time; the effective batch stays the same
   --dry-run             print the fairseq-train command and stop
-  All other options go to fairseq-train and override the settings of the recipe.'
+  All other options go to fairseq-train and override the settings of the recipe.
+SIGTERM, SIGUSR1 and Ctrl-C stop training with a checkpoint after the current update, with exit status 75.'
 
 fail() {
   echo "$(basename "$0"): $*" >&2
@@ -135,7 +136,6 @@ pretrain() {
     fi
   done
   python "$recipes/check_installation.py"
-  # Resuming a finished run would make fairseq train one more update.
   if [ -f "$finished" ] && [ "$(cat "$finished")" = "${command[*]}" ]; then
     echo "$(basename "$0"): $save_dir has finished; remove $finished to train it further"
     return
@@ -143,7 +143,6 @@ pretrain() {
   mkdir -p "$save_dir"
   echo "$(basename "$0"): $processes process(es) x $batch_size sequences x $every = $effective_batch sequences per update;" \
     "the full log is in $save_dir/train.log"
-  "${command[@]}" 2>&1 | tee -a "$save_dir/train.log" | python "$recipes/show_progress.py" ||
-    fail "training stopped; the full log is in $save_dir/train.log; the same command resumes from the last checkpoint"
-  printf '%s\n' "${command[*]}" >"$finished"
+  # In place of this shell, which would not pass signals on.
+  exec python "$recipes/run_training.py" "$save_dir" "${command[@]}"
 }

@@ -1,10 +1,13 @@
 """Turns the output of fairseq-train --log-format json into a short progress report.
 
-fairseq-train ... 2>&1 | tee train.log | python recipes/show_progress.py
+fairseq-train ... 2>&1 | tee --ignore-interrupts train.log | python recipes/show_progress.py
+
+Signals to all programs of the pipe are for fairseq-train: this one ends when its input does.
 """
 
 import json
 import re
+import signal
 import sys
 
 RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| (\w+) \| (\S+) \| (.*)$")
@@ -87,6 +90,8 @@ class Progress:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     progress = Progress()
     for raw in sys.stdin:
         shown = progress.line(raw.rstrip("\n"))

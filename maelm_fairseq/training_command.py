@@ -1,0 +1,177 @@
+"""What differs in fairseq-train and fairseq-hydra-train when they train a task of this plugin.
+
+fairseq offers a plugin no hook at these places, so functions of its module `fairseq_cli.train` are replaced, in the
+processes of these commands only:
+
+| function | what this adds to fairseq's |
+|---|---|
+| `call_main` | signal handlers; the process that starts one for each GPU passes on signals, and errors in one line |
+| `add_defaults` | called in every process that trains: signal handlers, checks and lock of the files |
+| `train` | a run that has all its updates trains no further one; a resumed epoch goes on with whole updates |
+| `validate_and_save` | a requested stop: saves a checkpoint without validating, and ends the process |
+| `save_checkpoint`, `torch_persistent_save`, `PathManager.copy` | files appear when they are complete; clear errors |
+
+`load_checkpoint_to_cpu` verifies files before it reads them, in all commands.
+"""
+
+import functools
+import os
+import re
+import sys
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.models import MODEL_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
+
+from . import checkpoint_files, preemption
+from .errors import UsageError
+from .model import MaeLmModel
+from .task import TokenTask
+
+MODULE = "fairseq_cli.train"
+
+
+def extend():
+    """Replaces the functions; for fairseq's commands, never for a program that imports us."""
+    _replace(checkpoint_utils, load_checkpoint_to_cpu)
+    for name in [MODULE, "__main__"]:  # as a console script, or with `python -m`
+        module = sys.modules.get(name)
+        if module and module.__spec__ and module.__spec__.name == MODULE:
+            for function in [add_defaults, train, validate_and_save]:
+                _replace(module, function)
+            for function in [save_checkpoint, torch_persistent_save]:
+                _replace(checkpoint_utils, function)
+            _replace(distributed_utils, call_main)
+            checkpoint_utils.PathManager = checkpoint_files.AtomicPathManager
+
+
+def _replace(module, function):
+    """Replaces a function of a module by one of the same name that gets the original as its first argument."""
+    original = getattr(module, function.__name__)
+    setattr(module, function.__name__, functools.wraps(original)(functools.partial(function, original)))
+
+
+def is_ours(cfg):
+    """Whether a configuration is for a task of this plugin, or one derived from it."""
+    return _is_registered(TASK_REGISTRY, cfg.task, TokenTask)
+
+
+def _is_registered(registry, cfg, base):
+    registered = registry.get(getattr(cfg, "_name", None))
+    return registered is not None and issubclass(registered, base)
+
+
+def call_main(original, cfg, main, **kwargs):
+    distributed = cfg.distributed_training
+    if not is_ours(cfg):
+        return original(cfg, main, **kwargs)
+    if distributed.distributed_init_method is None:
+        distributed_utils.infer_init_method(distributed)
+    spawns = distributed.distributed_init_method is not None and not distributed.distributed_no_spawn
+    preemption.handle_signals(announce=False, pass_on=spawns)
+    try:
+        return original(cfg, main, **kwargs)
+    except torch.multiprocessing.ProcessExitedException as error:
+        if error.exit_code == preemption.STOPPED:
+            sys.exit(preemption.STOPPED)
+        raise
+    except torch.multiprocessing.ProcessRaisedException as error:
+        message = re.search(r"maelm_fairseq\.errors\.\w+: (.*)\s*\Z", str(error))
+        if message:
+            raise UsageError(message.group(1)) from None
+        raise
+
+
+def add_defaults(original, cfg):
+    original(cfg)
+    is_master = distributed_utils.is_master(cfg.distributed_training)
+    if is_ours(cfg):
+        preemption.handle_signals(announce=is_master)
+    if _is_registered(MODEL_REGISTRY, cfg.model, MaeLmModel):
+        open_save_dir(cfg.checkpoint, is_master)
+
+
+def open_save_dir(cfg, is_master):
+    """Checks what a run starts from, and keeps other runs out of its folder.
+
+    Args:
+        cfg: fairseq's configuration of checkpoints
+        is_master: whether this is the process that saves
+    """
+    restores_last = cfg.restore_file == checkpoint_files.LAST
+    if not restores_last:
+        checkpoint_files.check_exists("--restore-file", cfg.restore_file)
+    elif cfg.finetune_from_model and not os.path.exists(os.path.join(cfg.save_dir, checkpoint_files.LAST)):
+        checkpoint_files.check_exists("--finetune-from-model", cfg.finetune_from_model)
+    if is_master and not cfg.no_save:
+        open_save_dir.lock = checkpoint_files.Lock(cfg.save_dir)
+        checkpoint_files.remove_partial(cfg.save_dir)
+        if restores_last:
+            checkpoint_files.repair_last(cfg.save_dir)
+
+
+def load_checkpoint_to_cpu(original, path, *args, **kwargs):
+    if os.path.isfile(path):
+        checkpoint_files.check_whole(path)
+    return original(path, *args, **kwargs)
+
+
+def torch_persistent_save(original, state, filename, async_write=False):
+    if async_write:
+        return original(state, filename, async_write=True)
+    return checkpoint_files.save(state, filename)
+
+
+def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
+    update = trainer.get_num_updates()
+    if isinstance(trainer.get_model(), MaeLmModel) and not checkpoint_files.are_finite(trainer.model.parameters()):
+        raise not_finite("weights are", update, cfg.save_dir)
+    try:
+        return original(cfg, trainer, epoch_itr, val_loss)
+    except Exception as error:  # PyTorch hides the operating system's in its own
+        cause = error
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__context__
+        if cause is None:
+            raise
+        raise UsageError(
+            f"the checkpoint of update {update:,} cannot be written ({cause.strerror}); "
+            f"{checkpoint_files.describe_newest_good(cfg.save_dir)}; make room, and run the same command again"
+        ) from None
+
+
+def not_finite(what, update, save_dir):
+    """The error of a run whose numbers became NaN or infinite."""
+    return UsageError(
+        f"the {what} not finite after update {update:,}; {checkpoint_files.describe_newest_good(save_dir)}; "
+        "a lower --lr, a longer --warmup-updates or a --clip-norm may help"
+    )
+
+
+def train(original, cfg, trainer, task, epoch_itr):
+    if not isinstance(task, TokenTask):
+        return original(cfg, trainer, task, epoch_itr)
+    if 0 < cfg.optimization.max_update <= trainer.get_num_updates():
+        epoch_itr.next_epoch_itr(shuffle=epoch_itr.next_epoch_idx > cfg.dataset.curriculum)
+        return sys.modules[original.__module__].validate_and_save(
+            cfg, trainer, task, epoch_itr, cfg.dataset.valid_subset.split(","), end_of_epoch=False
+        )
+    frequencies = cfg.optimization.update_freq
+    epoch_itr.align(frequencies[min(epoch_itr.next_epoch_idx, len(frequencies)) - 1])
+    try:
+        return original(cfg, trainer, task, epoch_itr)
+    except FloatingPointError as error:
+        if not re.search(r"\b(nan|inf)\b|loss scale", str(error), re.IGNORECASE):
+            raise
+        raise not_finite("gradients are", trainer.get_num_updates(), cfg.checkpoint.save_dir) from None
+
+
+def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+    if not preemption.agreed():
+        with preemption.interruptible():
+            return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+    saves = not (cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints)
+    preemption.stop(trainer.get_num_updates(), saves and cfg.checkpoint.save_dir)

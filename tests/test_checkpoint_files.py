@@ -1,0 +1,184 @@
+"""Whatever happens to the files of a save folder, a run resumes from a whole checkpoint or says in one line why not."""
+
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from conftest import PLUGIN, TINY, command, run
+from maelm_fairseq import checkpoint_files
+from test_errors import refused
+from training import assert_same_weights, checkpoint, train, updates
+
+INTERVAL = ["--save-interval-updates", 2, "--max-update", 5]
+
+
+@pytest.fixture(scope="module")
+def run_of_five(data, tmp_path_factory):
+    """A save folder with checkpoints of updates 2, 4 and 5."""
+    folder = tmp_path_factory.mktemp("five")
+    train(data, folder, *INTERVAL)
+    return folder
+
+
+@pytest.fixture
+def saved(run_of_five, tmp_path):
+    """A copy of that folder."""
+    return shutil.copytree(run_of_five, tmp_path / "saved")
+
+
+def truncate(path):
+    os.truncate(path, path.stat().st_size - 1000)
+
+
+def empty(path):
+    os.truncate(path, 0)
+
+
+def flip(path):
+    """Changes one byte of the largest tensor."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage, reason", [(truncate, "its end"), (empty, "empty"), (flip, "checksum")])
+def test_a_run_resumes_from_the_newest_good_checkpoint(data, saved, tmp_path, damage, reason):
+    damage(saved / "checkpoint_last.pt")
+    damage(saved / "checkpoint_best.pt")
+    printed = train(data, saved, *INTERVAL, "--max-update", 7)
+    (warning,) = [line for line in printed.splitlines() if "is damaged" in line]
+    assert f"{saved}/checkpoint_last.pt" in warning and reason in warning
+    assert f"resuming from {saved}/checkpoint_1_4.pt, the newest good one, at update 4" in warning
+    assert (saved / "checkpoint_last.pt.damaged").exists()
+    train(data, tmp_path / "whole", *INTERVAL, "--max-update", 7)
+    assert_same_weights(saved, tmp_path / "whole", 0)
+
+
+def test_no_other_checkpoint(data, saved):
+    for path in saved.glob("checkpoint*.pt"):
+        truncate(path)
+    error = refused(data, *TINY, "--save-dir", saved)
+    assert f"{saved}/checkpoint_last.pt: damaged: its end is missing" in error and "no other checkpoint" in error
+
+
+def test_validation_and_fine_tuning_name_the_newest_good_checkpoint(data, saved, tmp_path):
+    damaged = saved / "checkpoint_1_2.pt"
+    flip(damaged)
+    expected = f"the newest good checkpoint is {saved}/checkpoint_"
+    validate = [data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8, "--path", damaged]
+    done = run("fairseq-validate", *validate)
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    assert f"error: {damaged}: damaged: the checksum" in done.stdout and expected in done.stdout
+    for option in ["--finetune-from-model", "--restore-file"]:
+        assert expected in refused(data, *TINY, "--save-dir", tmp_path / "run", option, damaged)
+
+
+@pytest.mark.parametrize("option", ["--finetune-from-model", "--restore-file"])
+def test_starting_points_must_be_files(data, saved, tmp_path, option):
+    arguments = [data, *TINY, "--save-dir", tmp_path / "run", option]
+    assert f"{option} {tmp_path}/nosuch.pt does not exist" in refused(*arguments, tmp_path / "nosuch.pt")
+    assert f"{option} {saved} is a folder" in refused(*arguments, saved)
+
+
+def test_a_run_resumes_though_its_starting_point_is_gone(data, saved, tmp_path):
+    start = saved.rename(tmp_path / "start")
+    arguments = ["--finetune-from-model", start / "checkpoint_last.pt"]
+    train(data, tmp_path / "run", *arguments)
+    shutil.rmtree(start)
+    train(data, tmp_path / "run", "--max-update", 6, *arguments)
+    assert updates(tmp_path / "run") == 6
+
+
+# A --user-dir that is the plugin's, and is killed in the middle of writing the checkpoint with a certain name.
+TRAP = """
+import contextlib, os, signal
+import maelm_fairseq
+from maelm_fairseq import checkpoint_files
+
+class Trap:
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+
+    def write(self, content):
+        self.stream.write(content)
+        self.stream.flush()
+        if self.stream.tell() > 10000:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+@contextlib.contextmanager
+def atomic_write(path, mode, original=checkpoint_files.atomic_write):
+    with original(path, mode) as stream:
+        yield Trap(stream) if os.path.basename(path) == "{name}" else stream
+
+checkpoint_files.atomic_write = atomic_write
+"""
+
+
+@pytest.mark.parametrize("name", ["checkpoint_1_4.pt", "checkpoint_best.pt", "checkpoint_last.pt"])
+def test_a_kill_during_saving_leaves_a_folder_that_resumes(data, tmp_path, name):
+    plugin = tmp_path / "plugin_with_trap"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text(TRAP.format(name=name))
+    save = tmp_path / "save"
+    train(data, save, "--save-interval-updates", 2, "--max-update", 3)
+    options = [data, *TINY, "--seed", 1, *INTERVAL, "--save-dir", save, "--user-dir", plugin]
+    done = run("fairseq-train", *options)
+    assert done.returncode == -signal.SIGKILL, done.stdout[-2000:]
+    assert list(save.glob(".checkpoint*.partial"))
+    assert not any(map(checkpoint_files.damage, save.glob("checkpoint*.pt")))
+    train(data, save, *INTERVAL)
+    assert not list(save.glob(".checkpoint*.partial"))
+    train(data, tmp_path / "whole", *INTERVAL)
+    assert_same_weights(save, tmp_path / "whole", 0)
+
+
+def test_a_full_disk(data, saved):
+    """A limit on the size of files stands in for it."""
+    before = checkpoint(saved)["optimizer_history"]
+    limit = (saved / "checkpoint_last.pt").stat().st_size // 2048
+    training = command("fairseq-train", data, *TINY, "--save-dir", saved, "--max-update", 7, real=True)
+    done = subprocess.run(
+        ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "_", *training],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
+    assert "error: the checkpoint of update 7 cannot be written (File too large); the newest good checkpoint is" in (
+        done.stdout
+    )
+    assert checkpoint(saved)["optimizer_history"] == before and not list(saved.glob(".checkpoint*.partial"))
+
+
+@pytest.mark.parametrize("interval", [1, 100])
+def test_numbers_that_are_not_finite_stop_the_run(data, tmp_path, interval):
+    arguments = ["--lr", 1e30, "--warmup-updates", 0, "--save-interval-updates", interval, "--save-dir", tmp_path]
+    error = refused(data, *TINY, *arguments, "--max-update", 9)
+    assert "not finite after update" in error and "a lower --lr" in error
+    assert ("the newest good checkpoint is" if interval == 1 else "has no good checkpoint") in error
+
+
+def test_a_second_run_in_the_same_folder_is_refused(data, tmp_path):
+    options = [data, *TINY, "--save-dir", tmp_path]
+    first = subprocess.Popen(
+        command("fairseq-train", *options, "--max-update", 100000, "--num-workers", 2, real=True),
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    for line in first.stdout:
+        if "train_inner" in line:
+            break
+    assert f"in use by another run, process {first.pid} on" in refused(*options)
+    first.kill()
+    first.wait()
+    train(data, tmp_path)
+    assert updates(tmp_path) == 4
+
+
+def test_a_folder_that_cannot_be_written(data, tmp_path):
+    (tmp_path / "file").write_text("")
+    error = refused(data, *TINY, "--save-dir", tmp_path / "file" / "run")
+    assert f"--save-dir {tmp_path}/file/run: cannot be written (Not a directory)" in error

@@ -1,0 +1,275 @@
+"""A run that is asked to stop saves a checkpoint, and the same command goes on at the very next update."""
+
+import concurrent.futures
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, TINY, TINY_MODEL, command, hydra, succeed
+from maelm_fairseq import preemption
+from training import assert_same_weights, checkpoint, train, updates
+
+STOPPED = 75
+MANY = ["--max-update", 30, "--total-num-update", 30, "--num-workers", 1, "--seed", 1]
+
+
+# A --user-dir that is the plugin's, and sends signals: in an update, or when something is logged.
+TRAP = """
+import logging, os, signal
+import maelm_fairseq
+
+moment, number, times, rank, kill = {moment!r}, {number}, {times}, {rank}, os.{kill}
+
+def spring():
+    global moment
+    moment = None
+    for _ in range(times):
+        kill(0 if kill is os.killpg else os.getpid(), number)
+
+class Trap(logging.Handler):
+    def emit(self, record):
+        if isinstance(moment, str) and moment in record.getMessage():
+            spring()
+
+def train_step(self, *args, original=maelm_fairseq.task.MaeLmTask.train_step, **kwargs):
+    if moment == kwargs["update_num"] and os.environ.get("RANK", str(rank)) == str(rank):
+        spring()
+    return original(self, *args, **kwargs)
+
+logging.getLogger().addHandler(Trap())
+maelm_fairseq.task.MaeLmTask.train_step = train_step
+"""
+
+
+def trap(tmp_path, moment, number, group=False, times=1, rank=0):
+    """Options of a run to which signals are sent.
+
+    Args:
+        moment: the number of the updates done, or part of what is logged
+        number: of the signal
+        group: whether it goes to the whole process group
+        times: how many there are
+        rank: the process that is sent the signals in an update
+    """
+    plugin = tmp_path / "plugin_with_trap"
+    plugin.mkdir()
+    code = TRAP.format(moment=moment, number=int(number), times=times, rank=rank, kill="killpg" if group else "kill")
+    (plugin / "__init__.py").write_text(code)
+    return ["--user-dir", plugin]
+
+
+def start(arguments, **environment):
+    """Starts a command in a process group of its own; its output is the process's `stdout`."""
+    return subprocess.Popen(
+        list(map(str, arguments)), env={**os.environ, **environment}, start_new_session=True, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def finish(processes, status):
+    """Waits for processes that must all exit with `status`; returns what the first printed."""
+    with concurrent.futures.ThreadPoolExecutor() as readers:
+        printed = list(readers.map(lambda process: process.stdout.read(), processes))
+    assert [process.wait() for process in processes] == [status] * len(processes), printed
+    if status == STOPPED:
+        assert "Traceback" not in printed[0] and "Exception ignored" not in printed[0]
+    return printed[0]
+
+
+def last_update(printed):
+    return max(map(int, re.findall(r'"num_updates": "(\d+)"', printed)), default=0)
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """The folder of an uninterrupted run."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(data, folder, *MANY)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "moment, number, group",
+    [
+        (5, signal.SIGTERM, False),
+        (5, signal.SIGUSR1, True),
+        (5, signal.SIGINT, True),
+        ("max tokens per device", signal.SIGUSR1, False),
+        ('begin validation on "valid" subset', signal.SIGTERM, True),
+        ("Preparing to save checkpoint", signal.SIGTERM, False),
+        (29, signal.SIGUSR1, False),
+    ],
+    ids=["in an update", "a group", "Ctrl-C", "starting", "validating", "saving", "in the last update"],
+)
+def test_the_run_goes_on_as_if_nothing_had_happened(data, tmp_path, whole, moment, number, group):
+    options = [*TINY, *MANY, "--save-dir", tmp_path / "run", "--save-interval-updates", 12]
+    # A group consists of the process and its loader workers; a fork is in another group.
+    sent = trap(tmp_path, moment, number, group)
+    printed = finish([start(command("fairseq-train", data, *options, *sent, real=group))], STOPPED)
+    stopped = updates(tmp_path / "run")
+    assert stopped == last_update(printed) == {5: 6, 29: 30}.get(moment, stopped)
+    assert f"stopped on request at update {stopped}; the same command resumes" in printed
+    succeed("fairseq-train", data, *options)
+    assert updates(tmp_path / "run") == 30
+    assert_same_weights(tmp_path / "run", whole, 0)
+
+
+def test_a_second_ctrl_c_stops_at_once(data, tmp_path):
+    sent = trap(tmp_path, 5, signal.SIGINT, group=True, times=2)
+    options = [*TINY, *MANY, "--save-dir", tmp_path / "run", *sent]
+    printed = finish([start(command("fairseq-train", data, *options, real=True))], -signal.SIGINT)
+    assert "Ctrl-C again stops at once" in printed and "Traceback" not in printed
+    assert not list((tmp_path / "run").glob("*.pt"))
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("localhost", 0))
+        return listening.getsockname()[1]
+
+
+def two_processes(data, save_dir, *arguments):
+    """Starts a run of two processes on the CPU; returns them."""
+    options = [
+        *TINY, *MANY, "--save-dir", save_dir, "--distributed-backend", "gloo", "--distributed-world-size", 2,
+        "--distributed-no-spawn", "--distributed-init-method", "env://", "--ddp-backend", "legacy_ddp", *arguments,
+    ]  # fmt: skip
+    environment = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    ranks = [command("fairseq-train", data, *options, "--distributed-rank", rank) for rank in range(2)]
+    return [start(arguments, **environment, RANK=str(rank)) for rank, arguments in enumerate(ranks)]
+
+
+@pytest.fixture(scope="module")
+def whole_of_two(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    finish(two_processes(data, folder), 0)
+    return folder
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_signal_to_one_of_two_processes_stops_both(data, tmp_path, whole_of_two, seed):
+    rng = random.Random(seed)
+    done, number = rng.randrange(29), rng.choice([signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+    sent = trap(tmp_path, done, number, rank=seed % 2)
+    finish(two_processes(data, tmp_path / "run", *sent), STOPPED)
+    assert updates(tmp_path / "run") == done + 1
+    finish(two_processes(data, tmp_path / "run"), 0)
+    assert updates(tmp_path / "run") == 30
+    assert_same_weights(tmp_path / "run", whole_of_two, 0)
+
+
+def stop(process, moment, number, group=False):
+    """Sends a signal to an endless run when it prints `moment`; returns what it printed."""
+    printed = ""
+    for line in process.stdout:
+        printed += line
+        if moment in line:
+            (os.killpg if group else os.kill)(process.pid, number)
+            return printed + finish([process], STOPPED)
+    raise AssertionError(f"{moment!r} is not in the output: {printed[-3000:]}")
+
+
+# fairseq-train on two pretended GPUs: one process that starts two.
+SPAWN = """
+import sys, torch
+torch.cuda.device_count = lambda: 2
+from fairseq_cli.train import cli_main
+cli_main()
+"""
+
+
+def test_the_process_that_starts_one_for_each_gpu_passes_signals_on(data, tmp_path):
+    options = [
+        *TINY, *MANY, "--save-dir", tmp_path, "--distributed-backend", "gloo", "--distributed-world-size", 2,
+        "--distributed-init-method", f"tcp://localhost:{free_port()}", "--ddp-backend", "legacy_ddp",
+        "--max-update", 100_000,
+    ]  # fmt: skip
+    process = start([sys.executable, "-c", SPAWN, data, *options])
+    printed = stop(process, '"num_updates": "3"', signal.SIGUSR1)
+    assert updates(tmp_path) == last_update(printed)
+
+
+TRACKER = """
+import os, signal
+from multiprocessing import resource_tracker
+from maelm_fairseq import preemption
+preemption.handle_signals(announce=True, pass_on=True)
+tracker = resource_tracker._resource_tracker._pid
+os.killpg(0, signal.SIGUSR1)
+os.kill(tracker, 0)
+print(os.waitpid(tracker, os.WNOHANG))
+"""
+
+
+def test_the_helper_of_multiprocessing_outlives_signals():
+    process = start([sys.executable, "-c", TRACKER])
+    printed = process.stdout.read()
+    assert process.wait() == 0 and "(0, 0)" in printed, printed
+
+
+def test_hydra(data, tmp_path):
+    arguments = command("fairseq-hydra-train", *hydra(tmp_path, data, TINY_MODEL, max_update=100_000))
+    printed = stop(start(arguments), '"num_updates": "5"', signal.SIGTERM)
+    assert updates(tmp_path / "hydra") == last_update(printed)
+
+
+def test_a_finished_run_trains_no_further_update(data, tmp_path):
+    train(data, tmp_path)
+    before = checkpoint(tmp_path)
+    assert "valid_loss" in train(data, tmp_path)
+    assert updates(tmp_path) == 4
+    after = checkpoint(tmp_path)
+    assert before["extra_state"]["train_iterator"] == after["extra_state"]["train_iterator"]
+    assert all(torch.equal(before["model"][key], after["model"][key]) for key in before["model"])
+
+
+def test_other_tasks_and_programs_keep_their_signals(data, tmp_path):
+    code = "import signal, fairseq_cli.train, maelm_fairseq; print([signal.getsignal(n) for n in (2, 10, 15)])"
+    done = subprocess.run([PYTHON, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "default_int_handler" in done.stdout and done.stdout.count("SIG_DFL") == 2
+
+
+def recipe(data, save_dir):
+    """Starts a recipe with a tiny model; returns the process."""
+    options = ["--arch", "mae_lm_tiny", "--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 32]
+    options += ["--encoder-ffn-embed-dim", 64, "--update-freq", 1, "--log-interval", 1, "--num-workers", 1]
+    script = ROOT / "recipes" / "pretrain_base.sh"
+    arguments = ["--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save_dir, *options]
+    return start([script, *arguments], PATH=SCRIPTS_ENVIRONMENT["PATH"])
+
+
+@pytest.mark.parametrize("number, group", [(signal.SIGTERM, False), (signal.SIGUSR1, True), (signal.SIGINT, True)])
+def test_a_recipe_stops_with_its_training_and_resumes(data, tmp_path, number, group):
+    printed = stop(recipe(data, tmp_path), "update 3 of", number, group)
+    stopped = updates(tmp_path)
+    assert f"stopped on request at update {stopped};" in printed and "training stopped on request" in printed
+    assert not (tmp_path / "finished").exists()
+    stop(recipe(data, tmp_path), f"update {stopped + 1:,} of", signal.SIGTERM)
+
+
+def test_a_recipe_and_the_plugin_agree(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "recipes"))
+    import run_training
+
+    assert (run_training.SIGNALS, run_training.STOPPED) == (preemption.SIGNALS, preemption.STOPPED)
+
+
+def test_slurm_requeues_a_job_that_stopped(tmp_path):
+    for status in [0, 1, STOPPED]:
+        for name, script in {"srun": f"exit {status}", "scontrol": 'echo "scontrol $*"'}.items():
+            (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+            (tmp_path / name).chmod(0o755)
+        slurm = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_GPUS_PER_NODE": "4"}
+        job = start(
+            [ROOT / "recipes" / "slurm" / "pretrain.sbatch", "recipe"],
+            PATH=str(tmp_path) + os.pathsep + os.environ["PATH"], **slurm,
+        )  # fmt: skip
+        assert ("scontrol requeue 7" in job.stdout.read()) == (status == STOPPED)
+        assert job.wait() == status
