@@ -5,7 +5,13 @@ setup(
     version="0.2.0",
     description="MAE-LM pretraining (Meng et al., ICLR 2024) as a plugin for unmodified fairseq",
     license="MIT",
-    packages=["maelm_fairseq", "maelm_fairseq.effective_rank", "maelm_fairseq.huggingface", "maelm_fairseq.squad"],
+    packages=[
+        "maelm_fairseq",
+        "maelm_fairseq.checkpoint",
+        "maelm_fairseq.effective_rank",
+        "maelm_fairseq.huggingface",
+        "maelm_fairseq.squad",
+    ],
     python_requires=">=3.8",
     install_requires=[
         # The last official fairseq cannot be imported by Python 3.11 and later; ve-fairseq can,

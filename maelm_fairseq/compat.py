@@ -3,6 +3,7 @@
 import argparse
 import collections
 import contextlib
+import functools
 import logging
 import os
 import sys
@@ -88,6 +89,17 @@ def load_checkpoint(path):
         allow_fairseq_checkpoints()
     with allowed:
         return torch.load(path, map_location="cpu", weights_only=True)
+
+
+@contextlib.contextmanager
+def weights_only():
+    """Within the block, torch.load executes nothing in a file; before torch 2.6 it could. For fairseq's own calls."""
+    load = torch.load
+    torch.load = functools.partial(load, weights_only=True)
+    try:
+        yield
+    finally:
+        torch.load = load
 
 
 # Names of options before version 0.2.0, which old checkpoints and command lines use.

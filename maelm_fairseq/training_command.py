@@ -11,7 +11,8 @@ processes of these commands only:
 | `validate_and_save` | a requested stop: saves a checkpoint without validating, and ends the process |
 | `save_checkpoint`, `torch_persistent_save`, `PathManager.copy` | files appear when they are complete; clear errors |
 
-`load_checkpoint_to_cpu` verifies files before it reads them, in all commands.
+In all of fairseq's commands, `load_checkpoint_to_cpu` verifies files and reads them without executing anything, and
+`load_model_ensemble_and_task`, of fairseq-validate and the like, builds no classes but this plugin's.
 """
 
 import functools
@@ -25,7 +26,11 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.models import MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
-from . import checkpoint_files, preemption
+from . import preemption
+from .checkpoint import files as checkpoint_files
+from .checkpoint import read_pickle
+from .checkpoint.origin import check_origin
+from .compat import weights_only
 from .errors import UsageError
 from .model import MaeLmModel
 from .task import TokenTask
@@ -36,6 +41,8 @@ MODULE = "fairseq_cli.train"
 def extend():
     """Replaces the functions; for fairseq's commands, never for a program that imports us."""
     _replace(checkpoint_utils, load_checkpoint_to_cpu)
+    if "fairseq_cli" in sys.modules:  # not a recipe
+        _replace(checkpoint_utils, load_model_ensemble_and_task)
     for name in [MODULE, "__main__"]:  # as a console script, or with `python -m`
         module = sys.modules.get(name)
         if module and module.__spec__ and module.__spec__.name == MODULE:
@@ -115,7 +122,15 @@ def open_save_dir(cfg, is_master):
 def load_checkpoint_to_cpu(original, path, *args, **kwargs):
     if os.path.isfile(path):
         checkpoint_files.check_whole(path)
-    return original(path, *args, **kwargs)
+    with weights_only():
+        return original(path, *args, **kwargs)
+
+
+def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
+    for path in filenames:
+        if os.path.isfile(path):
+            check_origin(path, read_pickle(path))
+    return original(filenames, *args, **kwargs)
 
 
 def torch_persistent_save(original, state, filename, async_write=False):

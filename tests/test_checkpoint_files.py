@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from conftest import PLUGIN, TINY, command, run
-from maelm_fairseq import checkpoint_files
+from maelm_fairseq.checkpoint import files as checkpoint_files
 from test_errors import refused
 from training import assert_same_weights, checkpoint, train, updates
 
@@ -96,7 +96,7 @@ def test_a_run_resumes_though_its_starting_point_is_gone(data, saved, tmp_path):
 TRAP = """
 import contextlib, os, signal
 import maelm_fairseq
-from maelm_fairseq import checkpoint_files
+from maelm_fairseq.checkpoint import files as checkpoint_files
 
 class Trap:
     def __init__(self, stream):

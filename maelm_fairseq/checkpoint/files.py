@@ -11,9 +11,9 @@ import zipfile
 import torch
 from fairseq.file_io import PathManager
 
-from .compat import load_checkpoint
-from .errors import UsageError
-from .files import atomic_write
+from ..compat import load_checkpoint
+from ..errors import UsageError
+from ..files import atomic_write
 
 logger = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from .arguments import SURROGATE
-from .errors import UsageError
+from ..arguments import SURROGATE
+from ..errors import UsageError
 
 NEEDED = ["model", "task"]  # sections of fairseq's configuration that must be there
 SECTIONS = [*NEEDED, "checkpoint", "dataset", "lr_scheduler", "optimization", "optimizer"]  # that this package reads

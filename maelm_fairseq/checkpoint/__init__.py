@@ -2,13 +2,13 @@
 
 import os
 
-from .checkpoint_contents import check_contents
-from .compat import load_checkpoint, use_current_names
-from .errors import MissingFileError, UsageError
-from .heads import build_head, head_descriptions
-from .model import MaeLmConfig, MaeLmModel, drop_modules, modules
-from .sizes import check_sizes, check_stored_sizes, stored_sizes
-from .vocabulary import fingerprint
+from ..compat import load_checkpoint, use_current_names
+from ..errors import MissingFileError, UsageError
+from ..heads import build_head, head_descriptions
+from ..model import MaeLmConfig, MaeLmModel, drop_modules, modules
+from ..sizes import check_sizes, check_stored_sizes, stored_sizes
+from ..vocabulary import fingerprint
+from .contents import check_contents
 
 
 def load_model(checkpoint_file, dictionary):
