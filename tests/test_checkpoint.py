@@ -169,9 +169,13 @@ def test_what_is_no_checkpoint_is_refused_and_executes_nothing(kind, dictionary,
     elif kind != "nosuch":
         another = {"model": {"weight": torch.zeros(2)}, "cfg": {"model": {}}}
         save({"hostile": {"model": Executed()}, "another": another, "list": [1, 2]}[kind], path)
-    message = "not a checkpoint of MAE-LM" if kind in ["another", "list"] else "cannot be read as a checkpoint"
+    foreign, unreadable = "not a checkpoint of MAE-LM", "cannot be read as a checkpoint"
+    message = {
+        "nosuch": "not found", "text": unreadable, "part": "damaged: its end is missing", "empty": "damaged: it is empty",
+        "hostile": unreadable, "another": foreign, "list": foreign,
+    }  # fmt: skip
     error = FileNotFoundError if kind == "nosuch" else ValueError
-    with pytest.raises(error, match="model.pt: " + ("not found" if kind == "nosuch" else message)) as raised:
+    with pytest.raises(error, match="model.pt: " + message[kind]) as raised:
         read_checkpoint(path)
     assert "\n" not in str(raised.value) and not (tmp_path / "executed").exists()
 

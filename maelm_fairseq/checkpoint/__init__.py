@@ -9,6 +9,7 @@ from ..model import MaeLmConfig, MaeLmModel, drop_modules, modules
 from ..sizes import check_sizes, check_stored_sizes, stored_sizes
 from ..vocabulary import fingerprint
 from .contents import check_contents
+from .files import check_whole
 
 
 def load_model(checkpoint_file, dictionary):
@@ -72,6 +73,7 @@ def read_pickle(path, writer="fairseq-train"):
     """
     if not os.path.isfile(path):
         raise MissingFileError(f"{path}: not found, expected a checkpoint (a .pt file)")
+    check_whole(path)
     try:
         return load_checkpoint(path)
     except Exception as error:  # the type depends on the file's contents
