@@ -171,9 +171,14 @@ def test_what_is_no_checkpoint_is_refused_and_executes_nothing(kind, dictionary,
         save({"hostile": {"model": Executed()}, "another": another, "list": [1, 2]}[kind], path)
     foreign, unreadable = "not a checkpoint of MAE-LM", "cannot be read as a checkpoint"
     message = {
-        "nosuch": "not found", "text": unreadable, "part": "damaged: its end is missing", "empty": "damaged: it is empty",
-        "hostile": unreadable, "another": foreign, "list": foreign,
-    }  # fmt: skip
+        "nosuch": "not found",
+        "text": unreadable,
+        "part": "damaged: its end is missing",
+        "empty": "damaged: it is empty",
+        "hostile": unreadable,
+        "another": foreign,
+        "list": foreign,
+    }
     error = FileNotFoundError if kind == "nosuch" else ValueError
     with pytest.raises(error, match="model.pt: " + message[kind]) as raised:
         read_checkpoint(path)
