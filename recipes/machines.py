@@ -1,0 +1,102 @@
+"""The machines of a run watch each other: when one is lost, the others stop instead of waiting for it for ever.
+
+Each keeps a connection to the first machine, whose name is MASTER_ADDR, at the port after MASTER_PORT. The kernels
+probe idle connections, so that a machine without power or network is noticed within half a minute, and a busy one is
+never taken for lost. Whoever ends writes its exit status first: a connection that closes without one is a loss, too.
+"""
+
+import socket
+import sys
+import threading
+import time
+
+GREETING = "maelm_fairseq"
+PROBES = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}  # seconds, seconds, number
+PATIENCE = 120  # seconds until a first machine that cannot be reached is reported
+
+
+class Machines:
+    """The connections of one machine to the others.
+
+    Args:
+        first (str): name or address of the first machine
+        port (int): where it listens
+        stopped (int): exit status of a training that stopped on request
+        lost: called with a message, in another thread, when a machine is lost or its training has failed
+    """
+
+    def __init__(self, first, port, stopped, lost):
+        self.first, self.port, self.lost = first, port, lost
+        self.good = {0, stopped}
+        self.connections = []
+
+    def watch(self):
+        """Starts to watch, in threads of its own."""
+        threading.Thread(target=self._accept if self._is_first() else self._connect, daemon=True).start()
+
+    def end(self, status):
+        """Tells the other machines the exit status of the training on this one."""
+        for connection in self.connections:
+            try:
+                connection.sendall(f"{status}\n".encode())
+            except OSError:
+                pass  # it is lost
+
+    def _is_first(self):
+        """Whether this is the first machine: listens then, which only one of several trainings on it can."""
+        try:
+            family, _, _, _, address = socket.getaddrinfo(self.first, 0, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family) as trial:
+                trial.bind(address)  # fails unless the address is one of this machine's
+            self.listening = socket.create_server(("", self.port), family=family)
+        except OSError:
+            return False
+        return True
+
+    def _accept(self):
+        while True:
+            connection, _ = self.listening.accept()
+            threading.Thread(target=self._follow, args=(connection,), daemon=True).start()
+
+    def _connect(self):
+        report_at = time.monotonic() + PATIENCE
+        while True:
+            try:
+                connection = socket.create_connection((self.first, self.port), timeout=PATIENCE)
+                connection.settimeout(None)
+                if self._follow(connection):
+                    return
+            except OSError:
+                pass
+            if time.monotonic() > report_at:
+                report_at = float("inf")
+                print(
+                    f"warning: {self.first} does not answer at port {self.port}: "
+                    "should a machine be lost, this one may wait for it without end",
+                    file=sys.stderr,
+                )
+            time.sleep(1)
+
+    def _follow(self, connection):
+        """Follows another machine to its end; returns False if there is none at the other side."""
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in PROBES.items():
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        lines = connection.makefile(encoding="utf-8", errors="replace")
+        try:
+            connection.sendall(f"{GREETING} {socket.gethostname()}\n".encode())
+            greeting, _, name = lines.readline().rstrip("\n").partition(" ")
+        except OSError:
+            return False
+        if greeting != GREETING:
+            return False
+        self.connections.append(connection)
+        try:
+            status, reason = lines.readline().strip(), "it closed the connection"
+        except OSError as error:
+            status, reason = "", error.strerror or str(error)
+        if not status:
+            self.lost(f"lost machine {name}: {reason}")
+        elif int(status) not in self.good:
+            self.lost(f"training on machine {name} failed with exit status {status}; its output says why")
+        return True
