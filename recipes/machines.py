@@ -31,8 +31,9 @@ class Machines:
         self.connections = []
 
     def watch(self):
-        """Starts to watch, in threads of its own."""
-        threading.Thread(target=self._accept if self._is_first() else self._connect, daemon=True).start()
+        """Starts to watch, in threads that do not keep the program running."""
+        self.thread = threading.Thread(target=self._accept if self._is_first() else self._connect, daemon=True)
+        self.thread.start()
 
     def end(self, status):
         """Tells the other machines the exit status of the training on this one."""
@@ -82,19 +83,19 @@ class Machines:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in PROBES.items():
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
-        lines = connection.makefile(encoding="utf-8", errors="replace")
-        try:
-            connection.sendall(f"{GREETING} {socket.gethostname()}\n".encode())
-            greeting, _, name = lines.readline().rstrip("\n").partition(" ")
-        except OSError:
-            return False
-        if greeting != GREETING:
-            return False
-        self.connections.append(connection)
-        try:
-            status, reason = lines.readline().strip(), "it closed the connection"
-        except OSError as error:
-            status, reason = "", error.strerror or str(error)
+        with connection, connection.makefile(encoding="utf-8", errors="replace") as lines:
+            try:
+                connection.sendall(f"{GREETING} {socket.gethostname()}\n".encode())
+                greeting, _, name = lines.readline().rstrip("\n").partition(" ")
+            except OSError:
+                return False
+            if greeting != GREETING:
+                return False
+            self.connections.append(connection)
+            try:
+                status, reason = lines.readline().strip(), "it closed the connection"
+            except OSError as error:
+                status, reason = "", error.strerror or str(error)
         if not status:
             self.lost(f"lost machine {name}: {reason}")
         elif int(status) not in self.good:

@@ -127,7 +127,7 @@ if different or one["model"].keys() != other["model"].keys():
 EOF
 }
 
-updates=600
+updates=400
 
 # pretrain_options FOLDER: the options of a run that takes about a minute: all but those that depend on the machine.
 pretrain_options() {

@@ -28,7 +28,7 @@ configure() {
 ClusterName=test
 SlurmctldHost=control
 AuthType=auth/munge
-AuthInfo=socket=$dest/slurm/munge.socket
+AuthInfo=socket=$dest/slurm/munge.socket,cred_expire=20
 CredType=cred/munge
 SlurmUser=root
 SlurmdUser=root
