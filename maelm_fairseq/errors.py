@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import sys
 import warnings
 
@@ -37,6 +38,28 @@ def show_in_one_line():
     """Makes this process print a :class:`UsageError` in one line; for commands, never for a program that imports us."""
     if sys.excepthook is not _show:
         _show.others, sys.excepthook = sys.excepthook, _show
+        if "fairseq_cli.hydra_train" in sys.modules or _main_module() == "fairseq_cli.hydra_train":
+            _let_hydra_pass_on()
+
+
+def _main_module():
+    return getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", None)
+
+
+def _let_hydra_pass_on():
+    """Keeps Hydra from printing errors itself, with a stack trace, and from printing a line in front of ours."""
+    from hydra.core.utils import JobReturn
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    returned = vars(JobReturn).get("return_value")
+    if isinstance(returned, property):  # not in Hydra 1.0, which prints no such line
+
+        def get(job):
+            if isinstance(job._return_value, BaseException) and _usage_error(job._return_value):
+                raise job._return_value
+            return returned.fget(job)
+
+        JobReturn.return_value = returned.getter(get)
 
 
 def _usage_error(error):

@@ -15,6 +15,7 @@ from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
 from . import preemption
+from .batch_iterator import ResumableIterator
 from .compat import former_name, use_current_names
 from .data import MaskedBlockDataset, TokenBlocks
 from .effective_rank import last_layer_ranks
@@ -63,6 +64,18 @@ class TokenTask(FairseqTask):
                 f"sequences of up to {longest} tokens, but only {max_positions} are allowed: {self.length_fix()}"
             )
         return indices
+
+    def get_batch_iterator(self, dataset, max_tokens=None, max_sentences=None, **kwargs):
+        """fairseq's as a :class:`ResumableIterator`: it has new loader workers each epoch, as old ones repeat masks."""
+        if kwargs.get("grouped_shuffling"):
+            raise UsageError("--grouped-shuffling leaves out the last batches of every epoch: remove it")
+        iterator = super().get_batch_iterator(dataset, max_tokens, max_sentences, **kwargs)
+        iterator.__class__ = ResumableIterator  # fairseq's method leaves no choice of the class
+        multiple = kwargs.get("required_batch_size_multiple", 1)
+        iterator.batching = dict(
+            max_tokens=max_tokens, max_sentences=max_sentences, required_batch_size_multiple=multiple
+        )
+        return iterator
 
     def train_step(self, *args, **kwargs):
         """fairseq's; the values to log tell all processes whether one was asked to stop."""
@@ -156,12 +169,6 @@ class MaeLmTask(TokenTask):
         for part in parts:
             logger.info(part)
         self.datasets[split] = MaskedBlockDataset(parts, self.masking, self.dictionary, self.cfg.seed)
-
-    def get_batch_iterator(self, *args, **kwargs):
-        """fairseq's, but loader workers never outlive an epoch: they would repeat its masks."""
-        iterator = super().get_batch_iterator(*args, **kwargs)
-        iterator.reuse_dataloader = False
-        return iterator
 
     def post_validate(self, model, stats, agg):
         """Adds the effective ranks of the last layer to the validation's log."""

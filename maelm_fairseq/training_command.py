@@ -5,9 +5,9 @@ processes of these commands only:
 
 | function | what this adds to fairseq's |
 |---|---|
-| `call_main` | the process that starts one process for each GPU passes signals on to them |
-| `add_defaults` | the first call that knows the whole configuration: signal handlers, checks and lock of the files |
-| `train` | a run that has all its updates trains no further one |
+| `call_main` | signal handlers; the process that starts one for each GPU passes on signals, and errors in one line |
+| `add_defaults` | called in every process that trains: signal handlers, checks and lock of the files |
+| `train` | a run that has all its updates trains no further one; a resumed epoch goes on with whole updates |
 | `validate_and_save` | a requested stop: saves a checkpoint without validating, and ends the process |
 | `save_checkpoint`, `torch_persistent_save`, `PathManager.copy` | files appear when they are complete; clear errors |
 
@@ -65,16 +65,22 @@ def _is_registered(registry, cfg, base):
 
 def call_main(original, cfg, main, **kwargs):
     distributed = cfg.distributed_training
+    if not is_ours(cfg):
+        return original(cfg, main, **kwargs)
     if distributed.distributed_init_method is None:
         distributed_utils.infer_init_method(distributed)
-    if not is_ours(cfg) or distributed.distributed_init_method is None or distributed.distributed_no_spawn:
-        return original(cfg, main, **kwargs)
-    preemption.handle_signals(announce=False, pass_on=True)
+    spawns = distributed.distributed_init_method is not None and not distributed.distributed_no_spawn
+    preemption.handle_signals(announce=False, pass_on=spawns)
     try:
         return original(cfg, main, **kwargs)
     except torch.multiprocessing.ProcessExitedException as error:
         if error.exit_code == preemption.STOPPED:
             sys.exit(preemption.STOPPED)
+        raise
+    except torch.multiprocessing.ProcessRaisedException as error:
+        message = re.search(r"maelm_fairseq\.errors\.\w+: (.*)\s*\Z", str(error))
+        if message:
+            raise UsageError(message.group(1)) from None
         raise
 
 
@@ -149,6 +155,8 @@ def train(original, cfg, trainer, task, epoch_itr):
         return sys.modules[original.__module__].validate_and_save(
             cfg, trainer, task, epoch_itr, cfg.dataset.valid_subset.split(","), end_of_epoch=False
         )
+    frequencies = cfg.optimization.update_freq
+    epoch_itr.align(frequencies[min(epoch_itr.next_epoch_idx, len(frequencies)) - 1])
     try:
         return original(cfg, trainer, task, epoch_itr)
     except FloatingPointError as error:

@@ -1,4 +1,4 @@
-"""Whatever happens to the files of a save folder, a run resumes from a whole checkpoint, or says in one line why not."""
+"""Whatever happens to the files of a save folder, a run resumes from a whole checkpoint or says in one line why not."""
 
 import os
 import shutil

@@ -2,12 +2,13 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 
 import pytest
 
-from conftest import ROOT, TINY, binarize, documents, run, succeed, text_of
+from conftest import ROOT, TINY, TINY_MODEL, binarize, command, documents, hydra, run, succeed, text_of
 
 
 def refused(*arguments, real=False):
@@ -106,6 +107,42 @@ def test_checkpoint_of_another_vocabulary(data, tmp_path, checkpoint):
     assert "vocabulary (dict.txt)" in refused(larger, *TINY, *restore)
     turned = binarize(tmp_path / "turned", {"train": text, "valid": text}, symbols[::-1])
     assert "trained with another dict.txt (of the same size)" in refused(turned, *TINY, *restore)
+
+
+def test_hydra(data, tmp_path):
+    arguments = hydra(tmp_path, data, TINY_MODEL)
+    for override, message in {
+        "+task.mask_prob=2": "--mask-prob 2.0 must be over 0 and under 1",
+        "model.encoder_embed_dim=33": "--encoder-attention-heads 2 must divide --encoder-embed-dim 33",
+        "task.data=/nowhere": "/nowhere/dict.txt: not found",
+    }.items():
+        done = subprocess.run(
+            command("fairseq-hydra-train", *arguments, override),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert done.returncode == 1 and "Traceback" not in done.stderr and "Error executing" not in done.stderr
+        error = done.stderr.splitlines()[-1]  # after Hydra's own warnings
+        assert error.startswith("error: ") and message in error
+    done = run("fairseq-hydra-train", *arguments, "optimization.lr=[]")
+    assert done.returncode == 1 and "Traceback" in done.stdout and "Error executing job" in done.stdout
+
+
+# fairseq-train on two pretended GPUs: one process that starts two.
+SPAWN = "import torch; torch.cuda.device_count = lambda: 2; from fairseq_cli.train import cli_main; cli_main()"
+
+
+def test_in_the_process_of_each_gpu(data, tmp_path):
+    with socket.socket() as listening:
+        listening.bind(("localhost", 0))
+        port = listening.getsockname()[1]
+    options = ["--distributed-backend", "gloo", "--distributed-world-size", 2, "--mask-prob", 2]
+    options += ["--distributed-init-method", f"tcp://localhost:{port}", "--save-dir", tmp_path]
+    done = subprocess.run(
+        [sys.executable, "-c", SPAWN, str(data), *map(str, [*TINY, *options])],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
+    assert done.stdout.splitlines()[-1] == "error: --mask-prob 2.0 must be over 0 and under 1"
 
 
 def test_other_errors_keep_their_stack_trace():

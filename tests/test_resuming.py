@@ -1,8 +1,20 @@
 """Resumed runs, and runs of several processes, end with the same weights as a single run."""
 
+import gc
+import itertools
+import json
+import multiprocessing
+from types import SimpleNamespace
+
 import pytest
+from fairseq.data.iterators import GroupedIterator
 
 from conftest import BIN, FORKS, TINY, succeed
+from maelm_fairseq.data import MaskedBlockDataset, TokenBlocks
+from maelm_fairseq.errors import UsageError
+from maelm_fairseq.masking import Masking, MaskSettings
+from maelm_fairseq.task import TokenTask
+from maelm_fairseq.vocabulary import load_dictionary
 from training import NO_DROPOUT, assert_same_weights, train, updates
 
 
@@ -36,3 +48,124 @@ def test_two_processes_equal_one_with_twice_the_accumulation_and_resume(data, tm
     train_with_two_processes(data, two, FORKS / "fairseq-train", "--max-update", 6, *options)
     assert updates(one) == updates(two) == 6
     assert_same_weights(one, two, 1e-5)
+
+
+@pytest.fixture(scope="module")
+def dataset(data):
+    dictionary = load_dictionary(data)
+    masking = Masking(MaskSettings(), dictionary, 1)
+    return MaskedBlockDataset([TokenBlocks(str(data / "train"), 31, "complete_doc")], masking, dictionary, 1)
+
+
+class Run:
+    """The data of one part of a run: an iterator for each process.
+
+    Args:
+        state: the state of the iterator of the part before, as in a checkpoint
+    """
+
+    def __init__(self, dataset, processes, state=None, epoch=1, update_freq=1, workers=0, **batching):
+        task = TokenTask(SimpleNamespace(), dataset.dictionary)
+        self.update_freq = update_freq
+        self.iterators = [
+            task.get_batch_iterator(
+                dataset, num_shards=processes, shard_id=shard, epoch=epoch, num_workers=workers, seed=1, **batching
+            )
+            for shard in range(processes)
+        ]
+        for iterator in self.iterators:
+            if state is not None:
+                iterator.load_state_dict(state)
+            iterator.align(update_freq)
+        epochs = [iterator.next_epoch_itr() for iterator in self.iterators]
+        self.updates = [GroupedIterator(epoch, update_freq) for epoch in epochs]
+
+    def blocks(self, updates=None):
+        """The blocks of so many updates, or of the rest of the epoch; state_dict() of all processes is the same."""
+        found = []
+        for group in zip(*(itertools.islice(process, updates) for process in self.updates)):
+            found += [index for batches in group for batch in batches if batch for index in batch["id"].tolist()]
+        (self.state,) = {json.dumps(iterator.state_dict()) for iterator in self.iterators}
+        self.state = json.loads(self.state)
+        return found
+
+
+SIZE = dict(max_sentences=8, required_batch_size_multiple=8)
+OTHER_SIZES = [dict(max_sentences=5), dict(max_tokens=200), dict(max_sentences=16, required_batch_size_multiple=8)]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(1, 5, 1, SIZE), (2, 3, 1, SIZE), (4, 1, 1, SIZE), (1, 2, 1, SIZE)],
+        [(2, 3, 1, SIZE), (1, 3, 2, SIZE), (3, 1, 2, SIZE)],
+        [(1, 3, 1, SIZE), (1, 1, 2, SIZE), (1, 1, 4, SIZE)],
+        [(1, 5, 1, SIZE), *((1, 3, 1, size) for size in OTHER_SIZES), (1, 2, 1, SIZE)],
+        [(2, 2, 2, SIZE), (3, 1, 1, OTHER_SIZES[0]), (3, 1, 1, OTHER_SIZES[0]), (1, 1, 3, OTHER_SIZES[1])],
+    ],
+)
+def test_every_block_of_an_epoch_is_used_once_however_the_run_is_resumed(dataset, parts, workers):
+    """Each part: processes, updates, batches an update, batching."""
+    state, seen = None, []
+    for processes, count, update_freq, batching in parts:
+        run = Run(dataset, processes, state, update_freq=update_freq, workers=workers, **batching)
+        seen += run.blocks(count)
+        state = run.state
+        assert state["epoch"] == 1 and len(seen) < len(dataset)
+    last = Run(dataset, processes, state, update_freq=update_freq, workers=workers, **batching)
+    seen += last.blocks()
+    assert sorted(seen) == list(range(len(dataset)))
+    assert last.state["epoch"] == 2 and last.state["consumed"] == []
+    assert last.iterators[0].end_of_epoch()
+
+
+def test_a_run_resumed_as_it_was_sees_the_same_batches_in_the_same_order(dataset):
+    whole = Run(dataset, 2, **SIZE).blocks()
+    first = Run(dataset, 2, **SIZE)
+    seen = first.blocks(3)
+    of_version_0_2 = {name: value for name, value in first.state.items() if name != "consumed"}
+    assert of_version_0_2["iterations_in_epoch"] == 3
+    for state in [first.state, of_version_0_2]:
+        assert seen + Run(dataset, 2, state, **SIZE).blocks() == whole
+    # As many blocks an update, in one process: the same updates.
+    one = Run(dataset, 1, first.state, update_freq=2, **SIZE)
+    assert seen + one.blocks() == whole
+
+
+def test_other_data_are_refused(dataset):
+    state = dict(version=2, epoch=1, iterations_in_epoch=10_000, shuffle=True)
+    with pytest.raises(UsageError, match="the data have changed"):
+        Run(dataset, 1, state, **SIZE)
+
+
+def test_grouped_shuffling_is_refused(dataset):
+    with pytest.raises(UsageError, match="--grouped-shuffling leaves out"):
+        Run(dataset, 1, grouped_shuffling=True, **SIZE)
+
+
+def test_one_process_two_and_one_again_equal_one(data, tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    options = [*NO_DROPOUT, "--mask-prob", 0.3]
+    train(data, one, "--update-freq", 2, "--max-update", 6, *options)
+    train(data, other, "--update-freq", 2, "--max-update", 2, *options)
+    train_with_two_processes(data, other, FORKS / "fairseq-train", "--max-update", 4, *options)
+    train(data, other, "--update-freq", 2, "--max-update", 6, *options)
+    assert updates(other) == 6
+    assert_same_weights(one, other, 1e-5)
+
+
+def test_loader_workers_end_with_their_epoch(dataset):
+    """Neither the garbage collector nor the end of the program has to wait for them."""
+    gc.disable()
+    try:
+        run = Run(dataset, 1, workers=2, data_buffer_size=10, **SIZE)
+        run.blocks(1)
+        workers = multiprocessing.active_children()
+        assert len(workers) == 2
+        run.blocks()
+        for worker in workers:
+            worker.join(100)
+        assert not any(worker.is_alive() for worker in workers)
+    finally:
+        gc.enable()
