@@ -198,7 +198,7 @@ def test_slurm_starts_the_recipe_on_each_machine(tmp_path):
     assert words[0] == "fairseq-train"  # fairseq asks SLURM for the machines, given a port
     config = parse_command(words[1:])
     assert config.distributed_training.distributed_world_size == 8
-    assert config.distributed_training.distributed_port == 20007
+    assert config.distributed_training.distributed_port == 20014
 
 
 def parse_launched(launcher, arguments, **environment):
@@ -227,7 +227,7 @@ def test_slurm_without_gpus(tmp_path):
     at = words.index("fairseq-train")
     config = parse_launched(words[:at], words[at + 1 :], SLURM_PROCID="1")
     assert (config.distributed_training.distributed_rank, config.distributed_training.distributed_world_size) == (1, 2)
-    assert config.distributed_training.distributed_init_method == "tcp://node1:20007"
+    assert config.distributed_training.distributed_init_method == "tcp://node1:20014"
     assert config.common.cpu and effective_batch(config) == EFFECTIVE_BATCH
 
 

@@ -55,7 +55,7 @@ train() {
 # ends MACHINE: waits for the end of the recipe there, and keeps its exit status.
 ends() {
   statuses[$1]=0
-  wait "${processes[$1]}" 2>/dev/null || statuses[$1]=$?
+  { wait "${processes[$1]}" || statuses[$1]=$?; } 2>/dev/null # bash reports what is killed
 }
 
 # finish FOLDER: waits for the success of the recipe on both machines.
@@ -68,31 +68,46 @@ $(tail -n 20 "$1/$machine.out")"
   done
 }
 
-# must_end FOLDER MACHINE STATUS MESSAGE: soon, with this status and a message that contains this text.
+# happens WHAT COMMAND...: runs what troubles the machines.
+happens() {
+  say "$1 after update $(last_update "$parts")"
+  "${@:2}"
+  happened=$SECONDS
+}
+
+# must_end MACHINE STATUS MESSAGE: soon, with this status and a message that contains this text.
 must_end() {
-  local start=$SECONDS output=$1/$2.out
-  while kill -0 "${processes[$2]}" 2>/dev/null; do
-    ((SECONDS - start <= limit_s)) || fail "$2 still runs after $limit_s s; its output ends with:
+  local output=$parts/$1.out
+  while kill -0 "${processes[$1]}" 2>/dev/null; do
+    ((SECONDS - happened <= limit_s)) || fail "$1 still runs after $limit_s s; its output ends with:
 $(tail -n 20 "$output")"
     sleep 0.2
   done
-  ends "$2"
-  ((statuses[$2] == $3)) || fail "$2: exit status ${statuses[$2]}, not $3"
-  occurs "$output" "$4" || fail "$2 did not say '$4', but:
+  ends "$1"
+  ((statuses[$1] == $2)) || fail "$1: exit status ${statuses[$1]}, not $2"
+  occurs "$output" "$3" || fail "$1 did not say '$3', but:
 $(tail -n 20 "$output")"
-  say "  $2 ended after $((SECONDS - start)) s: $(grep -E "$4" "$output" | tail -n 1)"
+  say "  $1 ended within $((SECONDS - happened + 1)) s: $(grep -E "$3" "$output" | tail -n 1)"
 }
 
-# train_for FOLDER UPDATES: starts or resumes the run, and waits for so many updates more.
-train_for() {
+# train_on: resumes the run, and waits for some updates more.
+train_on() {
   local before
-  before=$(last_update "$1")
-  train "$1"
-  wait_for "updates of $1" has_update "$1" $((before + $2))
+  before=$(last_update "$parts")
+  train "$parts"
+  wait_for "updates of $parts" has_update "$parts" $((before + 70))
 }
+
+kill_all_on() {
+  kill -KILL "${processes[$1]}"
+  ends "$1"
+}
+
+# The recipe is the first process of its namespace.
+stop_recipe_on() { kill -TERM "$(cat "/proc/${processes[$1]}/task/${processes[$1]}/children")"; }
 
 main() {
-  local whole=$dest/whole parts=$dest/parts
+  whole=$dest/whole parts=$dest/parts
   connect
   write_text
   data-prep/prepare.sh --train "$dest/train.txt" --valid "$dest/valid.txt" --vocab-size 100 --dest "$dest/data" \
@@ -101,30 +116,24 @@ main() {
   finish "$whole"
   say "two machines: $updates updates, uninterrupted"
 
-  train_for "$parts" 70
-  say "killing all processes of machine2 after update $(last_update "$parts")"
-  kill -KILL "${processes[machine2]}"
-  must_end "$parts" machine1 1 'lost machine machine2'
-  ends machine2
+  train_on
+  happens "killing all processes of machine2" kill_all_on machine2
+  must_end machine1 1 'lost machine machine2'
 
-  train_for "$parts" 70
-  say "cutting the cable after update $(last_update "$parts")"
-  ip -n machine2 link set cable down
-  must_end "$parts" machine1 1 'lost machine machine2'
-  must_end "$parts" machine2 1 'lost machine machine1'
+  train_on
+  happens "cutting the cable" ip -n machine2 link set cable down
+  must_end machine1 1 'lost machine machine2'
+  must_end machine2 1 'lost machine machine1'
   ip -n machine2 link set cable up
 
-  train_for "$parts" 70
-  say "killing all processes of machine1 after update $(last_update "$parts")"
-  kill -KILL "${processes[machine1]}"
-  must_end "$parts" machine2 1 'lost machine machine1'
-  ends machine1
+  train_on
+  happens "killing all processes of machine1" kill_all_on machine1
+  must_end machine2 1 'lost machine machine1'
 
-  train_for "$parts" 70
-  say "sending SIGTERM to the recipe on machine2 after update $(last_update "$parts")"
-  kill -TERM "$(cat "/proc/${processes[machine2]}/task/${processes[machine2]}/children")"
-  must_end "$parts" machine1 75 'stopped on request'
-  must_end "$parts" machine2 75 'stopped on request'
+  train_on
+  happens "sending SIGTERM to the recipe on machine2" stop_recipe_on machine2
+  must_end machine1 75 'stopped on request'
+  must_end machine2 75 'stopped on request'
 
   train "$parts"
   finish "$parts"
