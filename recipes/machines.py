@@ -12,6 +12,7 @@ import time
 
 GREETING = "maelm_fairseq"
 PROBES = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}  # seconds, seconds, number
+LONGEST = 300  # characters of a line
 PATIENCE = 120  # seconds until a first machine that cannot be reached is reported
 
 
@@ -27,7 +28,7 @@ class Machines:
 
     def __init__(self, first, port, stopped, lost):
         self.first, self.port, self.lost = first, port, lost
-        self.good = {0, stopped}
+        self.good = {"0", str(stopped)}
         self.connections = []
 
     def watch(self):
@@ -49,7 +50,9 @@ class Machines:
             family, _, _, _, address = socket.getaddrinfo(self.first, 0, type=socket.SOCK_STREAM)[0]
             with socket.socket(family) as trial:
                 trial.bind(address)  # fails unless the address is one of this machine's
-            self.listening = socket.create_server(("", self.port), family=family)
+            both = socket.has_dualstack_ipv6()
+            options = dict(family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both)
+            self.listening = socket.create_server(("", self.port), **options)
         except OSError:
             return False
         return True
@@ -86,18 +89,19 @@ class Machines:
         with connection, connection.makefile(encoding="utf-8", errors="replace") as lines:
             try:
                 connection.sendall(f"{GREETING} {socket.gethostname()}\n".encode())
-                greeting, _, name = lines.readline().rstrip("\n").partition(" ")
+                greeting, _, name = lines.readline(LONGEST).rstrip("\n").partition(" ")
             except OSError:
                 return False
             if greeting != GREETING:
                 return False
             self.connections.append(connection)
             try:
-                status, reason = lines.readline().strip(), "it closed the connection"
+                status = lines.readline(LONGEST).rstrip("\n")
+                reason = "it closed the connection"
             except OSError as error:
                 status, reason = "", error.strerror or str(error)
         if not status:
             self.lost(f"lost machine {name}: {reason}")
-        elif int(status) not in self.good:
+        elif status not in self.good:
             self.lost(f"training on machine {name} failed with exit status {status}; its output says why")
         return True

@@ -81,7 +81,7 @@ has_completed() {
     COMPLETED) ;;
     PENDING | CONFIGURING | RUNNING | COMPLETING | PREEMPTED | REQUEUED) return 1 ;;
     *) fail "job $1: $(field "$1" JobState), exit code $(field "$1" ExitCode); its log ends with:
-$(tail -n 20 "$dest"/*-"$1"*.log)" ;;
+$(tail -n 20 "$(field "$1" StdOut)")" ;;
   esac
 }
 
@@ -100,7 +100,7 @@ prepare_data() {
 }
 
 # submit ARGUMENTS...: prints the number of a new job. A task gets one of the real processors.
-submit() { sbatch --parsable --cpus-per-task 1 --chdir "$repository" --output "$dest/%x-%A_%a.log" "$@"; }
+submit() { sbatch --parsable --cpus-per-task 1 --chdir "$repository" --output "$dest/%x-%j.log" "$@"; }
 
 # submit_training FOLDER ARGUMENTS...: prints the number of a new job on both nodes.
 submit_training() {
