@@ -23,13 +23,14 @@ class Machines:
         first (str): name or address of the first machine
         port (int): where it listens
         stopped (int): exit status of a training that stopped on request
-        lost: called with a message, in another thread, when a machine is lost or its training has failed
+        lost: called once, with a message, in another thread, when a machine is lost or its training has failed
     """
 
     def __init__(self, first, port, stopped, lost):
         self.first, self.port, self.lost = first, port, lost
         self.good = {"0", str(stopped)}
         self.connections = []
+        self.over = False  # nothing that happens now is news
 
     def watch(self):
         """Starts to watch, in threads that do not keep the program running."""
@@ -38,6 +39,7 @@ class Machines:
 
     def end(self, status):
         """Tells the other machines the exit status of the training on this one."""
+        self.over = True
         for connection in self.connections:
             try:
                 connection.sendall(f"{status}\n".encode())
@@ -101,7 +103,12 @@ class Machines:
             except OSError as error:
                 status, reason = "", error.strerror or str(error)
         if not status:
-            self.lost(f"lost machine {name}: {reason}")
+            self._report(f"lost machine {name}: {reason}")
         elif status not in self.good:
-            self.lost(f"training on machine {name} failed with exit status {status}; its output says why")
+            self._report(f"training on machine {name} failed with exit status {status}; its output says why")
         return True
+
+    def _report(self, message):
+        if not self.over:
+            self.over = True
+            self.lost(message)
