@@ -50,7 +50,8 @@ $(VENV)-transformers-%/.installed: constraints.txt
 	@echo "Installing transformers $* into $(@D), for the tests."
 	@$(PYTHON) -m venv --clear $(@D)
 	@grep '^torch==' constraints.txt >$(@D)/constraints.txt
-	@$(@D)/bin/python -m pip install --quiet -c $(@D)/constraints.txt torch safetensors transformers==$*
+	@$(@D)/bin/python -m pip install --quiet -c $(@D)/constraints.txt torch safetensors transformers==$* \
+	  accelerate sentence-transformers
 	@touch $@
 
 test: install $(TRANSFORMERS)

@@ -20,7 +20,8 @@ from command_line import InputError, Parser, Progress, positive, run, say
 from files import atomic_folder, file_identity, remove_abandoned, save_json
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.squad import task as squad
-from maelm_fairseq.squad.text import SEPARATORS, SpanTokenizer, WindowSizes, place, read_questions, windows
+from maelm_fairseq.squad.questions import read_questions
+from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes, place, windows
 from maelm_fairseq.vocabulary import load_dictionary
 
 SHOWN = 5  # ids of questions that are shown for each count
@@ -29,7 +30,8 @@ COUNTS = {
     "answerable": "of them with an answer",
     "questions_cut": "questions cut at --max-question pieces",
     "answers_misplaced": "answers whose text is not at answer_start",
-    "questions_left_out": "questions without windows: none of their answers is at answer_start",
+    "answers_invisible": "answers of characters that SentencePiece removes, such as a zero-width space",
+    "questions_left_out": "questions without windows: none of their answers is at answer_start and visible",
     "labels_widened": "labels wider than the answer, which begins or ends inside a word or number",
     "answers_too_long": "answers too long for any window",
     "windows": "windows",
@@ -73,7 +75,9 @@ class Split:
             places = [place(answer, question, context) for answer in question.answers]
             for _ in range(places.count(None)):
                 self.count("answers_misplaced", question)
-            places = [found for found in places if found]
+            for _ in range(places.count((None, False))):
+                self.count("answers_invisible", question)
+            places = [found for found in places if found and found[0]]
             if not places:
                 self.count("questions_left_out", question)
                 return
@@ -111,7 +115,7 @@ def write_split(questions, prefix, vocabulary, tokenizer, sizes):
     split.close()
     if not split.counts["windows"]:
         name = {"train": "--train", "valid": "--dev"}[os.path.basename(prefix)]
-        raise InputError(f"{name}: no question has its answer at answer_start; correct answer_start")
+        raise InputError(f"{name}: no question has a visible answer at its answer_start; correct answer_start")
     return split
 
 
@@ -188,11 +192,7 @@ def write(args, sizes, record, processor, folder):
 
 def prepare(args):
     sizes = WindowSizes(args.max_tokens, args.stride, args.max_question)
-    if sizes.max_tokens <= sizes.max_question + SEPARATORS:
-        raise InputError(
-            f"--max-tokens {sizes.max_tokens} leaves no room for the context: a question has up to "
-            f"{sizes.max_question} tokens (--max-question), and <s> and </s> take {SEPARATORS}"
-        )
+    sizes.check()
     processor = load_vocabulary(args.vocabulary)
     record = record_of(args)
     if args.checkpoint:
@@ -207,9 +207,10 @@ def prepare(args):
             write(args, sizes, record, processor, folder)
     record = squad.load_record(dest)
     print(f"SQuAD {record['version']}")
-    for name, counts in record["counts"].items():
+    for name in ["train", "valid"]:
+        counts = record["counts"][name]
         for key, text in COUNTS.items():
-            print(f"{name}: {counts[key]:,} {text}")
+            print(f"{name}: {counts.get(key, 0):,} {text}")  # earlier versions counted less
 
 
 def main():

@@ -2,10 +2,12 @@
 
 import os
 
+from .checkpoint_contents import check_contents
 from .compat import load_checkpoint, use_current_names
 from .errors import MissingFileError, UsageError
 from .heads import build_head, head_descriptions
 from .model import MaeLmConfig, MaeLmModel, drop_modules, modules
+from .sizes import check_sizes, check_stored_sizes, stored_sizes
 from .vocabulary import fingerprint
 
 
@@ -44,40 +46,77 @@ def read_checkpoint(checkpoint_file):
         FileNotFoundError: there is no such file
         ValueError: it cannot be read, or is not a checkpoint of MAE-LM
     """
-    if not os.path.isfile(checkpoint_file):
-        raise MissingFileError(f"{checkpoint_file}: not found, expected a checkpoint (a .pt file)")
-    try:
-        state = load_checkpoint(checkpoint_file)
-    except Exception as error:  # the type depends on the file's contents
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(
-            f"{checkpoint_file}: cannot be read as a checkpoint ({reason}); expected a complete file of fairseq-train"
-        ) from None
+    state = read_pickle(checkpoint_file)
     weights = state.get("model") if isinstance(state, dict) else None
-    if not isinstance(weights, dict) or "dictionary_fingerprint" not in weights or not state.get("cfg"):
+    if (
+        not isinstance(weights, dict)
+        or "dictionary_fingerprint" not in weights
+        or not isinstance(state.get("cfg"), dict)
+    ):
         raise UsageError(
             f"{checkpoint_file}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_..."
         )
+    check_contents(state, checkpoint_file)
     return state
+
+
+def read_pickle(path, writer="fairseq-train"):
+    """Reads what torch.save wrote; nothing in it is executed.
+
+    Args:
+        path: of the file
+        writer: the program that writes such files, for the error message
+    Raises:
+        FileNotFoundError: there is no such file
+        ValueError: it cannot be read
+    """
+    if not os.path.isfile(path):
+        raise MissingFileError(f"{path}: not found, expected a checkpoint (a .pt file)")
+    try:
+        return load_checkpoint(path)
+    except Exception as error:  # the type depends on the file's contents
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(
+            f"{path}: cannot be read as a checkpoint ({reason}); expected a complete file of {writer}"
+        ) from None
 
 
 def build_model(state, dictionary, checkpoint_file):
     """Builds the model of a checkpoint that :func:`read_checkpoint` returned; see :func:`load_model`."""
-    weights, cfg = state["model"], state["cfg"]["model"]
+    weights = state["model"]
     if weights["dictionary_fingerprint"] != fingerprint(dictionary):
+        symbols = stored_sizes(weights)["vocabulary (dict.txt)"]
         raise UsageError(
-            f"{checkpoint_file}: trained with another dict.txt, of {len(weights['embed_tokens.weight']):,} symbols "
-            f"where this one has {len(dictionary):,} (with special symbols and <mask>); use the one it was trained with"
+            f"{checkpoint_file}: trained with another dict.txt, of {symbols:,} symbols where this one has "
+            f"{len(dictionary):,} (with special symbols and <mask>); use the one it was trained with"
         )
+    try:
+        return build_and_load(weights, state["cfg"]["model"], dictionary)
+    except UsageError as error:  # sizes, NaN
+        raise UsageError(f"{checkpoint_file}: {error}") from None
+
+
+def build_and_load(weights, cfg, dictionary):
+    """The model of weights and of the section of the configuration that belongs to them, in evaluation mode."""
     cfg = MaeLmConfig(**{name: cfg[name] for name in MaeLmConfig.__dataclass_fields__ if name in cfg})
     use_current_names(cfg)
+    check_sizes(cfg)
+    check_stored_sizes(weights, cfg, len(dictionary))
     model = MaeLmModel(cfg, dictionary, pretraining="lm_head.bias" in weights)
     for name, description in head_descriptions(weights).items():
-        model.register_head(name, build_head(description, cfg.encoder_embed_dim, cfg.pooler_dropout, name))
+        head = build_head(description, cfg.encoder_embed_dim, cfg.pooler_dropout, name)
+        try:
+            model.register_head(name, head)
+        except (KeyError, TypeError):  # PyTorch's ModuleDict has few reserved names
+            raise UsageError(f"damaged: a head cannot be called {name!r}") from None
     # Objectives beside MAE-LM may have pretrained modules of their own.
     drop_modules(weights, modules(weights) - modules(model.state_dict()))
     try:
         model.load_state_dict(weights, strict=True)
     except RuntimeError as error:  # weights are missing, surplus, or of other shapes
-        raise UsageError(f"{checkpoint_file}: damaged: {' '.join(str(error).split())}") from None
+        raise UsageError(f"damaged: {shortened(' '.join(str(error).split()))}") from None
     return model.eval()
+
+
+def shortened(text, length=500):
+    return text if len(text) <= length else text[:length] + " ..."

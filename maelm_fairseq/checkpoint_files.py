@@ -114,17 +114,19 @@ def check_exists(option, path):
         raise UsageError(f"{option} {path} {found}; give the path of a checkpoint, such as DIR/checkpoint_best.pt")
 
 
-def clean_up(save_dir):
-    """Removes what a killed process left half written, and makes a damaged last checkpoint the newest good one.
+def remove_partial(save_dir):
+    """Removes what a killed process left half written; for the process that holds the lock of the folder."""
+    for pattern in (".checkpoint*.pt.*.partial", "checkpoint*.pt.tmp"):
+        for path in glob.glob(os.path.join(glob.escape(save_dir), pattern)):
+            os.remove(path)
 
-    For the process that holds the lock of the folder.
+
+def repair_last(save_dir):
+    """Puts the newest good checkpoint in the place of a damaged last one; for the process that holds the lock.
 
     Raises:
         ValueError: the last checkpoint is damaged, and there is no other
     """
-    for pattern in (".checkpoint*.pt.*.partial", "checkpoint*.pt.tmp"):
-        for path in glob.glob(os.path.join(glob.escape(save_dir), pattern)):
-            os.remove(path)
     last = os.path.join(save_dir, LAST)
     found = os.path.isfile(last) and damage(last)
     if not found:

@@ -73,19 +73,35 @@ def head_descriptions(weights):
 
     Args:
         weights: state dict; missing descriptions are added to it
+    Raises:
+        ValueError: a description and the weights do not belong together
     """
     prefix, found = "classification_heads.", {}
     for name in dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(prefix)):
         head = f"{prefix}{name}."
-        if head + "description" not in weights:
-            if head + "dense.weight" in weights:
-                outputs, inner = len(weights[head + "out_proj.weight"]), len(weights[head + "dense.weight"])
-                description = [KINDS.index(SequenceClassificationHead), outputs, inner]
-            else:
-                description = [KINDS.index(SpanHead), len(weights[head + "weight"]), 0]
-            weights[head + "description"] = torch.tensor(description)
-        found[name] = weights[head + "description"]
+        shown = shown_by_weights(weights, head)
+        description = weights.get(head + "description", shown)
+        if description is None or description.shape != (3,):
+            raise UsageError(f"head {name!r} is damaged: it has no description, and weights of no known kind")
+        if 0 <= description[0] < len(KINDS) and (shown is None or not description.equal(shown)):
+            raise UsageError(f"head {name!r} is damaged: its weights are not those of its description")
+        found[name] = weights[head + "description"] = description
     return found
+
+
+def shown_by_weights(weights, head):
+    """The description that the weights of a head show: int64 (3,); None if they are of no known kind.
+
+    Args:
+        weights: state dict
+        head: what the names of its weights begin with
+    """
+    dense, out, span = (weights.get(head + name) for name in ["dense.weight", "out_proj.weight", "weight"])
+    if dense is not None and out is not None and dense.dim() == out.dim() == 2:
+        return torch.tensor([KINDS.index(SequenceClassificationHead), len(out), len(dense)])
+    if span is not None and span.dim() == 2:
+        return torch.tensor([KINDS.index(SpanHead), len(span), 0])
+    return None
 
 
 def fit_heads(weights, own):

@@ -4,19 +4,19 @@ Letters in shapes: B texts, T tokens of a text, W words, C width, L layers of th
 """
 
 import os
-from collections.abc import Iterable
 from itertools import chain
+from numbers import Integral
 
 import torch
-from fairseq.data import Dictionary
 from torch.nn.utils.rnn import pad_sequence
 
+from .arguments import check_padding, check_path, check_text, check_tokens, described, text_pairs
 from .checkpoint import build_model, find_checkpoint, read_checkpoint
 from .data import batches_of_similar_length
 from .errors import MissingFileError, UsageError
 from .heads import SequenceClassificationHead
 from .sizes import check_positions
-from .vocabulary import MASK, WORD_START, Tokenizer, load_dictionary, load_sentencepiece
+from .vocabulary import MASK, WORD_START, Tokenizer, load_dictionary, load_sentencepiece, read_labels
 
 BATCH_TOKENS = 2048  # of a batch, including padding
 
@@ -33,9 +33,10 @@ def from_pretrained(checkpoint, data=None):
     Raises:
         FileNotFoundError: the checkpoint, `dict.txt` or `sentencepiece.model` does not exist
         ValueError: one of them cannot be used, or they do not belong together
+        TypeError: not paths
     """
-    checkpoint_file = find_checkpoint(os.fspath(checkpoint))
-    folder = os.path.dirname(checkpoint_file) or "." if data is None else os.fspath(data)
+    checkpoint_file = find_checkpoint(check_path(checkpoint, "checkpoint"))
+    folder = os.path.dirname(checkpoint_file) or "." if data is None else check_path(data, "data")
     model_file = os.path.join(folder, "sentencepiece.model")
     for path in [os.path.join(folder, "dict.txt"), model_file]:
         if not os.path.isfile(path):
@@ -49,29 +50,6 @@ def from_pretrained(checkpoint, data=None):
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
     tokenizer = Tokenizer(dictionary, load_sentencepiece(model_file, dictionary))
     return MaeLm(model, dictionary, tokenizer, folder, masks_in_encoder)
-
-
-def read_labels(path, classes, fix):
-    """The labels of a `label/dict.txt`, in order: list of str.
-
-    Args:
-        path: of the file
-        classes: how many the head has
-        fix: for the message: what to do
-    Raises:
-        FileNotFoundError: there is no such file
-        ValueError: it has another number of labels
-    """
-    if not os.path.isfile(path):
-        raise MissingFileError(f"{path}: not found, expected the names of the head's {classes} classes: {fix}")
-    symbols = Dictionary.load(path)
-    # fairseq-preprocess pads dictionaries to a multiple of eight.
-    labels = [name for name in symbols.symbols[symbols.nspecial :] if not name.startswith("madeupword")]
-    if len(labels) != classes:
-        raise UsageError(
-            f"{path}: {len(labels)} labels ({', '.join(labels)}), but the head has {classes} classes: {fix}"
-        )
-    return labels
 
 
 class MaeLm:
@@ -111,14 +89,22 @@ class MaeLm:
         Returns:
             int64 (T,); for lists (B, T), padded at the end
         Raises:
-            ValueError: an empty list, or lists of different lengths
-            TypeError: not a string or a list of strings
+            ValueError: an empty list, lists of different lengths, or half a surrogate pair
+            TypeError: not a string or a list of strings, or `text` and `pair` are not of the same kind
         """
-        if not isinstance(text, str):
-            return self._padded([self.encode(a, b) for a, b in text_pairs(text, pair)])
+        return self._encode(text, pair, ("text", "pair"))
+
+    def _encode(self, texts, pairs, names):
+        """:meth:`encode` for arguments of other names."""
+        checked, single = text_pairs(texts, pairs, names)
+        if not checked:
+            raise UsageError(f"{names[0]} is an empty list, expected at least one text")
+        rows = [self._tokens(*both) for both in checked]
+        return rows[0] if single else self._padded(rows)
+
+    def _tokens(self, text, pair=None):
         tokens = [self.dictionary.bos(), *self.tokenizer.encode(text), self.dictionary.eos()]
         if pair is not None:
-            check_text(pair, "pair")
             tokens += [self.dictionary.eos(), *self.tokenizer.encode(pair), self.dictionary.eos()]
         return torch.tensor(tokens)
 
@@ -130,18 +116,16 @@ class MaeLm:
         Returns:
             a string, or a list of B strings
         Raises:
-            TypeError: not a tensor
+            TypeError: not a tensor of integers
+            ValueError: not of one or two dimensions, or no tokens of this vocabulary
         """
-        if not isinstance(tokens, torch.Tensor):
-            raise TypeError(f"tokens must be a tensor, not {described(tokens)}")
+        tokens = check_tokens(tokens, "tokens", len(self.dictionary), dims=(1, 2))
         if tokens.dim() == 2:
-            return [self.decode(row) for row in tokens]
+            return [self.tokenizer.decode(row) for row in tokens.tolist()]
         return self.tokenizer.decode(tokens.tolist())
 
     def _padded(self, rows):
         """A list of B tensors (T_i,) -> (B, T)."""
-        if not rows:
-            raise UsageError("an empty list, expected at least one text")
         return pad_sequence(list(rows), batch_first=True, padding_value=self.dictionary.pad())
 
     def _check_length(self, length, text="the text"):
@@ -152,15 +136,18 @@ class MaeLm:
         """The encoder's features of each token.
 
         Args:
-            texts: a string or a list of B strings; or tokens from `encode`, (T,) or (B, T)
+            texts: a string or a list of B strings; or tokens from `encode`, (T,) or (B, T), padded at the end only
             all_layers: return layers 0 (the embeddings) to L instead of the last one
         Returns:
             (T, C), or (B, T, C) with zeros at padding, on the model's device; with `all_layers` (L + 1, ...)
         """
-        tokens = texts if isinstance(texts, torch.Tensor) else self.encode(texts)
-        self._check_length(tokens.size(-1))
+        if isinstance(texts, torch.Tensor):
+            tokens = check_tokens(texts, "texts", len(self.dictionary), dims=(1, 2))
+        else:
+            tokens = self._encode(texts, None, ("texts", "pairs"))
         batch = tokens if tokens.dim() == 2 else tokens[None]
-        lengths = batch.ne(self.dictionary.pad()).sum(1)
+        lengths = check_padding(tokens, "texts", self.dictionary.pad())
+        self._check_length(int(lengths.max()))
         found = None
         for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
             part = batch[rows, : int(lengths[rows].max())].to(self.device)
@@ -200,7 +187,7 @@ class MaeLm:
         if name is None and len(heads) > 1:
             raise UsageError(f"the checkpoint has the heads {known}: choose one with head=")
         name = known if name is None else name
-        if name not in heads:
+        if name not in list(heads):
             raise UsageError(f"no head {name!r}, the checkpoint has: {known}")
         if not isinstance(heads[name], SequenceClassificationHead):
             raise UsageError(f"head {name!r} finds the start and end of answers, expected one for whole texts")
@@ -211,19 +198,23 @@ class MaeLm:
         """The logits of a classification head for many texts; texts of similar length share a batch.
 
         Args:
-            tokens: list of n int64 tensors (T_i,) from `encode`, of any lengths
+            tokens: list of n int64 tensors (T_i,) from `encode`, of any lengths; or (n, T), padded at the end only
             head: its name; None for the only one
         Returns:
             float32 (n, classes) on the CPU, in the order of `tokens`
         """
         name, head = self._head(head)
-        lengths = torch.tensor([len(row) for row in tokens], dtype=torch.int64)
+        if not isinstance(tokens, (list, tuple)):
+            tokens = list(check_tokens(tokens, "tokens", len(self.dictionary), dims=(2,)))
+        tokens = [check_tokens(row, f"tokens[{i}]", len(self.dictionary)) for i, row in enumerate(tokens)]
+        lengths = [int(check_padding(row, f"tokens[{i}]", self.dictionary.pad())) for i, row in enumerate(tokens)]
+        lengths = torch.tensor(lengths, dtype=torch.int64)
         logits = torch.empty(len(tokens), head.out_proj.out_features)
         if len(lengths):
             longest = int(lengths.argmax())
             self._check_length(int(lengths[longest]), f"text {longest + 1} of {len(lengths)}")
         for batch in batches_of_similar_length(lengths, BATCH_TOKENS):
-            rows = self._padded([tokens[i] for i in batch])
+            rows = self._padded([tokens[i][: lengths[i]] for i in batch])
             padded = bool(rows.eq(self.dictionary.pad()).any())
             output, _ = self.model(rows.to(self.device), padded=padded, classification_head_name=name)
             logits[batch] = output.float().cpu()
@@ -240,9 +231,7 @@ class MaeLm:
             {label: probability} in the order of `label/dict.txt`, or a float from a head with one output (regression);
             for a list, a list of n of them
         """
-        if isinstance(texts, str):
-            return self.predict([texts], None if pairs is None else [pairs], head)[0]
-        texts = text_list(texts, "texts")
+        checked, single = text_pairs(texts, pairs, ("texts", "pairs"))
         classes = self._head(head)[1].out_proj.out_features
         labels = self._labels(classes) if classes > 1 else None
         on_pairs = os.path.isdir(os.path.join(self.data, "input1"))
@@ -252,10 +241,12 @@ class MaeLm:
                 f"got {kinds[not on_pairs]}, but the head was fine-tuned on {kinds[on_pairs]} ({self.data} has "
                 f"{'an' if on_pairs else 'no'} input1): call predict(texts{', pairs' if on_pairs else ''})"
             )
-        logits = self.head_logits([self.encode(*both) for both in text_pairs(texts, pairs)], head)
+        logits = self.head_logits([self._tokens(*both) for both in checked], head)
         if labels is None:
-            return logits[:, 0].tolist()
-        return [dict(zip(labels, row)) for row in logits.softmax(-1).tolist()]
+            found = logits[:, 0].tolist()
+        else:
+            found = [dict(zip(labels, row)) for row in logits.softmax(-1).tolist()]
+        return found[0] if single else found
 
     def _labels(self, classes):
         fix = "pass data=, the folder of the data it was fine-tuned on"
@@ -275,6 +266,8 @@ class MaeLm:
         if self.model.lm_head is None:
             raise UsageError("the checkpoint is fine-tuned and has no decoder: fill masks with a pretrained one")
         candidates = len(self.dictionary) - self.dictionary.nspecial - 1
+        if not isinstance(topk, Integral):
+            raise TypeError(f"topk must be a whole number, not {described(topk)}")
         if not 1 <= topk <= candidates:
             raise UsageError(f"topk {topk} must be from 1 to {candidates}, the number of pieces")
         tokens = self.encode(text).to(self.device)
@@ -299,34 +292,3 @@ class MaeLm:
             [(self.dictionary[i].replace(WORD_START, " ").strip(), p) for i, p in zip(row, probabilities)]
             for row, probabilities in zip(best.indices.tolist(), best.values.tolist())
         ]
-
-
-def text_pairs(texts, pairs):
-    """Lists of texts and of their second texts, or None for single texts -> list of (text, pair or None)."""
-    texts = text_list(texts, "texts")
-    if pairs is None:
-        return [(text, None) for text in texts]
-    pairs = text_list(pairs, "pairs")
-    if len(pairs) != len(texts):
-        raise UsageError(f"{len(texts)} texts with {len(pairs)} pairs: expected a pair for each text")
-    return list(zip(texts, pairs))
-
-
-def text_list(texts, name):
-    """Checks an argument that must be a list of strings, or another ordered collection of them, and returns a list."""
-    if isinstance(texts, (str, bytes, set, frozenset, dict)) or not isinstance(texts, Iterable):
-        raise TypeError(f"{name} must be a list of strings, not {described(texts)}")
-    texts = list(texts)
-    for i, text in enumerate(texts):
-        check_text(text, f"{name}[{i}]")
-    return texts
-
-
-def check_text(text, name):
-    """Refuses an argument that is not a string."""
-    if not isinstance(text, str):
-        raise TypeError(f"{name} must be a string, not {described(text)}")
-
-
-def described(value):
-    return "None" if value is None else f"{type(value).__name__} ({repr(value)[:40]})"

@@ -18,7 +18,7 @@ from .data import NO_POSITION
 from .errors import UsageError
 from .heads import LMHead, SequenceClassificationHead, SpanHead, fit_heads
 from .layers import AUTHORS, BUCKETS, RelativePositionBias, Transformer
-from .sizes import check_positions, check_sizes, compare
+from .sizes import check_finite, check_positions, check_sizes, compare
 from .vocabulary import MASK, fingerprint
 
 logger = logging.getLogger(__name__)
@@ -235,8 +235,9 @@ class MaeLmModel(BaseFairseqModel):
         that the model does not have, or has in another kind or size, are dropped too.
 
         Raises:
-            ValueError: the encoders or the vocabularies differ
+            ValueError: the encoders or the vocabularies differ, or a weight is NaN or infinite
         """
+        check_finite(state_dict)
         own = self.state_dict()
         if self.lm_head is None:
             drop_modules(state_dict, modules(state_dict) - ENCODER)

@@ -4,6 +4,7 @@ A signal is only noted when it arrives. The note travels with the logging output
 in every update, so that all of them see it at once, whichever process was sent the signal.
 """
 
+import atexit
 import logging
 import multiprocessing
 import os
@@ -47,12 +48,20 @@ def handle_signals(announce, pass_on=False):
         return
     if _Process.pid is None:
         os.register_at_fork(after_in_child=_protect_worker)
+        atexit.register(_ignore)
     if pass_on:
         _start_resource_tracker()
     _Process.pid, _Process.announces, _Process.passes_on = os.getpid(), announce, pass_on
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _note)
+
+
+def _ignore():
+    """Keeps the exit status of a program that has done its work: the interpreter's end takes a moment."""
+    if os.getpid() == _Process.pid:
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _start_resource_tracker():

@@ -100,13 +100,16 @@ def open_save_dir(cfg, is_master):
         cfg: fairseq's configuration of checkpoints
         is_master: whether this is the process that saves
     """
-    if cfg.restore_file != checkpoint_files.LAST:
+    restores_last = cfg.restore_file == checkpoint_files.LAST
+    if not restores_last:
         checkpoint_files.check_exists("--restore-file", cfg.restore_file)
     elif cfg.finetune_from_model and not os.path.exists(os.path.join(cfg.save_dir, checkpoint_files.LAST)):
         checkpoint_files.check_exists("--finetune-from-model", cfg.finetune_from_model)
     if is_master and not cfg.no_save:
         open_save_dir.lock = checkpoint_files.Lock(cfg.save_dir)
-        checkpoint_files.clean_up(cfg.save_dir)
+        checkpoint_files.remove_partial(cfg.save_dir)
+        if restores_last:
+            checkpoint_files.repair_last(cfg.save_dir)
 
 
 def load_checkpoint_to_cpu(original, path, *args, **kwargs):

@@ -20,6 +20,7 @@ def load_dictionary(folder):
 
     Raises:
         FileNotFoundError: there is no such folder, or no dict.txt in it
+        ValueError: dict.txt is damaged, or empty
     """
     path = os.path.join(folder, "dict.txt")
     if not os.path.exists(path):
@@ -27,9 +28,50 @@ def load_dictionary(folder):
         raise MissingFileError(
             f"{path}: not found ({reason}); expected data written by data-prep/prepare.sh or fairseq-preprocess"
         )
-    dictionary = Dictionary.load(path)
+    dictionary = read_symbols(path)
+    if len(dictionary) == dictionary.nspecial:
+        raise UsageError(f"{path}: empty, expected a line `piece count` for each piece; prepare the data again")
     dictionary.add_symbol(MASK)
     return dictionary
+
+
+def read_symbols(path):
+    """Reads a file of lines `symbol count` as fairseq's Dictionary.
+
+    Raises:
+        ValueError: it is something else, not UTF-8, or has a symbol twice
+    """
+    try:
+        return Dictionary.load(path)
+    except Exception as error:  # fairseq raises Exception, ValueError and RuntimeError
+        reason = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
+        raise UsageError(
+            f"{path}: not a dictionary ({reason}), expected a line `symbol count` for each symbol, in UTF-8, none of "
+            "them twice; use the file that was written with the data, unchanged"
+        ) from None
+
+
+def read_labels(path, classes, fix):
+    """The labels of a `label/dict.txt`, in order: list of str.
+
+    Args:
+        path: of the file
+        classes: how many the head has
+        fix: for the message: what to do
+    Raises:
+        FileNotFoundError: there is no such file
+        ValueError: it is damaged, or has another number of labels
+    """
+    if not os.path.isfile(path):
+        raise MissingFileError(f"{path}: not found, expected the names of the head's {classes} classes: {fix}")
+    symbols = read_symbols(path)
+    # fairseq-preprocess pads dictionaries to a multiple of eight.
+    labels = [name for name in symbols.symbols[symbols.nspecial :] if not name.startswith("madeupword")]
+    if len(labels) != classes:
+        raise UsageError(
+            f"{path}: {len(labels)} labels ({', '.join(labels)}), but the head has {classes} classes: {fix}"
+        )
+    return labels
 
 
 def load_sentencepiece(model_file, dictionary):

@@ -7,6 +7,7 @@ more than the threshold.
 """
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -19,8 +20,9 @@ from maelm_fairseq.errors import Parser, UsageError, run
 from maelm_fairseq.files import save_json
 from maelm_fairseq.squad.answers import answer_questions
 from maelm_fairseq.squad.metric import best_threshold, evaluate
+from maelm_fairseq.squad.questions import read_questions
 from maelm_fairseq.squad.task import HEAD, load_record
-from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes, read_questions
+from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes
 from maelm_fairseq.vocabulary import load_dictionary, load_sentencepiece
 
 Results = namedtuple("Results", "predictions nbest differences metrics")
@@ -123,6 +125,8 @@ def main():
     args = parser.parse_args()
     if args.batch_size < 1:
         raise UsageError(f"--batch-size {args.batch_size} must be at least 1")
+    if not math.isfinite(args.no_answer_threshold):
+        raise UsageError(f"--no-answer-threshold {args.no_answer_threshold} must be a finite number")
     paths = [args.predictions, args.nbest, args.no_answer_scores, args.metrics]
     for path in filter(None, paths):
         if os.path.exists(path):

@@ -16,10 +16,11 @@ from collections import namedtuple
 import torch
 
 from child_processes import run_and_show
-from finetune_results import append_rows, describe, make_rows
+from finetune_results import METRICS, append_rows, describe, existing_rows, make_rows
 from maelm_fairseq.checkpoint import load_model, read_checkpoint
 from maelm_fairseq.errors import Parser, UsageError
-from maelm_fairseq.files import atomic_write, read_json, save_json, sha256
+from maelm_fairseq.files import atomic_write, save_json, sha256
+from maelm_fairseq.records import read_record
 from maelm_fairseq.sizes import check_positions
 from maelm_fairseq.vocabulary import load_dictionary
 
@@ -124,6 +125,8 @@ class Recipe:
         )
         if args.seeds < 1:
             raise UsageError(f"--seeds {args.seeds} must be at least 1")
+        self.results = args.results or os.path.join(args.save_dir, "results.tsv")
+        existing_rows(self.results)  # fails now, not after hours of work
         size = "large" if self.cfg.encoder_embed_dim >= LARGE_WIDTH else "base"
         space = Settings([16, 32], LEARNING_RATES[size], [1 / 16, 1 / 10], epochs)
         values = [self.values(name, getattr(space, name)) for name in Settings._fields]
@@ -146,8 +149,8 @@ class Recipe:
         for value in given:
             if name == "warmup_ratio" and not 0 <= value < 1:
                 raise UsageError(f"{flag} {value} must be at least 0 and below 1")
-            if name != "warmup_ratio" and not value > 0:
-                raise UsageError(f"{flag} {value} must be over 0")
+            if name != "warmup_ratio" and not 0 < value < math.inf:
+                raise UsageError(f"{flag} {value} must be over 0, and finite")
         return given
 
     def updates(self, settings):
@@ -192,7 +195,7 @@ class Recipe:
         identity, identity_file = self.identity(settings, seed), os.path.join(folder, "run.json")
         metrics_file, model_file = os.path.join(folder, "metrics.json"), os.path.join(folder, "model.pt")
         if os.path.exists(identity_file):
-            found = read_json(identity_file, "the record of a fine-tuning run")
+            found = read_record(identity_file, "this recipe", {}, f"remove {folder}")
             different = [name for name in identity if found.get(name) != identity[name]]
             if different:
                 raise UsageError(
@@ -201,7 +204,7 @@ class Recipe:
                 )
         save_json(identity, identity_file)
         if os.path.exists(metrics_file):
-            return read_json(metrics_file, "the metrics of a fine-tuning run")
+            return read_record(metrics_file, "this recipe", {"": METRICS}, "remove it")
         if not os.path.exists(model_file):
             self.train(settings, seed, os.path.join(folder, "checkpoint_last.pt"))
             keep_model(folder, model_file)
@@ -251,7 +254,7 @@ class Recipe:
             print("  " + describe(all_metrics[-1]), flush=True)
         start = "scratch" if self.args.from_scratch else self.args.checkpoint
         rows = make_rows(self.task, all_metrics, start, " ".join([str(settings)] + self.extra))
-        append_rows(self.args.results or os.path.join(self.args.save_dir, "results.tsv"), rows)
+        append_rows(self.results, rows)
         first = next(iter(all_metrics[0]))
         best = max(range(len(all_metrics)), key=lambda i: all_metrics[i][first]) + 1
         return os.path.join(self.folder(settings, best), "model.pt")
@@ -270,7 +273,14 @@ def updates_of(checkpoint):
     """The number of updates of a fairseq checkpoint; 0 if the file does not exist."""
     if not os.path.exists(checkpoint):
         return 0
-    return read_checkpoint(checkpoint)["optimizer_history"][-1]["num_updates"]
+    history = read_checkpoint(checkpoint).get("optimizer_history")
+    try:
+        return int(history[-1]["num_updates"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise UsageError(
+            f"{checkpoint}: 'optimizer_history' is {ascii(history)[:60]}, expected the number of updates: it is "
+            "damaged; remove it"
+        ) from None
 
 
 def keep_weights(checkpoint, model_file):

@@ -4,7 +4,15 @@ import datetime
 import os
 import statistics
 
+from maelm_fairseq.errors import UsageError
+from maelm_fairseq.records import Field
+
 COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
+
+METRICS = Field(  # of a finished run
+    lambda value: isinstance(value, dict) and value and all(type(v) in (int, float) for v in value.values()),
+    "an object of numbers",
+)
 
 
 def describe(metrics):
@@ -35,13 +43,31 @@ def make_rows(task, all_metrics, start, settings):
     return rows
 
 
+def existing_rows(path):
+    """The lines of a table of results; none if it does not exist.
+
+    Raises:
+        ValueError: it is something else
+    """
+    if not os.path.exists(path):
+        return []
+    try:
+        with open(path, encoding="utf-8") as stream:
+            lines = stream.read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not a table of results ({error}); choose another --results") from None
+    if lines and lines[0].split("\t") != COLUMNS:
+        raise UsageError(
+            f"{path}: its first line is {lines[0][:60]!r}, expected the columns {', '.join(COLUMNS)}: choose another "
+            "--results"
+        )
+    return lines
+
+
 def append_rows(path, rows):
     """Appends rows to a table of results, except those that it already contains (with any date)."""
     rows = ["\t".join(row) for row in rows]
-    existing = []
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as stream:
-            existing = stream.read().splitlines()
+    existing = existing_rows(path)
     known = {line.partition("\t")[2] for line in existing}
     new = [row for row in rows if row.partition("\t")[2] not in known]
     if new:

@@ -12,7 +12,9 @@ import torch
 
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, text_of
 from maelm_fairseq.masking import Masking, MaskSettings
-from maelm_fairseq.squad.text import Answer, Question, SpanTokenizer, WindowSizes, place, read_questions, windows
+from maelm_fairseq.squad.answers import LONGEST, ranked_spans
+from maelm_fairseq.squad.questions import Answer, Question, read_questions
+from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes, place, windows
 from maelm_fairseq.vocabulary import MASK, Tokenizer, load_dictionary, load_sentencepiece, word_starts
 from test_squad import hard_paragraphs, squad_json
 
@@ -280,6 +282,23 @@ def test_answers_come_back_as_the_same_string(data, tmp_path):
         found = [window.label((first, last)) for window in windows(context, context, WindowSizes(4000))]
         assert found == [(len(context.tokens[:64]) + 3 + first, len(context.tokens[:64]) + 3 + last)]
     assert byte_first > 50
+
+
+def test_an_answer_of_many_bytes_is_not_cut(data):
+    """Its length counts characters, not bytes: the best span is the answer itself, with up to 30 Han characters."""
+    tokenizer = SpanTokenizer(sentencepiece.SentencePieceProcessor(model_file=str(data / "sentencepiece.model")))
+    for characters, comes_back in [("\u6f22\u5b57", True), ("\u6f22" * 30, True), ("\u6f22" * 31, False)]:
+        text = f"kan {characters} losh 1990"
+        context = tokenizer.encode(text)
+        (first, last), exact = place(Answer(characters, 4), Question("q", "", text, ()), context)
+        assert exact and last - first + 1 >= 3 * len(characters)
+        start, end = np.zeros(len(context.tokens)), np.zeros(len(context.tokens))
+        start[first] = end[last] = 1
+        _, *found = next(ranked_spans(start, end, context.lengths(LONGEST)))
+        assert (found == [first, last]) == comes_back
+    # Pieces of several characters count as before.
+    context = tokenizer.encode("kan losh mipo 1990 " * 20)
+    assert context.lengths(30).tolist() == [min(30, len(context.tokens) - i) for i in range(len(context.tokens))]
 
 
 def test_places_of_characters_that_are_bytes(data):

@@ -223,7 +223,12 @@ def test_the_program_writes_tables_spectra_and_a_figure(data, trained, tmp_path)
     "options, message",
     [
         (["--tau", 0], "--tau 0.0 must be over 0"),
+        (["--tau", "nan"], "--tau nan must be over 0"),
         (["--tokens", 0], "--tokens 0 must be"),
+        (["--tokens-per-sample", 0], "--tokens-per-sample 0 must be at least 2"),
+        (["--tokens-per-sample", -1], "--tokens-per-sample -1 must be at least 2"),
+        (["--seed", -1], "--seed -1 must be at least 0"),
+        (["--mask-prob", "nan"], "--mask-prob nan must be"),
         (["--names", "a", "b"], "--names a b: expected 1"),
         (["--tokens-per-sample", 64], "has 32 positions"),
         (["--split", "test"], "expected the binarized split 'test'"),

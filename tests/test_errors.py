@@ -124,7 +124,7 @@ def test_hydra(data, tmp_path):
         error = done.stderr.splitlines()[-1]  # after Hydra's own warnings
         assert error.startswith("error: ") and message in error
     done = run("fairseq-hydra-train", *arguments, "optimization.lr=[]")
-    assert done.returncode == 1 and "Traceback" in done.stdout and "Error executing job" in done.stdout
+    assert done.returncode == 1 and "Traceback" in done.stdout
 
 
 # fairseq-train on two pretended GPUs: one process that starts two.

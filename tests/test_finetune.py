@@ -352,9 +352,11 @@ def test_wrong_input(arguments, pretrained, tasks, tmp_path):
     assert "--task WNLI: not in" in refused("--task", "WNLI", *arguments)
     assert "--lr 0.001 0.002: give one value" in refused("--task", "RTE", *arguments, "--lr", 1e-3, 2e-3)
     assert "--epochs 0 must be over 0" in refused("--task", "RTE", *arguments, "--epochs", 0)
-    assert "--warmup-ratio 1.0 must be at least 0 and below 1" in refused(
-        "--task", "RTE", *arguments, "--warmup-ratio", 1
-    )
+    for ratio in ["1.0", "nan", "inf", "-inf", "-0.1"]:
+        error = refused("--task", "RTE", *arguments, "--warmup-ratio=" + ratio)
+        assert f"--warmup-ratio {ratio} must be at least 0 and below 1" in error
+    for lr in ["nan", "inf", "0.0", "-0.1"]:
+        assert f"--lr {lr} must be over 0, and finite" in refused("--task", "RTE", *arguments, "--lr=" + lr)
     assert "--seeds 0 must be at least 1" in refused("--task", "RTE", *arguments, "--seeds", 0)
     assert "no default for task own" in refused("--task", "own", *arguments[:6])
     other = tmp_path / "other"
@@ -364,6 +366,9 @@ def test_wrong_input(arguments, pretrained, tasks, tmp_path):
         path.write_text("\n".join(words[::-1]) + "\n")
     assert "another dict.txt" in refused("--task", "RTE", *changed("--data", other))
     record = json.loads((tasks / "RTE" / "task.json").read_text())
+    (tmp_path / "table").write_bytes(b"\xff")
+    error = refused("--task", "RTE", *arguments, "--results", tmp_path / "table")
+    assert f"{tmp_path}/table: not a table of results" in error
     (other / "STS-B" / "task.json").write_text(json.dumps(dict(record, max_tokens=64)))
     assert "--max-tokens 64, but" in refused("--task", "STS-B", *changed("--data", other))
     assert not (tmp_path / "save").exists()  # nothing was trained

@@ -84,6 +84,7 @@ def changes(python, modules, *folders):
 
 def test_the_package():
     files = [path.relative_to(ROOT).with_suffix("") for path in sorted((ROOT / "maelm_fairseq").rglob("*.py"))]
+    files = [file for file in files if file.name != "modeling_mae_lm"]  # imports transformers, which nothing here needs
     modules = [".".join(file.parts) for file in files if file.name != "__main__"]  # a program
     modules = [name[: -len(".__init__")] if name.endswith(".__init__") else name for name in modules]
     assert "maelm_fairseq" in modules and "maelm_fairseq.squad.task" in modules

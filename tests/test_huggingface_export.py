@@ -1,35 +1,44 @@
-"""Exports to Hugging Face's stock classes: what is written and refused, and what transformers computes from it."""
+"""Exports to Hugging Face: what is written, and what is refused."""
 
 import ast
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
-import safetensors.torch
 import torch
 import yaml
 from tokenizers import Tokenizer
 
-from conftest import PYTHON, TINY, TRANSFORMERS, prepare, succeed
+from conftest import PYTHON, TINY, prepare, succeed
+from huggingface_cases import (
+    CASES,
+    FINE_TUNED,
+    NO_BIAS,
+    T5_BUCKETS,
+    C,
+    F,
+    H,
+    P,
+    classifier,
+    make,
+    prepare_labelled,
+    read,
+    three_values,
+    write_checkpoint,
+)
 from maelm_fairseq import hub
-from maelm_fairseq.heads import SequenceClassificationHead, SpanHead
+from maelm_fairseq.heads import SpanHead
 from maelm_fairseq.huggingface import export as program
+from maelm_fairseq.huggingface.config import MODELING_FILE
 from maelm_fairseq.huggingface.tokenizer import check_tokenizer, sample_lines
 from maelm_fairseq.huggingface.tokenizer import reference as reference_tokens
 from maelm_fairseq.huggingface.weights import mpnet_table
 from maelm_fairseq.layers import RelativePositionBias
-from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.vocabulary import load_dictionary
-
-P, C, F, H = 160, 16, 24, 2
-LABELS = ["bad", "fair", "good"]
 
 # The shortest distances of T5's buckets 9 to 15: 8 times powers of the square root of two, rounded up.
 T5_BOUNDARIES = [12, 16, 23, 32, 46, 64, 91]
@@ -43,98 +52,7 @@ def t5_bucket(distance):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A folder of prepared data that also has labels."""
-    folder = prepare(tmp_path_factory.mktemp("text"))
-    (folder / "label").mkdir()
-    (folder / "label" / "dict.txt").write_text("".join(f"{label} 1\n" for label in LABELS))
-    return folder
-
-
-def write_checkpoint(folder, data, change=None, heads=None, task=None, pretraining=True, **options):
-    """Writes a checkpoint of a small model with random weights, as fairseq would; returns its path."""
-    torch.manual_seed(3)
-    sizes = dict(encoder_layers=2, encoder_embed_dim=C, encoder_ffn_embed_dim=F, encoder_attention_heads=H)
-    cfg = MaeLmConfig(**{**sizes, "decoder_layers": 1, "max_positions": P, **options})
-    model = MaeLmModel(cfg, load_dictionary(data), pretraining)
-    for name, head in (heads or {}).items():
-        model.register_head(name, head)
-    for name, parameter in model.named_parameters():
-        parameter.data.normal_(float("norm" in name and name.endswith("weight")), 1 if "table" in name else 0.3)
-    state = {
-        "model": model.state_dict(),
-        "cfg": {
-            "model": {"_name": "mae_lm_tiny", **asdict(cfg)},
-            "task": {"_name": "mae_lm", "encoder_mask_fraction": 0.0, "data": str(data), **(task or {})},
-            "optimization": {"lr": [0.001], "max_update": 7},
-            "checkpoint": {"best_checkpoint_metric": "loss", "save_dir": str(folder)},
-        },
-        "optimizer_history": [{"num_updates": 1234}],
-        "extra_state": {"val_loss": 5.125},
-    }
-    if change is not None:
-        change(state)
-    folder.mkdir(parents=True, exist_ok=True)
-    torch.save(state, folder / "checkpoint_last.pt")
-    return folder / "checkpoint_last.pt"
-
-
-def classifier(outputs=3, inner=C):
-    return SequenceClassificationHead(C, outputs, inner, 0.1)
-
-
-def three_values(state):
-    """A bias with one value for each direction, and one for distance 0."""
-    table = state["model"]["encoder.relative_bias.table.weight"]
-    middle = len(table) // 2 - 1
-    table[:middle], table[middle + 1 :] = table[0].clone(), table[-1].clone()
-
-
-NO_BIAS = dict(relative_position_num_buckets=0)
-T5_BUCKETS = dict(relative_position_buckets="t5")
-MLM = dict(decoder_layers=0, task={"encoder_mask_fraction": 1.0})
-FINE_TUNED = dict(pretraining=False, task={"_name": "sentence_prediction", "encoder_mask_fraction": None})
-HEADS = {"topic": classifier, "score": lambda: classifier(1), "answers": lambda: SpanHead(C)}
-CASES = {  # what becomes of which model: (class, AutoModel class, options of write_checkpoint, arguments of export)
-    "roberta": ("RobertaModel", "AutoModel", NO_BIAS, {}),
-    "roberta-mlm": ("RobertaForMaskedLM", "AutoModelForMaskedLM", {**NO_BIAS, **MLM}, {}),
-    "mpnet-t5": ("MPNetModel", "AutoModel", T5_BUCKETS, {}),
-    "mpnet-three-values": ("MPNetModel", "AutoModel", dict(change=three_values), {}),
-    "mpnet-four-buckets": (
-        "MPNetModel", "AutoModel", dict(relative_position_num_buckets=4, relative_position_max_distance=4), {},
-    ),
-    "mpnet-no-bias": ("MPNetModel", "AutoModel", NO_BIAS, dict(format="mpnet")),
-    "mpnet-mlm": ("MPNetForMaskedLM", "AutoModelForMaskedLM", dict(MLM, change=three_values), {}),
-}  # fmt: skip
-for _name, _class in {
-    "topic": "ForSequenceClassification",
-    "score": "ForSequenceClassification",
-    "answers": "ForQuestionAnswering",
-}.items():
-    for _format, _family, _options in [("roberta", "Roberta", NO_BIAS), ("mpnet-t5", "MPNet", T5_BUCKETS)]:
-        CASES[f"{_format}-{_name}"] = (
-            _family + _class, "AutoModel" + _class, {**FINE_TUNED, **_options, "only_head": _name}, {},
-        )  # fmt: skip
-
-
-def make(case, data, folder):
-    """Exports the model of a case into `folder`/case; returns the hub's model."""
-    stock_class, _, options, arguments = CASES[case]
-    options = dict(options)
-    if "only_head" in options:
-        options["heads"] = {name: HEADS[name]() for name in [options.pop("only_head")]}
-    checkpoint = write_checkpoint(folder / "checkpoints" / case, data, **options)
-    assert program.export(checkpoint, data, folder / case, **arguments)[0] == stock_class
-    return hub.from_pretrained(checkpoint, data)
-
-
-def read(folder):
-    """Contents of config.json and model.safetensors."""
-    weights = {}
-    with safetensors.safe_open(folder / "model.safetensors", "pt") as file:
-        assert file.metadata() == {"format": "pt"}
-        for name in file.keys():
-            weights[name] = file.get_tensor(name)
-    return json.loads((folder / "config.json").read_text()), weights
+    return prepare_labelled(tmp_path_factory.mktemp("text"))
 
 
 def layer_names(layer, query, key, value, out, norm):
@@ -182,7 +100,10 @@ def expected_shapes(case, N):
     return shapes
 
 
-@pytest.mark.parametrize("case", CASES)
+STOCK_CASES = [case for case in CASES if not case.startswith("code")]
+
+
+@pytest.mark.parametrize("case", STOCK_CASES)
 def test_names_shapes_and_configuration(case, data, tmp_path):
     N = len(load_dictionary(data))
     model = make(case, data, tmp_path).model
@@ -211,6 +132,66 @@ def test_names_shapes_and_configuration(case, data, tmp_path):
         assert weights["encoder.relative_attention_bias.weight"].eq(0).all()
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("code")])
+def test_the_modeling_file_and_its_configuration(case, data, tmp_path):
+    model = make(case, data, tmp_path).model
+    config, weights = read(tmp_path / case)
+    assert (tmp_path / case / MODELING_FILE).read_text() == (Path(program.__file__).parent / MODELING_FILE).read_text()
+    classes = set(re.findall(r"^class (\w+)\(", (tmp_path / case / MODELING_FILE).read_text(), re.M))
+    for auto_class, name in config["auto_map"].items():
+        module, _, name = name.partition(".")
+        assert module + ".py" == MODELING_FILE and name in classes, auto_class
+    assert ("AutoModelForMaskedLM" in config["auto_map"]) == (model.lm_head is not None)
+    assert config["model_type"] == "mae_lm" and config["max_position_embeddings"] == P
+    assert config["mask_token_id"] == len(load_dictionary(data)) - 1
+    sizes = sum(value.numel() for value in model.parameters())
+    assert sum(value.numel() for name, value in weights.items() if not name.endswith(".bucket")) == sizes
+    for name in ["topic", "score", "narrow"]:
+        if case == f"code-{name}":
+            assert len(config["id2label"]) == (1 if name == "score" else 3)
+            assert config["classifier_size"] == (8 if name == "narrow" else C)
+
+
+def test_an_approximation_says_how_far_off_it_is(data, tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "run", data)
+    done = program.export(checkpoint, data, tmp_path / "new", approximate=True)
+    assert done.class_name == "MPNetModel"
+    said = re.fullmatch(
+        "the relative position bias is the nearest that MPNet can hold: it differs by up to ([0-9.]+), and the "
+        "features of 200 lines of held-out text by up to ([0-9.]+)",
+        done.approximation,
+    )
+    card = (tmp_path / "new" / "README.md").read_text()
+    assert f"- It is not exact: {done.approximation}.\n" in card and "approximates the original" in card
+    assert "same as the original" not in card
+    # The same again, from the weights that were written.
+    model = hub.from_pretrained(checkpoint, data)
+    table = model.model.encoder.relative_bias.table.weight.detach()
+    _, weights = read(tmp_path / "new")
+    written = weights["encoder.relative_attention_bias.weight"]
+    distances = range(1 - P, P)
+    ours = torch.stack([table[model.model.encoder.relative_bias.bucket[d + P]] for d in distances])
+    theirs = torch.stack([written[t5_bucket(d)] for d in distances])
+    assert float(said[1]) == pytest.approx(float((ours - theirs).abs().max()), rel=0.1)
+    for bucket in {t5_bucket(d) for d in distances}:  # nothing is nearer: the errors to both sides are equal
+        inside = ours[[t5_bucket(d) == bucket for d in distances]]
+        assert torch.allclose(inside.amax(0) - written[bucket], written[bucket] - inside.amin(0), atol=1e-6)
+    lines = [line for _, line in json.loads((data / "valid.json").read_text())["sample"]][:200]
+    before = [model.extract_features(model.encode(line)[:P]) for line in lines]
+    model.model.encoder.relative_bias = bias_with(t5_bucket)
+    model.model.encoder.relative_bias.table.weight.data = written
+    after = [model.extract_features(model.encode(line)[:P]) for line in lines]
+    error = max(float((a - b).abs().max()) for a, b in zip(before, after))
+    assert error > 0.01 and float(said[2]) == pytest.approx(error, rel=0.1)
+
+
+@pytest.mark.parametrize("options", [T5_BUCKETS, NO_BIAS, dict(change=three_values)])
+def test_what_is_exact_is_not_approximated(options, data, tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "run", data, **options)
+    done = program.export(checkpoint, data, tmp_path / "new", approximate=True)
+    assert done.approximation is None and "not exact" not in (tmp_path / "new" / "README.md").read_text()
+
+
 def test_the_tokenizer_is_written_into_the_folder(data, tmp_path):
     for case, runs in [("roberta", False), ("roberta-answers", True)]:
         make(case, data, tmp_path)
@@ -235,7 +216,9 @@ def test_the_program_exports_a_trained_model(data, tmp_path, monkeypatch, capsys
     program.main()
     printed = capsys.readouterr().out
     assert printed.startswith(f"written: {tmp_path}/new/encoder, a RobertaModel")
-    assert printed.endswith("; left out: decoder, lm_head\n") and printed.count("\n") == 1
+    written, compared = printed.splitlines()
+    assert written.endswith("; left out: decoder, lm_head")
+    assert compared.startswith("features not compared: transformers cannot be imported")
     assert os.listdir(tmp_path / "new") == ["encoder"]
     files = list((tmp_path / "new" / "encoder").iterdir())
     assert len(files) >= 3 and len({file.stat().st_mode for file in files}) == 1
@@ -250,34 +233,39 @@ def test_modules_of_other_objectives_are_left_out_and_named(data, tmp_path):
         state["model"]["discriminator.weight"] = torch.zeros(2)
 
     checkpoint = write_checkpoint(tmp_path / "run", data, discriminator, **NO_BIAS)
-    assert program.export(checkpoint, data, tmp_path / "new")[1] == ["decoder", "lm_head", "discriminator"]
+    assert program.export(checkpoint, data, tmp_path / "new").dropped == ["decoder", "lm_head", "discriminator"]
 
 
 def test_one_of_several_heads(data, tmp_path):
     heads = {"topic": classifier(), "answers": SpanHead(C)}
     checkpoint = write_checkpoint(tmp_path / "run", data, heads=heads, **NO_BIAS, **FINE_TUNED)
-    assert program.export(checkpoint, data, tmp_path / "new", head="answers") == (
-        "RobertaForQuestionAnswering", ["head topic"],
-    )  # fmt: skip
+    done = program.export(checkpoint, data, tmp_path / "new", head="answers")
+    assert done[:2] == ("RobertaForQuestionAnswering", ["head topic"])
 
 
-@pytest.mark.parametrize("case", ["roberta", "roberta-mlm", "mpnet-t5-topic", "roberta-score", "mpnet-t5-answers"])
+@pytest.mark.parametrize(
+    "case", ["roberta", "roberta-mlm", "mpnet-t5-topic", "roberta-score", "mpnet-t5-answers", "code", "code-topic"]
+)
 def test_the_model_card(case, data, tmp_path):
     make(case, data, tmp_path)
     card = (tmp_path / case / "README.md").read_text(encoding="utf-8")
     _, metadata, text = card.split("---\n", 2)
     metadata = yaml.safe_load(metadata)
     kind = case.split("-")[-1]
-    pipelines = {"roberta": "feature-extraction", "mlm": "fill-mask", "answers": "question-answering"}
+    pipelines = {
+        "roberta": "feature-extraction", "mlm": "fill-mask", "code": "fill-mask", "answers": "question-answering",
+    }  # fmt: skip
     assert metadata["library_name"] == "transformers"
     assert metadata["pipeline_tag"] == pipelines.get(kind, "text-classification")
     assert "license" not in metadata and "# license:" in card
     (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
     ast.parse(code)
     assert len(code.strip().split("\n")) <= 10 and f'"{case}"' in code and str(tmp_path) not in card
-    assert "- Updates: 1,234\n" in card and "Validation loss: 5.125" in card
+    assert "- Optimization: `lr` 0.001\n" in card and "- Updates: 1,234\n" in card and "Validation loss: 5.125" in card
     assert ("pooler is untrained" in card) == (kind == "roberta")
-    assert ("fills no masks" in card) == (kind != "mlm")
+    assert ("fills no masks" in card) == (kind not in ["mlm", "code"])
+    assert ("trust_remote_code=True" in code) == case.startswith("code")
+    assert f", {P} positions, " in card and f"up to {P} tokens" in card
     assert ("`bad`, `fair`, `good`" in card) == (kind == "topic")
     assert "{" not in text.replace(code, "")
 
@@ -321,9 +309,15 @@ def test_distances_that_no_text_has_do_not_matter():
 
 
 REFUSED = {  # options of write_checkpoint, arguments of export, message
-    "bias, auto": ({}, {}, r"^no stock class holds this model exactly: RobertaModel has no .* distance -9 differs"),
     "bias, mpnet": ({}, dict(format="mpnet"), "^--format mpnet does not hold .* distance -9 differs from .* -8 by up"),
-    "bias, roberta": (dict(change=three_values), dict(format="roberta"), "^--format roberta: .* use --format mpnet$"),
+    "bias, roberta": (
+        dict(change=three_values), dict(format="roberta"),
+        "^--format roberta does not hold .*: the model has a relative position bias, but .*; use --format auto$",
+    ),
+    "roberta, approximate": (
+        {}, dict(format="roberta", approximate=True), "^--approximate with --format roberta: only mpnet approximates",
+    ),
+    "code, approximate": (NO_BIAS, dict(format="code", approximate=True), "^--approximate with --format code: "),
     "no head": (NO_BIAS, dict(head="topic"), "^--head topic: the checkpoint has no head"),
     "wrong head": (
         {**NO_BIAS, **FINE_TUNED, "heads": {"topic": classifier()}}, dict(head="nosuch"),
@@ -334,8 +328,8 @@ REFUSED = {  # options of write_checkpoint, arguments of export, message
         "^the checkpoint has the heads topic, answers: choose one with --head$",
     ),
     "inner width": (
-        {**NO_BIAS, **FINE_TUNED, "heads": {"topic": classifier(inner=8)}}, {},
-        "^head 'topic' has an inner layer of 8, .* as wide as the encoder, 16: it cannot be exported$",
+        {**NO_BIAS, **FINE_TUNED, "heads": {"topic": classifier(inner=8)}}, dict(format="roberta"),
+        "^--format roberta does .*: head 'topic' has an inner layer of 8, .* as wide as the encoder, 16; use --format",
     ),
     "labels": (
         {**NO_BIAS, **FINE_TUNED, "heads": {"topic": classifier(4)}}, {},
@@ -415,132 +409,3 @@ def test_errors_are_one_line(options, message, tmp_path):
         cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, f"error: {message}\n")
-
-
-# The same with transformers, in environments of their own.
-
-POOLER = ["pooler.dense.bias", "pooler.dense.weight"]
-
-
-def zero(weights, *names):
-    for name in names:
-        weights[name].zero_()
-
-
-def swap(weights, one, other):
-    weights[one], weights[other] = weights[other], weights[one]
-
-
-def flip(weights, name):
-    weights[name] = weights[name].flip(0).contiguous()
-
-
-IN_LAYER = "encoder.layer.1."
-MISTAKES = {  # deliberate ones, which the comparison must notice: (case, change of configuration and weights)
-    "default epsilon": ("roberta", lambda c, w: c.pop("layer_norm_eps")),
-    "other gelu": ("roberta", lambda c, w: c.update(hidden_act="gelu_new")),
-    "token types": ("roberta", lambda c, w: w["embeddings.token_type_embeddings.weight"][0].add_(torch.arange(C) / C)),
-    "positions": ("roberta", lambda c, w: flip(w, "embeddings.position_embeddings.weight")),
-    "key and value": (
-        "roberta",
-        lambda c, w: swap(w, IN_LAYER + "attention.self.key.weight", IN_LAYER + "attention.self.value.weight"),
-    ),
-    "directions": (
-        "mpnet-t5",
-        lambda c, w: w.update({BIAS: torch.cat([w[BIAS][16:], w[BIAS][:16]])}),
-    ),
-    "far bucket": ("mpnet-t5", lambda c, w: w[BIAS][31].add_(torch.arange(H))),
-    "query's bias": ("mpnet-t5", lambda c, w: zero(w, IN_LAYER + "attention.attn.q.bias")),
-    "output bias": ("roberta-mlm", lambda c, w: zero(w, "lm_head.bias", "lm_head.decoder.bias")),
-    "classes": ("roberta-topic", lambda c, w: flip(w, "classifier.out_proj.weight")),
-    "start and end": ("mpnet-t5-answers", lambda c, w: flip(w, "qa_outputs.weight")),
-}
-BIAS = "encoder.relative_attention_bias.weight"
-
-
-def make_mistakes(folder):
-    """Adds an export with each mistake beside the right ones."""
-    for name, (case, change) in MISTAKES.items():
-        config, weights = read(folder / case)
-        change(config, weights)
-        (folder / name).mkdir()
-        (folder / name / "config.json").write_text(json.dumps(config))
-        safetensors.torch.save_file(weights, folder / name / "model.safetensors", {"format": "pt"})
-        shutil.copy(folder / f"{case}.npz", folder / f"{name}.npz")
-
-
-def reference(model, tokens, head):
-    """What our model computes in float64 at each text without padding: {output of transformers: array}."""
-    model.model.double()
-    outputs = {}
-    for row in tokens:
-        row = row[row.ne(1)]
-        with torch.no_grad():
-            features = model.extract_features(row)
-            found = {"last_hidden_state": features}
-            if head is not None:
-                logits = model.model(row[None], classification_head_name=head)[0][0]
-                spans = dict(zip(["start_logits", "end_logits"], logits.unbind(-1)))
-                found = spans if head == "answers" else {"logits": logits}
-            elif model.model.lm_head is not None and model.model.decoder is None:
-                found = {"logits": model.model.lm_head(features, model.model.embed_tokens.weight)}
-        for name, values in found.items():
-            outputs.setdefault(name, []).append(values.numpy())
-    return {
-        name: stacked(rows, tokens.size(1), name == "logits" and head is not None) for name, rows in outputs.items()
-    }
-
-
-def stacked(rows, length, whole):
-    """Arrays (T_i, ...) padded with zeros to (B, length, ...); those of whole texts as they are."""
-    if whole:
-        return np.stack(rows)
-    return np.stack([np.pad(row, [(0, length - len(row))] + [(0, 0)] * (row.ndim - 1)) for row in rows])
-
-
-@pytest.fixture(scope="module")
-def compared(data, tmp_path_factory):
-    """The results of tests/huggingface_reference.py for each interpreter."""
-    folder = tmp_path_factory.mktemp("exported")
-    generator = torch.Generator().manual_seed(1)
-    tokens = torch.full((4, P), 1)
-    for i, length in enumerate([P, 3, 101, 47]):
-        tokens[i, :length] = torch.randint(3, len(load_dictionary(data)), (length,), generator=generator)
-        tokens[i, 0], tokens[i, length - 1] = 0, 2
-    for case, (_, auto_class, _, _) in CASES.items():
-        model = make(case, data, folder)
-        head = case.split("-")[-1] if case.split("-")[-1] in HEADS else None
-        np.savez(folder / f"{case}.npz", **{"class": auto_class}, tokens=tokens, **reference(model, tokens, head))
-    make_mistakes(folder)
-    found = {}
-    for interpreter in TRANSFORMERS:
-        script = Path(__file__).parent / "huggingface_reference.py"
-        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        done = subprocess.run([interpreter, script, folder], env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-        found[interpreter] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-@pytest.mark.parametrize("interpreter", TRANSFORMERS)
-def test_transformers_computes_the_same(compared, interpreter):
-    found = dict(compared[interpreter])
-    version = found.pop("transformers")
-    for name in MISTAKES:
-        differences = found.pop(name)["differences"].items()
-        worst = max(difference for what, difference in differences if "float64" in what)
-        assert worst > 1e-9, (version, name, worst)
-    assert found.keys() == CASES.keys()
-    for case, result in found.items():
-        stock_class = CASES[case][0]
-        assert result["class"] == stock_class
-        assert result["missing"] == (POOLER if stock_class in ["RobertaModel", "MPNetModel"] else []), (version, case)
-        assert result["unexpected"] == result["mismatched"] == [], (version, case)
-        if case.endswith("topic"):
-            assert list(result["labels"].values()) == LABELS
-        assert len(result["differences"]) >= 2
-        for what, difference in result["differences"].items():
-            assert difference < (1e-12 if "float64" in what else 1e-4), (version, case, what, difference)
-        for dtype in ["float64", "float32"]:
-            worst = max(value for what, value in result["differences"].items() if dtype in what)
-            print(f"transformers {version} {case} {dtype}: {worst:.2g}")

@@ -104,6 +104,24 @@ def test_tokens_are_those_of_sentencepiece(vocabularies, tmp_path, name):
     )
 
 
+@pytest.mark.parametrize("runs", [False, True])
+@pytest.mark.parametrize("name", ["lowercased", "cased", "bytes"])
+def test_tokens_of_control_characters(vocabularies, tmp_path, name, runs):
+    made = huggingface.write_tokenizer(tmp_path, vocabularies[name], 384, runs=runs)
+    encode = huggingface.reference(vocabularies[name], runs=runs)
+    characters = [*"kanlo 15.,", *"\x01\x07\x1f\x7f\x8f\x80", "\u0301", "\xad", "\u200b", "\u4e2d", "\ufb01"]
+    rng = random.Random(1)
+    texts = ["bell\x07", "be\x07ll", "\x07bell", "1\x07bell", "a \x07 b", "\x07", "\x07 a"]
+    texts += ["".join(rng.choices(characters, k=rng.randint(1, 8))) for _ in range(2000)]
+    exceptions = 0
+    for line in texts:
+        if huggingface.is_exception(line, runs):
+            exceptions += 1
+        else:
+            assert made.encode(line).ids == encode(line), ascii(line)
+    assert exceptions < 0.1 * len(texts)
+
+
 @pytest.mark.parametrize("name", ["lowercased", "cased"])
 def test_tokens_with_runs_are_those_of_question_answering(vocabularies, tmp_path, name):
     made = huggingface.write_tokenizer(tmp_path, vocabularies[name], 384, runs=True)

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -21,6 +20,51 @@ STOPPED = 75
 MANY = ["--max-update", 30, "--total-num-update", 30, "--num-workers", 1, "--seed", 1]
 
 
+# A --user-dir that is the plugin's, and sends signals: in an update, or when something is logged.
+TRAP = """
+import logging, os, signal
+import maelm_fairseq
+
+moment, number, times, rank, kill = {moment!r}, {number}, {times}, {rank}, os.{kill}
+
+def spring():
+    global moment
+    moment = None
+    for _ in range(times):
+        kill(0 if kill is os.killpg else os.getpid(), number)
+
+class Trap(logging.Handler):
+    def emit(self, record):
+        if isinstance(moment, str) and moment in record.getMessage():
+            spring()
+
+def train_step(self, *args, original=maelm_fairseq.task.MaeLmTask.train_step, **kwargs):
+    if moment == kwargs["update_num"] and os.environ.get("RANK", str(rank)) == str(rank):
+        spring()
+    return original(self, *args, **kwargs)
+
+logging.getLogger().addHandler(Trap())
+maelm_fairseq.task.MaeLmTask.train_step = train_step
+"""
+
+
+def trap(tmp_path, moment, number, group=False, times=1, rank=0):
+    """Options of a run to which signals are sent.
+
+    Args:
+        moment: the number of the updates done, or part of what is logged
+        number: of the signal
+        group: whether it goes to the whole process group
+        times: how many there are
+        rank: the process that is sent the signals in an update
+    """
+    plugin = tmp_path / "plugin_with_trap"
+    plugin.mkdir()
+    code = TRAP.format(moment=moment, number=int(number), times=times, rank=rank, kill="killpg" if group else "kill")
+    (plugin / "__init__.py").write_text(code)
+    return ["--user-dir", plugin]
+
+
 def start(arguments, **environment):
     """Starts a command in a process group of its own; its output is the process's `stdout`."""
     return subprocess.Popen(
@@ -29,22 +73,18 @@ def start(arguments, **environment):
     )  # fmt: skip
 
 
-def read_until(process, moment):
-    """Reads a process's output up to a line that contains `moment`; returns what it read."""
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if moment in line:
-            return "".join(lines)
-    raise AssertionError(f"{moment!r} is not in the output: " + "".join(lines)[-3000:])
+def finish(processes, status):
+    """Waits for processes that must all exit with `status`; returns what the first printed."""
+    with concurrent.futures.ThreadPoolExecutor() as readers:
+        printed = list(readers.map(lambda process: process.stdout.read(), processes))
+    assert [process.wait() for process in processes] == [status] * len(processes), printed
+    if status == STOPPED:
+        assert "Traceback" not in printed[0] and "Exception ignored" not in printed[0]
+    return printed[0]
 
 
 def last_update(printed):
     return max(map(int, re.findall(r'"num_updates": "(\d+)"', printed)), default=0)
-
-
-def at_update(number):
-    return f'"num_updates": "{number}"'
 
 
 @pytest.fixture(scope="module")
@@ -55,58 +95,38 @@ def whole(data, tmp_path_factory):
     return folder
 
 
-def stop(process, moment, number, group=False):
-    """Sends a signal to a run when it prints `moment`; returns what it printed."""
-    printed = read_until(process, moment)
-    (os.killpg if group else os.kill)(process.pid, number)
-    printed += process.stdout.read()
-    assert process.wait() == STOPPED, printed[-3000:]
-    assert "Traceback" not in printed and "Exception ignored" not in printed
-    return printed
-
-
-MOMENTS = {
-    "update": at_update(5),
-    "start-up": "max tokens per device",
-    "validation": 'begin validation on "valid" subset',
-    "saving": "Preparing to save checkpoint",
-    "last update": at_update(30),
-}
-
-
 @pytest.mark.parametrize(
     "moment, number, group",
     [
-        ("update", signal.SIGTERM, False),
-        ("update", signal.SIGUSR1, True),
-        ("update", signal.SIGINT, True),
-        ("start-up", signal.SIGUSR1, False),
-        ("validation", signal.SIGTERM, True),
-        ("saving", signal.SIGTERM, False),
-        ("last update", signal.SIGUSR1, False),
+        (5, signal.SIGTERM, False),
+        (5, signal.SIGUSR1, True),
+        (5, signal.SIGINT, True),
+        ("max tokens per device", signal.SIGUSR1, False),
+        ('begin validation on "valid" subset', signal.SIGTERM, True),
+        ("Preparing to save checkpoint", signal.SIGTERM, False),
+        (29, signal.SIGUSR1, False),
     ],
+    ids=["in an update", "a group", "Ctrl-C", "starting", "validating", "saving", "in the last update"],
 )
 def test_the_run_goes_on_as_if_nothing_had_happened(data, tmp_path, whole, moment, number, group):
-    options = [*TINY, *MANY, "--save-dir", tmp_path, "--save-interval-updates", 12]
+    options = [*TINY, *MANY, "--save-dir", tmp_path / "run", "--save-interval-updates", 12]
     # A group consists of the process and its loader workers; a fork is in another group.
-    printed = stop(start(command("fairseq-train", data, *options, real=group)), MOMENTS[moment], number, group)
-    stopped = updates(tmp_path)
-    assert stopped == last_update(printed)
+    sent = trap(tmp_path, moment, number, group)
+    printed = finish([start(command("fairseq-train", data, *options, *sent, real=group))], STOPPED)
+    stopped = updates(tmp_path / "run")
+    assert stopped == last_update(printed) == {5: 6, 29: 30}.get(moment, stopped)
     assert f"stopped on request at update {stopped}; the same command resumes" in printed
     succeed("fairseq-train", data, *options)
-    assert updates(tmp_path) == 30
-    assert_same_weights(tmp_path, whole, 0)
+    assert updates(tmp_path / "run") == 30
+    assert_same_weights(tmp_path / "run", whole, 0)
 
 
 def test_a_second_ctrl_c_stops_at_once(data, tmp_path):
-    options = [*TINY, "--max-update", 100000, "--save-dir", tmp_path, "--num-workers", 1, "--update-freq", 1000]
-    process = start(command("fairseq-train", data, *options, real=True))
-    printed = read_until(process, "Start iterating over samples")
-    os.killpg(process.pid, signal.SIGINT)
-    printed += read_until(process, "Ctrl-C again stops at once")
-    os.killpg(process.pid, signal.SIGINT)
-    printed += process.stdout.read()
-    assert process.wait() == -signal.SIGINT and "Traceback" not in printed and not os.listdir(tmp_path)
+    sent = trap(tmp_path, 5, signal.SIGINT, group=True, times=2)
+    options = [*TINY, *MANY, "--save-dir", tmp_path / "run", *sent]
+    printed = finish([start(command("fairseq-train", data, *options, real=True))], -signal.SIGINT)
+    assert "Ctrl-C again stops at once" in printed and "Traceback" not in printed
+    assert not list((tmp_path / "run").glob("*.pt"))
 
 
 def free_port():
@@ -126,14 +146,6 @@ def two_processes(data, save_dir, *arguments):
     return [start(arguments, **environment, RANK=str(rank)) for rank, arguments in enumerate(ranks)]
 
 
-def finish(processes, status):
-    """Waits for a run of two processes; returns what the first printed."""
-    with concurrent.futures.ThreadPoolExecutor() as readers:
-        printed = list(readers.map(lambda process: process.stdout.read(), processes))
-    assert [process.wait() for process in processes] == [status] * 2, printed
-    return printed[0]
-
-
 @pytest.fixture(scope="module")
 def whole_of_two(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
@@ -142,17 +154,26 @@ def whole_of_two(data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_signal_to_one_of_two_processes_at_a_random_moment_stops_both(data, tmp_path, whole_of_two, seed):
+def test_a_signal_to_one_of_two_processes_stops_both(data, tmp_path, whole_of_two, seed):
     rng = random.Random(seed)
-    first, second = processes = two_processes(data, tmp_path)
-    printed = read_until(first, at_update(rng.randint(1, 29)))
-    time.sleep(rng.random() / 10)
-    rng.choice(processes).send_signal(rng.choice([signal.SIGTERM, signal.SIGUSR1, signal.SIGINT]))
-    printed += finish(processes, STOPPED)
-    assert updates(tmp_path) == last_update(printed)
-    finish(two_processes(data, tmp_path), 0)
-    assert updates(tmp_path) == 30
-    assert_same_weights(tmp_path, whole_of_two, 0)
+    done, number = rng.randrange(29), rng.choice([signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+    sent = trap(tmp_path, done, number, rank=seed % 2)
+    finish(two_processes(data, tmp_path / "run", *sent), STOPPED)
+    assert updates(tmp_path / "run") == done + 1
+    finish(two_processes(data, tmp_path / "run"), 0)
+    assert updates(tmp_path / "run") == 30
+    assert_same_weights(tmp_path / "run", whole_of_two, 0)
+
+
+def stop(process, moment, number, group=False):
+    """Sends a signal to an endless run when it prints `moment`; returns what it printed."""
+    printed = ""
+    for line in process.stdout:
+        printed += line
+        if moment in line:
+            (os.killpg if group else os.kill)(process.pid, number)
+            return printed + finish([process], STOPPED)
+    raise AssertionError(f"{moment!r} is not in the output: {printed[-3000:]}")
 
 
 # fairseq-train on two pretended GPUs: one process that starts two.
@@ -168,8 +189,10 @@ def test_the_process_that_starts_one_for_each_gpu_passes_signals_on(data, tmp_pa
     options = [
         *TINY, *MANY, "--save-dir", tmp_path, "--distributed-backend", "gloo", "--distributed-world-size", 2,
         "--distributed-init-method", f"tcp://localhost:{free_port()}", "--ddp-backend", "legacy_ddp",
+        "--max-update", 100_000,
     ]  # fmt: skip
-    printed = stop(start([sys.executable, "-c", SPAWN, data, *options]), at_update(3), signal.SIGUSR1)
+    process = start([sys.executable, "-c", SPAWN, data, *options])
+    printed = stop(process, '"num_updates": "3"', signal.SIGUSR1)
     assert updates(tmp_path) == last_update(printed)
 
 
@@ -192,8 +215,8 @@ def test_the_helper_of_multiprocessing_outlives_signals():
 
 
 def test_hydra(data, tmp_path):
-    arguments = command("fairseq-hydra-train", *hydra(tmp_path, data, TINY_MODEL, max_update=100000))
-    printed = stop(start(arguments), at_update(5), signal.SIGTERM)
+    arguments = command("fairseq-hydra-train", *hydra(tmp_path, data, TINY_MODEL, max_update=100_000))
+    printed = stop(start(arguments), '"num_updates": "5"', signal.SIGTERM)
     assert updates(tmp_path / "hydra") == last_update(printed)
 
 

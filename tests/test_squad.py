@@ -17,17 +17,9 @@ from conftest import PLUGIN, PYTHON, ROOT, documents, run, succeed, text_of
 from maelm_fairseq.checkpoint import load_model
 from maelm_fairseq.squad.answers import answer_questions, ranked_spans
 from maelm_fairseq.squad.metric import best_threshold, evaluate, exact_match, f1
+from maelm_fairseq.squad.questions import Answer, Question, read_questions
 from maelm_fairseq.squad.task import SquadDataset, SquadTask, load_record, network_input, span_log_probs
-from maelm_fairseq.squad.text import (
-    Answer,
-    Question,
-    SpanTokenizer,
-    WindowSizes,
-    piece_spans,
-    place,
-    read_questions,
-    windows,
-)
+from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes, piece_spans, place, windows
 from maelm_fairseq.vocabulary import load_dictionary
 
 PREPARE, ANSWER = ROOT / "data-prep" / "squad.py", ROOT / "recipes" / "answer_questions.py"
@@ -209,13 +201,20 @@ def test_labels(tokenizer):
     context = tokenizer.encode(text)
 
     def label(answer, start):
-        found = place(Answer(answer, start), question, context)
-        return found and (text[slice(*context.characters(*found[0]))], found[1])
+        span, exact = place(Answer(answer, start), question, context) or (None, False)
+        return span and (text[slice(*context.characters(*span))], exact)
 
     assert label("Losh", 4) == ("Losh", True)
     assert label(" Losh ", 3) == ("Losh", True)
     assert label("Losh", 5) is None and label("Losh", -18) is None and label("losh", 4) is None
     assert label("os", 5) == ("Losh", False)  # the fewest pieces around it
+    text = "kan\u200b losh\x07 1990"  # no piece covers what SentencePiece removes
+    question, context = Question("q", "", text, ()), tokenizer.encode(text)
+    assert label("\u200b", 3) is label("\x07", 9) is None and label("\u200b", 4) is None
+    assert place(Answer("\u200b", 3), question, context) == place(Answer("\x07", 9), question, context) == (None, False)
+    assert label("losh\x07", 5) == ("losh", True) and label("\u200b losh", 3) == ("losh", True)
+    text = "kan Losh the ru , mipo"
+    question, context = Question("q", "", text, ()), tokenizer.encode(text)
     (window,) = windows(tokenizer.encode("kan"), context, WindowSizes())
     assert window.label(None) == (0, 0)
     assert window.label((0, 1)) == (window.offset, window.offset + 1)
@@ -236,6 +235,7 @@ def test_counts_and_running_again(vocabulary, tmp_path, monkeypatch, capsys):
             (context, [qa("inside", "kan losh " * 20, ("os", 5)), qa("second", "?", ("x", 0), ("kan", 0))]),
             ("losh " * 200, [qa("long", "kan ?", ("losh " * 150, 0))]),
             (context, [qa("none", "kan ?", is_impossible=True)]),
+            ("kan \u200b losh", [qa("unseen", "kan ?", ("\u200b", 4))]),
         ],
     )
     dev = squad_json(tmp_path / "dev.json", [(context, [qa("d", "?", ("kan", 0)), qa("moved", "?", ("x", 0))])])
@@ -248,14 +248,22 @@ def test_counts_and_running_again(vocabulary, tmp_path, monkeypatch, capsys):
     counts = record["counts"]["train"]
     assert record["version"] == "2.0" and done.stdout.startswith("SQuAD 2.0\n")
     expected = dict(
-        questions=6, answerable=5, answers_misplaced=2, questions_left_out=1, labels_widened=1, answers_too_long=1
+        questions=7,
+        answerable=6,
+        answers_misplaced=2,
+        answers_invisible=1,
+        questions_left_out=2,
+        labels_widened=1,
+        answers_too_long=1,
     )
     assert {key: counts[key] for key in expected} == expected
     assert counts["questions_cut"] == (len(tokenizer_of(vocabulary).encode("kan losh " * 20).tokens) > 64)
     data = SquadDataset(str(tmp_path / "made" / "data" / "train"), load_dictionary(vocabulary), 1)
     assert counts["windows"] == len(data) > 6
     assert counts["windows_without_answer"] == sum(not data[i][2].any() for i in range(len(data))) == len(data) - 3
-    assert "questions left out" not in done.stdout and "first in moved" in done.stderr
+    assert (
+        "questions left out" not in done.stdout and "first in moved" in done.stderr and "first in unseen" in done.stderr
+    )
     # The dev file loses no question: predictions and metrics include all.
     assert len(read_questions(tmp_path / "made" / "data" / "dev.json")) == 2
 
@@ -394,9 +402,14 @@ def test_answers_are_the_best_spans_of_all_windows(learned):
 
 def test_ranked_spans():
     start, end = np.array([0.0, 5.0, 1.0]), np.array([9.0, 1.0, 3.0])
-    assert list(ranked_spans(start, end))[:3] == [(9.0, 0, 0), (8.0, 1, 2), (6.0, 1, 1)]
-    assert list(ranked_spans(start, end, longest=1)) == [(9.0, 0, 0), (6.0, 1, 1), (4.0, 2, 2)]
-    assert len(list(ranked_spans(start, end))) == 6
+
+    def ranked(*lengths):
+        return list(ranked_spans(start, end, np.array(lengths)))
+
+    assert ranked(30, 30, 30)[:3] == [(9.0, 0, 0), (8.0, 1, 2), (6.0, 1, 1)]
+    assert ranked(1, 1, 1) == [(9.0, 0, 0), (6.0, 1, 1), (4.0, 2, 2)]
+    assert ranked(1, 2, 1) == [(9.0, 0, 0), (8.0, 1, 2), (6.0, 1, 1), (4.0, 2, 2)]
+    assert len(ranked(30, 30, 30)) == 6
 
 
 def test_finetuning_starts_from_a_pretrained_encoder_and_hydra_works_too(
@@ -651,5 +664,5 @@ def test_loading_what_is_not_prepared(hard, vocabulary, tmp_path):
     with pytest.raises(ValueError, match="--bf16-autocast contradicts --fp16"):
         task(hard[0], bf16_autocast=True, fp16=True)
     (tmp_path / "squad.json").write_text('{"format": 0}')
-    with pytest.raises(ValueError, match="format 0, expected 1"):
+    with pytest.raises(ValueError, match="'format' is 0, expected 1"):
         load_record(str(tmp_path))

@@ -61,8 +61,10 @@ def parse_args():
     break_modes = [mode.value for mode in MaeLmTaskConfig.__dataclass_fields__["sample_break_mode"].type]
     if args.sample_break_mode not in break_modes:
         raise UsageError(f"--sample-break-mode {args.sample_break_mode} must be one of {', '.join(break_modes)}")
-    if args.tokens < 1:
-        raise UsageError(f"--tokens {args.tokens} must be at least 1")
+    for name, minimum in [("tokens", 1), ("tokens_per_sample", 2), ("seed", 0)]:
+        value = getattr(args, name)
+        if value is not None and value < minimum:
+            raise UsageError(f"--{name.replace('_', '-')} {value} must be at least {minimum}")
     return args
 
 
@@ -75,7 +77,7 @@ def load_blocks(args):
     task = MaeLmTask.setup_task(config)
     positions = {file: load_model(file, task.dictionary).max_positions() for file in args.checkpoint}
     shortest = min(positions, key=positions.get)
-    config.tokens_per_sample = args.tokens_per_sample or positions[shortest]
+    config.tokens_per_sample = positions[shortest] if args.tokens_per_sample is None else args.tokens_per_sample
     tokens = config.tokens_per_sample
     check_positions(tokens, positions[shortest], f"--tokens-per-sample {tokens}", "lower it", shortest)
     task.load_dataset(args.split)

@@ -3,7 +3,8 @@
 import os
 
 from ..files import read_json
-from .weights import MASKED_LM, MODEL, MPNET, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, kind_of
+from .config import MODELING_FILE
+from .weights import CODE, MASKED_LM, MODEL, MPNET, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, kind_of
 
 PIPELINES = {
     MODEL: "feature-extraction",
@@ -32,8 +33,7 @@ tags:
 ```python
 {usage}
 ```
-For `{name}` write the path of this folder or its name on the hub. It needs transformers 4.41 or newer, and no
-`trust_remote_code`.
+For `{name}` write the path of this folder or its name on the hub. {needs}
 
 ## Training
 {training}
@@ -43,7 +43,14 @@ For `{name}` write the path of this folder or its name on the hub. It needs tran
 """
 
 
-def model_card(name, state, config, data, head=None):
+STOCK_NEEDS = "It needs transformers 4.41 or newer, and no `trust_remote_code`."
+CODE_NEEDS = (
+    f"It needs transformers 4.41 or newer. With `trust_remote_code=True` you let transformers run `{MODELING_FILE}` of "
+    "this folder: read it first, it is short."
+)
+
+
+def model_card(name, state, config, data, head=None, approximation=None):
     """The text of the model card.
 
     Args:
@@ -52,24 +59,31 @@ def model_card(name, state, config, data, head=None):
         config: contents of config.json
         data: folder of the data; its `train.json` says how much text the model was trained on
         head: name of the exported head, or None
+        approximation: a sentence about the errors of an approximate export; None for an exact one
     """
     kind = kind_of(config)
     pairs = os.path.isdir(os.path.join(data, "input1"))
-    mask_fraction = state["cfg"]["task"].get("encoder_mask_fraction")  # None after fine-tuning
+    imported = "imported_from" in state  # and not trained since
+    mask_fraction = 1 if imported else state["cfg"]["task"].get("encoder_mask_fraction")  # None after fine-tuning
     return CARD.format(
         pipeline=PIPELINES[kind],
         tag="masked-lm" if mask_fraction == 1 else "mae-lm",
         name=name,
-        what=what_it_is(kind, mask_fraction, config, head),
+        what=what_it_is(kind, mask_fraction, config, head, imported, approximation),
+        needs=CODE_NEEDS if in_code(config) else STOCK_NEEDS,
         usage=usage(kind, name, config, pairs),
         training="\n".join("- " + line for line in training(state, data, head)),
-        limits="\n".join("- " + line for line in limits(kind, config)),
+        limits="\n".join("- " + line for line in limits(kind, config, approximation)),
     )
 
 
-def what_it_is(kind, mask_fraction, config, head):
+def in_code(config):
+    """Whether the class is one of the modeling file."""
+    return config["model_type"] == CODE.model_type
+
+
+def what_it_is(kind, mask_fraction, config, head, imported, approximation):
     """Two or three sentences."""
-    stock_class = config["architectures"][0]
     if mask_fraction == 1:
         method = "pretrained by masked language modelling"
     elif mask_fraction is None:
@@ -81,52 +95,67 @@ def what_it_is(kind, mask_fraction, config, head):
         )
     after = {
         MODEL: "",
-        MASKED_LM: ", with its language-model head",
+        MASKED_LM: ", with its decoder and language-model head"
+        if config.get("decoder_layers")
+        else ", with its language-model head",
         SEQUENCE_CLASSIFICATION: f", fine-tuned, with the classification head `{head}`",
         QUESTION_ANSWERING: f", fine-tuned for question answering, with the span head `{head}`",
     }[kind]
     sizes = (
         f"{config['num_hidden_layers']} layers of width {config['hidden_size']} with "
-        f"{config['num_attention_heads']} heads, {config['max_position_embeddings'] - 2} positions, "
-        f"{config['vocab_size']:,} tokens"
+        f"{config['num_attention_heads']} heads, {positions(config)} positions, {config['vocab_size']:,} tokens"
     )
     if config["model_type"] == MPNET.model_type:
         sizes += ", and a relative position bias of T5's buckets (32, up to distance 128)"
+    elif config.get("relative_position_num_buckets"):
+        sizes += f", and a relative position bias of {config['relative_position_num_buckets']} buckets"
+    made = "trained with [fairseq](https://github.com/facebookresearch/fairseq) and the plugin maelm_fairseq"
+    if imported:
+        method, made = method + " elsewhere", "imported by maelm_fairseq"
+    computes = "computes the same as the original up to rounding"
+    if approximation:
+        computes = "approximates the original (see the limits below)"
+    where = f"`{config['architectures'][0]}`" + (f" in `{MODELING_FILE}`" if in_code(config) else "")
     text = (
-        f"A text encoder {method}{after}. It was trained with [fairseq](https://github.com/facebookresearch/fairseq) "
-        f"and the plugin maelm_fairseq, and exported to the stock class `{stock_class}`, which computes the same as "
-        f"the original up to rounding: {sizes}."
+        f"A text encoder {method}{after}. It was {made}, and exported to the class {where}, which {computes}: {sizes}."
     )
     if "id2label" in config and config["problem_type"] != "regression":
         text += " Its labels: " + ", ".join(f"`{label}`" for label in config["label2id"]) + "."
     return text
 
 
+def positions(config):
+    """The most tokens of a text; RoBERTa and MPNet count two more."""
+    return config["max_position_embeddings"] - (0 if in_code(config) else 2)
+
+
 def usage(kind, name, config, pairs):
     """Python code that loads the folder and uses it."""
+    trust = ", trust_remote_code=True" if in_code(config) else ""
     if kind == MASKED_LM:
-        return (
-            "from transformers import pipeline\n\n"
-            f'fill_mask = pipeline("fill-mask", model="{name}")\n'
-            'fill_mask("one of the best <mask> i have ever seen .")'
+        return "\n".join(
+            [
+                "from transformers import AutoModel, AutoTokenizer, pipeline",
+                "",
+                f'fill_mask = pipeline("fill-mask", model="{name}"{trust})',
+                'fill_mask("one of the best <mask> i have ever seen .")',
+                *features_usage(name, config, trust),
+            ]
         )
     if kind == SEQUENCE_CLASSIFICATION:
         text = '{"text": "one text", "text_pair": "and another"}' if pairs else '"a text"'
         score = ', function_to_apply="none"' if config["problem_type"] == "regression" else ""
         return (
             "from transformers import pipeline\n\n"
-            f'classify = pipeline("text-classification", model="{name}")\n'
+            f'classify = pipeline("text-classification", model="{name}"{trust})\n'
             f"classify({text}{score})"
         )
-    auto_class = "AutoModelForQuestionAnswering" if kind == QUESTION_ANSWERING else "AutoModel"
-    lines = [
-        f"from transformers import {auto_class}, AutoTokenizer",
-        "",
-        f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
-        f'model = {auto_class}.from_pretrained("{name}")',
-    ]
     if kind == QUESTION_ANSWERING:
-        lines += [
+        lines = [
+            "from transformers import AutoModelForQuestionAnswering, AutoTokenizer",
+            "",
+            f'tokenizer = AutoTokenizer.from_pretrained("{name}"{trust})',
+            f'model = AutoModelForQuestionAnswering.from_pretrained("{name}"{trust})',
             'question, text = "Who came ?", "Nobody came ."',
             'inputs = tokenizer(question, text, return_offsets_mapping=True, return_tensors="pt")',
             'offsets = inputs.pop("offset_mapping")[0].tolist()',
@@ -135,15 +164,24 @@ def usage(kind, name, config, pairs):
             "answer = text[offsets[start][0] : offsets[end][1]]",
         ]
     else:
-        lines += [
-            'inputs = tokenizer(["one sentence .", "and a longer one ."], padding=True, return_tensors="pt")',
-            f"features = model(**inputs).last_hidden_state  # (2, tokens, {config['hidden_size']})",
-        ]
+        lines = ["from transformers import AutoModel, AutoTokenizer", "", *features_usage(name, config, trust)]
     return "\n".join(lines)
+
+
+def features_usage(name, config, trust):
+    """Lines of Python that compute features."""
+    return [
+        f'tokenizer = AutoTokenizer.from_pretrained("{name}"{trust})',
+        f'model = AutoModel.from_pretrained("{name}"{trust})',
+        'inputs = tokenizer(["one sentence .", "and a longer one ."], padding=True, return_tensors="pt")',
+        f"features = model(**inputs).last_hidden_state  # (2, tokens, {config['hidden_size']})",
+    ]
 
 
 def training(state, data, head):
     """Lines about data, settings and validation, as far as the checkpoint and the data folder know them."""
+    if "imported_from" in state:
+        return [f"None since it was imported from `{state['imported_from']}`, unchanged"]
     cfg, lines = state["cfg"], []
     if os.path.isfile(os.path.join(data, "train.json")):
         record = read_json(os.path.join(data, "train.json"), "the record of a run of data-prep/prepare.sh")
@@ -157,7 +195,7 @@ def training(state, data, head):
     for title, names in SETTINGS.items():
         section = cfg.get(title) or {}
         known = [name for name in names if section.get(name) not in (None, "")]
-        values = [f"`{name}` {section[name]}" for name in known if head is None or name != "decoder_layers"]
+        values = [f"`{name}` {shown(section[name])}" for name in known if head is None or name != "decoder_layers"]
         if section.get("_name"):
             values.insert(0, section["_name"])
         if values:
@@ -168,6 +206,11 @@ def training(state, data, head):
         unit = " bits per predicted token" if metric == "loss" and head is None else ""
         lines.append(f"Validation {metric}: {value}{unit}")
     return lines
+
+
+def shown(value):
+    """A value of an option: lists without brackets."""
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
 
 
 COUNTS = {"documents": "documents", "text_lines": "lines", "tokens": "tokens"}  # of train.json
@@ -187,23 +230,23 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def limits(kind, config):
+def limits(kind, config, approximation=None):
     """Lines about what the exported model cannot do."""
     lines = []
+    if approximation:
+        lines.append(f"It is not exact: {approximation}.")
     if kind != MASKED_LM:
-        lines.append(
-            "It fills no masks: the stock classes have no place for a decoder, and a pipeline for fill-mask would use "
-            "a head with random weights."
-        )
-    if kind == MODEL:
+        reason = "the stock classes have no place for a decoder, and a pipeline for fill-mask would use a head with "
+        reason += "random weights"
+        lines.append(f"It fills no masks: {'it was fine-tuned without its decoder' if in_code(config) else reason}.")
+    if kind == MODEL and not in_code(config):
         lines.append(
             "The pooler is untrained, as transformers warns on loading: `pooler_output` is random. Use "
             "`last_hidden_state`."
         )
     if kind in [MODEL, MASKED_LM]:
         lines.append("It is no sentence encoder: fine-tune it before you compare sentences by its features.")
-    positions = config["max_position_embeddings"] - 2
-    lines.append(f"It reads up to {positions} tokens of a text.")
+    lines.append(f"It reads up to {positions(config)} tokens of a text.")
     lines.append("It reflects the text it was trained on, with its biases.")
     lines.append("Licence: fill in yours above; the training text may have one of its own.")
     return lines

@@ -1,17 +1,22 @@
-"""Exports an encoder to Hugging Face: a folder that `AutoModel.from_pretrained` loads, with exactly the same features.
+"""Exports an encoder to Hugging Face: a folder that `AutoModel.from_pretrained` loads, with the same features.
 
     python -m maelm_fairseq.huggingface.export --checkpoint FILE_or_DIR --data DIR --dest DIR
 
 --format roberta is for models without relative position bias (RobertaModel), --format mpnet for those whose bias
-MPNet's 32 buckets hold exactly (MPNetModel); auto takes the first that fits, and never approximates. An MLM
-(--decoder-layers 0) becomes a ...ForMaskedLM, a fine-tuned checkpoint the class of its head. The decoder of MAE-LM is
-left out. --dest receives config.json, model.safetensors, the tokenizer's files, and a model card, README.md; it appears
-after the tokenizer gave the same tokens as this package on lines of the data and on odd strings. transformers is not
-needed.
+MPNet's 32 buckets hold exactly (MPNetModel). --format code holds every model and fills masks through the decoder: its
+classes are in a file beside the weights, which users load with trust_remote_code=True. auto takes the first that is
+exact; --approximate takes MPNet's classes with the nearest bias, and says how far off it is. A fine-tuned checkpoint
+becomes the class of its head, an MLM (--decoder-layers 0) a ...ForMaskedLM. Stock classes leave out MAE-LM's decoder.
+
+--dest receives config.json, model.safetensors, the tokenizer's files, and a model card, README.md. It appears after the
+tokenizer gave the same tokens as this package on lines of the data and on odd strings, and, where transformers is
+installed, after it computed the same features. transformers is not needed.
 """
 
 import argparse
 import os
+import shutil
+from typing import List, NamedTuple, Optional
 
 from ..checkpoint import build_model, find_checkpoint, read_checkpoint
 from ..errors import Parser, UsageError, run
@@ -19,10 +24,13 @@ from ..files import atomic_folder, save_json
 from ..heads import SequenceClassificationHead, SpanHead
 from ..hub import read_labels
 from ..model import modules
+from .approximation import feature_error, nearest_mpnet
 from .card import model_card
+from .comparison import compare_with_transformers
+from .config import MODELING_FILE, make_config
 from .weights import (
-    BUCKETS,
-    LAYOUTS,
+    CODE,
+    FORMATS,
     MASKED_LM,
     MODEL,
     MPNET,
@@ -35,6 +43,9 @@ from .weights import (
     mpnet_table,
     write_weights,
 )
+
+MEASURED = 200  # lines of held-out text for the error of an approximation
+COMPARED = 8  # of them, for the comparison with transformers
 
 
 def parse_args():
@@ -52,31 +63,47 @@ def parse_args():
     )
     parser.add_argument("--dest", required=True, metavar="DIR", help="new folder to write")
     parser.add_argument(
-        "--format", default="auto", choices=["auto", *LAYOUTS], help="family of the class (default: auto)"
+        "--format", default="auto", choices=["auto", *FORMATS], help="family of the class (default: auto)"
     )
     parser.add_argument("--head", metavar="NAME", help="which head, if a fine-tuned checkpoint has several")
+    parser.add_argument(
+        "--approximate", action="store_true", help="use MPNet's classes even if they hold the bias only nearly"
+    )
     return parser.parse_args()
 
 
-def export(checkpoint, data, dest, format="auto", head=None):
+class Exported(NamedTuple):
+    """What an export did."""
+
+    class_name: str
+    dropped: List[str]  # parts of the checkpoint that are left out
+    approximation: Optional[str]  # a sentence about its errors; None if the export is exact
+    comparison: str  # a sentence about what transformers computes
+
+
+def export(checkpoint, data, dest, format="auto", head=None, approximate=False):
     """Writes the folder; see the program's help.
 
     Args:
         checkpoint: a `.pt` file, or a folder with `checkpoint_best.pt` or else `checkpoint_last.pt`
         data: folder with `dict.txt` and `sentencepiece.model`
         dest: the new folder
-        format: auto, roberta or mpnet
+        format: auto, roberta, mpnet or code
         head: name of a head; None for the only one, if any
+        approximate: export to MPNet's classes even if they do not hold the relative position bias exactly
     Returns:
-        name of the class, and the parts of the checkpoint that are left out
+        :class:`Exported`
     Raises:
         FileNotFoundError: an input does not exist
-        ValueError: an input cannot be used, no class holds the model exactly, or the destination exists
+        ValueError: an input cannot be used, the requested class does not hold the model exactly, or the destination
+            exists
         ImportError: a package of the extra `huggingface` is missing
     """
     dest = os.path.abspath(dest)
     if os.path.lexists(dest):
         raise UsageError(f"{dest}: exists already; remove it or choose another --dest")
+    if approximate and format not in ["auto", MPNET.model_type]:
+        raise UsageError(f"--approximate with --format {format}: only mpnet approximates; leave out one of the two")
     # These fail now, not after the work, if a package is missing.
     import_safetensors()
     from .tokenizer import check_tokenizer, read_vocabulary, reference, sample_lines, write_tokenizer
@@ -86,74 +113,120 @@ def export(checkpoint, data, dest, format="auto", head=None):
     dictionary, _ = read_vocabulary(data)
     parts = modules(state["model"])
     model = build_model(state, dictionary, checkpoint)
-    kind, head = choose_kind(state, model, head)
-    layout = choose_layout(model, format)
+    head = choose_head(model, head)
+    approximation = None
+    if approximate and model.encoder.relative_bias is not None and problem_with(model, MPNET):
+        model, approximation = approximate_bias(model, data)
+    layout = choose_layout(model, format, head)
+    masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
+    untrained = "imported_from" in state and model.decoder is not None  # by import_roberta, with a new decoder
+    kind = MODEL if untrained else choose_kind(model, layout, head, masks_in_encoder)
     labels = read_classes(model, head, data) if kind == SEQUENCE_CLASSIFICATION else None
-    config = stock_config(model, layout, kind, labels)
+    config = make_config(model, layout, kind, head, labels, masks_in_encoder)
     weights, dropped = convert(model, layout, kind, head)
-    check_shapes(weights, config)
+    if layout is not CODE:
+        check_shapes(weights, config)
     dropped += sorted(parts - modules(model.state_dict()))
     runs = kind == QUESTION_ANSWERING
 
     with atomic_folder(dest) as folder:
         save_json(config, os.path.join(folder, "config.json"))
         write_weights(weights, os.path.join(folder, "model.safetensors"))
+        if layout is CODE:
+            shutil.copyfile(os.path.join(os.path.dirname(__file__), MODELING_FILE), os.path.join(folder, MODELING_FILE))
         tokenizer = write_tokenizer(folder, data, model.max_positions(), runs)
         check_tokenizer(tokenizer, reference(data, runs), sample_lines(data), runs)
+        texts = held_out_tokens(data, model)[:COMPARED]
+        comparison = compare_with_transformers(folder, config, model, texts)
         with open(os.path.join(folder, "README.md"), "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(model_card(os.path.basename(dest), state, config, data, head))
-    return config["architectures"][0], dropped
+            stream.write(model_card(os.path.basename(dest), state, config, data, head, approximation))
+    return Exported(config["architectures"][0], dropped, approximation, comparison)
 
 
-def choose_kind(state, model, head):
-    """Which class of a family the model becomes, and the name of its head or None."""
+def held_out_tokens(data, model):
+    """Lines of text that the data folder keeps of its held-out split, else odd strings: list of lists of tokens."""
+    from .odd_texts import ODD
+    from .tokenizer import reference, sample_lines
+
+    encode, P = reference(data), model.max_positions()
+    return [encode(line)[:P] for line in sample_lines(data, ["valid.json"])[:MEASURED] or ODD]
+
+
+def approximate_bias(model, data):
+    """The model that MPNet holds whose bias is nearest, and a sentence that says how far off it is."""
+    nearest, bias_error = nearest_mpnet(model)
+    texts = held_out_tokens(data, model)
+    return nearest, (
+        f"the relative position bias is the nearest that MPNet can hold: it differs by up to {bias_error:.2g}, and "
+        f"the features of {len(texts)} lines of held-out text by up to {feature_error(model, nearest, texts):.2g}"
+    )
+
+
+def choose_head(model, head):
+    """The name of the head to export, or None if the model has none."""
     heads = model.classification_heads
     known = ", ".join(heads)
     if not heads:
         if head is not None:
             raise UsageError(f"--head {head}: the checkpoint has no head, expected a fine-tuned one; leave out --head")
-        masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
-        return (MASKED_LM if model.lm_head and not model.decoder and masks_in_encoder else MODEL), None
+        return None
     if head is None and len(heads) > 1:
         raise UsageError(f"the checkpoint has the heads {known}: choose one with --head")
     head = known if head is None else head
     if head not in heads:
         raise UsageError(f"--head {head}: no such head, the checkpoint has: {known}")
-    if isinstance(heads[head], SequenceClassificationHead):
-        inner, width = heads[head].dense.out_features, model.cfg.encoder_embed_dim
-        if inner != width:
-            raise UsageError(
-                f"head {head!r} has an inner layer of {inner}, but those of stock classes are as wide as the encoder, "
-                f"{width}: it cannot be exported"
-            )
-        return SEQUENCE_CLASSIFICATION, head
-    if isinstance(heads[head], SpanHead) and heads[head].out_features == 2:
-        return QUESTION_ANSWERING, head
-    raise UsageError(f"head {head!r} ({type(heads[head]).__name__}) has no stock class: it cannot be exported")
+    spans = isinstance(heads[head], SpanHead) and heads[head].out_features == 2
+    if not spans and not isinstance(heads[head], SequenceClassificationHead):
+        raise UsageError(f"head {head!r} ({type(heads[head]).__name__}) has no class: it cannot be exported")
+    return head
 
 
-def choose_layout(model, format):
+def choose_layout(model, format, head=None):
     """The family of classes that holds the model exactly.
 
     Raises:
-        ValueError: the requested one does not, or none does
+        ValueError: the requested one does not
     """
-    bias = model.encoder.relative_bias
+    if format != "auto":
+        problem = problem_with(model, FORMATS[format], head)
+        if problem:
+            raise UsageError(f"--format {format} does not hold this model exactly: {problem}; use --format auto")
+        return FORMATS[format]
+    return next(layout for layout in [ROBERTA, MPNET, CODE] if not problem_with(model, layout, head))
+
+
+def problem_with(model, layout, head=None):
+    """Why a family of classes does not hold the model exactly, or None."""
+    if layout is CODE:
+        return None
+    width, bias = model.cfg.encoder_embed_dim, model.encoder.relative_bias
+    if head is not None and isinstance(model.classification_heads[head], SequenceClassificationHead):
+        inner = model.classification_heads[head].dense.out_features
+        if inner != width:
+            return (
+                f"head {head!r} has an inner layer of {inner}, but those of stock classes are as wide as the encoder, "
+                f"{width}"
+            )
     if bias is None:
-        return LAYOUTS.get(format, ROBERTA)
-    none = "RobertaModel has no relative position bias"
-    if format == "roberta":
-        raise UsageError(f"--format roberta: the model has a relative position bias, but {none}: use --format mpnet")
+        return None
+    if layout is ROBERTA:
+        return "the model has a relative position bias, but RobertaModel has none"
     try:
         mpnet_table(bias)
     except UsageError as error:
-        if format == "mpnet":
-            raise UsageError(f"--format mpnet does not hold this model exactly: {error}") from None
-        raise UsageError(
-            f"no stock class holds this model exactly: {none}, and {error}; one pretrained with "
-            "--relative-position-buckets t5 or --relative-position-num-buckets 0 fits"
-        ) from None
-    return MPNET
+        return str(error)
+    return None
+
+
+def choose_kind(model, layout, head, masks_in_encoder):
+    """Which class of the family the model becomes: `MODEL`, `MASKED_LM`, ..."""
+    if head is not None:
+        spans = isinstance(model.classification_heads[head], SpanHead)
+        return QUESTION_ANSWERING if spans else SEQUENCE_CLASSIFICATION
+    stock = layout is not CODE
+    if model.lm_head is None or (stock and (model.decoder is not None or not masks_in_encoder)):
+        return MODEL
+    return MASKED_LM
 
 
 def read_classes(model, head, data):
@@ -165,45 +238,14 @@ def read_classes(model, head, data):
     return read_labels(os.path.join(data, "label", "dict.txt"), outputs, fix)
 
 
-def stock_config(model, layout, kind, labels=None):
-    """The contents of config.json."""
-    cfg = model.cfg
-    config = {
-        "architectures": [layout.family + kind],
-        "model_type": layout.model_type,
-        "vocab_size": model.embed_tokens.num_embeddings,
-        "hidden_size": cfg.encoder_embed_dim,
-        "num_hidden_layers": cfg.encoder_layers,
-        "num_attention_heads": cfg.encoder_attention_heads,
-        "intermediate_size": cfg.encoder_ffn_embed_dim,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": cfg.dropout,
-        "attention_probs_dropout_prob": cfg.attention_dropout,
-        "max_position_embeddings": cfg.max_positions + 2,
-        "layer_norm_eps": model.encoder.norm.eps,
-        "initializer_range": 0.02,
-        "pad_token_id": model.pad,
-        "bos_token_id": 0,
-        "eos_token_id": 2,
-        "tie_word_embeddings": True,
-        "dtype": "float32",
-    }
-    if layout is ROBERTA:
-        config.update(type_vocab_size=2, classifier_dropout=cfg.pooler_dropout)
-    else:
-        config.update(relative_attention_num_buckets=BUCKETS)
-    if labels is not None:
-        config["id2label"] = {str(i): label for i, label in enumerate(labels)}
-        config["label2id"] = {label: i for i, label in enumerate(labels)}
-        config["problem_type"] = "regression" if len(labels) == 1 else "single_label_classification"
-    return config
-
-
 def main():
     args = parse_args()
-    name, dropped = export(args.checkpoint, args.data, args.dest, args.format, args.head)
-    left_out = f"; left out: {', '.join(dropped)}" if dropped else ""
-    print(f"written: {args.dest}, a {name} with config, tokenizer and model card{left_out}")
+    done = export(args.checkpoint, args.data, args.dest, args.format, args.head, args.approximate)
+    left_out = f"; left out: {', '.join(done.dropped)}" if done.dropped else ""
+    print(f"written: {args.dest}, a {done.class_name} with config, tokenizer and model card{left_out}")
+    if done.approximation:
+        print(f"approximated: {done.approximation}")
+    print(done.comparison)
 
 
 if __name__ == "__main__":

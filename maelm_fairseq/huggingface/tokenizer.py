@@ -4,10 +4,11 @@ It gives the tokens of `hub.encode`, with these known exceptions:
 - special tokens that are typed in a text, such as `<s>`, are that token; for `hub` only `<mask>` is;
 - U+0085; the half-width voiced marks of Japanese, U+FF9E and U+FF9F;
 - letters with two combining marks that are not in Unicode's order, or partly composed;
+- texts that begin with two control characters, which SentencePiece removes, and a combining mark;
 - a Unigram model: two segmentations whose scores are equal but for rounding (5 of 18,500 lines of film reviews).
 
 With runs, the tokens are those of :class:`~maelm_fairseq.squad.text.SpanTokenizer`, except for `<mask>`, which is a
-token here, and for control characters, which SentencePiece removes.
+token here.
 
 transformers can read the files from version 4.41 on.
 """
@@ -34,7 +35,7 @@ except ImportError as error:
 
 BOUNDARY, APART = "\ufdd0", "\ufdd1"  # put between runs, and before marks; not characters, for use within programs
 MARKS = r"\p{M}\p{Cf}"  # in a regular expression; what belongs to the character before it
-CONTROL = re.compile("[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f-\\x9f]")  # SentencePiece removes them
+CONTROLS = re.compile("[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x8f\\x9f]{2}")
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 MAXIMUM_LINES = 1000  # to check
 MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
@@ -153,10 +154,10 @@ def reference(data, runs=False):
     return encode
 
 
-def sample_lines(data):
-    """Lines of text that a data folder keeps in `train.json` and `valid.json`: list of at most 1,000 strings."""
+def sample_lines(data, records=("train.json", "valid.json")):
+    """Lines of text that a data folder keeps in its records: list of at most 1,000 strings."""
     lines = []
-    for name in ["train.json", "valid.json"]:
+    for name in records:
         path = os.path.join(data, name)
         if os.path.exists(path):
             record = read_json(path, "the record that data-prep/prepare.sh wrote")
@@ -211,7 +212,8 @@ def is_exception(text, runs=False):
         not {"\x85", "\uff9e", "\uff9f"}.isdisjoint(text)
         or any(map(operator.and_, marks, marks[1:]))
         or any(special in text for special in SPECIAL)
-        or (runs and (MASK in text or bool(CONTROL.search(text))))
+        or bool(CONTROLS.match(text))
+        or (runs and MASK in text)
     )
 
 
@@ -254,17 +256,22 @@ def _merges(pieces):
 
 def _marked_runs(processor):
     """Normalizers that put BOUNDARY between the runs of SpanTokenizer, where no space is."""
-    kinds = SpanTokenizer(processor)
-    characters = (chr(i) for i in range(sys.maxunicode + 1))
-    spaces = [c for c in characters if unicodedata.category(c) not in ("Cn", "Co", "Cs") and kinds.kind(c) == "space"]
+    kind = SpanTokenizer(processor).kind
+    characters = [c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) not in ("Cn", "Co", "Cs")]
+    spaces, removed = (
+        "".join(rf"\x{{{ord(c):x}}}" for c in characters if kind(c) == wanted) for wanted in ["space", "none"]
+    )
+    # What SentencePiece removes is in the run before it, or else in that behind it.
+    marks = MARKS + removed
     # (?>...) does not give back a part of a run, and \K keeps the run: BOUNDARY is put behind it.
     runs = [
-        rf"\p{{L}}[\p{{L}}{MARKS}]*",
-        rf"\p{{Nd}}[\p{{Nd}}{MARKS}]*",
-        rf"[^\s\p{{L}}\p{{Nd}}{MARKS}][{MARKS}]*",
-        rf"(?<!\S)[{MARKS}]+",
+        rf"\p{{L}}[\p{{L}}{marks}]*",
+        rf"\p{{Nd}}[\p{{Nd}}{marks}]*",
+        rf"[^\s\p{{L}}\p{{Nd}}{marks}][{marks}]*",
+        rf"(?<!\S)[{marks}]*[{MARKS}][{marks}]*",
     ]
+    runs = [(f"[{removed}]*" if removed else "") + run for run in runs]
     return [
-        normalizers.Replace(Regex("[" + "".join(rf"\x{{{ord(c):x}}}" for c in spaces) + "]"), " "),
+        normalizers.Replace(Regex(f"[{spaces}]"), " "),
         normalizers.Replace(Regex("(?>" + "|".join(runs) + r")\K(?=\S)"), BOUNDARY),
     ]

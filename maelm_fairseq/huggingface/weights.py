@@ -1,4 +1,4 @@
-"""The weights of a model under the names of Hugging Face's stock classes.
+"""The weights of a model under the names of Hugging Face's stock classes, or of those of modeling_mae_lm.py.
 
 Letters in shapes: C width, F width of the feed-forward layers, H heads, N vocabulary, P positions.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import InstallationError, UsageError
-from ..layers import t5_bucket
+from ..layers import RelativePositionBias, t5_bucket
 from ..sizes import MPNET as MPNET_SIZES
 
 BUCKETS = MPNET_SIZES[0]  # MPNetModel has no others, whatever its configuration says
@@ -16,10 +16,16 @@ BUCKETS = MPNET_SIZES[0]  # MPNetModel has no others, whatever its configuration
 
 @dataclass(frozen=True)
 class Layout:
-    """How a family of stock classes names what they do not all name alike."""
+    """A family of classes."""
 
     model_type: str
     family: str
+
+
+@dataclass(frozen=True)
+class StockLayout(Layout):
+    """A family of transformers' own classes, and how they name what they do not all name alike."""
+
     query: str
     key: str
     value: str
@@ -27,7 +33,7 @@ class Layout:
     attention_norm: str
 
 
-ROBERTA = Layout(
+ROBERTA = StockLayout(
     model_type="roberta",
     family="Roberta",
     query="attention.self.query",
@@ -36,7 +42,7 @@ ROBERTA = Layout(
     out="attention.output.dense",
     attention_norm="attention.output.LayerNorm",
 )
-MPNET = Layout(
+MPNET = StockLayout(
     model_type="mpnet",
     family="MPNet",
     query="attention.attn.q",
@@ -45,9 +51,11 @@ MPNET = Layout(
     out="attention.attn.o",
     attention_norm="attention.LayerNorm",
 )
-LAYOUTS = {layout.model_type: layout for layout in [ROBERTA, MPNET]}
+CODE = Layout(model_type="mae_lm", family="MaeLm")  # modeling_mae_lm.py
+LAYOUTS = {layout.model_type: layout for layout in [ROBERTA, MPNET, CODE]}
+FORMATS = {"roberta": ROBERTA, "mpnet": MPNET, "code": CODE}
 
-# What a stock class has beside the encoder; the families' names go in front.
+# What a class has beside the encoder; the families' names go in front.
 MODEL, MASKED_LM = "Model", "ForMaskedLM"
 SEQUENCE_CLASSIFICATION, QUESTION_ANSWERING = "ForSequenceClassification", "ForQuestionAnswering"
 
@@ -80,8 +88,40 @@ def mpnet_table(relative_bias):
     return table
 
 
+def matching_modules(layout, kind, layers, width):
+    """The modules of encoder and language-model head that are a weight and a bias in both.
+
+    Args:
+        layout: :class:`Layout`
+        kind: which class of the family: `MODEL`, `MASKED_LM`, ...
+        layers, width: of the encoder
+    Yields:
+        our name, theirs, and the rows of ours that theirs has: a slice
+    """
+    base, whole = base_prefix(layout, kind), slice(None)
+    yield "encoder.norm", base + "embeddings.LayerNorm", whole
+    for i in range(layers):
+        ours, theirs = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
+        yield ours + "attention.query", theirs + layout.query, whole
+        yield ours + "attention.key_value", theirs + layout.key, slice(0, width)
+        yield ours + "attention.key_value", theirs + layout.value, slice(width, None)
+        yield ours + "attention.out", theirs + layout.out, whole
+        yield ours + "attention_norm", theirs + layout.attention_norm, whole
+        yield ours + "ffn.0", theirs + "intermediate.dense", whole
+        yield ours + "ffn.1", theirs + "output.dense", whole
+        yield ours + "ffn_norm", theirs + "output.LayerNorm", whole
+    if kind == MASKED_LM:
+        yield "lm_head.dense", "lm_head.dense", whole
+        yield "lm_head.norm", "lm_head.layer_norm", whole
+
+
+def base_prefix(layout, kind):
+    """What a class puts in front of the names of its encoder."""
+    return "" if kind == MODEL else layout.model_type + "."
+
+
 def convert(model, layout, kind, head=None):
-    """The weights of a stock class.
+    """The weights of a class of transformers or of modeling_mae_lm.py.
 
     Args:
         model: :class:`~maelm_fairseq.model.MaeLmModel`
@@ -94,9 +134,47 @@ def convert(model, layout, kind, head=None):
     Raises:
         ValueError: a weight of the model is unknown
     """
+    found, moved = (_code if layout is CODE else _stock)(model, layout, kind, head)
+    left = model.state_dict().keys() - moved
+    dropped = {part for part in ["decoder", "lm_head"] if any(key.startswith(part + ".") for key in left)}
+    dropped |= {"head " + name for name in model.classification_heads if name != head}
+    known = ["decoder.", "lm_head.", *(f"classification_heads.{n}." for n in model.classification_heads if n != head)]
+    # The descriptions say what config.json says.
+    known += ["dictionary_fingerprint", "encoder.relative_bias.description", f"classification_heads.{head}.description"]
+    unknown = [key for key in left if not key.startswith(tuple(known))]
+    if unknown:
+        raise UsageError(f"weights that the export does not know: {', '.join(sorted(unknown))}")
+    return {name: value.detach().clone().contiguous() for name, value in found.items()}, sorted(dropped)
+
+
+def _code(model, layout, kind, head):
+    """The weights of a class of modeling_mae_lm.py, {name: tensor}, and the names of the model's that it takes."""
+    base = "" if kind == MODEL else layout.model_type + "."
+    prefixes = {part: base + part for part in ["embed_tokens.", "encoder."]}
+    if kind == MASKED_LM:
+        prefixes.update({part: part for part in ["decoder.", "lm_head."]})
+    elif kind != MODEL:
+        names = {SEQUENCE_CLASSIFICATION: "classifier.", QUESTION_ANSWERING: "qa_outputs."}
+        prefixes[f"classification_heads.{head}."] = names[kind]
+    weights = model.state_dict()
+    for name, module in model.named_modules():
+        if isinstance(module, RelativePositionBias):
+            weights[name + ".bucket"] = module.bucket
+    found, moved = {}, set()
+    for name, value in weights.items():
+        for ours, theirs in prefixes.items():
+            if name.startswith(ours):
+                moved.add(name)
+                if not name.endswith(".description"):
+                    found[theirs + name[len(ours) :]] = value
+    return found, moved
+
+
+def _stock(model, layout, kind, head):
+    """The weights of a class of transformers, {name: tensor}, and the names of the model's that it takes."""
     weights, found = model.state_dict(), {}
     width = model.cfg.encoder_embed_dim
-    base = "" if kind == MODEL else layout.model_type + "."
+    base = base_prefix(layout, kind)
 
     def move(ours, theirs, rows=slice(None)):
         for end in ["weight", "bias"]:
@@ -107,7 +185,6 @@ def convert(model, layout, kind, head=None):
     positions = weights["encoder.embed_positions.weight"]
     found[base + "embeddings.word_embeddings.weight"] = weights["embed_tokens.weight"]
     found[base + "embeddings.position_embeddings.weight"] = torch.cat([positions.new_zeros(1, width), positions])
-    move("encoder.norm", base + "embeddings.LayerNorm")
     if layout is ROBERTA:
         found[base + "embeddings.token_type_embeddings.weight"] = positions.new_zeros(2, width)
     else:
@@ -115,19 +192,9 @@ def convert(model, layout, kind, head=None):
         table = positions.new_zeros(BUCKETS, heads) if bias is None else mpnet_table(bias)
         found[base + "encoder.relative_attention_bias.weight"] = table
         moved.add("encoder.relative_bias.table.weight")
-    for i in range(len(model.encoder.layers)):
-        ours, theirs = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
-        move(ours + "attention.query", theirs + layout.query)
-        move(ours + "attention.key_value", theirs + layout.key, slice(0, width))
-        move(ours + "attention.key_value", theirs + layout.value, slice(width, None))
-        move(ours + "attention.out", theirs + layout.out)
-        move(ours + "attention_norm", theirs + layout.attention_norm)
-        move(ours + "ffn.0", theirs + "intermediate.dense")
-        move(ours + "ffn.1", theirs + "output.dense")
-        move(ours + "ffn_norm", theirs + "output.LayerNorm")
+    for names in matching_modules(layout, kind, len(model.encoder.layers), width):
+        move(*names)
     if kind == MASKED_LM:
-        move("lm_head.dense", "lm_head.dense")
-        move("lm_head.norm", "lm_head.layer_norm")
         # The second of the two is tied to the first, but not by all versions of transformers.
         found["lm_head.bias"] = found["lm_head.decoder.bias"] = weights["lm_head.bias"]
         moved.add("lm_head.bias")
@@ -136,25 +203,7 @@ def convert(model, layout, kind, head=None):
         move(f"classification_heads.{head}.out_proj", "classifier.out_proj")
     elif kind == QUESTION_ANSWERING:
         move(f"classification_heads.{head}", "qa_outputs")
-
-    left = weights.keys() - moved
-    dropped = {part for part in ["decoder", "lm_head"] if any(key.startswith(part + ".") for key in left)}
-    dropped |= {"head " + name for name in model.classification_heads if name != head}
-    known = ["decoder.", "lm_head.", *(f"classification_heads.{n}." for n in model.classification_heads if n != head)]
-    unknown = [
-        key
-        for key in left
-        if not key.startswith(tuple(known))
-        and key not in ["dictionary_fingerprint", "encoder.relative_bias.description", described(head)]
-    ]
-    if unknown:
-        raise UsageError(f"weights that the export does not know: {', '.join(sorted(unknown))}")
-    return {name: value.detach().clone().contiguous() for name, value in found.items()}, sorted(dropped)
-
-
-def described(head):
-    """The name of a head's description among the weights; it says kind and sizes, as config.json does."""
-    return f"classification_heads.{head}.description"
+    return found, moved
 
 
 def kind_of(config):
@@ -170,7 +219,7 @@ def stock_shapes(config):
     """
     layout, kind = LAYOUTS[config["model_type"]], kind_of(config)
     C, F, N = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
-    base, shapes = "" if kind == MODEL else layout.model_type + ".", {}
+    base, shapes = base_prefix(layout, kind), {}
 
     def linear(name, outputs, inputs=C):
         shapes[name + ".weight"], shapes[name + ".bias"] = (outputs, inputs), (outputs,)

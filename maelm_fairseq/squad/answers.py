@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from .task import check_windows, network_input, span_log_probs
 from .text import windows
 
-NBEST, LONGEST = 20, 30  # number of candidates, and maximum tokens of each
+NBEST, LONGEST = 20, 30  # number of candidates, and maximum tokens of each; see Pieces.lengths
 
 
 class Candidate(NamedTuple):
@@ -31,17 +31,18 @@ class Answers(NamedTuple):
         return self.no_answer - self.candidates[0].score
 
 
-def ranked_spans(start, end, longest=LONGEST):
+def ranked_spans(start, end, lengths):
     """Spans in descending order of the sum of their scores.
 
     Args:
         start, end: scores of the context's tokens (S,)
-        longest: maximum tokens of a span
+        lengths: maximum tokens of a span from each token on (S,)
     Yields:
         (score, first, last)
     """
-    longest = min(longest, len(start))
+    longest = min(int(lengths.max()), len(start))
     ends = sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-math.inf), longest)
+    ends = np.where(np.arange(longest) < lengths[:, None], ends, -math.inf)
     scores = (start[:, None] + ends).ravel()
     for i in np.argsort(-scores, kind="stable").tolist():
         if scores[i] == -math.inf:
@@ -58,7 +59,7 @@ def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress
 
     Args:
         model: :class:`~maelm_fairseq.model.MaeLmModel` with a span head, in evaluation mode
-        questions: list of :class:`~maelm_fairseq.squad.text.Question`
+        questions: list of :class:`~maelm_fairseq.squad.questions.Question`
         tokenizer: :class:`~maelm_fairseq.squad.text.SpanTokenizer` of the model's vocabulary
         sizes: :class:`~maelm_fairseq.squad.text.WindowSizes`
         batch_size: windows per batch
@@ -66,13 +67,15 @@ def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress
     Returns:
         list of :class:`Answers`, one for each question
     Raises:
-        ValueError: the windows are longer than the model has positions for
+        ValueError: the windows are longer than the model has positions for, or have no room for the context
     """
+    sizes.check()
     check_windows(sizes, model.max_positions())
     contexts = {}
     for question in questions:
         if question.context not in contexts:
             contexts[question.context] = tokenizer.encode_context(question)
+    lengths = {context: pieces.lengths(LONGEST) for context, pieces in contexts.items()}
     jobs = [
         (number, window)
         for number, question in enumerate(questions)
@@ -93,8 +96,9 @@ def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress
             inside = slice(window.offset, len(window.tokens) - 1)
             context = questions[number].context
             pieces = contexts[context]
+            longest = lengths[context][window.first :][: inside.stop - inside.start]
             texts = set()  # different spans can have the same text
-            for score, first, last in ranked_spans(start[inside], end[inside]):
+            for score, first, last in ranked_spans(start[inside], end[inside], longest):
                 begin_character, end_character = pieces.characters(window.first + first, window.first + last)
                 text = context[begin_character:end_character].strip()
                 if text and text not in texts:

@@ -48,7 +48,7 @@ def evaluate(predictions, questions):
 
     Args:
         predictions: dict, id -> text
-        questions: :class:`~maelm_fairseq.squad.text.Question`, at least one, each with a prediction
+        questions: :class:`~maelm_fairseq.squad.questions.Question`, at least one, each with a prediction
     Returns:
         dict: `exact` and `f1` in percent, and `total`; if some questions have no answer, the same for answerable
         (`HasAns_exact`, ...) and unanswerable questions (`NoAns_exact`, ...)

@@ -1,110 +1,21 @@
-"""SQuAD's text: its JSON, pieces with their places in the text, and windows of tokens.
+"""SQuAD's text: pieces with their places in the text, and windows of tokens.
 
 Letters in shapes: T tokens of a window.
 """
 
-import json
-import os
 import unicodedata
-from typing import List, NamedTuple, Tuple
+from typing import List, NamedTuple
 
 import numpy as np
 
-from ..errors import MissingFileError, UsageError
+from ..errors import UsageError
 from ..vocabulary import WORD_START
+from .questions import Answer, Question
 
 BOS, EOS, UNKNOWN = 0, 2, 3  # fairseq's ids of <s>, </s> and <unk>
 SEPARATORS = 4  # <s>, </s> </s> between question and context, and </s>
 # Put before text that does not begin a word, where SentencePiece would mark a beginning. For private use: in no piece.
 GUARD = "\ue000"
-
-
-class Answer(NamedTuple):
-    text: str
-    start: int  # its first character in the context
-
-
-class Question(NamedTuple):
-    id: str
-    text: str
-    context: str
-    answers: Tuple[Answer, ...]  # empty if the context does not answer it
-
-
-# The JSON ----------------------------------------------------------------------------------------------------------
-
-
-def read_questions(path) -> List[Question]:
-    """Reads the official JSON of SQuAD 1.1 or 2.0. Without `is_impossible`, questions with answers are answerable.
-
-    Raises:
-        FileNotFoundError: there is no such file
-        ValueError: it is not SQuAD's JSON; the message says where
-    """
-    path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise MissingFileError(f"{path}: not found, expected SQuAD's JSON")
-    try:
-        with open(path, encoding="utf-8-sig") as stream:
-            content = json.load(stream)
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: byte {error.start} is not UTF-8, expected SQuAD's JSON in UTF-8") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: not JSON ({error}), expected SQuAD's, with `data` at the top level") from None
-    questions, seen = [], set()
-    for i, article in enumerate(get(content, "data", list, path), 1):
-        where = f"{path}: article {i}"
-        for j, paragraph in enumerate(get(article, "paragraphs", list, where), 1):
-            where = f"{path}: article {i}, paragraph {j}"
-            context = get(paragraph, "context", str, where)
-            if not context.strip():
-                raise UsageError(f"{where}: 'context' is blank, expected the text that answers the questions")
-            for k, entry in enumerate(get(paragraph, "qas", list, where), 1):
-                question = read_question(entry, context, f"{where}, question {k}")
-                if question.id in seen:
-                    raise UsageError(f"{where}: question id {question.id!r} occurs twice; ids must differ")
-                seen.add(question.id)
-                questions.append(question)
-    if not questions:
-        raise UsageError(f"{path}: no questions found")
-    return questions
-
-
-def read_question(entry, context, where):
-    name = get(entry, "id", str, where)
-    where = f"{where} ({name})"
-    text = get(entry, "question", str, where)
-    impossible = get(entry, "is_impossible", bool, where) if "is_impossible" in entry else None
-    answers = []
-    if "answers" in entry or not impossible:
-        for answer in get(entry, "answers", list, where):
-            answers.append(Answer(get(answer, "text", str, where), get(answer, "answer_start", int, where)))
-            if not answers[-1].text.strip():
-                raise UsageError(f"{where}: the text of an answer is blank; without an answer the list is empty")
-    if impossible is not None and impossible == bool(answers):
-        raise UsageError(
-            f"{where}: 'is_impossible' is {str(impossible).lower()} but 'answers' has {len(answers)}: correct one"
-        )
-    return Question(name, text, context, tuple(answers))
-
-
-KINDS = {list: "a list", str: "a string", int: "a whole number", bool: "true or false"}
-
-
-def get(value, key, kind, where):
-    """Returns `value[key]`.
-
-    Raises:
-        ValueError: the key is missing, or its value is not of the expected kind
-    """
-    if not isinstance(value, dict) or key not in value:
-        found = "keys " + ", ".join(map(repr, value)) if isinstance(value, dict) and value else repr(value)[:60]
-        raise UsageError(f"{where}: no {key!r} (found {found}), expected {KINDS[kind]}, as in SQuAD's JSON")
-    if type(value[key]) is not kind:
-        raise UsageError(f"{where}: {key!r} is {repr(value[key])[:60]}, expected {KINDS[kind]}")
-    if kind is str and any("\ud800" <= character <= "\udfff" for character in value[key]):
-        raise UsageError(f"{where}: {key!r} contains half a surrogate pair, which is not a character; correct the text")
-    return value[key]
 
 
 # Pieces and characters ---------------------------------------------------------------------------------------------
@@ -122,6 +33,14 @@ class Pieces(NamedTuple):
         first = int(np.searchsorted(self.ends, begin, side="right"))
         last = int(np.searchsorted(self.begins, end, side="left")) - 1
         return (first, last) if first <= last else None
+
+    def lengths(self, longest):
+        """How many pieces a span may have from each piece on if its length is at most `longest`: int64.
+
+        Pieces for the same characters, such as the bytes that spell an unknown one, count as one.
+        """
+        starts = np.cumsum((np.diff(self.begins, prepend=-1) > 0) | (np.diff(self.ends, prepend=-1) > 0))
+        return np.searchsorted(starts, starts + longest, side="left") - np.arange(len(starts))
 
     def characters(self, first, last):
         """The characters that pieces `first` to `last` stand for: (begin, end)."""
@@ -165,10 +84,15 @@ class SpanTokenizer:
         return pieces
 
     def kind(self, character):
-        """space, letter, digit, symbol, or mark, which belongs to the character before it."""
+        """space, letter, digit, symbol, mark (it belongs to the character before it), or none (SentencePiece removes
+        it)."""
         if character not in self._kinds:
             category = unicodedata.category(character)
-            if character.isspace() or WORD_START in self.processor.normalize("a" + character + "a").lstrip(WORD_START):
+            if self.processor.normalize("a" + character + "a") == self.processor.normalize("aa"):
+                kind = "none"
+            elif character.isspace() or WORD_START in self.processor.normalize("a" + character + "a").lstrip(
+                WORD_START
+            ):
                 kind = "space"
             elif category[0] == "M" or category == "Cf":
                 kind = "mark"
@@ -187,6 +111,8 @@ class SpanTokenizer:
         before = "space"  # kind of the current run
         for i, character in enumerate(text):
             kind = self.kind(character)
+            if kind == "none":
+                continue
             if kind == "mark" and before != "space":
                 kind = before
             elif kind != "space" and (kind != before or kind == "symbol"):
@@ -252,6 +178,17 @@ class WindowSizes(NamedTuple):
     stride: int = 128  # tokens of the context from the beginning of a window to that of the next
     max_question: int = 64  # maximum pieces of a question; the rest is cut
 
+    def check(self):
+        """Refuses sizes that leave no room for the context, or with which the windows would not move on."""
+        for name, value in zip(self._fields, self):
+            if value < 1:
+                raise UsageError(f"--{name.replace('_', '-')} {value} must be at least 1")
+        if self.max_tokens <= self.max_question + SEPARATORS:
+            raise UsageError(
+                f"--max-tokens {self.max_tokens} leaves no room for the context: a question has up to "
+                f"{self.max_question} tokens (--max-question), and <s> and </s> take {SEPARATORS}"
+            )
+
 
 class Window(NamedTuple):
     """A question with a part of its context."""
@@ -286,15 +223,17 @@ def windows(question: Pieces, context: Pieces, sizes: WindowSizes) -> List[Windo
 
 
 def place(answer: Answer, question: Question, context: Pieces):
-    """The fewest pieces that cover an answer.
+    """The fewest pieces that cover an answer. White space and what SentencePiece removes is in no piece.
 
     Returns:
-        ((first, last), whether they cover exactly its characters); None if the text is not at its place
+        None if the text is not at its place; else ((first, last), whether they cover no other characters), or
+        (None, False) if no piece covers any of it, such as a zero-width space
     """
     begin, end = answer.start, answer.start + len(answer.text)
     if begin < 0 or question.context[begin:end] != answer.text:
         return None
-    begin += len(answer.text) - len(answer.text.lstrip())
-    end -= len(answer.text) - len(answer.text.rstrip())
     span = context.covering(begin, end)
-    return span and (span, context.characters(*span) == (begin, end))
+    if span is None:
+        return None, False
+    first, last = context.characters(*span)
+    return span, begin <= first and last <= end

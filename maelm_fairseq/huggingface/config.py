@@ -1,0 +1,81 @@
+"""The contents of config.json."""
+
+from ..heads import SequenceClassificationHead
+from .weights import BUCKETS, CODE, MASKED_LM, MPNET, ROBERTA
+
+MODELING_FILE = "modeling_mae_lm.py"
+FOR_FINE_TUNING = ["SequenceClassification", "TokenClassification", "QuestionAnswering"]
+
+
+def make_config(model, layout, kind, head=None, labels=None, masks_in_encoder=False):
+    """The configuration of a class of transformers or of modeling_mae_lm.py.
+
+    Args:
+        model: :class:`~maelm_fairseq.model.MaeLmModel`
+        layout: :class:`~maelm_fairseq.huggingface.weights.Layout`
+        kind: which class of the family: `MODEL`, `MASKED_LM`, ...
+        head: name of the head, for the classes that have one
+        labels: names of its classes; ["score"] for regression
+        masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
+    Returns:
+        dict
+    """
+    cfg = model.cfg
+    config = {
+        "architectures": [layout.family + kind],
+        "model_type": layout.model_type,
+        "vocab_size": model.embed_tokens.num_embeddings,
+        "hidden_size": cfg.encoder_embed_dim,
+        "num_hidden_layers": cfg.encoder_layers,
+        "num_attention_heads": cfg.encoder_attention_heads,
+        "intermediate_size": cfg.encoder_ffn_embed_dim,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": cfg.dropout,
+        "attention_probs_dropout_prob": cfg.attention_dropout,
+        "max_position_embeddings": cfg.max_positions + (0 if layout is CODE else 2),
+        "layer_norm_eps": model.encoder.norm.eps,
+        "initializer_range": 0.02,
+        "pad_token_id": model.pad,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+    if layout is ROBERTA:
+        config.update(type_vocab_size=2, classifier_dropout=cfg.pooler_dropout)
+    elif layout is MPNET:
+        config.update(relative_attention_num_buckets=BUCKETS)
+    else:
+        config.update(code_settings(model, kind, head, masks_in_encoder))
+    if labels is not None:
+        config["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        config["label2id"] = {label: i for i, label in enumerate(labels)}
+        config["problem_type"] = "regression" if len(labels) == 1 else "single_label_classification"
+    return config
+
+
+def code_settings(model, kind, head, masks_in_encoder):
+    """What modeling_mae_lm.py has beside the settings of stock classes."""
+    cfg, module = model.cfg, MODELING_FILE[: -len(".py")]
+    classes = {"AutoConfig": "MaeLmConfig", "AutoModel": "MaeLmModel"}
+    # After fine-tuning the head of pretraining is gone: fill-mask is refused rather than answered at random.
+    names = FOR_FINE_TUNING + (["MaskedLM"] if kind == MASKED_LM else [])
+    classes.update({f"AutoModelFor{name}": f"MaeLmFor{name}" for name in names})
+    settings = {
+        "auto_map": {auto_class: f"{module}.{name}" for auto_class, name in classes.items()},
+        "relative_position_num_buckets": cfg.relative_position_num_buckets,
+        "relative_position_max_distance": cfg.relative_position_max_distance,
+        "relative_position_buckets": str(cfg.relative_position_buckets),
+        "mask_token_id": model.mask,
+        "classifier_dropout": cfg.pooler_dropout,
+    }
+    if kind == MASKED_LM:
+        settings.update(
+            decoder_layers=cfg.decoder_layers,
+            decoder_dropout=cfg.decoder_dropout,
+            decoder_relative_bias=cfg.decoder_relative_bias,
+            masks_in_encoder=masks_in_encoder,
+        )
+    if head is not None and isinstance(model.classification_heads[head], SequenceClassificationHead):
+        settings["classifier_size"] = model.classification_heads[head].dense.out_features
+    return settings

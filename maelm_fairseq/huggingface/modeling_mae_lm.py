@@ -1,0 +1,468 @@
+"""MAE-LM (Meng et al., ICLR 2024, https://arxiv.org/abs/2302.02060) for transformers 4.41 and newer.
+
+The encoder is a post-LN Transformer with learned positions and, optionally, a relative position bias. Masked language
+modelling leaves `<mask>` out of the encoder: its attention does not see the masks, and a shallow decoder puts them back
+and predicts. This file needs torch and transformers only; it was written by the export of maelm_fairseq (MIT licence).
+
+Letters in shapes: B texts, T tokens, C width, H heads, P positions, N vocabulary.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+
+UNSEEN = -3e4  # attention logit of what is not attended to: a weight of exactly 0, and finite in half precision
+
+
+class MaeLmConfig(PretrainedConfig):
+    """Sizes and settings.
+
+    Args:
+        max_position_embeddings: P, most tokens of a text
+        relative_position_num_buckets: of the encoder's bias; 0 for none
+        relative_position_max_distance: this and all larger distances share a bucket
+        relative_position_buckets: `authors` or `t5`, how distances share buckets
+        decoder_layers: 0 for a masked language model without decoder
+        decoder_dropout: dropout and attention dropout of the decoder
+        decoder_relative_bias: whether the decoder has a bias of its own
+        masks_in_encoder: whether the encoder sees `<mask>` in masked language modelling, as BERT does
+        classifier_dropout: of the heads
+        classifier_size: inner width of the head for sequence classification; None for `hidden_size`
+    """
+
+    model_type = "mae_lm"
+
+    def __init__(
+        self,
+        vocab_size=32769,
+        hidden_size=768,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.1,
+        max_position_embeddings=512,
+        layer_norm_eps=1e-5,
+        initializer_range=0.02,
+        relative_position_num_buckets=32,
+        relative_position_max_distance=128,
+        relative_position_buckets="authors",
+        decoder_layers=4,
+        decoder_dropout=0.0,
+        decoder_relative_bias=False,
+        masks_in_encoder=False,
+        classifier_dropout=0.1,
+        classifier_size=None,
+        mask_token_id=32768,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        **kwargs,
+    ):
+        super().__init__(pad_token_id=pad_token_id, bos_token_id=bos_token_id, eos_token_id=eos_token_id, **kwargs)
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.intermediate_size = intermediate_size
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.attention_probs_dropout_prob = attention_probs_dropout_prob
+        self.max_position_embeddings = max_position_embeddings
+        self.layer_norm_eps = layer_norm_eps
+        self.initializer_range = initializer_range
+        self.relative_position_num_buckets = relative_position_num_buckets
+        self.relative_position_max_distance = relative_position_max_distance
+        self.relative_position_buckets = relative_position_buckets
+        self.decoder_layers = decoder_layers
+        self.decoder_dropout = decoder_dropout
+        self.decoder_relative_bias = decoder_relative_bias
+        self.masks_in_encoder = masks_in_encoder
+        self.classifier_dropout = classifier_dropout
+        self.classifier_size = classifier_size
+        self.mask_token_id = mask_token_id
+
+
+def relative_position_bucket(distance, buckets, num_buckets, max_distance):
+    """The bucket of a distance from query to key; `buckets` is `authors` or `t5`."""
+    half, n = num_buckets // 2, abs(distance)
+    exact = half // 2
+    last = max_distance - 1 if buckets == "authors" else max_distance
+    share = math.log(max(n, exact) / exact) / math.log(last / exact)  # 0 to 1, of the buckets behind the exact ones
+    if buckets == "authors":
+        far = exact + math.ceil(share * (half - 1 - exact))
+    else:
+        far = exact + int(share * (half - exact) + 1e-9)
+    bucket = n if n < exact else min(half - 1, far)
+    if buckets == "authors":
+        return half - 1 + (bucket if distance > 0 else -bucket)
+    return bucket + (half if distance > 0 else 0)
+
+
+class RelativePositionBias(nn.Module):
+    """A bias for each head and bucket of distances, which every layer adds to its attention logits."""
+
+    def __init__(self, config):
+        super().__init__()
+        num_buckets, P = config.relative_position_num_buckets, config.max_position_embeddings
+        self.table = nn.Embedding(num_buckets, config.num_attention_heads)
+        settings = config.relative_position_buckets, num_buckets, config.relative_position_max_distance
+        buckets = [relative_position_bucket(distance, *settings) for distance in range(-P, P + 1)]
+        self.register_buffer("bucket", torch.tensor(buckets))  # saved: from_pretrained may build without data
+
+    def forward(self, positions):
+        """(B, T) -> (B, H, T, T)."""
+        distance = positions[:, None, :] - positions[:, :, None] + len(self.bucket) // 2
+        return self.table.weight[self.bucket].t()[:, distance].transpose(0, 1)
+
+
+class Attention(nn.Module):
+    """Multi-head attention."""
+
+    def __init__(self, config, dropout):
+        super().__init__()
+        width, self.heads, self.dropout = config.hidden_size, config.num_attention_heads, dropout
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x, bias, eager):
+        """(B, T, C), bias (B, H or 1, T or 1, T) -> (B, T, C), and if `eager` the weights (B, H, T, T)."""
+        query, key, value = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in [self.query(x), *self.key_value(x).chunk(2, -1)]
+        )
+        bias, dropout, weights = bias.to(query.dtype), self.dropout if self.training else 0.0, None
+        if eager:
+            weights = (query @ key.transpose(2, 3) / math.sqrt(query.size(-1)) + bias).softmax(-1)
+            attended = F.dropout(weights, dropout) @ value
+        else:
+            attended = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+        return self.out(attended.transpose(1, 2).flatten(2)), weights
+
+
+class TransformerLayer(nn.Module):
+    """Post-LN layer as in BERT."""
+
+    def __init__(self, config, dropout, attention_dropout):
+        super().__init__()
+        width, ffn_width = config.hidden_size, config.intermediate_size
+        self.attention = Attention(config, attention_dropout)
+        self.attention_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.ffn = nn.Sequential(nn.Linear(width, ffn_width), nn.Linear(ffn_width, width))
+        self.ffn_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x, bias, eager):
+        """(B, T, C) -> (B, T, C), and if `eager` the attention weights."""
+        attended, weights = self.attention(x, bias, eager)
+        x = self.attention_norm(x + self.dropout(attended))
+        return self.ffn_norm(x + self.dropout(self.ffn[1](F.gelu(self.ffn[0](x))))), weights
+
+
+class Transformer(nn.Module):
+    """Position embeddings, LayerNorm, dropout and layers: the encoder and the decoder."""
+
+    def __init__(self, config, layers, dropout, attention_dropout, relative_bias):
+        super().__init__()
+        self.embed_positions = nn.Embedding(config.max_position_embeddings + 1, config.hidden_size, padding_idx=0)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(dropout)
+        self.relative_bias = RelativePositionBias(config) if relative_bias else None
+        self.layers = nn.ModuleList(TransformerLayer(config, dropout, attention_dropout) for _ in range(layers))
+        self.gradient_checkpointing = False
+
+    def forward(self, x, positions, seen, eager=False):
+        """Runs the layers.
+
+        Args:
+            x: (B, T, C)
+            positions: (B, T), -1 for padding
+            seen: (B, T) bool, which tokens are attended to
+            eager: compute attention weights explicitly
+        Returns:
+            lists: the input of the first layer and the outputs of all, (B, T, C) each; the attention weights
+        """
+        x = self.dropout(self.norm(x + self.embed_positions(positions + 1)))
+        bias = x.new_zeros(()) if self.relative_bias is None else self.relative_bias(positions)
+        bias = torch.where(seen[:, None, None, :], bias, UNSEEN)
+        hidden, attentions = [x], []
+        for layer in self.layers:
+            if self.gradient_checkpointing and self.training:
+                x, weights = self._gradient_checkpointing_func(layer.__call__, x, bias, eager)
+            else:
+                x, weights = layer(x, bias, eager)
+            hidden.append(x)
+            attentions.append(weights)
+        return hidden, attentions
+
+
+class MaeLmPreTrainedModel(PreTrainedModel):
+    """What all classes here share."""
+
+    config_class = MaeLmConfig
+    base_model_prefix = "mae_lm"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _no_split_modules = ["TransformerLayer"]
+    _keys_to_ignore_on_load_unexpected = [r"^decoder\.", r"^lm_head\."]  # of the masked language model
+
+    def _init_weights(self, module):
+        """As BERT; functions of torch.nn.init, which transformers keeps from touching loaded weights."""
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, 0.0, self.config.initializer_range)
+            if getattr(module, "bias", None) is not None:
+                nn.init.zeros_(module.bias)
+            if getattr(module, "padding_idx", None) is not None:
+                nn.init.zeros_(module.weight[module.padding_idx])
+        elif isinstance(module, nn.LayerNorm):
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+
+    def get_input_embeddings(self):
+        return self.base_model.embed_tokens
+
+    def set_input_embeddings(self, embeddings):
+        self.base_model.embed_tokens = embeddings
+
+    def get_output_embeddings(self):
+        return None
+
+    def result(self, kind, outputs, return_dict, loss=None, **found):
+        """An output of transformers, or with `return_dict=False` a tuple."""
+        output = kind(loss=loss, **found, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+        return output if return_dict or return_dict is None else output.to_tuple()
+
+
+class MaeLmModel(MaeLmPreTrainedModel):
+    """The encoder: features of each token."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
+        dropout, attention_dropout = config.hidden_dropout_prob, config.attention_probs_dropout_prob
+        bias = config.relative_position_num_buckets > 0
+        self.encoder = Transformer(config, config.num_hidden_layers, dropout, attention_dropout, bias)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        position_ids=None,
+        inputs_embeds=None,
+        output_attentions=None,
+        output_hidden_states=None,
+        return_dict=None,
+        hidden_tokens=None,
+    ):
+        """Computes features.
+
+        Args:
+            input_ids: (B, T); or `inputs_embeds`, (B, T, C)
+            attention_mask: (B, T), 1 for tokens and 0 for padding, at either side; None: all but `<pad>` are tokens
+            position_ids: (B, T); None: 0, 1, 2, ... from the first token on
+            hidden_tokens: (B, T) bool, tokens that no other token attends to; None for none
+        Returns:
+            BaseModelOutput with `last_hidden_state` (B, T, C)
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("expected either input_ids or inputs_embeds")
+        positions = self.positions(input_ids, attention_mask, position_ids, inputs_embeds)
+        seen = positions >= 0
+        if hidden_tokens is not None:
+            seen = seen & ~hidden_tokens
+        x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        config = self.config
+        with_attentions = config.output_attentions if output_attentions is None else output_attentions
+        with_hidden = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        eager = bool(with_attentions) or getattr(config, "_attn_implementation", None) == "eager"
+        hidden, attentions = self.encoder(x, positions, seen, eager)
+        output = BaseModelOutput(
+            last_hidden_state=hidden[-1],
+            hidden_states=tuple(hidden) if with_hidden else None,
+            attentions=tuple(attentions) if with_attentions else None,
+        )
+        return output if return_dict or return_dict is None else output.to_tuple()
+
+    def positions(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None):
+        """The position of each token, (B, T): -1 for padding."""
+        B, T = (inputs_embeds if input_ids is None else input_ids).shape[:2]
+        P = self.config.max_position_embeddings
+        if T > P:
+            raise ValueError(f"{T} tokens, but the model has {P} positions: pass truncation=True to the tokenizer")
+        if attention_mask is not None:
+            real = attention_mask.bool()
+        elif input_ids is not None:
+            real = input_ids.ne(self.config.pad_token_id)
+        else:
+            real = torch.ones(B, T, dtype=torch.bool, device=inputs_embeds.device)
+        positions = real.long().cumsum(1) - 1 if position_ids is None else position_ids.expand(B, T)
+        return positions.masked_fill(~real, -1)
+
+
+class LMHead(nn.Module):
+    """Linear, GELU, LayerNorm, then the token embedding with a bias."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, x, embedding):
+        """(B, T, C) and the token embedding (N, C) -> (B, T, N) logits."""
+        return F.linear(self.norm(F.gelu(self.dense(x))), embedding, self.bias)
+
+
+class MaeLmForMaskedLM(MaeLmPreTrainedModel):
+    """Predicts tokens at `<mask>` as in pretraining: hidden from the encoder, put back before the decoder."""
+
+    _keys_to_ignore_on_load_unexpected = None
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.mae_lm = MaeLmModel(config)
+        self.decoder = None
+        if config.decoder_layers:
+            dropout = config.decoder_dropout
+            self.decoder = Transformer(config, config.decoder_layers, dropout, dropout, config.decoder_relative_bias)
+        self.lm_head = LMHead(config)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        position_ids=None,
+        labels=None,
+        output_attentions=None,
+        output_hidden_states=None,
+        return_dict=None,
+    ):
+        """Computes logits.
+
+        Args:
+            labels: (B, T), tokens to predict, -100 elsewhere
+            others: as for :class:`MaeLmModel`
+        Returns:
+            MaskedLMOutput with `logits` (B, T, N); hidden states and attentions are the encoder's
+        """
+        config, model = self.config, self.mae_lm
+        masked = torch.zeros_like(input_ids, dtype=torch.bool)
+        if not config.masks_in_encoder:
+            masked = input_ids.eq(config.mask_token_id)
+        outputs = model(
+            input_ids, attention_mask, position_ids, None, output_attentions, output_hidden_states, True, masked
+        )
+        x, embedding = outputs.last_hidden_state, model.embed_tokens.weight
+        if self.decoder is not None:
+            x = torch.where(masked[..., None], embedding[config.mask_token_id].to(x.dtype), x)
+            positions = model.positions(input_ids, attention_mask, position_ids)
+            eager = getattr(config, "_attn_implementation", None) == "eager"
+            x = self.decoder(x, positions, positions >= 0, eager)[0][-1]
+        logits = self.lm_head(x, embedding)
+        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+        return self.result(MaskedLMOutput, outputs, return_dict, loss, logits=logits)
+
+    def resize_token_embeddings(self, *args, **kwargs):
+        embeddings = super().resize_token_embeddings(*args, **kwargs)
+        bias = self.lm_head.bias.data
+        self.lm_head.bias = nn.Parameter(F.pad(bias, (0, embeddings.num_embeddings - len(bias))))
+        return embeddings
+
+
+class ClassificationHead(nn.Module):
+    """Dropout, linear, tanh, dropout, linear."""
+
+    def __init__(self, config):
+        super().__init__()
+        inner = config.classifier_size or config.hidden_size
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.dense = nn.Linear(config.hidden_size, inner)
+        self.out_proj = nn.Linear(inner, config.num_labels)
+
+    def forward(self, x):
+        """(B, C) -> (B, labels)."""
+        return self.out_proj(self.dropout(torch.tanh(self.dense(self.dropout(x)))))
+
+
+class MaeLmForSequenceClassification(MaeLmPreTrainedModel):
+    """Classes or scores of whole texts, from `<s>`."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.mae_lm = MaeLmModel(config)
+        self.classifier = ClassificationHead(config)
+        self.post_init()
+
+    def forward(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None, labels=None,
+                output_attentions=None, output_hidden_states=None, return_dict=None):  # fmt: skip
+        """Computes logits (B, labels); `labels` (B,) are classes, with one label scores, or (B, labels) 0 and 1."""
+        inputs = input_ids, attention_mask, position_ids, inputs_embeds
+        outputs = self.mae_lm(*inputs, output_attentions, output_hidden_states, True)
+        x, positions = outputs.last_hidden_state, self.mae_lm.positions(*inputs)
+        first = (positions >= 0).long().argmax(1)
+        logits = self.classifier(x[torch.arange(len(x), device=x.device), first])
+        loss = None if labels is None else self.loss(logits.float(), labels)
+        return self.result(SequenceClassifierOutput, outputs, return_dict, loss, logits=logits)
+
+    def loss(self, logits, labels):
+        """Mean squared error for one label, binary cross-entropy for several of them, or cross-entropy."""
+        problem = self.config.problem_type
+        if problem == "regression" or (problem is None and self.config.num_labels == 1):
+            return F.mse_loss(logits.flatten(), labels.float().flatten())
+        if problem == "multi_label_classification" or (problem is None and labels.is_floating_point()):
+            return F.binary_cross_entropy_with_logits(logits, labels.float())
+        return F.cross_entropy(logits, labels.flatten())
+
+
+class MaeLmForTokenClassification(MaeLmPreTrainedModel):
+    """Classes of tokens."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.mae_lm = MaeLmModel(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def forward(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None, labels=None,
+                output_attentions=None, output_hidden_states=None, return_dict=None):  # fmt: skip
+        """Computes logits (B, T, labels); `labels` (B, T) are classes, -100 for tokens that do not count."""
+        inputs = input_ids, attention_mask, position_ids, inputs_embeds
+        outputs = self.mae_lm(*inputs, output_attentions, output_hidden_states, True)
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+        return self.result(TokenClassifierOutput, outputs, return_dict, loss, logits=logits)
+
+
+class MaeLmForQuestionAnswering(MaeLmPreTrainedModel):
+    """Start and end of an answer."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.mae_lm = MaeLmModel(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    def forward(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None, start_positions=None,
+                end_positions=None, output_attentions=None, output_hidden_states=None, return_dict=None):  # fmt: skip
+        """Computes start and end logits (B, T); the positions (B,) of the answer's first and last token give a loss."""
+        inputs = input_ids, attention_mask, position_ids, inputs_embeds
+        outputs = self.mae_lm(*inputs, output_attentions, output_hidden_states, True)
+        start, end = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            targets = [(start, start_positions), (end, end_positions)]
+            loss = sum(F.cross_entropy(logits.float(), place.flatten()) for logits, place in targets) / 2
+        return self.result(QuestionAnsweringModelOutput, outputs, return_dict, loss, start_logits=start, end_logits=end)

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Continues a RoBERTa that masked language modelling trained: as it was, and with MAE-LM; on the CPU, small.
+
+    recipes/continue_roberta.py --data DIR --dest DIR [--seed N]
+
+Trains a RoBERTa of 4 layers, width 256, with fairseq's own model and task, imports it, and continues it for a quarter
+of its updates, once as an MLM and once with MAE-LM and a new decoder. Then measures the effective ranks of the imported
+model and of both runs on the way. --dest receives the checkpoints, logs and `ranks/`; RESULTS.md shows what came out.
+If stopped, the same command resumes.
+"""
+
+import argparse
+import csv
+import os
+import subprocess
+import sys
+
+import torch
+from fairseq import checkpoint_utils
+
+from child_processes import program, terminate_children_on_sigterm
+from finetune import ADAM, PLUGIN
+from maelm_fairseq import hub
+from maelm_fairseq.compat import allow_fairseq_checkpoints, load_checkpoint
+from maelm_fairseq.errors import Parser, UsageError, run
+from maelm_fairseq.huggingface.import_roberta import import_roberta
+
+SIZES = {"encoder-layers": 4, "encoder-embed-dim": 256, "encoder-ffn-embed-dim": 1024, "encoder-attention-heads": 4}
+TINY_SIZES = {"encoder-layers": 2, "encoder-embed-dim": 16, "encoder-ffn-embed-dim": 32, "encoder-attention-heads": 2}
+TOKENS = 64  # of a sequence
+PARTS = 6  # checkpoints of each continued run
+RANK_TOKENS = 80_000
+MLM, MAE_LM = "mlm", "mae_lm"
+DECODER_LAYERS = {MLM: 0, MAE_LM: 2}
+MASKS = {  # what the encoder sees of the predicted positions
+    MLM: {"encoder-mask-fraction": 1, "leave-unmasked-prob": 0.1, "random-token-prob": 0.1},
+    MAE_LM: {},
+}
+BIAS = dict(relative_position_num_buckets=32, relative_position_buckets="t5")  # of T5, so that MPNet's classes fit
+
+
+def parse_args():
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, metavar="DIR", help="prepared text, such as the demo's")
+    parser.add_argument("--dest", required=True, metavar="DIR", help="folder for everything")
+    parser.add_argument("--updates", type=int, default=3000, metavar="N", help="of RoBERTa (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of all runs (default: %(default)s)")
+    parser.add_argument("--tiny", action="store_true", help="a model of 2 layers, width 16, to try the program")
+    return parser.parse_args()
+
+
+def options(settings):
+    """{name: value} -> command-line options."""
+    return [word for name, value in settings.items() for word in ["--" + name, value]]
+
+
+class Experiment:
+    """The runs, in a folder of their own."""
+
+    def __init__(self, args):
+        self.args = args
+        self.sizes = TINY_SIZES if args.tiny else SIZES
+        self.continued = max(PARTS, args.updates // 4 // PARTS * PARTS)
+
+    def path(self, *parts):
+        return os.path.join(self.args.dest, *parts)
+
+    def train(self, name, updates, lr, warmup, every, settings):
+        """Trains to the end, from the last checkpoint if there is one; skips what is done."""
+        last = self.path(name, "checkpoint_last.pt")
+        if os.path.exists(last) and load_checkpoint(last)["optimizer_history"][-1]["num_updates"] >= updates:
+            return
+        command = [
+            *["fairseq-train", self.args.data, "--save-dir", self.path(name), *options(self.sizes), *settings],
+            *["--dropout", 0, "--attention-dropout", 0, "--tokens-per-sample", TOKENS, "--max-positions", TOKENS],
+            *["--batch-size", 32, "--num-workers", 0, "--clip-norm", 2, "--lr-scheduler", "polynomial_decay"],
+            *["--lr", lr, "--warmup-updates", warmup, "--total-num-update", updates, "--max-update", updates],
+            *["--save-interval-updates", every, "--no-epoch-checkpoints", "--seed", self.args.seed],
+            *["--distributed-world-size", 1, "--log-format", "simple", "--log-interval", 100],
+            *([] if torch.cuda.is_available() else ["--cpu"]),
+        ]
+        self.execute(name, command)
+
+    def execute(self, name, command):
+        """Runs a program and appends its output to a log."""
+        print(f"{name}: the log is in {self.path(name + '.log')}", flush=True)
+        paths = [os.environ["PATH"], os.path.dirname(sys.executable)]
+        environment = dict(os.environ, PATH=os.pathsep.join(paths), PYTHONPATH=os.path.dirname(PLUGIN))
+        with open(self.path(name + ".log"), "a", encoding="utf-8") as log:
+            with program(list(map(str, command)), stdout=log, stderr=subprocess.STDOUT, env=environment) as process:
+                status = process.wait()
+        if status:
+            raise UsageError(f"{name} stopped with exit status {status}; the log is in {self.path(name + '.log')}")
+
+    def train_roberta(self):
+        """fairseq's own model, task and criterion."""
+        updates = self.args.updates
+        settings = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta"]
+        settings += ["--sample-break-mode", "none", "--optimizer", "adam", *ADAM[2:], "--keep-interval-updates", 1]
+        self.train("roberta", updates, 1e-3, max(1, updates // 10), max(1, updates // 6), settings)
+
+    def bring_over(self, name):
+        """Imports RoBERTa, and prints by how much its features differ from fairseq's own model."""
+        source, dest = self.path("roberta", "checkpoint_last.pt"), self.path(name + ".pt")
+        if not os.path.exists(dest):
+            # A bias of zeros changes nothing; the decoder's is new as all of it.
+            layers = DECODER_LAYERS[name]
+            new = dict(decoder_layers=layers, decoder_relative_bias=layers > 0, seed=self.args.seed)
+            import_roberta(source, self.args.data, dest, **new, **BIAS)
+        print(f"{name}: features differ from fairseq's by up to {self.difference(source, dest):.2g}", flush=True)
+
+    @torch.no_grad()
+    def difference(self, source, checkpoint):
+        """The largest difference of the features of held-out text between fairseq's model and the imported one."""
+        allow_fairseq_checkpoints()
+        (theirs,), _, task = checkpoint_utils.load_model_ensemble_and_task([source], {"data": self.args.data})
+        task.load_dataset("valid")
+        ours, blocks = hub.from_pretrained(checkpoint, self.args.data), task.datasets["valid"]
+        found = 0.0
+        for i in range(0, len(blocks), max(1, len(blocks) // 50)):
+            tokens = blocks[i]["net_input.src_tokens"][None]
+            expected = theirs.eval()(tokens, features_only=True)[0]
+            found = max(found, float((ours.extract_features(tokens) - expected).abs().max()))
+        return found
+
+    def go_on(self, name):
+        """Continues the imported model."""
+        layers = DECODER_LAYERS[name]
+        settings = {
+            **{"user-dir": PLUGIN, "task": "mae_lm", "criterion": "mae_lm", "arch": "mae_lm_base"},
+            **{"finetune-from-model": self.path(name + ".pt"), "sample-break-mode": "complete_doc"},
+            **{"decoder-layers": layers, **MASKS[name]},
+            **{key.replace("_", "-"): value for key, value in BIAS.items()},
+        }
+        bias = ["--decoder-relative-bias"] if layers else []
+        updates = self.continued
+        self.train(name, updates, 5e-4, max(1, updates // 10), updates // PARTS, [*options(settings), *bias, *ADAM])
+
+    def parts(self, name):
+        """The imported model and the checkpoints of a continued run: {updates: path}."""
+        found = {0: self.path(name + ".pt")}
+        for number in range(1, PARTS):
+            update = number * self.continued // PARTS
+            # fairseq writes none where an epoch ends.
+            for entry in os.listdir(self.path(name)):
+                if entry.endswith(f"_{update}.pt"):
+                    found[update] = self.path(name, entry)
+        return {**found, self.continued: self.path(name, "checkpoint_last.pt")}
+
+    def measure(self):
+        """Effective ranks of all checkpoints, in one table and figure."""
+        if os.path.exists(self.path("ranks", "ranks.png")):
+            return
+        found = {f"{name}, {update}": path for name in DECODER_LAYERS for update, path in self.parts(name).items()}
+        command = [sys.executable, "-m", "maelm_fairseq.effective_rank", "--data", self.args.data]
+        command += ["--checkpoint", *found.values(), "--names", *found, "--dest", self.path("ranks")]
+        self.execute("ranks", [*command, "--tokens", RANK_TOKENS])
+
+    def report(self):
+        """The figures of the last layer for each checkpoint, as a Markdown table."""
+        layer, ranks = str(self.sizes["encoder-layers"]), {}
+        for row in self.table("ranks.csv"):
+            if row["layer"] == layer:
+                ranks.setdefault(row["checkpoint"], {})[row["family"]] = int(row["rank"])
+        lines = ["| model, updates | rank without [MASK] | with | gap | rank of [MASK] | its own dimensions |"]
+        lines.append("|---|---|---|---|---|---|")
+        for row in self.table("mask_dimensions.csv"):
+            if row["layer"] == layer:
+                name, rank = row["checkpoint"], ranks[row["checkpoint"]]
+                without, with_masks = rank["without_mask"], rank["with_mask"]
+                cells = [name, without, with_masks, f"{with_masks - without:+d}", rank["mask_tokens"]]
+                lines.append("| " + " | ".join(map(str, [*cells, row["mask_outside_real"]])) + " |")
+        return "\n".join(lines)
+
+    def table(self, name):
+        """The rows of a table that the analysis wrote: list of dicts."""
+        with open(self.path("ranks", name), encoding="utf-8") as stream:
+            return list(csv.DictReader(stream))
+
+
+def main():
+    args = parse_args()
+    terminate_children_on_sigterm()
+    experiment = Experiment(args)
+    os.makedirs(args.dest, exist_ok=True)
+    experiment.train_roberta()
+    for name in DECODER_LAYERS:
+        experiment.bring_over(name)
+    for name in DECODER_LAYERS:
+        experiment.go_on(name)
+    experiment.measure()
+    print(experiment.report())
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,132 @@
+"""Checkpoints of small random models, and what the export to Hugging Face makes of each."""
+
+import json
+from dataclasses import asdict
+
+import safetensors.torch
+import torch
+
+from conftest import prepare
+from maelm_fairseq import hub
+from maelm_fairseq.heads import SequenceClassificationHead, SpanHead
+from maelm_fairseq.huggingface import export as program
+from maelm_fairseq.model import MaeLmConfig, MaeLmModel
+from maelm_fairseq.vocabulary import load_dictionary
+
+P, C, F, H = 160, 16, 24, 2
+LABELS = ["bad", "fair", "good"]
+
+
+def prepare_labelled(folder):
+    """Makes a folder of prepared data that also has labels; returns it."""
+    data = prepare(folder)
+    (data / "label").mkdir()
+    (data / "label" / "dict.txt").write_text("".join(f"{label} 1\n" for label in LABELS))
+    return data
+
+
+def write_checkpoint(folder, data, change=None, heads=None, task=None, pretraining=True, **options):
+    """Writes a checkpoint of a small model with random weights, as fairseq would; returns its path."""
+    torch.manual_seed(3)
+    sizes = dict(encoder_layers=2, encoder_embed_dim=C, encoder_ffn_embed_dim=F, encoder_attention_heads=H)
+    cfg = MaeLmConfig(**{**sizes, "decoder_layers": 1, "max_positions": P, **options})
+    model = MaeLmModel(cfg, load_dictionary(data), pretraining)
+    for name, head in (heads or {}).items():
+        model.register_head(name, head)
+    for name, parameter in model.named_parameters():
+        parameter.data.normal_(float("norm" in name and name.endswith("weight")), 1 if "table" in name else 0.3)
+    state = {
+        "model": model.state_dict(),
+        "cfg": {
+            "model": {"_name": "mae_lm_tiny", **asdict(cfg)},
+            "task": {"_name": "mae_lm", "encoder_mask_fraction": 0.0, "data": str(data), **(task or {})},
+            "optimization": {"lr": [0.001], "max_update": 7},
+            "checkpoint": {"best_checkpoint_metric": "loss", "save_dir": str(folder)},
+        },
+        "optimizer_history": [{"num_updates": 1234}],
+        "extra_state": {"val_loss": 5.125},
+    }
+    if change is not None:
+        change(state)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(state, folder / "checkpoint_last.pt")
+    return folder / "checkpoint_last.pt"
+
+
+def classifier(outputs=3, inner=C):
+    return SequenceClassificationHead(C, outputs, inner, 0.1)
+
+
+def three_values(state):
+    """A bias with one value for each direction, and one for distance 0."""
+    table = state["model"]["encoder.relative_bias.table.weight"]
+    middle = len(table) // 2 - 1
+    table[:middle], table[middle + 1 :] = table[0].clone(), table[-1].clone()
+
+
+NO_BIAS = dict(relative_position_num_buckets=0)
+T5_BUCKETS = dict(relative_position_buckets="t5")
+MLM = dict(decoder_layers=0, task={"encoder_mask_fraction": 1.0})
+FINE_TUNED = dict(pretraining=False, task={"_name": "sentence_prediction", "encoder_mask_fraction": None})
+HEADS = {
+    "topic": classifier,
+    "narrow": lambda: classifier(inner=8),
+    "score": lambda: classifier(1),
+    "answers": lambda: SpanHead(C),
+}
+CASES = {  # what becomes of which model: (class, AutoModel class, options of write_checkpoint, arguments of export)
+    "roberta": ("RobertaModel", "AutoModel", NO_BIAS, {}),
+    "roberta-mlm": ("RobertaForMaskedLM", "AutoModelForMaskedLM", {**NO_BIAS, **MLM}, {}),
+    "mpnet-t5": ("MPNetModel", "AutoModel", T5_BUCKETS, {}),
+    "mpnet-three-values": ("MPNetModel", "AutoModel", dict(change=three_values), {}),
+    "mpnet-four-buckets": (
+        "MPNetModel", "AutoModel", dict(relative_position_num_buckets=4, relative_position_max_distance=4), {},
+    ),
+    "mpnet-no-bias": ("MPNetModel", "AutoModel", NO_BIAS, dict(format="mpnet")),
+    "mpnet-mlm": ("MPNetForMaskedLM", "AutoModelForMaskedLM", dict(MLM, change=three_values), {}),
+    "code-narrow": (
+        "MaeLmForSequenceClassification", "AutoModelForSequenceClassification",
+        {**FINE_TUNED, **NO_BIAS, "only_head": "narrow"}, {},
+    ),
+}  # fmt: skip
+for _name, _options, _arguments in [
+    ("code", {}, {}),
+    ("code-decoder-bias", dict(decoder_relative_bias=True, decoder_layers=2), {}),
+    ("code-masks-seen", dict(task={"encoder_mask_fraction": 1.0}), {}),
+    ("code-mlm", MLM, {}),
+    ("code-no-bias", NO_BIAS, dict(format="code")),
+    ("code-t5", T5_BUCKETS, dict(format="code")),
+]:
+    CASES[_name] = ("MaeLmForMaskedLM", "AutoModelForMaskedLM", _options, _arguments)
+for _name, _class in {
+    "topic": "ForSequenceClassification",
+    "score": "ForSequenceClassification",
+    "answers": "ForQuestionAnswering",
+}.items():
+    for _format, _family, _options in [
+        ("roberta", "Roberta", NO_BIAS), ("mpnet-t5", "MPNet", T5_BUCKETS), ("code", "MaeLm", {}),
+    ]:  # fmt: skip
+        CASES[f"{_format}-{_name}"] = (
+            _family + _class, "AutoModel" + _class, {**FINE_TUNED, **_options, "only_head": _name}, {},
+        )  # fmt: skip
+
+
+def make(case, data, folder):
+    """Exports the model of a case into `folder`/case; returns the hub's model."""
+    stock_class, _, options, arguments = CASES[case]
+    options = dict(options)
+    if "only_head" in options:
+        options["heads"] = {name: HEADS[name]() for name in [options.pop("only_head")]}
+    checkpoint = write_checkpoint(folder / "checkpoints" / case, data, **options)
+    assert program.export(checkpoint, data, folder / case, **arguments)[0] == stock_class
+    return hub.from_pretrained(checkpoint, data)
+
+
+def read(folder):
+    """Contents of config.json and model.safetensors."""
+    weights = {}
+    with safetensors.safe_open(folder / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+        for name in file.keys():
+            weights[name] = file.get_tensor(name)
+    return json.loads((folder / "config.json").read_text()), weights
