@@ -65,25 +65,26 @@ update_freq() {
 
 # Sets $launcher and $first_machine, and adds to $device: what connects $nodes machines with $gpus GPUs each.
 connect_machines() {
-  local slurm=0 method=env:// rank=RANK
+  local method=env://
   export MASTER_PORT="${MASTER_PORT:-29500}"
   if [ -n "${SLURM_STEP_ID:-}" ]; then # srun has started one task per machine
-    slurm=1
     MASTER_ADDR=$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1)
     export MASTER_ADDR
+    if ((gpus == 0)); then
+      method=tcp://$MASTER_ADDR:$MASTER_PORT
+      launcher=(bash -c 'exec "$0" "$@" --distributed-rank "$SLURM_PROCID"')
+    else # fairseq reads the machines from SLURM and starts a process for each GPU
+      device+=(--distributed-port "$MASTER_PORT")
+    fi
   elif [ -n "${MASTER_ADDR:-}" ]; then
     launcher=(torchrun --nnodes "$nodes" --nproc_per_node "$((gpus == 0 ? 1 : gpus))" --no-python
-      --rdzv_backend c10d --rdzv_endpoint "$MASTER_ADDR:$MASTER_PORT")
+      --rdzv_backend c10d --rdzv_endpoint "$MASTER_ADDR:$MASTER_PORT" "$recipes/torchrun_worker.sh")
   else
     fail "--nodes $nodes needs MASTER_ADDR, the name of one of the machines"
   fi
-  if ((gpus == 0)); then # fairseq counts GPUs wherever it is not told the rank
-    if ((slurm)); then method=tcp://$MASTER_ADDR:$MASTER_PORT rank=SLURM_PROCID; fi
-    launcher+=(bash -c "exec \"\$0\" \"\$@\" --distributed-rank \"\$$rank\"")
+  if ((gpus == 0)); then
     device+=(--distributed-backend gloo --ddp-backend legacy_ddp
       --distributed-no-spawn --distributed-init-method "$method")
-  elif ((slurm)); then # fairseq reads the machines from SLURM and starts a process for each GPU
-    device+=(--distributed-port "$MASTER_PORT")
   fi
   first_machine=$MASTER_ADDR:$((MASTER_PORT + 1))
 }
@@ -155,7 +156,6 @@ pretrain() {
       fail "$shard has no dict.txt; --data takes a folder that data-prep/prepare.sh wrote"
     fi
   done
-  python "$recipes/check_installation.py"
   if [ -f "$finished" ] && [ "$(cat "$finished")" = "${command[*]}" ]; then
     echo "$(basename "$0"): $save_dir has finished; remove $finished to train it further"
     return
@@ -163,6 +163,6 @@ pretrain() {
   mkdir -p "$save_dir"
   echo "$(basename "$0"): $processes process(es) x $batch_size sequences x $every = $effective_batch sequences per update;" \
     "the full log is in $save_dir/train.log"
-  # In place of this shell, which would not pass signals on.
+  # In place of this shell, which would not pass signals on. Checks the installation first, which takes seconds.
   exec python "$recipes/run_training.py" "$save_dir" "$first_machine" "${command[@]}"
 }

@@ -2,7 +2,7 @@
 
 Each keeps a connection to the first machine, whose name is MASTER_ADDR, at the port after MASTER_PORT. The kernels
 probe idle connections, so that a machine without power or network is noticed within half a minute, and a busy one is
-never taken for lost. Whoever ends writes its exit status first: a connection that closes without one is a loss, too.
+never taken for lost. Whoever ends says how first: a connection that closes without a word is a loss, too.
 """
 
 import socket
@@ -12,6 +12,7 @@ import time
 
 GREETING = "maelm_fairseq"
 PROBES = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}  # seconds, seconds, number
+FINE = "ended"
 LONGEST = 300  # characters of a line
 PATIENCE = 120  # seconds until a first machine that cannot be reached is reported
 
@@ -22,13 +23,11 @@ class Machines:
     Args:
         first (str): name or address of the first machine
         port (int): where it listens
-        stopped (int): exit status of a training that stopped on request
         lost: called once, with a message, in another thread, when a machine is lost or its training has failed
     """
 
-    def __init__(self, first, port, stopped, lost):
+    def __init__(self, first, port, lost):
         self.first, self.port, self.lost = first, port, lost
-        self.good = {"0", str(stopped)}
         self.connections = []
         self.over = False  # nothing that happens now is news
 
@@ -37,12 +36,16 @@ class Machines:
         self.thread = threading.Thread(target=self._accept if self._is_first() else self._connect, daemon=True)
         self.thread.start()
 
-    def end(self, status):
-        """Tells the other machines the exit status of the training on this one."""
+    def end(self, failure=""):
+        """Tells the other machines how the training on this one has ended.
+
+        Args:
+            failure (str): why they cannot go on; empty if they have ended, too
+        """
         self.over = True
         for connection in self.connections:
             try:
-                connection.sendall(f"{status}\n".encode())
+                connection.sendall(f"{failure or FINE}\n".encode())
             except OSError:
                 pass  # it is lost
 
@@ -98,14 +101,14 @@ class Machines:
                 return False
             self.connections.append(connection)
             try:
-                status = lines.readline(LONGEST).rstrip("\n")
+                ending = lines.readline(LONGEST).rstrip("\n")
                 reason = "it closed the connection"
             except OSError as error:
-                status, reason = "", error.strerror or str(error)
-        if not status:
+                ending, reason = "", error.strerror or str(error)
+        if not ending:
             self._report(f"lost machine {name}: {reason}")
-        elif status not in self.good:
-            self._report(f"training on machine {name} failed with exit status {status}; its output says why")
+        elif ending != FINE:
+            self._report(f"training on machine {name} {ending}")
         return True
 
     def _report(self, message):

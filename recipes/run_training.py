@@ -22,10 +22,11 @@ from show_progress import Progress
 # As in maelm_fairseq.preemption, which takes seconds to import.
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 STOPPED = 75
+KILLED = (128 + signal.SIGTERM, 128 + signal.SIGUSR1)
 
+CHECK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "check_installation.py")
 
-# How torchrun reports the first of its processes that failed; it exits with 1 itself.
-TORCHRUN_STATUS = re.compile(rb"\s*exitcode\s*: (-?\d+) \(pid: ")
+WORKER_STATUS = re.compile(rb"torchrun_worker.sh: exit status (\d+)$")
 
 
 def children(pid):
@@ -52,7 +53,8 @@ class Training:
         self.command = command
         self.by_torchrun = os.path.basename(command[0]) == "torchrun"
         self.process = None
-        self.stopping = self.lost = False
+        self.workers_ended_with = []  # exit statuses of torchrun's workers
+        self.stopping = self.lost = self.begun = False
 
     def stop(self, number, frame):
         """Handles a signal. A terminal's Ctrl-C reaches the command too, so it is passed on as SIGTERM, not counted."""
@@ -62,10 +64,16 @@ class Training:
             self.pass_on(signal.SIGINT if again else signal.SIGTERM)
 
     def pass_on(self, number):
-        """Sends a signal to the training; to what torchrun has started, as torchrun itself would not wait for long."""
-        for pid in (self.by_torchrun and children(self.process.pid)) or [self.process.pid]:
+        """Sends a signal to the training: with torchrun, to what its workers have started."""
+        pids = [self.process.pid]
+        if self.by_torchrun:
+            pids = [pid for worker in children(self.process.pid) for pid in children(worker)]
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+        if not pids and not self.workers_ended_with:  # torchrun waits for the other machines
+            self.begun = False
+            self.process.kill()
 
     def lose(self, message):
         """Ends the training, which waits for a lost machine and so can save nothing."""
@@ -78,7 +86,21 @@ class Training:
         """Runs the command to its end; returns its exit status as a shell would."""
         for number in SIGNALS:
             signal.signal(number, self.stop)
-        progress, failed_with = Progress(), None
+        status = subprocess.call([sys.executable, CHECK], start_new_session=True)  # Ctrl-C would end in a stack trace
+        if status == 0 and not self.stopping and not self.lost:
+            self.begun = True
+            status = self.train(log)
+            if status in KILLED:  # these signals end no training that has begun
+                self.begun = False
+        if self.lost:
+            return 1
+        if self.stopping and not self.begun:
+            return STOPPED
+        return status
+
+    def train(self, log):
+        """Trains; returns the exit status."""
+        progress = Progress()
         streams = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         # Ctrl-C must not reach torchrun: see pass_on.
         streams["start_new_session"] = self.by_torchrun
@@ -89,16 +111,14 @@ class Training:
                 kill(self.process.pid)
             for line in self.process.stdout:
                 logged.write(line)
-                failure = TORCHRUN_STATUS.match(line) if self.by_torchrun else None
-                if failure and failed_with is None:
-                    failed_with = int(failure.group(1))
+                ended = WORKER_STATUS.match(line) if self.by_torchrun else None
+                if ended:
+                    self.workers_ended_with.append(int(ended.group(1)))
                 shown = progress.line(line.decode("utf-8", "replace").rstrip("\n"))
                 if shown is not None:
                     print(shown, flush=True)
-        status = failed_with or self.process.returncode
-        if self.lost:
-            return 1
-        return status if status >= 0 else 128 - status
+        status = self.process.returncode
+        return next(filter(None, self.workers_ended_with), status if status >= 0 else 128 - status)
 
 
 def main():
@@ -107,11 +127,13 @@ def main():
     training, machines = Training(command), None
     if first_machine:
         address, _, port = first_machine.rpartition(":")
-        machines = Machines(address, int(port), STOPPED, training.lose)
+        machines = Machines(address, int(port), training.lose)
         machines.watch()
     status = training.run(log)
-    if machines:
-        machines.end(status)
+    if machines and status == STOPPED and not training.begun:
+        machines.end("was asked to stop before it began")
+    elif machines:
+        machines.end("" if status in (0, STOPPED) else f"failed with exit status {status}; its output says why")
     if status == 0:
         with open(os.path.join(save_dir, "finished"), "w", encoding="utf-8") as stream:
             stream.write(" ".join(command) + "\n")

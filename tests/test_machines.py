@@ -1,25 +1,28 @@
 """The machines of a run end together: with the same status when training ends, and soon when one of them is lost."""
 
+import contextlib
 import queue
 import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, SCRIPTS_ENVIRONMENT
+from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT
 from test_preemption import STOPPED, free_port, start
 from training import updates
 
 sys.path.insert(0, str(ROOT / "recipes"))
+import run_training  # noqa: E402
 from machines import Machines  # noqa: E402
 
 
 def connected(port):
     """Two machines that know each other: themselves, and the queues of what they hear of each other."""
     heard = [queue.Queue(), queue.Queue()]
-    pair = [Machines("localhost", port, STOPPED, messages.put) for messages in heard]
+    pair = [Machines("localhost", port, messages.put) for messages in heard]
     for machine in pair:
         machine.watch()
     while not all(machine.connections for machine in pair):
@@ -30,16 +33,13 @@ def connected(port):
 @pytest.mark.parametrize("ending", [0, 1])
 def test_a_machine_that_fails_is_reported_to_the_other(ending):
     pair, heard = connected(free_port())
-    pair[ending].end(3)
-    assert heard[1 - ending].get() == (
-        f"training on machine {socket.gethostname()} failed with exit status 3; its output says why"
-    )
+    pair[ending].end("failed with exit status 3")
+    assert heard[1 - ending].get() == f"training on machine {socket.gethostname()} failed with exit status 3"
 
 
-@pytest.mark.parametrize("status", [0, STOPPED])
-def test_a_machine_that_ends_well_is_not_reported(status):
+def test_a_machine_that_ends_well_is_not_reported():
     (first, second), heard = connected(free_port())
-    first.end(status)
+    first.end()
     second.thread.join()
     assert heard[1].empty()
 
@@ -53,12 +53,12 @@ def test_a_machine_that_is_gone_is_reported():
 def test_other_programs_are_no_machines():
     port, messages = free_port(), queue.Queue()
     with socket.create_server(("", port)) as other:
-        second = Machines("localhost", port, STOPPED, messages.put)
+        second = Machines("localhost", port, messages.put)
         second.watch()
         connection, _ = other.accept()
         connection.sendall(b"SSH-2.0\n")
         connection.close()
-    first = Machines("localhost", port, STOPPED, messages.put)
+    first = Machines("localhost", port, messages.put)
     first.watch()
     with socket.create_connection(("localhost", port)) as other:
         other.shutdown(socket.SHUT_WR)
@@ -66,24 +66,64 @@ def test_other_programs_are_no_machines():
             pass
     while not first.connections or not second.connections:
         time.sleep(0.01)
-    second.end(1)
-    assert "failed with exit status 1" in messages.get() and messages.empty()
+    second.end("failed")
+    assert "failed" in messages.get() and messages.empty()
+
+
+def recipe(data, save_dir, port, path):
+    """Starts a recipe as on one of two machines, each with a process on the CPU."""
+    options = ["--arch", "mae_lm_tiny", "--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 32]
+    options += ["--encoder-ffn-embed-dim", 64, "--update-freq", 1, "--log-interval", 1, "--num-workers", 1]
+    command = [ROOT / "recipes" / "pretrain_base.sh", "--gpus", 0, "--nodes", 2, "--batch-size", 4, *options]
+    command += ["--data", data, "--save-dir", save_dir]
+    return start(command, MASTER_ADDR="localhost", MASTER_PORT=str(port), PATH=path)
+
+
+def wait_until_training(save_dir, machines):
+    """Waits for an update. Only the process of rank 0 logs them, and torchrun decides which that is."""
+    log = save_dir / "train.log"
+    while not (log.exists() and "num_updates" in log.read_text()):
+        assert all(machine.poll() is None for machine in machines)
+        time.sleep(0.1)
 
 
 def two_machines(data, save_dir):
-    """Starts a recipe as on two machines, each with a process on the CPU; returns both when they train."""
-    options = ["--arch", "mae_lm_tiny", "--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 32]
-    options += ["--encoder-ffn-embed-dim", 64, "--update-freq", 1, "--log-interval", 1, "--num-workers", 1]
-    recipe = [ROOT / "recipes" / "pretrain_base.sh", "--gpus", 0, "--nodes", 2, "--batch-size", 4, *options]
+    """Starts a recipe as on two machines; returns both when they train."""
     port = free_port()
-    environment = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "PATH": SCRIPTS_ENVIRONMENT["PATH"]}
-    both = [start([*recipe, "--data", data, "--save-dir", save_dir], **environment) for _ in range(2)]
-    # Only the process of rank 0 logs updates, and torchrun decides which that is.
-    log = save_dir / "train.log"
-    while not (log.exists() and "num_updates" in log.read_text()):
-        assert both[0].poll() is both[1].poll() is None
-        time.sleep(0.1)
+    both = [recipe(data, save_dir, port, SCRIPTS_ENVIRONMENT["PATH"]) for _ in range(2)]
+    wait_until_training(save_dir, both)
     return both
+
+
+def programs(pid):
+    """What runs below a process: Python's scripts, or their first option."""
+    found = []
+    for child in run_training.children(pid):
+        with contextlib.suppress(OSError):
+            found += Path(f"/proc/{child}/cmdline").read_text().split("\0")[1:2]
+        found += programs(child)
+    return [Path(program).name for program in found]
+
+
+@pytest.mark.parametrize("program", ["check_installation.py", "torchrun", "fairseq-train"])
+def test_a_signal_before_training_begins_ends_both(data, tmp_path, program):
+    port = free_port()
+    first = recipe(data, tmp_path, port, SCRIPTS_ENVIRONMENT["PATH"])
+    while socket.socket().connect_ex(("localhost", port + 1)) != 0:
+        time.sleep(0.01)
+    second = recipe(data, tmp_path, port, REAL_SCRIPTS_ENVIRONMENT["PATH"])
+    while program not in programs(second.pid):
+        assert second.poll() is None
+        time.sleep(0.01)
+    if program == "check_installation.py":
+        time.sleep(0.5)  # until the machines are connected
+    second.send_signal(signal.SIGUSR1)
+    printed = second.stdout.read()
+    assert second.wait() == STOPPED, printed
+    assert "training stopped on request; the same command resumes" in printed
+    printed = first.stdout.read()
+    assert first.wait() == 1
+    assert "was asked to stop before it began; ending the training on this machine" in printed
 
 
 def test_a_signal_to_one_machine_stops_both(data, tmp_path):

@@ -202,17 +202,16 @@ def test_slurm_starts_the_recipe_on_each_machine(tmp_path):
 
 
 def parse_launched(launcher, arguments, **environment):
-    """fairseq-train's configuration when a launcher that ends with `bash -c SCRIPT` runs it."""
-    shell = launcher[launcher.index("bash") :]
+    """The configuration of the fairseq-train that a launcher runs: a command without that word and its arguments."""
     show = [sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"]
-    command = [*shell[:2], shell[2].replace('"$0"', shlex.join(show)), "fairseq-train", *arguments]
-    return parse_command(json.loads(subprocess.check_output(command, env={**os.environ, **environment})))
+    printed = subprocess.check_output([*launcher, *show, *arguments], env={**os.environ, **environment})
+    return parse_command(json.loads(printed.splitlines()[0]))
 
 
 def test_several_machines_without_gpus():
     launcher, arguments = dry_run("pretrain_base.sh", "--gpus", 0, "--nodes", 2, MASTER_ADDR="first")
     assert launcher[launcher.index("--nproc_per_node") + 1] == "1"
-    config = parse_launched(launcher, arguments, RANK="1")
+    config = parse_launched(launcher[-1:], arguments, RANK="1")
     assert (config.distributed_training.distributed_rank, config.distributed_training.distributed_world_size) == (1, 2)
     assert config.distributed_training.distributed_init_method == "env://"
     assert config.common.cpu and config.distributed_training.distributed_backend == "gloo"
