@@ -126,6 +126,8 @@ stopped_at() { grep -oE 'stopped on request at update [0-9]+' "$1/train.log" | t
 
 main() {
   local job whole=$dest/whole parts=$dest/parts limited=$dest/limited
+  need "slurmctld slurmd slurm-client" slurmctld slurmd sbatch srun scontrol scancel sinfo
+  need munge munged
   configure
   start_slurm
   prepare_data
@@ -160,6 +162,4 @@ check_run() {
   say "$(basename "$1"): stopped $3 times; updates 1 to $updates once each; the same weights as without interruption"
 }
 
-need "slurmctld slurmd slurm-client" slurmctld slurmd sbatch srun scontrol scancel sinfo
-need munge munged
 start "$@"
