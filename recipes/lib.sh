@@ -65,11 +65,11 @@ update_freq() {
 
 # Sets $launcher and $first_machine, and adds to $device: what connects $nodes machines with $gpus GPUs each.
 connect_machines() {
-  local method=env://
+  local method=env:// hosts
   export MASTER_PORT="${MASTER_PORT:-29500}"
   if [ -n "${SLURM_STEP_ID:-}" ]; then # srun has started one task per machine
-    MASTER_ADDR=$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1)
-    export MASTER_ADDR
+    hosts=$(scontrol show hostnames "$SLURM_STEP_NODELIST")
+    export MASTER_ADDR=${hosts%%$'\n'*}
     if ((gpus == 0)); then
       method=tcp://$MASTER_ADDR:$MASTER_PORT
       launcher=(bash -c 'exec "$0" "$@" --distributed-rank "$SLURM_PROCID"')
