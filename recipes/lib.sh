@@ -69,7 +69,7 @@ connect_machines() {
   export MASTER_PORT="${MASTER_PORT:-29500}"
   if [ -n "${SLURM_STEP_ID:-}" ]; then # srun has started one task per machine
     hosts=$(scontrol show hostnames "$SLURM_STEP_NODELIST")
-    export MASTER_ADDR=${hosts%%$'\n'*}
+    MASTER_ADDR=${hosts%%$'\n'*}
     if ((gpus == 0)); then
       method=tcp://$MASTER_ADDR:$MASTER_PORT
       launcher=(bash -c 'exec "$0" "$@" --distributed-rank "$SLURM_PROCID"')
