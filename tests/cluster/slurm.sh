@@ -144,8 +144,8 @@ main() {
   check_run "$parts" "$whole" 3
 
   updates=1000000
-  job=$(submit_training "$limited" --time 3)
-  interrupt "$job" "$limited" 1 say "--time 3: waiting for the time limit of job $job"
+  job=$(submit_training "$limited" --time 4)
+  interrupt "$job" "$limited" 1 say "--time 4: waiting for the time limit of job $job"
   wait_for "an update of job $job" has_update "$limited" $(($(stopped_at "$limited") + 1))
   scancel "$job"
   wait_for "the end of job $job" has_state "$job" CANCELLED
