@@ -122,6 +122,8 @@ interrupt() {
   say "${*:4:2}: job $job stopped after update $(stopped_at "$folder"), and started again"
 }
 
+wait_for_signal() { :; } # that SLURM sends: `interrupt` waits for what it does
+
 stopped_at() { grep -oE 'stopped on request at update [0-9]+' "$1/train.log" | tail -n 1 | grep -oE '[0-9]+$'; }
 
 main() {
@@ -145,7 +147,7 @@ main() {
 
   updates=1000000
   job=$(submit_training "$limited" --time 4)
-  interrupt "$job" "$limited" 1 say "--time 4: waiting for the time limit of job $job"
+  interrupt "$job" "$limited" 1 wait_for_signal "before the time limit"
   wait_for "an update of job $job" has_update "$limited" $(($(stopped_at "$limited") + 1))
   scancel "$job"
   wait_for "the end of job $job" has_state "$job" CANCELLED
