@@ -16,8 +16,9 @@ plugin=$(dirname "$recipes")/maelm_fairseq
 options_help='Options:
   --data DIR[:DIR...]   binarized data from data-prep/prepare.sh; several folders are shards of one corpus
   --save-dir DIR        checkpoints, TensorBoard files and train.log; run the same command again to resume
-  --gpus N              GPUs per machine (default: all); 0 trains on the CPU, for experiments
-  --nodes N             machines (default: 1); run the same command on each, with MASTER_ADDR set to one of them
+  --gpus N              GPUs per machine (default: all); 0 trains on the CPU, for experiments, with a process a machine
+  --nodes N             machines (default: 1); run the same command on each, with MASTER_ADDR set to one of them, whose
+                        ports MASTER_PORT (default: 29500) and MASTER_PORT + 1 the others can reach
   --batch-size N        sequences per GPU at a time; the effective batch stays the same
   --dry-run             print the fairseq-train command and stop
   All other options go to fairseq-train and override the settings of the recipe.
@@ -48,18 +49,44 @@ divisors() {
   done
 }
 
-# Prints the --update-freq for $effective_batch sequences per update on $1 GPUs with $2 sequences each.
+# Prints the --update-freq for $effective_batch sequences per update in $1 processes with $2 sequences each.
 update_freq() {
   local processes=$1 batch=$2
   if ((effective_batch % processes != 0)); then
-    fail "$processes GPUs cannot share an effective batch of $effective_batch sequences evenly;" \
-      "the number of GPUs (--gpus times --nodes) must be one of:$(divisors "$effective_batch")"
+    fail "$processes processes cannot share an effective batch of $effective_batch sequences evenly;" \
+      "their number (--gpus times --nodes) must be one of:$(divisors "$effective_batch")"
   fi
   if ((effective_batch % (processes * batch) != 0)); then
-    fail "--batch-size $batch on $processes GPU(s) does not divide the effective batch of $effective_batch sequences;" \
+    fail "--batch-size $batch in $processes process(es) does not divide the effective batch of $effective_batch sequences;" \
       "--batch-size must be one of:$(divisors $((effective_batch / processes)))"
   fi
   echo $((effective_batch / (processes * batch)))
+}
+
+# Sets $launcher and $first_machine, and adds to $device: what connects $nodes machines with $gpus GPUs each.
+connect_machines() {
+  local method=env:// hosts
+  export MASTER_PORT="${MASTER_PORT:-29500}"
+  if [ -n "${SLURM_STEP_ID:-}" ]; then # srun has started one task per machine
+    hosts=$(scontrol show hostnames "$SLURM_STEP_NODELIST")
+    MASTER_ADDR=${hosts%%$'\n'*}
+    if ((gpus == 0)); then
+      method=tcp://$MASTER_ADDR:$MASTER_PORT
+      launcher=(bash -c 'exec "$0" "$@" --distributed-rank "$SLURM_PROCID"')
+    else # fairseq reads the machines from SLURM and starts a process for each GPU
+      device+=(--distributed-port "$MASTER_PORT")
+    fi
+  elif [ -n "${MASTER_ADDR:-}" ]; then
+    launcher=(torchrun --nnodes "$nodes" --nproc_per_node "$((gpus == 0 ? 1 : gpus))" --no-python
+      --rdzv_backend c10d --rdzv_endpoint "$MASTER_ADDR:$MASTER_PORT" "$recipes/torchrun_worker.sh")
+  else
+    fail "--nodes $nodes needs MASTER_ADDR, the name of one of the machines"
+  fi
+  if ((gpus == 0)); then
+    device+=(--distributed-backend gloo --ddp-backend legacy_ddp
+      --distributed-no-spawn --distributed-init-method "$method")
+  fi
+  first_machine=$MASTER_ADDR:$((MASTER_PORT + 1))
 }
 
 pretrain() {
@@ -97,22 +124,16 @@ pretrain() {
   is_number "$gpus" || fail "--gpus must be a number of GPUs, not '$gpus'"
   if ! is_number "$nodes" || ((nodes < 1)); then fail "--nodes must be at least 1, not '$nodes'"; fi
   if ! is_number "$batch_size" || ((batch_size < 1)); then fail "--batch-size must be at least 1, not '$batch_size'"; fi
-  if ((gpus == 0 && nodes > 1)); then fail "--nodes $nodes needs GPUs: the CPU is only for experiments"; fi
 
-  local processes=$((gpus == 0 ? 1 : gpus * nodes)) every launcher=() device=(--fp16 --fp16-init-scale 128)
+  local processes=$((gpus == 0 ? nodes : gpus * nodes)) every first_machine='' launcher=()
+  local device=(--fp16 --fp16-init-scale 128)
   every=$(update_freq "$processes" "$batch_size")
   if ((gpus == 0)); then
     device=(--cpu)
     export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" # spinning threads are slow on a busy machine
     echo "$(basename "$0"): training on the CPU: good enough for experiments, not for full-size pretraining" >&2
-  elif ((nodes > 1)) && [ -n "${SLURM_STEP_ID:-}" ]; then
-    # One task per machine under srun: fairseq reads the machines from SLURM and starts a process for each GPU.
-    device+=(--distributed-port "${MASTER_PORT:-29500}")
-  elif ((nodes > 1)); then
-    if [ -z "${MASTER_ADDR:-}" ]; then fail "--nodes $nodes needs MASTER_ADDR, the name of one of the machines"; fi
-    launcher=(torchrun --nnodes "$nodes" --nproc_per_node "$gpus" --no-python
-      --rdzv_backend c10d --rdzv_endpoint "$MASTER_ADDR:${MASTER_PORT:-29500}")
   fi
+  if ((nodes > 1)); then connect_machines; fi
 
   local command=(${launcher[@]+"${launcher[@]}"} fairseq-train "$data"
     --user-dir "$plugin" --save-dir "$save_dir" --tensorboard-logdir "$save_dir/tensorboard"
@@ -135,7 +156,6 @@ pretrain() {
       fail "$shard has no dict.txt; --data takes a folder that data-prep/prepare.sh wrote"
     fi
   done
-  python "$recipes/check_installation.py"
   if [ -f "$finished" ] && [ "$(cat "$finished")" = "${command[*]}" ]; then
     echo "$(basename "$0"): $save_dir has finished; remove $finished to train it further"
     return
@@ -143,6 +163,6 @@ pretrain() {
   mkdir -p "$save_dir"
   echo "$(basename "$0"): $processes process(es) x $batch_size sequences x $every = $effective_batch sequences per update;" \
     "the full log is in $save_dir/train.log"
-  # In place of this shell, which would not pass signals on.
-  exec python "$recipes/run_training.py" "$save_dir" "${command[@]}"
+  # In place of this shell, which would not pass signals on. Checks the installation first, which takes seconds.
+  exec python "$recipes/run_training.py" "$save_dir" "$first_machine" "${command[@]}"
 }

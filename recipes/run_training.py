@@ -1,59 +1,139 @@
 """Runs a training command for lib.sh: appends its output to a log, shows its progress, and passes signals on to it.
 
-python recipes/run_training.py SAVE_DIR COMMAND...
+python recipes/run_training.py SAVE_DIR FIRST_MACHINE COMMAND...
 
 SIGTERM, SIGUSR1 and Ctrl-C ask the command to stop, which takes as long as an update and saving a checkpoint. Exits
 with the command's status: 75 if it stopped on request. SAVE_DIR/finished records a command that has finished.
+
+FIRST_MACHINE is empty, or ADDRESS:PORT in a run on several machines: when another is lost, this one ends with status 1.
 """
 
+import contextlib
+import glob
 import os
+import re
 import signal
 import subprocess
 import sys
 
+from machines import Machines
 from show_progress import Progress
 
 # As in maelm_fairseq.preemption, which takes seconds to import.
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 STOPPED = 75
+KILLED = (128 + signal.SIGTERM, 128 + signal.SIGUSR1)
+
+CHECK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "check_installation.py")
+
+WORKER_STATUS = re.compile(rb"torchrun_worker.sh: exit status (\d+)$")
+
+
+def children(pid):
+    """The numbers of the processes that a process has started; none if it has ended."""
+    found = []
+    for path in glob.glob(f"/proc/{pid}/task/*/children"):
+        with contextlib.suppress(OSError), open(path, encoding="ascii") as stream:
+            found += map(int, stream.read().split())
+    return found
+
+
+def kill(pid):
+    """Kills a process and all that it has started."""
+    for child in children(pid):
+        kill(child)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 class Training:
     """A training command as a child process."""
 
-    def __init__(self):
+    def __init__(self, command):
+        self.command = command
+        self.by_torchrun = os.path.basename(command[0]) == "torchrun"
         self.process = None
-        self.stopping = False
+        self.workers_ended_with = []  # exit statuses of torchrun's workers
+        self.stopping = self.lost = self.begun = False
 
     def stop(self, number, frame):
         """Handles a signal. A terminal's Ctrl-C reaches the command too, so it is passed on as SIGTERM, not counted."""
         again = self.stopping and number == signal.SIGINT
         self.stopping = True
         if self.process:
-            self.process.send_signal(signal.SIGINT if again else signal.SIGTERM)
+            self.pass_on(signal.SIGINT if again else signal.SIGTERM)
 
-    def run(self, command, log):
+    def pass_on(self, number):
+        """Sends a signal to the training: with torchrun, to what its workers have started."""
+        pids = [self.process.pid]
+        if self.by_torchrun:
+            pids = [pid for worker in children(self.process.pid) for pid in children(worker)]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        if not pids and not self.workers_ended_with:  # torchrun waits for the other machines
+            self.begun = False
+            self.process.kill()
+
+    def lose(self, message):
+        """Ends the training, which waits for a lost machine and so can save nothing."""
+        self.lost = True
+        print(f"error: {message}; ending the training on this machine", file=sys.stderr, flush=True)
+        if self.process:
+            kill(self.process.pid)
+
+    def run(self, log):
         """Runs the command to its end; returns its exit status as a shell would."""
         for number in SIGNALS:
             signal.signal(number, self.stop)
+        status = subprocess.call([sys.executable, CHECK], start_new_session=True)  # Ctrl-C would end in a stack trace
+        if status == 0 and not self.stopping and not self.lost:
+            self.begun = True
+            status = self.train(log)
+            if status in KILLED:  # these signals end no training that has begun
+                self.begun = False
+        if self.lost:
+            return 1
+        if self.stopping and not self.begun:
+            return STOPPED
+        return status
+
+    def train(self, log):
+        """Trains; returns the exit status."""
         progress = Progress()
         streams = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        with open(log, "ab", buffering=0) as logged, subprocess.Popen(command, **streams) as self.process:
+        # Ctrl-C must not reach torchrun: see pass_on.
+        streams["start_new_session"] = self.by_torchrun
+        with open(log, "ab", buffering=0) as logged, subprocess.Popen(self.command, **streams) as self.process:
             if self.stopping:
                 self.process.terminate()
+            if self.lost:
+                kill(self.process.pid)
             for line in self.process.stdout:
                 logged.write(line)
+                ended = WORKER_STATUS.match(line) if self.by_torchrun else None
+                if ended:
+                    self.workers_ended_with.append(int(ended.group(1)))
                 shown = progress.line(line.decode("utf-8", "replace").rstrip("\n"))
                 if shown is not None:
                     print(shown, flush=True)
         status = self.process.returncode
-        return status if status >= 0 else 128 - status
+        return next(filter(None, self.workers_ended_with), status if status >= 0 else 128 - status)
 
 
 def main():
-    save_dir, *command = sys.argv[1:]
+    save_dir, first_machine, *command = sys.argv[1:]
     log = os.path.join(save_dir, "train.log")
-    status = Training().run(command, log)
+    training, machines = Training(command), None
+    if first_machine:
+        address, _, port = first_machine.rpartition(":")
+        machines = Machines(address, int(port), training.lose)
+        machines.watch()
+    status = training.run(log)
+    if machines and status == STOPPED and not training.begun:
+        machines.end("was asked to stop before it began")
+    elif machines:
+        machines.end("" if status in (0, STOPPED) else f"failed with exit status {status}; its output says why")
     if status == 0:
         with open(os.path.join(save_dir, "finished"), "w", encoding="utf-8") as stream:
             stream.write(" ".join(command) + "\n")

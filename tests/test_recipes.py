@@ -175,21 +175,64 @@ def test_several_machines():
     assert effective_batch(config) == EFFECTIVE_BATCH
 
 
-def test_slurm_starts_the_recipe_on_each_machine(tmp_path):
-    srun = tmp_path / "srun"
-    srun.write_text('#!/bin/bash\nSLURM_STEP_ID=0 exec "$@"\n')
-    srun.chmod(0o755)
-    slurm = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_GPUS_PER_NODE": "a100:4"}
-    done = recipe(
+def slurm(folder, *arguments, **environment):
+    """Runs recipes/slurm/pretrain.sbatch as on the first of two machines; returns the finished process."""
+    programs = {
+        "srun": 'SLURM_STEP_ID=0 SLURM_STEP_NODELIST="node[1-2]" exec "$@"',
+        "scontrol": "echo node1; echo node2",
+    }
+    for name, script in programs.items():
+        (folder / name).write_text("#!/bin/bash\n" + script + "\n")
+        (folder / name).chmod(0o755)
+    environment.update(SLURM_JOB_ID="7", SLURM_NNODES="2", SLURM_PROCID="1")
+    return recipe(
         "slurm/pretrain.sbatch", RECIPES / "pretrain_base.sh", "--data", "/d", "--save-dir", "/s", "--dry-run",
-        PATH=str(tmp_path) + os.pathsep + SCRIPTS_ENVIRONMENT["PATH"], **slurm,
+        *arguments, PATH=str(folder) + os.pathsep + SCRIPTS_ENVIRONMENT["PATH"], **environment,
     )  # fmt: skip
+
+
+def test_slurm_starts_the_recipe_on_each_machine(tmp_path):
+    done = slurm(tmp_path, SLURM_GPUS_PER_NODE="a100:4")
     assert done.returncode == 0, done.stderr
     words = shlex.split(done.stdout)
     assert words[0] == "fairseq-train"  # fairseq asks SLURM for the machines, given a port
     config = parse_command(words[1:])
     assert config.distributed_training.distributed_world_size == 8
-    assert config.distributed_training.distributed_port == 20007
+    assert config.distributed_training.distributed_port == 20014
+
+
+def parse_launched(launcher, arguments, **environment):
+    """The configuration of the fairseq-train that a launcher runs: a command without that word and its arguments."""
+    show = [sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"]
+    printed = subprocess.check_output([*launcher, *show, *arguments], env={**os.environ, **environment})
+    return parse_command(json.loads(printed.splitlines()[0]))
+
+
+def test_several_machines_without_gpus():
+    launcher, arguments = dry_run("pretrain_base.sh", "--gpus", 0, "--nodes", 2, MASTER_ADDR="first")
+    assert launcher[launcher.index("--nproc_per_node") + 1] == "1"
+    config = parse_launched(launcher[-1:], arguments, RANK="1")
+    assert (config.distributed_training.distributed_rank, config.distributed_training.distributed_world_size) == (1, 2)
+    assert config.distributed_training.distributed_init_method == "env://"
+    assert config.common.cpu and config.distributed_training.distributed_backend == "gloo"
+    assert effective_batch(config) == EFFECTIVE_BATCH
+
+
+def test_slurm_without_gpus(tmp_path):
+    done = slurm(tmp_path, "--gpus", 0)
+    assert done.returncode == 0, done.stderr
+    words = shlex.split(done.stdout)
+    assert words[0] == "bash"
+    at = words.index("fairseq-train")
+    config = parse_launched(words[:at], words[at + 1 :], SLURM_PROCID="1")
+    assert (config.distributed_training.distributed_rank, config.distributed_training.distributed_world_size) == (1, 2)
+    assert config.distributed_training.distributed_init_method == "tcp://node1:20014"
+    assert config.common.cpu and effective_batch(config) == EFFECTIVE_BATCH
+
+
+def test_slurm_needs_to_know_the_gpus(tmp_path):
+    done = slurm(tmp_path)
+    assert done.returncode == 1 and "--gpus-per-node" in done.stderr and "--gpus 0" in done.stderr
 
 
 def test_further_options_override_the_recipe():
@@ -203,11 +246,12 @@ def test_further_options_override_the_recipe():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--gpus", 3], ["3 GPUs", "2048", " 1 2 4 8 16 "]),
+        (["--gpus", 3], ["3 processes", "2048", " 1 2 4 8 16 "]),
         (["--gpus", 8, "--batch-size", 24], ["--batch-size 24", "2048", " 1 2 4 8 16 32 64 128 256"]),
         (["--gpus", "many"], ["--gpus", "many"]),
         (["--gpus", 1, "--batch-size", 0], ["--batch-size", "0"]),
-        (["--gpus", 0, "--nodes", 2], ["--nodes 2", "CPU"]),
+        (["--gpus", 0, "--nodes", 3], ["3 processes", "2048", " 1 2 4 8 16 "]),
+        (["--gpus", 0, "--nodes", 2], ["MASTER_ADDR"]),
         (["--gpus", 1, "--nodes", 2], ["MASTER_ADDR"]),
         (["--gpus"], ["--gpus needs a value"]),
         (["--gpus", 0, "--data", "/nowhere"], ["/nowhere has no dict.txt", "prepare.sh"]),
