@@ -11,7 +11,7 @@ import struct
 import numpy as np
 
 from command_line import InputError
-from files import load_json
+from records import SPLIT, load_json
 
 EOS = 2  # id of `</s>`, in SentencePiece and in fairseq
 UNKNOWN = 3  # fairseq's id of `<unk>`
@@ -70,7 +70,7 @@ class Split:
 
     def __init__(self, folder, name):
         self.prefix = os.path.join(folder, name)
-        self.record = load_json(self.prefix + ".json")
+        self.record = load_json(self.prefix + ".json", SPLIT, AGAIN.format(self.prefix + ".*"))
         for path in [self.prefix + ending for ending in (".bin", ".idx", ".json")]:
             if not os.path.exists(path):
                 raise InputError(f"{path} does not exist: the preparation was not finished; run prepare.sh again")

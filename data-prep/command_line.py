@@ -1,13 +1,17 @@
 """What all programs here share: options, one-line errors and progress."""
 
 import argparse
+import contextlib
 import errno
+import multiprocessing
 import os
 import signal
 import sys
 import time
 
 from tqdm import tqdm
+
+STOPPING = {signal.SIGTERM, signal.SIGINT}
 
 
 class InputError(ValueError):
@@ -51,20 +55,70 @@ def run(main, program=None):
         program: the name to show in error messages, by default that of the script
     """
     program = program or os.path.basename(sys.argv[0])
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # lets `finally` remove partial files
+    signal.signal(signal.SIGTERM, stop)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if the shell has it ignored
+        signal.signal(signal.SIGINT, stop)
     try:
         main()
-    except KeyboardInterrupt:
-        sys.exit(f"{program}: interrupted; the same command resumes after the last complete step")
+        if Stopped.by:
+            raise Stopped  # it was raised where Python ignores exceptions, such as in a finaliser
+    except Stopped:
+        name = signal.Signals(Stopped.by).name
+        end(128 + Stopped.by, f"{program}: stopped by {name}; the same command resumes after the last complete step")
     except InputError as error:
-        sys.exit(f"{program}: error: {error}")
+        end(1, f"{program}: error: {error}")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             error = (
                 f"no space left on the disk{' while writing ' + error.filename if error.filename else ''}; free some"
                 " and run the same command again: complete steps are kept"
             )
-        sys.exit(f"{program}: error: {error}")
+        end(1, f"{program}: error: {error}")
+
+
+class Stopped(BaseException):
+    """A signal asks this program to stop: raised so that `finally` removes partial files.
+
+    Attributes:
+        by: the number of the signal, 0 before one comes
+    """
+
+    by = 0
+
+
+def stop(number, frame):
+    """Handles the first signal; a second one would interrupt the removal of partial files."""
+    if not Stopped.by:
+        Stopped.by = number
+        raise Stopped
+
+
+def end(status, message):
+    """Ends the program and its workers; Python itself would first wait for pools, which may never end without them."""
+    for process in multiprocessing.active_children():
+        process.kill()
+        process.join(10)
+    with contextlib.suppress(OSError):
+        say(message)
+        sys.stdout.flush()
+    os._exit(status)
+
+
+@contextlib.contextmanager
+def held_signals():
+    """Holds signals back while processes are started: a child would handle one as the parent does."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def let_signals_end_child():
+    """For a child process that was started under `held_signals`; Ctrl-C is left to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
 
 def say(message):

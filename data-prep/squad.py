@@ -180,6 +180,8 @@ def write(args, sizes, record, processor, folder):
         record["counts"][name] = split.counts
         for what, ids in split.examples.items():
             say(f"{name}: {split.counts[what]:,} {COUNTS[what]}, the first in {', '.join(ids)}")
+    if record_of(args)["inputs"] != record["inputs"]:
+        raise InputError("--train, --dev or --vocabulary: a file changed while it was being read; run again")
     shutil.copyfile(args.dev, os.path.join(folder, "dev.json"))
     for name in ("dict.txt", "sentencepiece.model"):
         shutil.copyfile(os.path.join(args.vocabulary, name), os.path.join(folder, name))

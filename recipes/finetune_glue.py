@@ -15,6 +15,7 @@ from child_processes import terminate_children_on_sigterm
 from maelm_fairseq import hub
 from maelm_fairseq.errors import InstallationError, UsageError, run
 from maelm_fairseq.files import atomic_write, read_json
+from maelm_fairseq.records import GLUE_TASK
 from maelm_fairseq.vocabulary import load_dictionary
 
 try:
@@ -47,7 +48,7 @@ class GlueTask:
     def __init__(self, folder, name):
         self.folder, self.name = folder, name
         self.record_file = os.path.join(folder, "task.json")
-        self.record = read_json(self.record_file, "data prepared by data-prep/glue.sh")
+        self.record = read_json(self.record_file, "data prepared by data-prep/glue.sh", GLUE_TASK)
         self.labels = self.record["labels"]  # None for regression
         self.dictionary = load_dictionary(folder)
         self.metrics = TASK_METRICS.get(name, CLASSIFICATION_METRICS if self.labels else REGRESSION_METRICS)

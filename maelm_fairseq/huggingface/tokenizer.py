@@ -21,6 +21,7 @@ import unicodedata
 
 from ..errors import InstallationError, MissingFileError, UsageError
 from ..files import atomic_write, read_json, save_json
+from ..records import count
 from ..squad.text import SpanTokenizer
 from ..vocabulary import MASK, WORD_START, Tokenizer, load_dictionary, load_sentencepiece
 from .odd_texts import ODD, ODD_MASKED
@@ -159,8 +160,8 @@ def sample_lines(data):
     for name in ["train.json", "valid.json"]:
         path = os.path.join(data, name)
         if os.path.exists(path):
-            record = read_json(path, "the record that data-prep/prepare.sh wrote")
-            lines += [line for _, line in record.get("sample", [])]
+            record = read_json(path, "the record that data-prep/prepare.sh wrote", {"sample": [(count, str)]})
+            lines += [line for _, line in record["sample"]]
     return lines[:MAXIMUM_LINES]
 
 

@@ -20,10 +20,11 @@ from omegaconf import II, MISSING
 from ..data import WholeDataset, pad_rows
 from ..errors import MissingFileError, UsageError
 from ..files import read_json
+from ..records import SQUAD
 from ..sizes import check_positions
 from ..task import PrecisionConfig, TokenTask, autocast, check_precision
 from ..vocabulary import load_dictionary
-from .text import EOS, WindowSizes
+from .text import EOS, SEPARATORS, WindowSizes
 
 logger = logging.getLogger(__name__)
 
@@ -83,10 +84,18 @@ def load_record(folder):
         ValueError: it is damaged, or of another version of the program
     """
     path = os.path.join(folder, RECORD)
-    record = read_json(path, "the record of a finished run of data-prep/squad.py")
-    if record.get("format") != FORMAT:
+    expected = "the record of a finished run of data-prep/squad.py"
+    record = read_json(path, expected, {"format": int})
+    if record["format"] != FORMAT:
         raise UsageError(
-            f"{path}: format {record.get('format')}, expected {FORMAT}: prepare the data again with data-prep/squad.py"
+            f"{path}: format {record['format']}, expected {FORMAT}: prepare the data again with data-prep/squad.py"
+        )
+    record = read_json(path, expected, SQUAD)
+    record["options"] = options = {name: record["options"][name] for name in WindowSizes._fields}
+    if options["max_tokens"] <= options["max_question"] + SEPARATORS:
+        raise UsageError(
+            f"{path}: damaged: max_tokens {options['max_tokens']} leaves no room beside max_question"
+            f" {options['max_question']}; prepare the data again with data-prep/squad.py"
         )
     return record
 
