@@ -168,7 +168,7 @@ def check_folder(folder, splits):
     """Checks a folder; returns the record of each split. See `check_split` for errors."""
     processor = load_model(os.path.join(folder, "sentencepiece.model"))
     dictionary = os.path.join(folder, "dict.txt")
-    with open(dictionary, encoding="utf-8", newline="\n") as stream:
+    with open(dictionary, encoding="utf-8", errors="replace", newline="\n") as stream:
         if stream.read() != dict_text(processor):
             raise InputError(
                 f"{dictionary} is not the dictionary of the sentencepiece.model beside it; expected its pieces from id"

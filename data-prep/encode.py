@@ -30,7 +30,7 @@ from command_line import (
     run,
 )
 from files import atomic_write, save_json
-from raw_text import check_files, check_unchanged, file_states, not_utf8, read_lines
+from raw_text import check_files, check_unchanged, file_states, not_utf8, read_lines, too_few_documents
 from reservoir import Reservoir
 from write_dict import all_pieces, load_model
 
@@ -270,10 +270,7 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None, states=Non
             raise InputError("a worker was killed (out of memory?); run again with fewer --workers") from None
         check_unchanged(states)
         if documents < shards:
-            raise InputError(
-                f"{', '.join(paths)}: found {documents} documents (separated by blank lines), expected at least"
-                f" {shards}; {'use fewer --shards' if documents else 'give files with text'}"
-            )
+            raise too_few_documents(paths, documents, shards)
         for number, shard in out.items():
             with atomic_write(os.path.join(shard_folder(dest, number, shards), split + ".idx"), "wb") as stream:
                 write_index(stream, shard.sizes, dtype)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 
 from command_line import InputError
@@ -79,7 +80,7 @@ def read_member(archive, name):
         if archive.endswith(".whl"):
             with zipfile.ZipFile(archive) as files:
                 return files.read(name)
-        with tarfile.open(archive) as files:
+        with tarfile.open(archive, "r:gz") as files:
             member = files.getmember(name)
             if not member.isfile():
                 raise KeyError(name)
@@ -88,5 +89,5 @@ def read_member(archive, name):
         raise InputError(
             f"{archive} contains no file {name}; expected the package as its authors published it"
         ) from None
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise InputError(f"{archive} is damaged ({error}); download it again") from None

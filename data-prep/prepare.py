@@ -15,7 +15,7 @@ from check import check
 from command_line import InputError, Parser, cpu_count, positive, run, say, size_text
 from encode import encode
 from files import atomic_write, publish_first, remove_abandoned, save_json
-from raw_text import GZIP_MAGIC, check_files, file_states
+from raw_text import GZIP_MAGIC, check_documents, check_files, file_states
 from records import MANIFEST, load_json
 from train_sentencepiece import SAMPLE_LINES, add_options, train
 from write_dict import load_model, write_dict
@@ -236,6 +236,7 @@ def main():
             raise InputError(
                 f"--vocab-size {args.vocab_size}: {args.spm_model} has {pieces} pieces; leave out --vocab-size"
             )
+    check_documents(args.train, args.shards)
     os.makedirs(args.dest, exist_ok=True)
     remove_abandoned(args.dest)
     wanted = list(range(args.shards)) if args.shard is None else [args.shard]

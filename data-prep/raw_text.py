@@ -107,6 +107,34 @@ def read_lines(paths, progress=None, file_end=None):
         progress.update(done, text)
 
 
+def check_documents(paths, shards):
+    """Refuses files that certainly have fewer documents than there are shards; reads no more than tells.
+
+    The bound is not exact where lines begin with anything but visible ASCII: a model may normalise them to nothing.
+    """
+    found, inside = 0, False
+    for line in read_lines(paths, file_end=b""):
+        if not line.strip():
+            inside = False
+        elif 32 < line[0] < 127:
+            found += not inside
+            inside = True
+        else:  # text, or an end of a document
+            found += 1
+            inside = False
+        if found >= shards:
+            return
+    raise too_few_documents(paths, f"at most {found}", shards)
+
+
+def too_few_documents(paths, found, shards):
+    """The InputError for files with fewer documents than there are shards."""
+    return InputError(
+        f"{', '.join(map(str, paths))}: found {found} documents (separated by blank lines), expected at least {shards};"
+        f" {'use fewer --shards' if shards > 1 else 'give files with text'}"
+    )
+
+
 def not_utf8(paths):
     """The InputError for files that contain a line which is not UTF-8; names the first such line."""
     for path in paths:
