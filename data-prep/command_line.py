@@ -43,6 +43,15 @@ def positive(text):
 positive.__name__ = "int"  # argparse shows this name in its errors
 
 
+def data_folder(path):
+    """The value of an option that names the folder of data to write."""
+    if ":" in os.path.abspath(path):
+        raise argparse.ArgumentTypeError(
+            f"{path!r}: fairseq-train separates folders by colons; choose a path without one"
+        )
+    return path
+
+
 def cpu_count():
     """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -20,7 +20,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
 
 from binarized import EOS, UNKNOWN
 from check import spelled, spells, visible
-from command_line import InputError, Parser, cpu_count, positive, run, say
+from command_line import InputError, Parser, cpu_count, data_folder, positive, run, say
 from files import atomic_folder, file_identity, remove_abandoned, save_json
 from glue_files import Table, files_of, find_tasks, is_test
 from maelm_fairseq.records import GLUE_TASK
@@ -246,7 +246,13 @@ def parse_args():
     parser.prog = "glue.sh"
     parser.add_argument("--input", required=True, metavar="DIR", help="folder of GLUE's official files, or of your own")
     parser.add_argument("--vocabulary", required=True, metavar="DIR", help="data folder of the pretraining run")
-    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to; each task gets a subfolder")
+    parser.add_argument(
+        "--dest",
+        required=True,
+        type=data_folder,
+        metavar="DIR",
+        help="folder to write to; each task gets a subfolder",
+    )
     parser.add_argument(
         "--task",
         nargs="+",

@@ -12,7 +12,7 @@ import shutil
 
 from binarized import AGAIN, is_encoded, shard_folder
 from check import check
-from command_line import InputError, Parser, cpu_count, positive, run, say, size_text
+from command_line import InputError, Parser, cpu_count, data_folder, positive, run, say, size_text
 from encode import encode
 from files import atomic_write, publish_first, remove_abandoned, save_json
 from raw_text import GZIP_MAGIC, check_documents, check_files, file_states
@@ -32,7 +32,7 @@ def parse_args():
     parser.prog = "prepare.sh"
     parser.add_argument("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
     parser.add_argument("--valid", nargs="+", required=True, metavar="FILE", help="text to validate on, plain or gzip")
-    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
+    parser.add_argument("--dest", required=True, type=data_folder, metavar="DIR", help="folder to write to")
     add_options(parser)
     parser.add_argument("--spm-model", metavar="FILE", help="use this SentencePiece model instead of training one")
     parser.add_argument("--workers", type=positive, default=cpu_count(), metavar="N", help="worker processes")
@@ -61,8 +61,6 @@ def parse_args():
         parser.error("give --vocab-size, or a trained model with --spm-model")
     if args.shard is not None and not 0 <= args.shard < args.shards:
         parser.error(f"--shard {args.shard}: expected 0 to {args.shards - 1}, as --shards is {args.shards}")
-    if ":" in os.path.abspath(args.dest):
-        parser.error(f"--dest {args.dest}: fairseq-train separates folders by colons; choose a path without one")
     return args
 
 

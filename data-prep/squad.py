@@ -16,7 +16,7 @@ from vocabulary import compare_with_checkpoint, load_vocabulary
 import torch
 from fairseq.data import indexed_dataset
 
-from command_line import InputError, Parser, Progress, positive, run, say
+from command_line import InputError, Parser, Progress, data_folder, positive, run, say
 from files import atomic_folder, file_identity, remove_abandoned, save_json
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.squad import task as squad
@@ -224,7 +224,7 @@ def main():
         metavar="DIR",
         help="data folder of the pretraining run, with sentencepiece.model and dict.txt",
     )
-    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write")
+    parser.add_argument("--dest", required=True, type=data_folder, metavar="DIR", help="folder to write")
     parser.add_argument("--checkpoint", metavar="FILE", help="check that vocabulary and positions suit this checkpoint")
     parser.add_argument("--max-tokens", type=positive, default=384, metavar="N", help="maximum length of a window")
     parser.add_argument(

@@ -113,6 +113,8 @@ class Recipe:
     def __init__(self, args, extra, task, data, record, examples, max_tokens, options, evaluate, epochs):
         self.args, self.extra, self.task, self.data = args, extra, task, data
         self.examples, self.options, self.evaluate = examples, options, evaluate
+        if ":" in data:
+            raise UsageError(f"{data}: fairseq-train separates folders by colons; give the data a path without one")
         self.cfg = load_model(args.checkpoint, load_dictionary(data)).cfg
         positions = self.cfg.max_positions
         check_positions(
