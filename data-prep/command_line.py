@@ -11,7 +11,7 @@ import time
 
 from tqdm import tqdm
 
-STOPPING = {signal.SIGTERM, signal.SIGINT}
+from stopping import Stopped, stop
 
 
 class InputError(ValueError):
@@ -85,23 +85,6 @@ def run(main, program=None):
         end(1, f"{program}: error: {error}")
 
 
-class Stopped(BaseException):
-    """A signal asks this program to stop: raised so that `finally` removes partial files.
-
-    Attributes:
-        by: the number of the signal, 0 before one comes
-    """
-
-    by = 0
-
-
-def stop(number, frame):
-    """Handles the first signal; a second one would interrupt the removal of partial files."""
-    if not Stopped.by:
-        Stopped.by = number
-        raise Stopped
-
-
 def end(status, message):
     """Ends the program and its workers; Python itself would first wait for pools, which may never end without them."""
     for process in multiprocessing.active_children():
@@ -111,23 +94,6 @@ def end(status, message):
         say(message)
         sys.stdout.flush()
     os._exit(status)
-
-
-@contextlib.contextmanager
-def held_signals():
-    """Holds signals back while processes are started: a child would handle one as the parent does."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def let_signals_end_child():
-    """For a child process that was started under `held_signals`; Ctrl-C is left to the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
 
 def say(message):

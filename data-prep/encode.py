@@ -19,19 +19,11 @@ import numpy as np
 
 import checksums
 from binarized import EOS, UNKNOWN, shard_folder, token_dtype, write_index
-from command_line import (
-    InputError,
-    Parser,
-    Progress,
-    cpu_count,
-    held_signals,
-    let_signals_end_child,
-    positive,
-    run,
-)
+from command_line import InputError, Parser, Progress, cpu_count, positive, run
 from files import atomic_write, save_json
 from raw_text import check_files, check_unchanged, file_states, not_utf8, read_lines, too_few_documents
 from reservoir import Reservoir
+from stopping import held_signals, let_signals_end_child
 from write_dict import all_pieces, load_model
 
 CHUNK = 1 << 20  # bytes of text that a worker encodes at a time

@@ -11,10 +11,11 @@ import time
 
 import sentencepiece
 
-from command_line import InputError, Parser, Progress, held_signals, let_signals_end_child, positive, run, say
+from command_line import InputError, Parser, Progress, positive, run, say
 from files import atomic_write, partial_name
 from raw_text import check_files, check_unchanged, file_states, not_utf8, read_lines
 from reservoir import Reservoir
+from stopping import held_signals, let_signals_end_child
 
 # SentencePiece sums floats per thread: with a fixed number of threads the model is the same on every machine.
 THREADS = 16
