@@ -11,7 +11,7 @@ import time
 
 from tqdm import tqdm
 
-from stopping import Stopped, stop
+from stopping import Stopped, open_pools, stop
 
 
 class InputError(ValueError):
@@ -86,7 +86,11 @@ def run(main, program=None):
 
 
 def end(status, message):
-    """Ends the program and its workers; Python itself would first wait for pools, which may never end without them."""
+    """Ends the program and its workers."""
+    if not open_pools:
+        say(message)
+        sys.exit(status)
+    # Python itself would first wait for the pools, which may never end after their workers died.
     for process in multiprocessing.active_children():
         process.kill()
         process.join(10)

@@ -23,7 +23,7 @@ from command_line import InputError, Parser, Progress, cpu_count, positive, run
 from files import atomic_write, save_json
 from raw_text import check_files, check_unchanged, file_states, not_utf8, read_lines, too_few_documents
 from reservoir import Reservoir
-from stopping import held_signals, let_signals_end_child
+from stopping import held_signals, let_signals_end_child, open_pools
 from write_dict import all_pieces, load_model
 
 CHUNK = 1 << 20  # bytes of text that a worker encodes at a time
@@ -187,8 +187,10 @@ class Shard:
 def worker_pool(workers, model):
     """A pool of processes for `encode_chunk`."""
     pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(model,))
+    open_pools.append(pool)
     yield pool
     pool.shutdown()  # not after an error: a pool whose workers were killed may wait for ever
+    open_pools.remove(pool)
 
 
 def encode(paths, dest, split, model, workers, shards=1, wanted=None, states=None):

@@ -4,6 +4,7 @@ import contextlib
 import signal
 
 STOPPING = {signal.SIGTERM, signal.SIGINT}
+open_pools = []  # of worker processes
 
 
 class Stopped(BaseException):
