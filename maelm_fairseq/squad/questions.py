@@ -5,7 +5,7 @@ import os
 from typing import List, NamedTuple, Tuple
 
 from ..errors import MissingFileError, UsageError
-from ..records import NAMES
+from ..records import NAMES, fits
 
 
 class Answer(NamedTuple):
@@ -85,6 +85,6 @@ def get(value, key, kind, where):
         raise UsageError(f"{where}: no {key!r} (found {found}), expected {NAMES[kind]}, as in SQuAD's JSON")
     if type(value[key]) is not kind:
         raise UsageError(f"{where}: {key!r} is {repr(value[key])[:60]}, expected {NAMES[kind]}")
-    if kind is str and any("\ud800" <= character <= "\udfff" for character in value[key]):
+    if not fits(value[key], kind):
         raise UsageError(f"{where}: {key!r} contains half a surrogate pair, which is not a character; correct the text")
     return value[key]
