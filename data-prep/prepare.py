@@ -234,7 +234,8 @@ def main():
             raise InputError(
                 f"--vocab-size {args.vocab_size}: {args.spm_model} has {pieces} pieces; leave out --vocab-size"
             )
-    check_documents(args.train, args.shards)
+    if args.shards > 1:  # one shard takes any text
+        check_documents(args.train, args.shards)
     os.makedirs(args.dest, exist_ok=True)
     remove_abandoned(args.dest)
     wanted = list(range(args.shards)) if args.shard is None else [args.shard]
