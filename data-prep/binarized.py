@@ -11,11 +11,12 @@ import struct
 import numpy as np
 
 from command_line import InputError
-from files import load_json
+from records import SPLIT, load_json
 
 EOS = 2  # id of `</s>`, in SentencePiece and in fairseq
 UNKNOWN = 3  # fairseq's id of `<unk>`
 INDEX_MAGIC = b"MMIDIDX\x00\x00"
+HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, lines
 DTYPE_CODES = {np.uint16: 8, np.uint32: 9}  # fairseq's
 DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
 BUFFER = 1 << 20  # bytes of sizes read at a time
@@ -46,7 +47,7 @@ def write_index(stream, sizes, dtype):
         dtype: of a token in .bin
     """
     lines = sizes.seek(0, os.SEEK_END) // 4
-    stream.write(INDEX_MAGIC + struct.pack("<QBQ", 1, DTYPE_CODES[dtype], lines))
+    stream.write(HEADER.pack(INDEX_MAGIC, 1, DTYPE_CODES[dtype], lines))
     sizes.seek(0)
     shutil.copyfileobj(sizes, stream)
     sizes.seek(0)
@@ -65,35 +66,43 @@ class Split:
         tokens: (tokens,) of all lines, memory-mapped
         sizes, starts: (lines,) and (lines + 1,) tokens of each line, and its first token
     Raises:
-        InputError: a file is missing, is not an index of fairseq's, or does not have the length that its index implies
+        InputError: a file is missing, damaged, or does not have the length that the index implies
     """
 
     def __init__(self, folder, name):
         self.prefix = os.path.join(folder, name)
-        self.record = load_json(self.prefix + ".json")
+        self.record = load_json(self.prefix + ".json", SPLIT, AGAIN.format(self.prefix + ".*"))
         for path in [self.prefix + ending for ending in (".bin", ".idx", ".json")]:
             if not os.path.exists(path):
                 raise InputError(f"{path} does not exist: the preparation was not finished; run prepare.sh again")
-        with open(self.prefix + ".idx", "rb") as stream:
-            header = stream.read(26)
-            magic, code, lines = (
-                (header[:9], header[17], struct.unpack("<Q", header[18:])[0]) if len(header) == 26 else (b"", 0, 0)
-            )
-            if magic != INDEX_MAGIC or code not in DTYPES:
-                raise InputError(
-                    f"{self.prefix}.idx is not an index of fairseq-preprocess; " + AGAIN.format(self.prefix + ".*")
-                )
-            self.sizes = np.fromfile(stream, dtype=np.int32, count=lines)
-        self.starts = np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
-        expected = int(self.starts[-1]) * np.dtype(DTYPES[code]).itemsize
+        self.sizes, self.starts, dtype = self.read_index()
+        expected = int(self.starts[-1]) * np.dtype(dtype).itemsize
         found = os.path.getsize(self.prefix + ".bin")
-        if len(self.sizes) != lines or found != expected:
+        if found != expected:
             raise InputError(
                 f"{self.prefix}.bin has {found} bytes, but .idx implies {expected}; " + AGAIN.format(self.prefix + ".*")
             )
-        self.tokens = (
-            np.memmap(self.prefix + ".bin", dtype=DTYPES[code], mode="r") if expected else np.zeros(0, DTYPES[code])
-        )
+        self.tokens = np.memmap(self.prefix + ".bin", dtype=dtype, mode="r") if expected else np.zeros(0, dtype)
+
+    def read_index(self):
+        """Reads .idx: the sizes, the starts, and the type of a token."""
+        path = self.prefix + ".idx"
+        with open(path, "rb") as stream:
+            header = stream.read(HEADER.size)
+            magic, version, code, lines = HEADER.unpack(header.ljust(HEADER.size, b"\0"))
+            if magic != INDEX_MAGIC or version != 1 or code not in DTYPES:
+                raise InputError(f"{path} is not an index of fairseq-preprocess; " + AGAIN.format(self.prefix + ".*"))
+            found, expected = os.path.getsize(path), HEADER.size + 12 * lines
+            if found != expected:
+                raise InputError(
+                    f"{path} has {found} bytes, but {lines} lines take {expected}; " + AGAIN.format(self.prefix + ".*")
+                )
+            sizes = np.fromfile(stream, dtype=np.int32, count=lines)
+            begins = np.fromfile(stream, dtype=np.int64, count=lines)
+        starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        if (sizes < 1).any() or not np.array_equal(begins, starts[:-1] * np.dtype(DTYPES[code]).itemsize):
+            raise InputError(f"{path} is damaged: lines do not follow each other; " + AGAIN.format(self.prefix + ".*"))
+        return sizes, starts, DTYPES[code]
 
     def line(self, number):
         """Ids of a line, without its `</s>`."""

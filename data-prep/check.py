@@ -11,7 +11,7 @@ import numpy as np
 import checksums
 from binarized import AGAIN, EOS, UNKNOWN, Split, shard_folder
 from command_line import InputError, Parser, run
-from files import load_json
+from records import MANIFEST, load_json
 from write_dict import all_pieces, dict_text, load_model
 
 MAXIMUM_UNKNOWN_RATE = 0.01
@@ -76,6 +76,11 @@ def decode_sample(split, processor):
     """
     pieces = all_pieces(processor)
     for number, line in split.record["sample"]:
+        if number >= len(split.sizes):
+            raise InputError(
+                f"{split.prefix}.json is damaged: its sample has line {number + 1} of {len(split.sizes)}; "
+                + AGAIN.format(split.prefix + ".*")
+            )
         found = split.line(number)
         expected = [UNKNOWN if piece == 0 else piece + 1 for piece in processor.encode(line)]
         if found != expected or not spells(spelled(processor, pieces, found), processor.normalize(line)):
@@ -163,7 +168,7 @@ def check_folder(folder, splits):
     """Checks a folder; returns the record of each split. See `check_split` for errors."""
     processor = load_model(os.path.join(folder, "sentencepiece.model"))
     dictionary = os.path.join(folder, "dict.txt")
-    with open(dictionary, encoding="utf-8", newline="\n") as stream:
+    with open(dictionary, encoding="utf-8", errors="replace", newline="\n") as stream:
         if stream.read() != dict_text(processor):
             raise InputError(
                 f"{dictionary} is not the dictionary of the sentencepiece.model beside it; expected its pieces from id"
@@ -217,7 +222,7 @@ def main():
     parser.add_argument("dest", metavar="DEST", help="folder that prepare.sh wrote")
     parser.add_argument("--shard", type=int, metavar="I", help="check this shard only")
     args = parser.parse_args()
-    manifest = load_json(os.path.join(args.dest, "prepare.json"))
+    manifest = load_json(os.path.join(args.dest, "prepare.json"), MANIFEST, AGAIN.format(args.dest))
     if manifest is None:
         raise InputError(f"{args.dest} has no prepare.json; expected a folder that prepare.sh wrote")
     shards = manifest["options"]["shards"]

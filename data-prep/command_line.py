@@ -1,13 +1,17 @@
 """What all programs here share: options, one-line errors and progress."""
 
 import argparse
+import contextlib
 import errno
+import multiprocessing
 import os
 import signal
 import sys
 import time
 
 from tqdm import tqdm
+
+from stopping import Stopped, open_pools, stop
 
 
 class InputError(ValueError):
@@ -39,6 +43,15 @@ def positive(text):
 positive.__name__ = "int"  # argparse shows this name in its errors
 
 
+def data_folder(path):
+    """The value of an option that names the folder of data to write."""
+    if ":" in os.path.abspath(path):
+        raise argparse.ArgumentTypeError(
+            f"{path!r}: fairseq-train separates folders by colons; choose a path without one"
+        )
+    return path
+
+
 def cpu_count():
     """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -51,20 +64,40 @@ def run(main, program=None):
         program: the name to show in error messages, by default that of the script
     """
     program = program or os.path.basename(sys.argv[0])
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # lets `finally` remove partial files
+    signal.signal(signal.SIGTERM, stop)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if the shell has it ignored
+        signal.signal(signal.SIGINT, stop)
     try:
         main()
-    except KeyboardInterrupt:
-        sys.exit(f"{program}: interrupted; the same command resumes after the last complete step")
+        if Stopped.by:
+            raise Stopped  # it was raised where Python ignores exceptions, such as in a finaliser
+    except Stopped:
+        name = signal.Signals(Stopped.by).name
+        end(128 + Stopped.by, f"{program}: stopped by {name}; the same command resumes after the last complete step")
     except InputError as error:
-        sys.exit(f"{program}: error: {error}")
+        end(1, f"{program}: error: {error}")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             error = (
                 f"no space left on the disk{' while writing ' + error.filename if error.filename else ''}; free some"
                 " and run the same command again: complete steps are kept"
             )
-        sys.exit(f"{program}: error: {error}")
+        end(1, f"{program}: error: {error}")
+
+
+def end(status, message):
+    """Ends the program and its workers."""
+    if not open_pools:
+        say(message)
+        sys.exit(status)
+    # Python itself would first wait for the pools, which may never end after their workers died.
+    for process in multiprocessing.active_children():
+        process.kill()
+        process.join(10)
+    with contextlib.suppress(OSError):
+        say(message)
+        sys.stdout.flush()
+    os._exit(status)
 
 
 def say(message):

@@ -7,13 +7,12 @@ The folder of each shard gets SPLIT.bin and SPLIT.idx, byte for byte what fairse
 
 import multiprocessing
 import os
-import signal
 import tempfile
 import threading
 from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 
 import numpy as np
@@ -22,8 +21,9 @@ import checksums
 from binarized import EOS, UNKNOWN, shard_folder, token_dtype, write_index
 from command_line import InputError, Parser, Progress, cpu_count, positive, run
 from files import atomic_write, save_json
-from raw_text import check_files, not_utf8, read_lines
+from raw_text import check_files, check_unchanged, file_states, not_utf8, read_lines, too_few_documents
 from reservoir import Reservoir
+from stopping import held_signals, let_signals_end_child, open_pools
 from write_dict import all_pieces, load_model
 
 CHUNK = 1 << 20  # bytes of text that a worker encodes at a time
@@ -81,8 +81,7 @@ class Encoder:
 
 def start_worker(model):
     global encoder
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    let_signals_end_child()
     encoder = Encoder(model)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
@@ -184,7 +183,17 @@ class Shard:
         }
 
 
-def encode(paths, dest, split, model, workers, shards=1, wanted=None):
+@contextmanager
+def worker_pool(workers, model):
+    """A pool of processes for `encode_chunk`."""
+    pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(model,))
+    open_pools.append(pool)
+    yield pool
+    pool.shutdown()  # not after an error: a pool whose workers were killed may wait for ever
+    open_pools.remove(pool)
+
+
+def encode(paths, dest, split, model, workers, shards=1, wanted=None, states=None):
     """Encodes files; the memory needed does not depend on their size.
 
     Args:
@@ -193,10 +202,13 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
         model: path of the SentencePiece model
         workers: number of worker processes
         shards, wanted: number of shards, and the numbers of those to write (None: all)
+        states: `file_states(paths)` from which on the files must not change (None: from now on)
     Raises:
-        InputError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, or a killed worker
+        InputError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file that changed, or a
+            killed worker
     """
     wanted = range(shards) if wanted is None else wanted
+    states = states or file_states(paths)
     read = Counter(lines=0, blank=0, nothing=0, text=0)
     documents = 0
     blank_lines = BlankLines(model)
@@ -204,7 +216,7 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
     progress = Progress("encode " + split, sum(map(os.path.getsize, paths)))
     pending = deque()
     with ExitStack() as stack:
-        pool = stack.enter_context(ProcessPoolExecutor(workers, initializer=start_worker, initargs=(model,)))
+        pool = stack.enter_context(worker_pool(workers, model))
         out = {}
         for number in wanted:
             folder = shard_folder(dest, number, shards)
@@ -217,7 +229,8 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
             shard.write(*result.result())
 
         def submit(shard):
-            pending.append((shard, pool.submit(encode_chunk, shard.take_chunk())))
+            with held_signals():  # the pool starts its processes here
+                pending.append((shard, pool.submit(encode_chunk, shard.take_chunk())))
             if len(pending) > 2 * workers + 2:
                 write_oldest()
 
@@ -249,14 +262,9 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None):
             raise not_utf8(paths) from None
         except BrokenProcessPool:
             raise InputError("a worker was killed (out of memory?); run again with fewer --workers") from None
-        finally:
-            for _, result in pending:
-                result.cancel()
+        check_unchanged(states)
         if documents < shards:
-            raise InputError(
-                f"{', '.join(paths)}: found {documents} documents (separated by blank lines), expected at least"
-                f" {shards}; {'use fewer --shards' if documents else 'give files with text'}"
-            )
+            raise too_few_documents(paths, documents, shards)
         for number, shard in out.items():
             with atomic_write(os.path.join(shard_folder(dest, number, shards), split + ".idx"), "wb") as stream:
                 write_index(stream, shard.sizes, dtype)

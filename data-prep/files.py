@@ -1,4 +1,4 @@
-"""Files and folders that appear under their name only once they are complete; JSON records; the identity of a file."""
+"""Files and folders that appear under their name only once they are complete, and the identity of a file."""
 
 import contextlib
 import glob
@@ -97,15 +97,6 @@ def save_json(value, path):
     with atomic_write(path) as stream:
         json.dump(value, stream, indent=1, ensure_ascii=False)
         stream.write("\n")
-
-
-def load_json(path):
-    """The value in a JSON file, or None if the file does not exist."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
-    except FileNotFoundError:
-        return None
 
 
 def file_identity(path):

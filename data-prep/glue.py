@@ -20,9 +20,11 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
 
 from binarized import EOS, UNKNOWN
 from check import spelled, spells, visible
-from command_line import InputError, Parser, cpu_count, positive, run, say
-from files import atomic_folder, file_identity, load_json, remove_abandoned, save_json
+from command_line import InputError, Parser, cpu_count, data_folder, positive, run, say
+from files import atomic_folder, file_identity, remove_abandoned, save_json
 from glue_files import Table, files_of, find_tasks, is_test
+from maelm_fairseq.records import GLUE_TASK
+from records import load_json
 from write_dict import all_pieces
 
 BATCH = 4096  # examples encoded at a time
@@ -191,6 +193,8 @@ def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
             check_split(folder, names, split, counts, sample, processor)
             report(task, split, counts, answers, labels)
             splits[split] = counts
+        if identities(task, source, vocabulary) != inputs:
+            raise InputError(f"{source}: a file changed while it was being read; run again when all are complete")
         if labels is not None:
             with open(os.path.join(folder, "label", "dict.txt"), "w", encoding="utf-8", newline="\n") as stream:
                 stream.writelines(f"{label} 1\n" for label in labels)
@@ -205,15 +209,21 @@ def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
         save_json(record, os.path.join(folder, RECORD))
 
 
+def identities(task, source, vocabulary):
+    """Names, sizes and SHA-256 of the files that a prepared task depends on."""
+    paths = [os.path.join(source, file) for file in files_of(task, source).values()]
+    return [file_identity(path) for path in [*paths, os.path.join(vocabulary, "sentencepiece.model")]]
+
+
 def is_done(task, dest, max_tokens, inputs):
     """Whether `dest` contains the task, prepared from the same inputs with the same options.
 
     Raises:
-        InputError: it contains something else
+        InputError: it contains something else, or its record is damaged
     """
     if not os.path.exists(dest):
         return False
-    there = load_json(os.path.join(dest, RECORD))
+    there = load_json(os.path.join(dest, RECORD), GLUE_TASK, f"remove {dest} and run glue.sh again")
     if there is None:
         raise InputError(f"--dest: {dest} has no {RECORD}, so this program did not write it; choose another --dest")
     different = []
@@ -236,7 +246,13 @@ def parse_args():
     parser.prog = "glue.sh"
     parser.add_argument("--input", required=True, metavar="DIR", help="folder of GLUE's official files, or of your own")
     parser.add_argument("--vocabulary", required=True, metavar="DIR", help="data folder of the pretraining run")
-    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to; each task gets a subfolder")
+    parser.add_argument(
+        "--dest",
+        required=True,
+        type=data_folder,
+        metavar="DIR",
+        help="folder to write to; each task gets a subfolder",
+    )
     parser.add_argument(
         "--task",
         nargs="+",
@@ -264,8 +280,7 @@ def main():
     remove_abandoned(args.dest)
     for task in tasks:
         source, dest = os.path.join(args.input, task.name), os.path.join(args.dest, task.name)
-        paths = [os.path.join(source, file) for file in files_of(task, source).values()]
-        inputs = [file_identity(path) for path in [*paths, os.path.join(args.vocabulary, "sentencepiece.model")]]
+        inputs = identities(task, source, args.vocabulary)
         if is_done(task, dest, args.max_tokens, inputs):
             say(f"{dest} is finished already, from the same files and with the same options")
         else:

@@ -10,17 +10,18 @@ import hashlib
 import os
 import shutil
 
-from binarized import is_encoded, shard_folder
+from binarized import AGAIN, is_encoded, shard_folder
 from check import check
-from command_line import InputError, Parser, cpu_count, positive, run, say, size_text
+from command_line import InputError, Parser, cpu_count, data_folder, positive, run, say, size_text
 from encode import encode
-from files import atomic_write, load_json, publish_first, remove_abandoned, save_json
-from raw_text import GZIP_MAGIC, check_files
+from files import atomic_write, publish_first, remove_abandoned, save_json
+from raw_text import GZIP_MAGIC, check_documents, check_files, file_states
+from records import MANIFEST, load_json
 from train_sentencepiece import SAMPLE_LINES, add_options, train
 from write_dict import load_model, write_dict
 
 SPLITS = ["train", "valid"]
-MANIFEST = "prepare.json"
+MANIFEST_FILE = "prepare.json"
 FORMAT = 1
 DISK = 1.1  # bytes of disk needed at most for a byte of text: 0.5 to 1 for tokens, and an index
 GZIP_FACTOR = 4  # bytes of text in a byte of gzip, roughly
@@ -31,7 +32,7 @@ def parse_args():
     parser.prog = "prepare.sh"
     parser.add_argument("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
     parser.add_argument("--valid", nargs="+", required=True, metavar="FILE", help="text to validate on, plain or gzip")
-    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
+    parser.add_argument("--dest", required=True, type=data_folder, metavar="DIR", help="folder to write to")
     add_options(parser)
     parser.add_argument("--spm-model", metavar="FILE", help="use this SentencePiece model instead of training one")
     parser.add_argument("--workers", type=positive, default=cpu_count(), metavar="N", help="worker processes")
@@ -60,29 +61,18 @@ def parse_args():
         parser.error("give --vocab-size, or a trained model with --spm-model")
     if args.shard is not None and not 0 <= args.shard < args.shards:
         parser.error(f"--shard {args.shard}: expected 0 to {args.shards - 1}, as --shards is {args.shards}")
-    if ":" in os.path.abspath(args.dest):
-        parser.error(f"--dest {args.dest}: fairseq-train separates folders by colons; choose a path without one")
     return args
 
 
 # The manifest ------------------------------------------------------------------------------------------------------
 
 
-def fingerprint(path):
-    """Name, size and a hash of 64 parts of a file, including the first and last: quick, and differs between corpora."""
-    size, part = os.path.getsize(path), 1 << 16
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for number in range(64):
-            stream.seek(max(0, size - part) * number // 63)
-            digest.update(stream.read(part))
-            if size <= part:
-                break
-    return {"file": os.path.basename(path), "bytes": size, "sha256_of_samples": digest.hexdigest()}
+def manifest_of(args, states):
+    """The inputs and options that the prepared data depend on.
 
-
-def manifest_of(args):
-    """The inputs and options that the prepared data depend on."""
+    Args:
+        states: the FileStates of each split
+    """
     options = {"shards": args.shards}
     if args.spm_model:
         with open(args.spm_model, "rb") as stream:
@@ -98,8 +88,7 @@ def manifest_of(args):
             options["byte_fallback"] = True
     return {
         "format": FORMAT,
-        "train": [fingerprint(path) for path in args.train],
-        "valid": [fingerprint(path) for path in args.valid],
+        **{split: [state.fingerprint for state in states[split]] for split in SPLITS},
         "options": options,
     }
 
@@ -134,7 +123,7 @@ def claim(dest, manifest):
     Raises:
         InputError: `dest` contains data from another corpus, with other options, or of unknown origin
     """
-    path = os.path.join(dest, MANIFEST)
+    path = os.path.join(dest, MANIFEST_FILE)
     if not os.path.exists(path):
         foreign = sorted(
             name
@@ -144,11 +133,11 @@ def claim(dest, manifest):
         # A process that started at the same time may have written these since: it writes the manifest first.
         if foreign and not os.path.exists(path):
             raise InputError(
-                f"--dest: {dest} contains {foreign[0]} but no {MANIFEST}; expected an empty folder; choose another"
+                f"--dest: {dest} contains {foreign[0]} but no {MANIFEST_FILE}; expected an empty folder; choose another"
             )
         publish_first(path, lambda partial: save_json(manifest, partial))
-    there = load_json(path)
-    if there.get("format") != FORMAT:
+    there = load_json(path, MANIFEST, AGAIN.format(dest))
+    if there["format"] != FORMAT:
         raise InputError(f"{path} was written by another version of these programs; choose another --dest")
     different = differences(there, manifest)
     if different:
@@ -161,7 +150,7 @@ def claim(dest, manifest):
 # The steps ---------------------------------------------------------------------------------------------------------
 
 
-def write_model(args, path):
+def write_model(args, states, path):
     if args.spm_model:
         shutil.copyfile(args.spm_model, path)
     else:
@@ -174,10 +163,11 @@ def write_model(args, path):
             args.lowercase,
             args.sample_lines or SAMPLE_LINES,
             args.byte_fallback,
+            states["train"],
         )
 
 
-def make_vocabulary(args):
+def make_vocabulary(args, states):
     """Writes `sentencepiece.model` and `dict.txt` into --dest; returns the model's path.
 
     If several processes do so at once, the first to finish wins.
@@ -185,11 +175,11 @@ def make_vocabulary(args):
     model = os.path.join(args.dest, "sentencepiece.model")
     if not os.path.exists(model):
         try:
-            publish_first(model, lambda partial: write_model(args, partial))
+            publish_first(model, lambda partial: write_model(args, states, partial))
         except InputError:
             # There are no data yet: without the manifest the corrected command can start afresh.
             with contextlib.suppress(FileNotFoundError):
-                os.remove(os.path.join(args.dest, MANIFEST))
+                os.remove(os.path.join(args.dest, MANIFEST_FILE))
             raise
     dictionary = os.path.join(args.dest, "dict.txt")
     if not os.path.exists(dictionary):
@@ -212,7 +202,7 @@ def check_room(args):
         )
 
 
-def make_data(args, model, wanted):
+def make_data(args, states, model, wanted):
     """Encodes the splits and shards that do not exist yet."""
     folders = {shard: shard_folder(args.dest, shard, args.shards) for shard in wanted}
     for folder in folders.values():
@@ -229,9 +219,9 @@ def make_data(args, model, wanted):
         return [shard for shard in wanted if not is_encoded(folders[shard], split)]
 
     if 0 in wanted and 0 in missing("valid"):
-        encode(args.valid, folders[0], "valid", model, args.workers)
+        encode(args.valid, folders[0], "valid", model, args.workers, states=states["valid"])
     if missing("train"):
-        encode(args.train, args.dest, "train", model, args.workers, args.shards, missing("train"))
+        encode(args.train, args.dest, "train", model, args.workers, args.shards, missing("train"), states["train"])
 
 
 def main():
@@ -244,6 +234,8 @@ def main():
             raise InputError(
                 f"--vocab-size {args.vocab_size}: {args.spm_model} has {pieces} pieces; leave out --vocab-size"
             )
+    if args.shards > 1:  # one shard takes any text
+        check_documents(args.train, args.shards)
     os.makedirs(args.dest, exist_ok=True)
     remove_abandoned(args.dest)
     wanted = list(range(args.shards)) if args.shard is None else [args.shard]
@@ -251,12 +243,13 @@ def main():
         os.path.exists(os.path.join(shard_folder(args.dest, shard, args.shards), "train.json")) for shard in wanted
     ):
         check_room(args)
-    claim(args.dest, manifest_of(args))
-    model = make_vocabulary(args)
+    states = {split: file_states(getattr(args, split)) for split in SPLITS}
+    claim(args.dest, manifest_of(args, states))
+    model = make_vocabulary(args, states)
     if args.only_vocabulary:
         say(f"{model} and dict.txt are ready")
         return
-    make_data(args, model, wanted)
+    make_data(args, states, model, wanted)
     check(args.dest, args.shards, wanted)
     print(":".join(os.path.abspath(shard_folder(args.dest, shard, args.shards)) for shard in range(args.shards)))
 

@@ -1,8 +1,10 @@
 """Reads raw text: UTF-8, plain or gzip, one sentence or paragraph per line, a blank line after each document."""
 
 import gzip
+import hashlib
 import os
 import zlib
+from collections import namedtuple
 
 from command_line import InputError
 
@@ -23,6 +25,49 @@ def check_files(paths, option):
         with open(path, "rb") as stream:
             if path.endswith(".gz") and stream.read(2) != GZIP_MAGIC:
                 raise InputError(f"{option}: file {path} ends in .gz but is not gzip; unpack it or correct its name")
+
+
+def fingerprint(path):
+    """Name, size and a hash of 64 parts of a file, including the first and last: quick, and differs between corpora."""
+    size, part = os.path.getsize(path), 1 << 16
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for number in range(64):
+            stream.seek(max(0, size - part) * number // 63)
+            digest.update(stream.read(part))
+            if size <= part:
+                break
+    return {"file": os.path.basename(path), "bytes": size, "sha256_of_samples": digest.hexdigest()}
+
+
+FileState = namedtuple("FileState", "path fingerprint modified")
+FileState.__doc__ = """A file as it is now. modified: when its contents were last changed, in nanoseconds"""
+
+
+def file_states(paths):
+    """The FileState of each file."""
+    # The time first: a change while the fingerprint is taken must count as one.
+    times = [os.stat(path).st_mtime_ns for path in paths]
+    return [FileState(path, fingerprint(path), modified) for path, modified in zip(paths, times)]
+
+
+def check_unchanged(states):
+    """Compares files with what `file_states` returned.
+
+    Raises:
+        InputError: a file was changed since, or removed
+    """
+    for before in states:
+        try:
+            (now,) = file_states([before.path])
+        except FileNotFoundError:
+            now = None
+        if now != before:
+            sizes = f"{before.fingerprint['bytes']:,} bytes, then {now.fingerprint['bytes']:,}" if now else "removed"
+            raise InputError(
+                f"file {before.path} changed while it was being read ({sizes}); run again when it is complete, with"
+                " another --dest if this one is refused"
+            )
 
 
 def read_lines(paths, progress=None, file_end=None):
@@ -55,11 +100,39 @@ def read_lines(paths, progress=None, file_end=None):
                 raise InputError(
                     f"file {path}: corrupt gzip after line {number} ({error}); copy or download it again"
                 ) from None
-        done += os.path.getsize(path)
+            done += os.fstat(packed.fileno()).st_size  # not by its path: the file may have been removed meanwhile
         if file_end is not None:
             yield file_end
     if progress:
         progress.update(done, text)
+
+
+def check_documents(paths, shards):
+    """Refuses files that certainly have fewer documents than there are shards; reads no more than tells.
+
+    The bound is not exact where lines begin with anything but visible ASCII: a model may normalise them to nothing.
+    """
+    found, inside = 0, False
+    for line in read_lines(paths, file_end=b""):
+        if not line.strip():
+            inside = False
+        elif 32 < line[0] < 127:
+            found += not inside
+            inside = True
+        else:  # text, or an end of a document
+            found += 1
+            inside = False
+        if found >= shards:
+            return
+    raise too_few_documents(paths, f"at most {found}", shards)
+
+
+def too_few_documents(paths, found, shards):
+    """The InputError for files with fewer documents than there are shards."""
+    return InputError(
+        f"{', '.join(map(str, paths))}: found {found} documents (separated by blank lines), expected at least {shards};"
+        f" {'use fewer --shards' if shards > 1 else 'give files with text'}"
+    )
 
 
 def not_utf8(paths):

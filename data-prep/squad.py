@@ -16,7 +16,7 @@ from vocabulary import compare_with_checkpoint, load_vocabulary
 import torch
 from fairseq.data import indexed_dataset
 
-from command_line import InputError, Parser, Progress, positive, run, say
+from command_line import InputError, Parser, Progress, data_folder, positive, run, say
 from files import atomic_folder, file_identity, remove_abandoned, save_json
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.squad import task as squad
@@ -184,6 +184,8 @@ def write(args, sizes, record, processor, folder):
         record["counts"][name] = split.counts
         for what, ids in split.examples.items():
             say(f"{name}: {split.counts[what]:,} {COUNTS[what]}, the first in {', '.join(ids)}")
+    if record_of(args)["inputs"] != record["inputs"]:
+        raise InputError("--train, --dev or --vocabulary: a file changed while it was being read; run again")
     shutil.copyfile(args.dev, os.path.join(folder, "dev.json"))
     for name in ("dict.txt", "sentencepiece.model"):
         shutil.copyfile(os.path.join(args.vocabulary, name), os.path.join(folder, name))
@@ -223,7 +225,7 @@ def main():
         metavar="DIR",
         help="data folder of the pretraining run, with sentencepiece.model and dict.txt",
     )
-    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write")
+    parser.add_argument("--dest", required=True, type=data_folder, metavar="DIR", help="folder to write")
     parser.add_argument("--checkpoint", metavar="FILE", help="check that vocabulary and positions suit this checkpoint")
     parser.add_argument("--max-tokens", type=positive, default=384, metavar="N", help="maximum length of a window")
     parser.add_argument(

@@ -13,8 +13,9 @@ import sentencepiece
 
 from command_line import InputError, Parser, Progress, positive, run, say
 from files import atomic_write, partial_name
-from raw_text import check_files, not_utf8, read_lines
+from raw_text import check_files, check_unchanged, file_states, not_utf8, read_lines
 from reservoir import Reservoir
+from stopping import held_signals, let_signals_end_child
 
 # SentencePiece sums floats per thread: with a fixed number of threads the model is the same on every machine.
 THREADS = 16
@@ -23,22 +24,29 @@ CHARACTER_COVERAGE = 0.99995
 SAMPLE_LINES = 1000000
 
 
-def sample_lines(paths, count):
+def sample_lines(paths, count, states=None):
     """Draws `count` lines (bytes) at random from those that are not blank, in one pass.
 
     SentencePiece has an option for this, `input_sentence_size`, but version 0.2.3 draws a different sample in every
     process and offers no seed. Here the same text must give the same model: on every machine, and after a restart.
+
+    Args:
+        states: `file_states(paths)` from which on the files must not change (None: from now on)
+    Raises:
+        InputError: a file changed
     """
+    states = states or file_states(paths)
     progress = Progress("sample lines", sum(map(os.path.getsize, paths)))
     sample = Reservoir(count)
     for line in read_lines(paths, progress):
         if line and not line.isspace():
             sample.add(line)
     progress.close()
+    check_unchanged(states)
     return sample.items
 
 
-def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte_fallback=False):
+def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte_fallback=False, states=None):
     """Trains a SentencePiece model with ids 0 to 2 for `<unk> <s> </s>`.
 
     Args:
@@ -50,11 +58,12 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte
         lowercase: normalise with `nmt_nfkc_cf` rather than `nmt_nfkc`
         count: lines to sample
         byte_fallback: add a piece for each byte, `<0x00>` to `<0xFF>`, so that no character is unknown
+        states: `file_states(paths)` from which on the files must not change (None: from now on)
     Raises:
-        InputError: no text, text that is not UTF-8, or a vocab_size too large for the text or too small for its
-            characters
+        InputError: a file that changed, no text, text that is not UTF-8, or a vocab_size too large for the text or too
+            small for its characters
     """
-    sample = sample_lines(paths, count)
+    sample = sample_lines(paths, count, states)
     try:
         # split() also removes U+0085, which SentencePiece would keep, and at which fairseq would split a piece.
         sample = [" ".join(line.decode("utf-8").split()) for line in sample]
@@ -76,7 +85,8 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte
     log = partial_name(log_file)
     receiver, sender = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.Process(target=train_in_child, args=(sample, model, log, options, sender), daemon=True)
-    process.start()
+    with held_signals():
+        process.start()
     sender.close()
     while process.is_alive():
         process.join(0.2)
@@ -99,7 +109,7 @@ def train_in_child(sample, model, log_file, options, sender):
     Args:
         sender: pipe for the error message, empty on success
     """
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    let_signals_end_child()
     end_with_parent()
     log_descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     os.dup2(log_descriptor, 1)

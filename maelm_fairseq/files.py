@@ -8,6 +8,7 @@ import shutil
 import socket
 
 from .errors import MissingFileError, UsageError
+from .records import load
 
 
 def partial_name(path):
@@ -60,23 +61,26 @@ def save_json(value, path):
         stream.write("\n")
 
 
-def read_json(path, expected):
+def read_json(path, expected, schema=None, fix="remove it and run again"):
     """Reads a JSON file.
 
     Args:
         path: of the file
         expected: what the file should be, for the error message, such as "data prepared by data-prep/glue.sh"
+        schema: what it must contain, as in :mod:`.records`; None for anything
+        fix: what to do about a damaged file, for the error message
     Raises:
         FileNotFoundError: there is no such file
-        ValueError: it is not JSON
+        ValueError: it cannot be read, is not JSON, or does not fit the schema
     """
     if not os.path.isfile(path):
         raise MissingFileError(f"{path}: not found, expected {expected}")
     try:
-        with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
+        return load(path, expected, schema)
     except ValueError as error:
-        raise UsageError(f"{path}: not JSON ({error}), expected {expected}; remove it and run again") from None
+        raise UsageError(f"{path}: {error}; {fix}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}), expected {expected}") from None
 
 
 def sha256(path):

@@ -1,59 +1,162 @@
-"""JSON records that a program of this repository wrote and another one reads: their fields are checked first."""
+"""Reads JSON records and compares them with a schema. Imports nothing of the package: data-prep/ loads it by its path.
 
-from collections import namedtuple
+A schema is one of
+- a type;
+- a predicate, whose docstring says what it accepts;
+- `[schema]`, a list of any length;
+- `(schema, ...)`, a list of that length;
+- `{key: schema}`, an object with at least these keys; a key that is itself a type or a predicate stands for all others.
+"""
 
-from .errors import UsageError
-from .files import read_json
+import json
+import math
 
-Field = namedtuple("Field", "accepts expected")  # whether a value is accepted, and what was expected, for the message
+NAMES = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
 
 
-def is_whole(value):
-    """Whether a value is an int; true and false are none."""
-    return type(value) is int
+# Predicates --------------------------------------------------------------------------------------------------------
 
 
-POSITIVE = Field(lambda value: is_whole(value) and value >= 1, "a whole number, at least 1")
-FLAG = Field(lambda value: type(value) is bool, "true or false")
-OBJECT = Field(lambda value: isinstance(value, dict), "an object")
-WHOLE_NUMBERS = Field(
-    lambda value: isinstance(value, dict) and all(is_whole(v) and v >= 0 for v in value.values()),
-    "an object of whole numbers, at least 0",
-)
+def count(value):
+    """a whole number from 0 to 2**64 - 1"""
+    return type(value) is int and 0 <= value < 1 << 64
+
+
+def positive(value):
+    """a whole number from 1 to 2**31 - 1"""
+    return type(value) is int and 0 < value < 1 << 31
+
+
+def labels(value):
+    """null, or a list of two or more different labels without tabs and line breaks"""
+    if not isinstance(value, list):
+        return value is None
+    if not all(fits(label, str) and label.strip() and set("\t\r\n").isdisjoint(label) for label in value):
+        return False
+    return len(set(value)) == len(value) > 1
 
 
 def one_of(*values):
-    """The field whose value is one of some strings or numbers."""
-    return Field(
-        lambda value: any(type(value) is type(v) and value == v for v in values), " or ".join(map(repr, values))
-    )
+    """A predicate that accepts some strings or numbers only."""
+
+    def accepts(value):
+        return any(type(value) is type(v) and value == v for v in values)
+
+    accepts.__doc__ = " or ".join(map(repr, values))
+    return accepts
 
 
-def read_record(path, written_by, fields, fix=None):
-    """Reads a record.
+# The comparison ----------------------------------------------------------------------------------------------------
+
+
+def load(path, expected, schema=None):
+    """The value in a JSON file.
 
     Args:
         path: of the file
-        written_by: the program, for the message
-        fields: {name: :class:`Field`}; "options.stride" is `stride` in the object `options`, "" the whole record.
-            Others may be there too
-        fix: for the message: what to do; None for preparing the data again
-    Returns:
-        dict
+        expected: what the file should be, for the message
+        schema: what it must contain; None for anything
     Raises:
-        FileNotFoundError: there is no such file
-        ValueError: it is not JSON, or a field is missing or has a wrong value
+        ValueError: it is not JSON, or does not fit the schema; the message, without the path, says what was found and
+            expected
+        OSError: it cannot be read
     """
-    record = read_json(path, f"the record of a finished run of {written_by}")
-    fix = fix or f"prepare the data again with {written_by}"
-    for name, (accepts, expected) in {"": OBJECT, **fields}.items():
-        value = record
-        for key in filter(None, name.split(".")):
-            if not isinstance(value, dict) or key not in value:
-                raise UsageError(f"{path}: no {name!r}, expected {expected}: {fix}")
-            value = value[key]
-        if not accepts(value):
-            found = ascii(value)
-            found = found if len(found) <= 60 else found[:57] + "..."
-            raise UsageError(f"{path}: {name and repr(name) + ' is '}{found}, expected {expected}: {fix}")
-    return record
+    try:
+        with open(path, encoding="utf-8") as stream:
+            value = json.load(stream)
+        problem = mismatch(value, schema) if schema is not None else None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON ({error}), expected {expected}") from None
+    if problem:
+        raise ValueError(problem)
+    return value
+
+
+def mismatch(value, schema, place=""):
+    """The first difference between a value and a schema, in words; None if it fits.
+
+    Args:
+        place: of the value in the record, such as "counts.train" or "inputs[0]"; "" for the whole record
+    """
+    if not fits(value, schema):
+        return f"{_named(place)} is {shortened(value)}, expected {description(schema)}"
+    if isinstance(schema, dict):
+        problems = _mismatches_in_object(value, schema, place)
+    elif isinstance(schema, (list, tuple)):
+        schemas = schema if isinstance(schema, tuple) else schema * len(value)
+        problems = (mismatch(item, part, f"{place}[{i}]") for i, (item, part) in enumerate(zip(value, schemas)))
+    else:
+        return None
+    return next(filter(None, problems), None)
+
+
+def _mismatches_in_object(value, schema, place):
+    """Yields the difference, or None, for each key."""
+    within = f"{place}." if place else ""
+    for key, part in schema.items():
+        if isinstance(key, str) and key not in value:
+            yield f"no {within + key!r}, expected {description(part)}"
+        elif isinstance(key, str):
+            yield mismatch(value[key], part, within + key)
+        else:
+            for name in sorted(set(value).difference(schema)):
+                if fits(name, key):
+                    yield mismatch(value[name], part, within + name)
+                else:
+                    yield f"{_named(place)} has the key {shortened(name)}, expected {description(key)}"
+
+
+def fits(value, schema):
+    """Whether a value fits a schema; the parts of a list or an object are not compared."""
+    if isinstance(schema, dict):
+        return isinstance(value, dict)
+    if isinstance(schema, (list, tuple)):
+        return isinstance(value, list) and (isinstance(schema, list) or len(value) == len(schema))
+    if not isinstance(schema, type):
+        return schema(value)
+    if schema is str:
+        return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
+    if schema is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is schema
+
+
+def description(schema):
+    """What fits a schema, in words."""
+    if isinstance(schema, tuple):
+        return f"{NAMES[list]} of {len(schema)} values"
+    if isinstance(schema, (dict, list)):
+        return NAMES[type(schema)]
+    return NAMES[schema] if isinstance(schema, type) else schema.__doc__
+
+
+def _named(place):
+    return shortened(place) if place else "the record"
+
+
+def shortened(value):
+    """A value as Python writes it, cut after 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "..."
+
+
+# Records that more than one folder reads ---------------------------------------------------------------------------
+
+GLUE_TASK = {  # task.json, which data-prep/glue.py writes
+    "pair": bool,
+    "labels": labels,
+    "max_tokens": positive,
+    "splits": {
+        "train": {"examples": positive},
+        "valid": dict,
+        one_of("train", "valid", "valid1", "test", "test1"): dict,
+    },
+    "inputs": [{"file": str, "bytes": count, "sha256": str}],
+}

@@ -16,11 +16,10 @@ from collections import namedtuple
 import torch
 
 from child_processes import run_and_show
-from finetune_results import METRICS, append_rows, describe, existing_rows, make_rows
+from finetune_results import append_rows, describe, existing_rows, make_rows, metrics_in_percent
 from maelm_fairseq.checkpoint import load_model, read_checkpoint
 from maelm_fairseq.errors import Parser, UsageError
-from maelm_fairseq.files import atomic_write, save_json, sha256
-from maelm_fairseq.records import read_record
+from maelm_fairseq.files import atomic_write, read_json, save_json, sha256
 from maelm_fairseq.sizes import check_positions
 from maelm_fairseq.vocabulary import load_dictionary
 
@@ -114,6 +113,8 @@ class Recipe:
     def __init__(self, args, extra, task, data, record, examples, max_tokens, options, evaluate, epochs):
         self.args, self.extra, self.task, self.data = args, extra, task, data
         self.examples, self.options, self.evaluate = examples, options, evaluate
+        if ":" in data:
+            raise UsageError(f"{data}: fairseq-train separates folders by colons; give the data a path without one")
         self.cfg = load_model(args.checkpoint, load_dictionary(data)).cfg
         positions = self.cfg.max_positions
         check_positions(
@@ -195,7 +196,7 @@ class Recipe:
         identity, identity_file = self.identity(settings, seed), os.path.join(folder, "run.json")
         metrics_file, model_file = os.path.join(folder, "metrics.json"), os.path.join(folder, "model.pt")
         if os.path.exists(identity_file):
-            found = read_record(identity_file, "this recipe", {}, f"remove {folder}")
+            found = read_json(identity_file, "the record of a run of this recipe", dict, f"remove {folder}")
             different = [name for name in identity if found.get(name) != identity[name]]
             if different:
                 raise UsageError(
@@ -204,7 +205,7 @@ class Recipe:
                 )
         save_json(identity, identity_file)
         if os.path.exists(metrics_file):
-            return read_record(metrics_file, "this recipe", {"": METRICS}, "remove it")
+            return read_json(metrics_file, "the metrics of a finished run of this recipe", metrics_in_percent)
         if not os.path.exists(model_file):
             self.train(settings, seed, os.path.join(folder, "checkpoint_last.pt"))
             keep_model(folder, model_file)

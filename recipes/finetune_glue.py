@@ -14,8 +14,8 @@ import finetune
 from child_processes import terminate_children_on_sigterm
 from maelm_fairseq import hub
 from maelm_fairseq.errors import InstallationError, UsageError, run
-from maelm_fairseq.files import atomic_write
-from maelm_fairseq.records import FLAG, OBJECT, POSITIVE, Field, read_record
+from maelm_fairseq.files import atomic_write, read_json
+from maelm_fairseq.records import GLUE_TASK
 from maelm_fairseq.vocabulary import load_dictionary
 
 try:
@@ -34,27 +34,7 @@ METRICS = {
 }
 TASK_METRICS = {"CoLA": ["matthews"], "MRPC": ["accuracy", "f1"], "QQP": ["accuracy", "f1"]}
 CLASSIFICATION_METRICS, REGRESSION_METRICS = ["accuracy"], ["pearson", "spearman"]  # of all other tasks
-SPLITS = ["train", "valid", "valid1", "test", "test1"]
-FIELDS = {  # of task.json
-    "pair": FLAG,
-    "labels": Field(
-        lambda labels: labels is None or is_list_of_labels(labels), "null, or a list of two or more different labels"
-    ),
-    "max_tokens": POSITIVE,
-    "splits": Field(
-        lambda splits: isinstance(splits, dict) and set(splits) <= set(SPLITS), f"an object of {', '.join(SPLITS)}"
-    ),
-    "splits.train.examples": POSITIVE,
-    "splits.valid": OBJECT,
-}
 SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm"}
-
-
-def is_list_of_labels(value):
-    """Whether a value is a list of two or more different labels that a table can hold."""
-    if not isinstance(value, list) or not all(isinstance(label, str) and label.strip() for label in value):
-        return False
-    return len(set(value)) == len(value) > 1 and set("\t\r\n").isdisjoint("".join(value))
 
 
 class GlueTask:
@@ -68,7 +48,12 @@ class GlueTask:
     def __init__(self, folder, name):
         self.folder, self.name = folder, name
         self.record_file = os.path.join(folder, "task.json")
-        self.record = read_record(self.record_file, "data-prep/glue.sh", FIELDS)
+        self.record = read_json(
+            self.record_file,
+            "the record of a finished run of data-prep/glue.sh",
+            GLUE_TASK,
+            "prepare the data again with data-prep/glue.sh",
+        )
         self.labels = self.record["labels"]  # None for regression
         self.dictionary = load_dictionary(folder)
         self.metrics = TASK_METRICS.get(name, CLASSIFICATION_METRICS if self.labels else REGRESSION_METRICS)

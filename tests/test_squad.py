@@ -606,7 +606,9 @@ def run_here(arguments, monkeypatch, capsys):
     spec.loader.exec_module(module)
     with pytest.raises(SystemExit) as exit:
         module.run(module.main, "squad.py")
-    return str(exit.value) if isinstance(exit.value.code, str) else capsys.readouterr().err
+    assert exit.value.code == 1
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+    return error
 
 
 def test_preparing_with_wrong_options(hard, vocabulary, tmp_path, monkeypatch, capsys):

@@ -3,6 +3,7 @@
 import os
 
 from ..files import read_json
+from ..records import count, positive
 from .config import MODELING_FILE
 from .weights import CODE, MASKED_LM, MODEL, MPNET, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, kind_of
 
@@ -184,11 +185,11 @@ def training(state, data, head):
         return [f"None since it was imported from `{state['imported_from']}`, unchanged"]
     cfg, lines = state["cfg"], []
     if os.path.isfile(os.path.join(data, "train.json")):
-        record = read_json(os.path.join(data, "train.json"), "the record of a run of data-prep/prepare.sh")
-        counts = [f"{record[key]:,} {word}" for key, word in COUNTS.items() if isinstance(record.get(key), int)]
-        if counts:
-            shard = f", in this one of {record['shards']} shards" if record.get("shards", 1) > 1 else ""
-            lines.append(f"Data: {', '.join(counts)}{shard}")
+        path, expected = os.path.join(data, "train.json"), "the record that data-prep/prepare.sh wrote"
+        record = read_json(path, expected, RECORD, fix="prepare the data again with data-prep/prepare.sh")
+        counts = [f"{record[key]:,} {word}" for key, word in COUNTS.items()]
+        shard = f", in this one of {record['shards']} shards" if record["shards"] > 1 else ""
+        lines.append(f"Data: {', '.join(counts)}{shard}")
     done = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
     if done is not None:
         lines.append(f"Updates: {done:,}")
@@ -214,6 +215,7 @@ def shown(value):
 
 
 COUNTS = {"documents": "documents", "text_lines": "lines", "tokens": "tokens"}  # of train.json
+RECORD = {**dict.fromkeys(COUNTS, count), "shards": positive}
 
 # Options that the card lists, by the sections of fairseq's configuration.
 SETTINGS = {

@@ -22,6 +22,7 @@ import unicodedata
 
 from ..errors import InstallationError, MissingFileError, UsageError
 from ..files import atomic_write, read_json, save_json
+from ..records import count
 from ..squad.text import SpanTokenizer
 from ..vocabulary import MASK, WORD_START, Tokenizer, load_dictionary, load_sentencepiece
 from .odd_texts import ODD, ODD_MASKED
@@ -160,8 +161,10 @@ def sample_lines(data, records=("train.json", "valid.json")):
     for name in records:
         path = os.path.join(data, name)
         if os.path.exists(path):
-            record = read_json(path, "the record that data-prep/prepare.sh wrote")
-            lines += [line for _, line in record.get("sample", [])]
+            expected = "the record that data-prep/prepare.sh wrote"
+            fix = "prepare the data again with data-prep/prepare.sh"
+            record = read_json(path, expected, {"sample": [(count, str)]}, fix)
+            lines += [line for _, line in record["sample"]]
     return lines[:MAXIMUM_LINES]
 
 

@@ -5,6 +5,7 @@ import os
 from typing import List, NamedTuple, Tuple
 
 from ..errors import MissingFileError, UsageError
+from ..records import NAMES, fits
 
 
 class Answer(NamedTuple):
@@ -73,9 +74,6 @@ def read_question(entry, context, where):
     return Question(name, text, context, tuple(answers))
 
 
-KINDS = {list: "a list", str: "a string", int: "a whole number", bool: "true or false"}
-
-
 def get(value, key, kind, where):
     """Returns `value[key]`.
 
@@ -84,9 +82,9 @@ def get(value, key, kind, where):
     """
     if not isinstance(value, dict) or key not in value:
         found = "keys " + ", ".join(map(repr, value)) if isinstance(value, dict) and value else repr(value)[:60]
-        raise UsageError(f"{where}: no {key!r} (found {found}), expected {KINDS[kind]}, as in SQuAD's JSON")
+        raise UsageError(f"{where}: no {key!r} (found {found}), expected {NAMES[kind]}, as in SQuAD's JSON")
     if type(value[key]) is not kind:
-        raise UsageError(f"{where}: {key!r} is {repr(value[key])[:60]}, expected {KINDS[kind]}")
-    if kind is str and any("\ud800" <= character <= "\udfff" for character in value[key]):
+        raise UsageError(f"{where}: {key!r} is {repr(value[key])[:60]}, expected {NAMES[kind]}")
+    if not fits(value[key], kind):
         raise UsageError(f"{where}: {key!r} contains half a surrogate pair, which is not a character; correct the text")
     return value[key]

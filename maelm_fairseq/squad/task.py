@@ -19,7 +19,8 @@ from omegaconf import II, MISSING
 
 from ..data import WholeDataset, pad_rows
 from ..errors import MissingFileError, UsageError
-from ..records import OBJECT, POSITIVE, WHOLE_NUMBERS, one_of, read_record
+from ..files import read_json
+from ..records import count, one_of, positive
 from ..sizes import check_positions
 from ..task import PrecisionConfig, TokenTask, autocast, check_precision
 from ..vocabulary import load_dictionary
@@ -29,15 +30,14 @@ logger = logging.getLogger(__name__)
 
 HEAD = "squad"
 RECORD, FORMAT = "squad.json", 1  # data-prep/squad.py writes it last
-VERSIONS = ["1.1", "2.0"]
-FIELDS = {
+SCHEMA = {
     "format": one_of(FORMAT),
-    "version": one_of(*VERSIONS),
-    "inputs": OBJECT,
-    **{f"options.{name}": POSITIVE for name in WindowSizes._fields},
-    **{f"counts.{split}": WHOLE_NUMBERS for split in ["train", "valid"]},
-    **{f"counts.{split}.windows": POSITIVE for split in ["train", "valid"]},
+    "version": one_of("1.1", "2.0"),
+    "inputs": dict,
+    "options": dict.fromkeys(WindowSizes._fields, positive),
+    "counts": dict.fromkeys(("train", "valid"), {"windows": positive, str: count}),
 }
+AGAIN = "prepare the data again with data-prep/squad.py"
 
 
 @dataclass
@@ -92,12 +92,12 @@ def load_record(folder):
         ValueError: it is damaged, or of another version of the program
     """
     path = os.path.join(folder, RECORD)
-    record = read_record(path, "data-prep/squad.py", FIELDS)
+    record = read_json(path, "the record of a finished run of data-prep/squad.py", SCHEMA, AGAIN)
     record["options"] = {name: record["options"][name] for name in WindowSizes._fields}
     try:
         WindowSizes(**record["options"]).check()
     except UsageError as error:
-        raise UsageError(f"{path}: {error}: prepare the data again with data-prep/squad.py") from None
+        raise UsageError(f"{path}: {error}; {AGAIN}") from None
     return record
 
 
