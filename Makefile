@@ -46,7 +46,7 @@ demo: install
 VERSIONS := $(shell $(PYTHON) -c 'import sys; print("4.57.6 5.23.0" if sys.version_info >= (3, 10) else "")')
 TRANSFORMERS = $(patsubst %,$(VENV)-transformers-%/.installed,$(VERSIONS))
 
-$(VENV)-transformers-%/.installed: constraints.txt
+$(VENV)-transformers-%/.installed: constraints.txt Makefile
 	@echo "Installing transformers $* into $(@D), for the tests."
 	@$(PYTHON) -m venv --clear $(@D)
 	@grep '^torch==' constraints.txt >$(@D)/constraints.txt
