@@ -33,6 +33,7 @@ from .checkpoint.origin import check_origin
 from .compat import weights_only
 from .errors import UsageError
 from .model import MaeLmModel
+from .settings import check_settings
 from .task import TokenTask
 
 MODULE = "fairseq_cli.train"
@@ -95,6 +96,7 @@ def add_defaults(original, cfg):
     original(cfg)
     is_master = distributed_utils.is_master(cfg.distributed_training)
     if is_ours(cfg):
+        check_settings(cfg)
         preemption.handle_signals(announce=is_master)
     if _is_registered(MODEL_REGISTRY, cfg.model, MaeLmModel):
         open_save_dir(cfg.checkpoint, is_master)

@@ -103,9 +103,10 @@ class Experiment:
         """Imports RoBERTa, and prints by how much its features differ from fairseq's own model."""
         source, dest = self.path("roberta", "checkpoint_last.pt"), self.path(name + ".pt")
         if not os.path.exists(dest):
-            # A bias of zeros changes nothing; the decoder's is new as all of it.
+            # The encoder's bias is zero, which changes nothing; the decoder's is new, as all of it.
             layers = DECODER_LAYERS[name]
-            new = dict(decoder_layers=layers, decoder_relative_bias=layers > 0, seed=self.args.seed)
+            bias = dict(decoder_relative_bias=layers > 0, relative_position_local_init=layers > 0)
+            new = dict(decoder_layers=layers, seed=self.args.seed, **bias)
             import_roberta(source, self.args.data, dest, **new, **BIAS)
         print(f"{name}: features differ from fairseq's by up to {self.difference(source, dest):.2g}", flush=True)
 

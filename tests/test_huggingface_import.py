@@ -136,6 +136,11 @@ BIASES = {
     "absent": {},
     "authors": dict(relative_position_num_buckets=8, relative_position_max_distance=16),
     "t5": dict(relative_position_num_buckets=32, relative_position_buckets="t5", decoder_relative_bias=True),
+    "local": dict(
+        relative_position_num_buckets=32,
+        decoder_relative_bias=True,
+        relative_position_local_init=True,
+    ),
 }
 
 
@@ -151,7 +156,10 @@ def test_stock_fairseq(bias, stock, data, tmp_path):
     assert sum(key.endswith("ffn_norm.bias") and key.startswith("decoder") for key in ours) == 4
     if bias != "absent":
         assert ours["encoder.relative_bias.table.weight"].eq(0).all()
-    assert ("decoder.relative_bias.table.weight" in ours) == (bias == "t5")
+    decoder_bias = ours.get("decoder.relative_bias.table.weight")
+    assert (decoder_bias is not None) == (bias in ["t5", "local"])
+    if decoder_bias is not None:  # sharp preferences, or BERT's small random numbers
+        assert (float(decoder_bias.min()) < -10) == (bias == "local")
 
 
 def test_what_other_versions_of_fairseq_write(stock, data, tmp_path):
@@ -484,6 +492,8 @@ def test_destinations_and_sizes_refused(stock, data, tmp_path):
         program.import_roberta(stock, data, tmp_path / "old.pt")
     refused(stock, data, tmp_path, "--relative-position-num-buckets 7 must be even", relative_position_num_buckets=7)
     refused(stock, data, tmp_path, "--decoder-relative-bias needs --relative-position-n", decoder_relative_bias=True)
+    only_encoder = dict(relative_position_num_buckets=32, relative_position_local_init=True)
+    refused(stock, data, tmp_path, "^--relative-position-local-init needs --decoder-relative-bias: ", **only_encoder)
     refused(stock, data, tmp_path, "--decoder-layers -1 must be at least 0", decoder_layers=-1)
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from fairseq.criterions.ctc import CtcCriterion, CtcCriterionConfig
 
-from conftest import PLUGIN, PYTHON, TINY, hydra, prepare, run, succeed
+from conftest import PLUGIN, PYTHON, TINY, TINY_MODEL, hydra, prepare, run, succeed
 from maelm_fairseq import compat, hub
 from maelm_fairseq.checkpoint.__main__ import describe
 from maelm_fairseq.errors import UsageError
@@ -123,18 +123,18 @@ def test_validate_accepts_our_own(trained, data):
 
 @pytest.mark.parametrize("how", ["resume", "finetune", "hydra"])
 def test_training(how, hostile, data, tmp_path):
-    _, path, marker = hostile
+    kind, path, marker = hostile
     if how == "resume":
         (tmp_path / "run").mkdir()
         shutil.copy(path, tmp_path / "run" / "checkpoint_last.pt")
     if how == "hydra":
-        model = {"_name": "mae_lm_tiny", "relative_position_num_buckets": 0, "max_positions": 32}
-        arguments = hydra(tmp_path, data, model, checkpoint={"finetune_from_model": str(path)})
-        run("fairseq-hydra-train", *arguments)
+        model = {**TINY_MODEL, "relative_position_num_buckets": 0}
+        arguments = [*hydra(tmp_path, data, model), f"+checkpoint.finetune_from_model={path}"]
+        assert run("fairseq-hydra-train", *arguments).returncode == (1 if kind == "pickle" else 0)
     else:
         start = ["--finetune-from-model", path] * (how == "finetune")
         options = [*TINY, "--relative-position-num-buckets", 0, "--save-dir", tmp_path / "run", *start]
-        run("fairseq-train", data, *options)
+        assert run("fairseq-train", data, *options).returncode == (1 if kind == "pickle" else 0)
     assert not marker.exists()
 
 

@@ -72,6 +72,12 @@ def parse_args():
     parser.add_argument(
         "--decoder-relative-bias", action="store_true", help="give the decoder a relative position bias too"
     )
+    parser.add_argument(
+        "--relative-position-local-init",
+        action="store_true",
+        help="initialise half of the decoder's heads to attend to the left or right neighbour: small decoders then "
+        "learn several times faster; needs --decoder-relative-bias",
+    )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of what is new (default: %(default)s)")
     return parser.parse_args()
 
@@ -85,8 +91,8 @@ def import_roberta(checkpoint, data, dest, seed=1, **options):
         dest: the new file
         seed: of what is newly initialised
         options: decoder_layers, decoder_relative_bias, relative_position_num_buckets (here 0 by default),
-            relative_position_max_distance, relative_position_buckets, as in
-            :class:`~maelm_fairseq.model.MaeLmConfig`
+            relative_position_max_distance, relative_position_buckets, relative_position_local_init (here of the decoder
+            alone), as in :class:`~maelm_fairseq.model.MaeLmConfig`
     Returns:
         source: :class:`~maelm_fairseq.huggingface.roberta_source.Source`
         cfg: :class:`~maelm_fairseq.model.MaeLmConfig` of the new checkpoint
@@ -101,6 +107,10 @@ def import_roberta(checkpoint, data, dest, seed=1, **options):
     source = read_source(checkpoint)
     cfg = model_config(source.config, **options)
     check_sizes(cfg)
+    if cfg.relative_position_local_init and not cfg.decoder_relative_bias:
+        raise UsageError(
+            "--relative-position-local-init needs --decoder-relative-bias: the encoder must compute what it did"
+        )
     dictionary = check_vocabulary(source, data)
     weights = our_weights(source)
     state = build_state(weights, cfg, dictionary, data, seed)
