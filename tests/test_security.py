@@ -199,7 +199,7 @@ def test_allowed_classes_execute_nothing(tmp_path):
                             pass
                         path.unlink()
                         tried += 1
-    assert tried > 1000 and not marker.exists()
+    assert tried == 6 * len(values) * len(classes) > 500 and not marker.exists()
 
 
 def pickled(module, name, arguments, state):
