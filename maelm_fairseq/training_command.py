@@ -132,7 +132,16 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
     for path in filenames:
         if os.path.isfile(path):
             check_origin(path, read_pickle(path))
-    return original(filenames, *args, **kwargs)
+    try:
+        return original(filenames, *args, **kwargs)
+    except (UsageError, OSError):
+        raise
+    except Exception as error:  # of whatever type: fairseq uses what it finds in the file unchecked
+        reason = " ".join(str(error).split())[:300]
+        raise UsageError(
+            f"{', '.join(filenames)}: fairseq cannot build the model ({type(error).__name__}: {reason}); "
+            "`python -m maelm_fairseq.checkpoint FILE` says what is in a file"
+        ) from error
 
 
 def torch_persistent_save(original, state, filename, async_write=False):

@@ -92,8 +92,8 @@ def signalled(arguments, number, seconds, group=False):
 def one_line(done):
     """A command must end in success, or in one line; returns whether it succeeded."""
     errors = [line for line in done.stdout.splitlines() if "error: " in line]
-    assert "Traceback" not in done.stdout, done.stdout[-3000:]
-    assert done.returncode == 0 or done.returncode == 1 and len(errors) == 1, (done.returncode, done.stdout[-3000:])
+    assert "Traceback" not in done.stdout, done.stdout[-500:]
+    assert done.returncode == 0 or done.returncode == 1 and len(errors) == 1, (done.returncode, done.stdout[-500:])
     return done.returncode == 0
 
 
@@ -142,7 +142,7 @@ def training_stopped(this):
             this.lost = max(this.lost, last_update(printed) - saved)
             assert this.lost <= 1, printed[-3000:]
     done = run(arguments)
-    assert done.returncode == 0, done.stdout[-3000:]
+    assert done.returncode == 0, done.stdout[-500:]
     assert updates(save) == UPDATES
     assert_same_weights(save, this.base.whole, 0)
     return "same weights"
