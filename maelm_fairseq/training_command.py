@@ -12,7 +12,8 @@ processes of these commands only:
 | `save_checkpoint`, `torch_persistent_save`, `PathManager.copy` | files appear when they are complete; clear errors |
 
 In all of fairseq's commands, `load_checkpoint_to_cpu` verifies files and reads them without executing anything, and
-`load_model_ensemble_and_task`, of fairseq-validate and the like, builds no classes but this plugin's.
+`load_model_ensemble_and_task`, of fairseq-validate and the like, builds no classes but this plugin's,
+and says in one line what fairseq cannot build.
 """
 
 import functools

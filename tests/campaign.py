@@ -117,7 +117,7 @@ def preparation_stopped(this):
         number, group = this.draw([signal.SIGTERM, signal.SIGINT, signal.SIGKILL]), True
         process, printed = signalled(prepare_command, number, this.moment(this.base.preparation_seconds), group)
         # While Python still imports modules, it reports Ctrl-C itself.
-        at_start = number == signal.SIGINT and "command_line.py" not in printed
+        at_start = number == signal.SIGINT and ", in run\n" not in printed
         assert at_start or "Traceback" not in printed, printed
         assert process.returncode in (0, -number, 128 + number), (process.returncode, printed)
     done = run(prepare_command)
