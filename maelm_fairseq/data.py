@@ -14,6 +14,23 @@ from .errors import UsageError
 NO_POSITION = -1  # what padding has for a position
 
 
+def _check_index(path):
+    """Refuses an index of fairseq's whose header does not agree with its size: fairseq ends in a stack trace.
+
+    After 9 bytes of name, 8 of version, 1 of the type of the tokens and 8 of the number of lines, there are 4 bytes of
+    length and 8 of position for each line.
+    """
+    found = os.path.getsize(path)
+    with open(path, "rb") as stream:
+        header = stream.read(26)
+    expected = 26 + 12 * int.from_bytes(header[18:], "little")
+    if len(header) < 26 or found != expected:
+        raise UsageError(f"{path} has {found} bytes, but its header implies {expected}: it is damaged; binarize again")
+    start = indexed_dataset.MMapIndexedDataset.Index._HDR_MAGIC + (1).to_bytes(8, "little")
+    if not header.startswith(start) or header[17] not in indexed_dataset._code_to_dtype:
+        raise UsageError(f"{path} is damaged: its header is not one of fairseq's; binarize again")
+
+
 class TokenBlocks:
     """Blocks of consecutive tokens of one binarized file.
 
@@ -34,6 +51,7 @@ class TokenBlocks:
                 "binarize with `fairseq-preprocess --dataset-impl mmap`, its default"
             )
         self.prefix = prefix
+        _check_index(indexed_dataset.index_file_path(prefix))
         index = indexed_dataset.MMapIndexedDataset.Index(indexed_dataset.index_file_path(prefix))
         self._dtype = index.dtype
         sizes = index.sizes.astype(np.int64)

@@ -12,7 +12,8 @@ processes of these commands only:
 | `save_checkpoint`, `torch_persistent_save`, `PathManager.copy` | files appear when they are complete; clear errors |
 
 In all of fairseq's commands, `load_checkpoint_to_cpu` verifies files and reads them without executing anything, and
-`load_model_ensemble_and_task`, of fairseq-validate and the like, builds no classes but this plugin's.
+`load_model_ensemble_and_task`, of fairseq-validate and the like, builds no classes but this plugin's,
+and says in one line what fairseq cannot build.
 """
 
 import functools
@@ -132,7 +133,16 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
     for path in filenames:
         if os.path.isfile(path):
             check_origin(path, read_pickle(path))
-    return original(filenames, *args, **kwargs)
+    try:
+        return original(filenames, *args, **kwargs)
+    except (UsageError, OSError):
+        raise
+    except Exception as error:  # of whatever type: fairseq uses what it finds in the file unchecked
+        reason = " ".join(str(error).split())[:300]
+        raise UsageError(
+            f"{', '.join(filenames)}: fairseq cannot build the model ({type(error).__name__}: {reason}); "
+            "`python -m maelm_fairseq.checkpoint FILE` says what is in a file"
+        ) from error
 
 
 def torch_persistent_save(original, state, filename, async_write=False):

@@ -5,6 +5,7 @@ test says `real=True`. `TESTS_FORK=0` in the environment makes all of them real 
 """
 
 import atexit
+import contextlib
 import json
 import os
 import random
@@ -70,8 +71,8 @@ TINY = [
 TINY_MODEL = {"_name": "mae_lm_tiny", "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "max_positions": 32}
 
 
-@pytest.fixture(scope="session", autouse=True)
-def fork_server():
+@contextlib.contextmanager
+def forks():
     """The process that the commands in FORKS are forks of. Should this one be killed, its standard input is closed."""
     if FORKS == BIN:
         yield
@@ -87,6 +88,12 @@ def fork_server():
         yield
         server.terminate()
     shutil.rmtree(FORKS, ignore_errors=True)  # workers of pytest-xdist run no exit functions
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fork_server():
+    with forks():
+        yield
 
 
 def command(program, *arguments, real=False):

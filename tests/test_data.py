@@ -1,3 +1,4 @@
+import os
 import pickle
 import random
 from multiprocessing.reduction import ForkingPickler
@@ -9,6 +10,7 @@ from fairseq.data import Dictionary, indexed_dataset
 
 from conftest import binarize
 from maelm_fairseq.data import MaskedBlockDataset, TokenBlocks
+from maelm_fairseq.errors import UsageError
 from maelm_fairseq.masking import Masking, MaskSettings
 
 EOS = 2
@@ -174,6 +176,23 @@ def test_a_file_written_in_part_is_refused(tmp_path):
     with open(f"{prefix}.bin", "r+b") as file:
         file.truncate(100)
     with pytest.raises(ValueError, match="train.bin has 100 bytes, but .idx implies"):
+        TokenBlocks(prefix, 8, "complete")
+
+
+@pytest.mark.parametrize("size", [17, 20, 26, 100])
+def test_an_index_written_in_part_is_refused(tmp_path, size):
+    prefix = write(tmp_path / "train", random_lines(1))
+    os.truncate(f"{prefix}.idx", size)
+    with pytest.raises(UsageError, match=f"train.idx has {size} bytes, but its header implies"):
+        TokenBlocks(prefix, 8, "complete")
+
+
+def test_an_index_with_a_damaged_header_is_refused(tmp_path):
+    prefix = write(tmp_path / "train", random_lines(1))
+    with open(f"{prefix}.idx", "r+b") as file:
+        file.seek(17)
+        file.write(b"\xff")
+    with pytest.raises(UsageError, match="train.idx is damaged"):
         TokenBlocks(prefix, 8, "complete")
 
 

@@ -121,6 +121,20 @@ def test_validate_accepts_our_own(trained, data):
     assert "valid on 'valid' subset" in validate(data, trained, *OURS).stdout
 
 
+@pytest.mark.parametrize("change", ["weight", "setting"])
+def test_validate_says_in_one_line_what_fairseq_cannot_build(change, trained, data, tmp_path):
+    state = compat.load_checkpoint(trained)
+    if change == "weight":
+        state["model"]["encoder.layers.0.ffn.0.bias"] = torch.zeros(3)
+    else:
+        state["cfg"]["model"]["decoder_layers"] = [1]
+    torch.save(state, tmp_path / "changed.pt")
+    done = validate(data, tmp_path / "changed.pt", *OURS)
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    (error,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert f"{tmp_path / 'changed.pt'}: fairseq cannot build the model (" in error
+
+
 @pytest.mark.parametrize("how", ["resume", "finetune", "hydra"])
 def test_training(how, hostile, data, tmp_path):
     kind, path, marker = hostile
