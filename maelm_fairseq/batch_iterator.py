@@ -42,7 +42,7 @@ class ResumableIterator(EpochBatchIterator):
         """Goes on where the processes of a checkpoint were."""
         self.epoch = state_dict["epoch"]
         position = state_dict.get("iterations_in_epoch", 0)
-        # A checkpoint of before version 0.3.0 says what each process consumed.
+        # Checkpoints of earlier versions say what each process consumed.
         consumed = state_dict.get("consumed", [dict(self.batching, batches=position * self.num_shards)])
         if not position:
             self._next_epoch_itr = None

@@ -125,9 +125,9 @@ def test_a_run_resumed_as_it_was_sees_the_same_batches_in_the_same_order(dataset
     whole = Run(dataset, 2, **SIZE).blocks()
     first = Run(dataset, 2, **SIZE)
     seen = first.blocks(3)
-    of_version_0_2 = {name: value for name, value in first.state.items() if name != "consumed"}
-    assert of_version_0_2["iterations_in_epoch"] == 3
-    for state in [first.state, of_version_0_2]:
+    of_earlier_versions = {name: value for name, value in first.state.items() if name != "consumed"}
+    assert of_earlier_versions["iterations_in_epoch"] == 3
+    for state in [first.state, of_earlier_versions]:
         assert seen + Run(dataset, 2, state, **SIZE).blocks() == whole
     # As many blocks an update, in one process: the same updates.
     one = Run(dataset, 1, first.state, update_freq=2, **SIZE)
