@@ -136,26 +136,25 @@ def export(checkpoint, data, dest, format="auto", head=None, approximate=False):
             shutil.copyfile(os.path.join(os.path.dirname(__file__), MODELING_FILE), os.path.join(folder, MODELING_FILE))
         tokenizer = write_tokenizer(folder, data, model.max_positions(), runs)
         check_tokenizer(tokenizer, reference(data, runs), sample_lines(data), runs)
-        texts = held_out_tokens(data, model)[:COMPARED]
-        comparison = compare_with_transformers(folder, config, model, texts)
+        comparison = compare_with_transformers(folder, config, model, held_out_tokens(data, model, COMPARED))
         with open(os.path.join(folder, "README.md"), "w", encoding="utf-8", newline="\n") as stream:
             stream.write(model_card(os.path.basename(dest), state, config, data, head, approximation))
     return Exported(config["architectures"][0], dropped, approximation, comparison)
 
 
-def held_out_tokens(data, model):
-    """Lines of text that the data folder keeps of its held-out split, else odd strings: list of lists of tokens."""
+def held_out_tokens(data, model, count):
+    """Up to `count` lines of the held-out text that the data folder keeps, else odd strings: lists of tokens."""
     from .odd_texts import ODD
     from .tokenizer import reference, sample_lines
 
     encode, P = reference(data), model.max_positions()
-    return [encode(line)[:P] for line in sample_lines(data, ["valid.json"])[:MEASURED] or ODD]
+    return [encode(line)[:P] for line in (sample_lines(data, ["valid.json"]) or ODD)[:count]]
 
 
 def approximate_bias(model, data):
     """The model that MPNet holds whose bias is nearest, and a sentence that says how far off it is."""
     nearest, bias_error = nearest_mpnet(model)
-    texts = held_out_tokens(data, model)
+    texts = held_out_tokens(data, model, MEASURED)
     return nearest, (
         f"the relative position bias is the nearest that MPNet can hold: it differs by up to {bias_error:.2g}, and "
         f"the features of {len(texts)} lines of held-out text by up to {feature_error(model, nearest, texts):.2g}"

@@ -149,7 +149,7 @@ def convert(model, layout, kind, head=None):
 
 def _code(model, layout, kind, head):
     """The weights of a class of modeling_mae_lm.py, {name: tensor}, and the names of the model's that it takes."""
-    base = "" if kind == MODEL else layout.model_type + "."
+    base = base_prefix(layout, kind)
     prefixes = {part: base + part for part in ["embed_tokens.", "encoder."]}
     if kind == MASKED_LM:
         prefixes.update({part: part for part in ["decoder.", "lm_head."]})
