@@ -82,14 +82,18 @@ def remove_abandoned(folder):
 
 
 def process_exists(pid):
-    """Whether a process with this number runs on this machine."""
+    """Whether a process with this number runs on this machine; one that has ended but is still listed does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         pass
-    return True
+    try:  # in a container whose first process waits for no orphans, they are listed for ever
+        with open(f"/proc/{pid}/stat", "rb") as stream:
+            return stream.read().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return True
 
 
 def save_json(value, path):

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import zipfile
@@ -316,6 +317,19 @@ def test_killed_at_any_step_and_run_again(text, prepared, tmp_path):
     succeed("prepare.sh", *arguments(text, dest, *OPTIONS))
     assert snapshot(dest) == snapshot(prepared["dest"])
     assert not glob.glob(str(dest / ".*partial"))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no list of processes")
+def test_partial_files_of_processes_that_ended_but_are_listed_are_removed(text, tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.DEVNULL)
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # as where no process waits for orphans
+    for folder, pid in [("ended", ended.pid), ("running", os.getpid())]:
+        abandoned = tmp_path / folder / f".train.bin.{socket.gethostname()}.{pid}.partial"
+        abandoned.parent.mkdir()
+        abandoned.write_bytes(b"in part")
+        succeed("prepare.sh", *arguments(text, abandoned.parent, "--vocab-size", 600, "--only-vocabulary"))
+        assert abandoned.exists() == (folder == "running")
+    ended.wait()
 
 
 @pytest.fixture(scope="module")
