@@ -24,6 +24,7 @@ import experiment  # noqa: E402
 import figures  # noqa: E402
 import results  # noqa: E402
 import run as miniature  # noqa: E402
+import training_log  # noqa: E402
 
 
 def start(*arguments, real=False):
@@ -155,7 +156,7 @@ def test_equal_updates_on_the_same_text_in_the_same_order(finished):
     _, dest, _ = finished
     logs = {}
     for model in ["mlm", "mae_lm"]:
-        rows = results.training_log(dest / "logs" / f"pretrain-{model}-1.log")
+        rows = training_log.training_log(dest / "logs" / f"pretrain-{model}-1.log")
         logs[model] = [(row["num_updates"], row["wpb"], row["predicted"]) for row in rows]
         record = json.loads((dest / "pretraining" / f"{model}-1" / "record.json").read_text())
         assert [row["update"] for row in record] == [4, 8]
@@ -325,10 +326,13 @@ def test_the_time_of_training_is_summed_and_a_resumed_part_counts_once(tmp_path)
     valid = line("valid", valid_num_updates=20, valid_loss=8.5, valid_rank_mask_tokens=3)
     again = [line("train_inner", num_updates=u, train_wall=w) for u, w in [(20, 6), (30, 4)]]
     last = line("valid", valid_num_updates=30, valid_loss=8.25)
-    log.write_text("".join([*first, valid, "something else\n", *again, last]))
-    assert results.pretraining_record(log) == [
-        dict(update=20, loss=8.5, seconds=11, rank_mask_tokens=3),
-        dict(update=30, loss=8.25, seconds=15),
+    cpu = [
+        json.dumps(dict(cpu_update=u, cpu_seconds=s)) + "\n" for u, s in [(10, 2.5), (20, 3.0), (20, 4.25), (30, 1.0)]
+    ]
+    log.write_text("".join([*first, *cpu[:2], valid, "something else\n", *again, *cpu[2:], last]))
+    assert training_log.pretraining_record(log) == [
+        dict(update=20, loss=8.5, seconds=11, cpu_seconds=6.75, rank_mask_tokens=3),
+        dict(update=30, loss=8.25, seconds=15, cpu_seconds=7.75),
     ]
 
 

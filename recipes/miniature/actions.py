@@ -4,24 +4,17 @@ import concurrent.futures
 import glob
 import os
 import shutil
-import subprocess
 import sys
 
-import torch
-
-import finetune
-from child_processes import program
 from experiment import SCRATCH
-from finetune import PLUGIN, RECIPES
-from maelm_fairseq.errors import UsageError
+from experiment_folder import DATA_PREP, ExperimentFolder
+from finetune import RECIPES
 from maelm_fairseq.files import read_json, save_json
-from results import MADE_BY, pretraining_record, training_log
-
-ROOT = os.path.dirname(RECIPES)
-DATA_PREP = os.path.join(ROOT, "data-prep")
+from results import MADE_BY
+from training_log import pretraining_record, training_log
 
 
-class Actions:
+class Actions(ExperimentFolder):
     """What the jobs do, and the files that they read and write.
 
     Args:
@@ -34,30 +27,12 @@ class Actions:
     """
 
     def __init__(self, experiment, dest, data, tasks, updates, minutes, at_a_time):
-        self.experiment, self.dest = experiment, os.path.abspath(dest)
-        self.data = os.path.abspath(data) if data else self.path("data")
+        super().__init__(dest, data, experiment.text, at_a_time)
+        self.experiment = experiment
         self.tasks = os.path.abspath(tasks) if tasks else self.path("tasks")
-        self.given_updates, self.minutes, self.at_a_time = updates, minutes, at_a_time
+        self.given_updates, self.minutes = updates, minutes
 
-    def path(self, *parts):
-        return os.path.join(self.dest, *parts)
-
-    def log(self, name):
-        return self.path("logs", name + ".log")
-
-    # The data
-
-    def text_options(self):
-        return ["--vocab-size", str(self.experiment.text.vocab_size), "--lowercase"]
-
-    def fetch_text(self):
-        self.execute("text", [sys.executable, os.path.join(DATA_PREP, "movie_reviews.py"), "--dest", self.path("text")])
-
-    def prepare_text(self):
-        command = [os.path.join(DATA_PREP, "prepare.sh"), "--dest", self.data, *self.text_options()]
-        for split in ["train", "valid"]:
-            command += ["--" + split, self.path("text", split + ".txt")]
-        self.execute("data", command)
+    # The labelled texts
 
     def task_options(self):
         """For the tasks with classes, then for those with values: lists of options of data-prep/glue.sh."""
@@ -81,25 +56,11 @@ class Actions:
         """The file that identifies a task's data."""
         return os.path.join(self.tasks, task.name, "task.json")
 
-    def data_inputs(self):
-        """The files that identify the text: {title: path}. The record of a split has its checksums."""
-        names = ["dict.txt"]
-        for split in ["train", "valid"]:
-            recorded = os.path.exists(os.path.join(self.data, split + ".json"))
-            names.append(split + (".json" if recorded else ".bin"))
-        return {name: os.path.join(self.data, name) for name in names}
-
     # Pretraining
 
     def updates(self):
         """The number of updates of every run; known when the speed is."""
         return self.given_updates or read_json(self.path("speed.json"), MADE_BY)["updates"]
-
-    def command(self, name, options):
-        """A fairseq-train command."""
-        device = [] if torch.cuda.is_available() else ["--cpu"]
-        folders = [self.data, "--user-dir", PLUGIN, "--save-dir", self.path("pretraining", name)]
-        return ["fairseq-train", *folders, *options, *device]
 
     @staticmethod
     def speed_name(run):
@@ -120,19 +81,10 @@ class Actions:
 
     def pretrain(self, run):
         """Trains a run; keeps its checkpoints without the optimizer's state, and its validations."""
-        folder, updates, log = self.path("pretraining", run.name), self.updates(), "pretrain-" + run.name
-        last, model = os.path.join(folder, "checkpoint_last.pt"), os.path.join(folder, "model.pt")
-        if not os.path.exists(model):
-            if finetune.updates_of(last) < updates:  # fairseq would train a finished run for one more
-                self.execute(log, self.command(run.name, run.options(updates)))
-            done = finetune.updates_of(last)
-            if done < updates:
-                raise UsageError(f"{folder}: {done} of {updates} updates; the whole log is in {self.log(log)}")
-            for update in [*self.experiment.part_updates(updates).values(), updates]:
-                for checkpoint in glob.glob(os.path.join(folder, f"checkpoint_*_{update}.pt")):
-                    finetune.keep_weights(checkpoint, os.path.join(folder, f"model-{update}.pt"))
-            finetune.keep_model(folder, model)
-        save_json(pretraining_record(self.log(log)), os.path.join(folder, "record.json"))
+        updates = self.updates()
+        kept = [*self.experiment.part_updates(updates).values(), updates]
+        folder = self.train(run.name, run.options(updates), updates, kept)
+        save_json(pretraining_record(self.training_log(run.name)), os.path.join(folder, "record.json"))
 
     # Measuring
 
@@ -167,26 +119,5 @@ class Actions:
         pattern = self.path("finetuning", run.name, self.experiment.tasks[0].name, "*", "*", "seed1", "model.pt")
         return next(iter(glob.glob(pattern)), pattern)
 
-    def model(self, run):
-        return self.path("pretraining", run.name, "model.pt")
-
     def part_model(self, run, number):
         return self.path("pretraining", run.name, f"model-{self.experiment.part_updates(self.updates())[number]}.pt")
-
-    # Running a program
-
-    def execute(self, name, command):
-        """Runs a program and appends its output to the log of that name."""
-        paths = [os.path.dirname(sys.executable), os.environ["PATH"]]
-        environment = dict(os.environ, PATH=os.pathsep.join(paths), PYTHONPATH=ROOT, PYTHON=sys.executable)
-        environment["OMP_WAIT_POLICY"] = "passive"
-        if self.at_a_time > 1:
-            environment["OMP_NUM_THREADS"] = "1"
-        os.makedirs(self.path("logs"), exist_ok=True)
-        with open(self.log(name), "a", encoding="utf-8") as log:
-            with program(command, stdout=log, stderr=subprocess.STDOUT, env=environment) as process:
-                status = process.wait()
-        if status:
-            with open(self.log(name), encoding="utf-8", errors="replace") as log:
-                last = (log.read().strip().splitlines() or [""])[-1]
-            raise UsageError(f"{name} stopped with exit status {status}: {last}; the whole log is in {self.log(name)}")

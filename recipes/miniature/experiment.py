@@ -3,79 +3,11 @@
 run.py turns it into jobs, report.py into tables. A new variant is a :func:`dataclasses.replace` of MINIATURE.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Tuple, Union
 
-import finetune
 from maelm_fairseq.masking import MaskSettings
-
-
-def options_of(settings):
-    """The options that set a dataclass's fields: [--mask-prob, 0.15, ...]; a true boolean gives its flag alone."""
-    options = []
-    for each in fields(settings):
-        value = getattr(settings, each.name)
-        if not isinstance(value, bool):
-            options += [finetune.option(each.name), value]
-        elif value:
-            options.append(finetune.option(each.name))
-    return options
-
-
-@dataclass(frozen=True)
-class Model:
-    """What distinguishes one pretrained model from another of the same size.
-
-    Args:
-        name: in the names of runs
-        title: in tables and figures
-        decoder_layers: 0 for none
-        masks: what is predicted, and what the encoder sees of it
-        relative_position_bias: whether the encoder and the decoder have one
-    """
-
-    name: str
-    title: str
-    decoder_layers: int
-    masks: MaskSettings
-    relative_position_bias: bool = True
-
-    def options(self):
-        bias = ["--decoder-relative-bias", "--relative-position-local-init"]
-        return [
-            *["--decoder-layers", self.decoder_layers],
-            *options_of(self.masks),
-            *(bias if self.relative_position_bias else ["--relative-position-num-buckets", 0]),
-        ]
-
-
-@dataclass(frozen=True)
-class Size:
-    """The size of the encoder."""
-
-    encoder_layers: int
-    encoder_embed_dim: int
-    encoder_ffn_embed_dim: int
-    encoder_attention_heads: int
-
-
-@dataclass(frozen=True)
-class Text:
-    """How the text is cut into blocks and batches."""
-
-    tokens_per_sample: int
-    batch_size: int
-    batch_size_valid: int = 64
-    vocab_size: int = 8000  # where run.py prepares the text itself
-
-
-@dataclass(frozen=True)
-class Optimization:
-    """The optimizer's settings; its other options are finetune.ADAM."""
-
-    lr: float = 1e-3
-    warmup_ratio: float = 0.1
-    clip_norm: float = 2.0
+from pretraining import Model, Optimization, Size, Text, options_of, training_options
 
 
 @dataclass(frozen=True)
@@ -170,22 +102,12 @@ class Run:
         Args:
             updates: total number of updates
         """
-        size, text, optimization = self.experiment.size, self.experiment.text, self.experiment.optimization
-        part = updates // self.experiment.parts
-        options = [
-            *["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_tiny", *options_of(size)],
-            *["--dropout", 0, "--attention-dropout", 0, "--max-positions", text.tokens_per_sample],
-            *["--tokens-per-sample", text.tokens_per_sample, "--batch-size", text.batch_size],
-            *["--batch-size-valid", text.batch_size_valid, "--num-workers", 0, "--bf16-autocast", *finetune.ADAM],
-            *["--clip-norm", optimization.clip_norm, "--lr-scheduler", "polynomial_decay", "--lr", optimization.lr],
-            *["--warmup-updates", max(1, int(updates * optimization.warmup_ratio)), "--total-num-update", updates],
-            *["--max-update", updates, "--distributed-world-size", 1, "--log-format", "json"],
-            *["--log-interval", max(1, min(50, part)), "--save-interval-updates", part, "--no-epoch-checkpoints"],
-            *[*self.model.options(), "--seed", self.seed],
-        ]
+        trial = self.experiment
+        part = updates // trial.parts
+        options = training_options(self.model, trial.size, trial.text, trial.optimization, updates, part, self.seed)
         if self.kind == COMPARISON:
-            options += ["--effective-rank-tokens", self.experiment.rank_tokens // 5]
-        return list(map(str, options))
+            options += ["--effective-rank-tokens", str(trial.rank_tokens // 5)]
+        return options
 
 
 @dataclass(frozen=True)

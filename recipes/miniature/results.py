@@ -6,27 +6,8 @@ import os
 import statistics
 
 from maelm_fairseq.files import read_json
-from show_progress import logged
 
 MADE_BY = "a result of recipes/reproduce.sh"
-
-
-def training_log(path, key="num_updates"):
-    """What fairseq-train wrote into a log file; see :func:`show_progress.logged`."""
-    with open(path, encoding="utf-8") as lines:
-        return logged(lines, key)
-
-
-def pretraining_record(log):
-    """The validations of a run: list of dicts with update, loss (bits), seconds of training so far, and ranks."""
-    training, validations = training_log(log), []
-    for stats in training_log(log, "valid_num_updates"):
-        update = int(stats["valid_num_updates"])
-        # A line's train_wall covers the updates since the previous line, without validations.
-        seconds = sum(float(row["train_wall"]) for row in training if int(row["num_updates"]) <= update)
-        ranks = {name[len("valid_") :]: int(value) for name, value in stats.items() if name.startswith("valid_rank_")}
-        validations.append(dict(update=update, loss=float(stats["valid_loss"]), seconds=seconds, **ranks))
-    return validations
 
 
 def difference(ours, theirs):

@@ -146,7 +146,7 @@ class Jobs:
     def record(self, job):
         """What a job's record says: dict of made_from and finished; None if there is none."""
         path = self.record_path(job)
-        return read_json(path, "a record of recipes/reproduce.sh") if os.path.exists(path) else None
+        return read_json(path, "the record of a job") if os.path.exists(path) else None
 
     def states(self):
         """{name of a job: its :class:`State`}"""

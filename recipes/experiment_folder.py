@@ -1,0 +1,127 @@
+"""What experiments have in common: a folder with data, logs and pretrained models, and the programs that fill it."""
+
+import glob
+import os
+import subprocess
+import sys
+
+import torch
+
+import finetune
+from child_processes import program
+from finetune import PLUGIN, RECIPES
+from maelm_fairseq.errors import UsageError
+from training_log import add_cpu_seconds
+
+ROOT = os.path.dirname(RECIPES)
+DATA_PREP = os.path.join(ROOT, "data-prep")
+
+
+class ExperimentFolder:
+    """The files of an experiment, and what makes them.
+
+    Args:
+        dest: the folder
+        data: a folder of binarized text; None for film reviews, which are downloaded
+        text: :class:`~pretraining.Text`
+        at_a_time: number of jobs that run at the same time
+    """
+
+    def __init__(self, dest, data, text, at_a_time):
+        self.dest, self.text, self.at_a_time = os.path.abspath(dest), text, at_a_time
+        self.data = os.path.abspath(data) if data else self.path("data")
+
+    def path(self, *parts):
+        return os.path.join(self.dest, *parts)
+
+    def log(self, name):
+        return self.path("logs", name + ".log")
+
+    # The data
+
+    def text_options(self):
+        return ["--vocab-size", str(self.text.vocab_size), "--lowercase"]
+
+    def fetch_text(self):
+        self.execute("text", [sys.executable, os.path.join(DATA_PREP, "movie_reviews.py"), "--dest", self.path("text")])
+
+    def prepare_text(self):
+        command = [os.path.join(DATA_PREP, "prepare.sh"), "--dest", self.data, *self.text_options()]
+        for split in ["train", "valid"]:
+            command += ["--" + split, self.path("text", split + ".txt")]
+        self.execute("data", command)
+
+    def data_inputs(self):
+        """The files that identify the text: {title: path}. The record of a split has its checksums."""
+        names = ["dict.txt"]
+        for split in ["train", "valid"]:
+            recorded = os.path.exists(os.path.join(self.data, split + ".json"))
+            names.append(split + (".json" if recorded else ".bin"))
+        return {name: os.path.join(self.data, name) for name in names}
+
+    # Pretraining
+
+    def command(self, name, options):
+        """A fairseq-train command."""
+        device = [] if torch.cuda.is_available() else ["--cpu"]
+        folders = [self.data, "--user-dir", PLUGIN, "--save-dir", self.path("pretraining", name)]
+        return ["fairseq-train", *folders, *options, *device]
+
+    def training_log(self, name):
+        """The log of a run."""
+        return self.log("pretrain-" + name)
+
+    def model(self, run):
+        return self.path("pretraining", run.name, "model.pt")
+
+    def train(self, name, options, updates, kept):
+        """Trains a run to its end; keeps checkpoints without the optimizer's state.
+
+        Args:
+            name: of the run
+            options: of fairseq-train, except folders and devices
+            updates: total number of updates
+            kept: numbers of updates whose checkpoint is kept too, as model-UPDATES.pt; the last one is model.pt
+        Returns:
+            the run's folder
+        """
+        folder = self.path("pretraining", name)
+        last, model = os.path.join(folder, "checkpoint_last.pt"), os.path.join(folder, "model.pt")
+        if not os.path.exists(model):
+            if finetune.updates_of(last) < updates:  # fairseq would train a finished run for one more
+                self.execute("pretrain-" + name, self.command(name, options), add_cpu_seconds)
+            done = finetune.updates_of(last)
+            if done < updates:
+                raise UsageError(
+                    f"{folder}: {done} of {updates} updates; the whole log is in {self.training_log(name)}"
+                )
+            for update in kept:
+                for checkpoint in glob.glob(os.path.join(folder, f"checkpoint_*_{update}.pt")):
+                    finetune.keep_weights(checkpoint, os.path.join(folder, f"model-{update}.pt"))
+            finetune.keep_model(folder, model)
+        return folder
+
+    # Running a program
+
+    def execute(self, name, command, change=None):
+        """Runs a program and appends its output to the log of that name.
+
+        Args:
+            change: function of the process that yields what to write, lines of bytes; None for its output
+        """
+        paths = [os.path.dirname(sys.executable), os.environ["PATH"]]
+        environment = dict(os.environ, PATH=os.pathsep.join(paths), PYTHONPATH=ROOT, PYTHON=sys.executable)
+        environment["OMP_WAIT_POLICY"] = "passive"
+        if self.at_a_time > 1:
+            environment["OMP_NUM_THREADS"] = "1"
+        os.makedirs(self.path("logs"), exist_ok=True)
+        with open(self.log(name), "ab", buffering=0) as log:
+            output = dict(stdout=subprocess.PIPE if change else log, stderr=subprocess.STDOUT)
+            with program(command, **output, env=environment) as process:
+                for line in change(process) if change else []:
+                    log.write(line)
+                status = process.wait()
+        if status:
+            with open(self.log(name), encoding="utf-8", errors="replace") as log:
+                last = (log.read().strip().splitlines() or [""])[-1]
+            raise UsageError(f"{name} stopped with exit status {status}: {last}; the whole log is in {self.log(name)}")
