@@ -12,6 +12,7 @@ from show_progress import Progress
 
 running = set()
 starting, stopped = threading.Event(), threading.Event()
+exit_status = 143  # after a SIGTERM
 
 
 def stop_all():
@@ -21,15 +22,17 @@ def stop_all():
         process.terminate()
 
 
-def terminate_children_on_sigterm():
-    """Makes SIGTERM stop the child processes and then this one, with status 143; for a program's `main()`."""
+def terminate_children_on_sigterm(status=143):
+    """Makes SIGTERM stop the child processes and then this one, with a status; for a program's `main()`."""
+    global exit_status
+    exit_status = status
     signal.signal(signal.SIGTERM, _handle_sigterm)
 
 
 def _handle_sigterm(*_):
     stop_all()
     if not starting.is_set():  # an exception inside Popen would leave a process that is not in `running`
-        sys.exit(143)
+        sys.exit(exit_status)
 
 
 @contextlib.contextmanager
@@ -46,7 +49,7 @@ def program(command, **options):
         running.add(process)
         starting.clear()
         if stopped.is_set():
-            sys.exit(143)
+            sys.exit(exit_status)
         yield process
         process.wait()
     finally:
