@@ -98,7 +98,9 @@ def is_the_repository(change):
     return what == "sys.path" and all(folder.startswith(str(ROOT)) for folder in added) and {*before} <= {*after}
 
 
-@pytest.mark.parametrize("folders", [["recipes", "recipes/demo", "recipes/miniature", "data-prep"], ["benchmarks"]])
+@pytest.mark.parametrize(
+    "folders", [["recipes", "recipes/demo", "recipes/miniature", "recipes/scores", "data-prep"], ["benchmarks"]]
+)
 def test_programs(folders):
     folders = [ROOT / folder for folder in folders]
     modules = [path.stem for folder in folders for path in sorted(folder.glob("*.py"))]
