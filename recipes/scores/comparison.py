@@ -11,9 +11,9 @@ for all models. A task's score is the accuracy in percent, or 100 times Pearson'
 a value.
 
 Primary comparison: MAE-LM minus MLM at width 256. The unit is the seed of pretraining, and differences are paired by
-seed. The two-sided interval at the level CONFIDENCE is that of recipes/evaluation for few seeds. "Better" or "worse"
-is written only if it excludes 0; otherwise the interval itself is the result. There is one such test, at the end of
-all seeds, and no stopping before for what the scores say.
+seed and example. The two-sided interval at the level CONFIDENCE is `crossed_interval` of recipes/evaluation, whose
+unit is the seed. "Better" or "worse" is written only if it excludes 0; otherwise the interval itself is the result.
+There is one such test, at the end of all seeds, and no stopping before for what the scores say.
 
 Everything else is secondary and is reported without a claim: MAE-LM and the MLM against CONTROL (the MLM with the same
 decoder: whether a difference comes from masks that the encoder does not see, or from prediction layers that moved
@@ -35,8 +35,9 @@ from typing import Optional, Tuple
 from maelm_fairseq.masking import MaskSettings
 from pretraining import Model, Optimization, Size, Text, training_options
 
+# IMDB's 527 held-out reviews are left out: their error would be the largest part of the mean's.
 TASKS = (
-    *("trec", "trec_fine", "rotten_tomatoes", "tweets", "nyt_editorials", "amazon_reviews", "imdb"),
+    *("trec", "trec_fine", "rotten_tomatoes", "tweets", "nyt_editorials", "amazon_reviews"),
     *("bigram_shift", "replaced_word"),
 )
 CONFIDENCE = 0.95
