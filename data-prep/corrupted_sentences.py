@@ -57,9 +57,7 @@ def replaced_word(sentences):
     The new word comes from a random place in all sentences. So corrupted sentences have the word frequencies of the
     original ones.
     """
-    candidates = [
-        (words, [i for i, word in enumerate(words) if i and is_plain(word)]) for words in usable(sentences)
-    ]
+    candidates = [(words, [i for i, word in enumerate(words) if i and is_plain(word)]) for words in usable(sentences)]
     pool = [words[place] for words, places in candidates for place in places]
     for words, place, corrupt in balanced(candidates, "replaced_word"):
         if corrupt:
