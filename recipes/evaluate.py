@@ -45,9 +45,7 @@ def parse(arguments=None):
     parser = errors.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--checkpoint", nargs="+", required=True, metavar="FILE", help="pretrained models")
-    add(
-        "--names", nargs="+", metavar="NAME", help="their names, ARM-SEED to compare arms (default: the files' names)"
-    )
+    add("--names", nargs="+", metavar="NAME", help="their names, ARM-SEED to compare arms (default: the files' names)")
     add("--data", required=True, metavar="DIR", help="folder with their vocabulary, from data-prep/prepare.sh")
     add("--dest", required=True, metavar="DIR", help="folder to write to")
     names = [source.name for source in PRIMARY]
@@ -59,9 +57,7 @@ def parse(arguments=None):
         "sentence2) and label (default: DEST/labelled, to which data-prep/substitute_datasets.py fetches its tasks)",
     )
     add("--regression", nargs="+", default=[], metavar="NAME", help="those of your own tasks whose labels are numbers")
-    add(
-        "--baselines", action="store_true", help="also evaluate random weights, and piece counts without an encoder"
-    )
+    add("--baselines", action="store_true", help="also evaluate random weights, and piece counts without an encoder")
     add("--draws", type=int, default=DRAWS, metavar="N", help=f"few-shot draws (default: {DRAWS}); 0 for none")
     add(
         "--compare",
