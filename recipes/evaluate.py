@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Evaluates pretrained encoders by what linear probes find in their frozen features.
+
+For each model and task: the features of every layer, averaged over tokens and of `<s>`, computed once and kept in
+DEST/features; logistic or ridge regression by 5-fold cross-validation over all labelled examples, with the same folds
+for every model. Features are standardised, and the regularisation and the layer chosen, inside the training folds.
+The score is the accuracy in percent or 100 x Pearson's correlation, beside the log-loss in bits (for values, of a
+Gaussian density with the variance of the errors inside the training folds). Few-shot probes use 8, 32 and 128 examples
+a class.
+
+Writes DEST/records, with the outcome of each example, and DEST/evaluation.md. The same command resumes.
+"""
+
+import argparse
+import datetime
+import os
+import platform
+import shlex
+import sys
+
+import child_processes
+from maelm_fairseq import errors
+from maelm_fairseq.checkpoint import find_checkpoint
+from maelm_fairseq.errors import InstallationError, MissingFileError, UsageError
+from maelm_fairseq.files import atomic_write
+
+try:
+    import sklearn
+
+    from evaluation import outcomes
+    from evaluation.features import Encoder, PieceCounts
+    from evaluation.few_shot import DRAWS
+    from evaluation.measurement import measure
+    from evaluation.report import Report
+    from evaluation.tasks import KNOWN, PRIMARY, Source, check_overlap, load_task
+except ImportError as error:
+    raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
+
+RECIPES = os.path.dirname(os.path.abspath(__file__))
+FETCH = os.path.join(os.path.dirname(RECIPES), "data-prep", "substitute_datasets.py")
+BASELINES = {"random-weights": lambda checkpoint, data: Encoder(checkpoint, data, random=True), "pieces": PieceCounts}
+
+
+def parse(arguments=None):
+    parser = errors.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--checkpoint", nargs="+", required=True, metavar="FILE", help="pretrained models")
+    add("--names", nargs="+", metavar="NAME", help="their names, ARM-SEED to compare arms (default: the files' names)")
+    add("--data", required=True, metavar="DIR", help="folder with their vocabulary, from data-prep/prepare.sh")
+    add("--dest", required=True, metavar="DIR", help="folder to write to")
+    names = [source.name for source in PRIMARY]
+    add("--tasks", nargs="+", default=names, metavar="NAME", help=f"default: {' '.join(names)}; there is also imdb")
+    add(
+        "--labelled",
+        metavar="DIR",
+        help="folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, with a header: sentence (or sentence1 and "
+        "sentence2) and label (default: DEST/labelled, to which data-prep/substitute_datasets.py fetches its tasks)",
+    )
+    add("--regression", nargs="+", default=[], metavar="NAME", help="those of your own tasks whose labels are numbers")
+    add("--baselines", action="store_true", help="also evaluate random weights, and piece counts without an encoder")
+    add("--draws", type=int, default=DRAWS, metavar="N", help=f"few-shot draws (default: {DRAWS}); 0 for none")
+    add(
+        "--compare",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar="ARM",
+        help="report the first arm minus the second, paired by seed: models called ARM-SEED; may be repeated",
+    )
+    args = parser.parse_args(arguments)
+    args.names = args.names or [os.path.splitext(os.path.basename(path.rstrip("/")))[0] for path in args.checkpoint]
+    if len(args.names) != len(args.checkpoint):
+        raise UsageError(f"--names: {len(args.names)} names for {len(args.checkpoint)} checkpoints; give one for each")
+    taken = set()
+    for name in [*args.names, *(BASELINES if args.baselines else [])]:
+        if name in taken or name in [".", "..", ""] or os.path.basename(name) != name:
+            raise UsageError(f"--names: {name!r} is used twice or is no name for a folder; give others")
+        taken.add(name)
+    if args.draws < 0:
+        raise UsageError(f"--draws {args.draws} must be 0 or more")
+    return args
+
+
+def labelled_folder(args):
+    """The folder of the labelled texts, fetched if need be."""
+    if args.labelled:
+        return args.labelled
+    folder = os.path.join(args.dest, "labelled")
+    unknown = [name for name in args.tasks if name not in KNOWN]
+    if unknown:
+        raise UsageError(f"--tasks {' '.join(unknown)}: expected {', '.join(KNOWN)}, or --labelled with your own tasks")
+    if not all(os.path.exists(os.path.join(folder, name, "test.tsv")) for name in args.tasks):
+        with child_processes.program([sys.executable, FETCH, "--dest", folder, "--data", *args.tasks]) as process:
+            pass
+        if process.returncode:
+            raise UsageError(f"{FETCH} failed (see above); give labelled texts of your own with --labelled")
+    return folder
+
+
+def load_tasks(args):
+    """The :class:`~evaluation.tasks.Task` of each name."""
+    folder, tasks = labelled_folder(args), []
+    for name in dict.fromkeys(args.tasks):
+        if os.path.basename(name) != name or not os.path.isdir(os.path.join(folder, name)):
+            raise MissingFileError(f"--tasks {name}: {folder} has no folder of that name")
+        source = KNOWN.get(name, Source(name, name, regression=name in args.regression))
+        tasks.append(load_task(source, os.path.join(folder, name)))
+    check_overlap(tasks)
+    return tasks
+
+
+def models_of(args):
+    """{name: what gives its features}."""
+    checkpoints = [find_checkpoint(path) for path in args.checkpoint]
+    for path in [*checkpoints, *(os.path.join(args.data, name) for name in ["dict.txt", "sentencepiece.model"])]:
+        if not os.path.isfile(path):
+            raise MissingFileError(f"{path}: not found, expected a checkpoint, and in --data the vocabulary of all")
+    models = {name: Encoder(path, args.data) for name, path in zip(args.names, checkpoints)}
+    if args.baselines:
+        models.update({name: make(checkpoints[0], args.data) for name, make in BASELINES.items()})
+    return models
+
+
+def heading(tasks):
+    """Where and by which command the tables were made, and on what."""
+    command = " ".join(["recipes/evaluate.sh", *map(shlex.quote, sys.argv[1:])])
+    versions = f"Python {platform.python_version()}, scikit-learn {sklearn.__version__}"
+    lines = [f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by", f"```\n{command}\n```"]
+    for task in tasks:
+        classes = f"{len(task.labels)} classes" if task.labels else "values"
+        lines.append(f"- {task.name}: {len(task.texts):,} examples, {classes}, {task.metric}; {task.dropped} left out")
+    return "\n".join(lines) + "\n"
+
+
+def evaluate(arguments=None):
+    """Does what the options ask for; see :func:`parse`."""
+    args = parse(arguments)
+    models, tasks = models_of(args), load_tasks(args)
+    results = {name: {} for name in models}
+    for name, model in models.items():
+        for task in tasks:
+            path = measure(name, model, task, args.dest, args.draws, os.path.join(args.dest, "features", name))
+            record, found = results[name][task.name] = outcomes.read(path)
+            seconds = sum(record["seconds"].values())
+            print(f"{name}, {task.name}: {task.metric} {found['mean'].score():.2f} ({seconds:.0f} s)", flush=True)
+    report = os.path.join(args.dest, "evaluation.md")
+    text = heading(tasks) + "\n" + Report(results, args.compare).text()
+    with atomic_write(report) as stream:
+        stream.write("# Evaluation\n" + text)
+    print(f"tables: {report}")
+
+
+def main():
+    child_processes.terminate_children_on_sigterm()
+    evaluate()
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,1 @@
+"""The evaluation of pretrained encoders that `recipes/evaluate.sh` runs."""

@@ -1,0 +1,216 @@
+"""The tables of an evaluation, in Markdown."""
+
+import re
+
+import numpy as np
+
+from .few_shot import SHOTS
+from .outcomes import CHOSEN, LAST, in_bits, in_points, pair
+from .statistics import (
+    Paired,
+    bootstrap_interval,
+    crossed_interval,
+    detectable_effect,
+    example_interval,
+    variances,
+)
+
+TITLES = {
+    "mean": "mean of tokens",
+    "first": "`<s>`",
+    "fine-tuned-first": "fine-tuned on `<s>`",
+    "fine-tuned-mean": "fine-tuned on the mean of tokens",
+}
+SEEDS = [2, 4, 8, 16]
+
+
+def table(header, rows):
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
+
+
+def mean_error(found):
+    """The standard error of a model's mean over tasks, as far as it comes from the choice of examples.
+
+    Args:
+        found: list of :class:`~evaluation.outcomes.Outcome`, one for each task
+    """
+    return example_interval([Paired(outcome.contributions()[None], outcome.ids) for outcome in found]).error
+
+
+def split_name(name):
+    """The arm and the seed of a model called ARM-SEED; None for other names."""
+    match = re.fullmatch(r"(.+)-(\d+)", name)
+    return (match[1], int(match[2])) if match else None
+
+
+class Report:
+    """The tables of models.
+
+    Args:
+        results: {model: {task: (record, {kind: outcome})}}; all models have the same tasks
+        comparisons: list of (arm, reference arm)
+    """
+
+    def __init__(self, results, comparisons=()):
+        self.results, self.comparisons = results, list(comparisons)
+        self.tasks = list(next(iter(results.values())))
+
+    def outcomes(self, model, kind):
+        """The outcomes of a model, by task; None where it was not measured."""
+        return [self.results[model][task][1].get(kind) for task in self.tasks]
+
+    def scores(self, kind, score):
+        """A table of models by tasks.
+
+        Args:
+            score: function of an outcome -> number
+        """
+        rows = []
+        for model in self.results:
+            found = self.outcomes(model, kind)
+            if all(found):
+                scores = [score(outcome) for outcome in found]
+                rows.append([model, *(f"{value:.2f}" for value in scores), f"{np.mean(scores):.2f}"])
+        return table(["model", *self.tasks, "mean"], rows) if rows else ""
+
+    def primary(self):
+        """The table of the primary score, with the error of each mean."""
+        text = self.scores("mean", lambda outcome: outcome.score())
+        errors = [mean_error(self.outcomes(model, "mean")) for model in self.results]
+        lines = text.splitlines()
+        for i, error in enumerate(errors, 2):
+            lines[i] = lines[i][:-2] + f" ± {error:.2f} |"
+        return "\n".join(lines) + "\n"
+
+    def few_shot(self):
+        """Means over draws and tasks of the few-shot probes, by layer's selection."""
+        tasks = [task for task in self.tasks if self.draws(next(iter(self.results)), task) is not None]
+        if not tasks:
+            return ""
+        rows = []
+        for model in self.results:
+            if all(self.draws(model, task) is not None for task in tasks):
+                for i, shots in enumerate(SHOTS):
+                    scores = [self.draws(model, task)[i].mean() for task in tasks]
+                    rows.append([model, shots, *(f"{value:.2f}" for value in scores), f"{np.mean(scores):.2f}"])
+        return table(["model", "examples a class", *tasks, "mean"], rows)
+
+    def draws(self, model, task, selection=CHOSEN):
+        """The few-shot scores of a model, (SHOTS, draws); None if it has none."""
+        return self.results[model][task][0]["draws"].get(selection)
+
+    def layers(self):
+        """Scores of each layer, averaged over tasks, for the mean of tokens and `<s>`."""
+        rows = []
+        for model in self.results:
+            for kind in ["mean", "first"]:
+                found = self.outcomes(model, kind)
+                if all(found) and len(found[0].answers) > 1:
+                    scores = np.mean([outcome.by_layer() for outcome in found], 0)
+                    rows.append([model, TITLES[kind], *(f"{score:.2f}" for score in scores)])
+        if not rows:
+            return ""
+        most = max(map(len, rows))
+        rows = [row + [""] * (most - len(row)) for row in rows]
+        return table(["model", "representation", *(f"layer {i}" for i in range(most - 2))], rows)
+
+    def seconds(self):
+        """CPU seconds of each model."""
+        rows = []
+        for model, tasks in self.results.items():
+            records = [record for record, _ in tasks.values()]
+            titles = list(records[0]["seconds"])
+            sums = [sum(record["seconds"].get(title, 0) for record in records) for title in titles]
+            rows.append([model, *(f"{value:.0f}" for value in sums), f"{sum(sums):.0f}"])
+        return table(["model", *titles, "all"], rows)
+
+    def seeds(self, ours, theirs):
+        """The seeds that two arms have in common, and the names of their models: list of (name, name)."""
+        named = {split_name(model): model for model in self.results}
+        seeds = sorted({name[1] for name in named if name})
+        pairs = [(named.get((ours, seed)), named.get((theirs, seed))) for seed in seeds]
+        return [both for both in pairs if all(both)]
+
+    def paired(self, ours, theirs, kind="mean", values=in_points):
+        """The differences of two arms: {task: :class:`~evaluation.statistics.Paired`}; empty without results."""
+        names = self.seeds(ours, theirs)
+        found = {}
+        for task in self.tasks:
+            sides = [[self.results[both[side]][task][1].get(kind) for both in names] for side in [0, 1]]
+            if names and all(sides[0]) and all(sides[1]):
+                found[task] = pair(*sides, values)
+        return found
+
+    def paired_draws(self, ours, theirs, row):
+        """The differences of few-shot scores, where draws take the place of examples: list of Paired."""
+        names, found = self.seeds(ours, theirs), []
+        for task in self.tasks:
+            sides = [[self.draws(both[side], task) for both in names] for side in [0, 1]]
+            if names and all(scores is not None for side in sides for scores in side):
+                differences = np.stack([a[row] - b[row] for a, b in zip(*sides)])
+                found.append(Paired(differences, len(found) * 10**6 + np.arange(differences.shape[1])))
+        return found
+
+    def comparison(self, ours, theirs):
+        """The differences of two arms with their intervals, the primary one first."""
+        seeds = len(self.seeds(ours, theirs))
+        if not seeds:
+            return f"No models {ours}-SEED and {theirs}-SEED with the same seed.\n"
+        interval = crossed_interval if seeds > 1 else example_interval
+        tasks = self.paired(ours, theirs)
+        rows = [difference_row("**mean over tasks** (primary)", list(tasks.values()), interval)]
+        rows += [difference_row(task, [each], interval) for task, each in tasks.items()]
+        for kind in TITLES:
+            each = self.paired(ours, theirs, kind)
+            if kind != "mean" and len(each) == len(self.tasks):
+                rows.append(difference_row(f"mean over tasks, {TITLES[kind]}", list(each.values()), interval))
+        for row, shots in enumerate(SHOTS):
+            each = self.paired_draws(ours, theirs, row)
+            if each:
+                rows.append(difference_row(f"{shots} examples a class", each, interval))
+        each = self.paired(ours, theirs, values=in_bits)
+        rows.append(difference_row("log-loss, bits", list(each.values()), interval, digits=4))
+        kind = "seeds and examples" if seeds > 1 else "these two models only: examples vary"
+        text = f"{seeds} seeds; intervals of 95% over {kind}.\n\n"
+        text += table(["", f"{ours} minus {theirs}", "from", "to", "error", "Multi-Bootstrap"], rows)
+        return text + (self.power(list(tasks.values())) if seeds > 1 else "")
+
+    def power(self, tasks):
+        """What the evaluation can detect, from the spread of these seeds."""
+        parts = variances(tasks)
+        rows = [[seeds, f"{parts.error(seeds):.2f}", f"{detectable_effect(parts, seeds):.2f}"] for seeds in SEEDS]
+        text = (
+            f"\nParts of the variance, in points squared: {parts.seed:.3f} between seeds and {parts.interaction:.3f} "
+            f"from seeds with examples, both divided by the number of seeds; {parts.examples:.3f} from examples.\n\n"
+        )
+        return text + table(["seeds", "standard error", "smallest effect found with 80% probability"], rows)
+
+    def text(self):
+        """All tables."""
+        sections = [
+            ("Score: mean of tokens, layer chosen inside the training folds (primary)", self.primary()),
+            ("Last layer, mean of tokens", self.scores("mean", lambda outcome: outcome.score(LAST))),
+            ("Best layer in hindsight (it knows the answers)", self.scores("mean", lambda o: o.hindsight()[0])),
+            ("`<s>`, layer chosen inside the training folds", self.scores("first", lambda outcome: outcome.score())),
+            ("Log-loss in bits, mean of tokens", self.scores("mean", lambda outcome: outcome.mean_bits())),
+            ("Few-shot, layer chosen inside the draw", self.few_shot()),
+            ("By layer, mean over tasks", self.layers()),
+        ]
+        for kind in ["fine-tuned-first", "fine-tuned-mean"]:
+            sections.append((TITLES[kind].capitalize(), self.scores(kind, lambda outcome: outcome.score())))
+        sections += [(f"{a} minus {b}", self.comparison(a, b)) for a, b in self.comparisons]
+        sections.append(("CPU seconds", self.seconds()))
+        return "\n".join(f"## {title}\n{text}" for title, text in sections if text)
+
+
+def difference_row(title, tasks, interval, digits=2):
+    """A row of :meth:`Report.comparison`."""
+    found = interval(tasks)
+    low_high = ""
+    if len(tasks[0].differences) > 1:
+        bootstrap = bootstrap_interval(tasks)
+        low_high = f"{bootstrap.low:+.{digits}f} to {bootstrap.high:+.{digits}f}"
+    numbers = [f"{value:+.{digits}f}" for value in (found.estimate, found.low, found.high)]
+    return [title, *numbers, f"{found.error:.{digits}f}", low_high]

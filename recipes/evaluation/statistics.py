@@ -1,0 +1,187 @@
+"""Statistics of paired comparisons: intervals for a difference of scores over pretraining seeds and test examples.
+
+What is compared are two arms, pretrained with the same S seeds, on the same examples of T tasks. Each example of a task
+contributes to the score of a seed: 100 if it is right, else 0; for correlations see :func:`pearson_contributions`. The
+estimate is the difference of the arms' contributions, averaged over examples, tasks and seeds.
+
+Both seeds and examples are samples, crossed with each other: every seed answers every example. So the estimate's
+variance has three parts: seeds / S, examples, and their interaction / S.
+
+- :func:`crossed_interval`, the primary one, estimates these parts. Student's t with S - 1 degrees of freedom applies to
+  what varies between seeds, the normal distribution to the examples, and the squares of the two half-widths are added
+  (the modified large-sample method of Graybill and Wang, 1980). It covers 95% or slightly more from two seeds on,
+  whichever part is largest.
+- :func:`bootstrap_interval` is the Multi-Bootstrap of Sellam et al. (2022) with paired seeds: percentiles over
+  resampled seeds and examples. With few seeds it is too narrow.
+
+Letters in shapes: S seeds, N examples of a task.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.95
+POWER = 0.8
+REPLICATES = 1000
+
+
+def pearson_contributions(predictions, targets):
+    """What each example contributes to 100 x Pearson's correlation; their mean is the correlation: (..., N).
+
+    They are its value plus its influence function, so their variance is that of the correlation times N.
+
+    Args:
+        predictions: (..., N)
+        targets: (N,)
+    """
+    x = predictions - predictions.mean(-1, keepdims=True)
+    x = x / np.maximum(x.std(-1, keepdims=True), 1e-12)
+    y = (targets - targets.mean()) / targets.std()
+    r = (x * y).mean(-1, keepdims=True)
+    return 100 * (x * y - r * (x**2 + y**2) / 2 + r)
+
+
+@dataclass
+class Paired:
+    """Differences of two arms on one task.
+
+    Args:
+        differences: (S, N), the contributions of one arm minus those of the other
+        ids: (N,) integers; examples with the same id, of any task, are resampled together
+    """
+
+    differences: np.ndarray
+    ids: np.ndarray
+
+
+@dataclass
+class Variances:
+    """The parts of an estimate's variance.
+
+    Args:
+        seeds: number of seeds
+        seed: variance between seeds, of which an estimate has 1 / `seeds`
+        examples: variance from the choice of examples, the same for any number of seeds
+        interaction: of seeds and examples, of which an estimate has 1 / `seeds`
+    """
+
+    seeds: int
+    seed: float
+    examples: float
+    interaction: float
+
+    def error(self, seeds):
+        """The standard error of an estimate from a number of seeds."""
+        return self.width(seeds, 1, 1)
+
+    def width(self, seeds, seed_factor, example_factor):
+        """The root of the sum of squares of the two parts of the error, each times its factor."""
+        between = (self.seed + self.interaction) / seeds
+        return float(np.sqrt(seed_factor**2 * between + example_factor**2 * self.examples))
+
+
+@dataclass
+class Interval:
+    """An estimate with its confidence interval, in points."""
+
+    estimate: float
+    low: float
+    high: float
+    error: float
+
+    def excludes_zero(self):
+        return self.low > 0 or self.high < 0
+
+
+def seed_means(tasks):
+    """The difference of each seed, averaged over examples and tasks: (S,).
+
+    Args:
+        tasks: list of :class:`Paired` with the same seeds
+    """
+    return np.mean([task.differences.mean(1) for task in tasks], 0)
+
+
+def influences(tasks):
+    """What each example adds to the estimates of the seeds, as a deviation: (S, different examples)."""
+    ids, places = np.unique(np.concatenate([task.ids for task in tasks]), return_inverse=True)
+    parts = [
+        (task.differences - task.differences.mean(1, keepdims=True)) / (len(tasks) * task.differences.shape[1])
+        for task in tasks
+    ]
+    found = np.zeros((len(parts[0]), len(ids)))
+    for seed, row in enumerate(np.concatenate(parts, 1)):
+        np.add.at(found[seed], places.reshape(-1), row)
+    return found
+
+
+def variances(tasks):
+    """Estimates the parts of the variance from two seeds or more; parts are not below 0."""
+    means, influence = seed_means(tasks), influences(tasks)
+    seeds = len(means)
+    between = np.var(means, ddof=1)  # seed + interaction
+    interaction = np.var(influence, axis=0, ddof=1).sum()
+    examples = (influence.mean(0) ** 2).sum() - interaction / seeds
+    return Variances(
+        seeds=seeds,
+        seed=max(0.0, float(between - interaction)),
+        examples=max(0.0, float(examples)),
+        interaction=float(interaction),
+    )
+
+
+def quantiles(probability, seeds):
+    """The quantile of Student's t with S - 1 degrees of freedom, and that of the normal distribution."""
+    return float(stats.t.ppf(probability, seeds - 1)), float(stats.norm.ppf(probability))
+
+
+def crossed_interval(tasks, level=LEVEL):
+    """The interval for the mean difference over seeds and examples.
+
+    Args:
+        tasks: list of :class:`Paired` with two seeds or more
+    """
+    parts, estimate = variances(tasks), float(seed_means(tasks).mean())
+    width = parts.width(parts.seeds, *quantiles((1 + level) / 2, parts.seeds))
+    return Interval(estimate, estimate - width, estimate + width, parts.error(parts.seeds))
+
+
+def example_interval(tasks, level=LEVEL):
+    """The interval for these very models, such as those of a single seed: only examples vary."""
+    estimate, error = float(seed_means(tasks).mean()), float(np.sqrt((influences(tasks).mean(0) ** 2).sum()))
+    width = error * float(stats.norm.ppf((1 + level) / 2))
+    return Interval(estimate, estimate - width, estimate + width, error)
+
+
+def bootstrap_interval(tasks, level=LEVEL, replicates=REPLICATES, seed=0):
+    """The Multi-Bootstrap: percentiles over resampled seeds and examples.
+
+    Each example gets a Poisson weight, which is resampling for many examples.
+    """
+    random = np.random.default_rng(seed)
+    seeds, ids = len(tasks[0].differences), np.unique(np.concatenate([task.ids for task in tasks]))
+    places = [np.searchsorted(ids, task.ids) for task in tasks]
+    found = []
+    for _ in range(replicates):
+        weights = random.poisson(1.0, len(ids))
+        chosen = np.bincount(random.integers(seeds, size=seeds), minlength=seeds) / seeds
+        scores = [
+            chosen @ (task.differences @ weights[place]) / max(weights[place].sum(), 1)
+            for task, place in zip(tasks, places)
+        ]
+        found.append(np.mean(scores))
+    low, high = np.percentile(found, [50 * (1 - level), 50 * (1 + level)])
+    return Interval(float(seed_means(tasks).mean()), float(low), float(high), float(np.std(found)))
+
+
+def detectable_effect(parts, seeds, level=LEVEL, power=POWER):
+    """The difference that :func:`crossed_interval` separates from 0 with a probability of about `power`.
+
+    Args:
+        parts: :class:`Variances` of a pilot
+        seeds: number of seeds, at least 2
+    """
+    factors = zip(quantiles((1 + level) / 2, seeds), quantiles(power, seeds))
+    return parts.width(seeds, *map(sum, factors))

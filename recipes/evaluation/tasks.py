@@ -1,0 +1,196 @@
+"""Labelled tasks: all examples of a task in one order, and the folds that every model shares.
+
+Letters in shapes: N examples.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from maelm_fairseq.errors import MissingFileError, UsageError
+
+FOLDS = 5
+MINIMUM_OF_A_CLASS = 2 * FOLDS  # so that each training set within a training set has the class
+MAXIMUM_OVERLAP = 0.01  # of the smaller of two tasks
+SPLITS = ["train", "dev", "test"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A task that data-prep/substitute_datasets.py provides.
+
+    Args:
+        name: of the task
+        group: tasks of the same group may have the same texts
+        regression: whether labels are numbers
+    """
+
+    name: str
+    group: str
+    regression: bool = False
+
+
+# The mean over PRIMARY is what models are compared by. IMDB's 527 held-out reviews are too few to be in it: their error
+# would be the largest part of the mean's.
+PRIMARY = [
+    Source("trec", "trec"),
+    Source("trec_fine", "trec"),
+    Source("rotten_tomatoes", "rotten_tomatoes"),
+    Source("tweets", "tweets", regression=True),
+    Source("nyt_editorials", "nyt_editorials", regression=True),
+    Source("amazon_reviews", "amazon_reviews", regression=True),
+    Source("bigram_shift", "held-out reviews"),
+    Source("replaced_word", "held-out reviews"),
+]
+KNOWN = {source.name: source for source in [*PRIMARY, Source("imdb", "held-out reviews")]}
+
+
+@dataclass
+class Task:
+    """All labelled examples of a task.
+
+    Args:
+        source: :class:`Source`
+        texts: N strings, or N pairs of strings, all different
+        labels: names of the classes in order; None for regression
+        targets: (N,), class numbers, or values as float64
+        ids: (N,) uint64, hashes of the texts
+        folds: (N,) int64, the fold in which an example is a test example
+        dropped: number of examples left out: repeated texts, and classes that are too small
+    """
+
+    source: Source
+    texts: list
+    labels: list
+    targets: np.ndarray
+    ids: np.ndarray
+    folds: np.ndarray
+    dropped: int
+
+    @property
+    def name(self):
+        return self.source.name
+
+    @property
+    def metric(self):
+        """The name of the score."""
+        return "100 x Pearson" if self.labels is None else "accuracy"
+
+    def digest(self):
+        """A SHA-256 of everything in the task."""
+        digest = hashlib.sha256(repr((self.texts, self.labels)).encode("utf-8"))
+        for array in [self.targets, self.folds]:
+            digest.update(np.ascontiguousarray(array, "<f8").tobytes())
+        return digest.hexdigest()
+
+
+def normalized(text):
+    """What is the same for texts that differ in case and spaces only."""
+    return " ".join(" ".join(text if isinstance(text, tuple) else (text,)).casefold().split())
+
+
+def identity(text):
+    """A hash of a text, the same on every machine: 64 bits."""
+    return int.from_bytes(hashlib.sha256(normalized(text).encode("utf-8")).digest()[:8], "little")
+
+
+def read_table(path):
+    """Yields (text, label) for each line of a file in the format of data-prep/substitute_datasets.py."""
+    if not os.path.isfile(path):
+        raise MissingFileError(f"{path}: not found, expected what data-prep/substitute_datasets.py writes")
+    with open(path, encoding="utf-8", newline="\n") as lines:
+        header = next(lines, "").rstrip("\r\n").split("\t")
+        names = ["sentence1", "sentence2"] if "sentence1" in header else ["sentence"]
+        missing = [name for name in [*names, "label"] if name not in header]
+        if missing:
+            raise UsageError(
+                f"{path}: found the columns {', '.join(header)}, expected sentence (or sentence1 and sentence2) and "
+                "label; add a header"
+            )
+        places = [header.index(name) for name in names]
+        for number, line in enumerate(lines, 2):
+            fields = line.rstrip("\r\n").split("\t")
+            if len(fields) != len(header):
+                raise UsageError(f"{path}: line {number} has {len(fields)} columns, expected {len(header)}; fix it")
+            text = tuple(fields[place] for place in places)
+            yield text[0] if len(text) == 1 else text, fields[header.index("label")]
+
+
+def deal(targets, ids, folds=FOLDS):
+    """Deals examples to folds: every class, or tenth of the values, evenly, in the order of the hashes.
+
+    Args:
+        targets: (N,) integers for classes, floats for values
+        ids: (N,) uint64
+    Returns:
+        int64 (N,)
+    """
+    strata = targets
+    if targets.dtype.kind == "f":
+        strata = np.empty(len(targets), np.int64)
+        strata[np.lexsort((ids, targets))] = np.arange(len(targets)) * 10 // max(len(targets), 1)
+    found = np.empty(len(targets), np.int64)
+    found[np.lexsort((ids, strata))] = np.arange(len(targets)) % folds
+    return found
+
+
+def values_of(name, labels, folder):
+    try:
+        values = np.array([float(label) for label in labels])
+    except ValueError:
+        values = np.array([np.nan])
+    if not np.isfinite(values).all():
+        raise UsageError(
+            f"{folder}: {name} is a regression, expected numbers as labels; fix them, or leave it out of --regression"
+        )
+    return values
+
+
+def load_task(source, folder):
+    """Reads a task: all splits together.
+
+    Args:
+        source: :class:`Source`
+        folder: with train.tsv, dev.tsv and perhaps test.tsv
+    Raises:
+        UsageError: a file or column is missing, or too few examples are left
+    """
+    found, rows = {}, 0
+    for split in SPLITS:
+        path = os.path.join(folder, split + ".tsv")
+        if split != "test" or os.path.exists(path):
+            for text, label in read_table(path):
+                rows += 1
+                found.setdefault(normalized(text), (text, label))
+    examples = list(found.values())
+    if source.regression:
+        labels, targets = None, values_of(source.name, [label for _, label in examples], folder)
+    else:
+        names, counts = np.unique([label for _, label in examples], return_counts=True)
+        labels = [str(label) for label in names[counts >= MINIMUM_OF_A_CLASS]]
+        examples = [(text, label) for text, label in examples if label in labels]
+        targets = np.array([labels.index(label) for _, label in examples], np.int64)
+    if len(examples) < MINIMUM_OF_A_CLASS or labels is not None and len(labels) < 2:
+        raise UsageError(
+            f"{folder}: {len(examples)} usable examples, expected two classes of {MINIMUM_OF_A_CLASS} or more, or "
+            f"{MINIMUM_OF_A_CLASS} values; add examples"
+        )
+    texts = [text for text, _ in examples]
+    ids = np.array([identity(text) for text in texts], np.uint64)
+    return Task(source, texts, labels, targets, ids, deal(targets, ids), rows - len(examples))
+
+
+def check_overlap(tasks):
+    """Refuses tasks that have texts in common, since they would count twice, unless they are of one group."""
+    for i, first in enumerate(tasks):
+        for second in tasks[:i]:
+            shared = len(np.intersect1d(first.ids, second.ids))
+            if first.source.group != second.source.group and shared > MAXIMUM_OVERLAP * min(
+                len(first.ids), len(second.ids)
+            ):
+                raise UsageError(
+                    f"--tasks {second.name} {first.name}: {shared:,} texts are in both, expected at most "
+                    f"{MAXIMUM_OVERLAP:.0%} of the smaller; leave one of them out"
+                )
