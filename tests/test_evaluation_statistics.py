@@ -1,0 +1,137 @@
+"""Statistics of the evaluation, on simulated scores with known effects."""
+
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "recipes"))
+from evaluation import statistics  # noqa: E402
+from evaluation.statistics import Paired  # noqa: E402
+
+EFFECT = 0.5
+EXAMPLES = [200, 300]  # of two tasks
+EXAMPLE_VARIANCE = 1000.0
+SIMULATIONS = 600
+RATIOS = [0, 0.3, 1, 10]  # the variance of a mean that comes from seeds, to that from examples
+
+
+def of_mean(variance):
+    """The variance of the mean over tasks of the mean over examples, of independent values of this variance."""
+    return np.mean([variance / count for count in EXAMPLES]) / len(EXAMPLES)
+
+
+def truth(seeds, ratio, interaction=400.0):
+    """The parts of the variance that :func:`simulate` has."""
+    examples = of_mean(EXAMPLE_VARIANCE)
+    return statistics.Variances(seeds, ratio * examples * seeds, examples, of_mean(interaction))
+
+
+def simulate(random, seeds, ratio, effect=EFFECT, interaction=400.0):
+    """Differences of two arms on two tasks, with variance between seeds, between examples, and of both."""
+    by_seed = random.normal(0, np.sqrt(truth(seeds, ratio).seed), seeds)
+    tasks, first = [], 0
+    for count in EXAMPLES:
+        noise = random.normal(0, np.sqrt(interaction), (seeds, count))
+        by_example = random.normal(0, np.sqrt(EXAMPLE_VARIANCE), count)
+        tasks.append(Paired(effect + by_seed[:, None] + by_example + noise, np.arange(first, first + count)))
+        first += count
+    return tasks
+
+
+def binomial_error(share, count):
+    return np.sqrt(share * (1 - share) / count)
+
+
+@pytest.mark.parametrize("seeds", [2, 4])
+def test_the_primary_interval_covers_the_effect(seeds):
+    random = np.random.default_rng(seeds)
+    below = 0.95 - 3 * binomial_error(0.95, SIMULATIONS)
+    for ratio in RATIOS:
+        intervals = [statistics.crossed_interval(simulate(random, seeds, ratio)) for _ in range(SIMULATIONS)]
+        coverage = np.mean([found.low <= EFFECT <= found.high for found in intervals])
+        assert coverage >= below, ratio
+        if seeds == 4:  # from two seeds the spread is unknown, and the interval very wide
+            assert coverage <= 0.98 + 3 * binomial_error(0.98, SIMULATIONS), ratio
+
+
+def test_simpler_intervals_do_not():
+    """What the primary interval is for: few seeds, and examples that all seeds share."""
+    random = np.random.default_rng(1)
+    mostly_seeds = [simulate(random, 4, ratio=10) for _ in range(150)]
+    found = [statistics.bootstrap_interval(tasks, replicates=200) for tasks in mostly_seeds]
+    assert np.mean([each.low <= EFFECT <= each.high for each in found]) < 0.92
+    covered = 0
+    for _ in range(300):
+        means = statistics.seed_means(simulate(random, 4, ratio=0))
+        low, high = stats.t.interval(0.95, 3, means.mean(), stats.sem(means))
+        covered += low <= EFFECT <= high
+    assert covered / 300 < 0.9
+
+
+def test_the_bootstrap_agrees_where_seeds_are_many():
+    random = np.random.default_rng(2)
+    tasks = simulate(random, 40, ratio=1)
+    interval, bootstrap = statistics.crossed_interval(tasks), statistics.bootstrap_interval(tasks)
+    assert bootstrap.estimate == interval.estimate
+    assert bootstrap.error == pytest.approx(interval.error, rel=0.1)
+    assert bootstrap.low == pytest.approx(interval.low, abs=0.25 * interval.error)
+    assert statistics.bootstrap_interval(tasks) == bootstrap  # the same on every call
+
+
+def test_parts_of_the_variance_are_found():
+    random = np.random.default_rng(3)
+    expected, found = truth(50, ratio=0.5), statistics.variances(simulate(random, 50, ratio=0.5))
+    assert found.seeds == 50
+    assert found.seed == pytest.approx(expected.seed, rel=0.5)
+    assert found.examples == pytest.approx(expected.examples, rel=0.2)
+    assert found.interaction == pytest.approx(expected.interaction, rel=0.05)
+    assert found.error(50) == pytest.approx(expected.error(50), rel=0.2)
+
+
+@pytest.mark.parametrize("seeds", [4, 8])
+def test_the_detectable_effect_is_found_in_four_of_five_experiments(seeds):
+    random = np.random.default_rng(4)
+    for ratio in [0.3, 3]:
+        effect = statistics.detectable_effect(truth(seeds, ratio), seeds)
+        found = [
+            statistics.crossed_interval(simulate(random, seeds, ratio, effect)).low > 0 for _ in range(SIMULATIONS)
+        ]
+        assert np.mean(found) == pytest.approx(0.8, abs=0.03 + 3 * binomial_error(0.8, SIMULATIONS)), ratio
+
+
+def test_more_seeds_detect_less_until_only_examples_are_left():
+    parts = statistics.Variances(seeds=2, seed=1.0, examples=0.04, interaction=0.5)
+    effects = [statistics.detectable_effect(parts, seeds) for seeds in [2, 4, 8, 10**6]]
+    assert effects == sorted(effects, reverse=True)
+    assert effects[-1] == pytest.approx((1.96 + 0.8416) * 0.2, rel=0.01)
+
+
+def test_examples_of_several_tasks_with_the_same_text_count_once():
+    random = np.random.default_rng(5)
+    differences = random.normal(0, 30, (3, 400))
+    once = statistics.example_interval([Paired(differences, np.arange(400))])
+    same = statistics.example_interval([Paired(differences, np.arange(400))] * 2)
+    other = statistics.example_interval([Paired(differences, np.arange(400)), Paired(differences, np.arange(400, 800))])
+    assert same == once
+    assert once.error == pytest.approx(np.std(differences.mean(0)) / np.sqrt(400))
+    assert other.error == pytest.approx(once.error / np.sqrt(2))
+
+
+def test_contributions_to_a_correlation():
+    """Their mean is the correlation; their variance is that of the jackknife."""
+    random = np.random.default_rng(6)
+    targets = random.normal(size=300)
+    predictions = np.stack([targets + random.normal(size=300) * noise for noise in [0.5, 2]])
+    found = statistics.pearson_contributions(predictions, targets)
+    assert found.shape == (2, 300)
+    for row, each in zip(predictions, found):
+        assert each.mean() == pytest.approx(100 * np.corrcoef(row, targets)[0, 1])
+        left_out = [100 * np.corrcoef(np.delete(row, i), np.delete(targets, i))[0, 1] for i in range(300)]
+        jackknife = np.sqrt(299 / 300 * np.sum((left_out - np.mean(left_out)) ** 2))
+        assert np.std(each) / np.sqrt(300) == pytest.approx(jackknife, rel=0.03)
+    constant = statistics.pearson_contributions(np.ones(300), targets)
+    np.testing.assert_allclose(constant, 0, atol=1e-6)
