@@ -1,18 +1,20 @@
-"""The comparison of scores: what it runs, and a tiny one from end to end, stopped and resumed."""
+"""The comparison of scores: a tiny one from end to end, stopped and resumed, and what it writes."""
 
-import argparse
 import csv
 import json
+import random
+import re
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, prepare
+from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, documents, prepare
 from maelm_fairseq import compat
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
@@ -21,117 +23,11 @@ from maelm_fairseq.vocabulary import load_dictionary
 sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "recipes/scores", "benchmarks"]]
 import compare_scores  # noqa: E402
 import comparison  # noqa: E402
-import pretrain_step  # noqa: E402
+import comparison_folder  # noqa: E402
 import training_log  # noqa: E402
-from arithmetic import operations  # noqa: E402
 from comparison_folder import ComparisonFolder  # noqa: E402
-from pretraining import Optimization, Size  # noqa: E402
-
-# What is run, written down a second time.
-OPTIONS = """
---task mae_lm --criterion mae_lm --arch mae_lm_tiny --encoder-layers 4 --encoder-embed-dim {width}
---encoder-ffn-embed-dim {ffn} --encoder-attention-heads 4 --dropout 0 --attention-dropout 0 --max-positions 64
---tokens-per-sample 64 --batch-size 32 --batch-size-valid 64 --num-workers 0 --bf16-autocast --optimizer torch_adamw
---adam-betas (0.9, {beta}) --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 2.0 --lr-scheduler polynomial_decay
---lr {lr} --warmup-updates {warmup} --total-num-update {updates} --max-update {updates} --distributed-world-size 1
---log-format json --log-interval {log} --save-interval-updates {part} --no-epoch-checkpoints
---decoder-layers {layers} --mask-prob 0.3 --leave-unmasked-prob 0.0 --random-token-prob 0.0
---encoder-mask-fraction {fraction} --decoder-relative-bias {local}--seed {seed} --validate-interval-updates {valid}
-"""
-WIDE, NARROW = dict(width=256, ffn=1024), dict(width=128, ffn=512)
-LONG = dict(updates=17500, warmup=1050, part=2500, valid=500, log=50, lr=0.002, beta=0.999, local=True)
-PILOT = dict(updates=1000, warmup=60, part=1000, valid=200, log=50, local=True, seed=0, **WIDE)
-STILL = dict(updates=2, warmup=1, part=2, valid=1, log=2, lr=0.0, beta=0.98, **WIDE)
-MLM, MAE_LM = dict(layers=0, fraction=1.0), dict(layers=2, fraction=0.0)
-CONTROL = dict(layers=2, fraction=1.0)
-RUNS = [
-    ("mlm-1", dict(LONG, **WIDE, **MLM, seed=1)),
-    ("mae_lm-1", dict(LONG, **WIDE, **MAE_LM, seed=1)),
-    ("mlm_decoder-1", dict(LONG, **WIDE, **CONTROL, seed=1)),
-    ("mlm-2", dict(LONG, **WIDE, **MLM, seed=2)),
-    ("mae_lm-2", dict(LONG, **WIDE, **MAE_LM, seed=2)),
-    ("mlm-3", dict(LONG, **WIDE, **MLM, seed=3)),
-    ("mae_lm-3", dict(LONG, **WIDE, **MAE_LM, seed=3)),
-    ("mlm-4", dict(LONG, **WIDE, **MLM, seed=4)),
-    ("mae_lm-4", dict(LONG, **WIDE, **MAE_LM, seed=4)),
-    ("mlm_decoder-2", dict(LONG, **WIDE, **CONTROL, seed=2)),
-    ("mlm-width128-1", dict(LONG, **NARROW, **MLM, seed=1)),
-    ("mae_lm-width128-1", dict(LONG, **NARROW, **MAE_LM, seed=1)),
-    ("mlm-width128-2", dict(LONG, **NARROW, **MLM, seed=2)),
-    ("mae_lm-width128-2", dict(LONG, **NARROW, **MAE_LM, seed=2)),
-    ("pilot-lr0.001-beta0.98", dict(PILOT, **MLM, lr=0.001, beta=0.98)),
-    ("pilot-lr0.001-beta0.999", dict(PILOT, **MLM, lr=0.001, beta=0.999)),
-    ("pilot-lr0.002-beta0.98", dict(PILOT, **MLM, lr=0.002, beta=0.98)),
-    ("pilot-lr0.002-beta0.999", dict(PILOT, **MLM, lr=0.002, beta=0.999)),
-    *((f"scratch-{seed}", dict(STILL, **MLM, seed=seed, local=True)) for seed in (1, 2, 3, 4)),
-    *((f"scratch_plain-{seed}", dict(STILL, **MLM, seed=seed, local=False)) for seed in (1, 2)),
-]
-
-
-def test_the_runs_and_their_options():
-    trial = comparison.SCORES
-    runs = [*trial.pretrained(), *trial.pilots(), *trial.untrained()]
-    assert [run.name for run in runs] == [name for name, _ in RUNS]
-    assert [run.name for run in trial.gate()] == ["mlm-1", "mae_lm-1"]
-    for run, (_, values) in zip(runs, RUNS):
-        local = "--relative-position-local-init " * values["local"]
-        expected = " ".join(OPTIONS.format(**{**values, "local": local}).split())
-        chosen = Optimization(lr=0.002, second_beta=0.999, warmup_ratio=0.06)
-        assert " ".join(run.options(trial.text, chosen)) == expected
-        kept = [2500, 5000, 10000, 17500] if values["updates"] == 17500 else []
-        assert trial.kept_updates(run) == kept
-
-
-def test_arithmetic_is_that_of_the_benchmarks():
-    size, T = Size(12, 768, 3072, 12), 512
-    for model, variant, layers in [
-        (replace(comparison.MAE_LM, decoder_layers=4), "mae_lm_base", 4),
-        (comparison.MAE_LM, "mae_lm_base", 2),
-        (comparison.MLM, "roberta_base", 0),  # in pretrain_step.py, what sees all masks
-    ]:
-        args = argparse.Namespace(tokens=T, vocabulary=32768, mask_prob=0.3, decoder_layers=layers, batch_size=1)
-        assert operations(model, size, T, 32768) == pytest.approx(pretrain_step.operations(args, variant), rel=1e-3)
-    control, mlm = (operations(model, size, T, 32768) for model in (comparison.CONTROL, comparison.MLM))
-    deeper = operations(replace(comparison.MLM, decoder_layers=0), replace(size, encoder_layers=14), T, 32768)
-    assert mlm < control < deeper  # the decoder's last layer computes the predicted positions only
-
-
-WORK = """
-import os, time
-
-def work(seconds):
-    end = os.times().user + seconds
-    while os.times().user < end:
-        sum(range(300_000))
-
-work(0.5)
-print('{"num_updates": "50"}', flush=True)
-time.sleep(1)
-print("something else", flush=True)
-work(1)
-print('{"num_updates": "100"}', flush=True)
-time.sleep(1)
-"""
-
-
-def test_cpu_seconds_are_those_of_the_process():
-    with subprocess.Popen([sys.executable, "-c", WORK], stdout=subprocess.PIPE) as process:
-        lines = [line.decode() for line in training_log.add_cpu_seconds(process)]
-    assert [line[:14] for line in (lines[0], *lines[2:4])] == ['{"num_updates"', "something else", '{"num_updates"']
-    first, second = (json.loads(lines[k]) for k in (1, 4))
-    assert (first["cpu_update"], second["cpu_update"]) == (50, 100)
-    assert first["cpu_seconds"] == pytest.approx(0.5, abs=0.3) and second["cpu_seconds"] == pytest.approx(1, abs=0.3)
-
-
-def test_the_pilot_of_the_lowest_last_loss_is_chosen(tmp_path):
-    folder = ComparisonFolder(comparison.SCORES, tmp_path, tmp_path / "data", 1)
-    for run, losses in zip(comparison.SCORES.pilots(), [(7, 8.1), (9, 7.9), (9, 7.9), (8, 8)]):
-        path = Path(folder.record(run))
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps([dict(update=500 * k, loss=loss) for k, loss in enumerate(losses, 1)]))
-    folder.choose()
-    options = " ".join(folder.options(comparison.SCORES.pretrained()[0]))
-    assert "--adam-betas (0.9, 0.999)" in options and "--lr 0.001 --warmup-updates 1050 " in options
+from comparison_report import ComparisonReport  # noqa: E402
+from pretraining import Optimization  # noqa: E402
 
 
 def alive(pid):
@@ -142,12 +38,37 @@ def alive(pid):
         return False
 
 
+def write_tasks(folder):
+    """Labelled texts for all tasks, of two classes."""
+    rng = random.Random(1)
+    for task in comparison.TINY.tasks:
+        (folder / task).mkdir(parents=True)
+        for split, count in [("train", 30), ("dev", 10)]:
+            rows = []
+            for i in range(count):
+                text = "kan lon" if i % 2 else "mish sepo"
+                text += f" {documents(1, rng.random(), lines=1, words=6)[0][0]} {task}{split}{i}"
+                rows.append(f"{text}\tclass{i % 2}\n")
+            (folder / task / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows), encoding="utf-8")
+    return folder
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A tiny comparison that was stopped by SIGTERM in a training, and resumed: its folder, its options."""
     folder = tmp_path_factory.mktemp("scores")
     dest = folder / "dest"
-    options = ["--data", prepare(folder), "--dest", dest, "--tiny", "--jobs", 2]
+    options = [
+        "--data",
+        prepare(folder),
+        "--tasks",
+        write_tasks(folder / "tasks"),
+        "--dest",
+        dest,
+        "--tiny",
+        "--jobs",
+        2,
+    ]
     command = list(map(str, [ROOT / "recipes" / "scores.sh", *options]))
     streams = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     process = subprocess.Popen(command, env=REAL_SCRIPTS_ENVIRONMENT, **streams)
@@ -184,7 +105,7 @@ def test_everything_is_run_and_recorded(finished):
     assert {path.name for path in (dest / "pretraining").iterdir()} == {*pretrained, *untrained, *pilots}
     for name in pretrained:
         files = {path.name for path in (dest / "pretraining" / name).iterdir()}
-        assert files >= {"model.pt", "record.json", *(f"model-{update}.pt" for update in (2, 4, 8, 14))}
+        assert files >= {"model.pt", "record.json", *(f"model-{update}.pt" for update in (6, 14))}
         assert not any(file.startswith("checkpoint") for file in files)
         record = json.loads((dest / "pretraining" / name / "record.json").read_text())
         assert [row["update"] for row in record] == list(range(1, 15))
@@ -229,23 +150,105 @@ def test_the_arms_of_a_seed_start_equal_and_see_the_same(finished):
     assert not torch.equal(other["embed_tokens.weight"], scratch["embed_tokens.weight"])
 
 
+def scores_of(dest, folder, name):
+    """The primary score of a model on each task, computed from its record without the evaluation's program."""
+    found = []
+    for task in comparison.TINY.tasks:
+        with np.load(dest / "evaluation" / folder / "records" / name / task / "frozen.npz") as arrays:
+            layer = arrays["mean_layers"][arrays["folds"]]
+            answers = arrays["mean_answers"][layer, np.arange(len(layer))]
+            found.append(100 * (answers == arrays["targets"]).mean())
+    return np.array(found)
+
+
+def test_the_summary_reports_what_was_measured(finished):
+    dest, _ = finished
+    summary = (dest / "results" / "summary.md").read_text(encoding="utf-8")
+    assert summary.startswith("## Does MAE-LM score higher?\n")
+    differences = [scores_of(dest, "final", f"mae_lm-{s}") - scores_of(dest, "final", f"mlm-{s}") for s in (1, 2)]
+    by_task = np.mean(differences, 0)
+    claim = re.search(r"\*\*MAE-LM minus MLM: (\S+) points \((\S+) to (\S+)\); (.*)\.\*\*", summary)
+    estimate, low, high = map(float, claim.groups()[:3])
+    assert estimate == pytest.approx(by_task.mean(), abs=0.006) and low < estimate < high
+    assert claim[4] == ("better" if low > 0 else "worse" if high < 0 else "no difference is shown")
+    row = next(line for line in summary.splitlines() if line.startswith("| MAE-LM minus MLM | 2 |"))
+    assert [float(cell) for cell in row.split("|")[4:-1]] == pytest.approx(by_task, abs=0.006)
+    titles = [line.split("|")[1].strip() for line in summary.partition("| difference |")[2].splitlines()[2:9]]
+    assert titles == [
+        "MAE-LM minus MLM",
+        "MLM with decoder minus MLM",
+        "MAE-LM minus MLM with decoder",
+        "MLM minus no pretraining",
+        "MAE-LM minus no pretraining",
+        "no pretraining minus no pretraining, all heads as in BERT",
+        "MAE-LM minus MLM, width 16",
+    ]
+    row = next(line for line in summary.splitlines() if line.startswith("| updates 14 |"))
+    final = [np.mean([scores_of(dest, "final", f"{model}-{s}").mean() for s in (1, 2)]) for model in ("mlm", "mae_lm")]
+    assert [float(cell.split()[0]) for cell in row.split("|")[2:4]] == pytest.approx(final, abs=0.006)
+    for name in ["scores.png", "scores-by-layer.png"]:
+        assert (dest / "results" / name).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def report(finished):
+    """The report of the tiny comparison, with all that is evaluated."""
+    dest, options = finished
+    folder = ComparisonFolder(comparison.TINY, dest, options[1], options[3], 1)
+    names = [path.name for path in (dest / "evaluation" / "final" / "records").iterdir()]
+    return ComparisonReport(folder, "command", {*((name,) for name in names), *((name, "6") for name in names)})
+
+
+def test_scores_at_equal_arithmetic_are_interpolated(report, monkeypatch):
+    def curve(*points):
+        return [dict(gflop=gflop, loss=loss, score=score) for gflop, loss, score in points]
+
+    curves = {
+        "A": [curve((10, 8, 50), (20, 6, 60))],
+        "B": [curve((8, 9, 40), (16, 7, 70)), curve((8, 9, 50), (16, 7, 80))],
+    }
+    monkeypatch.setattr(report, "curves", lambda: curves)
+    assert report.at_equal("gflop", "GFLOP") == ["GFLOP 16", "56.00", "75.00 ± 5.00"]
+    assert report.at_equal("loss", "bits") == ["bits 7", "55.00", "75.00 ± 5.00"]
+
+
+def test_nothing_is_decided_before_all_seeds_are_there(finished, report):
+    fewer = report.evaluated - {("mae_lm-2",)}
+    partial = ComparisonReport(report.folder, "command", fewer)
+    assert "; not decided: 1 of 2 seeds" in partial.claim() and "these two models only" in partial.claim()
+    with pytest.raises(UsageError, match="nothing to report yet"):
+        ComparisonReport(report.folder, "command", {("mlm-1",), ("mlm-2",)})
+
+
+def test_the_gate_stops_what_learns_too_little(report, monkeypatch, tmp_path):
+    folder, path, dest = report.folder, report.folder.path, Path(report.folder.dest)
+    monkeypatch.setattr(
+        folder, "path", lambda *parts: str(tmp_path / parts[0]) if "gate.json" in parts else path(*parts)
+    )
+    best = max(folder.outcomes(run)["rotten_tomatoes"][1]["mean"].hindsight()[0] for run in folder.comparison.gate())
+    trec = [scores_of(dest, "final", name)[0] for name in ("mlm-1", "mae_lm-1", "scratch-1")]
+    gain = max(trec[:2]) - trec[2]
+    for rotten_tomatoes, trec_gain in [(best, gain + 1), (best + 1, gain)]:
+        monkeypatch.setattr(comparison_folder, "GATE_ROTTEN_TOMATOES", rotten_tomatoes)
+        monkeypatch.setattr(comparison_folder, "GATE_TREC", trec_gain)
+        folder.check_gate()
+        assert json.loads((tmp_path / "gate.json").read_text()) == pytest.approx(
+            dict(rotten_tomatoes=best, trec_gain=gain)
+        )
+    monkeypatch.setattr(comparison_folder, "GATE_TREC", gain + 1)
+    with pytest.raises(UsageError, match=f"reach {best:.1f} on rotten_tomatoes and gain .* find out why"):
+        folder.check_gate()
+
+
 def test_run_again_it_does_nothing_and_another_setting_is_refused(finished, monkeypatch, capsys):
     dest, options = finished
     options = list(map(str, options))
-    before = {path: path.stat().st_mtime_ns for path in dest.rglob("*")}
+    patterns = "pretraining/**/*", "ranks/**/*", "evaluation/**/*", "records/**/*"
+    before = {path: path.stat().st_mtime_ns for pattern in patterns for path in dest.glob(pattern)}
     compare_scores.compare(options)
-    assert "23 of 23 jobs are done" in capsys.readouterr().out
+    assert "39 of 39 jobs are done" in capsys.readouterr().out
     tiny = replace(comparison.TINY, optimization=Optimization(clip_norm=1.0))
     monkeypatch.setattr(compare_scores, "TINY", tiny)
     with pytest.raises(UsageError, match="`pilot pilot-lr0.001-beta0.98` would have to be done again: .*--clip-norm"):
         compare_scores.compare(options)
-    assert {path: path.stat().st_mtime_ns for path in dest.rglob("*")} == before
-
-
-def test_the_text_is_downloaded_unless_it_is_given(tmp_path, capsys):
-    compare_scores.compare(["--dest", str(tmp_path / "dest"), "--dry-run"])
-    printed = capsys.readouterr().out
-    assert printed.startswith("0 of 47 jobs are done\n  text: 0 done; to do: text\n  data: 0 done; to do: data\n")
-    assert not (tmp_path / "dest").exists()
-    with pytest.raises(UsageError, match="--jobs 0 must be over 0"):
-        compare_scores.compare(["--dest", str(tmp_path / "dest"), "--jobs", "0"])
+    assert {path: path.stat().st_mtime_ns for pattern in patterns for path in dest.glob(pattern)} == before

@@ -4,7 +4,6 @@ import datetime
 import math
 import os
 import platform
-import shutil
 import statistics
 
 import torch
@@ -15,6 +14,7 @@ from maelm_fairseq import effective_rank
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.files import atomic_write
 from results import difference
+from results_page import put_section
 
 HEADING = "## The paper in miniature"
 
@@ -273,16 +273,5 @@ class Report:
             folder: that has the figures
             command, jobs: as for :meth:`summary`
         """
-        text = ""
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as stream:
-                text = stream.read()
-        before, found, after = text.partition(HEADING + "\n")
-        _, next_heading, rest = after.partition("\n## ")
-        beside = os.path.join(os.path.dirname(os.path.abspath(path)), "miniature")
-        os.makedirs(beside, exist_ok=True)
-        for name in self.figures():
-            shutil.copyfile(os.path.join(folder, name), os.path.join(beside, name))
-        with atomic_write(path) as stream:
-            stream.write(before if found or not text else text.rstrip("\n") + "\n\n")
-            stream.write(self.summary(command, jobs, "miniature") + next_heading + rest)
+        figures = {os.path.join(folder, name): os.path.join("miniature", name) for name in self.figures()}
+        put_section(path, self.summary(command, jobs, "miniature"), figures)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Pretrains an MLM, MAE-LM, and an MLM with MAE-LM's decoder, for the comparison of their scores.
 
-comparison.py says what is run and what is tested. Film reviews are downloaded unless --data is given. Short pilots
-choose the learning rate; then each run keeps some of its checkpoints, and a record of its losses, CPU time and
-arithmetic; then effective ranks are measured.
+comparison.py says what is run and what is tested. Film reviews and labelled texts are downloaded unless --data and
+--tasks are given. Short pilots choose the learning rate; each run keeps some of its checkpoints, and a record of its
+losses, CPU time and arithmetic; of the models, effective ranks and the scores of recipes/evaluate.sh are measured.
 
 All of it takes days on two cores. SIGTERM ends it with checkpoints and status 75, and the same command goes on; it
 does so after any other end, too. --dry-run shows what is done and what is left.
@@ -18,7 +18,8 @@ import torch
 from child_processes import terminate_children_on_sigterm
 from comparison import SCORES, TINY
 from comparison_folder import ComparisonFolder
-from jobs import Job, Jobs
+from comparison_report import ComparisonReport
+from jobs import DONE, Job, Jobs
 from maelm_fairseq import errors
 from maelm_fairseq.errors import UsageError
 
@@ -30,22 +31,31 @@ class Plan:
 
     Args:
         folder: :class:`~comparison_folder.ComparisonFolder`
-        downloads_text: whether there are jobs for the text
+        downloads_text, downloads_tasks: whether there are jobs for these
     """
 
-    def __init__(self, folder, downloads_text):
+    def __init__(self, folder, downloads_text, downloads_tasks):
         self.folder, self.comparison, self.path = folder, folder.comparison, folder.path
         self.data = ["data"] if downloads_text else []  # names of jobs that others need
+        self.tasks = ["labelled texts"] if downloads_tasks else []
 
     def jobs(self):
         """All jobs, what matters most first."""
+        pilots, pretrained = self.comparison.pilots(), self.comparison.pretrained()
+        gate, untrained = self.comparison.gate(), self.comparison.untrained()
+        first = [*gate, *untrained]
         jobs = list(self.preparation())
-        pilots = self.comparison.pilots()
         jobs += [self.training("pilot", run) for run in pilots]
         jobs.append(self.choice(pilots))
-        pretrained, first = self.comparison.pretrained(), len(self.comparison.gate())
-        for run in [*pretrained[:first], *self.comparison.untrained(), *pretrained[first:]]:
-            jobs += [self.training("pretrain", run), self.ranks(run)]
+        for run in first:
+            jobs += [self.training("pretrain", run), self.ranks(run), self.evaluation(run)]
+        jobs.append(self.gate([*gate, untrained[0]]))
+        for run in pretrained[len(gate) :]:
+            jobs += [self.training("pretrain", run, after=["gate"]), self.ranks(run), self.evaluation(run)]
+        for run in pretrained:
+            if run.size == self.comparison.size:
+                before = [updates for updates in self.folder.checkpoints(run) if updates < run.updates]
+                jobs += [self.evaluation(run, updates) for updates in before]
         return jobs
 
     def preparation(self):
@@ -64,8 +74,17 @@ class Plan:
                 options=folder.text_options,
                 needs=["text"],
             )
+        if self.tasks:
+            yield Job(
+                "labelled texts",
+                (),
+                folder.fetch_tasks,
+                output=os.path.join(folder.labelled, self.comparison.tasks[-1], "train.tsv"),
+                leaves=[folder.labelled],
+                options=lambda: list(self.comparison.tasks),
+            )
 
-    def training(self, kind, run):
+    def training(self, kind, run, after=()):
         return Job(
             kind,
             (run.name,),
@@ -75,6 +94,7 @@ class Plan:
             inputs=self.folder.data_inputs,
             options=partial(self.folder.options, run),
             needs=self.data if run.optimization else [*self.data, "choice"],
+            after=list(after),
             logs=[self.folder.training_log(run.name)],
             precious=True,
         )
@@ -107,6 +127,33 @@ class Plan:
             needs=["pretrain " + run.name],
         )
 
+    def evaluation(self, run, updates=None):
+        """The job that evaluates the final model of a run, or that after some updates."""
+        final = updates is None
+        updates = self.comparison.final(run) if final else updates
+        dest, model = self.folder.evaluation(run, updates), self.folder.checkpoints(run)[updates]
+        records = os.path.join(dest, "records", run.name)
+        return Job(
+            "evaluate",
+            (run.name,) if final else (run.name, str(updates)),
+            partial(self.folder.evaluate, run, updates),
+            output=os.path.join(records, self.comparison.tasks[-1], "frozen.json"),
+            leaves=[records, os.path.join(dest, "features", run.name)],
+            inputs=lambda: {
+                "model.pt": model,
+                "dict.txt": os.path.join(self.folder.data, "dict.txt"),
+                **self.folder.task_inputs(),
+            },
+            options=partial(self.folder.evaluation_options, run, updates),
+            needs=["pretrain " + run.name, *self.tasks],
+        )
+
+    def gate(self, runs):
+        """The job that looks whether the other runs are worth their time."""
+        path = self.path("gate.json")
+        needs = ["evaluate " + run.name for run in runs]
+        return Job("gate", (), self.folder.check_gate, output=path, leaves=[path], needs=needs)
+
 
 def parse(arguments=None):
     parser = errors.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -117,12 +164,24 @@ def parse(arguments=None):
         "--jobs", type=int, default=cores, metavar="N", help=f"number that run at the same time (default here: {cores})"
     )
     add("--data", metavar="DIR", help="binarized text from data-prep/prepare.sh, instead of the film reviews")
+    add(
+        "--tasks",
+        metavar="DIR",
+        help="labelled texts as for --labelled of recipes/evaluate.sh, instead of those downloaded",
+    )
     add("--tiny", action="store_true", help="everything as small as possible, to try the program itself")
+    add("--results", metavar="FILE", help="page of results that the summary goes into, too")
+    add("--report", action="store_true", help="write the results of what is done so far, and stop")
     add("--dry-run", action="store_true", help="show what is done and what is left, and stop")
     args = parser.parse_args(arguments)
     if args.jobs < 1:
         raise UsageError(f"--jobs {args.jobs} must be over 0")
     return args
+
+
+def command_of(args):
+    """The command, for the summary."""
+    return "recipes/scores.sh --dest DIR" + " --data DATA" * bool(args.data) + " --tiny" * args.tiny
 
 
 def compare(arguments=None):
@@ -132,13 +191,21 @@ def compare(arguments=None):
         arguments: list of strings; None for the command line's
     """
     args = parse(arguments)
-    folder = ComparisonFolder(TINY if args.tiny else SCORES, args.dest, args.data, args.jobs)
-    jobs = Jobs(Plan(folder, not args.data).jobs(), folder.path("records"))
+    folder = ComparisonFolder(TINY if args.tiny else SCORES, args.dest, args.data, args.tasks, args.jobs)
+    jobs = Jobs(Plan(folder, not args.data, not args.tasks).jobs(), folder.path("records"))
     states = jobs.states()
     jobs.show(states)
-    jobs.refuse_to_lose(states)
-    if not args.dry_run:
+    if not args.report:
+        jobs.refuse_to_lose(states)
+        if args.dry_run:
+            return
         jobs.run(states, args.jobs)
+    evaluated = {
+        job.subject
+        for job in jobs.jobs
+        if job.kind == "evaluate" and (not args.report or states[job.name].status == DONE)
+    }
+    ComparisonReport(folder, command_of(args), evaluated).write(folder.path("results"), args.results)
 
 
 def main():

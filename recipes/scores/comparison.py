@@ -100,6 +100,8 @@ class Comparison:
         parts: checkpoints of a run at equal distances, the last at its end
         kept_parts: those that are kept, and scored
         rank_tokens, taus: held-out tokens for effective ranks, and their shares of the energy
+        tasks: names of those that models are evaluated on
+        draws: of the few-shot probes
     """
 
     size: Size
@@ -116,6 +118,8 @@ class Comparison:
     parts: int = 7
     kept_parts: Tuple[int, ...] = (1, 2, 4, 7)
     taus: Tuple[float, ...] = (0.9, 0.99)
+    tasks: Tuple[str, ...] = TASKS
+    draws: int = 50
 
     def pilots(self):
         """The runs that decide the optimization."""
@@ -158,6 +162,10 @@ class Comparison:
         """The numbers of updates whose checkpoints are kept."""
         return [run.part * part for part in self.kept_parts] if run.updates == self.updates else []
 
+    def final(self, run):
+        """The number of updates of a run's final model that count: 0 without pretraining."""
+        return 0 if run.optimization and not run.optimization.lr else run.updates
+
 
 SCORES = Comparison(
     size=Size(encoder_layers=4, encoder_embed_dim=256, encoder_ffn_embed_dim=1024, encoder_attention_heads=4),
@@ -179,4 +187,7 @@ TINY = replace(
     pilot_second_betas=(0.98,),
     seeds=2,
     fewer_seeds=1,
+    kept_parts=(3, 7),
+    tasks=("trec", "rotten_tomatoes"),
+    draws=2,
 )

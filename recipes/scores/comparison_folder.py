@@ -1,17 +1,25 @@
 """What the jobs of the comparison do, and the files that they read and write."""
 
+import glob
 import os
 import shutil
 import statistics
 import sys
 
 from arithmetic import operations
-from comparison import SCRATCH
-from experiment_folder import ExperimentFolder
+from comparison import GATE_ROTTEN_TOMATOES, GATE_TREC
+from experiment_folder import DATA_PREP, ExperimentFolder
+from finetune import RECIPES
+from maelm_fairseq.errors import InstallationError, UsageError
 from maelm_fairseq.files import read_json, save_json
 from maelm_fairseq.vocabulary import load_dictionary
 from pretraining import Optimization
 from training_log import pretraining_record, training_log
+
+try:
+    from evaluation import outcomes
+except ImportError as error:
+    raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
 
 MADE_BY = "a result of recipes/scores.sh"
 
@@ -22,11 +30,13 @@ class ComparisonFolder(ExperimentFolder):
     Args:
         comparison: :class:`~comparison.Comparison`
         dest, data, at_a_time: as for :class:`~experiment_folder.ExperimentFolder`
+        tasks: folder of labelled texts, as recipes/evaluate.sh takes them; None for those that are downloaded
     """
 
-    def __init__(self, comparison, dest, data, at_a_time):
+    def __init__(self, comparison, dest, data, tasks, at_a_time):
         super().__init__(dest, data, comparison.text, at_a_time)
         self.comparison = comparison
+        self.labelled = os.path.abspath(tasks) if tasks else self.path("labelled")
 
     def record(self, run):
         """The file of what was recorded of a run."""
@@ -60,14 +70,25 @@ class ComparisonFolder(ExperimentFolder):
         best = min(pilots, key=lambda run: losses[run.name])
         save_json(dict(losses=losses, chosen=vars(best.optimization)), self.path("chosen.json"))
 
+    # The labelled texts
+
+    def fetch_tasks(self):
+        """Downloads the labelled texts."""
+        command = [sys.executable, os.path.join(DATA_PREP, "substitute_datasets.py"), "--dest", self.labelled]
+        self.execute("labelled", [*command, "--data", *self.comparison.tasks])
+
+    def task_inputs(self):
+        """The files of the labelled texts: {title: path}."""
+        files = sorted(glob.glob(os.path.join(glob.escape(self.labelled), "*", "*.tsv")))
+        return {os.path.relpath(file, self.labelled): file for file in files}
+
     # Measuring
 
     def checkpoints(self, run):
         """The models of a run that are kept: {updates: path}, the final one last."""
         folder = self.path("pretraining", run.name)
         kept = {updates: os.path.join(folder, f"model-{updates}.pt") for updates in self.comparison.kept_updates(run)}
-        kept[0 if run.model.name.startswith(SCRATCH.name) else run.updates] = self.model(run)
-        return kept
+        return {**kept, self.comparison.final(run): self.model(run)}
 
     def rank_options(self):
         taus = map(str, self.comparison.taus)
@@ -82,3 +103,51 @@ class ComparisonFolder(ExperimentFolder):
         self.execute("ranks-" + run.name, command)
         shutil.rmtree(final, ignore_errors=True)
         os.rename(partial, final)
+
+    def evaluation(self, run, updates):
+        """The folder of the evaluations after so many updates, in which that of a run has its name."""
+        final = updates == self.comparison.final(run)
+        return self.path("evaluation", "final" if final else f"after-{updates}")
+
+    def evaluation_options(self, run, updates):
+        """Few-shot probes are for the final models only."""
+        draws = self.comparison.draws if updates == self.comparison.final(run) else 0
+        return ["--tasks", *self.comparison.tasks, "--draws", str(draws)]
+
+    def evaluate(self, run, updates):
+        """Evaluates a model of a run."""
+        dest = self.evaluation(run, updates)
+        command = [sys.executable, os.path.join(RECIPES, "evaluate.py"), "--names", run.name, "--dest", dest]
+        command += ["--checkpoint", self.checkpoints(run)[updates], "--data", self.data, "--labelled", self.labelled]
+        self.execute(f"evaluate-{run.name}-{updates}", command + self.evaluation_options(run, updates))
+        shutil.rmtree(os.path.join(dest, "features", run.name), ignore_errors=True)
+
+    def outcomes(self, run, updates=None):
+        """The outcomes of a model of a run: {task: (record, {kind: Outcome})}; None if it is not evaluated.
+
+        Args:
+            updates: None for its final model
+        """
+        dest = self.evaluation(run, self.comparison.final(run) if updates is None else updates)
+        paths = {task: outcomes.record_path(dest, run.name, task) for task in self.comparison.tasks}
+        if all(map(os.path.exists, paths.values())):
+            return {task: outcomes.read(path) for task, path in paths.items()}
+        return None
+
+    def check_gate(self):
+        """Looks whether pretraining teaches enough; see :mod:`comparison`.
+
+        Raises:
+            UsageError: it does not
+        """
+        trained = list(map(self.outcomes, self.comparison.gate()))
+        scratch = self.outcomes(self.comparison.untrained()[0])
+        best = max(found["rotten_tomatoes"][1]["mean"].hindsight()[0] for found in trained)
+        trec = [found["trec"][1]["mean"].score() for found in [*trained, scratch]]
+        gain = max(trec[:-1]) - trec[-1]
+        save_json(dict(rotten_tomatoes=best, trec_gain=gain), self.path("gate.json"))
+        if best < GATE_ROTTEN_TOMATOES and gain < GATE_TREC:
+            raise UsageError(
+                f"{self.dest}: the first models reach {best:.1f} on rotten_tomatoes and gain {gain:+.1f} on trec, "
+                f"expected {GATE_ROTTEN_TOMATOES:g} or {GATE_TREC:+g}; find out why before the other runs"
+            )

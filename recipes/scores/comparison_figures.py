@@ -1,0 +1,72 @@
+"""The figures of the comparison of scores."""
+
+import os
+
+import numpy as np
+
+FIGURES = {
+    "scores.png": "Score against updates, arithmetic and loss of pretraining (mean and standard error over seeds)",
+    "scores-by-layer.png": "Score by layer (mean and standard error over seeds)",
+}
+STYLES = ["s--", "o-", "^:", "x-."]
+
+
+def mean_and_error(rows):
+    """The mean of rows of numbers, and its standard error; 0 for a single row."""
+    rows = np.array(rows, dtype=float)
+    error = rows.std(0, ddof=1) / np.sqrt(len(rows)) if len(rows) > 1 else np.zeros(rows.shape[1])
+    return rows.mean(0), error
+
+
+def draw_scores(path, report):
+    """Draws scores against what pretraining took and reached.
+
+    Args:
+        path: of the picture
+        report: :class:`~comparison_report.ComparisonReport`
+    """
+    from matplotlib import pyplot
+
+    axes_titles = {"update": "updates", "gflop": "GFLOP", "loss": "validation loss, bits a predicted token"}
+    figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.6), sharey=True, layout="constrained")
+    for (title, curves), style in zip(report.curves().items(), STYLES):
+        scores, errors = mean_and_error([[point["score"] for point in curve] for curve in curves])
+        for axis, key in zip(axes, axes_titles):
+            x = np.mean([[point[key] for point in curve] for curve in curves], 0)
+            axis.errorbar(x, scores, errors, fmt=style, capsize=3, label=title)
+    for axis, title in zip(axes, axes_titles.values()):
+        axis.set_xlabel(title)
+        axis.grid(alpha=0.3)
+    axes[2].invert_xaxis()  # a lower loss comes later
+    axes[0].set_ylabel("mean score over tasks")
+    axes[0].legend()
+    save(figure, path)
+
+
+def draw_layers(path, report):
+    """Draws the score of each layer of the final models; see :func:`draw_scores`."""
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(5, 3.6), layout="constrained")
+    for (title, rows), style in zip(report.by_layer().items(), STYLES):
+        scores, errors = mean_and_error(rows)
+        axis.errorbar(range(len(scores)), scores, errors, fmt=style, capsize=3, label=title)
+    axis.set_xlabel("layer (0: embeddings)")
+    axis.set_ylabel("mean score over tasks")
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.grid(alpha=0.3)
+    axis.legend()
+    save(figure, path)
+
+
+def save(figure, path):
+    from matplotlib import pyplot
+
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def draw(folder, report):
+    """Draws the figures into a folder."""
+    draw_scores(os.path.join(folder, "scores.png"), report)
+    draw_layers(os.path.join(folder, "scores-by-layer.png"), report)

@@ -1,0 +1,231 @@
+"""Tables, figures and the section of results that recipes/scores.sh ends with."""
+
+import csv
+import datetime
+import os
+import platform
+
+import numpy as np
+import torch
+
+import comparison_figures
+from comparison import CONFIDENCE, CONTROL, MAE_LM, MLM, SCRATCH, SCRATCH_PLAIN
+from comparison_folder import MADE_BY
+from evaluation.report import Report, difference_row, table
+from evaluation.statistics import bootstrap_interval, crossed_interval, example_interval
+from maelm_fairseq.effective_rank.report import import_pyplot
+from maelm_fairseq.errors import UsageError
+from maelm_fairseq.files import atomic_write, read_json
+from results_page import put_section
+
+HEADING = "## Does MAE-LM score higher?"
+ARMS = [MLM, MAE_LM, CONTROL]
+COMPARED = [  # ours, theirs
+    (MAE_LM, MLM),
+    (CONTROL, MLM),
+    (MAE_LM, CONTROL),
+    (MLM, SCRATCH),
+    (MAE_LM, SCRATCH),
+    (SCRATCH, SCRATCH_PLAIN),
+]
+
+
+class ComparisonReport:
+    """The results as tables and text.
+
+    Args:
+        folder: :class:`~comparison_folder.ComparisonFolder`
+        command: that made them
+        evaluated: the subjects of the jobs whose evaluations count: (name of a run,), or with a number of updates
+    Raises:
+        UsageError: there is no seed for which both the MLM and MAE-LM are evaluated
+    """
+
+    def __init__(self, folder, command, evaluated):
+        self.folder, self.comparison, self.command, self.evaluated = folder, folder.comparison, command, evaluated
+        runs = [*self.comparison.pretrained(), *self.comparison.untrained()]
+        self.runs = [run for run in runs if self.outcomes(run)]
+        self.final = {run.name: self.outcomes(run) for run in self.runs}
+        self.tables = Report(self.final or {"": {}})
+        self.seeds = len(self.tables.seeds(MAE_LM.name, MLM.name))
+        if not self.seeds:
+            raise UsageError(f"{folder.dest}: nothing to report yet, expected an MLM and a MAE-LM that are evaluated")
+
+    def arm(self, model):
+        """The evaluated runs of a model at the first width."""
+        return [run for run in self.runs if run.model == model and run.size == self.comparison.size]
+
+    def interval(self, tasks):
+        """Over seeds and examples; for a single seed, over examples."""
+        several = len(tasks[0].differences) > 1
+        return (crossed_interval if several else example_interval)(tasks, CONFIDENCE)
+
+    # The question
+
+    def claim(self):
+        """The outcome of the primary comparison, in words."""
+        tasks = list(self.tables.paired(MAE_LM.name, MLM.name).values())
+        found = self.interval(tasks)
+        numbers = f"{found.estimate:+.2f} points ({found.low:+.2f} to {found.high:+.2f})"
+        if self.seeds < self.comparison.seeds:
+            verdict = f"not decided: {self.seeds} of {self.comparison.seeds} seeds, and no test before all of them"
+        else:
+            verdict = "better" if found.low > 0 else "worse" if found.high < 0 else "no difference is shown"
+        text = f"**MAE-LM minus MLM: {numbers}; {verdict}.** "
+        if self.seeds == 1:
+            return text + "The interval is for these two models only: examples vary."
+        percentiles = bootstrap_interval(tasks, CONFIDENCE)
+        return text + (
+            f"{self.seeds} seeds; {CONFIDENCE:.0%} interval over seeds and examples; by the Multi-Bootstrap, which is "
+            f"too narrow for few seeds, {percentiles.low:+.2f} to {percentiles.high:+.2f}."
+        )
+
+    # Tables
+
+    def differences(self):
+        """The mean over tasks and each task, for all pairs of arms."""
+        rows = []
+        pairs = [(f"{a.title} minus {b.title}", a.name, b.name) for a, b in COMPARED]
+        width = self.comparison.narrow.encoder_embed_dim
+        names = (f"{model.name}-width{width}" for model in (MAE_LM, MLM))
+        pairs.append((f"{MAE_LM.title} minus {MLM.title}, width {width}", *names))
+        for title, ours, theirs in pairs:
+            seeds = len(self.tables.seeds(ours, theirs))
+            if seeds:
+                tasks = self.tables.paired(ours, theirs)
+                each = [self.interval([task]) for task in tasks.values()]
+                _, *numbers, _, _ = difference_row("", list(tasks.values()), self.interval)
+                mean = f"{numbers[0]} ({numbers[1]} to {numbers[2]})"
+                rows.append([title, seeds, mean, *(f"{one.estimate:+.2f}" for one in each)])
+        return table(["difference", "seeds", "mean over tasks", *self.comparison.tasks], rows)
+
+    def pretraining(self):
+        """What pretraining took and reached, and the ranks of the last layer."""
+        taus = [f"{tau:g}" for tau in self.comparison.taus]
+        header = ["model", "loss, bits", "CPU seconds", "GFLOP"]
+        for tau in taus:
+            header += [f"rank at {tau}: without [MASK]", "with [MASK]"]
+        rows = []
+        for run in self.runs:
+            if self.comparison.final(run):
+                last = self.records(run)[-1]
+                row = [run.name, f"{last['loss']:.3f}", f"{last['cpu_seconds']:.0f}", f"{last['gflop']:.0f}"]
+                ranks = self.ranks(run)
+                rows.append(row + [ranks[family, tau] for tau in taus for family in ("without_mask", "with_mask")])
+        return table(header, rows)
+
+    def at_equal(self, key, title):
+        """A row: the score of each arm, interpolated to where the arm that ends first ends."""
+        curves = self.curves()
+        ends = [curve[-1][key] for arm in curves.values() for curve in arm]
+        sign = -1 if key == "loss" else 1  # a loss falls
+        place = min(sign * end for end in ends)
+        row = [f"{title} {sign * place:.6g}"]
+        for arm in curves.values():
+            x = [[sign * point[key] for point in curve] for curve in arm]
+            y = [[point["score"] for point in curve] for curve in arm]
+            found = [[float(np.interp(place, *both))] for both in zip(x, y)]
+            mean, error = comparison_figures.mean_and_error(found)
+            row.append(f"{mean[0]:.2f}" + f" ± {error[0]:.2f}" * (len(found) > 1))
+        return row
+
+    def equal(self):
+        """Scores at equal updates, arithmetic, CPU time and loss: mean over seeds, and its standard error."""
+        keys = {"update": "updates", "gflop": "GFLOP", "cpu_seconds": "CPU seconds", "loss": "validation loss, bits"}
+        rows = [self.at_equal(key, title) for key, title in keys.items()]
+        return table(["at equal", *self.curves()], rows)
+
+    # Numbers
+
+    def outcomes(self, run, updates=None):
+        """See :meth:`~comparison_folder.ComparisonFolder.outcomes`."""
+        final = updates in (None, self.comparison.final(run))
+        subject = (run.name,) if final else (run.name, str(updates))
+        return self.folder.outcomes(run, updates) if subject in self.evaluated else None
+
+    def records(self, run):
+        """What was recorded at each validation of a run."""
+        return read_json(self.folder.record(run), MADE_BY)
+
+    def ranks(self, run):
+        """The ranks of the last layer of a run's final model: {(family, tau): rank}."""
+        with open(self.folder.path("ranks", run.name, "ranks.csv"), encoding="utf-8") as stream:
+            rows = [row for row in csv.DictReader(stream) if row["checkpoint"] == str(run.updates)]
+        last = max(int(row["layer"]) for row in rows)
+        return {(row["family"], row["tau"]): int(row["rank"]) for row in rows if int(row["layer"]) == last}
+
+    def curve(self, run):
+        """The scores of a run on its way: list of dicts with update, gflop, cpu_seconds, loss and score."""
+        recorded, points = {row["update"]: row for row in self.records(run)}, []
+        for updates in self.folder.checkpoints(run):
+            found = self.outcomes(run, updates)
+            if found and updates in recorded:
+                score = np.mean([kinds["mean"].score() for _, kinds in found.values()])
+                points.append(dict(recorded[updates], score=float(score)))
+        return points
+
+    def curves(self):
+        """{title of an arm: curves of its seeds}, as far as their points are evaluated for all seeds."""
+        found = {}
+        for model in ARMS:
+            curves = [self.curve(run) for run in self.arm(model)]
+            shared = [p["update"] for p in curves[0] if all(p["update"] in at(c) for c in curves)] if curves else []
+            if shared:
+                found[model.title] = [[point for point in curve if point["update"] in shared] for curve in curves]
+        return found
+
+    def by_layer(self):
+        """{title of an arm: the score of each layer, averaged over tasks, for each seed}."""
+        return {
+            model.title: [
+                np.mean([kinds["mean"].by_layer() for _, kinds in self.final[run.name].values()], 0)
+                for run in self.arm(model)
+            ]
+            for model in [*ARMS, SCRATCH]
+            if self.arm(model)
+        }
+
+    # Text
+
+    def summary(self, folder="."):
+        """The section for a page of results; `folder` has the figures."""
+        size, text = self.comparison.size, self.comparison.text
+        sections = [
+            HEADING,
+            f"Printed on {datetime.date.today()} ({platform.machine()}, Python {platform.python_version()}, torch "
+            f"{torch.__version__}) by",
+            f"```\n{self.command}\n```",
+            f"Encoders of {size.encoder_layers} layers, width {size.encoder_embed_dim}; {self.comparison.updates:,} "
+            f"updates of {text.batch_size} sequences of up to {text.tokens_per_sample} tokens, "
+            f"{MLM.masks.mask_prob:.0%} of them predicted. All models of a seed start from the same weights of the "
+            "encoder and see the same text and masks. What is tested, and how, was written down before the runs: "
+            "`recipes/scores/comparison.py`.\n",
+            self.claim() + "\n",
+            self.differences(),
+            f"{MAE_LM.title} minus {MLM.title}, primary and secondary:\n",
+            self.tables.comparison(MAE_LM.name, MLM.name),
+            "Scores at equal updates, arithmetic, CPU time and loss: means over tasks and seeds, standard errors:\n",
+            self.equal(),
+            *(f"![{title}]({folder}/{name})" for name, title in comparison_figures.FIGURES.items()),
+            "\nPretraining, and effective ranks of the last layer:\n",
+            self.pretraining(),
+        ]
+        return "\n".join(sections)
+
+    def write(self, folder, page=None):
+        """Writes figures and summary into a folder, and into a page of results."""
+        import_pyplot()
+        os.makedirs(folder, exist_ok=True)
+        comparison_figures.draw(folder, self)
+        with atomic_write(os.path.join(folder, "summary.md")) as stream:
+            stream.write(self.summary())
+        if page:
+            figures = {os.path.join(folder, name): os.path.join("scores", name) for name in comparison_figures.FIGURES}
+            put_section(page, self.summary("scores"), figures)
+        print(self.claim())
+        print(f"written: summary.md, {', '.join(comparison_figures.FIGURES)} in {folder}")
+
+
+def at(curve):
+    """The updates of a curve's points."""
+    return {point["update"] for point in curve}
