@@ -278,11 +278,14 @@ MISTAKES = {
 def test_comparison_sees_a_mistake(tmp_path, monkeypatch, mistake):
     setting = Setting(tmp_path)
     w, inputs = setting.weights(), setting.original()
+    weights = list(w.values())
     right = setting.naive_loss(w, **inputs)
+    right = [right, *torch.autograd.grad(right, weights)]
     MISTAKES[mistake](w, inputs, setting, monkeypatch)
     wrong = setting.naive_loss(w, **inputs)
-    torch.testing.assert_close(setting.loss(), right, rtol=1e-6, atol=1e-9)
-    assert not torch.isclose(wrong, right, rtol=5e-6, atol=0)
+    wrong = [wrong, *torch.autograd.grad(wrong, weights)]
+    torch.testing.assert_close(setting.loss(), right[0], rtol=1e-6, atol=1e-9)
+    assert not all(torch.allclose(b, a, rtol=5e-6, atol=5e-9) for a, b in zip(right, wrong))
 
 
 @pytest.fixture
