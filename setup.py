@@ -27,8 +27,12 @@ setup(
     ],
     extras_require={
         "demo": ["matplotlib", "tensorboard"],
+        "evaluate": ["scikit-learn", "scipy"],
         "finetune": ["scikit-learn", "scipy"],
         "huggingface": ["safetensors>=0.4", "tokenizers>=0.19"],
-        "test": ["pytest", "pytest-xdist", "matplotlib", "tensorboard", "torchmetrics", "ruff"],
+        "test": [
+            *["pytest", "pytest-xdist", "matplotlib", "tensorboard", "torchmetrics", "ruff"],
+            *["scikit-learn", "scipy"],
+        ],
     },
 )

@@ -14,17 +14,14 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from scipy import stats
-from sklearn.linear_model import LogisticRegression
 
 from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, TINY, documents, prepare, succeed
-from maelm_fairseq.model import MaeLmModel
 from test_squad import key_paragraphs, squad_json
 
 sys.path.insert(0, str(ROOT / "recipes"))
 import finetune  # noqa: E402
 import finetune_results  # noqa: E402
 from finetune_glue import GlueTask  # noqa: E402
-from linear_probe import STRENGTHS, features, piece_counts  # noqa: E402
 
 SETTINGS = ["--batch-size", 16, "--lr", 1e-3, "--warmup-ratio", 0.1, "--epochs", 2]
 
@@ -406,38 +403,6 @@ def test_squad(pretrained, tmp_path):
     assert len(plan) == 2 * 4 * 2 * 2  # batch sizes, rates, warm-ups, epochs 2 and 3
 
 
-def probed(x, targets, y):
-    """The best number of correct predictions for features y after training on features x, for the four strengths."""
-    probes = [LogisticRegression(C=c, max_iter=300).fit(x, targets[0]) for c in STRENGTHS]
-    return max(sum(probe.predict(y) == targets[1]) for probe in probes)
-
-
-def test_a_linear_probe_of_every_layer(pretrained, tasks):
-    probe = [sys.executable, ROOT / "recipes" / "linear_probe.py", "--checkpoint", pretrained[1], "--data"]
-    shown = dict(line.rsplit(": ", 1) for line in script(*probe, tasks / "own").stdout.splitlines())
-    layers = [f"{name}, layer {layer}" for name in ["pretrained", "random"] for layer in range(3)]
-    assert list(shown) == [*layers, "piece counts"]
-    task = GlueTask(str(tasks / "own"), "own")
-    model, texts = task.load(str(pretrained[1])), [task.tokens("train"), task.tokens("valid")]
-    targets = [task.targets("train"), task.targets("valid")]
-    assert len(targets[1]) == 20
-
-    def assert_shown(name, x, y):
-        """One more or less of 20 may be rounding."""
-        assert abs(float(shown[name]) / 5 - probed(x, targets, y)) <= 1, name
-
-    for name in ["pretrained", "random"]:
-        for layer, (x, y) in enumerate(zip(features(model, texts[0]), features(model, texts[1]))):
-            mean, deviation = x.mean(0), x.std(0)
-            assert_shown(f"{name}, layer {layer}", (x - mean) / deviation, (y - mean) / deviation)
-        torch.manual_seed(1)
-        model.model = MaeLmModel(model.model.cfg, task.dictionary, pretraining=False).eval()
-    x, y = (piece_counts(tokens, len(task.dictionary)) for tokens in texts)
-    scale = np.maximum(x.max(0), 1)
-    assert_shown("piece counts", x / scale, y / scale)
-    assert "a regression task, expected one with classes" in script(*probe, tasks / "STS-B", check=False).stderr
-
-
 def test_rows_are_appended_once(tmp_path, capsys):
     path = tmp_path / "results.tsv"
     first = ["2026-01-01", "RTE", "accuracy"]
@@ -446,15 +411,3 @@ def test_rows_are_appended_once(tmp_path, capsys):
     lines = path.read_text().splitlines()
     assert lines[0].split("\t") == finetune_results.COLUMNS
     assert lines[1:] == ["2026-01-01\tRTE\taccuracy", "2026-01-02\tRTE\tf1"]
-
-
-def test_features_of_a_probe_are_means_over_tokens(rte, tasks):
-    task = GlueTask(str(tasks / "RTE"), "RTE")
-    model, tokens = task.load(str(rte[2][0] / "model.pt")), task.tokens("valid")
-    found = features(model, tokens, batch_size=4)
-    assert found.shape == (3, 27, 32)
-    for i in [0, 26]:
-        expected = model.extract_features(tokens[i], all_layers=True)[:, 1:].mean(1)
-        np.testing.assert_allclose(found[:, i], expected.numpy(), rtol=1e-4, atol=1e-5)
-    counts = piece_counts(tokens, len(task.dictionary))
-    assert counts.sum() == sum(map(len, tokens)) and counts[3][tokens[3][1]] == tokens[3].eq(tokens[3][1]).sum()

@@ -8,13 +8,15 @@ from conftest import ROOT
 
 graphlib = pytest.importorskip("graphlib")  # Python 3.9
 
-FOLDERS = {"maelm_fairseq": "maelm_fairseq", "recipes": "", "data-prep": ""}
+FOLDERS = {"maelm_fairseq": "maelm_fairseq", "recipes": "", "recipes/evaluation": "evaluation", "data-prep": ""}
 
 
 def modules(folder, package):
     """{dotted name: path} of a folder's Python files; those of recipes and data-prep are top-level modules."""
     found = {}
     for path in (ROOT / folder).rglob("*.py"):
+        if not package and (path.parent / "__init__.py").exists():
+            continue  # a package, which has an entry of its own in FOLDERS
         parts = path.relative_to(ROOT / folder).with_suffix("").parts if package else (path.stem,)
         if parts[-1] == "__init__":
             parts = parts[:-1]

@@ -1,0 +1,176 @@
+"""recipes/evaluate.sh from end to end, on tiny models and tasks; its records and tables."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, documents, prepare, succeed
+from maelm_fairseq.errors import UsageError
+
+sys.path.insert(0, str(ROOT / "recipes"))
+from evaluation import outcomes, statistics  # noqa: E402
+from evaluation.report import Report  # noqa: E402
+
+
+def evaluate(*arguments, check=True):
+    """Runs the recipe; returns the finished process."""
+    done = subprocess.run(
+        [str(ROOT / "recipes" / "evaluate.sh"), *map(str, arguments)], env=SCRIPTS_ENVIRONMENT,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert not check or done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done
+
+
+def refused(*arguments):
+    """Runs the recipe, which must fail; returns its one line of error."""
+    done = evaluate(*arguments, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    (error,) = done.stderr.strip().splitlines()
+    assert error.startswith("error: ")
+    return error
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """A folder in which two arms of two seeds were evaluated on two tasks; and the arguments."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    data, checkpoints = prepare(folder), []
+    for name in ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"]:
+        arm = ["--encoder-mask-fraction", 1, "--decoder-layers", 0] if name.startswith("mlm") else []
+        arm += ["--seed", name[-1], "--max-update", 2, "--save-dir", folder / name]
+        succeed("fairseq-train", data, *TINY, *arm)
+        checkpoints.append(folder / name / "checkpoint_last.pt")
+    texts = sorted({line for document in documents(120, 7) for line in document})[:150]
+    for task, label in [
+        ("kind", lambda text: "long" if len(text) > 30 else "short"),
+        ("length", lambda t: str(len(t))),
+    ]:
+        (folder / "labelled" / task).mkdir(parents=True)
+        rows = [f"{text if task == 'kind' else text[::-1]}\t{label(text)}\n" for text in texts]
+        for split, part in [("train", rows[:100]), ("dev", rows[100:])]:
+            (folder / "labelled" / task / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(part))
+    arguments = [
+        "--checkpoint", *checkpoints, "--names", "mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2", "--data", data,
+        "--labelled", folder / "labelled", "--tasks", "kind", "length", "--regression", "length", "--draws", 2,
+        "--compare", "mae_lm", "mlm", "--baselines", "--dest", folder / "out",
+    ]  # fmt: skip
+    return folder, arguments, evaluate(*arguments).stdout
+
+
+MODELS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2", "random-weights", "pieces"]
+
+
+def load(folder, model, task):
+    return outcomes.read(outcomes.record_path(str(folder / "out"), model, task))
+
+
+def rows_of(text, title):
+    """The cells of a section's first table: {first cell: the others}."""
+    section = re.split(r"^## ", text, flags=re.M)
+    (lines,) = [part.splitlines()[1:] for part in section if part.startswith(title)]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    return {row[0]: row[1:] for row in cells}
+
+
+def test_records_agree_with_the_tables(evaluated):
+    folder, _, output = evaluated
+    text = (folder / "out" / "evaluation.md").read_text()
+    primary = rows_of(text, "Score")
+    assert list(primary)[2:] == MODELS and primary["model"] == ["kind", "length", "mean"]
+    for model in MODELS:
+        scores = []
+        for task in ["kind", "length"]:
+            record, found = load(folder, model, task)
+            outcome, metric = found["mean"], record["metric"]
+            assert outcome.answers.shape[1] == 150 and np.isfinite(outcome.bits).all()
+            answers = outcome.answers[outcome.layers[outcome.folds], np.arange(150)]
+            score = 100 * np.mean(answers == outcome.targets)
+            if task == "length":
+                assert metric == "100 x Pearson"
+                score = 100 * np.corrcoef(answers, outcome.targets)[0, 1] if answers.std() else 0
+            scores.append(score)
+            assert outcome.score() == pytest.approx(score, abs=1e-3)
+            assert record["scores"]["mean"]["chosen"] == pytest.approx(score, abs=1e-3)
+            assert f"{model}, {task}: {metric} {score:.2f}" in output
+            assert outcome.hindsight()[0] >= max(outcome.score(outcomes.LAST), *outcome.by_layer())
+            assert np.array(record["few_shot"]["last"]).shape == (3,)
+        shown = primary[model][2].split(" ± ")
+        assert float(shown[0]) == pytest.approx(np.mean(scores), abs=0.01) and float(shown[1]) > 0
+    layers = rows_of(text, "By layer")
+    assert layers["model"] == ["representation", "layer 0", "layer 1", "layer 2"]
+    assert "pieces" not in rows_of(text, "`<s>`") and "mlm-2" in rows_of(text, "`<s>`")
+    assert float(rows_of(text, "CPU seconds")["mlm-1"][-1]) >= 0
+
+
+def test_arms_are_compared_by_seed_and_example(evaluated):
+    folder = evaluated[0]
+    rows = rows_of((folder / "out" / "evaluation.md").read_text(), "mae_lm minus mlm")
+    tasks = []
+    for task in ["kind", "length"]:
+        differences = [
+            load(folder, f"mae_lm-{seed}", task)[1]["mean"].contributions()
+            - load(folder, f"mlm-{seed}", task)[1]["mean"].contributions()
+            for seed in [1, 2]
+        ]
+        ids = load(folder, "mlm-1", task)[1]["mean"].ids
+        tasks.append(statistics.Paired(np.stack(differences), ids))
+    for title, each in [("**mean over tasks** (primary)", tasks), ("kind", tasks[:1]), ("length", tasks[1:])]:
+        interval = statistics.crossed_interval(each)
+        shown = [float(cell) for cell in rows[title][:4]]
+        assert shown == pytest.approx([interval.estimate, interval.low, interval.high, interval.error], abs=0.006)
+    assert {"mean over tasks, `<s>`", "8 examples a class", "log-loss, bits"} <= set(rows)
+    first, other = (load(folder, "mlm-1", task)[1]["mean"] for task in ["kind", "length"])
+    with pytest.raises(UsageError, match="different examples"):
+        outcomes.pair([first], [other])
+
+
+def test_one_seed_is_compared_over_examples_only(evaluated):
+    folder = evaluated[0]
+    results = {name: {"kind": load(folder, name, "kind")} for name in ["mlm-1", "mae_lm-1", "mlm-2"]}
+    text = Report(results, [("mae_lm", "mlm"), ("mlm", "none")]).text()
+    assert "1 seeds; intervals of 95% over these two models only" in text and "with 80% probability" not in text
+    assert "No models mlm-SEED and none-SEED with the same seed." in text
+
+
+def test_the_same_command_resumes(evaluated):
+    folder, arguments, output = evaluated
+    records = sorted((folder / "out" / "records").rglob("*.*"))
+    assert len(records) == 6 * 2 * 2
+    times = [path.stat().st_mtime_ns for path in records]
+    shutil.rmtree(folder / "out" / "features")
+    lost = folder / "out" / "records" / "mlm-2" / "kind" / "frozen.json"
+    before = json.loads(lost.read_text())
+    lost.unlink()
+    again = evaluate(*arguments).stdout
+    assert re.sub(r"\(\d+ s\)", "", again) == re.sub(r"\(\d+ s\)", "", output)
+    changed = [path for path, time in zip(records, times) if path.stat().st_mtime_ns != time]
+    assert {path.parent for path in changed} == {lost.parent}
+    after = json.loads(lost.read_text())
+    assert dict(after, seconds=0) == dict(before, seconds=0)
+    assert [path.name for path in (folder / "out" / "features").iterdir()] == ["mlm-2"]
+
+
+def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
+    folder, arguments, _ = evaluated
+    data, checkpoint = folder / "data", folder / "mlm-1" / "checkpoint_last.pt"
+    start = ["--checkpoint", checkpoint, "--data", data, "--dest", tmp_path / "out"]
+    own = ["--labelled", folder / "labelled", "--tasks", "kind"]
+    assert "--tasks mood: expected trec, trec_fine" in refused(*start, "--tasks", "mood")
+    assert "has no folder of that name" in refused(*start, "--labelled", folder, "--tasks", "mood")
+    assert "2 names for 1 checkpoints" in refused(*start, *own, "--names", "a", "b")
+    assert "'a/b' is used twice or is no name" in refused(*start, *own, "--names", "a/b")
+    assert "'pieces' is used twice" in refused(*start, *own, "--names", "pieces", "--baselines")
+    assert "--draws -1 must be 0 or more" in refused(*start, *own, "--draws", -1)
+    assert "expected a checkpoint" in refused(*start, *own, "--checkpoint", tmp_path / "none.pt")
+    assert "expected numbers as labels" in refused(*start, *own, "--regression", "kind")
+    exchanged = [*arguments[:1], *arguments[2:4], *arguments[1:2], *arguments[4:]]  # the names stay
+    assert "made with another checkpoint or vocabulary" in refused(*exchanged)
+    record = folder / "out" / "records" / "mlm-1" / "kind" / "frozen.npz"
+    record.write_bytes(record.read_bytes()[:100])
+    assert "frozen.npz: damaged" in refused(*arguments)
