@@ -10,6 +10,7 @@ import torch
 import finetune
 from child_processes import program
 from finetune import PLUGIN, RECIPES
+from jobs import Job
 from maelm_fairseq.errors import UsageError
 from training_log import add_cpu_seconds
 
@@ -50,6 +51,23 @@ class ExperimentFolder:
         for split in ["train", "valid"]:
             command += ["--" + split, self.path("text", split + ".txt")]
         self.execute("data", command)
+
+    def text_jobs(self):
+        """The jobs that download and prepare the text."""
+        raw = {name: self.path("text", name) for name in ["train.txt", "valid.txt"]}
+        return [
+            Job("text", (), self.fetch_text, output=raw["train.txt"], leaves=[self.path("text")]),
+            Job(
+                "data",
+                (),
+                self.prepare_text,
+                output=os.path.join(self.data, "train.json"),
+                leaves=[self.data],
+                inputs=lambda: raw,
+                options=self.text_options,
+                needs=["text"],
+            ),
+        ]
 
     def data_inputs(self):
         """The files that identify the text: {title: path}. The record of a split has its checksums."""

@@ -68,18 +68,7 @@ class Plan:
         """The jobs before pretraining."""
         actions = self.actions
         if self.data:
-            raw = {name: self.path("text", name) for name in ["train.txt", "valid.txt"]}
-            yield Job("text", (), actions.fetch_text, output=raw["train.txt"], leaves=[self.path("text")])
-            yield Job(
-                "data",
-                (),
-                actions.prepare_text,
-                output=os.path.join(actions.data, "train.json"),
-                leaves=[actions.data],
-                inputs=lambda: raw,
-                options=actions.text_options,
-                needs=["text"],
-            )
+            yield from actions.text_jobs()
         if self.tasks:
             yield Job(
                 "labelled texts",

@@ -62,18 +62,7 @@ class Plan:
         """The jobs before pretraining."""
         folder = self.folder
         if self.data:
-            raw = {name: self.path("text", name) for name in ["train.txt", "valid.txt"]}
-            yield Job("text", (), folder.fetch_text, output=raw["train.txt"], leaves=[self.path("text")])
-            yield Job(
-                "data",
-                (),
-                folder.prepare_text,
-                output=os.path.join(folder.data, "train.json"),
-                leaves=[folder.data],
-                inputs=lambda: raw,
-                options=folder.text_options,
-                needs=["text"],
-            )
+            yield from folder.text_jobs()
         if self.tasks:
             yield Job(
                 "labelled texts",
@@ -132,16 +121,16 @@ class Plan:
         final = updates is None
         updates = self.comparison.final(run) if final else updates
         dest, model = self.folder.evaluation(run, updates), self.folder.checkpoints(run)[updates]
-        records = os.path.join(dest, "records", run.name)
+        *_, last = self.folder.evaluation_records(run, updates).values()
         return Job(
             "evaluate",
             (run.name,) if final else (run.name, str(updates)),
             partial(self.folder.evaluate, run, updates),
-            output=os.path.join(records, self.comparison.tasks[-1], "frozen.json"),
-            leaves=[records, os.path.join(dest, "features", run.name)],
+            output=last,
+            leaves=[os.path.join(dest, part, run.name) for part in ("records", "features")],
             inputs=lambda: {
                 "model.pt": model,
-                "dict.txt": os.path.join(self.folder.data, "dict.txt"),
+                **{name: os.path.join(self.folder.data, name) for name in ("dict.txt", "sentencepiece.model")},
                 **self.folder.task_inputs(),
             },
             options=partial(self.folder.evaluation_options, run, updates),

@@ -122,16 +122,20 @@ class ComparisonFolder(ExperimentFolder):
         self.execute(f"evaluate-{run.name}-{updates}", command + self.evaluation_options(run, updates))
         shutil.rmtree(os.path.join(dest, "features", run.name), ignore_errors=True)
 
+    def evaluation_records(self, run, updates):
+        """The records that an evaluation writes, in this order: {task: path}."""
+        dest = self.evaluation(run, updates)
+        return {task: outcomes.record_path(dest, run.name, task) for task in self.comparison.tasks}
+
     def outcomes(self, run, updates=None):
         """The outcomes of a model of a run: {task: (record, {kind: Outcome})}; None if it is not evaluated.
 
         Args:
             updates: None for its final model
         """
-        dest = self.evaluation(run, self.comparison.final(run) if updates is None else updates)
-        paths = {task: outcomes.record_path(dest, run.name, task) for task in self.comparison.tasks}
-        if all(map(os.path.exists, paths.values())):
-            return {task: outcomes.read(path) for task, path in paths.items()}
+        records = self.evaluation_records(run, self.comparison.final(run) if updates is None else updates)
+        if all(map(os.path.exists, records.values())):
+            return {task: outcomes.read(path) for task, path in records.items()}
         return None
 
     def check_gate(self):

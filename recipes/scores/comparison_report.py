@@ -109,7 +109,7 @@ class ComparisonReport:
         for run in self.runs:
             if self.comparison.final(run):
                 last = self.records(run)[-1]
-                row = [run.name, f"{last['loss']:.3f}", f"{last['cpu_seconds']:.0f}", f"{last['gflop']:.0f}"]
+                row = [run.name, f"{last['loss']:.3f}", f"{last['cpu_seconds']:,.0f}", f"{last['gflop']:,.0f}"]
                 ranks = self.ranks(run)
                 rows.append(row + [ranks[family, tau] for tau in taus for family in ("without_mask", "with_mask")])
         return table(header, rows)
