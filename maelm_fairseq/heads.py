@@ -44,9 +44,29 @@ class SpanHead(nn.Linear):
         super().__init__(width, outputs)
         describe(self, outputs, inner)
 
+    def forward(self, x, padding=None):
+        return super().forward(x)
+
+
+class MeanClassificationHead(RobertaClassificationHead):
+    """A :class:`SequenceClassificationHead` that reads the mean of all tokens but `<s>` instead."""
+
+    def __init__(self, width: int, outputs: int, inner: int, dropout: float):
+        super().__init__(width, inner, outputs, "tanh", dropout)
+        describe(self, outputs, inner)
+
+    def forward(self, x, padding):
+        """(B, T, C) and whether a token is padding (B, T) -> (B, outputs)."""
+        tokens = ~padding[:, 1:, None]
+        mean = (x[:, 1:] * tokens).sum(1) / tokens.sum(1).clamp(min=1)
+        return super().forward(mean[:, None])
+
 
 # A head's kind is stored as its place in this list: only ever append to it.
-KINDS = [SequenceClassificationHead, SpanHead]
+KINDS = [SequenceClassificationHead, SpanHead, MeanClassificationHead]
+# What --classification-pooling can be.
+FIRST, MEAN = "first", "mean"
+POOLING = {FIRST: SequenceClassificationHead, MEAN: MeanClassificationHead}
 
 
 def describe(head, outputs, inner):
@@ -83,10 +103,16 @@ def head_descriptions(weights):
         description = weights.get(head + "description", shown)
         if description is None or description.shape != (3,):
             raise UsageError(f"head {name!r} is damaged: it has no description, and weights of no known kind")
-        if 0 <= description[0] < len(KINDS) and (shown is None or not description.equal(shown)):
+        if 0 <= description[0] < len(KINDS) and (shown is None or not with_same_weights(description).equal(shown)):
             raise UsageError(f"head {name!r} is damaged: its weights are not those of its description")
         found[name] = weights[head + "description"] = description
     return found
+
+
+def with_same_weights(description):
+    """The description of the first kind that has the same weights: those of a head for the mean are no others."""
+    mean, first = map(KINDS.index, [MeanClassificationHead, SequenceClassificationHead])
+    return torch.cat([description[:1].where(description[:1] != mean, torch.tensor(first)), description[1:]])
 
 
 def shown_by_weights(weights, head):

@@ -14,7 +14,7 @@ from .arguments import check_padding, check_path, check_text, check_tokens, desc
 from .checkpoint import build_model, find_checkpoint, read_checkpoint
 from .data import batches_of_similar_length
 from .errors import MissingFileError, UsageError
-from .heads import SequenceClassificationHead
+from .heads import MeanClassificationHead, SequenceClassificationHead
 from .sizes import check_positions
 from .vocabulary import MASK, WORD_START, Tokenizer, load_dictionary, load_sentencepiece, read_labels
 
@@ -189,7 +189,7 @@ class MaeLm:
         name = known if name is None else name
         if name not in list(heads):
             raise UsageError(f"no head {name!r}, the checkpoint has: {known}")
-        if not isinstance(heads[name], SequenceClassificationHead):
+        if not isinstance(heads[name], (SequenceClassificationHead, MeanClassificationHead)):
             raise UsageError(f"head {name!r} finds the start and end of answers, expected one for whole texts")
         return name, heads[name]
 

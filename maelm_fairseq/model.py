@@ -17,7 +17,7 @@ from torch import nn
 from .compat import former_name, use_current_names
 from .data import NO_POSITION
 from .errors import UsageError
-from .heads import LMHead, SequenceClassificationHead, SpanHead, fit_heads
+from .heads import FIRST, POOLING, LMHead, SpanHead, fit_heads
 from .layers import AUTHORS, BUCKETS, RelativePositionBias, Transformer
 from .sizes import check_finite, check_positions, check_sizes, compare
 from .vocabulary import MASK, fingerprint
@@ -39,6 +39,9 @@ class MaeLmConfig(FairseqDataclass):
     attention_dropout: float = field(default=0.1, metadata={"help": "dropout of the encoder's attention weights"})
     decoder_dropout: float = field(default=0.0, metadata={"help": "dropout and attention dropout of the decoder"})
     pooler_dropout: float = field(default=0.1, metadata={"help": "dropout of classification heads"})
+    classification_pooling: ChoiceEnum(list(POOLING)) = field(
+        default=FIRST, metadata={"help": "what new classification heads read: `<s>`, or the mean of the other tokens"}
+    )
     max_positions: int = field(default=512, metadata={"help": "number of learned positions"})
     relative_position_num_buckets: int = field(
         default=32, metadata={"help": "buckets of the encoder's relative position bias, even; 0 for no bias"}
@@ -186,7 +189,8 @@ class MaeLmModel(BaseFairseqModel):
         """
         encoded = self.forward_encoder(src_tokens, positions, padded)
         if classification_head_name is not None:
-            return self.classification_heads[classification_head_name](encoded), None
+            head = self.classification_heads[classification_head_name]
+            return head(encoded, padding=src_tokens.eq(self.pad)), None
         if features_only:
             return encoded, None
         if self.lm_head is None:
@@ -231,11 +235,9 @@ class MaeLmModel(BaseFairseqModel):
         return self.cfg.max_positions
 
     def register_classification_head(self, name, num_classes=None, inner_dim=None, **unused):
-        """Adds a head on `<s>`; fairseq's `sentence_prediction` calls it."""
-        width = self.cfg.encoder_embed_dim
-        self.register_head(
-            name, SequenceClassificationHead(width, num_classes, inner_dim or width, self.cfg.pooler_dropout)
-        )
+        """Adds a head on `<s>` or the mean; fairseq's `sentence_prediction` calls it."""
+        width, kind = self.cfg.encoder_embed_dim, POOLING[str(self.cfg.classification_pooling)]
+        self.register_head(name, kind(width, num_classes, inner_dim or width, self.cfg.pooler_dropout))
 
     def register_span_head(self, name):
         """Adds a head for start and end logits at every token."""

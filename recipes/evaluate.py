@@ -13,6 +13,7 @@ Writes DEST/records, with the outcome of each example, and DEST/evaluation.md. T
 
 import argparse
 import datetime
+import itertools
 import os
 import platform
 import shlex
@@ -23,6 +24,7 @@ from maelm_fairseq import errors
 from maelm_fairseq.checkpoint import find_checkpoint
 from maelm_fairseq.errors import InstallationError, MissingFileError, UsageError
 from maelm_fairseq.files import atomic_write
+from maelm_fairseq.heads import POOLING
 
 try:
     import sklearn
@@ -30,6 +32,7 @@ try:
     from evaluation import outcomes
     from evaluation.features import Encoder, PieceCounts
     from evaluation.few_shot import DRAWS
+    from evaluation.fine_tuning import fine_tune
     from evaluation.measurement import measure
     from evaluation.report import Report
     from evaluation.tasks import KNOWN, PRIMARY, Source, check_overlap, load_task
@@ -58,6 +61,14 @@ def parse(arguments=None):
     )
     add("--regression", nargs="+", default=[], metavar="NAME", help="those of your own tasks whose labels are numbers")
     add("--baselines", action="store_true", help="also evaluate random weights, and piece counts without an encoder")
+    add(
+        "--fine-tune",
+        nargs="+",
+        choices=list(POOLING),
+        default=[],
+        help="also fine-tune each encoder once for each fold (hours), with a head on `<s>`, on the mean of the other "
+        "tokens, or each; random-weights is trained from scratch",
+    )
     add("--draws", type=int, default=DRAWS, metavar="N", help=f"few-shot draws (default: {DRAWS}); 0 for none")
     add(
         "--compare",
@@ -132,6 +143,12 @@ def heading(tasks):
     return "\n".join(lines) + "\n"
 
 
+def show(what, task, record, outcome):
+    """Prints a result."""
+    seconds = sum(record["seconds"].values())
+    print(f"{what}, {task.name}: {task.metric} {outcome.score():.2f} ({seconds:.0f} s)", flush=True)
+
+
 def evaluate(arguments=None):
     """Does what the options ask for; see :func:`parse`."""
     args = parse(arguments)
@@ -141,8 +158,14 @@ def evaluate(arguments=None):
         for task in tasks:
             path = measure(name, model, task, args.dest, args.draws, os.path.join(args.dest, "features", name))
             record, found = results[name][task.name] = outcomes.read(path)
-            seconds = sum(record["seconds"].values())
-            print(f"{name}, {task.name}: {task.metric} {found['mean'].score():.2f} ({seconds:.0f} s)", flush=True)
+            show(name, task, record, found["mean"])
+    encoders = {name: model for name, model in models.items() if isinstance(model, Encoder)}
+    for pooling, name, task in itertools.product(dict.fromkeys(args.fine_tune), encoders, tasks):
+        more, outcome = outcomes.read(fine_tune(name, encoders[name], task, args.dest, pooling))
+        record, found = results[name][task.name]
+        record["seconds"].update(more["seconds"])
+        found.update(outcome)
+        show(f"{name}, fine-tuned ({pooling})", task, more, *outcome.values())
     report = os.path.join(args.dest, "evaluation.md")
     text = heading(tasks) + "\n" + Report(results, args.compare).text()
     with atomic_write(report) as stream:

@@ -5,16 +5,21 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, documents, prepare, succeed
+from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, TINY, documents, prepare, succeed
+from maelm_fairseq import hub
 from maelm_fairseq.errors import UsageError
+from maelm_fairseq.heads import POOLING
 
 sys.path.insert(0, str(ROOT / "recipes"))
-from evaluation import outcomes, statistics  # noqa: E402
+from evaluation import fine_tuning, outcomes, statistics  # noqa: E402
+from evaluation.features import Encoder  # noqa: E402
 from evaluation.report import Report  # noqa: E402
+from evaluation.tasks import Source, load_task  # noqa: E402
 
 
 def evaluate(*arguments, check=True):
@@ -154,6 +159,47 @@ def test_the_same_command_resumes(evaluated):
     after = json.loads(lost.read_text())
     assert dict(after, seconds=0) == dict(before, seconds=0)
     assert [path.name for path in (folder / "out" / "features").iterdir()] == ["mlm-2"]
+
+
+@pytest.mark.parametrize("pooling, name", [("first", "kind"), ("mean", "length")])
+def test_fine_tuning_by_folds(evaluated, tmp_path, monkeypatch, pooling, name):
+    """Two folds; each is predicted by a model that was trained on the other."""
+    folder, seen = evaluated[0], []
+    source = Source(name, name, regression=name == "length")
+    task = load_task(source, str(folder / "labelled" / name))
+    task.folds = task.folds % 2
+    encoder = Encoder(str(folder / "mlm-1" / "checkpoint_last.pt"), str(folder / "data"))
+    predictions = fine_tuning.predictions
+
+    def compared(data, task, model_file):
+        found = predictions(data, task, model_file)
+        fold = len(seen)
+        model = hub.from_pretrained(model_file, data=str(Path(data) / name))
+        texts = [task.texts[i] for i in np.flatnonzero(task.folds == fold)]
+        whole = [i for i, text in enumerate(texts) if len(model.encode(text)) <= 32]  # others are cut
+        expected = model.predict([texts[i] for i in whole])
+        if not source.regression:
+            expected = [[row[label] for label in task.labels] for row in expected]
+        assert len(whole) > 20
+        np.testing.assert_allclose(found[whole].squeeze(), expected, rtol=1e-4, atol=1e-5)
+        (head,) = model.model.classification_heads.values()
+        assert type(head) is POOLING[pooling]
+        trained = (Path(data).parent / "raw" / name / "train.tsv").read_text().splitlines()[1:]
+        assert not {line.split("\t")[0] for line in trained} & set(texts) and len(trained) + len(texts) == 150
+        seen.append(found)
+        return found
+
+    monkeypatch.setattr(sys, "executable", PYTHON)
+    monkeypatch.setattr(fine_tuning, "predictions", compared)
+    path = fine_tuning.fine_tune("mlm-1", encoder, task, str(tmp_path), pooling)
+    record, found = outcomes.read(path)
+    (outcome,) = found.values()
+    answers = np.concatenate([rows[:, 0] if source.regression else rows.argmax(1) for rows in seen])
+    order = np.concatenate([np.flatnonzero(task.folds == fold) for fold in [0, 1]])
+    np.testing.assert_allclose(outcome.answers[0, order], answers, rtol=1e-5)
+    assert np.isfinite(outcome.bits).all() and record["kinds"] == [f"fine-tuned-{pooling}"]
+    monkeypatch.setattr(fine_tuning, "execute", None)  # nothing is left to do
+    assert fine_tuning.fine_tune("mlm-1", encoder, task, str(tmp_path), pooling) == path
 
 
 def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):

@@ -6,6 +6,7 @@ import torch
 from maelm_fairseq.heads import (
     KINDS,
     LMHead,
+    MeanClassificationHead,
     SequenceClassificationHead,
     SpanHead,
     build_head,
@@ -23,8 +24,10 @@ def without_descriptions(weights):
 
 
 HEADS = dict(
-    topic=SequenceClassificationHead(8, 3, 6, 0.1), answers=SpanHead(8), score=SequenceClassificationHead(8, 1, 8, 0)
-)
+    topic=SequenceClassificationHead(8, 3, 6, 0.1), answers=SpanHead(8), score=SequenceClassificationHead(8, 1, 8, 0),
+    mood=MeanClassificationHead(8, 2, 4, 0.1),
+)  # fmt: skip
+PADDING = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
 
 
 def test_a_description_builds_the_same_head():
@@ -33,7 +36,7 @@ def test_a_description_builds_the_same_head():
         assert type(head) is type(HEADS[name])
         head.load_state_dict(HEADS[name].state_dict())
         x = torch.randn(2, 5, 8)
-        torch.testing.assert_close(head.eval()(x), HEADS[name].eval()(x))
+        torch.testing.assert_close(head.eval()(x, padding=PADDING), HEADS[name].eval()(x, padding=PADDING))
 
 
 def test_descriptions_say_kind_outputs_and_inner_width():
@@ -42,12 +45,14 @@ def test_descriptions_say_kind_outputs_and_inner_width():
         "topic": [0, 3, 6],
         "answers": [1, 2, 0],
         "score": [0, 1, 8],
+        "mood": [2, 2, 4],
     }
-    assert [SequenceClassificationHead, SpanHead] == KINDS[:2]  # their places are stored in checkpoints
+    # Their places are stored in checkpoints.
+    assert [SequenceClassificationHead, SpanHead, MeanClassificationHead] == KINDS[:3]
 
 
 def test_heads_from_before_version_0_2_are_recognised_by_their_weights():
-    weights = weights_of(**HEADS)
+    weights = weights_of(**{name: head for name, head in HEADS.items() if name != "mood"})
     found = head_descriptions(without_descriptions(weights))
     assert {name: d.tolist() for name, d in found.items()} == {
         name: d.tolist() for name, d in head_descriptions(weights).items()
@@ -69,6 +74,28 @@ def test_heads_are_fitted_to_a_model(caplog):
         assert same or key.startswith("classification_heads.answers.")  # the only head in the same kind and size
     assert torch.equal(weights["classification_heads.answers.weight"], HEADS["answers"].weight)
     assert "head 'topic' of the checkpoint has another kind or size" in caplog.text and "score" not in caplog.text
+
+
+def test_the_head_for_the_mean_reads_neither_the_first_token_nor_padding():
+    head = MeanClassificationHead(8, 2, 4, 0.1).eval()
+    x = torch.randn(2, 5, 8)
+    expected = [head.out_proj(torch.tanh(head.dense(row.mean(0)))) for row in [x[0, 1:], x[1, 1:3]]]
+    torch.testing.assert_close(head(x, PADDING), torch.stack(expected))
+    other = x.clone()
+    other[:, 0], other[1, 3:] = 7, 1e6
+    torch.testing.assert_close(head(other, PADDING), head(x, PADDING))
+
+
+def test_a_head_for_the_mean_and_one_on_the_first_token_are_not_exchanged(caplog):
+    weights = weights_of(mood=HEADS["mood"])
+    own = weights_of(mood=SequenceClassificationHead(8, 2, 4, 0.1))
+    fit_heads(weights, own)
+    assert torch.equal(weights["classification_heads.mood.dense.weight"], own["classification_heads.mood.dense.weight"])
+    assert "head 'mood' of the checkpoint has another kind or size" in caplog.text
+    damaged = weights_of(mood=HEADS["mood"])
+    damaged["classification_heads.mood.description"][1] = 3
+    with pytest.raises(ValueError, match="its weights are not those of its description"):
+        head_descriptions(damaged)
 
 
 def test_the_language_model_head_uses_the_embedding_and_its_bias():
