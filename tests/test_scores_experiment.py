@@ -15,6 +15,7 @@ from maelm_fairseq.errors import UsageError
 sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "recipes/scores", "benchmarks"]]
 import compare_scores  # noqa: E402
 import comparison  # noqa: E402
+import evaluate  # noqa: E402
 import pretrain_step  # noqa: E402
 import training_log  # noqa: E402
 from arithmetic import operations  # noqa: E402
@@ -133,10 +134,31 @@ def test_the_tasks_are_those_of_the_evaluation():
     assert set(comparison.TINY.tasks) <= set(KNOWN)
 
 
+def test_models_are_fine_tuned_beside_their_evaluation(tmp_path, monkeypatch):
+    folder = ComparisonFolder(comparison.SCORES, tmp_path, tmp_path / "data", tmp_path / "tasks", 1)
+    names = [run.name for run in comparison.SCORES.finetuned()]
+    assert names == [
+        *("mlm-1", "mae_lm-1", "mlm_decoder-1", "scratch-1", "scratch_plain-1"),
+        *("mlm-2", "mae_lm-2", "mlm_decoder-2", "scratch-2", "scratch_plain-2"),
+        *("mlm-3", "mae_lm-3", "scratch-3", "mlm-4", "mae_lm-4", "scratch-4"),
+    ]
+    jobs = {job.name: job for job in compare_scores.Plan(folder, False, False).jobs()}
+    assert [name for name in jobs if name.startswith("fine-tune ")] == [f"fine-tune {name}" for name in names]
+    commands = []
+    monkeypatch.setattr(folder, "execute", lambda name, command: commands.append(command))
+    for kind in ["evaluate", "fine-tune"]:
+        jobs[f"{kind} mlm-1"].action()
+    assert commands[1] == [*commands[0], "--fine-tune", "first", "mean"]
+    evaluate.parse([str(part) for part in commands[1][2:]])  # it knows all options
+    frozen, tuned = (jobs[f"{kind} mlm-1"].output for kind in ["evaluate", "fine-tune"])
+    assert tuned == frozen.replace("frozen", "fine-tuned-mean") and tuned in jobs["fine-tune mlm-1"].leaves
+    assert frozen not in jobs["fine-tune mlm-1"].leaves
+
+
 def test_the_text_is_downloaded_unless_it_is_given(tmp_path, capsys):
     compare_scores.compare(["--dest", str(tmp_path / "dest"), "--dry-run"])
     printed = capsys.readouterr().out
-    assert printed.startswith("0 of 99 jobs are done\n  text: 0 done; to do: text\n  data: 0 done; to do: data\n")
+    assert printed.startswith("0 of 115 jobs are done\n  text: 0 done; to do: text\n  data: 0 done; to do: data\n")
     assert not (tmp_path / "dest").exists()
     with pytest.raises(UsageError, match="--jobs 0 must be over 0"):
         compare_scores.compare(["--dest", str(tmp_path / "dest"), "--jobs", "0"])

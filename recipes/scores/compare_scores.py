@@ -17,7 +17,7 @@ import torch
 
 from child_processes import terminate_children_on_sigterm
 from comparison import SCORES, TINY
-from comparison_folder import ComparisonFolder
+from comparison_folder import KINDS, ComparisonFolder
 from comparison_report import ComparisonReport
 from jobs import DONE, Job, Jobs
 from maelm_fairseq import errors
@@ -56,6 +56,7 @@ class Plan:
             if run.size == self.comparison.size:
                 before = [updates for updates in self.folder.checkpoints(run) if updates < run.updates]
                 jobs += [self.evaluation(run, updates) for updates in before]
+        jobs += [self.finetuning(run) for run in self.comparison.finetuned()]
         return jobs
 
     def preparation(self):
@@ -128,13 +129,30 @@ class Plan:
             partial(self.folder.evaluate, run, updates),
             output=last,
             leaves=[os.path.join(dest, part, run.name) for part in ("records", "features")],
-            inputs=lambda: {
-                "model.pt": model,
-                **{name: os.path.join(self.folder.data, name) for name in ("dict.txt", "sentencepiece.model")},
-                **self.folder.task_inputs(),
-            },
+            inputs=partial(self.evaluation_inputs, model),
             options=partial(self.folder.evaluation_options, run, updates),
             needs=["pretrain " + run.name, *self.tasks],
+        )
+
+    def evaluation_inputs(self, model):
+        """What an evaluation reads: {title: path}."""
+        vocabulary = {name: os.path.join(self.folder.data, name) for name in ("dict.txt", "sentencepiece.model")}
+        return {"model.pt": model, **vocabulary, **self.folder.task_inputs()}
+
+    def finetuning(self, run):
+        """The job that fine-tunes the final model of a run."""
+        updates, kinds = self.comparison.final(run), [KINDS[name] for name in self.comparison.fine_tuned]
+        records = [path for kind in kinds for path in self.folder.evaluation_records(run, updates, kind).values()]
+        dest = self.folder.evaluation(run, updates)
+        return Job(
+            "fine-tune",
+            (run.name,),
+            partial(self.folder.finetune, run),
+            output=records[-1],
+            leaves=[*records, *(os.path.join(dest, kind, run.name) for kind in kinds)],
+            inputs=partial(self.evaluation_inputs, self.folder.checkpoints(run)[updates]),
+            options=self.folder.finetuning_options,
+            needs=["evaluate " + run.name, *self.tasks],
         )
 
     def gate(self, runs):

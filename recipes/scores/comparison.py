@@ -102,6 +102,7 @@ class Comparison:
         rank_tokens, taus: held-out tokens for effective ranks, and their shares of the energy
         tasks: names of those that models are evaluated on
         draws: of the few-shot probes
+        fine_tuned: what the heads of fine-tuning read: `<s>`, or the mean of the other tokens
     """
 
     size: Size
@@ -120,6 +121,7 @@ class Comparison:
     taus: Tuple[float, ...] = (0.9, 0.99)
     tasks: Tuple[str, ...] = TASKS
     draws: int = 50
+    fine_tuned: Tuple[str, ...] = ("first", "mean")
 
     def pilots(self):
         """The runs that decide the optimization."""
@@ -153,6 +155,11 @@ class Comparison:
             for model, count in seeds
             for seed in range(1, count + 1)
         ]
+
+    def finetuned(self):
+        """The runs whose final models are fine-tuned, seed by seed."""
+        wide = [run for run in [*self.pretrained(), *self.untrained()] if run.size == self.size]
+        return sorted(wide, key=lambda run: run.seed) if self.fine_tuned else []
 
     def _run(self, model, seed, size=None):
         name = f"{model.name}-{seed}" if size is None else f"{model.name}-width{size.encoder_embed_dim}-{seed}"
@@ -190,4 +197,5 @@ TINY = replace(
     kept_parts=(3, 7),
     tasks=("trec", "rotten_tomatoes"),
     draws=2,
+    fine_tuned=(),
 )

@@ -18,6 +18,7 @@ from training_log import pretraining_record, training_log
 
 try:
     from evaluation import outcomes
+    from evaluation.fine_tuning import KINDS
 except ImportError as error:
     raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
 
@@ -114,18 +115,29 @@ class ComparisonFolder(ExperimentFolder):
         draws = self.comparison.draws if updates == self.comparison.final(run) else 0
         return ["--tasks", *self.comparison.tasks, "--draws", str(draws)]
 
-    def evaluate(self, run, updates):
-        """Evaluates a model of a run."""
+    def evaluate(self, run, updates, more=()):
+        """Evaluates a model of a run; `more` are options."""
         dest = self.evaluation(run, updates)
         command = [sys.executable, os.path.join(RECIPES, "evaluate.py"), "--names", run.name, "--dest", dest]
         command += ["--checkpoint", self.checkpoints(run)[updates], "--data", self.data, "--labelled", self.labelled]
-        self.execute(f"evaluate-{run.name}-{updates}", command + self.evaluation_options(run, updates))
+        self.execute(f"evaluate-{run.name}-{updates}", [*command, *self.evaluation_options(run, updates), *more])
         shutil.rmtree(os.path.join(dest, "features", run.name), ignore_errors=True)
 
-    def evaluation_records(self, run, updates):
-        """The records that an evaluation writes, in this order: {task: path}."""
+    def finetuning_options(self):
+        return ["--fine-tune", *self.comparison.fine_tuned]
+
+    def finetune(self, run):
+        """Fine-tunes the final model of a run, which is evaluated, on the folds of each task."""
+        self.evaluate(run, self.comparison.final(run), self.finetuning_options())
+
+    def evaluation_records(self, run, updates, kind=outcomes.FROZEN):
+        """The records that an evaluation writes, in this order: {task: path}.
+
+        Args:
+            kind: of the record, for fine-tuning one of evaluation.fine_tuning.KINDS
+        """
         dest = self.evaluation(run, updates)
-        return {task: outcomes.record_path(dest, run.name, task) for task in self.comparison.tasks}
+        return {task: outcomes.record_path(dest, run.name, task, kind) for task in self.comparison.tasks}
 
     def outcomes(self, run, updates=None):
         """The outcomes of a model of a run: {task: (record, {kind: Outcome})}; None if it is not evaluated.
@@ -133,10 +145,16 @@ class ComparisonFolder(ExperimentFolder):
         Args:
             updates: None for its final model
         """
-        records = self.evaluation_records(run, self.comparison.final(run) if updates is None else updates)
-        if all(map(os.path.exists, records.values())):
-            return {task: outcomes.read(path) for task, path in records.items()}
-        return None
+        updates = self.comparison.final(run) if updates is None else updates
+        records = self.evaluation_records(run, updates)
+        if not all(map(os.path.exists, records.values())):
+            return None
+        found = {task: outcomes.read(path) for task, path in records.items()}
+        for kind in KINDS.values():
+            for task, path in self.evaluation_records(run, updates, kind).items():
+                if os.path.exists(path):
+                    found[task][1].update(outcomes.read(path)[1])
+        return found
 
     def check_gate(self):
         """Looks whether pretraining teaches enough; see :mod:`comparison`.
