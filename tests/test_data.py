@@ -9,7 +9,8 @@ import torch
 from fairseq.data import Dictionary, indexed_dataset
 
 from conftest import binarize
-from maelm_fairseq.data import MaskedBlockDataset, TokenBlocks
+from maelm_fairseq.blocks import TokenBlocks
+from maelm_fairseq.data import MaskedBlockDataset
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.masking import Masking, MaskSettings
 

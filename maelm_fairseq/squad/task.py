@@ -17,7 +17,8 @@ from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
-from ..data import WholeDataset, pad_rows
+from ..batches import WholeDataset
+from ..data import pad_rows
 from ..errors import MissingFileError, UsageError
 from ..files import read_json
 from ..records import count, one_of, positive
