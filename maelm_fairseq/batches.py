@@ -64,9 +64,9 @@ def batch_ends(sizes, max_tokens=None, max_sentences=None, multiple=1):
 
     ends, start = [np.empty(0, np.int64)], 0
     while start < len(sizes):
-        size = int(sizes[start])
-        limit = max(1, min(max_tokens // max(1, size) if max_tokens else len(sizes), max_sentences or len(sizes)))
-        same = np.searchsorted(sizes, size, side="right") if max_tokens else len(sizes)
+        most = max_tokens // max(1, int(sizes[start])) if max_tokens else len(sizes)
+        limit = max(1, min(most, max_sentences or len(sizes)))
+        same = np.searchsorted(sizes, sizes[start], side="right") if max_tokens else len(sizes)
         whole = (same - start) // allowed(limit)
         if whole:  # batches of items of this size
             ends.append(start + allowed(limit) * np.arange(1, whole + 1))

@@ -16,8 +16,8 @@ from omegaconf import II, MISSING
 
 from . import preemption
 from .batch_iterator import ResumableIterator
-from .compat import former_name, use_current_names
 from .blocks import TokenBlocks
+from .compat import former_name, use_current_names
 from .data import MaskedBlockDataset
 from .effective_rank import last_layer_ranks
 from .errors import MissingFileError, UsageError
