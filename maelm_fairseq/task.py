@@ -22,7 +22,7 @@ from .data import MaskedBlockDataset
 from .effective_rank import last_layer_ranks
 from .errors import MissingFileError, UsageError
 from .masking import Masking, MaskSettings
-from .vocabulary import load_dictionary
+from .vocabulary import dictionary_path, load_dictionary
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +158,10 @@ class MaeLmTask(TokenTask):
     def setup_task(cls, cfg, **kwargs):
         use_current_names(cfg)
         check(cfg)
-        return cls(cfg, load_dictionary(utils.split_paths(cfg.data)[0]))
+        folders = utils.split_paths(cfg.data)
+        for folder in folders:  # rather than when its turn comes, days later
+            dictionary_path(folder)
+        return cls(cfg, load_dictionary(folders[0]))
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         """Loads a split from the folder whose turn it is; with `combine` also `train1`, `train2`, ..."""
