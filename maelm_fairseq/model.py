@@ -4,6 +4,7 @@ Letters in shapes: B sequences, T tokens of a sequence, V visible to the encoder
 """
 
 import logging
+import zlib
 from dataclasses import dataclass, field, make_dataclass
 from typing import Optional
 
@@ -100,12 +101,20 @@ class MaeLmModel(BaseFairseqModel):
         self.cfg = self.args = cfg  # sentence_prediction of fairseq 0.12.2 asks for `args`
         self.pad = dictionary.pad()
         self.mask = dictionary.index(MASK)
+        seed = int(torch.randint(2**31, (), device="cpu"))
+        with torch.random.fork_rng(devices=[]):
+            self._build_parts(len(dictionary), pretraining)
+            self._initialize(seed)
+        self.register_buffer("dictionary_fingerprint", fingerprint(dictionary))
+
+    def _build_parts(self, symbols, pretraining):
+        cfg = self.cfg
         width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
         sizes = (width, cfg.encoder_ffn_embed_dim, heads)
         num_buckets = cfg.relative_position_num_buckets
         distances = (cfg.relative_position_max_distance, str(cfg.relative_position_buckets))
 
-        self.embed_tokens = nn.Embedding(len(dictionary), width, self.pad)
+        self.embed_tokens = nn.Embedding(symbols, width, self.pad)
         self.encoder = Transformer(
             cfg.encoder_layers, *sizes, cfg.dropout, cfg.attention_dropout, cfg.max_positions, num_buckets, *distances
         )
@@ -117,13 +126,21 @@ class MaeLmModel(BaseFairseqModel):
                 self.decoder = Transformer(
                     cfg.decoder_layers, *sizes, dropout, dropout, cfg.max_positions, num_buckets, *distances
                 )
-            self.lm_head = LMHead(width, len(dictionary))
+            self.lm_head = LMHead(width, symbols)
         self.classification_heads = nn.ModuleDict()
-        self.apply(init_bert_params)
+
+    def _initialize(self, seed):
+        """Initialises each module as BERT does, by random numbers of its own.
+
+        Models of one seed then agree in all modules of the same name and shape, whatever else each of them has: an MLM
+        and MAE-LM start from the same encoder.
+        """
+        for name, module in self.named_modules():
+            torch.default_generator.manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+            init_bert_params(module)
         for module in self.modules():
-            if isinstance(module, RelativePositionBias) and cfg.relative_position_local_init:
+            if isinstance(module, RelativePositionBias) and self.cfg.relative_position_local_init:
                 module.look_at_neighbours()
-        self.register_buffer("dictionary_fingerprint", fingerprint(dictionary))
 
     @classmethod
     def build_model(cls, cfg, task):

@@ -1,0 +1,110 @@
+"""Models that are compared start, for one seed, from the same weights, and see the same text and masks in one order."""
+
+import itertools
+
+import pytest
+import torch
+
+from maelm_fairseq.model import MaeLmConfig, MaeLmModel
+from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
+from maelm_fairseq.vocabulary import load_dictionary
+
+MLM = dict(decoder_layers=0)
+SIZES = dict(encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2)
+VARIANTS = {
+    "MLM": MLM,
+    "decoder of 1 layer": dict(decoder_layers=1),
+    "decoder of 2 layers": dict(decoder_layers=2),
+    "decoder of 4 layers": dict(decoder_layers=4),
+    "decoder with relative bias": dict(decoder_layers=2, decoder_relative_bias=True),
+    "no relative bias": dict(decoder_layers=2, relative_position_num_buckets=0),
+    "heads that look at neighbours": dict(decoder_layers=2, relative_position_local_init=True),
+    "MLM of 3 layers": dict(MLM, encoder_layers=3),
+}
+
+
+def start(dictionary, seed=1, pretraining=True, **sizes):
+    """The weights of a new model, and a number drawn after it was built."""
+    torch.manual_seed(seed)
+    model = MaeLmModel(MaeLmConfig(**{**SIZES, **sizes}), dictionary, pretraining)
+    return dict(model.named_parameters()), torch.rand(()).item()
+
+
+def differing(one, other):
+    """The names of the weights that two models both have, but not with the same values."""
+    return {name for name in one.keys() & other.keys() if not torch.equal(one[name], other[name])}
+
+
+@pytest.fixture
+def dictionary(data):
+    return load_dictionary(data)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_models_have_in_common_starts_equal(dictionary, variant):
+    options = VARIANTS[variant]
+    weights, drawn = start(dictionary, **options)
+    for other in VARIANTS.values():
+        others, drawn_later = start(dictionary, **other)
+        local = [sizes.get("relative_position_local_init", False) for sizes in (options, other)]
+        tables = {name for name in weights.keys() & others.keys() if name.endswith("relative_bias.table.weight")}
+        assert differing(weights, others) == (tables if local[0] != local[1] else set())
+        assert drawn == drawn_later
+    encoder, drawn_later = start(dictionary, **options, pretraining=False)
+    assert differing(weights, encoder) == set() and drawn == drawn_later
+
+
+def test_weights_of_other_seeds_modules_and_models_differ(dictionary):
+    torch.manual_seed(1)
+    models = [MaeLmModel(MaeLmConfig(**SIZES, decoder_layers=2), dictionary, True) for _ in range(2)]
+    torch.manual_seed(2)
+    models.append(MaeLmModel(MaeLmConfig(**SIZES, decoder_layers=2), dictionary, True))
+    drawn = [w.flatten()[-8:] for model in models for w in model.parameters() if w.dim() == 2]
+    assert not any(torch.equal(one, other) for one, other in itertools.combinations(drawn, 2))
+
+
+class Data:
+    """The batches of a run, as fairseq's Trainer gets them.
+
+    Args:
+        encoder_mask_fraction: 0 for MAE-LM, 1 for an MLM
+        state: of the iterator of the run that is resumed
+    """
+
+    def __init__(self, data, encoder_mask_fraction, state=None, seed=1):
+        precision = dict(fp16=False, bf16=False, amp=False)
+        masks = dict(mask_prob=0.3, encoder_mask_fraction=encoder_mask_fraction)
+        config = MaeLmTaskConfig(data=str(data), tokens_per_sample=32, seed=seed, **masks, **precision)
+        task = MaeLmTask.setup_task(config)
+        task.load_dataset("train")
+        self.iterator = task.get_batch_iterator(task.dataset("train"), max_sentences=8, seed=seed, epoch=1)
+        if state is not None:
+            self.iterator.load_state_dict(state)
+
+    def batches(self, count):
+        """So many batches, or all that are left of the epoch."""
+        return [summary(batch) for batch in itertools.islice(self.iterator.next_epoch_itr(), count)]
+
+
+def summary(batch):
+    """Which blocks a batch has, which positions of them are predicted, and what is predicted there."""
+    inputs = batch["net_input"]
+    positions = torch.cat([inputs["positions"], inputs["masked_positions"]], dim=1)
+    predicted = positions[:, positions.size(1) - inputs["num_predicted"] :]
+    return batch["id"].tolist(), predicted.tolist(), batch["target"].tolist()
+
+
+def test_an_mlm_and_mae_lm_see_the_same_text_and_masks_also_when_resumed(data):
+    mae_lm, mlm = Data(data, 0), Data(data, 1)
+    whole = []
+    for _ in range(2):
+        assert mae_lm.iterator.next_epoch_idx == mlm.iterator.next_epoch_idx == len(whole) + 1
+        whole.append(mae_lm.batches(None))
+        assert mlm.batches(None) == whole[-1] and len(whole[-1]) > 5
+    assert whole[0] != whole[1]
+    assert Data(data, 0, seed=2).batches(None) != whole[0]
+    for fraction in [0, 1]:
+        first = Data(data, fraction)
+        assert first.batches(3) == whole[0][:3]
+        second = Data(data, fraction, first.iterator.state_dict())
+        assert second.batches(None) == whole[0][3:] and second.batches(None) == whole[1]
