@@ -140,6 +140,8 @@ def block_spans(sizes, block_size, break_mode):
 def matmul_dtype(x):
     """The dtype in which matrix products with `x` are computed: autocast's where it is on, else `x.dtype`."""
     kind = x.device.type
+    if kind == "meta":  # it has no autocast
+        return x.dtype
     try:
         enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
     except (TypeError, AttributeError):  # torch < 2.4: one function a device

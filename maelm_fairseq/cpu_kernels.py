@@ -32,7 +32,7 @@ def scaled_dot_product_attention(query, key_value, bias=None, dropout=0.0):
         bias = query.new_zeros(()) if bias is None else bias
         shape = (query.size(0), query.size(2), query.size(1), key_value.size(1))
         return ChunkedAttention.apply(query, key_value, bias.expand(shape), dropout)
-    q, (k, v) = query.transpose(1, 2), key_value.permute(2, 0, 3, 1, 4)
+    q, k, v = (x.transpose(1, 2) for x in [query, *key_value.unbind(2)])
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout).transpose(1, 2)
 
 

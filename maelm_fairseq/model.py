@@ -204,7 +204,7 @@ class MaeLmModel(BaseFairseqModel):
         """
         if positions is None:
             positions = torch.arange(tokens.size(1), device=tokens.device)
-            positions = positions.where(tokens.ne(self.pad), positions.new_tensor(NO_POSITION))
+            positions = positions.masked_fill(tokens.eq(self.pad), NO_POSITION)
         return self.encoder(self.embed_tokens(tokens), positions, padded, hidden=hidden)
 
     def forward_decoder(self, encoded, positions, masked_positions, num_predicted, padded=True):
