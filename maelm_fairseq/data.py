@@ -119,7 +119,7 @@ class MaskedBlockDataset(FairseqDataset):
         ncontext = sum(len(b.context) for b in blocks)
         npredicted = sum(len(b.targets) for b in blocks)
         return Batch(
-            id=torch.tensor(indices),
+            id=np.array(indices),  # not a tensor, which would travel to the device
             net_input={
                 "src_tokens": tokens,
                 "positions": positions,

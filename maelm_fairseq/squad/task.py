@@ -143,7 +143,7 @@ class SquadDataset(WholeDataset):
             return {}
         indices, windows, spans = zip(*samples)
         return {
-            "id": torch.tensor(indices),
+            "id": np.array(indices),
             "net_input": network_input(windows, self.dictionary.pad()),
             "target": torch.from_numpy(np.stack(spans).astype(np.int64)),
             "nsentences": len(windows),
