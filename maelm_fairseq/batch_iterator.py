@@ -5,7 +5,7 @@ import atexit
 import numpy as np
 import torch
 from fairseq.data import data_utils
-from fairseq.data.iterators import BufferedIterator, CountingIterator, EpochBatchIterator, ShardedIterator
+from fairseq.data.iterators import BufferedIterator, CountingIterator, EpochBatchIterator
 
 from .errors import UsageError
 
@@ -16,8 +16,13 @@ class ResumableIterator(EpochBatchIterator):
     fairseq's skips as many batches as each process had consumed: on another number of processes, or with batches of
     another size, it repeats some blocks of the epoch and leaves out others.
 
-    Attributes:
-        batching (dict): what batches are made from: the arguments of the dataset's `batch_by_size`
+    Args:
+        dataset: of fairseq's type; its `batch_by_size` returns :class:`~maelm_fairseq.batches.Batches`
+        batching (dict): the arguments of its `batch_by_size`
+        epoch: the first one, from 1
+        data_buffer_size: batches to read ahead of training; 0 leaves it to the loader workers
+        seed, num_shards, shard_id, num_workers, skip_remainder_batch: as fairseq's
+        unused: other arguments of a task's `get_batch_iterator`
     """
 
     _resumed = None  # the epoch that was resumed
@@ -25,6 +30,47 @@ class ResumableIterator(EpochBatchIterator):
     _rest = ()  # its batches since then, not shuffled
     _skipped = 0  # how many of them all processes had consumed when the epoch was resumed
     _start = 0  # the position of this process at that time
+
+    def __init__(
+        self,
+        dataset,
+        batching,
+        epoch=1,
+        seed=1,
+        num_shards=1,
+        shard_id=0,
+        num_workers=0,
+        data_buffer_size=0,
+        skip_remainder_batch=False,
+        **unused,
+    ):
+        super().__init__(
+            dataset,
+            dataset.collater,
+            ResumableIterator._all_batches,  # a function, not a method: no reference cycle
+            seed,
+            num_shards,
+            shard_id,
+            num_workers,
+            epoch,
+            data_buffer_size,
+            skip_remainder_batch=skip_remainder_batch,
+        )
+        self.batching = batching
+
+    @property
+    def frozen_batches(self):
+        """All batches of the epoch, not shuffled; fairseq's makes a tuple of them."""
+        if self._frozen_batches is None:
+            self._frozen_batches = self._all_batches()
+        return self._frozen_batches
+
+    def _all_batches(self):
+        return self.dataset.batch_by_size(self._ordered_indices(), **self.batching)
+
+    def _ordered_indices(self):
+        with data_utils.numpy_seed(self.seed + self.epoch):
+            return self.dataset.ordered_indices()
 
     def state_dict(self):
         """fairseq's, with what all processes have consumed of the epoch."""
@@ -64,19 +110,18 @@ class ResumableIterator(EpochBatchIterator):
 
     def _batches_after(self, consumed):
         """Makes batches of what is left of the epoch."""
-        with data_utils.numpy_seed(self.seed + self.epoch):
-            indices = self.dataset.ordered_indices()
+        indices = self._ordered_indices()
+        used = np.zeros(len(self.dataset), dtype=bool)
         for part in consumed:
             batching = {name: value for name, value in part.items() if name != "batches"}
             batches = self._shuffled(self.dataset.batch_by_size(indices, **batching), self.epoch)
-            indices = indices[~np.isin(indices, np.concatenate(batches[: part["batches"]]))]
+            for batch in batches[: part["batches"]]:
+                used[batch] = True
+            indices = indices[~used[indices]]
         return self.dataset.batch_by_size(indices, **self.batching)
 
     def _shuffled(self, batches, epoch):
-        batches = list(batches)
-        with data_utils.numpy_seed(self.seed + epoch):
-            np.random.shuffle(batches)
-        return batches
+        return batches.shuffled(np.random.RandomState(self.seed + epoch))
 
     def align(self, update_freq):
         """Makes the position in a resumed epoch a multiple of `update_freq`, which fairseq takes for granted."""
@@ -88,10 +133,11 @@ class ResumableIterator(EpochBatchIterator):
 
     def ordered_batches(self, epoch, fix_batches_to_gpus, shuffle):
         """The batches of this process: those left, if the epoch was resumed."""
-        if epoch != self._resumed:
-            return super().ordered_batches(epoch, fix_batches_to_gpus, shuffle)
-        batches = self._shuffled(self._rest, epoch) if shuffle else self._rest
-        return list(ShardedIterator(batches[self._skipped :], self.num_shards, self.shard_id, fill_value=[]))
+        resumed = epoch == self._resumed
+        batches = self._rest if resumed else self.frozen_batches
+        if shuffle:
+            batches = self._shuffled(batches, epoch)
+        return batches[self._skipped if resumed else 0 :].shard(self.num_shards, self.shard_id)
 
     def _get_iterator_for_epoch(self, epoch, shuffle, fix_batches_to_gpus=False, offset=0):
         """fairseq's, without reference cycles, and with workers that are started and ended with the epoch."""

@@ -11,7 +11,7 @@ import typing
 import warnings
 from dataclasses import field
 
-from .errors import InstallationError
+from .errors import InstallationError, UsageError
 
 
 @contextlib.contextmanager
@@ -33,6 +33,7 @@ def undisturbed():
 try:
     with undisturbed():
         import fairseq  # noqa: F401
+        import numpy as np
         import torch
         from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
 except Exception as error:  # a mutable default, a missing module, a broken extension: the type differs
@@ -131,12 +132,16 @@ def block_spans(sizes, block_size, break_mode):
     Returns:
         int64 array (blocks, 2): first token of each block, and the one after its last
     """
+    if break_mode == "complete_doc" and (sizes == 1).all():  # fairseq's fails where there is no block
+        return np.empty((0, 2), np.int64)
     return _get_slice_indices_fast(sizes, break_mode, block_size, 1)
 
 
 def matmul_dtype(x):
     """The dtype in which matrix products with `x` are computed: autocast's where it is on, else `x.dtype`."""
     kind = x.device.type
+    if kind == "meta":  # it has no autocast
+        return x.dtype
     try:
         enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
     except (TypeError, AttributeError):  # torch < 2.4: one function a device
@@ -144,6 +149,18 @@ def matmul_dtype(x):
         enabled = torch.is_autocast_cpu_enabled() if cpu else torch.is_autocast_enabled()
         dtype = torch.get_autocast_cpu_dtype() if cpu else torch.get_autocast_gpu_dtype()
     return dtype if enabled else x.dtype
+
+
+def compile_in_place(module):
+    """Has torch.compile make a module's kernels, for inputs of any size; its parameters keep their names."""
+    if not hasattr(module, "compile"):
+        raise UsageError(f"--compile needs PyTorch 2.2 or later; this is {torch.__version__}")
+    module.compile(dynamic=True)
+
+
+def is_compiling():
+    """Whether torch.compile is tracing the code that asks."""
+    return hasattr(torch, "compiler") and getattr(torch.compiler, "is_compiling", bool)()  # torch < 2.3 has neither
 
 
 def fused_adamw(params, **options):

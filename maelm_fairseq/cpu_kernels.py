@@ -1,4 +1,4 @@
-"""Faster kernels for the CPU; on a GPU each function and module here is PyTorch's own.
+"""Faster kernels for the CPU; on a GPU, and compiled, each function and module here is PyTorch's own.
 
 Three drop-in replacements: scaled dot-product attention, dropout, and a linear layer behind a GELU. To understand the
 model, read them as their PyTorch counterparts.
@@ -13,7 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .compat import is_compiling
+
 CHUNK_SIZE = 2**20  # attention weights computed at a time, approximately: few enough to stay in the cache
+
+
+def applies_to(x):
+    """Whether these kernels take the place of PyTorch's: on the CPU, unless torch.compile makes kernels."""
+    return x.device.type == "cpu" and not is_compiling()
 
 
 def scaled_dot_product_attention(query, key_value, bias=None, dropout=0.0):
@@ -28,11 +35,11 @@ def scaled_dot_product_attention(query, key_value, bias=None, dropout=0.0):
         (B, Q, H, D)
     """
     learned = bias is not None and bias.requires_grad
-    if query.device.type == "cpu" and (learned or dropout or query.dtype == torch.bfloat16):
+    if applies_to(query) and (learned or dropout or query.dtype == torch.bfloat16):
         bias = query.new_zeros(()) if bias is None else bias
         shape = (query.size(0), query.size(2), query.size(1), key_value.size(1))
         return ChunkedAttention.apply(query, key_value, bias.expand(shape), dropout)
-    q, (k, v) = query.transpose(1, 2), key_value.permute(2, 0, 3, 1, 4)
+    q, k, v = (x.transpose(1, 2) for x in [query, *key_value.unbind(2)])
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout).transpose(1, 2)
 
 
@@ -129,7 +136,7 @@ class Dropout(nn.Dropout):
     """:class:`torch.nn.Dropout`, on the CPU with :func:`random_mask`."""
 
     def forward(self, x):
-        if self.training and self.p and x.device.type == "cpu":
+        if self.training and self.p and applies_to(x):
             return x * random_mask(x.shape, 1 - self.p) / (1 - self.p)
         return super().forward(x)
 
@@ -138,7 +145,7 @@ class GeluLinear(nn.Linear):
     """linear(gelu(x)); on the CPU the backward pass recomputes the GELU, a fifth of a layer's activation memory."""
 
     def forward(self, x):
-        if x.device.type == "cpu":
+        if applies_to(x):
             return RecomputedGeluLinear.apply(x, self.weight, self.bias)
         return super().forward(F.gelu(x))
 

@@ -1,130 +1,16 @@
-"""Binarized text to batches: blocks read from the memory map, masked, and collated."""
+"""Blocks of text to batches: masked, and collated."""
 
 import io
-import os
 import pickle
 
 import numpy as np
 import torch
-from fairseq.data import FairseqDataset, indexed_dataset
+from fairseq.data import FairseqDataset
 
-from . import compat
+from .batches import Batches, batch_ends
 from .errors import UsageError
 
 NO_POSITION = -1  # what padding has for a position
-
-
-def _check_index(path):
-    """Refuses an index of fairseq's whose header does not agree with its size: fairseq ends in a stack trace.
-
-    After 9 bytes of name, 8 of version, 1 of the type of the tokens and 8 of the number of lines, there are 4 bytes of
-    length and 8 of position for each line.
-    """
-    found = os.path.getsize(path)
-    with open(path, "rb") as stream:
-        header = stream.read(26)
-    expected = 26 + 12 * int.from_bytes(header[18:], "little")
-    if len(header) < 26 or found != expected:
-        raise UsageError(f"{path} has {found} bytes, but its header implies {expected}: it is damaged; binarize again")
-    start = indexed_dataset.MMapIndexedDataset.Index._HDR_MAGIC + (1).to_bytes(8, "little")
-    if not header.startswith(start) or header[17] not in indexed_dataset._code_to_dtype:
-        raise UsageError(f"{path} is damaged: its header is not one of fairseq's; binarize again")
-
-
-class TokenBlocks:
-    """Blocks of consecutive tokens of one binarized file.
-
-    A line longer than a block is cut into blocks: every token is in exactly one block, except the `</s>` of the
-    blank lines that separate documents in `complete_doc`.
-
-    Args:
-        prefix: path of the data without `.bin` and `.idx`
-        block_size: maximum tokens of a block
-        break_mode: none, complete, complete_doc or eos, as in fairseq
-    """
-
-    def __init__(self, prefix: str, block_size: int, break_mode: str):
-        implementation = indexed_dataset.infer_dataset_impl(prefix)
-        if implementation != "mmap":
-            raise UsageError(
-                f"{prefix}.idx is in fairseq's format {implementation!r}, expected 'mmap': "
-                "binarize with `fairseq-preprocess --dataset-impl mmap`, its default"
-            )
-        self.prefix = prefix
-        _check_index(indexed_dataset.index_file_path(prefix))
-        index = indexed_dataset.MMapIndexedDataset.Index(indexed_dataset.index_file_path(prefix))
-        self._dtype = index.dtype
-        sizes = index.sizes.astype(np.int64)
-        self.lines, self.tokens_in = len(sizes), int(sizes.sum())
-        self._check(sizes, break_mode)
-
-        spans = compat.block_spans(sizes, block_size, break_mode)
-        self.starts, self.sizes = cut_spans(spans, block_size)
-        self.separators = int((sizes == 1).sum()) if break_mode == "complete_doc" else 0
-        lost = self.tokens_in - self.separators - int(self.sizes.sum())
-        if lost:
-            raise RuntimeError(f"{prefix}: {lost} of {self.tokens_in} tokens are in no block")
-        self._map()
-
-    def _check(self, sizes, break_mode):
-        found = os.path.getsize(indexed_dataset.data_file_path(self.prefix))
-        expected = self.tokens_in * np.dtype(self._dtype).itemsize
-        if found != expected:
-            raise UsageError(
-                f"{self.prefix}.bin has {found} bytes, but .idx implies {expected}: "
-                "it is incomplete, or the two files are of different runs; binarize again"
-            )
-        if self.tokens_in == 0:
-            raise UsageError(f"{self.prefix}.idx contains no text, expected at least one line; binarize again")
-        if break_mode == "complete_doc" and not (sizes == 1).any():
-            raise UsageError(
-                f"{self.prefix}: no blank line among {self.lines:,} lines, but --sample-break-mode "
-                "complete_doc recognises documents by the blank line after each; keep blank lines when "
-                "preparing the data (data-prep/prepare.sh does), or use --sample-break-mode complete"
-            )
-        if break_mode == "complete_doc" and (sizes == 1).all():
-            raise UsageError(f"{self.prefix}: all {self.lines:,} lines are blank; binarize again")
-
-    def _map(self):
-        path = indexed_dataset.data_file_path(self.prefix)
-        self._tokens = np.memmap(path, dtype=self._dtype, mode="r")
-
-    def __getstate__(self):
-        """Leaves out the memory map: a spawned worker opens its own instead of receiving the corpus."""
-        return {name: value for name, value in vars(self).items() if name != "_tokens"}
-
-    def __setstate__(self, state):
-        vars(self).update(state)
-        self._map()
-
-    def __len__(self):
-        return len(self.sizes)
-
-    def __getitem__(self, i) -> np.ndarray:
-        """Block `i`: int64 (tokens,)."""
-        return self._tokens[self.starts[i] : self.starts[i] + self.sizes[i]].astype(np.int64)
-
-    def __str__(self):
-        return (
-            f"{self.prefix}: {self.lines:,} lines, {self.tokens_in:,} tokens in; {len(self):,} blocks, "
-            f"{int(self.sizes.sum()):,} tokens out, and {self.separators:,} blank lines between documents"
-        )
-
-
-def cut_spans(spans, block_size):
-    """Cuts spans longer than a block into blocks.
-
-    Args:
-        spans: int64 (n, 2), first token and one after the last
-    Returns:
-        starts, sizes: int64 (blocks,)
-    """
-    lengths = spans[:, 1] - spans[:, 0]
-    pieces = -(-lengths // block_size)
-    which = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    starts = np.repeat(spans[:, 0], pieces) + which * block_size
-    sizes = np.minimum(block_size, np.repeat(spans[:, 1], pieces) - starts)
-    return starts, sizes
 
 
 def pad_rows(rows, value):
@@ -161,21 +47,11 @@ class Batch(dict):
         return pickle.loads, (stream.getvalue(),)
 
 
-class WholeDataset(FairseqDataset):
-    """A dataset of which every item is in a batch."""
-
-    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
-        """fairseq's batches, and one more for the items that it drops when they do not fill a multiple at the end."""
-        batches = super().batch_by_size(indices, max_tokens, max_sentences, required_batch_size_multiple)
-        left = indices[~np.isin(indices, np.concatenate([indices[:0], *batches]))]
-        return [*batches, left] if len(left) else batches
-
-
-class MaskedBlockDataset(WholeDataset):
+class MaskedBlockDataset(FairseqDataset):
     """Blocks of text with `<s>` in front, masked anew in every epoch.
 
     Args:
-        parts: list of :class:`TokenBlocks`, one for each file
+        parts: list of :class:`~maelm_fairseq.blocks.TokenBlocks`, one for each file
         masking: :class:`~maelm_fairseq.masking.Masking`
         dictionary: fairseq's, with `<mask>`
         seed: of the order of the blocks
@@ -243,7 +119,7 @@ class MaskedBlockDataset(WholeDataset):
         ncontext = sum(len(b.context) for b in blocks)
         npredicted = sum(len(b.targets) for b in blocks)
         return Batch(
-            id=torch.tensor(indices),
+            id=np.array(indices),  # not a tensor, which would travel to the device
             net_input={
                 "src_tokens": tokens,
                 "positions": positions,
@@ -260,8 +136,14 @@ class MaskedBlockDataset(WholeDataset):
 
     def ordered_indices(self):
         """Short blocks first; blocks of equal length in an order drawn from (seed, epoch)."""
-        order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
+        numbers = np.arange(len(self), dtype=np.min_scalar_type(len(self)))
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(numbers)
         return order[np.argsort(self.sizes[order], kind="stable")]
+
+    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
+        """fairseq's batches of `ordered_indices`, or a part of them, as :class:`~maelm_fairseq.batches.Batches`."""
+        ends = batch_ends(self.sizes[indices], max_tokens, max_sentences, required_batch_size_multiple)
+        return Batches(indices, ends)
 
     def size(self, index):
         return self.sizes[index]

@@ -11,10 +11,14 @@ from .errors import MissingFileError, UsageError
 from .records import load
 
 
-def partial_name(path):
-    """The name of `path` until it is complete; it says which process writes it, so that two never collide."""
+def partial_name(path, process=None):
+    """The name of `path` until it is complete; it says which process writes it, so that two never collide.
+
+    Args:
+        process: its number; None for this process
+    """
     folder, name = os.path.split(os.fspath(path))
-    return os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
+    return os.path.join(folder, f".{name}.{socket.gethostname()}.{process or os.getpid()}.partial")
 
 
 @contextlib.contextmanager

@@ -7,12 +7,14 @@ import math
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from .compat import matmul_dtype
 from .cpu_kernels import Dropout, GeluLinear, scaled_dot_product_attention
 
 AUTHORS, T5 = "authors", "t5"
+ALIGNMENT = 8  # of the rows of an attention bias, in numbers
 BUCKETS = [AUTHORS, T5]  # checkpoints store the place in this list: only ever append to it
 
 
@@ -80,15 +82,15 @@ class RelativePositionBias(nn.Module):
         side, slope = 2 * (head % 2) - 1, 2.0 ** (1 - head // 2)
         self.table.weight[:, : heads // 2] = -slope * (offset[:, None] - side).abs()
 
-    def forward(self, positions):
-        """(B, T) original positions -> (B, H, T, T) bias of query i to key j."""
-        B, T = positions.shape
-        # The gradient of a bucket sums many small numbers, which half precision would lose.
+    def forward(self, queries, keys):
+        """Original positions (B, Q) and (B, T) -> (B, H, Q, T) bias of each query to each key."""
+        # In the gradient of a bucket, the sum over pairs of positions has many small terms, which half precision would
+        # lose.
         weight = self.table.weight.to(torch.promote_types(self.table.weight.dtype, torch.float32))
         by_distance = weight[self.bucket].t().contiguous()  # (H, distances)
-        distance = positions[:, None, :] - positions[:, :, None] + self.max_positions
+        distance = keys[:, None, :] - queries[:, :, None] + self.max_positions
         # Gathered head by head: its backward is one index_add_ instead of a scatter of rows.
-        return by_distance.index_select(1, distance.flatten()).view(-1, B, T, T).transpose(0, 1)
+        return by_distance.index_select(1, distance.flatten()).view(-1, *distance.shape).transpose(0, 1)
 
 
 class Attention(nn.Module):
@@ -102,8 +104,10 @@ class Attention(nn.Module):
         self.key_value = nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, queries, x, bias=None):
-        """(B, Q, C) and (B, T, C), `bias` broadcasting to (B, H, Q, T) -> (B, Q, C)."""
+    def forward(self, x, bias=None, outputs=None):
+        """(B, T, C), `bias` broadcasting to (B, H, Q, T) -> (B, Q, C): the last `outputs` positions, or all if None."""
+        x = x.to(matmul_dtype(x))  # autocast would do so for each product
+        queries = x if outputs is None else last(x, outputs)
         query = self.query(queries).unflatten(-1, (self.heads, -1))
         key_value = self.key_value(x).unflatten(-1, (2, self.heads, -1))
         dropout = self.dropout if self.training else 0.0
@@ -124,14 +128,16 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x, bias=None, outputs=None):
         """(B, T, C) -> (B, Q, C): the last `outputs` positions, or all if None."""
-        queries = x
-        if outputs is not None:
-            first = x.size(1) - outputs
-            queries = x[:, first:]
-            if bias is not None and bias.size(2) > 1:
-                bias = bias[:, :, first:]
-        y = self.attention_norm(queries + self.dropout(self.attention(queries, x, bias)))
+        if outputs is not None and bias is not None and bias.size(2) > 1:
+            bias = bias[:, :, bias.size(2) - outputs :]
+        attended = self.attention(x, bias, outputs)
+        y = self.attention_norm((x if outputs is None else last(x, outputs)) + self.dropout(attended))
         return self.ffn_norm(y + self.dropout(self.ffn(y)))
+
+
+def last(x, count):
+    """(B, T, C) -> (B, count, C), the last positions; `count` may be 0."""
+    return x[:, x.size(1) - count :]
 
 
 class Transformer(nn.Module):
@@ -191,13 +197,18 @@ class Transformer(nn.Module):
         return x
 
     def attention_bias(self, positions, padded, dtype):
-        """The bias that every layer adds to its attention logits, (B, H, T, T) or (B, 1, 1, T); None for none."""
-        bias = None
+        """The bias that every layer adds to its attention logits, (B, H, T, T) or (B, 1, 1, T); None for none.
+
+        Its rows are ALIGNMENT numbers apart, or a multiple: PyTorch's memory-efficient kernel would otherwise copy the
+        bias in every layer, and keep the copies for the backward pass.
+        """
+        T, bias = positions.size(1), None
+        keys = F.pad(positions, (0, -T % ALIGNMENT))
         if self.relative_bias is not None:
-            bias = self.relative_bias(positions).to(dtype)
+            bias = self.relative_bias(positions, keys).to(dtype)
         if padded:
-            padding = positions.lt(0)[:, None, None, :]
+            padding = keys.lt(0)[:, None, None, :]
             if bias is None:
                 bias = torch.zeros(padding.shape, dtype=dtype, device=padding.device)
             bias = bias.masked_fill(padding, float("-inf"))
-        return bias
+        return None if bias is None else bias[..., :T]

@@ -14,7 +14,7 @@ from fairseq.models import BaseFairseqModel, register_model
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import nn
 
-from .compat import former_name, use_current_names
+from .compat import compile_in_place, former_name, use_current_names
 from .data import NO_POSITION
 from .errors import UsageError
 from .heads import FIRST, POOLING, LMHead, SpanHead, fit_heads
@@ -65,6 +65,10 @@ class MaeLmConfig(FairseqDataclass):
     )
     decoder_relative_bias: bool = field(
         default=False, metadata={"help": "give the decoder its own relative position bias"}
+    )
+    compile: bool = field(
+        default=False,
+        metadata={"help": "let torch.compile make the kernels of the layers, which takes a minute at the first update"},
     )
     relative_position_bins: Optional[int] = former_name()
 
@@ -161,7 +165,16 @@ class MaeLmModel(BaseFairseqModel):
                     f"--decoder-layers 0 needs --encoder-mask-fraction 1 (it is {settings.encoder_mask_fraction}): "
                     "only a decoder can predict what the encoder does not see"
                 )
-        return cls(cfg, task.source_dictionary, pretraining)
+        model = cls(cfg, task.source_dictionary, pretraining)
+        if cfg.compile:
+            model.compile_layers()
+        return model
+
+    def compile_layers(self):
+        """Has torch.compile make the kernels of each layer, once for sequences of any length."""
+        for part in filter(None, [self.encoder, self.decoder]):
+            for layer in part.layers:
+                compile_in_place(layer)
 
     def forward(
         self,
@@ -208,7 +221,7 @@ class MaeLmModel(BaseFairseqModel):
         """
         if positions is None:
             positions = torch.arange(tokens.size(1), device=tokens.device)
-            positions = positions.where(tokens.ne(self.pad), positions.new_tensor(NO_POSITION))
+            positions = positions.masked_fill(tokens.eq(self.pad), NO_POSITION)
         return self.encoder(self.embed_tokens(tokens), positions, padded, hidden=hidden)
 
     def forward_decoder(self, encoded, positions, masked_positions, num_predicted, padded=True):

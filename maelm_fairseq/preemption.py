@@ -5,6 +5,7 @@ in every update, so that all of them see it at once, whichever process was sent 
 """
 
 import atexit
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -80,7 +81,8 @@ def _note(number, frame):
     if _Process.announces and not _Process.received:
         message = "{}: training stops with a checkpoint after this update{}\n"
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
-        os.write(2, message.format(signal.Signals(number).name, again).encode())
+        with contextlib.suppress(OSError):  # who read it may have been killed
+            os.write(2, message.format(signal.Signals(number).name, again).encode())
     _Process.received = True
     if _Process.passes_on:
         for process in multiprocessing.active_children():

@@ -16,12 +16,13 @@ from omegaconf import II, MISSING
 
 from . import preemption
 from .batch_iterator import ResumableIterator
+from .blocks import TokenBlocks
 from .compat import former_name, use_current_names
-from .data import MaskedBlockDataset, TokenBlocks
+from .data import MaskedBlockDataset
 from .effective_rank import last_layer_ranks
 from .errors import MissingFileError, UsageError
 from .masking import Masking, MaskSettings
-from .vocabulary import load_dictionary
+from .vocabulary import dictionary_path, load_dictionary
 
 logger = logging.getLogger(__name__)
 
@@ -65,17 +66,32 @@ class TokenTask(FairseqTask):
             )
         return indices
 
-    def get_batch_iterator(self, dataset, max_tokens=None, max_sentences=None, **kwargs):
-        """fairseq's as a :class:`ResumableIterator`: it has new loader workers each epoch, as old ones repeat masks."""
-        if kwargs.get("grouped_shuffling"):
+    def get_batch_iterator(
+        self,
+        dataset,
+        max_tokens=None,
+        max_sentences=None,
+        max_positions=None,
+        required_batch_size_multiple=1,
+        epoch=1,
+        grouped_shuffling=False,
+        **kwargs,
+    ):
+        """As fairseq's, but a :class:`ResumableIterator`, and a new one each epoch.
+
+        Args:
+            kwargs: other arguments of fairseq's; those of caches have no effect
+        """
+        if grouped_shuffling:
             raise UsageError("--grouped-shuffling leaves out the last batches of every epoch: remove it")
-        iterator = super().get_batch_iterator(dataset, max_tokens, max_sentences, **kwargs)
-        iterator.__class__ = ResumableIterator  # fairseq's method leaves no choice of the class
-        multiple = kwargs.get("required_batch_size_multiple", 1)
-        iterator.batching = dict(
-            max_tokens=max_tokens, max_sentences=max_sentences, required_batch_size_multiple=multiple
+        dataset.set_epoch(epoch)
+        self.filter_indices_by_size(None, dataset, max_positions)
+        batching = dict(
+            max_tokens=max_tokens,
+            max_sentences=max_sentences,
+            required_batch_size_multiple=required_batch_size_multiple,
         )
-        return iterator
+        return ResumableIterator(dataset, batching, epoch=epoch, **kwargs)
 
     def train_step(self, *args, **kwargs):
         """fairseq's; the values to log tell all processes whether one was asked to stop."""
@@ -142,7 +158,10 @@ class MaeLmTask(TokenTask):
     def setup_task(cls, cfg, **kwargs):
         use_current_names(cfg)
         check(cfg)
-        return cls(cfg, load_dictionary(utils.split_paths(cfg.data)[0]))
+        folders = utils.split_paths(cfg.data)
+        for folder in folders:  # rather than when its turn comes, days later
+            dictionary_path(folder)
+        return cls(cfg, load_dictionary(folders[0]))
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         """Loads a split from the folder whose turn it is; with `combine` also `train1`, `train2`, ..."""

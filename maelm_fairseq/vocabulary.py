@@ -15,12 +15,11 @@ WORD_START = "\u2581"  # SentencePiece's mark
 PRIVATE_USE = range(0xE000, 0xF900)  # code points without a meaning: hardly any is in a vocabulary
 
 
-def load_dictionary(folder):
-    """Reads `dict.txt` of a folder of binarized data, and adds `<mask>`.
+def dictionary_path(folder):
+    """The path of `dict.txt` in a folder of binarized data.
 
     Raises:
         FileNotFoundError: there is no such folder, or no dict.txt in it
-        ValueError: dict.txt is damaged, or empty
     """
     path = os.path.join(folder, "dict.txt")
     if not os.path.exists(path):
@@ -28,6 +27,17 @@ def load_dictionary(folder):
         raise MissingFileError(
             f"{path}: not found ({reason}); expected data written by data-prep/prepare.sh or fairseq-preprocess"
         )
+    return path
+
+
+def load_dictionary(folder):
+    """Reads `dict.txt` of a folder of binarized data, and adds `<mask>`.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or no dict.txt in it
+        ValueError: dict.txt is damaged, or empty
+    """
+    path = dictionary_path(folder)
     dictionary = read_symbols(path)
     if len(dictionary) == dictionary.nspecial:
         raise UsageError(f"{path}: empty, expected a line `piece count` for each piece; prepare the data again")

@@ -133,6 +133,7 @@ pretrain() {
 
   local processes=$((gpus == 0 ? nodes : gpus * nodes)) every first_machine='' launcher=()
   local device=(--fp16 --fp16-init-scale 128)
+  if [[ " ${settings[*]} ${extra[*]-} " == *" --bf16-autocast "* ]]; then device=(); fi
   every=$(update_freq "$processes" "$batch_size")
   if ((gpus == 0)); then
     device=(--cpu)
@@ -144,7 +145,7 @@ pretrain() {
   local command=(${launcher[@]+"${launcher[@]}"} fairseq-train "$data"
     --user-dir "$plugin" --save-dir "$save_dir" --tensorboard-logdir "$save_dir/tensorboard"
     --task mae_lm --criterion mae_lm --optimizer torch_adamw --lr-scheduler polynomial_decay
-    --batch-size "$batch_size" --update-freq "$every" --distributed-world-size "$processes" "${device[@]}"
+    --batch-size "$batch_size" --update-freq "$every" --distributed-world-size "$processes" ${device[@]+"${device[@]}"}
     --log-format json --log-interval 100 --num-workers 2
     --save-interval-updates 5000 --keep-interval-updates 5 --no-epoch-checkpoints
     "${settings[@]}" ${extra[@]+"${extra[@]}"})

@@ -6,7 +6,8 @@
 # Data: uncased, 32,768 BPE pieces (data-prep/prepare.sh --lowercase --vocab-size 32768).
 # With --relative-position-buckets t5, Hugging Face's MPNet classes can hold the encoder exactly.
 # 125,000 updates of 2,048 sequences of 512 tokens, on any number of GPUs that divides 2,048.
-# Time, memory and expected loss: not measured. --batch-size 32 is meant for GPUs of 32 GB or more.
+# Memory, simulated: 6.0, 9.4 or 16.1 GiB with --batch-size 16, 32 or 64, plus about 15% and 1.5 GiB, so that 32 should
+# fit a GPU of 16 GB (benchmarks/gpu_memory.py --vocabulary 32770). Time and expected loss: not measured.
 
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

@@ -2,13 +2,15 @@
 
 python recipes/run_training.py SAVE_DIR FIRST_MACHINE COMMAND...
 
-SIGTERM, SIGUSR1 and Ctrl-C ask the command to stop, which takes as long as an update and saving a checkpoint. Exits
-with the command's status: 75 if it stopped on request. SAVE_DIR/finished records a command that has finished.
+SIGTERM, SIGUSR1 and Ctrl-C ask the command to stop, which takes as long as an update and saving a checkpoint; so does
+SIGKILL to this program. Exits with the command's status: 75 if it stopped on request. SAVE_DIR/finished records a
+command that has finished.
 
 FIRST_MACHINE is empty, or ADDRESS:PORT in a run on several machines: when another is lost, this one ends with status 1.
 """
 
 import contextlib
+import ctypes
 import glob
 import os
 import re
@@ -44,6 +46,12 @@ def kill(pid):
         kill(child)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def stop_with_parent():
+    """Makes Linux ask this process to stop when its parent is killed, which can pass on no signal then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1: PR_SET_PDEATHSIG
 
 
 class Training:
@@ -103,8 +111,8 @@ class Training:
         progress = Progress()
         streams = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         # Ctrl-C must not reach torchrun: see pass_on.
-        streams["start_new_session"] = self.by_torchrun
-        with open(log, "ab", buffering=0) as logged, subprocess.Popen(self.command, **streams) as self.process:
+        options = dict(streams, start_new_session=self.by_torchrun, preexec_fn=stop_with_parent)
+        with open(log, "ab", buffering=0) as logged, subprocess.Popen(self.command, **options) as self.process:
             if self.stopping:
                 self.process.terminate()
             if self.lost:

@@ -43,8 +43,8 @@ def test_the_bias_of_a_pair_is_that_of_its_distance():
     table = bias.table.weight.detach()
     for positions in [list(range(40)), [0, 3, 4, 20, 39]]:
         expected = naive.relative_bias(table, 40, 12)[:, positions][:, :, positions]
-        torch.testing.assert_close(bias(torch.tensor([positions]))[0], expected)
-    assert bias(torch.tensor([[0, 1, -1]])).isfinite().all()  # padding
+        torch.testing.assert_close(bias(*2 * [torch.tensor([positions])])[0], expected)
+    assert bias(*2 * [torch.tensor([[0, 1, -1]])]).isfinite().all()  # padding
 
 
 @pytest.mark.parametrize("buckets", [AUTHORS, T5])
@@ -53,7 +53,7 @@ def test_half_of_the_heads_begin_with_their_neighbours(buckets):
     torch.nn.init.normal_(bias.table.weight, std=0.02)
     before = bias.table.weight.detach().clone()
     bias.look_at_neighbours()
-    of_16 = bias(torch.arange(32)[None])[0, :, 16]  # of position 16, (heads, 32)
+    of_16 = bias(torch.tensor([[16]]), torch.arange(32)[None])[0, :, 0]  # of position 16, (heads, 32)
     for head, side in enumerate([-1, 1, -1, 1]):
         assert of_16[head].argmax() == 16 + side
         assert (of_16[head, [16 + side * n for n in range(1, 5)]].diff() < 0).all()

@@ -8,11 +8,22 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
 
-from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, TINY, TINY_MODEL, command, hydra, succeed
+from conftest import (
+    PYTHON,
+    REAL_SCRIPTS_ENVIRONMENT,
+    ROOT,
+    SCRIPTS_ENVIRONMENT,
+    TINY,
+    TINY_MODEL,
+    command,
+    hydra,
+    succeed,
+)
 from maelm_fairseq import preemption
 from training import assert_same_weights, checkpoint, train, updates
 
@@ -236,13 +247,13 @@ def test_other_tasks_and_programs_keep_their_signals(data, tmp_path):
     assert "default_int_handler" in done.stdout and done.stdout.count("SIG_DFL") == 2
 
 
-def recipe(data, save_dir):
+def recipe(data, save_dir, environment=SCRIPTS_ENVIRONMENT):
     """Starts a recipe with a tiny model; returns the process."""
     options = ["--arch", "mae_lm_tiny", "--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 32]
     options += ["--encoder-ffn-embed-dim", 64, "--update-freq", 1, "--log-interval", 1, "--num-workers", 1]
     script = ROOT / "recipes" / "pretrain_base.sh"
     arguments = ["--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save_dir, *options]
-    return start([script, *arguments], PATH=SCRIPTS_ENVIRONMENT["PATH"])
+    return start([script, *arguments], PATH=environment["PATH"])
 
 
 @pytest.mark.parametrize("number, group", [(signal.SIGTERM, False), (signal.SIGUSR1, True), (signal.SIGINT, True)])
@@ -254,10 +265,31 @@ def test_a_recipe_stops_with_its_training_and_resumes(data, tmp_path, number, gr
     stop(recipe(data, tmp_path), f"update {stopped + 1:,} of", signal.SIGTERM)
 
 
-def test_a_recipe_and_the_plugin_agree(monkeypatch):
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
+def test_a_training_stops_with_a_checkpoint_when_its_recipe_is_killed(data, tmp_path, run_training):
+    process = recipe(data, tmp_path, REAL_SCRIPTS_ENVIRONMENT)
+    next(line for line in process.stdout if "update 3 of" in line)
+    (training,) = run_training.children(process.pid)
+    process.kill()
+    deadline = time.time() + 100
+    while os.path.exists(f"/proc/{training}/exe"):  # whoever adopts it need not wait for it
+        assert time.time() < deadline
+        time.sleep(0.01)
+    stopped = updates(tmp_path)
+    assert stopped >= 3
+    printed = stop(recipe(data, tmp_path), f"update {stopped + 1:,} of", signal.SIGTERM)
+    assert "in use by another run" not in printed
+
+
+@pytest.fixture
+def run_training(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "recipes"))
     import run_training
 
+    return run_training
+
+
+def test_a_recipe_and_the_plugin_agree(run_training):
     assert (run_training.SIGNALS, run_training.STOPPED) == (preemption.SIGNALS, preemption.STOPPED)
 
 

@@ -243,6 +243,13 @@ def test_further_options_override_the_recipe():
         assert config.task.mask_whole_words and config.model.encoder_layers == 24
 
 
+@pytest.mark.parametrize("name, extra", [("pretrain_base.sh", ["--bf16-autocast"]), ("pretrain_small.sh", [])])
+def test_autocast_takes_the_place_of_fp16_on_gpus(name, extra):
+    config = parse_command(dry_run(name, "--gpus", 1, *extra)[1])
+    assert config.task.bf16_autocast and not config.common.fp16
+    assert parse_command(dry_run("pretrain_base.sh", "--gpus", 1)[1]).common.fp16
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [

@@ -11,7 +11,8 @@ import pytest
 from fairseq.data.iterators import GroupedIterator
 
 from conftest import BIN, FORKS, TINY, succeed
-from maelm_fairseq.data import MaskedBlockDataset, TokenBlocks
+from maelm_fairseq.blocks import TokenBlocks
+from maelm_fairseq.data import MaskedBlockDataset
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.masking import Masking, MaskSettings
 from maelm_fairseq.task import TokenTask

@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import shutil
 import subprocess
+from pathlib import Path
 
 import torch
 
-from conftest import PLUGIN, PYTHON, ROOT, TINY, binarize, documents, succeed, text_of
+from conftest import PLUGIN, PYTHON, ROOT, TINY, binarize, documents, run, succeed, text_of
 from training import checkpoint, train, updates
 
 
@@ -97,6 +99,32 @@ def test_shards_take_turns(data, tmp_path):
     printed = train(f"{data}:{other}", tmp_path / "run", "--max-epoch", 3, "--max-update", 1000)
     loaded = re.findall(r"(\w+)/train: [\d,]+ lines", printed)
     assert loaded[:3] == ["data", "other", "data"]
+
+
+OPENED = """
+import sys
+opened = set()
+sys.addaudithook(lambda event, args: opened.add(str(args[0])) if event == "open" else None)
+from fairseq_cli.train import cli_main
+cli_main()
+print("opened:", *(path for path in opened if "/shard" in path))
+"""
+
+
+def test_starting_with_many_shards_reads_the_first_only(data, tmp_path):
+    shards = [tmp_path / f"shard{number}" for number in range(64)]
+    for shard in shards:
+        shutil.copytree(data, shard)
+    folders = ":".join(map(str, shards))
+    arguments = list(map(str, [folders, *TINY, "--max-update", 2, "--save-dir", tmp_path / "run"]))
+    done = subprocess.run([PYTHON, "-c", OPENED, *arguments], stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0 and updates(tmp_path / "run") == 2
+    (opened,) = re.findall("^opened: (.*)$", done.stdout, re.MULTILINE)
+    assert {Path(path).parent for path in opened.split()} == {shards[0]}
+
+    (shards[40] / "dict.txt").unlink()
+    printed = run("fairseq-train", *arguments).stdout  # not in the middle of the run
+    assert f"error: {shards[40]}/dict.txt: not found" in printed
 
 
 def test_mlm_baseline_and_options_of_the_method(data, tmp_path):

@@ -17,7 +17,8 @@ from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
-from ..data import WholeDataset, pad_rows
+from ..batches import WholeDataset
+from ..data import pad_rows
 from ..errors import MissingFileError, UsageError
 from ..files import read_json
 from ..records import count, one_of, positive
@@ -142,7 +143,7 @@ class SquadDataset(WholeDataset):
             return {}
         indices, windows, spans = zip(*samples)
         return {
-            "id": torch.tensor(indices),
+            "id": np.array(indices),
             "net_input": network_input(windows, self.dictionary.pad()),
             "target": torch.from_numpy(np.stack(spans).astype(np.int64)),
             "nsentences": len(windows),

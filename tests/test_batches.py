@@ -1,0 +1,75 @@
+"""Batches in arrays are those of fairseq's lists."""
+
+import numpy as np
+import pytest
+from fairseq.data import data_utils
+from fairseq.data.iterators import ShardedIterator
+
+from maelm_fairseq.batches import Batches, WholeDataset, batch_ends
+
+LIMITS = [(None, 8, 8), (None, 16, 8), (None, 5, 1), (None, 12, 8), (40, None, 8), (64, 5, 1), (200, 24, 8), (63, 9, 4)]
+
+
+def fairseq_batches(sizes, indices, tokens, sentences, multiple):
+    """fairseq's, and what it drops at the end."""
+    batches = data_utils.batch_by_size(indices, None, sizes[indices].astype(np.int64), tokens, sentences, multiple)
+    left = indices[sum(map(len, batches)) :]
+    return [batch.tolist() for batch in [*batches, left] if len(batch)]
+
+
+@pytest.mark.parametrize("tokens, sentences, multiple", LIMITS)
+def test_ends_are_those_of_fairseq(tokens, sentences, multiple):
+    rng = np.random.default_rng(1)
+    for count in [1, 7, 8, 9, 60, 400, 401]:
+        for most in [2, 5, 40]:
+            sizes = rng.integers(1, most + 1, count).astype(np.uint8)
+            indices = np.argsort(sizes, kind="stable")
+            batches = Batches(indices, batch_ends(sizes[indices], tokens, sentences, multiple))
+            expected = fairseq_batches(sizes, indices, tokens, sentences, multiple)
+            assert [batch.tolist() for batch in batches] == expected
+            for batch in expected:
+                assert len(batch) <= (sentences or count) and len(batch) * int(max(sizes[batch])) <= (tokens or np.inf)
+
+
+def test_no_items_and_items_that_are_too_long():
+    assert batch_ends(np.empty(0, np.uint8), 10, 3, 8).tolist() == []
+    assert batch_ends(np.array([3, 3, 20, 30]), 6, None, 8).tolist() == [2, 3, 4]
+
+
+class Items(WholeDataset):
+    """Items of given sizes, in no particular order."""
+
+    def __init__(self, sizes):
+        self.sizes = sizes
+
+    def num_tokens_vec(self, indices):
+        return self.sizes[indices]
+
+
+@pytest.mark.parametrize("tokens, sentences, multiple", LIMITS)
+def test_whole_datasets_lose_nothing(tokens, sentences, multiple):
+    for seed, count in enumerate([3, 8, 50, 99]):
+        sizes = np.random.default_rng(seed).integers(1, 41, count)
+        indices = np.random.default_rng(seed).permutation(count)
+        batches = Items(sizes).batch_by_size(indices, tokens, sentences, multiple)
+        assert [batch.tolist() for batch in batches] == fairseq_batches(sizes, indices, tokens, sentences, multiple)
+        assert np.concatenate(list(batches)).tolist() == indices.tolist()
+
+
+def batches_and_list(count):
+    ends = np.cumsum(np.random.default_rng(count).integers(1, 5, count))
+    indices = np.random.default_rng(1).permutation(ends[-1])
+    return Batches(indices, ends), np.split(indices, ends[:-1])
+
+
+@pytest.mark.parametrize("count", [1, 6, 7, 50])
+def test_they_are_shuffled_sliced_and_sharded_as_lists_are(count):
+    batches, listed = batches_and_list(count)
+    shuffled = batches.shuffled(np.random.RandomState(5))
+    np.random.RandomState(5).shuffle(listed)
+    for ours, theirs in [(shuffled, listed), (shuffled[2:], listed[2:]), (shuffled[:4], listed[:4])]:
+        assert len(ours) == len(theirs)
+        assert [batch.tolist() for batch in ours] == [batch.tolist() for batch in theirs]
+        for shard in range(3):
+            expected = list(ShardedIterator(theirs, 3, shard, fill_value=[]))
+            assert [batch.tolist() for batch in ours.shard(3, shard)] == list(map(list, expected))

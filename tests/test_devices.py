@@ -1,0 +1,259 @@
+"""Training steps on the meta device: what would make a GPU wait, or fail, raises here.
+
+A meta tensor has no values, so reading one (`.item()`, `if tensor`, boolean indexing) raises by itself.
+"""
+
+import contextlib
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq import utils
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+from maelm_fairseq import heads, layers
+from maelm_fairseq.criterion import MaeLmCriterion
+from maelm_fairseq.heads import LMHead
+from maelm_fairseq.layers import Transformer
+from maelm_fairseq.model import MaeLmConfig, MaeLmModel
+from maelm_fairseq.squad.task import SquadCriterion, network_input
+from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
+
+SIZES = dict(encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2)
+PRECISION = dict(fp16=False, bf16=False, amp=False, seed=1)
+COPIES = [(torch, "tensor"), (torch, "as_tensor"), (torch, "from_numpy"), (torch.Tensor, "new_tensor")]
+
+
+class OnlyMeta(TorchDispatchMode):
+    """Fails at an operation on, or with the result of, a tensor of another device."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for leaf in tree_flatten((args, kwargs, result))[0]:
+            if torch.is_tensor(leaf) and leaf.device.type != "meta":
+                raise RuntimeError(f"{function} on the {leaf.device}")
+        return result
+
+
+@contextlib.contextmanager
+def as_on_a_gpu():
+    """Within the block, tensors live on the meta device only, and no values are copied there: a GPU would wait."""
+    with contextlib.ExitStack() as stack:
+        for owner, name in COPIES:
+            stack.enter_context(mock.patch.object(owner, name, side_effect=RuntimeError(f"{name} copies")))
+        yield stack.enter_context(OnlyMeta())
+
+
+def to_meta(sample):
+    return utils.apply_to_sample(lambda tensor: tensor.to("meta"), sample)
+
+
+def without_gradient(model):
+    return {name for name, weight in model.named_parameters() if weight.grad is None}
+
+
+class Pretraining:
+    """A model and a batch of blocks, which are moved to the meta device.
+
+    Args:
+        data: folder of binarized text
+        padded: whether the blocks of the batch differ in length
+        masks: settings of the task
+        half: whether the weights are in half precision
+        sizes: settings of the model
+    """
+
+    def __init__(self, data, padded=False, masks=None, half=False, **sizes):
+        config = MaeLmTaskConfig(data=str(data), tokens_per_sample=32, **PRECISION, **masks or {})
+        task = MaeLmTask.setup_task(config)
+        task.load_dataset("train")
+        dataset = task.dataset("train")
+        order = dataset.ordered_indices()
+        batch = dataset.collater([dataset[i] for i in (order[::40] if padded else order[-4:])])
+        assert batch["net_input"]["padded"] == padded and batch["npredicted"]
+        self.batch = to_meta(batch)
+        self.model = MaeLmModel(MaeLmConfig(**SIZES, **sizes), task.dictionary, pretraining=True).to("meta")
+        if half:
+            self.model.half()
+        self.criterion = MaeLmCriterion(task)
+
+    def step(self):
+        with as_on_a_gpu():
+            loss, _, _ = self.criterion(self.model, self.batch)
+            loss.backward()
+
+
+CASES = {
+    "plain": dict(),
+    "padded": dict(padded=True),
+    "half of the masks": dict(masks=dict(encoder_mask_fraction=0.5)),
+    "padded, half of the masks": dict(padded=True, masks=dict(encoder_mask_fraction=0.5)),
+    "some tokens kept or random": dict(masks=dict(leave_unmasked_prob=0.2, random_token_prob=0.2)),
+    "MLM": dict(masks=dict(encoder_mask_fraction=1), decoder_layers=0),
+    "decoder bias": dict(padded=True, decoder_relative_bias=True),
+    "buckets of T5, at neighbours": dict(relative_position_buckets="t5", relative_position_local_init=True),
+    "no bias": dict(padded=True, relative_position_num_buckets=0),
+    "half precision": dict(half=True, padded=True, decoder_relative_bias=True),
+    "no dropout": dict(dropout=0, attention_dropout=0),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_of_pretraining_stays_on_the_device(data, case):
+    pretraining = Pretraining(data, **CASES[case])
+    pretraining.step()
+    assert without_gradient(pretraining.model) == set()
+
+
+@pytest.mark.parametrize("head", ["classes", "squad"])
+@pytest.mark.parametrize("half", [False, True])
+def test_a_step_of_finetuning_stays_on_the_device(data, head, half):
+    task = MaeLmTask.setup_task(MaeLmTaskConfig(data=str(data), **PRECISION))
+    model = MaeLmModel(MaeLmConfig(**SIZES), task.dictionary, pretraining=False)
+    model.register_classification_head("classes", 3)
+    model.register_span_head("squad")
+    model.to("meta")
+    if half:
+        model.half()
+    windows = [np.array([0, 5, 2, 6, 7, 2]), np.array([0, 5, 2, 6, 2])]
+    batch = dict(net_input=network_input(windows, 1), target=torch.zeros(2, 2, dtype=torch.int64))
+    batch = dict(to_meta(batch), ntokens=11, nsentences=2)
+    with as_on_a_gpu():
+        if head == "squad":
+            loss, _, _ = SquadCriterion(SimpleNamespace(cfg=task.cfg))(model, batch)
+        else:  # as fairseq's sentence_prediction calls a model
+            tokens = batch["net_input"]["src_tokens"]
+            logits, _ = model(src_tokens=tokens, features_only=True, classification_head_name=head)
+            loss = logits.float().log_softmax(1).sum()
+        loss.backward()
+    assert {name.split(".")[1] for name in without_gradient(model)} == {"squad" if head == "classes" else "classes"}
+
+
+def cpu_buffer(model):
+    bias = model.encoder.relative_bias
+    bias.bucket = torch.zeros(bias.bucket.shape, dtype=torch.int64)
+
+
+def mistake(function):
+    """Puts a function of the embedded tokens into the forward pass."""
+
+    def plant(model):
+        model.embed_tokens.register_forward_hook(lambda module, inputs, output: function(output) and None)
+
+    return plant
+
+
+MISTAKES = {
+    "a new tensor": mistake(lambda x: x.new_tensor(-1.0)),
+    "a tensor of Python numbers": mistake(lambda x: torch.tensor([1.0, 2.0], device=x.device)),
+    "a tensor of an array": mistake(lambda x: torch.from_numpy(np.zeros(3))),
+    "as_tensor": mistake(lambda x: torch.as_tensor([1.0], device=x.device)),
+    "item": mistake(lambda x: x.max().item()),
+    "if": mistake(lambda x: 1 if x.max() > 0 else 2),
+    "a list": mistake(lambda x: x[0, 0].tolist()),
+    "a length from a tensor": mistake(lambda x: x[: x.argmax()]),
+    "nonzero": mistake(lambda x: x.nonzero()),
+    "boolean indexing": mistake(lambda x: x[x > 0]),
+    "masked_select": mistake(lambda x: x.masked_select(x > 0)),
+    "unique": mistake(lambda x: x.unique()),
+    "back to the CPU": mistake(lambda x: x.cpu()),
+    "numbers made on the CPU": mistake(lambda x: torch.arange(x.size(1))),
+    "a scalar made on the CPU": mistake(lambda x: x + torch.zeros(())),
+    "random numbers of the CPU": mistake(lambda x: torch.rand(x.shape)),
+    "a buffer that stays on the CPU": cpu_buffer,
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_caught(data, name):
+    pretraining = Pretraining(data)
+    MISTAKES[name](pretraining.model)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        pretraining.step()
+
+
+# Shapes and strides that a GPU handles fast -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("sizes", [{}, dict(decoder_relative_bias=True), dict(relative_position_num_buckets=0)])
+def test_the_memory_efficient_kernel_takes_every_bias_as_it_is(data, padded, sizes):
+    """It wants all strides but the last to be multiples of 8, and else copies the bias in each layer."""
+    pretraining, biases, attention = Pretraining(data, padded, half=True, **sizes), [], F.scaled_dot_product_attention
+
+    def spy(query, key, value, attn_mask, dropout_p):
+        biases.append(attn_mask)
+        return attention(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p)
+
+    with mock.patch.object(F, "scaled_dot_product_attention", spy):
+        pretraining.step()
+    assert len(biases) == 6  # of two layers of the encoder and four of the decoder
+    for bias in filter(torch.is_tensor, biases):
+        assert bias.size(3) % 8 or bias.size(3) == 32
+        assert bias.stride(3) == 1 and not any(stride % 8 for stride in bias.stride()[:3]), bias.stride()
+
+
+@pytest.mark.parametrize("buckets", [8, 0])
+@pytest.mark.parametrize("positions", [[[0, 3, 4, 20, 39], [7, 1, 2, -1, -1]], [list(range(16))]])
+def test_an_aligned_bias_and_its_gradient_are_those_of_any_other(monkeypatch, buckets, positions):
+    torch.manual_seed(1)
+    transformer = Transformer(1, 12, 12, 3, 0, 0, 40, buckets, 12)
+    positions, results = torch.tensor(positions), []
+    if buckets:
+        torch.nn.init.normal_(transformer.relative_bias.table.weight)
+    for alignment in [8, 1]:
+        monkeypatch.setattr(layers, "ALIGNMENT", alignment)
+        transformer.zero_grad()
+        bias = transformer.attention_bias(positions, padded=True, dtype=torch.float32)
+        if buckets:
+            (bias.where(bias.isfinite(), torch.zeros(())) * torch.arange(bias.size(3)).sin()).sum().backward()
+        tables = [weight.grad for name, weight in transformer.named_parameters() if "relative_bias" in name]
+        results.append([bias.detach(), *tables])
+    assert len(results[0]) == (2 if buckets else 1)
+    for aligned, other in zip(*results):
+        assert aligned.shape == other.shape and torch.equal(aligned, other)
+
+
+class Products(TorchDispatchMode):
+    """Collects the shapes of matrix products."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+            (n, k), (_, m) = (matrix.shape for matrix in args[-2:])
+            self.shapes.append((n, k, m))
+        return function(*args, **(kwargs or {}))
+
+
+def test_products_of_the_head_have_sizes_that_tensor_cores_like(data):
+    pretraining = Pretraining(data, half=True)
+    symbols, K = len(pretraining.model.embed_tokens.weight), pretraining.batch["target"].numel()
+    assert symbols % 8
+    padded = symbols + -symbols % 8
+    with Products() as products:
+        pretraining.step()
+    assert (K, 16, padded) in products.shapes  # logits
+    assert not any(symbols in shape for shape in products.shapes)
+
+
+def test_a_head_with_more_rows_computes_the_same():
+    torch.manual_seed(1)
+    head, embedding, x = LMHead(16, 21), torch.randn(21, 16, requires_grad=True), torch.randn(2, 5, 16)
+    torch.nn.init.normal_(head.bias)
+    results = []
+    for multiple in [1, 8]:
+        head.zero_grad()
+        embedding.grad = None
+        with mock.patch.object(heads, "alignment", return_value=multiple):
+            logits = head(x, embedding)
+        logits.log_softmax(-1)[..., 3].sum().backward()
+        results.append([logits.detach(), embedding.grad, *(weight.grad for weight in head.parameters())])
+    for one, other in zip(*results):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
