@@ -60,9 +60,15 @@ def program(command, **options):
             running.discard(process)
 
 
-def run_and_show(command, log):
-    """Runs a fairseq command, appends its output to a log and prints its progress; returns the exit status."""
+def run_and_show(command, log, variables=None, name=""):
+    """Runs a fairseq command, appends its output to a log and prints its progress; returns the exit status.
+
+    Args:
+        variables: more of the environment
+        name: put before each line of progress
+    """
     environment = dict(os.environ, PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
+    environment.update(variables or {})
     output = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     progress, shown = Progress(), time.time()
     with open(log, "a", encoding="utf-8") as stream, program(command, env=environment, **output) as process:
@@ -71,5 +77,5 @@ def run_and_show(command, log):
             message = progress.line(line.rstrip("\n"))
             if message and (not message.startswith("update ") or time.time() - shown > 10):
                 shown = time.time()
-                print("  " + message, flush=True)
+                print("  " + name + message, flush=True)
     return process.returncode

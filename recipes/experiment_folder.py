@@ -9,6 +9,7 @@ import torch
 
 import finetune
 from child_processes import program
+from devices import DeviceQueue, find_devices
 from finetune import PLUGIN, RECIPES
 from jobs import Job
 from maelm_fairseq.errors import UsageError
@@ -25,11 +26,12 @@ class ExperimentFolder:
         dest: the folder
         data: a folder of binarized text; None for film reviews, which are downloaded
         text: :class:`~pretraining.Text`
-        at_a_time: number of jobs that run at the same time
+        at_a_time: number of jobs that run at the same time, each on a device of its own
     """
 
     def __init__(self, dest, data, text, at_a_time):
         self.dest, self.text, self.at_a_time = os.path.abspath(dest), text, at_a_time
+        self.devices = DeviceQueue(find_devices(at_a_time))
         self.data = os.path.abspath(data) if data else self.path("data")
 
     def path(self, *parts):
@@ -130,10 +132,9 @@ class ExperimentFolder:
         paths = [os.path.dirname(sys.executable), os.environ["PATH"]]
         environment = dict(os.environ, PATH=os.pathsep.join(paths), PYTHONPATH=ROOT, PYTHON=sys.executable)
         environment["OMP_WAIT_POLICY"] = "passive"
-        if self.at_a_time > 1:
-            environment["OMP_NUM_THREADS"] = "1"
         os.makedirs(self.path("logs"), exist_ok=True)
-        with open(self.log(name), "ab", buffering=0) as log:
+        with self.devices.one() as device, open(self.log(name), "ab", buffering=0) as log:
+            environment.update(device.environment)
             output = dict(stdout=subprocess.PIPE if change else log, stderr=subprocess.STDOUT)
             with program(command, **output, env=environment) as process:
                 for line in change(process) if change else []:

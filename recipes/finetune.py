@@ -16,6 +16,7 @@ from collections import namedtuple
 import torch
 
 from child_processes import run_and_show
+from devices import DeviceQueue, find_devices
 from finetune_results import append_rows, describe, existing_rows, make_rows, metrics_in_percent
 from maelm_fairseq.checkpoint import load_model, read_checkpoint
 from maelm_fairseq.errors import Parser, UsageError
@@ -80,6 +81,15 @@ def parser(description):
     made.add_argument(
         "--from-scratch", action="store_true", help="train the same architecture without the pretrained weights"
     )
+    made.add_argument(
+        "--jobs", type=int, metavar="N", help="runs at the same time (default: one on each GPU, or one on the CPU)"
+    )
+    made.add_argument(
+        "--only-seed",
+        type=int,
+        metavar="N",
+        help="only do this one of the --seeds runs, as in a job array; the command without it collects the results",
+    )
     made.add_argument("--dry-run", action="store_true", help="print the state and command of each run, and stop")
     group = made.add_argument_group("settings", "the defaults are in recipes/finetune_settings.tsv")
     several = "; several with --search"
@@ -126,6 +136,9 @@ class Recipe:
         )
         if args.seeds < 1:
             raise UsageError(f"--seeds {args.seeds} must be at least 1")
+        if args.only_seed is not None and not 1 <= args.only_seed <= args.seeds:
+            raise UsageError(f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}")
+        self.devices = DeviceQueue(find_devices(args.jobs))
         self.results = args.results or os.path.join(args.save_dir, "results.tsv")
         existing_rows(self.results)  # fails now, not after hours of work
         size = "large" if self.cfg.encoder_embed_dim >= LARGE_WIDTH else "base"
@@ -185,12 +198,15 @@ class Recipe:
         start = "scratch" if self.args.from_scratch else "pretrained"
         return os.path.join(os.path.abspath(self.args.save_dir), self.task, start, str(settings), f"seed{seed}")
 
+    def is_done(self, settings, seed):
+        return os.path.exists(os.path.join(self.folder(settings, seed), "metrics.json"))
+
     def identity(self, settings, seed):
         """The contents of run.json for a run."""
         return dict(self.origin, options=self.fairseq_options(settings, seed))
 
-    def run(self, settings, seed):
-        """Trains and evaluates, skipping what is done; returns the metrics."""
+    def run(self, settings, seed, device):
+        """Trains and evaluates on a device, skipping what is done; returns the metrics."""
         folder = self.folder(settings, seed)
         os.makedirs(folder, exist_ok=True)
         identity, identity_file = self.identity(settings, seed), os.path.join(folder, "run.json")
@@ -207,19 +223,20 @@ class Recipe:
         if os.path.exists(metrics_file):
             return read_json(metrics_file, "the metrics of a finished run of this recipe", metrics_in_percent)
         if not os.path.exists(model_file):
-            self.train(settings, seed, os.path.join(folder, "checkpoint_last.pt"))
+            self.train(settings, seed, os.path.join(folder, "checkpoint_last.pt"), device)
             keep_model(folder, model_file)
         metrics = self.evaluate(model_file)
         save_json(metrics, metrics_file)
         return metrics
 
-    def train(self, settings, seed, checkpoint):
-        """Runs fairseq-train until `checkpoint` has all updates."""
+    def train(self, settings, seed, checkpoint, device):
+        """Runs fairseq-train on a device until `checkpoint` has all updates."""
         expected = self.updates(settings)
         if updates_of(checkpoint) < expected:  # fairseq would train a finished run for one update more
             command = self.command(settings, seed)
             log = os.path.join(os.path.dirname(checkpoint), "train.log")
-            status = run_and_show(command, log)
+            name = "" if self.devices.size == 1 else f"{settings}, seed {seed}, on {device}: "
+            status = run_and_show(command, log, device.environment, name)
             if status:
                 raise UsageError(f"fairseq-train stopped with exit status {status}; the full log is in {log}")
             if updates_of(checkpoint) < expected:
@@ -231,28 +248,48 @@ class Recipe:
         """Tries every combination of settings; returns the best."""
         if len(self.combinations) == 1:
             return self.combinations[0]
-        scores = {}
-        for i, settings in enumerate(self.combinations):
-            print(f"search {i + 1} of {len(self.combinations)}: {settings}", flush=True)
-            metrics = self.run(settings, SEARCH_SEED)
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(os.path.join(self.folder(settings, SEARCH_SEED), "model.pt"))
-            scores[settings] = next(iter(metrics.values()))
-            print("  " + describe(metrics), flush=True)
+        if self.args.only_seed is not None and not all(
+            self.is_done(settings, SEARCH_SEED) for settings in self.combinations
+        ):
+            raise UsageError("--only-seed with --search: the search is not finished; first run it without --only-seed")
+        scores = dict(zip(self.combinations, self.devices.run(self.try_settings, self.combinations)))
         best = max(self.combinations, key=scores.get)
         print(f"best of {len(self.combinations)}: {best}", flush=True)
         return best
 
+    def try_settings(self, settings, device):
+        """One run of a search; returns its score."""
+        print(f"search {self.combinations.index(settings) + 1} of {len(self.combinations)}: {settings}", flush=True)
+        metrics = self.run(settings, SEARCH_SEED, device)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(os.path.join(self.folder(settings, SEARCH_SEED), "model.pt"))
+        self.report(metrics, settings, SEARCH_SEED)
+        return next(iter(metrics.values()))
+
+    def report(self, metrics, settings, seed):
+        """Prints the metrics of a run, with its name if others run at the same time."""
+        print("  " + ("" if self.devices.size == 1 else f"{settings}, seed {seed}: ") + describe(metrics), flush=True)
+
     def main(self):
-        """Runs everything; prints and records the results; returns the model file of the best seed."""
+        """Runs everything; prints and records the results.
+
+        Returns:
+            the model file of the best seed; None if not all seeds were run
+        """
         if self.args.dry_run:
             return self.show_runs()
         settings = self.search()
-        all_metrics = []
-        for seed in range(1, self.args.seeds + 1):
+
+        def run_seed(seed, device):
             print(f"{self.task}, {settings}: seed {seed} of {self.args.seeds}", flush=True)
-            all_metrics.append(self.run(settings, seed))
-            print("  " + describe(all_metrics[-1]), flush=True)
+            metrics = self.run(settings, seed, device)
+            self.report(metrics, settings, seed)
+            return metrics
+
+        if self.args.only_seed is not None:
+            self.devices.run(run_seed, [self.args.only_seed])
+            return None
+        all_metrics = self.devices.run(run_seed, range(1, self.args.seeds + 1))
         start = "scratch" if self.args.from_scratch else self.args.checkpoint
         rows = make_rows(self.task, all_metrics, start, " ".join([str(settings)] + self.extra))
         append_rows(self.results, rows)
@@ -266,8 +303,10 @@ class Recipe:
         if len(runs) == 1:
             runs = [(self.combinations[0], seed) for seed in range(1, self.args.seeds + 1)]
         for settings, seed in runs:
-            done = os.path.exists(os.path.join(self.folder(settings, seed), "metrics.json"))
-            print("done:" if done else "to do:", " ".join(map(shlex.quote, self.command(settings, seed))))
+            print(
+                "done:" if self.is_done(settings, seed) else "to do:",
+                " ".join(map(shlex.quote, self.command(settings, seed))),
+            )
 
 
 def updates_of(checkpoint):

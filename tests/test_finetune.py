@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -264,6 +265,42 @@ def test_a_search_tries_all_and_reports_other_seeds(arguments, tmp_path):
     assert f"best of 2: {final.parent.name}" in printed
     assert [folder.name for folder in folders if (folder / "model.pt").exists()] == ["seed1"]
     assert all(line.startswith("done: ") for line in glue("--task", "own", *search, "--dry-run").stdout.splitlines())
+
+
+def metrics_of(save):
+    return {str(path.relative_to(save)): json.loads(path.read_text()) for path in save.glob("own/*/*/*/metrics.json")}
+
+
+def test_runs_at_the_same_time_and_one_by_one_give_the_same(arguments, tmp_path):
+    options = ["--task", "own", *arguments, "--search", "--lr", 1e-3, 1e-6, "--epochs", 1, "--seeds", 2]
+    save = tmp_path / "save"
+    refused_array = refused(*options, "--only-seed", 1)
+    assert "the search is not finished" in refused_array
+    printed = glue(*options, "--jobs", 2).stdout
+    assert re.search(r"lr0.001-.*, seed 1: accuracy", printed)
+    at_once, (row,) = metrics_of(save), table(save)
+    assert len(at_once) == 4
+    shutil.rmtree(save)
+
+    glue(*options[:-1], 1)  # the search, and seed 1
+    (save / "results.tsv").unlink()
+    for seed, done in [(1, 3), (2, 4)]:
+        glue(*options, "--only-seed", seed)
+        assert len(metrics_of(save)) == done and not (save / "results.tsv").exists()
+    assert metrics_of(save) == at_once
+    trained = {path: path.stat().st_mtime_ns for path in save.glob("own/*/*/*/model.pt")}
+    glue(*options)  # collects the results
+    assert trained == {path: path.stat().st_mtime_ns for path in trained}
+    (collected,) = table(save)
+    assert {**collected, "date": 0} == {**row, "date": 0}
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [(["--jobs", 0], "--jobs 0 must be over 0"), (["--only-seed", 4, "--seeds", 3], "--only-seed 4 must be from 1 to")],
+)
+def test_wrong_numbers_of_jobs_and_seeds_are_refused(arguments, options, message):
+    assert message in refused("--task", "own", *arguments, *options)
 
 
 def test_the_space_of_a_search_is_the_papers(arguments, pretrained, tasks, tmp_path):

@@ -20,6 +20,7 @@ import torch
 
 from actions import Actions
 from child_processes import terminate_children_on_sigterm
+from devices import cores
 from experiment import MINIATURE, SCRATCH, TINY, Task
 from finetune import RECIPES, option
 from jobs import DONE, Job, Jobs
@@ -213,10 +214,8 @@ def parse(arguments=None):
     length.add_argument("--updates", type=int, metavar="N", help="pretrain for N updates instead")
     add("--seeds", type=int, default=2, metavar="N", help="of pretraining, for the comparison (default: 2)")
     add("--finetune-seeds", type=int, default=2, metavar="N", help="of each fine-tuning (default: 2)")
-    cores = 1 if torch.cuda.is_available() else len(os.sched_getaffinity(0))
-    add(
-        "--jobs", type=int, default=cores, metavar="N", help=f"number that run at the same time (default here: {cores})"
-    )
+    jobs = torch.cuda.device_count() or cores()
+    add("--jobs", type=int, default=jobs, metavar="N", help=f"number that run at the same time (default here: {jobs})")
     add("--data", metavar="DIR", help="binarized text from data-prep/prepare.sh, instead of the film reviews")
     add("--tasks", metavar="DIR", help="labelled texts from data-prep/glue.sh, instead of those downloaded")
     add("--results", metavar="FILE", help="the summary's section goes there too (default: recipes/RESULTS.md)")

@@ -19,6 +19,7 @@ from child_processes import terminate_children_on_sigterm
 from comparison import SCORES, TINY
 from comparison_folder import KINDS, ComparisonFolder
 from comparison_report import ComparisonReport
+from devices import cores
 from jobs import DONE, Job, Jobs
 from maelm_fairseq import errors
 from maelm_fairseq.errors import UsageError
@@ -166,10 +167,8 @@ def parse(arguments=None):
     parser = errors.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--dest", required=True, metavar="DIR", help="where everything goes")
-    cores = 1 if torch.cuda.is_available() else len(os.sched_getaffinity(0))
-    add(
-        "--jobs", type=int, default=cores, metavar="N", help=f"number that run at the same time (default here: {cores})"
-    )
+    jobs = torch.cuda.device_count() or cores()
+    add("--jobs", type=int, default=jobs, metavar="N", help=f"number that run at the same time (default here: {jobs})")
     add("--data", metavar="DIR", help="binarized text from data-prep/prepare.sh, instead of the film reviews")
     add(
         "--tasks",

@@ -1,0 +1,112 @@
+"""The devices of a machine, handed out to work that runs at the same time: each piece gets a GPU of its own.
+
+On the CPU, pieces of work share the cores evenly.
+"""
+
+import concurrent.futures
+import contextlib
+import os
+import queue
+from dataclasses import dataclass, field
+from typing import Dict, Optional
+
+import torch
+
+from child_processes import stop_all
+from maelm_fairseq.errors import UsageError
+
+
+@dataclass
+class Device:
+    """What one piece of work runs on.
+
+    Args:
+        environment: the variables that limit a child process to it
+        number: of the GPU among those that this process sees; None for the CPU
+    """
+
+    environment: Dict[str, str] = field(default_factory=dict)
+    number: Optional[int] = None
+
+    def __str__(self):
+        return "the CPU" if self.number is None else "GPU " + self.environment["CUDA_VISIBLE_DEVICES"]
+
+
+def cores():
+    """The number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def find_devices(jobs=None):
+    """The devices for pieces of work that run at the same time: list of :class:`Device`.
+
+    Args:
+        jobs: the number of pieces; None for one on each GPU, or one on the CPU
+    Raises:
+        UsageError: `jobs` is no number of pieces, or more than there are GPUs
+    """
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs {jobs} must be over 0")
+    if not torch.cuda.is_available():
+        jobs = jobs or 1
+        threads = {} if jobs == 1 else {"OMP_NUM_THREADS": str(max(1, cores() // jobs))}
+        return [Device(threads) for _ in range(jobs)]
+    names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if names == [""]:
+        names = list(map(str, range(torch.cuda.device_count())))
+    if jobs is not None and jobs > len(names):
+        raise UsageError(f"--jobs {jobs}, but there are {len(names)} GPUs; give at most as many")
+    gpus = [Device({"CUDA_VISIBLE_DEVICES": name.strip()}, number) for number, name in enumerate(names)]
+    return gpus[:jobs]
+
+
+class DeviceQueue:
+    """Devices, of which each is used by one piece of work at a time.
+
+    Args:
+        devices: list of :class:`Device`
+    """
+
+    def __init__(self, devices):
+        self.size, self._free = len(devices), queue.Queue()
+        for device in devices:
+            self._free.put(device)
+
+    @contextlib.contextmanager
+    def one(self):
+        """Waits for a free device, yields it, and frees it at the end of the block, also after an error."""
+        device = self._free.get()
+        try:
+            with contextlib.nullcontext() if device.number is None else torch.cuda.device(device.number):
+                yield device
+        finally:
+            self._free.put(device)
+
+    def run(self, function, items):
+        """Calls a function of (item, device) for each item, as many at a time as there are devices.
+
+        When one fails, no further one begins, and the processes that others have started are stopped.
+
+        Returns:
+            the results in the order of the items
+        """
+
+        def work(item):
+            with self.one() as device:
+                return function(item, device)
+
+        if self.size == 1:  # in this thread, where an interruption arrives
+            return [work(item) for item in items]
+        with concurrent.futures.ThreadPoolExecutor(self.size) as pool:
+            futures = [pool.submit(work, item) for item in items]
+            try:
+                done, _ = concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
+                failed = [future for future in futures if future in done and future.exception()]
+                for future in failed[:1]:
+                    future.result()
+                return [future.result() for future in futures]
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                stop_all()
+                raise

@@ -1,0 +1,96 @@
+"""Work that runs at the same time: each piece has a device of its own, and frees it."""
+
+import os
+import sys
+import threading
+
+import pytest
+import torch
+
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "recipes"))
+import child_processes  # noqa: E402
+import devices  # noqa: E402
+from devices import Device, DeviceQueue, find_devices  # noqa: E402
+from maelm_fairseq.errors import UsageError  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def stoppable():
+    yield
+    child_processes.stopped.clear()
+
+
+def pretended(*names):
+    return DeviceQueue([Device({"CUDA_VISIBLE_DEVICES": name}) for name in names])
+
+
+def test_each_piece_has_a_device_of_its_own_and_all_devices_work():
+    gpus, together, used = pretended("2", "5", "7"), threading.Barrier(3), []
+
+    def work(item, device):
+        name = device.environment["CUDA_VISIBLE_DEVICES"]
+        used.append(name)
+        assert used.count(name) == 1
+        together.wait()  # ends only if three work at the same time
+        used.remove(name)
+        together.wait()
+        return item, name
+
+    results = gpus.run(work, range(9))
+    assert [item for item, _ in results] == list(range(9))
+    assert {name for _, name in results[:3]} == {"2", "5", "7"}
+
+
+def test_a_failed_piece_frees_its_device_and_no_further_one_begins():
+    gpus, begun = pretended("0", "1"), []
+
+    def work(item, device):
+        begun.append(item)
+        if item == 1:
+            raise UsageError("failed")
+        assert child_processes.stopped.wait(100)  # the other one is stopped
+
+    with pytest.raises(UsageError, match="failed"):
+        gpus.run(work, range(10))
+    assert sorted(begun) == [0, 1]
+    with gpus.one() as first, gpus.one() as second:
+        assert {device.environment["CUDA_VISIBLE_DEVICES"] for device in [first, second]} == {"0", "1"}
+
+
+def test_one_device_works_in_this_thread_piece_by_piece():
+    found = DeviceQueue(find_devices()).run(lambda item, device: (item, threading.current_thread()), "ab")
+    assert found == [("a", threading.main_thread()), ("b", threading.main_thread())]
+
+
+@pytest.mark.parametrize("visible, expected", [(None, ["0", "1", "2"]), ("4,6", ["4", "6"]), ("GPU-a1", ["GPU-a1"])])
+def test_gpus_are_those_that_this_process_sees(monkeypatch, visible, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = find_devices()
+    assert [device.environment for device in found] == [{"CUDA_VISIBLE_DEVICES": name} for name in expected]
+    assert [device.number for device in found] == list(range(len(expected)))
+    assert len(find_devices(1)) == 1
+    with pytest.raises(UsageError, match=f"--jobs 4, but there are {len(expected)} GPUs"):
+        find_devices(4)
+
+
+def test_on_the_cpu_pieces_share_the_cores(monkeypatch):
+    assert 1 <= devices.cores() <= os.cpu_count()
+    monkeypatch.setattr(devices, "cores", lambda: 8)
+    assert [device.environment for device in find_devices(3)] == [{"OMP_NUM_THREADS": "2"}] * 3
+    assert [device.environment for device in find_devices(20)] == [{"OMP_NUM_THREADS": "1"}] * 20
+    assert [device.environment for device in find_devices()] == [{}]  # all of them, as the user set it
+
+
+def test_a_program_of_an_experiment_sees_its_device_alone(tmp_path):
+    from experiment_folder import ExperimentFolder
+
+    folder = ExperimentFolder(tmp_path, tmp_path, text=None, at_a_time=1)
+    folder.devices = pretended("3")
+    folder.execute("shown", [sys.executable, "-c", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"])
+    assert (tmp_path / "logs" / "shown.log").read_text() == "3\n"
