@@ -23,6 +23,14 @@ from maelm_fairseq.files import read_json, save_json, sha256
 DONE, TO_DO, AGAIN = "done", "to do", "to do again"
 
 
+def checksum(value):
+    """null, or the SHA-256 of a file"""
+    return value is None or isinstance(value, str) and len(value) == 64
+
+
+RECORD = {"finished": bool, "made_from": {"version": str, "options": [str], "inputs": {str: checksum}}}
+
+
 @dataclass
 class Job:
     """A piece of work.
@@ -146,7 +154,7 @@ class Jobs:
     def record(self, job):
         """What a job's record says: dict of made_from and finished; None if there is none."""
         path = self.record_path(job)
-        return read_json(path, "the record of a job") if os.path.exists(path) else None
+        return read_json(path, "the record of a job", RECORD) if os.path.exists(path) else None
 
     def states(self):
         """{name of a job: its :class:`State`}"""

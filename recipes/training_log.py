@@ -4,8 +4,10 @@ import json
 import os
 import re
 
+from maelm_fairseq.records import count
 from show_progress import logged
 
+VALIDATIONS = [{"update": count, "loss": float, "seconds": float, str: float}]  # of a run, in its record.json
 TRAINED = re.compile(rb'"num_updates": "(\d+)"')
 
 

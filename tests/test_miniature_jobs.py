@@ -209,3 +209,12 @@ def test_a_recipe_that_is_stopped_leaves_no_program_behind(tmp_path, amid_start)
     assert process.returncode == 143 and not errors
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"finished": 1}', '{"finished": true, "made_from": {"version": 3}}'])
+def test_a_damaged_record_of_a_job_is_named(tmp_path, content):
+    made = Jobs([Job("kind", (), None, output=str(tmp_path / "out"), leaves=[str(tmp_path / "out")])], str(tmp_path))
+    (tmp_path / "out").write_text("made")
+    (tmp_path / "kind.json").write_text(content)
+    with pytest.raises(UsageError, match="kind.json: .*remove it and run again"):
+        made.states()

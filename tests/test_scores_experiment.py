@@ -123,7 +123,7 @@ def test_the_pilot_of_the_lowest_last_loss_is_chosen(tmp_path):
     for run, losses in zip(comparison.SCORES.pilots(), [(7, 8.1), (9, 7.9), (9, 7.9), (8, 8)]):
         path = Path(folder.record(run))
         path.parent.mkdir(parents=True)
-        path.write_text(json.dumps([dict(update=500 * k, loss=loss) for k, loss in enumerate(losses, 1)]))
+        path.write_text(json.dumps([dict(update=500 * k, loss=loss, seconds=1) for k, loss in enumerate(losses, 1)]))
     folder.choose()
     options = " ".join(folder.options(comparison.SCORES.pretrained()[0]))
     assert "--adam-betas (0.9, 0.999)" in options and "--lr 0.001 --warmup-updates 1050 " in options

@@ -9,7 +9,9 @@ import sys
 from experiment import SCRATCH
 from experiment_folder import DATA_PREP, ExperimentFolder
 from finetune import RECIPES
+from finetune_results import metrics_in_percent
 from maelm_fairseq.files import read_json, save_json
+from maelm_fairseq.records import positive
 from results import MADE_BY
 from training_log import pretraining_record, training_log
 
@@ -60,7 +62,7 @@ class Actions(ExperimentFolder):
 
     def updates(self):
         """The number of updates of every run; known when the speed is."""
-        return self.given_updates or read_json(self.path("speed.json"), MADE_BY)["updates"]
+        return self.given_updates or read_json(self.path("speed.json"), MADE_BY, {"updates": positive})["updates"]
 
     @staticmethod
     def speed_name(run):
@@ -109,7 +111,9 @@ class Actions(ExperimentFolder):
         command += ["--results", os.path.join(folder, task.name, "results.tsv")]
         self.execute(f"finetune-{name}-{task.name}", command + self.finetune_options(name, task, seeds))
         files = sorted(glob.glob(f"{folder}/{task.name}/*/*/*/metrics.json"))
-        save_json([read_json(file, MADE_BY) for file in files], os.path.join(folder, task.name + ".json"))
+        save_json(
+            [read_json(file, MADE_BY, metrics_in_percent) for file in files], os.path.join(folder, task.name + ".json")
+        )
         for model in glob.glob(f"{folder}/{task.name}/*/*/seed*/model.pt"):
             if not model.endswith("seed1/model.pt"):
                 os.remove(model)

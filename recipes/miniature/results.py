@@ -5,7 +5,9 @@ import math
 import os
 import statistics
 
+from finetune_results import metrics_in_percent
 from maelm_fairseq.files import read_json
+from training_log import VALIDATIONS
 
 MADE_BY = "a result of recipes/reproduce.sh"
 
@@ -36,7 +38,8 @@ class Results:
         self.rank_rows = {name: self.read_ranks(name) for (name,) in names}
         names = sorted(job.subject for job in done if job.kind == "finetune")
         self.metrics = {
-            (name, task): read_json(self.path("finetuning", name, task + ".json"), MADE_BY) for name, task in names
+            (name, task): read_json(self.path("finetuning", name, task + ".json"), MADE_BY, [metrics_in_percent])
+            for name, task in names
         }
 
     def path(self, *parts):
@@ -78,7 +81,7 @@ class Results:
 
     def validations(self, name):
         """What :func:`pretraining_record` gave for a run."""
-        return read_json(self.path("pretraining", name, "record.json"), MADE_BY)
+        return read_json(self.path("pretraining", name, "record.json"), MADE_BY, VALIDATIONS)
 
     def last_validation(self, name):
         """The validation after the last update."""

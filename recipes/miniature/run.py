@@ -177,7 +177,7 @@ def check_plan(args):
     names = ["minutes_per_model", "updates", "seeds", "finetune_seeds", "tiny", "data", "tasks"]
     plan, path = {name: getattr(args, name) for name in names}, os.path.join(args.dest, "plan.json")
     if os.path.exists(path):
-        found = read_json(path, MADE_BY)
+        found = read_json(path, MADE_BY, dict)
         different = [name for name in plan if found.get(name) != plan[name]]
         if different:
             options = ", ".join(f"{option(name)} {found.get(name)}" for name in different)

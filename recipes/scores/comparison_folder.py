@@ -5,6 +5,7 @@ import os
 import shutil
 import statistics
 import sys
+from dataclasses import fields
 
 from arithmetic import operations
 from comparison import GATE_ROTTEN_TOMATOES, GATE_TREC
@@ -14,7 +15,7 @@ from maelm_fairseq.errors import InstallationError, UsageError
 from maelm_fairseq.files import read_json, save_json
 from maelm_fairseq.vocabulary import load_dictionary
 from pretraining import Optimization
-from training_log import pretraining_record, training_log
+from training_log import VALIDATIONS, pretraining_record, training_log
 
 try:
     from evaluation import outcomes
@@ -23,6 +24,7 @@ except ImportError as error:
     raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
 
 MADE_BY = "a result of recipes/scores.sh"
+CHOSEN = {"losses": {str: float}, "chosen": {field.name: float for field in fields(Optimization)}}
 
 
 class ComparisonFolder(ExperimentFolder):
@@ -47,7 +49,9 @@ class ComparisonFolder(ExperimentFolder):
 
     def options(self, run):
         """The options of fairseq-train for a run; known when the pilots have decided, or do not matter."""
-        chosen = None if run.optimization else Optimization(**read_json(self.path("chosen.json"), MADE_BY)["chosen"])
+        chosen = None
+        if not run.optimization:
+            chosen = Optimization(**read_json(self.path("chosen.json"), MADE_BY, CHOSEN)["chosen"])
         return run.options(self.comparison.text, chosen)
 
     def pretrain(self, run):
@@ -67,7 +71,7 @@ class ComparisonFolder(ExperimentFolder):
     def choose(self):
         """Chooses the pilot whose last validation loss is lowest; the first of equal ones."""
         pilots = self.comparison.pilots()
-        losses = {run.name: read_json(self.record(run), MADE_BY)[-1]["loss"] for run in pilots}
+        losses = {run.name: read_json(self.record(run), MADE_BY, VALIDATIONS)[-1]["loss"] for run in pilots}
         best = min(pilots, key=lambda run: losses[run.name])
         save_json(dict(losses=losses, chosen=vars(best.optimization)), self.path("chosen.json"))
 

@@ -17,6 +17,7 @@ from maelm_fairseq.effective_rank.report import import_pyplot
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.files import atomic_write, read_json
 from results_page import put_section
+from training_log import VALIDATIONS
 
 HEADING = "## Does MAE-LM score higher?"
 ARMS = [MLM, MAE_LM, CONTROL]
@@ -145,7 +146,7 @@ class ComparisonReport:
 
     def records(self, run):
         """What was recorded at each validation of a run."""
-        return read_json(self.folder.record(run), MADE_BY)
+        return read_json(self.folder.record(run), MADE_BY, VALIDATIONS)
 
     def ranks(self, run):
         """The ranks of the last layer of a run's final model: {(family, tau): rank}."""
