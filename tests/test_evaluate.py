@@ -139,8 +139,21 @@ def test_one_seed_is_compared_over_examples_only(evaluated):
     folder = evaluated[0]
     results = {name: {"kind": load(folder, name, "kind")} for name in ["mlm-1", "mae_lm-1", "mlm-2"]}
     text = Report(results, [("mae_lm", "mlm"), ("mlm", "none")]).text()
-    assert "1 seeds; intervals of 95% over these two models only" in text and "with 80% probability" not in text
+    assert "1 seed; intervals of 95% over these two models only" in text and "with 80% probability" not in text
     assert "No models mlm-SEED and none-SEED with the same seed." in text
+
+
+def test_what_stands_apart_is_in_no_mean(evaluated):
+    folder = evaluated[0]
+    kind, length = (load(folder, "mlm-1", task) for task in ["kind", "length"])
+    other = {task: load(folder, "mae_lm-1", name) for task, name in [("imdb", "kind"), ("own", "length")]}
+    text = Report({"mlm-1": {"imdb": kind, "own": length}, "mae_lm-1": other}, [("mae_lm", "mlm")]).text()
+    titles = ["Score", "Last layer", "Best layer", "Log-loss"]
+    scores = [row for title in titles for row in list(rows_of(text, title).values())[2:]]
+    assert [mean.split(" ± ")[0] for _, _, mean in scores] == [own for _, own, _ in scores]
+    assert any(imdb != own for imdb, own, _ in scores)
+    rows = rows_of(text, "mae_lm minus mlm")
+    assert rows["**mean over tasks** (primary)"] == rows["own"] and "imdb" in rows
 
 
 def test_the_same_command_resumes(evaluated):
