@@ -35,7 +35,7 @@ try:
     from evaluation.fine_tuning import fine_tune
     from evaluation.measurement import measure
     from evaluation.report import Report
-    from evaluation.tasks import KNOWN, PRIMARY, Source, check_overlap, load_task
+    from evaluation.tasks import APART, KNOWN, PRIMARY, Source, check_overlap, load_task
 except ImportError as error:
     raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
 
@@ -139,7 +139,9 @@ def heading(tasks):
     lines = [f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by", f"```\n{command}\n```"]
     for task in tasks:
         classes = f"{len(task.labels)} classes" if task.labels else "values"
-        lines.append(f"- {task.name}: {len(task.texts):,} examples, {classes}, {task.metric}; {task.dropped} left out")
+        apart = "; in no mean" * (task.source in APART)
+        counts = f"{len(task.texts):,} examples, {task.dropped} left out"
+        lines.append(f"- {task.name}: {counts}; {classes}; {task.metric}{apart}")
     return "\n".join(lines) + "\n"
 
 

@@ -16,6 +16,7 @@ from maelm_fairseq.errors import UsageError
 from maelm_fairseq.heads import POOLING
 
 sys.path.insert(0, str(ROOT / "recipes"))
+import evaluate as evaluate_program  # noqa: E402
 from evaluation import fine_tuning, outcomes, statistics  # noqa: E402
 from evaluation.features import Encoder  # noqa: E402
 from evaluation.report import Report  # noqa: E402
@@ -139,8 +140,21 @@ def test_one_seed_is_compared_over_examples_only(evaluated):
     folder = evaluated[0]
     results = {name: {"kind": load(folder, name, "kind")} for name in ["mlm-1", "mae_lm-1", "mlm-2"]}
     text = Report(results, [("mae_lm", "mlm"), ("mlm", "none")]).text()
-    assert "1 seeds; intervals of 95% over these two models only" in text and "with 80% probability" not in text
+    assert "1 seed; intervals of 95% over these two models only" in text and "with 80% probability" not in text
     assert "No models mlm-SEED and none-SEED with the same seed." in text
+
+
+def test_what_stands_apart_is_in_no_mean(evaluated):
+    folder = evaluated[0]
+    kind, length = (load(folder, "mlm-1", task) for task in ["kind", "length"])
+    other = {task: load(folder, "mae_lm-1", name) for task, name in [("imdb", "kind"), ("own", "length")]}
+    text = Report({"mlm-1": {"imdb": kind, "own": length}, "mae_lm-1": other}, [("mae_lm", "mlm")]).text()
+    titles = ["Score", "Last layer", "Best layer", "Log-loss"]
+    scores = [row for title in titles for row in list(rows_of(text, title).values())[2:]]
+    assert [mean.split(" ± ")[0] for _, _, mean in scores] == [own for _, own, _ in scores]
+    assert any(imdb != own for imdb, own, _ in scores)
+    rows = rows_of(text, "mae_lm minus mlm")
+    assert rows["**mean over tasks** (primary)"] == rows["own"] and "imdb" in rows
 
 
 def test_the_same_command_resumes(evaluated):
@@ -200,6 +214,33 @@ def test_fine_tuning_by_folds(evaluated, tmp_path, monkeypatch, pooling, name):
     assert np.isfinite(outcome.bits).all() and record["kinds"] == [f"fine-tuned-{pooling}"]
     monkeypatch.setattr(fine_tuning, "execute", None)  # nothing is left to do
     assert fine_tuning.fine_tune("mlm-1", encoder, task, str(tmp_path), pooling) == path
+
+
+def test_fine_tuning_is_reported_beside_the_probes(evaluated, tmp_path, monkeypatch):
+    """With a stand-in for the training itself: it takes the outcomes of `<s>`."""
+    folder, arguments, _ = evaluated
+    called = []
+
+    def stand_in(name, encoder, task, dest, pooling):
+        called.append((name, task.name, pooling))
+        record, found = load(folder, name, task.name)
+        rows = {"answers": found["first"].answers[-1:], "bits": found["first"].bits[-1:], "layers": [0] * 5}
+        arrays = {f"fine-tuned-{pooling}_{key}": value for key, value in rows.items()}
+        arrays.update({key: getattr(found["first"], key) for key in ["ids", "targets", "folds"]})
+        record.update(kinds=[f"fine-tuned-{pooling}"], seconds={"fine-tuned": 7.0}, draws=None)
+        path = outcomes.record_path(str(tmp_path), name, task.name, "fine-tuned")
+        outcomes.save(path, record, arrays)
+        return path
+
+    monkeypatch.setattr(evaluate_program, "fine_tune", stand_in)
+    evaluate_program.evaluate([*map(str, arguments), "--fine-tune", "mean"])
+    assert called == [(name, task, "mean") for name in MODELS[:-1] for task in ["kind", "length"]]
+    text = (folder / "out" / "evaluation.md").read_text()
+    rows = rows_of(text, "Fine-tuned on the mean of tokens")
+    assert list(rows)[2:] == MODELS[:-1]  # nothing to fine-tune in piece counts
+    expected = load(folder, "mlm-2", "kind")[1]["first"].score(outcomes.LAST)
+    assert float(rows["mlm-2"][0]) == pytest.approx(expected, abs=0.006)
+    assert "mean over tasks, fine-tuned on the mean of tokens" in rows_of(text, "mae_lm minus mlm")
 
 
 def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):

@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "recipes"))
 from evaluation import features, few_shot, probes, tasks  # noqa: E402
 from evaluation.tasks import Source, Task  # noqa: E402
 
+STRENGTHS = [1e-3, 1e-1]
 OWN, VALUES = Source("own", "own"), Source("values", "values", regression=True)
 
 
@@ -221,17 +222,17 @@ def test_probes_are_nested_cross_validation(classes):
 def test_nothing_of_a_test_fold_is_used(classes):
     """Neither its labels nor the features of its other examples change a prediction of it, or the chosen layer."""
     x, task = made_up(classes)
-    before, test = probes.probe(x, task), np.flatnonzero(task.folds == 2)
+    before, test = probes.probe(x, task, STRENGTHS), np.flatnonzero(task.folds == 2)
     task.targets = task.targets.copy()
     task.targets[test] = task.targets[test][::-1]
-    relabelled = probes.probe(x, task)
+    relabelled = probes.probe(x, task, STRENGTHS)
     np.testing.assert_array_equal(relabelled["answers"][:, test], before["answers"][:, test])
     assert relabelled["layers"][2] == before["layers"][2]
     others = np.flatnonzero(task.folds != 2)
     assert (relabelled["bits"][:, others] != before["bits"][:, others]).any()  # they are trained on elsewhere
     poisoned = x.copy()
     poisoned[:, test[1:]] = 1000
-    after = probes.probe(poisoned, task)
+    after = probes.probe(poisoned, task, STRENGTHS)
     np.testing.assert_array_equal(after["answers"][:, test[0]], before["answers"][:, test[0]])
     assert after["layers"][2] == before["layers"][2]
 
@@ -250,16 +251,16 @@ def test_few_shot_draws_are_shared_balanced_and_apart_from_what_is_tested():
     assert set(shuffled.ids[few_shot.draw(shuffled, 8, number=5)[0]]) == set(task.ids[rows])
     assert np.bincount(task.targets[few_shot.draw(task, 128, number=0)[0]]).tolist() == [33, 33, 33]  # half of each
     rest = np.setdiff1d(np.arange(200), rows)
-    scores = few_shot.evaluate_draw(x, task, 8, 5)
+    scores = few_shot.evaluate_draw(x, task, 8, 5, [1e-3, 1e-2])
     losses = []
     for layer in x:
         parts = [
-            probes.outputs(layer[rows[h]], task.targets[rows[h]], layer[rows[~h]], few_shot.STRENGTHS, 3)
+            probes.outputs(layer[rows[h]], task.targets[rows[h]], layer[rows[~h]], [1e-3, 1e-2], 3)
             for h in [half, ~half]
         ]
         held_out = np.concatenate([rows[~half], rows[half]])
         loss = probes.bits(np.concatenate(parts, 1), task.targets[held_out], None).mean(1)
-        best = few_shot.STRENGTHS[loss.argmin()]
+        best = [1e-3, 1e-2][loss.argmin()]
         answers = probes.outputs(layer[rows], task.targets[rows], layer[rest], [best], 3)[0].argmax(1)
         losses.append((loss.min(), 100 * np.mean(answers == task.targets[rest])))
     assert scores == pytest.approx((losses[-1][1], min(losses)[1]))
@@ -267,10 +268,10 @@ def test_few_shot_draws_are_shared_balanced_and_apart_from_what_is_tested():
 
 def test_few_shot_scores_of_all_draws():
     x, task = made_up(0, count=150)
-    scores = few_shot.few_shot(x, task, draws=3)
+    scores = few_shot.few_shot(x, task, 3, [1e-2, 1])
     assert scores["last"].shape == scores["chosen"].shape == (3, 3)
     assert scores["chosen"][2].mean() > scores["chosen"][0].mean()  # from more examples
     rows, _ = few_shot.draw(task, 32, 1)
     assert (task.targets[rows] > np.median(task.targets)).sum() == 32 and len(rows) == 64
     _, many = made_up(12, count=240)
-    assert few_shot.few_shot(x, many, draws=1) is None
+    assert few_shot.few_shot(x, many, 1, [1]) is None

@@ -92,6 +92,12 @@ def test_parts_of_the_variance_are_found():
     assert found.error(50) == pytest.approx(expected.error(50), rel=0.2)
 
 
+def test_what_seeds_make_of_examples_is_not_taken_for_the_examples():
+    random = np.random.default_rng(7)
+    found = [statistics.variances(simulate(random, 2, ratio=0, interaction=1000.0)).examples for _ in range(200)]
+    assert np.mean(found) == pytest.approx(of_mean(EXAMPLE_VARIANCE), rel=0.1)
+
+
 @pytest.mark.parametrize("seeds", [4, 8])
 def test_the_detectable_effect_is_found_in_four_of_five_experiments(seeds):
     random = np.random.default_rng(4)

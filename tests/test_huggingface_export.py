@@ -31,7 +31,7 @@ from huggingface_cases import (
     write_checkpoint,
 )
 from maelm_fairseq import hub
-from maelm_fairseq.heads import SpanHead
+from maelm_fairseq.heads import MeanClassificationHead, SpanHead
 from maelm_fairseq.huggingface import export as program
 from maelm_fairseq.huggingface.config import MODELING_FILE
 from maelm_fairseq.huggingface.tokenizer import check_tokenizer, sample_lines
@@ -326,6 +326,10 @@ REFUSED = {  # options of write_checkpoint, arguments of export, message
     "several heads": (
         {**NO_BIAS, **FINE_TUNED, "heads": {"topic": classifier(), "answers": SpanHead(C)}}, {},
         "^the checkpoint has the heads topic, answers: choose one with --head$",
+    ),
+    "a head for the mean": (
+        {**NO_BIAS, **FINE_TUNED, "heads": {"topic": MeanClassificationHead(C, 3, C, 0.0)}}, {},
+        r"^head 'topic' \(MeanClassificationHead\) has no class: it cannot be exported$",
     ),
     "inner width": (
         {**NO_BIAS, **FINE_TUNED, "heads": {"topic": classifier(inner=8)}}, dict(format="roberta"),

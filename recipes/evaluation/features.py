@@ -15,6 +15,8 @@ from maelm_fairseq.data import batches_of_similar_length
 from maelm_fairseq.files import atomic_write, sha256
 from maelm_fairseq.model import MaeLmModel
 
+from .probes import SPARSE_STRENGTHS, STRENGTHS
+
 POOLS = ["mean", "first"]  # the mean of all tokens but `<s>`; `<s>`
 BATCH_TOKENS = 2048
 RANDOM_SEED = 1
@@ -52,13 +54,15 @@ def compute(model, texts):
 
 
 class Encoder:
-    """A pretrained encoder.
+    """A pretrained encoder; `strengths` are those that probes of its features try.
 
     Args:
         checkpoint: its file
         data: folder with its vocabulary
         random: give it random weights
     """
+
+    strengths = STRENGTHS
 
     def __init__(self, checkpoint, data, random=False):
         self.checkpoint, self.data, self.random = checkpoint, data, random
@@ -97,6 +101,8 @@ class PieceCounts:
     Args:
         checkpoint, data: of an encoder with the same vocabulary
     """
+
+    strengths = SPARSE_STRENGTHS
 
     def __init__(self, checkpoint, data):
         self.encoder = Encoder(checkpoint, data)

@@ -6,7 +6,6 @@ from . import probes
 
 SHOTS = [8, 32, 128]  # examples of a class; for values, of the lower and of the upper half
 DRAWS = 50
-STRENGTHS = [1e-3, 1e-2, 1e-1]
 MOST_CLASSES = 10  # fine classes have too few examples
 
 
@@ -45,17 +44,17 @@ def score(answers, targets, regression):
     return 100 * float(np.corrcoef(answers, targets)[0, 1]) if np.std(answers) > 0 else 0.0
 
 
-def inner_loss(x, targets, half, classes):
+def inner_loss(x, targets, half, classes, strengths):
     """The log-loss of the best strength when each half of a draw predicts the other, and that strength."""
-    inner = np.empty((len(STRENGTHS), len(targets), classes or 1))
+    inner = np.empty((len(strengths), len(targets), classes or 1))
     for train in [half, ~half]:
-        inner[:, ~train] = probes.outputs(x[train], targets[train], x[~train], STRENGTHS, classes)
+        inner[:, ~train] = probes.outputs(x[train], targets[train], x[~train], strengths, classes)
     variance = np.mean((inner[..., 0] - targets) ** 2, -1, keepdims=True) if classes is None else None
     loss = probes.bits(inner, targets, variance).mean(-1)
-    return loss.min(), STRENGTHS[int(loss.argmin())]
+    return loss.min(), strengths[int(loss.argmin())]
 
 
-def evaluate_draw(layers, task, shots, number):
+def evaluate_draw(layers, task, shots, number, strengths):
     """The scores of a draw on all other examples, with the strength and the layer that the draw itself chooses.
 
     Args:
@@ -66,17 +65,17 @@ def evaluate_draw(layers, task, shots, number):
     rows, half = draw(task, shots, number)
     rest = np.setdiff1d(np.arange(len(task.targets)), rows)
     classes, targets = probes.class_count(task), task.targets[rows]
-    losses, strengths = zip(*(inner_loss(x[rows], targets, half, classes) for x in layers))
+    losses, best = zip(*(inner_loss(x[rows], targets, half, classes, strengths) for x in layers))
     last, chosen, scores = len(layers) - 1, int(np.argmin(losses)), {}
     for layer in {last, chosen}:
-        output = probes.outputs(layers[layer][rows], targets, layers[layer][rest], [strengths[layer]], classes)[0]
+        output = probes.outputs(layers[layer][rows], targets, layers[layer][rest], [best[layer]], classes)[0]
         scores[layer] = score(probes.answers(output, classes), task.targets[rest], classes is None)
     return scores[last], scores[chosen]
 
 
-def few_shot(layers, task, draws=DRAWS):
+def few_shot(layers, task, draws, strengths):
     """The scores of all draws: {"last": (SHOTS, draws), "chosen": (SHOTS, draws)}; None for too many classes."""
     if task.labels is not None and len(task.labels) > MOST_CLASSES:
         return None
-    scores = np.array([[evaluate_draw(layers, task, shots, k) for k in range(draws)] for shots in SHOTS])
+    scores = np.array([[evaluate_draw(layers, task, shots, k, strengths) for k in range(draws)] for shots in SHOTS])
     return {"last": scores[..., 0], "chosen": scores[..., 1]}

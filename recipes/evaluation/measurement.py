@@ -6,7 +6,7 @@ import numpy as np
 
 from . import outcomes
 from .few_shot import SHOTS, few_shot
-from .probes import STRENGTHS, probe
+from .probes import probe
 
 
 class Clock:
@@ -28,7 +28,7 @@ class Clock:
 
 def made_from(model, task, draws):
     """What a record of the probes depends on: {title: text}."""
-    settings = f"strengths {STRENGTHS}, shots {SHOTS}, {draws} draws"
+    settings = f"strengths {model.strengths}, shots {SHOTS}, {draws} draws"
     return {"checkpoint or vocabulary": model.digest, "task": task.digest(), "setting of the probes": settings}
 
 
@@ -67,13 +67,13 @@ def measure(name, model, task, dest, draws, features_folder):
     features = model.features(task, features_folder)
     clock.lap("features")
     for kind, layers in features.items():
-        found = probe(layers, task)
+        found = probe(layers, task, model.strengths)
         kinds.append(kind)
         arrays[kind + "_answers"] = found["answers"].astype(np.float32)
         arrays[kind + "_bits"] = found["bits"].astype(np.float32)
         arrays[kind + "_layers"] = found["layers"]
     clock.lap("probes")
-    shots = few_shot(features["mean"], task, draws) if draws else None
+    shots = few_shot(features["mean"], task, draws, model.strengths[1::2]) if draws else None
     if shots:
         arrays.update({f"few_shot_{selection}": scores for selection, scores in shots.items()})
     clock.lap("few-shot probes")

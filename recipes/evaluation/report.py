@@ -14,6 +14,7 @@ from .statistics import (
     example_interval,
     variances,
 )
+from .tasks import APART
 
 TITLES = {
     "mean": "mean of tokens",
@@ -56,10 +57,16 @@ class Report:
     def __init__(self, results, comparisons=()):
         self.results, self.comparisons = results, list(comparisons)
         self.tasks = list(next(iter(results.values())))
+        apart = [source.name for source in APART]
+        self.averaged = [task for task in self.tasks if task not in apart] or self.tasks
 
-    def outcomes(self, model, kind):
-        """The outcomes of a model, by task; None where it was not measured."""
-        return [self.results[model][task][1].get(kind) for task in self.tasks]
+    def outcomes(self, model, kind, tasks=None):
+        """The outcomes of a model for each of `tasks` (default: those in the mean); None where it was not measured."""
+        return [self.results[model][task][1].get(kind) for task in tasks or self.averaged]
+
+    def mean(self, scores):
+        """The mean of the scores of all tasks, over those that are in it."""
+        return f"{np.mean([score for task, score in zip(self.tasks, scores) if task in self.averaged]):.2f}"
 
     def scores(self, kind, score):
         """A table of models by tasks.
@@ -69,10 +76,10 @@ class Report:
         """
         rows = []
         for model in self.results:
-            found = self.outcomes(model, kind)
+            found = self.outcomes(model, kind, self.tasks)
             if all(found):
                 scores = [score(outcome) for outcome in found]
-                rows.append([model, *(f"{value:.2f}" for value in scores), f"{np.mean(scores):.2f}"])
+                rows.append([model, *(f"{value:.2f}" for value in scores), self.mean(scores)])
         return table(["model", *self.tasks, "mean"], rows) if rows else ""
 
     def primary(self):
@@ -85,8 +92,8 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def few_shot(self):
-        """Means over draws and tasks of the few-shot probes, by layer's selection."""
-        tasks = [task for task in self.tasks if self.draws(next(iter(self.results)), task) is not None]
+        """Means over draws of the few-shot probes."""
+        tasks = [task for task in self.averaged if self.draws(next(iter(self.results)), task) is not None]
         if not tasks:
             return ""
         rows = []
@@ -133,20 +140,19 @@ class Report:
         pairs = [(named.get((ours, seed)), named.get((theirs, seed))) for seed in seeds]
         return [both for both in pairs if all(both)]
 
-    def paired(self, ours, theirs, kind="mean", values=in_points):
-        """The differences of two arms: {task: :class:`~evaluation.statistics.Paired`}; empty without results."""
-        names = self.seeds(ours, theirs)
-        found = {}
-        for task in self.tasks:
+    def paired(self, ours, theirs, kind="mean", values=in_points, tasks=None):
+        """The differences of two arms on tasks (default: those in the mean) that both have: list of Paired."""
+        names, found = self.seeds(ours, theirs), []
+        for task in tasks or self.averaged:
             sides = [[self.results[both[side]][task][1].get(kind) for both in names] for side in [0, 1]]
             if names and all(sides[0]) and all(sides[1]):
-                found[task] = pair(*sides, values)
+                found.append(pair(*sides, values))
         return found
 
     def paired_draws(self, ours, theirs, row):
         """The differences of few-shot scores, where draws take the place of examples: list of Paired."""
         names, found = self.seeds(ours, theirs), []
-        for task in self.tasks:
+        for task in self.averaged:
             sides = [[self.draws(both[side], task) for both in names] for side in [0, 1]]
             if names and all(scores is not None for side in sides for scores in side):
                 differences = np.stack([a[row] - b[row] for a, b in zip(*sides)])
@@ -159,23 +165,22 @@ class Report:
         if not seeds:
             return f"No models {ours}-SEED and {theirs}-SEED with the same seed.\n"
         interval = crossed_interval if seeds > 1 else example_interval
-        tasks = self.paired(ours, theirs)
-        rows = [difference_row("**mean over tasks** (primary)", list(tasks.values()), interval)]
-        rows += [difference_row(task, [each], interval) for task, each in tasks.items()]
+        primary = self.paired(ours, theirs)
+        rows = [difference_row("**mean over tasks** (primary)", primary, interval)]
+        rows += [difference_row(task, self.paired(ours, theirs, tasks=[task]), interval) for task in self.tasks]
         for kind in TITLES:
             each = self.paired(ours, theirs, kind)
-            if kind != "mean" and len(each) == len(self.tasks):
-                rows.append(difference_row(f"mean over tasks, {TITLES[kind]}", list(each.values()), interval))
+            if kind != "mean" and len(each) == len(self.averaged):
+                rows.append(difference_row(f"mean over tasks, {TITLES[kind]}", each, interval))
         for row, shots in enumerate(SHOTS):
             each = self.paired_draws(ours, theirs, row)
             if each:
                 rows.append(difference_row(f"{shots} examples a class", each, interval))
-        each = self.paired(ours, theirs, values=in_bits)
-        rows.append(difference_row("log-loss, bits", list(each.values()), interval, digits=4))
+        rows.append(difference_row("log-loss, bits", self.paired(ours, theirs, values=in_bits), interval, digits=4))
         kind = "seeds and examples" if seeds > 1 else "these two models only: examples vary"
-        text = f"{seeds} seeds; intervals of 95% over {kind}.\n\n"
+        text = f"{seeds} seed{'s' * (seeds > 1)}; intervals of 95% over {kind}.\n\n"
         text += table(["", f"{ours} minus {theirs}", "from", "to", "error", "Multi-Bootstrap"], rows)
-        return text + (self.power(list(tasks.values())) if seeds > 1 else "")
+        return text + (self.power(primary) if seeds > 1 else "")
 
     def power(self, tasks):
         """What the evaluation can detect, from the spread of these seeds."""

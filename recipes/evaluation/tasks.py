@@ -32,8 +32,7 @@ class Source:
     regression: bool = False
 
 
-# The mean over PRIMARY is what models are compared by. IMDB's 527 held-out reviews are too few to be in it: their error
-# would be the largest part of the mean's.
+# The mean over these is what models are compared by.
 PRIMARY = [
     Source("trec", "trec"),
     Source("trec_fine", "trec"),
@@ -44,7 +43,9 @@ PRIMARY = [
     Source("bigram_shift", "held-out reviews"),
     Source("replaced_word", "held-out reviews"),
 ]
-KNOWN = {source.name: source for source in [*PRIMARY, Source("imdb", "held-out reviews")]}
+# Reported, but in no mean: with 527 reviews, their error would be the largest part of the mean's.
+APART = [Source("imdb", "held-out reviews")]
+KNOWN = {source.name: source for source in [*PRIMARY, *APART]}
 
 
 @dataclass
