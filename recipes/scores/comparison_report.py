@@ -65,7 +65,7 @@ class ComparisonReport:
 
     def claim(self):
         """The outcome of the primary comparison, in words."""
-        tasks = list(self.tables.paired(MAE_LM.name, MLM.name).values())
+        tasks = self.tables.paired(MAE_LM.name, MLM.name)
         found = self.interval(tasks)
         numbers = f"{found.estimate:+.2f} points ({found.low:+.2f} to {found.high:+.2f})"
         if self.seeds < self.comparison.seeds:
@@ -94,8 +94,8 @@ class ComparisonReport:
             seeds = len(self.tables.seeds(ours, theirs))
             if seeds:
                 tasks = self.tables.paired(ours, theirs)
-                each = [self.interval([task]) for task in tasks.values()]
-                _, *numbers, _, _ = difference_row("", list(tasks.values()), self.interval)
+                each = [self.interval([task]) for task in tasks]
+                _, *numbers, _, _ = difference_row("", tasks, self.interval)
                 mean = f"{numbers[0]} ({numbers[1]} to {numbers[2]})"
                 rows.append([title, seeds, mean, *(f"{one.estimate:+.2f}" for one in each)])
         return table(["difference", "seeds", "mean over tasks", *self.comparison.tasks], rows)
