@@ -61,7 +61,7 @@ def is_done(folder):
 
 def finished_run(folder):
     recipe = SimpleNamespace(folder=lambda settings, seed: folder, identity=lambda settings, seed: RUN)
-    return list(finetune.Recipe.run(recipe, None, 1))
+    return list(finetune.Recipe.run(recipe, None, 1, None))
 
 
 READERS = {  # file, a good record, what reads it, what it returns then, and the advice if the record is damaged

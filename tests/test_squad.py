@@ -304,6 +304,7 @@ FINETUNE = [
     "--user-dir", PLUGIN, "--task", "squad", "--criterion", "squad", *MODEL, "--batch-size", 16, "--optimizer", "adam",
     "--lr", 0.003, "--lr-scheduler", "polynomial_decay", "--warmup-updates", 20, "--total-num-update", 300,
     "--log-format", "json", "--num-workers", 2, "--seed", 1,
+    "--relative-position-local-init",  # without it, one seed in three does not get beyond "no answer"
 ]  # fmt: skip
 
 
