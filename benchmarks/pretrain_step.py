@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 from common import FP16, VOCABULARY, Training, add_device, check_device, heading, ratios, synchronize, write_data
 from maelm_fairseq.errors import Parser, UsageError, run
@@ -80,8 +81,8 @@ def matmul_rate(args, dtype):
     import torch
 
     C, F = args.sizes["embed_dim"], args.sizes["ffn_embed_dim"]
-    x, w = torch.randn(args.batch_size * args.tokens, C), torch.randn(C, F)
-    x, w = x.to(args.device, dtype), w.to(args.device, dtype)
+    x = torch.randn(args.batch_size * args.tokens, C, device=args.device).to(dtype)
+    w = torch.randn(C, F, device=args.device).to(dtype)
     count, times = PRODUCTS if args.device == "cuda" else 1, []
     for _ in range(5):
         synchronize(args.device)
@@ -127,7 +128,8 @@ class Model:
         self.training = Training(training_arguments(folder, args, variant), args.device)
         if args.device == "cuda":
             torch.cuda.reset_peak_memory_stats()
-            self.training.seconds(WARM_UP)
+            with mock.patch.object(torch.cuda, "reset_peak_memory_stats"):  # fairseq would do so in every step
+                self.training.seconds(WARM_UP)
             self.memory = (torch.cuda.max_memory_allocated() - before) / 2**30
 
     def step(self):

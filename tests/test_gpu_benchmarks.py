@@ -47,7 +47,7 @@ def shell(*arguments, **environment):
 
 
 def test_parts_run_in_processes_of_their_own():
-    done = shell("--device", "cpu", "--tiny", "--only", "updates", "data")
+    done = shell("--device", "cpu", "--tiny", "--only", "updates", "data", "--minutes", 60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line for line in done.stdout.splitlines() if line.startswith("#")] == [
         "# On the CPU", "## Updates of a recipe", "## Data loader",
@@ -278,3 +278,66 @@ def test_half_precision_steps_need_a_gpu():
     command = [PYTHON, str(ROOT / "benchmarks" / "pretrain_step.py"), "--precision", "fp16"]
     done = subprocess.run(command, env=SCRIPTS_ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and done.stderr == "error: --precision fp16 needs --device cuda\n"
+
+
+# As if there were a GPU: fairseq's Trainer still trains on the CPU ---------------------------------------------------
+
+
+class Allocator:
+    """PyTorch's counts of GPU memory, in bytes."""
+
+    def __init__(self):
+        self.allocated, self.peak = 2**30, 9 * 2**30
+
+    def reset(self):
+        self.peak = self.allocated
+
+
+@pytest.fixture
+def gpu_of_sorts(settings, monkeypatch):
+    """Changes the settings to those of a GPU, and PyTorch's functions to ones that do nothing or count."""
+    settings.device, settings.fp16, allocator = "cuda", True, Allocator()
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: allocator.allocated)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: allocator.peak)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", allocator.reset)
+    monkeypatch.setattr(pretrain_step, "matmul_rate", lambda args, dtype: 1e12)
+    return allocator
+
+
+def test_steps_show_the_peak_memory_of_each_model(capsys, settings, gpu_of_sorts, monkeypatch):
+    """Of all its steps: fairseq resets the peak after each."""
+    seconds = Training.seconds
+
+    def allocating(training, steps):
+        gpu_of_sorts.peak = max(gpu_of_sorts.peak, 4 * 2**30)
+        torch.cuda.reset_peak_memory_stats()
+        return seconds(training, steps)
+
+    monkeypatch.setattr(Training, "seconds", allocating)
+    monkeypatch.setattr(gpu_steps, "TABLES", [({}, {"roberta_base": "", "mae_lm_base": "1.15"})])
+    gpu_steps.measure_steps(settings)
+    assert [row[5] for row in rows(capsys.readouterr().out)] == ["3.0", "3.0"]
+
+
+def test_waits_of_all_models_are_shown(capsys, settings, gpu_of_sorts, monkeypatch):
+    modes, run = [], gpu_steps.micro_batch
+
+    def waiting(training):
+        micro_batch = run(training)
+
+        def waits_twice():
+            for _ in range(2):
+                warnings.warn(gpu_steps.SYNCHRONISES, stacklevel=1)
+            return micro_batch()
+
+        return waits_twice
+
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+    monkeypatch.setattr(gpu_steps, "micro_batch", waiting)
+    monkeypatch.setattr(gpu_steps, "SYNCHRONISED", ["mae_lm_base"])
+    gpu_steps.count_synchronisations(settings)
+    (row,) = rows(capsys.readouterr().out)
+    assert row[:3] == ["mae_lm_base", "2", "none"] and "test_gpu_benchmarks.py:" in row[3] and "(2)" in row[3]
+    assert modes == ["warn", "default"]
