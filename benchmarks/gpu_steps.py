@@ -73,7 +73,8 @@ def measure_steps(settings):
 
 
 def free():
-    """Gives back the memory of models that are used no more."""
+    """Forgets models that are used no more: their memory, and what was compiled for them."""
+    torch.compiler.reset()
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -5,6 +5,7 @@ import contextlib
 import subprocess
 import sys
 import warnings
+import zipfile
 from unittest import mock
 
 import pytest
@@ -81,14 +82,16 @@ def test_wheels_are_used_and_missing_ones_reported(tmp_path):
     assert done.returncode == 1 and done.stderr == f"error: --wheels {tmp_path}: no *.whl in it\n"
     assert shell("--wheels").stderr == "error: --wheels needs a folder\n"
 
-    package = tmp_path / "package"
-    package.mkdir()
-    (package / "torch.py").write_text("raise ImportError('this is the torch of a wheel')\n")
-    (package / "setup.py").write_text(
-        "from setuptools import setup\nsetup(name='torch', version='9.9', py_modules=['torch'])\n"
-    )
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*build, "--wheel-dir", str(tmp_path / "wheels"), str(package)], check=True)
+    files = {
+        "torch.py": "raise ImportError('this is the torch of a wheel')\n",
+        "torch-99.dist-info/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 99\n",
+        "torch-99.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    (tmp_path / "wheels").mkdir()
+    with zipfile.ZipFile(tmp_path / "wheels" / "torch-99-py3-none-any.whl", "w") as wheel:
+        for name, content in files.items():
+            wheel.writestr(name, content)
+        wheel.writestr("torch-99.dist-info/RECORD", "".join(f"{name},,\n" for name in files))
     done = shell("--wheels", tmp_path / "wheels", "--device", "cpu")
     assert done.returncode == 1 and "this is the torch of a wheel" in done.stderr
 
