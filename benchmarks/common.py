@@ -1,24 +1,30 @@
-"""Shared by the benchmarks: data of random tokens, fairseq's configuration, and how results are shown."""
+"""Shared by the benchmarks: data of random tokens, models in fairseq's Trainer, and how results are shown."""
 
 import datetime
+import itertools
 import platform
 import statistics
+import time
 from pathlib import Path
 
 import numpy as np
 
+from maelm_fairseq.errors import UsageError
+
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "maelm_fairseq"
 VOCABULARY = 32768  # symbols
+FP16 = ["--fp16", "--fp16-init-scale", 128]  # as in the recipes
 
 
-def write_data(folder, lengths, vocabulary=VOCABULARY):
+def write_data(folder, lengths, vocabulary=VOCABULARY, words=None):
     """Writes lines of random tokens in fairseq's format, each ending in `</s>`; the same lines for train and valid.
 
     Args:
         folder: path to write to
         lengths: number of tokens of each line
         vocabulary: number of symbols, including fairseq's special symbols and `<mask>`
+        words: how many of them occur, special symbols aside; None for all
     """
     import torch
     from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
@@ -28,29 +34,84 @@ def write_data(folder, lengths, vocabulary=VOCABULARY):
     for split in ["train", "valid"]:
         builder = MMapIndexedDatasetBuilder(str(folder / f"{split}.bin"), dtype=np.uint16)
         for length in lengths:
-            line = rng.integers(4, vocabulary - 1, length)
+            line = rng.integers(4, 4 + words if words else vocabulary - 1, length)
             line[-1] = 2
             builder.add_item(torch.from_numpy(line))
         builder.finalize(str(folder / f"{split}.idx"))
 
 
-def configuration(arguments):
-    """fairseq-train's configuration for a list of arguments."""
+def configuration(arguments, device="cpu"):
+    """fairseq-train's configuration for a list of arguments; on "cuda", for one GPU."""
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    arguments = list(map(str, [*arguments, "--user-dir", PLUGIN, "--cpu"]))
+    of_device = ["--cpu"] if device == "cpu" else ["--distributed-world-size", 1]
+    arguments = list(map(str, [*arguments, "--user-dir", PLUGIN, *of_device]))
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
 
 
-def heading(threads):
+class Training:
+    """A model in fairseq's Trainer, built as fairseq-train does, and batches to train it on, in turn without end.
+
+    Args:
+        arguments: of fairseq-train
+        device: "cpu" or "cuda"
+    """
+
+    def __init__(self, arguments, device):
+        from fairseq import tasks
+        from fairseq.trainer import Trainer
+
+        self.device = device
+        cfg = configuration(arguments, device)
+        self.task = tasks.setup_task(cfg.task)
+        model, criterion = self.task.build_model(cfg.model), self.task.build_criterion(cfg.criterion)
+        self.trainer = Trainer(cfg, self.task, model, criterion)
+        self.batches = itertools.cycle(list(self.trainer.get_train_iterator(epoch=1).next_epoch_itr()))
+
+    def seconds(self, steps=1):
+        """Seconds that a step of `Trainer.train_step` takes, on average."""
+        batches = list(itertools.islice(self.batches, steps))
+        synchronize(self.device)
+        start = time.perf_counter()
+        for batch in batches:
+            self.trainer.train_step([batch], raise_oom=True)  # fairseq would skip a batch that does not fit
+        synchronize(self.device)
+        return (time.perf_counter() - start) / steps
+
+
+def add_device(parser):
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="(default: %(default)s)")
+
+
+def check_device(device):
+    """Refuses a GPU that PyTorch cannot use."""
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            f"--device cuda: PyTorch {torch.__version__} finds no GPU: check nvidia-smi and that PyTorch is a build "
+            "for CUDA, or use --device cpu"
+        )
+
+
+def synchronize(device):
+    """Waits until a GPU has done all its work."""
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def heading(threads, device="cpu"):
     """The date, machine and versions in one line."""
     import fairseq
     import torch
 
+    gpu = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, " if device == "cuda" else ""
     return (
-        f"{datetime.date.today()}, {platform.machine()}, {threads} threads, Python {platform.python_version()}, "
-        f"torch {torch.__version__}, fairseq {fairseq.__version__}"
+        f"{datetime.date.today()}, {gpu}{platform.machine()}, {threads} threads, "
+        f"Python {platform.python_version()}, torch {torch.__version__}, fairseq {fairseq.__version__}"
     )
 
 

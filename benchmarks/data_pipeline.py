@@ -57,6 +57,28 @@ def batches_per_second(task, batch_size, workers, epoch):
     return count / (time.perf_counter() - start)
 
 
+def measure(rounds, tokens, batch_size, lines=LINES):
+    """Prints a table of the rates of both tasks, on data of random tokens."""
+    rates = {}
+    with tempfile.TemporaryDirectory() as folder:
+        lengths = np.clip(np.exp(np.random.default_rng(1).normal(np.log(25), 0.6, lines)), 2, 400).astype(int)
+        write_data(Path(folder), lengths)
+        tasks = {name: build(name, folder, tokens) for name in TASKS}
+        for number in range(rounds + 1):
+            for name, task in tasks.items():
+                found = {"items": items_per_second(task)}
+                for workers in [1, 2]:
+                    rate = batches_per_second(task, batch_size, workers, number + 1)
+                    found[f"batches, {workers} worker{'s' * (workers > 1)}"] = rate
+                if number:  # the first round is warm-up
+                    for what, rate in found.items():
+                        rates.setdefault(what, {}).setdefault(name, []).append(rate)
+    print(f"\n| per second | {' | '.join(TASKS.values())} | ratio |\n|---|---|---|---|")
+    for what, of in rates.items():
+        medians = [f"{statistics.median(of[name]):.1f}" for name in TASKS]
+        print(f"| {what} | {' | '.join(medians)} | {ratios(of['mae_lm'], of['masked_lm'])} |")
+
+
 def main():
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds (default: %(default)s)")
@@ -66,24 +88,7 @@ def main():
 
     print(heading(multiprocessing.cpu_count()))
     print(f"blocks of {args.tokens} tokens, batches of {args.batch_size}, 15% masked")
-    rates = {}
-    with tempfile.TemporaryDirectory() as folder:
-        lengths = np.clip(np.exp(np.random.default_rng(1).normal(np.log(25), 0.6, LINES)), 2, 400).astype(int)
-        write_data(Path(folder), lengths)
-        tasks = {name: build(name, folder, args.tokens) for name in TASKS}
-        for number in range(args.rounds + 1):
-            for name, task in tasks.items():
-                found = {"items": items_per_second(task)}
-                for workers in [1, 2]:
-                    rate = batches_per_second(task, args.batch_size, workers, number + 1)
-                    found[f"batches, {workers} worker{'s' * (workers > 1)}"] = rate
-                if number:  # the first round is warm-up
-                    for what, rate in found.items():
-                        rates.setdefault(what, {}).setdefault(name, []).append(rate)
-    print(f"\n| per second | {' | '.join(TASKS.values())} | ratio |\n|---|---|---|---|")
-    for what, of in rates.items():
-        medians = [f"{statistics.median(of[name]):.1f}" for name in TASKS]
-        print(f"| {what} | {' | '.join(medians)} | {ratios(of['mae_lm'], of['masked_lm'])} |")
+    measure(args.rounds, args.tokens, args.batch_size)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 """Times one training step of MAE-LM and of fairseq's RoBERTa, in alternation.
 
 A step is fairseq's `Trainer.train_step`: forward, backward, gradient clipping and Adam, on blocks of `--tokens` random
-tokens. Each model runs in its own process, so that its peak memory can be measured; only one of them steps at a time.
-Reports medians over rounds, and the median of the ratios to the first model.
+tokens. On the CPU each model runs in its own process, so that its peak memory can be measured; only one of them steps
+at a time. On a GPU one process has all models, and peak memory is that of the tensors of one of them. Reports medians
+over rounds, and the median of the ratios to the first model.
 
 The operations of a step are those of its matrix products: 2 for each multiply-add, and three times the forward pass
 for forward and backward. For B sequences of T tokens, V of them in the encoder, K predicted, width C, FFN width F,
@@ -15,7 +16,7 @@ sizes in the same precision, measured in the same process before each step.
 """
 
 import argparse
-import itertools
+import gc
 import logging
 import multiprocessing
 import os
@@ -25,9 +26,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
-from common import VOCABULARY, configuration, heading, ratios, write_data
-from maelm_fairseq.errors import Parser, run
+from common import FP16, VOCABULARY, Training, add_device, check_device, heading, ratios, synchronize, write_data
+from maelm_fairseq.errors import Parser, UsageError, run
 
 STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
 OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
@@ -40,8 +42,12 @@ VARIANTS = {
     "MLM, no relative bias": [*OURS, *NO_BIAS, "--decoder-layers", 0, "--encoder-mask-fraction", 1],
     "mae_lm_base, bfloat16": [*OURS, "--bf16-autocast"],
     "mae_lm_base, bfloat16, no relative bias": [*OURS, "--bf16-autocast", *NO_BIAS],
+    "mae_lm_base, compiled": [*OURS, "--compile"],
+    "mae_lm_base, compiled, no relative bias": [*OURS, "--compile", *NO_BIAS],
 }
-
+SIZES = dict(layers=12, embed_dim=768, ffn_embed_dim=3072, attention_heads=12)  # of base
+WARM_UP = 3  # steps of a new model on a GPU
+PRODUCTS = 50  # matrix products timed at a time on a GPU
 
 SWEEP = [
     {},
@@ -55,7 +61,8 @@ SWEEP = [
 
 def operations(args, variant):
     """Operations in the matrix products of one step, by the formula above."""
-    T, C, F, L, N = args.tokens, 768, 3072, 12, args.vocabulary
+    T, N, L = args.tokens, args.vocabulary, args.sizes["layers"]
+    C, F = args.sizes["embed_dim"], args.sizes["ffn_embed_dim"]
     K = round(args.mask_prob * (T - 1))
 
     def layer(q, k):
@@ -73,82 +80,133 @@ def matmul_rate(args, dtype):
     """Operations per second of a plain matrix product with a feed-forward layer's sizes."""
     import torch
 
-    x, w = torch.randn(args.batch_size * args.tokens, 768).to(dtype), torch.randn(768, 3072).to(dtype)
-    times = []
+    C, F = args.sizes["embed_dim"], args.sizes["ffn_embed_dim"]
+    x = torch.randn(args.batch_size * args.tokens, C, device=args.device).to(dtype)
+    w = torch.randn(C, F, device=args.device).to(dtype)
+    count, times = PRODUCTS if args.device == "cuda" else 1, []
     for _ in range(5):
+        synchronize(args.device)
         start = time.perf_counter()
-        x @ w
-        times.append(time.perf_counter() - start)
-    return 2 * x.numel() * 3072 / statistics.median(times)
+        for _ in range(count):
+            x @ w
+        synchronize(args.device)
+        times.append((time.perf_counter() - start) / count)
+    return 2 * x.numel() * F / statistics.median(times)
 
 
-def work(pipe, folder, args, variant):
-    """A process with one model: builds it as fairseq-train does, then makes a step whenever asked."""
-    logging.disable(logging.INFO)
-    import torch
-    from fairseq import tasks
-    from fairseq.trainer import Trainer
-
-    torch.set_num_threads(args.threads)
+def training_arguments(folder, args, variant):
+    """The options of fairseq-train for a model of VARIANTS."""
     arguments = [folder, "--sample-break-mode", "none", "--tokens-per-sample", args.tokens]
     arguments += ["--mask-prob", args.mask_prob, "--batch-size", args.batch_size]
     arguments += ["--attention-dropout", args.attention_dropout, "--adam-betas", "(0.9, 0.98)"]
     arguments += ["--lr", 1e-4, "--clip-norm", 2.0, "--num-workers", 0]
+    for name, size in args.sizes.items():
+        arguments += ["--encoder-" + name.replace("_", "-"), size]
     if VARIANTS[variant] is not STOCK:
         arguments += ["--decoder-layers", args.decoder_layers, "--max-positions", args.tokens]
-    arguments += VARIANTS[variant]
-    cfg = configuration(arguments)
-    task = tasks.setup_task(cfg.task)
-    trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
-    batches = list(trainer.get_train_iterator(epoch=1).next_epoch_itr())
+    if args.precision == "fp16" and "bfloat16" not in variant:
+        arguments += FP16
+    return arguments + VARIANTS[variant]
+
+
+class Model:
+    """A model of VARIANTS in this process, with data of its own in a folder.
+
+    `memory` is its peak in GiB: on a GPU of its tensors, in its first steps; on the CPU of this process.
+    """
+
+    def __init__(self, folder, args, variant):
+        import torch
+
+        self.args = args
+        self.dtype = torch.half if args.precision == "fp16" else torch.float32
+        if "bfloat16" in variant:
+            self.dtype = torch.bfloat16
+        write_data(folder, 8 * args.batch_size * [args.tokens - 1], args.vocabulary)
+        gc.collect()
+        before = torch.cuda.memory_allocated() if args.device == "cuda" else 0
+        self.training = Training(training_arguments(folder, args, variant), args.device)
+        if args.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            with mock.patch.object(torch.cuda, "reset_peak_memory_stats"):  # fairseq would do so in every step
+                self.training.seconds(WARM_UP)
+            self.memory = (torch.cuda.max_memory_allocated() - before) / 2**30
+
+    def step(self):
+        """Seconds of a step, and the rate of a matrix product in the same precision."""
+        rate = matmul_rate(self.args, self.dtype)
+        seconds = self.training.seconds(self.args.steps)
+        if self.args.device == "cpu":
+            self.memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        return seconds, rate
+
+
+class Process:
+    """A :class:`Model` in a process of its own."""
+
+    def __init__(self, *arguments):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=work, args=(other, *arguments), daemon=True)
+        self.process.start()
+        other.close()  # so that the end of the process is noticed
+        self.pipe.recv()
+
+    def step(self):
+        self.pipe.send("step")
+        seconds, rate, self.memory = self.pipe.recv()
+        return seconds, rate
+
+    def __del__(self):
+        self.process.terminate()
+
+
+def work(pipe, folder, args, variant):
+    """A process with one model, which makes a step whenever asked."""
+    logging.disable(logging.INFO)
+    import torch
+
+    torch.set_num_threads(args.threads)
+    model = Model(folder, args, variant)
     pipe.send("ready")
-    for batch in itertools.cycle(batches):
-        if pipe.recv() == "stop":
-            return
-        rate = matmul_rate(args, torch.bfloat16 if "bfloat16" in variant else torch.float32)
-        start = time.perf_counter()
-        trainer.train_step([batch])
-        seconds = time.perf_counter() - start
-        pipe.send((seconds, rate, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20))
+    while True:
+        pipe.recv()
+        seconds, rate = model.step()
+        pipe.send((seconds, rate, model.memory))
 
 
-def measure(models, rounds):
+def measure(models, rounds, kind=Process):
     """Times the steps of several models in alternation.
 
     Args:
         models: {name: (settings, variant)}
-        rounds: number of timed steps of each model
+        rounds: number of timed rounds, in each of which each model makes `settings.steps` steps
+        kind: class of the models: a :class:`Process` each, or a :class:`Model` in this process
     Returns:
-        seconds of each step and shares of the matmul rate, {name: list}; peak memory in GiB, {name: float}
+        seconds of a step in each round and shares of the matmul rate, {name: list}; peak memory in GiB, {name: float}
     """
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        workers, seconds, shares, memory = {}, {}, {}, {}
+        workers, seconds, shares = {}, {name: [] for name in models}, {name: [] for name in models}
         for number, (name, (args, variant)) in enumerate(models.items()):
             data = Path(folder) / str(number)
             data.mkdir()
-            write_data(data, 8 * args.batch_size * [args.tokens - 1], args.vocabulary)
-            pipe, other = context.Pipe()
-            context.Process(target=work, args=(other, data, args, variant), daemon=True).start()
-            pipe.recv()
-            workers[name], seconds[name], shares[name] = pipe, [], []
+            workers[name] = kind(data, args, variant)
         for number in range(rounds + 1):
-            for name, pipe in workers.items():
-                pipe.send("step")
-                taken, rate, memory[name] = pipe.recv()
+            for name, worker in workers.items():
+                taken, rate = worker.step()
                 if number:  # the first round is warm-up
                     seconds[name].append(taken)
                     shares[name].append(operations(*models[name]) / taken / rate)
             print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
-        for pipe in workers.values():
-            pipe.send("stop")
-    return seconds, shares, memory
+        return seconds, shares, {name: worker.memory for name, worker in workers.items()}
 
 
 def compare(args):
     """Prints a row for roberta_base and for each chosen model of VARIANTS."""
-    chosen = [name for name in VARIANTS if name == "roberta_base" or not args.only or name in args.only]
-    seconds, shares, memory = measure({name: (args, name) for name in chosen}, args.rounds)
+    only = args.only or [name for name in VARIANTS if "compiled" not in name]
+    chosen = [name for name in VARIANTS if name == "roberta_base" or name in only]
+    kind = Process if args.device == "cpu" else Model
+    seconds, shares, memory = measure({name: (args, name) for name in chosen}, args.rounds, kind)
     print(
         "\n| model | sequences per second | step time over roberta_base's | peak memory, GiB | share of matmul rate |"
     )
@@ -174,7 +232,7 @@ def sweep(args):
             "plain": (setting, plain),
             "biased": (setting, "mae_lm_base"),
         }
-        seconds, _, _ = measure(models, args.rounds)
+        seconds, _, _ = measure(models, args.rounds, Process if args.device == "cpu" else Model)
         count = {name: operations(*model) for name, model in models.items()}
         name = ", ".join(f"{option.replace('_', ' ')} {value}" for option, value in changes.items())
         print(f"| {name or 'as above'} | {ratios(seconds['biased'], seconds['MLM'])} | "
@@ -185,7 +243,15 @@ def sweep(args):
 
 def main():
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="timed steps of each model (default: %(default)s)")
+    add_device(parser)
+    parser.add_argument(
+        "--precision",
+        choices=["float32", "fp16"],
+        default="float32",
+        help="of all models but those in bfloat16; fp16 needs a GPU (default: %(default)s)",
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=1, help="steps of each model in a round (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, default=4, help="sequences per step (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=512, help="tokens per sequence (default: %(default)s)")
     parser.add_argument(
@@ -196,20 +262,23 @@ def main():
         "--attention-dropout", type=float, default=0.0, help="attention dropout of all models (default: %(default)s)"
     )
     parser.add_argument(
-        "--only", nargs="+", metavar="MODEL", help="rows of the table besides roberta_base (default: all)"
+        "--only", nargs="+", metavar="MODEL", help="rows of the table besides roberta_base (default: all but compiled)"
     )
     parser.add_argument(
         "--sweep", action="store_true", help="vary one setting at a time, in comparison with the plugin's MLM"
     )
     parser.add_argument("--vocabulary", type=int, default=VOCABULARY, help="number of symbols (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
-    args = parser.parse_args()
+    args = argparse.Namespace(**vars(parser.parse_args()), sizes=SIZES)
+    check_device(args.device)
+    if args.precision == "fp16" and args.device == "cpu":
+        raise UsageError("--precision fp16 needs --device cuda")
 
     os.environ["PYTHONWARNINGS"] = "ignore"  # in the models' processes, for fairseq's use of hydra and torch
-    print(heading(args.threads))
-    print(f"{args.batch_size} x {args.tokens} tokens, {args.mask_prob:.0%} predicted, vocabulary {args.vocabulary}, "
-          f"{args.decoder_layers} decoder layers, attention dropout {args.attention_dropout}, "
-          f"{args.rounds} rounds")  # fmt: skip
+    print(heading(args.threads, args.device))
+    print(f"{args.batch_size} x {args.tokens} tokens, {args.precision}, {args.mask_prob:.0%} predicted, "
+          f"vocabulary {args.vocabulary}, {args.decoder_layers} decoder layers, "
+          f"attention dropout {args.attention_dropout}, {args.rounds} rounds")  # fmt: skip
 
     (sweep if args.sweep else compare)(args)
 

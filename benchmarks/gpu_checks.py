@@ -1,0 +1,193 @@
+"""Checks of gpu.py: losses and gradients of a GPU, and updates of a recipe there.
+
+A check prints a row of its table in any case, and raises a Failure at the end if one of them is not as it should be.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from common import ROOT, configuration, write_data
+
+NEEDS_A_GPU = "needs a GPU"
+# {name: (options, half precision, limits of the relative errors of loss, all gradients, and those of each weight)}
+PRECISIONS = {
+    "float32": ([], False, (1e-5, 1e-4, 1e-3)),
+    "fp16": ([], True, (1e-3, 3e-2, 2e-1)),
+    "bf16-autocast": (["--bf16-autocast"], False, (5e-3, 1e-1, 5e-1)),
+    "float32, compiled": (["--compile"], False, (1e-5, 1e-4, 1e-3)),
+    "bf16-autocast, compiled": (["--bf16-autocast", "--compile"], False, (5e-3, 1e-1, 5e-1)),
+}
+SMALLEST = 1e-3  # a weight's gradient counts as this share of all gradients at least, of which rounding is relative to
+INITIAL = 0.02  # standard deviation of BERT's initial weights
+SEQUENCES = 2  # of a batch in the checks
+
+UPDATES = 20
+OVERFLOWS = 5  # of fp16 while its loss scale settles; more are a storm
+WORDS = 100  # that occur in the data of the updates, which can be learned in a few
+TRAINING = ["--update-freq", 2, "--lr", 1e-4, "--warmup-updates", 5, "--log-interval", 1, "--seed", 1]
+
+
+class Failure(Exception):
+    """What is wrong, in one line."""
+
+
+@torch.no_grad()
+def make_layers_matter(model, width):
+    """Scales linear layers as if they were trained: after BERT's initialisation they add little to their input."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.mul_(width**-0.5 / INITIAL)
+
+
+def loss_and_gradients(folder, settings, device, options=(), half=False):
+    """Sums over a batch of whole blocks and a padded one, without dropout.
+
+    Args:
+        folder: of the data, two batches of lines
+        settings: sizes, see gpu.py
+        device: of the computation
+        options: of fairseq-train
+        half: whether the weights are in half precision
+    Returns:
+        loss; {name of a weight: its gradient in float32 on the CPU}
+    """
+    from fairseq import tasks, utils
+
+    arguments = [folder, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
+    arguments += ["--tokens-per-sample", settings.tokens, "--max-positions", settings.tokens]
+    arguments += ["--sample-break-mode", "eos", "--dropout", 0, "--attention-dropout", 0]
+    arguments.append("--relative-position-local-init")  # a bias that matters before any training
+    for name, size in settings.sizes.items():
+        arguments += ["--encoder-" + name.replace("_", "-"), size]
+    cfg = configuration([*arguments, *options], device)
+    task = tasks.setup_task(cfg.task)
+    task.load_dataset("train")
+    torch.manual_seed(1)
+    model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
+    make_layers_matter(model, settings.sizes["embed_dim"])
+    model.to(device)
+    if half:
+        model.half()
+    dataset, total = task.dataset("train"), 0.0
+    for first in [0, SEQUENCES]:
+        batch = dataset.collater([dataset[first + i] for i in range(SEQUENCES)])
+        loss, _, _ = criterion(model, utils.apply_to_sample(lambda tensor: tensor.to(device), batch))
+        loss.backward()
+        total += loss.item()
+    return total, {name: weight.grad.float().cpu() for name, weight in model.named_parameters()}
+
+
+def errors(found, expected):
+    """Relative errors of a loss with its gradients.
+
+    Returns:
+        of the loss; of all gradients, by their norm; of the gradient of the weight whose is the largest; its name
+    """
+    (loss, gradients), (expected_loss, expected_gradients) = found, expected
+    differences = {name: (gradients[name] - of).norm().item() for name, of in expected_gradients.items()}
+    norms = {name: of.norm().item() for name, of in expected_gradients.items()}
+    every, norm = (sum(value**2 for value in of.values()) ** 0.5 for of in (differences, norms))
+    shares = {name: differences[name] / max(norms[name], SMALLEST * norm) for name in norms}
+    worst = max(shares, key=lambda name: float("inf") if shares[name] != shares[name] else shares[name])
+    return abs(loss / expected_loss - 1), every / norm, shares[worst], worst
+
+
+def check_results(settings):
+    """Compares each precision on the device with float32 on the CPU."""
+    tokens, failed = settings.tokens, []
+    print(f"{SEQUENCES} x {tokens} tokens and a padded batch, no dropout; relative to float32 on the CPU\n")
+    print("| on the device | loss differs by | gradients by | those of a weight by at most | limits | |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        # The vocabulary is of no aligned size, as those of the recipes.
+        write_data(Path(folder), [tokens - 1] * SEQUENCES + [tokens - 4, tokens // 2], settings.vocabulary + 2)
+        expected = loss_and_gradients(folder, settings, "cpu")
+        for name, (options, half, limits) in PRECISIONS.items():
+            *found, worst = errors(loss_and_gradients(folder, settings, settings.device, options, half), expected)
+            passed = all(error <= limit for error, limit in zip(found, limits))  # nan is not
+            if not passed:
+                failed.append(name)
+            cells = [f"{error:.1e}" for error in found] + [", ".join(f"{limit:.0e}" for limit in limits)]
+            cells[2] += f" ({worst})"
+            print(f"| {name} | {' | '.join(cells)} | {'passed' if passed else 'FAILED'} |", flush=True)
+            torch.compiler.reset()  # it compiles a function 8 times at most, then runs it as it is
+    if failed:
+        raise Failure(f"over the limits: {', '.join(failed)}")
+
+
+def train(folder, settings, precision, max_update):
+    """Runs the recipe, or goes on with it; returns {update: loss in bits} and the number of gradient overflows."""
+    command = [ROOT / "recipes" / "pretrain_base.sh", "--data", folder / "data", "--save-dir", folder / precision]
+    command += ["--gpus", 1 if settings.device == "cuda" else 0, "--batch-size", settings.batch_size // 2, *TRAINING]
+    command += ["--max-update", max_update]
+    if settings.tiny:
+        command += ["--tokens-per-sample", settings.tokens, "--max-positions", settings.tokens, "--lr", 0.01]
+        for name, size in settings.sizes.items():
+            command += ["--encoder-" + name.replace("_", "-"), size]
+    if precision == "bf16-autocast":
+        command.append("--bf16-autocast")
+    log, begin = folder / precision / "train.log", 0
+    if log.exists():
+        begin = log.stat().st_size
+    done = subprocess.run(
+        list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    new = log.read_bytes()[begin:].decode("utf-8", "replace") if log.exists() else ""
+    if done.returncode:
+        print(new or done.stdout, file=sys.stderr)
+        last = (done.stdout.strip().splitlines() or ["no output"])[-1]
+        raise Failure(f"pretrain_base.sh ended with exit status {done.returncode}: {last}")
+    records = [json.loads(text) for text in re.findall(r"train_inner \| (\{.*\})", new)]
+    losses = {int(record["num_updates"]): float(record["loss"]) for record in records}
+    return losses, new.count("gradient overflow detected")
+
+
+def wrong(losses, resumed, overflows):
+    """What is wrong with a run and its resumption, {update: loss in bits} each; an empty string for nothing."""
+    half = UPDATES // 2
+    for found, first, last in [(losses, 1, half), (resumed, half + 1, UPDATES)]:
+        if sorted(found) != list(range(first, last + 1)):
+            return f"updates {first} to {last} were expected, but those logged are {sorted(found)}"
+    if not resumed[UPDATES] < losses[1]:
+        return f"the loss does not fall: {losses[1]} bits, then {resumed[UPDATES]}"
+    if not resumed[half + 1] < losses[1]:
+        return f"the loss after resuming is that of a new model: {losses[1]} bits, then {resumed[half + 1]}"
+    return f"{overflows} gradient overflows" if overflows > OVERFLOWS else ""
+
+
+def check_updates(settings):
+    """Makes half of the updates of pretrain_base.sh in each precision, and resumes for the others."""
+    half, failed = UPDATES // 2, []
+    batch = f"{settings.batch_size // 2} x {settings.tokens} tokens, --update-freq 2"
+    print(f"`recipes/pretrain_base.sh`, {batch}, {half} updates and {half} after resuming, data of {WORDS} words\n")
+    print(f"| precision | loss in bits, updates 1, {half}, {half + 1}, {UPDATES} | gradient overflows | |")
+    print("|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.mkdir(folder / "data")
+        documents = settings.batch_size * (UPDATES + 1)  # of a block each; the epoch does not end
+        write_data(folder / "data", [settings.tokens - 1, 1] * documents, settings.vocabulary, WORDS)
+        for precision in ["fp16", "bf16-autocast"]:
+            if precision == "fp16" and settings.device == "cpu":
+                print(f"| fp16 | {NEEDS_A_GPU} | | |")
+                continue
+            try:
+                losses, overflows = train(folder, settings, precision, half)
+                resumed, more = train(folder, settings, precision, UPDATES)
+                found, overflows = {**losses, **resumed}, overflows + more
+                problem = wrong(losses, resumed, overflows)
+                shown = ", ".join(str(found.get(update)) for update in [1, half, half + 1, UPDATES])
+            except Failure as failure:
+                problem, shown, overflows = str(failure), "", ""
+            print(f"| {precision} | {shown} | {overflows} | {'FAILED' if problem else 'passed'} |", flush=True)
+            if problem:
+                failed.append(f"{precision}: {problem}")
+    if failed:
+        raise Failure("; ".join(failed))
