@@ -27,7 +27,7 @@ import time
 import traceback
 
 import data_pipeline
-import encode
+import encoding_rate
 from common import VOCABULARY, add_device, check_device, heading
 from gpu_checks import Failure, check_results, check_updates
 from gpu_steps import count_synchronisations, measure_finetuning, measure_steps
@@ -40,10 +40,10 @@ TINY = dict(tokens=32, batch_size=4, vocabulary=1000, sizes=TINY_SIZES, rounds=1
 
 
 def encoding(settings):
-    rows = encode.sentences(settings.sentences)
+    rows = encoding_rate.sentences(settings.sentences)
     print(f"{len(rows)} sentences, {sum(map(len, rows))} tokens, the longest {max(map(len, rows))}")
     sizes = {f"encoder_{name}": size for name, size in settings.sizes.items()}
-    encode.measure(rows, settings.rounds, settings.device, sizes)
+    encoding_rate.measure(rows, settings.rounds, settings.device, sizes)
 
 
 def data(settings):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-import encode
+import encoding_rate
 from common import FP16, Training, ratios, write_data
 from gpu_checks import NEEDS_A_GPU
 from pretrain_step import Model, measure, operations, training_arguments
@@ -142,7 +142,7 @@ def count_synchronisations(settings):
 def finetuning_arguments(folder, settings, architecture):
     """The options of fairseq-train for a classifier of sentences on generated data."""
     arguments = [folder, "--task", "sentence_prediction", "--criterion", "sentence_prediction", "--num-classes", 2]
-    arguments += ["--init-token", 0, "--max-positions", encode.POSITIONS, "--arch", architecture]
+    arguments += ["--init-token", 0, "--max-positions", encoding_rate.POSITIONS, "--arch", architecture]
     arguments += ["--batch-size", settings.batch_size, "--num-workers", 0, "--lr", 1e-5]
     arguments += ["--optimizer", FINETUNED[architecture], "--adam-betas", "(0.9, 0.98)"]
     for name, size in settings.sizes.items():
@@ -153,7 +153,7 @@ def finetuning_arguments(folder, settings, architecture):
 def measure_finetuning(settings):
     """Prints the rates of fine-tuning both models with fairseq's sentence_prediction, in turn."""
     seconds, batches = {name: [] for name in FINETUNED}, 8
-    lengths = [len(row) - 1 for row in encode.sentences(batches * settings.batch_size)]  # fairseq adds <s>
+    lengths = [len(row) - 1 for row in encoding_rate.sentences(batches * settings.batch_size)]  # fairseq adds <s>
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for part in ["input0", "label"]:

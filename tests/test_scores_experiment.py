@@ -84,7 +84,9 @@ def test_arithmetic_is_that_of_the_benchmarks():
         (comparison.MAE_LM, "mae_lm_base", 2),
         (comparison.MLM, "roberta_base", 0),  # in pretrain_step.py, what sees all masks
     ]:
-        args = argparse.Namespace(tokens=T, vocabulary=32768, mask_prob=0.3, decoder_layers=layers, batch_size=1)
+        args = argparse.Namespace(
+            tokens=T, vocabulary=32768, mask_prob=0.3, decoder_layers=layers, batch_size=1, sizes=pretrain_step.SIZES
+        )
         assert operations(model, size, T, 32768) == pytest.approx(pretrain_step.operations(args, variant), rel=1e-3)
     control, mlm = (operations(model, size, T, 32768) for model in (comparison.CONTROL, comparison.MLM))
     deeper = operations(replace(comparison.MLM, decoder_layers=0), replace(size, encoder_layers=14), T, 32768)
