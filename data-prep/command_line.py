@@ -11,7 +11,7 @@ import time
 
 from tqdm import tqdm
 
-from stopping import Stopped, open_pools, stop
+from stopping import STOPPING, Stopped, open_pools, stop
 
 
 class InputError(ValueError):
@@ -67,22 +67,28 @@ def run(main, program=None):
     signal.signal(signal.SIGTERM, stop)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if the shell has it ignored
         signal.signal(signal.SIGINT, stop)
+    message = None
     try:
-        main()
+        try:
+            main()
+        except InputError as error:
+            message = error
+        except OSError as error:
+            message = error
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                message = (
+                    f"no space left on the disk{' while writing ' + error.filename if error.filename else ''}; free some"
+                    " and run the same command again: complete steps are kept"
+                )
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_IGN)
         if Stopped.by:
             raise Stopped  # it was raised where Python ignores exceptions, such as in a finaliser
     except Stopped:
         name = signal.Signals(Stopped.by).name
         end(128 + Stopped.by, f"{program}: stopped by {name}; the same command resumes after the last complete step")
-    except InputError as error:
-        end(1, f"{program}: error: {error}")
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            error = (
-                f"no space left on the disk{' while writing ' + error.filename if error.filename else ''}; free some"
-                " and run the same command again: complete steps are kept"
-            )
-        end(1, f"{program}: error: {error}")
+    if message:
+        end(1, f"{program}: error: {message}")
 
 
 def end(status, message):

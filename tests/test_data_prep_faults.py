@@ -223,3 +223,38 @@ def test_a_signal_that_one_process_gets_before_the_other(encoding, first, pause)
         time.sleep(pause)
     errors = assert_group_ends(process)
     assert process.returncode in (1, 128 + signal.SIGTERM) and "Traceback" not in errors, errors
+
+
+ENDING = """
+import os, signal, sys, time
+import command_line, stopping
+
+stopping.open_pools.append("a pool")  # so that children are waited for
+
+class Child:
+    def kill(self): pass
+    def join(self, timeout):
+        os.kill(os.getpid(), signal.SIGTERM)  # arrives while the program is ending
+
+command_line.multiprocessing.active_children = lambda: [Child()]
+
+def main():
+    try:
+        raise command_line.InputError("a worker was killed")
+    finally:
+        if "before" in sys.argv:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+command_line.run(main, "a program")
+"""
+
+
+@pytest.mark.parametrize("when, status, line", [
+    ("after", 1, "a program: error: a worker was killed"),
+    ("before", 143, "a program: stopped by SIGTERM; the same command resumes after the last complete step"),
+])  # fmt: skip
+def test_a_signal_while_an_error_is_reported(when, status, line):
+    process = subprocess.run(
+        [sys.executable, "-c", ENDING, when], env={**ENVIRONMENT, "PYTHONPATH": PREP}, stderr=subprocess.PIPE, text=True
+    )
+    assert (process.returncode, process.stderr) == (status, line + "\n")
