@@ -178,7 +178,7 @@ SCORES = Comparison(
     size=Size(encoder_layers=4, encoder_embed_dim=256, encoder_ffn_embed_dim=1024, encoder_attention_heads=4),
     narrow=Size(encoder_layers=4, encoder_embed_dim=128, encoder_ffn_embed_dim=512, encoder_attention_heads=4),
     text=Text(tokens_per_sample=64, batch_size=32),
-    updates=17_500,
+    updates=12_250,
     pilot_updates=1_000,
     rank_tokens=100_000,
 )
