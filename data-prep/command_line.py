@@ -76,10 +76,8 @@ def run(main, program=None):
         except OSError as error:
             message = error
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                message = (
-                    f"no space left on the disk{' while writing ' + error.filename if error.filename else ''}; free some"
-                    " and run the same command again: complete steps are kept"
-                )
+                where = f" while writing {error.filename}" if error.filename else ""
+                message = f"no space left on the disk{where}; free some and repeat the command: complete steps are kept"
         for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
         if Stopped.by:

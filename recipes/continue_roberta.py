@@ -19,7 +19,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from child_processes import program, terminate_children_on_sigterm
-from finetune import ADAM, PLUGIN
+from fairseq_options import ADAM, PLUGIN
 from maelm_fairseq import hub
 from maelm_fairseq.compat import allow_fairseq_checkpoints, load_checkpoint
 from maelm_fairseq.errors import Parser, UsageError, run

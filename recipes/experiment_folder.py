@@ -7,12 +7,12 @@ import sys
 
 import torch
 
-import finetune
 from child_processes import program
 from devices import DeviceQueue, find_devices
-from finetune import PLUGIN, RECIPES
+from fairseq_options import PLUGIN, RECIPES
 from jobs import Job
 from maelm_fairseq.errors import UsageError
+from trained_model import keep_model, keep_weights, updates_of
 from training_log import add_cpu_seconds
 
 ROOT = os.path.dirname(RECIPES)
@@ -108,17 +108,17 @@ class ExperimentFolder:
         folder = self.path("pretraining", name)
         last, model = os.path.join(folder, "checkpoint_last.pt"), os.path.join(folder, "model.pt")
         if not os.path.exists(model):
-            if finetune.updates_of(last) < updates:  # fairseq would train a finished run for one more
+            if updates_of(last) < updates:  # fairseq would train a finished run for one more
                 self.execute("pretrain-" + name, self.command(name, options), add_cpu_seconds)
-            done = finetune.updates_of(last)
+            done = updates_of(last)
             if done < updates:
                 raise UsageError(
                     f"{folder}: {done} of {updates} updates; the whole log is in {self.training_log(name)}"
                 )
             for update in kept:
                 for checkpoint in glob.glob(os.path.join(folder, f"checkpoint_*_{update}.pt")):
-                    finetune.keep_weights(checkpoint, os.path.join(folder, f"model-{update}.pt"))
-            finetune.keep_model(folder, model)
+                    keep_weights(checkpoint, os.path.join(folder, f"model-{update}.pt"))
+            keep_model(folder, model)
         return folder
 
     # Running a program

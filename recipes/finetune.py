@@ -17,15 +17,16 @@ import torch
 
 from child_processes import run_and_show
 from devices import DeviceQueue, find_devices
+from fairseq_options import ADAM, PLUGIN, RECIPES, option
 from finetune_results import append_rows, describe, existing_rows, make_rows, metrics_in_percent
-from maelm_fairseq.checkpoint import load_model, read_checkpoint
+from maelm_fairseq.checkpoint import load_model
 from maelm_fairseq.errors import Parser, UsageError
-from maelm_fairseq.files import atomic_write, read_json, save_json, sha256
+from maelm_fairseq.files import read_json, save_json, sha256
 from maelm_fairseq.sizes import check_positions
 from maelm_fairseq.vocabulary import load_dictionary
+from trained_model import keep_model, updates_of
 
-RECIPES = os.path.dirname(os.path.abspath(__file__))
-PLUGIN = os.path.join(os.path.dirname(RECIPES), "maelm_fairseq")
+SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
 SIZES = [
     "encoder_layers",
     "encoder_embed_dim",
@@ -36,8 +37,6 @@ SIZES = [
     "relative_position_max_distance",
     "relative_position_buckets",
 ]
-ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
-SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
 LARGE_WIDTH = 1024
 LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 2e-5]}
 
@@ -47,11 +46,6 @@ class Settings(namedtuple("Settings", "batch_size lr warmup_ratio epochs")):
 
     def __str__(self):
         return "batch{}-lr{:g}-warmup{:g}-epochs{}".format(*self)
-
-
-def option(name):
-    """The option of an attribute: --warmup-ratio for warmup_ratio."""
-    return "--" + name.replace("_", "-")
 
 
 def read_settings(task):
@@ -307,33 +301,3 @@ class Recipe:
                 "done:" if self.is_done(settings, seed) else "to do:",
                 " ".join(map(shlex.quote, self.command(settings, seed))),
             )
-
-
-def updates_of(checkpoint):
-    """The number of updates of a fairseq checkpoint; 0 if the file does not exist."""
-    if not os.path.exists(checkpoint):
-        return 0
-    history = read_checkpoint(checkpoint).get("optimizer_history")
-    try:
-        return int(history[-1]["num_updates"])
-    except (KeyError, IndexError, TypeError, ValueError):
-        raise UsageError(
-            f"{checkpoint}: 'optimizer_history' is {ascii(history)[:60]}, expected the number of updates: it is "
-            "damaged; remove it"
-        ) from None
-
-
-def keep_weights(checkpoint, model_file):
-    """Copies a checkpoint without the optimizer state."""
-    state = read_checkpoint(checkpoint)
-    state.pop("last_optimizer_state", None)
-    with atomic_write(model_file, "wb") as stream:
-        torch.save(state, stream)
-
-
-def keep_model(folder, model_file):
-    """Keeps the model of a finished run, without the optimizer state, and removes its checkpoints."""
-    keep_weights(os.path.join(folder, "checkpoint_last.pt"), model_file)
-    for name in os.listdir(folder):
-        if name.startswith("checkpoint_"):
-            os.remove(os.path.join(folder, name))

@@ -192,3 +192,12 @@ def data(tmp_path_factory):
     """A folder of binarized text: train and valid, documents separated by blank lines."""
     folder = tmp_path_factory.mktemp("corpus") / "data"
     return binarize(folder, {"train": text_of(documents(120, 1)), "valid": text_of(documents(20, 2))})
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """Data with a vocabulary, and the checkpoint of a tiny model with 32 positions."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    data = prepare(folder)
+    succeed("fairseq-train", data, *TINY, "--max-update", 2, "--save-dir", folder / "run")
+    return data, folder / "run" / "checkpoint_last.pt"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from conftest import ROOT, TINY, documents, prepare, succeed
+from conftest import ROOT, documents
 from maelm_fairseq import hub
 from maelm_fairseq.errors import UsageError
 
@@ -118,15 +118,6 @@ def test_tasks_with_the_same_texts_are_refused():
 
 
 # Features ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory):
-    """Data with a vocabulary, and the checkpoint of a tiny model with 32 positions."""
-    folder = tmp_path_factory.mktemp("pretrained")
-    data = prepare(folder)
-    succeed("fairseq-train", data, *TINY, "--max-update", 2, "--save-dir", folder / "run")
-    return data, folder / "run" / "checkpoint_last.pt"
 
 
 def test_features_are_those_of_the_hub(pretrained, tmp_path):

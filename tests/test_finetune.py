@@ -16,13 +16,13 @@ import torch
 from fairseq import checkpoint_utils
 from scipy import stats
 
-from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, TINY, documents, prepare, succeed
+from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, documents
 from test_squad import key_paragraphs, squad_json
 
 sys.path.insert(0, str(ROOT / "recipes"))
-import finetune  # noqa: E402
 import finetune_results  # noqa: E402
 from finetune_glue import GlueTask  # noqa: E402
+from trained_model import updates_of  # noqa: E402
 
 SETTINGS = ["--batch-size", 16, "--lr", 1e-3, "--warmup-ratio", 0.1, "--epochs", 2]
 
@@ -49,15 +49,6 @@ def refused(*arguments):
     (error,) = done.stderr.strip().splitlines()
     assert error.startswith("error: ")
     return error
-
-
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory):
-    """Data with a vocabulary, and the checkpoint of a tiny model."""
-    folder = tmp_path_factory.mktemp("pretrained")
-    data = prepare(folder)
-    succeed("fairseq-train", data, *TINY, "--max-update", 2, "--save-dir", folder / "run")
-    return data, folder / "run" / "checkpoint_last.pt"
 
 
 def sentence(rng):
@@ -359,7 +350,7 @@ def test_a_killed_run_resumes(arguments, tmp_path):
     )  # fmt: skip
     assert process.wait() == -signal.SIGKILL and not trap.exists()
     # One epoch of six: 80 examples in batches of 16.
-    assert finetune.updates_of(str(run / "checkpoint_last.pt")) == 5
+    assert updates_of(str(run / "checkpoint_last.pt")) == 5
     assert not (run / "model.pt").exists() and not (run / "metrics.json").exists()
     printed = glue(*command).stdout
     assert "Loaded checkpoint" in printed

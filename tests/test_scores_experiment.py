@@ -34,7 +34,7 @@ OPTIONS = """
 --encoder-mask-fraction {fraction} --decoder-relative-bias {local}--seed {seed} --validate-interval-updates {valid}
 """
 WIDE, NARROW = dict(width=256, ffn=1024), dict(width=128, ffn=512)
-LONG = dict(updates=17500, warmup=1050, part=2500, valid=500, log=50, lr=0.002, beta=0.999, local=True)
+LONG = dict(updates=12250, warmup=735, part=1750, valid=350, log=50, lr=0.002, beta=0.999, local=True)
 PILOT = dict(updates=1000, warmup=60, part=1000, valid=200, log=50, local=True, seed=0, **WIDE)
 STILL = dict(updates=2, warmup=1, part=2, valid=1, log=2, lr=0.0, beta=0.98, **WIDE)
 MLM, MAE_LM = dict(layers=0, fraction=1.0), dict(layers=2, fraction=0.0)
@@ -73,7 +73,7 @@ def test_the_runs_and_their_options():
         expected = " ".join(OPTIONS.format(**{**values, "local": local}).split())
         chosen = Optimization(lr=0.002, second_beta=0.999, warmup_ratio=0.06)
         assert " ".join(run.options(trial.text, chosen)) == expected
-        kept = [2500, 5000, 10000, 17500] if values["updates"] == 17500 else []
+        kept = [1750, 3500, 7000, 12250] if values["updates"] == 12250 else []
         assert trial.kept_updates(run) == kept
 
 
@@ -128,7 +128,7 @@ def test_the_pilot_of_the_lowest_last_loss_is_chosen(tmp_path):
         path.write_text(json.dumps([dict(update=500 * k, loss=loss, seconds=1) for k, loss in enumerate(losses, 1)]))
     folder.choose()
     options = " ".join(folder.options(comparison.SCORES.pretrained()[0]))
-    assert "--adam-betas (0.9, 0.999)" in options and "--lr 0.001 --warmup-updates 1050 " in options
+    assert "--adam-betas (0.9, 0.999)" in options and "--lr 0.001 --warmup-updates 735 " in options
 
 
 def test_the_tasks_are_those_of_the_evaluation():

@@ -8,7 +8,7 @@ import sys
 
 from experiment import SCRATCH
 from experiment_folder import DATA_PREP, ExperimentFolder
-from finetune import RECIPES
+from fairseq_options import RECIPES
 from finetune_results import metrics_in_percent
 from maelm_fairseq.files import read_json, save_json
 from maelm_fairseq.records import positive

@@ -22,7 +22,7 @@ from actions import Actions
 from child_processes import terminate_children_on_sigterm
 from devices import cores
 from experiment import MINIATURE, SCRATCH, TINY, Task
-from finetune import RECIPES, option
+from fairseq_options import RECIPES, option
 from jobs import DONE, Job, Jobs
 from maelm_fairseq import errors
 from maelm_fairseq.errors import UsageError

@@ -22,7 +22,6 @@ from comparison_report import ComparisonReport
 from devices import cores
 from jobs import DONE, Job, Jobs
 from maelm_fairseq import errors
-from maelm_fairseq.errors import UsageError
 
 STOPPED = 75  # as fairseq-train with this plugin
 
@@ -179,10 +178,7 @@ def parse(arguments=None):
     add("--results", metavar="FILE", help="page of results that the summary goes into, too")
     add("--report", action="store_true", help="write the results of what is done so far, and stop")
     add("--dry-run", action="store_true", help="show what is done and what is left, and stop")
-    args = parser.parse_args(arguments)
-    if args.jobs < 1:
-        raise UsageError(f"--jobs {args.jobs} must be over 0")
-    return args
+    return parser.parse_args(arguments)
 
 
 def command_of(args):

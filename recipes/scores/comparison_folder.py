@@ -10,7 +10,7 @@ from dataclasses import fields
 from arithmetic import operations
 from comparison import GATE_ROTTEN_TOMATOES, GATE_TREC
 from experiment_folder import DATA_PREP, ExperimentFolder
-from finetune import RECIPES
+from fairseq_options import RECIPES
 from maelm_fairseq.errors import InstallationError, UsageError
 from maelm_fairseq.files import read_json, save_json
 from maelm_fairseq.vocabulary import load_dictionary
