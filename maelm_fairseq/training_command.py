@@ -6,7 +6,7 @@ processes of these commands only:
 | function | what this adds to fairseq's |
 |---|---|
 | `call_main` | signal handlers; the process that starts one for each GPU passes on signals, and errors in one line |
-| `add_defaults` | called in every process that trains: signal handlers, checks and lock of the files |
+| `add_defaults` | called in every process that trains: signal handlers, checks and lock of the files; memory |
 | `train` | a run that has all its updates trains no further one; a resumed epoch goes on with whole updates |
 | `validate_and_save` | a requested stop: saves a checkpoint without validating, and ends the process |
 | `save_checkpoint`, `torch_persistent_save`, `PathManager.copy` | files appear when they are complete; clear errors |
@@ -33,6 +33,7 @@ from .checkpoint import read_pickle
 from .checkpoint.origin import check_origin
 from .compat import weights_only
 from .errors import UsageError
+from .memory import keep_freed_memory
 from .model import MaeLmModel
 from .settings import check_settings
 from .task import TokenTask
@@ -99,6 +100,8 @@ def add_defaults(original, cfg):
     if is_ours(cfg):
         check_settings(cfg)
         preemption.handle_signals(announce=is_master)
+        if cfg.common.cpu or not torch.cuda.is_available():
+            keep_freed_memory()
     if _is_registered(MODEL_REGISTRY, cfg.model, MaeLmModel):
         open_save_dir(cfg.checkpoint, is_master)
 
