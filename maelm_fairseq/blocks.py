@@ -5,27 +5,18 @@ of each block its start and its number of tokens are kept. Those of a large file
 processes of a machine to map.
 """
 
-import contextlib
-import fcntl
-import glob
-import logging
 import os
-import shutil
 
 import numpy as np
 from fairseq.data import indexed_dataset
 
 from . import compat
 from .errors import UsageError
-from .files import atomic_folder, partial_name, read_json, save_json
-from .records import count
-
-logger = logging.getLogger(__name__)
+from .stored_blocks import Blocks, StoredBlocks
 
 LINES = 1 << 22  # of the index that are read at a time
 STORED_FROM = 1 << 23  # lines of a file whose blocks are stored
 HEADER = 26  # bytes: 9 of name, 8 of version, 1 of the type of the tokens, 8 of the number of lines
-STORED = {"index": (count, count), "tokens": count, "blank_lines": count, "blocks": count}
 
 
 class LineSizes:
@@ -115,22 +106,6 @@ def line_spans(lines, block_size, break_mode, at_once=LINES):
         line, token = line + read, token + int(ends[read - 1])
 
 
-@contextlib.contextmanager
-def one_at_a_time(path):
-    """Lets one process of this machine into the block at a time; yields whether it can, which some file systems cannot.
-
-    Args:
-        path: of a file that all of them can read
-    """
-    with open(path, "rb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            locked = True
-        except OSError:
-            locked = False
-        yield locked
-
-
 class TokenBlocks:
     """Blocks of consecutive tokens of one binarized file.
 
@@ -150,109 +125,59 @@ class TokenBlocks:
 
     def __init__(self, prefix: str, block_size: int, break_mode: str):
         self.prefix, self._block_size, self._break_mode = prefix, block_size, break_mode
-        self._size_type = np.min_scalar_type(block_size + 1)
         index = LineSizes(prefix)
         self._dtype, self.lines = index.dtype, len(index)
-        self._folder = None  # in which the blocks are stored
+        self._size_type = np.min_scalar_type(block_size + 1)
+        stored = StoredBlocks(f"{prefix}.blocks-{block_size}-{break_mode}", index.path, self._size_type)
         if self.lines < STORED_FROM or not os.access(os.path.dirname(prefix) or ".", os.W_OK):
-            if not self._read_stored(index):
-                self._find(index)
+            found = stored.read()
+            mapped = found is not None
+            found = found or self._find(index)
         else:
-            self._find_once(index)
-        self._check_length()
-        self.separators = self._blank_lines if break_mode == "complete_doc" else 0
+            found, mapped = stored.read_or_find(lambda: self._find(index))
+        self.starts, self.sizes, self.tokens_in, blank_lines = found
+        self._stored = stored if mapped else None
+        self._check_length(self.tokens_in)
+        self.separators = blank_lines if break_mode == "complete_doc" else 0
         lost = self.tokens_in - self.separators - int(self.sizes.sum())
         if lost:
             raise RuntimeError(f"{prefix}: {lost} of {self.tokens_in} tokens are in no block")
         self._map()
 
     def _find(self, index):
-        """Finds the blocks: sets `starts`, `sizes` and the counts of tokens and blank lines."""
-        self.tokens_in = self._blank_lines = 0
+        """Finds the :class:`~maelm_fairseq.stored_blocks.Blocks`."""
+        tokens = blank_lines = 0
         for first in range(0, self.lines, LINES):
             sizes = index.read(first)
-            self.tokens_in += int(sizes.sum())
-            self._blank_lines += int((sizes == 1).sum())
-        self._check_length()
-        self._check_text()
+            tokens += int(sizes.sum())
+            blank_lines += int((sizes == 1).sum())
+        self._check_length(tokens)
+        self._check_text(tokens, blank_lines)
         found = [cut_spans(spans, self._block_size) for spans in line_spans(index, self._block_size, self._break_mode)]
-        self.starts = np.concatenate([starts for starts, _ in found])
-        self.sizes = np.concatenate([sizes.astype(self._size_type) for _, sizes in found])
+        starts = np.concatenate([starts for starts, _ in found])
+        return Blocks(
+            starts, np.concatenate([sizes.astype(self._size_type) for _, sizes in found]), tokens, blank_lines
+        )
 
-    def _check_length(self):
-        found = os.path.getsize(indexed_dataset.data_file_path(self.prefix))
-        expected = self.tokens_in * self._dtype.itemsize
+    def _check_length(self, tokens):
+        found, expected = os.path.getsize(indexed_dataset.data_file_path(self.prefix)), tokens * self._dtype.itemsize
         if found != expected:
             raise UsageError(
                 f"{self.prefix}.bin has {found} bytes, but .idx implies {expected}: "
                 "it is incomplete, or the two files are of different runs; binarize again"
             )
 
-    def _check_text(self):
-        if self.tokens_in == 0:
+    def _check_text(self, tokens, blank_lines):
+        if tokens == 0:
             raise UsageError(f"{self.prefix}.idx contains no text, expected at least one line; binarize again")
-        if self._break_mode == "complete_doc" and not self._blank_lines:
+        if self._break_mode == "complete_doc" and not blank_lines:
             raise UsageError(
                 f"{self.prefix}: no blank line among {self.lines:,} lines, but --sample-break-mode "
                 "complete_doc recognises documents by the blank line after each; keep blank lines when "
                 "preparing the data (data-prep/prepare.sh does), or use --sample-break-mode complete"
             )
-        if self._break_mode == "complete_doc" and self._blank_lines == self.lines:
+        if self._break_mode == "complete_doc" and blank_lines == self.lines:
             raise UsageError(f"{self.prefix}: all {self.lines:,} lines are blank; binarize again")
-
-    def _find_once(self, index):
-        """Reads the stored blocks. The first process of a machine that needs them finds and stores them."""
-        folder = self._stored_folder()
-        with one_at_a_time(index.path) as alone:
-            if self._read_stored(index):
-                return
-            self._find(index)
-            try:
-                if alone:  # left behind by processes that were killed
-                    for other in glob.glob(partial_name(glob.escape(folder), process="*")):
-                        shutil.rmtree(other)
-                if self._read_stored(index):  # another machine was faster
-                    return
-                shutil.rmtree(folder, ignore_errors=True)  # of another index
-                with atomic_folder(folder) as partial:
-                    self.starts.tofile(os.path.join(partial, "starts.bin"))
-                    self.sizes.tofile(os.path.join(partial, "sizes.bin"))
-                    record = [self._identity(index), self.tokens_in, self._blank_lines, len(self)]
-                    save_json(dict(zip(STORED, record)), os.path.join(partial, "blocks.json"))
-            except OSError as error:  # another machine was faster just now, or the disk is full
-                logger.info(f"{folder}: {error.strerror}")
-        self._read_stored(index)
-
-    def _stored_folder(self):
-        return f"{self.prefix}.blocks-{self._block_size}-{self._break_mode}"
-
-    @staticmethod
-    def _identity(index):
-        status = os.stat(index.path)
-        return [status.st_size, status.st_mtime_ns]
-
-    def _read_stored(self, index):
-        """Maps the stored blocks; returns whether there are any of this index."""
-        folder = self._stored_folder()
-        try:
-            stored = read_json(os.path.join(folder, "blocks.json"), "stored blocks", STORED)
-            if stored["index"] != self._identity(index):
-                return False
-            self._folder = folder, stored["blocks"]
-            self._map_blocks()
-        except (OSError, ValueError):  # there are none, or their files are damaged
-            self._folder = None
-            return False
-        self.tokens_in, self._blank_lines = stored["tokens"], stored["blank_lines"]
-        return True
-
-    def _map_blocks(self):
-        folder, blocks = self._folder
-        for name, dtype in [("starts", np.int64), ("sizes", self._size_type)]:
-            path = os.path.join(folder, f"{name}.bin")
-            if os.path.getsize(path) != blocks * np.dtype(dtype).itemsize:
-                raise ValueError(f"{path} is incomplete")
-            setattr(self, name, np.asarray(np.memmap(path, dtype, "r")))
 
     def _map(self):
         path = indexed_dataset.data_file_path(self.prefix)
@@ -260,14 +185,17 @@ class TokenBlocks:
 
     def __getstate__(self):
         """Leaves out what is mapped: a spawned worker maps it itself instead of receiving the corpus."""
-        mapped = ["_tokens", *(["starts", "sizes"] if self._folder else [])]
+        mapped = ["_tokens", *(["starts", "sizes"] if self._stored else [])]
         return {name: value for name, value in vars(self).items() if name not in mapped}
 
     def __setstate__(self, state):
         vars(self).update(state)
         self._map()
-        if self._folder:
-            self._map_blocks()
+        if self._stored:
+            found = self._stored.read()
+            if found is None:
+                raise UsageError(f"{self._stored.folder}: changed during the run; start it again")
+            self.starts, self.sizes = found.starts, found.sizes
 
     def __len__(self):
         return len(self.sizes)

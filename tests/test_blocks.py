@@ -14,6 +14,7 @@ from fairseq.data import indexed_dataset
 
 from conftest import PYTHON, binarize
 from maelm_fairseq import blocks as module
+from maelm_fairseq import stored_blocks
 from maelm_fairseq.blocks import LineSizes, TokenBlocks, line_spans
 from maelm_fairseq.errors import UsageError
 
@@ -138,7 +139,7 @@ def count_finding(monkeypatch):
 
     def counted(self, index):
         found.append(self.prefix)
-        find(self, index)
+        return find(self, index)
 
     monkeypatch.setattr(TokenBlocks, "_find", counted)
     return found
@@ -195,13 +196,20 @@ def test_a_file_cut_after_its_blocks_were_stored_is_refused(tmp_path, stored):
         TokenBlocks(prefix, 12, "complete")
 
 
+def test_stored_blocks_that_vanish_before_a_worker_starts(tmp_path, stored):
+    state = pickle.dumps(TokenBlocks(write(tmp_path / "train", random_lines(1)), 12, "complete"))
+    shutil.rmtree(tmp_path / "train.blocks-12-complete")
+    with pytest.raises(UsageError, match="train.blocks-12-complete: changed during the run; start it again"):
+        pickle.loads(state)
+
+
 @pytest.mark.parametrize("obstacle", ["no permission", "disk full"])
 def test_blocks_that_cannot_be_stored_are_kept_in_memory(tmp_path, monkeypatch, stored, obstacle):
     prefix = write(tmp_path / "train", random_lines(1))
     if obstacle == "no permission":
         monkeypatch.setattr(os, "access", lambda path, mode: False)  # the superuser may write anywhere
     else:
-        monkeypatch.setattr(module, "save_json", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+        monkeypatch.setattr(stored_blocks, "save_json", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     blocks = TokenBlocks(prefix, 12, "complete")
     assert [block.tolist() for block in blocks] == naive_blocks(random_lines(1), 12, "complete")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.bin", "train.idx"]
@@ -212,7 +220,7 @@ import sys
 from maelm_fairseq import blocks
 blocks.STORED_FROM = 0
 find = blocks.TokenBlocks._find
-blocks.TokenBlocks._find = lambda self, index: (print("found"), find(self, index))
+blocks.TokenBlocks._find = lambda self, index: print("found") or find(self, index)
 print(len(blocks.TokenBlocks(sys.argv[1], 12, "complete_doc")))
 """
 
