@@ -11,7 +11,7 @@ import time
 
 from tqdm import tqdm
 
-from stopping import STOPPING, Stopped, open_pools, stop
+from stopping import Stopped, open_pools, stop
 
 
 class InputError(ValueError):
@@ -64,6 +64,7 @@ def run(main, program=None):
         program: the name to show in error messages, by default that of the script
     """
     program = program or os.path.basename(sys.argv[0])
+    Stopped.too_late = False
     signal.signal(signal.SIGTERM, stop)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if the shell has it ignored
         signal.signal(signal.SIGINT, stop)
@@ -78,8 +79,7 @@ def run(main, program=None):
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 where = f" while writing {error.filename}" if error.filename else ""
                 message = f"no space left on the disk{where}; free some and repeat the command: complete steps are kept"
-        for number in STOPPING:
-            signal.signal(number, signal.SIG_IGN)
+        Stopped.too_late = True
         if Stopped.by:
             raise Stopped  # it was raised where Python ignores exceptions, such as in a finaliser
     except Stopped:

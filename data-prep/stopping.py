@@ -12,14 +12,16 @@ class Stopped(BaseException):
 
     Attributes:
         by: the number of the signal, 0 before one comes
+        too_late: whether the program is ending anyway
     """
 
     by = 0
+    too_late = False
 
 
 def stop(number, frame):
     """Handles the first signal; a second one would interrupt the removal of partial files."""
-    if not Stopped.by:
+    if not (Stopped.by or Stopped.too_late):
         Stopped.by = number
         raise Stopped
 
