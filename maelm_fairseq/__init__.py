@@ -5,7 +5,7 @@ import only files in `tasks/` and `models/`, never criterions.
 """
 
 from . import compat  # isort: skip  first: it recognises a fairseq that does not work
-from . import criterion, errors, model, optimizer, squad, task, training_command  # noqa: F401
+from . import criterion, errors, model, optimizer, sentence_criterion, squad, task, training_command  # noqa: F401
 
 __version__ = "0.2.0"
 

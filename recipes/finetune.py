@@ -26,6 +26,7 @@ from maelm_fairseq.sizes import check_positions
 from maelm_fairseq.vocabulary import load_dictionary
 from trained_model import keep_model, updates_of
 
+BF16 = "--bf16-autocast"
 SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
 SIZES = [
     "encoder_layers",
@@ -60,7 +61,8 @@ def parser(description):
     made = Parser(
         description=description,
         allow_abbrev=False,
-        epilog="All other options go to fairseq-train. To resume a stopped run, repeat the same command.",
+        epilog=f"All other options go to fairseq-train, such as {BF16} for bfloat16 on CPU or GPU, in place of fp16. "
+        "To resume a stopped run, repeat the same command.",
     )
     made.add_argument("--checkpoint", required=True, metavar="FILE", help="the pretrained model")
     made.add_argument("--data", required=True, metavar="DIR", help="the prepared data")
@@ -94,6 +96,13 @@ def parser(description):
     )
     group.add_argument("--epochs", type=int, nargs="+", metavar="N", help="passes over the training data" + several)
     return made
+
+
+def device_options(extra):
+    """What fairseq-train needs to know of the device; `extra` are its other options, among which may be BF16."""
+    if not torch.cuda.is_available():
+        return ["--cpu"]
+    return [] if BF16 in extra else ["--fp16"]
 
 
 class Recipe:
@@ -183,7 +192,7 @@ class Recipe:
         command += ["--save-interval-updates", "5000", "--keep-interval-updates", "1"]
         command += ["--num-workers", "0"]  # stopping a worker takes seconds after every epoch
         command += ["--log-format", "json", "--log-interval", "50"]
-        command += ["--fp16"] if torch.cuda.is_available() else ["--cpu"]
+        command += device_options(self.extra)
         if not self.args.from_scratch:
             command += ["--finetune-from-model", os.path.abspath(self.args.checkpoint)]
         return command + self.fairseq_options(settings, seed)

@@ -58,9 +58,13 @@ class GlueTask:
         self.dictionary = load_dictionary(folder)
         self.metrics = TASK_METRICS.get(name, CLASSIFICATION_METRICS if self.labels else REGRESSION_METRICS)
 
-    def options(self):
-        """The options of fairseq's `sentence_prediction` for this task."""
-        options = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
+    def options(self, bf16=False):
+        """The options of fairseq's `sentence_prediction` for this task.
+
+        Args:
+            bf16: use the criterion that knows --bf16-autocast
+        """
+        options = ["--task", "sentence_prediction", "--criterion", "mae_lm_" * bf16 + "sentence_prediction"]
         options += ["--init-token", self.dictionary.bos()]
         if self.record["pair"]:
             options += ["--separator-token", self.dictionary.eos()]
@@ -151,7 +155,7 @@ def main():
         record=task.record_file,
         examples=task.record["splits"]["train"]["examples"],
         max_tokens=task.record["max_tokens"],
-        options=task.options(),
+        options=task.options(finetune.BF16 in extra),
         evaluate=task.evaluate,
         epochs=[2, 3, 5] if args.task in LARGE_TASKS else [2, 3, 5, 10],
     )

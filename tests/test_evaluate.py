@@ -114,6 +114,10 @@ def test_records_agree_with_the_tables(evaluated):
     assert float(rows_of(text, "CPU seconds")["mlm-1"][-1]) >= 0
 
 
+def hindsight(outcome):
+    return max(outcome.by_layer())
+
+
 def test_arms_are_compared_by_seed_and_example(evaluated):
     folder = evaluated[0]
     rows = rows_of((folder / "out" / "evaluation.md").read_text(), "mae_lm minus mlm")
@@ -131,6 +135,14 @@ def test_arms_are_compared_by_seed_and_example(evaluated):
         shown = [float(cell) for cell in rows[title][:4]]
         assert shown == pytest.approx([interval.estimate, interval.low, interval.high, interval.error], abs=0.006)
     assert {"mean over tasks, `<s>`", "8 examples a class", "log-loss, bits"} <= set(rows)
+    for title, score in [("last layer", lambda o: o.score(outcomes.LAST)), ("best layer in hindsight", hindsight)]:
+        scores = [
+            np.mean(
+                [[score(load(folder, f"{arm}-{s}", task)[1]["mean"]) for s in [1, 2]] for task in ["kind", "length"]]
+            )
+            for arm in ["mae_lm", "mlm"]
+        ]
+        assert float(rows[f"mean over tasks, {title}"][0]) == pytest.approx(scores[0] - scores[1], abs=0.006)
     first, other = (load(folder, "mlm-1", task)[1]["mean"] for task in ["kind", "length"])
     with pytest.raises(UsageError, match="different examples"):
         outcomes.pair([first], [other])
@@ -173,6 +185,23 @@ def test_the_same_command_resumes(evaluated):
     after = json.loads(lost.read_text())
     assert dict(after, seconds=0) == dict(before, seconds=0)
     assert [path.name for path in (folder / "out" / "features").iterdir()] == ["mlm-2"]
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_batches_have_one_length(pairs):
+    random = np.random.default_rng(0)
+    texts = ["x" * length for length in random.permutation(3000)]
+    if pairs:
+        texts = [(text[:7], text[7:]) for text in texts]
+    rows = np.flatnonzero(random.random(3000) < 0.8)
+    order = fine_tuning.in_batches(texts, rows, np.random.default_rng(1))
+    np.testing.assert_array_equal(np.sort(order), rows)
+    lengths = [sum(map(len, texts[i])) for i in order]
+    spreads = [np.ptp(lengths[i : i + fine_tuning.BATCH_SIZE]) for i in range(0, len(rows), fine_tuning.BATCH_SIZE)]
+    assert np.median(spreads) < 150 < 2500 < np.ptp(lengths[: fine_tuning.WINDOW])  # of 3,000
+    again = fine_tuning.in_batches(texts, rows, np.random.default_rng(1))
+    other = fine_tuning.in_batches(texts, rows, np.random.default_rng(2))
+    assert np.array_equal(order, again) and not np.array_equal(order, other)
 
 
 @pytest.mark.parametrize("pooling, name", [("first", "kind"), ("mean", "length")])

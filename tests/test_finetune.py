@@ -20,6 +20,7 @@ from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, docume
 from test_squad import key_paragraphs, squad_json
 
 sys.path.insert(0, str(ROOT / "recipes"))
+import finetune  # noqa: E402
 import finetune_results  # noqa: E402
 from finetune_glue import GlueTask  # noqa: E402
 from trained_model import updates_of  # noqa: E402
@@ -439,3 +440,29 @@ def test_rows_are_appended_once(tmp_path, capsys):
     lines = path.read_text().splitlines()
     assert lines[0].split("\t") == finetune_results.COLUMNS
     assert lines[1:] == ["2026-01-01\tRTE\taccuracy", "2026-01-02\tRTE\tf1"]
+
+
+@pytest.mark.parametrize("task", ["own", "STS-B"])
+def test_fine_tuning_in_bfloat16(arguments, tmp_path, task):
+    """It is computed with other roundings, and learns the same."""
+    models = []
+    for extra in [[], ["--bf16-autocast"]]:
+        save = tmp_path / f"save{len(extra)}"
+        glue("--task", task, *arguments, "--save-dir", save, "--seeds", 1, "--dropout", 0, *extra)
+        (model,) = save.glob("*/*/*/seed1/model.pt")
+        models.append(torch.load(model, weights_only=True)["model"])
+        own = GlueTask(str(arguments[3] / task), task)
+        assert own.load(str(model)).head_logits(own.tokens("valid")).dtype == torch.float32
+    exact, rounded = (model["embed_tokens.weight"] for model in models)
+    assert not torch.equal(rounded, exact)
+    torch.testing.assert_close(rounded, exact, rtol=0, atol=5e-3)
+
+
+def test_precision_on_gpus(arguments, monkeypatch):
+    assert finetune.device_options([]) == ["--cpu"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert finetune.device_options(["--update-freq", "2"]) == ["--fp16"]
+    assert finetune.device_options(["--bf16-autocast"]) == []
+    monkeypatch.undo()
+    done = glue("--task", "own", *arguments, "--bf16-autocast", "--fp16", check=False)
+    assert done.returncode == 1 and "--bf16-autocast contradicts --fp16: choose one" in done.stdout

@@ -171,9 +171,14 @@ def test_the_summary_reports_what_was_measured(finished):
     estimate, low, high = map(float, claim.groups()[:3])
     assert estimate == pytest.approx(by_task.mean(), abs=0.006) and low < estimate < high
     assert claim[4] == ("better" if low > 0 else "worse" if high < 0 else "no difference is shown")
+    scores, tables = [scores_of(dest, "final", f"mae_lm-{s}") for s in (1, 2)], summary.partition("| difference |")
+    mean, *each = next(line for line in tables[0].splitlines() if line.startswith("| MAE-LM | 2 |")).split("|")[3:-1]
+    assert list(map(float, each)) == pytest.approx(np.mean(scores, 0), abs=0.006)
+    expected = [np.mean(scores), abs(scores[0].mean() - scores[1].mean()) / 2]
+    assert list(map(float, mean.split(" ± "))) == pytest.approx(expected, abs=0.006)
     row = next(line for line in summary.splitlines() if line.startswith("| MAE-LM minus MLM | 2 |"))
     assert [float(cell) for cell in row.split("|")[4:-1]] == pytest.approx(by_task, abs=0.006)
-    titles = [line.split("|")[1].strip() for line in summary.partition("| difference |")[2].splitlines()[2:9]]
+    titles = [line.split("|")[1].strip() for line in tables[2].splitlines()[2:9]]
     assert titles == [
         "MAE-LM minus MLM",
         "MLM with decoder minus MLM",
@@ -210,6 +215,25 @@ def test_scores_at_equal_arithmetic_are_interpolated(report, monkeypatch):
     monkeypatch.setattr(report, "curves", lambda: curves)
     assert report.at_equal("gflop", "GFLOP") == ["GFLOP 16", "56.00", "75.00 ± 5.00"]
     assert report.at_equal("loss", "bits") == ["bits 7", "55.00", "75.00 ± 5.00"]
+    curves["A"] = [curve((20, 6, 60))]
+    assert report.at_equal("gflop", "GFLOP") == ["GFLOP 16", "", "75.00 ± 5.00"]
+
+
+def test_fine_tuning_is_reported_for_the_seeds_that_have_it(report):
+    assert report.fine_tuning() == []
+    for name in ["mlm-1", "mae_lm-1", "mlm-2"]:  # stand-ins for what fine-tuning takes hours for
+        kinds = report.final[name]["trec"][1]
+        kinds["fine-tuned-first"] = kinds["first"]
+    scores, differences = report.fine_tuning()
+    scores = {row.split(" | ")[0]: row.split(" | ")[1:] for row in scores.splitlines() if row.startswith("| M")}
+    found = [report.final[f"mlm-{s}"]["trec"][1]["first"].score() for s in (1, 2)]
+    assert scores["| MLM"][0] == "2" and scores["| MAE-LM"][0] == "1" and len(scores) == 2
+    assert scores["| MLM"][2].strip(" |") == f"{np.mean(found):.2f}"
+    (row,) = [row.split(" | ") for row in differences.splitlines() if row.startswith("| M")]
+    difference = report.final["mae_lm-1"]["trec"][1]["first"].score() - found[0]
+    assert row[:2] == ["| MAE-LM minus MLM", "1"] and float(row[3].strip(" |")) == pytest.approx(difference, abs=0.006)
+    titles = report.tables.comparison("mae_lm", "mlm")
+    assert "| mean over trec, fine-tuned on `<s>` (1 seed) |" in titles and "| mean over tasks, `<s>` |" in titles
 
 
 def test_nothing_is_decided_before_all_seeds_are_there(finished, report):

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -141,8 +142,7 @@ def test_models_are_fine_tuned_beside_their_evaluation(tmp_path, monkeypatch):
     names = [run.name for run in comparison.SCORES.finetuned()]
     assert names == [
         *("mlm-1", "mae_lm-1", "mlm_decoder-1", "scratch-1", "scratch_plain-1"),
-        *("mlm-2", "mae_lm-2", "mlm_decoder-2", "scratch-2", "scratch_plain-2"),
-        *("mlm-3", "mae_lm-3", "scratch-3", "mlm-4", "mae_lm-4", "scratch-4"),
+        *("mlm-2", "mae_lm-2", "mlm-3", "mae_lm-3", "mlm-4", "mae_lm-4"),
     ]
     jobs = {job.name: job for job in compare_scores.Plan(folder, False, False).jobs()}
     assert [name for name in jobs if name.startswith("fine-tune ")] == [f"fine-tune {name}" for name in names]
@@ -150,17 +150,19 @@ def test_models_are_fine_tuned_beside_their_evaluation(tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "execute", lambda name, command: commands.append(command))
     for kind in ["evaluate", "fine-tune"]:
         jobs[f"{kind} mlm-1"].action()
-    assert commands[1] == [*commands[0], "--fine-tune", "first", "mean"]
+    at = commands[0].index("--tasks")
+    tuning = ["--tasks", "trec", "rotten_tomatoes", "--draws", "50", "--fine-tune", "first", "mean"]
+    assert commands[1] == [*commands[0][:at], *tuning]
     evaluate.parse([str(part) for part in commands[1][2:]])  # it knows all options
-    frozen, tuned = (jobs[f"{kind} mlm-1"].output for kind in ["evaluate", "fine-tune"])
-    assert tuned == frozen.replace("frozen", "fine-tuned-mean") and tuned in jobs["fine-tune mlm-1"].leaves
-    assert frozen not in jobs["fine-tune mlm-1"].leaves
+    tuned, leaves = jobs["fine-tune mlm-1"].output, jobs["fine-tune mlm-1"].leaves
+    assert tuned.endswith(os.path.join("mlm-1", "rotten_tomatoes", "fine-tuned-mean.json")) and tuned in leaves
+    assert not any("frozen" in path for path in leaves)
 
 
 def test_the_text_is_downloaded_unless_it_is_given(tmp_path, capsys):
     compare_scores.compare(["--dest", str(tmp_path / "dest"), "--dry-run"])
     printed = capsys.readouterr().out
-    assert printed.startswith("0 of 115 jobs are done\n  text: 0 done; to do: text\n  data: 0 done; to do: data\n")
+    assert printed.startswith("0 of 110 jobs are done\n  text: 0 done; to do: text\n  data: 0 done; to do: data\n")
     assert not (tmp_path / "dest").exists()
     with pytest.raises(UsageError, match="--jobs 0 must be over 0"):
         compare_scores.compare(["--dest", str(tmp_path / "dest"), "--jobs", "0"])

@@ -22,7 +22,13 @@ from .probes import answers, bits, class_count
 RECIPES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PREPARE = os.path.join(os.path.dirname(RECIPES), "data-prep", "glue.py")
 RECIPE = os.path.join(RECIPES, "finetune_glue.py")
-SETTINGS = ["--batch-size", "32", "--lr", "5e-4", "--warmup-ratio", "0.1", "--epochs", "3"]  # those of the miniature
+BATCH_SIZE = 32
+# Those of the miniature. Batches of one length need half the padding: fairseq shuffles the batches, not the examples.
+SETTINGS = [
+    *("--batch-size", str(BATCH_SIZE), "--lr", "5e-4", "--warmup-ratio", "0.1", "--epochs", "3"),
+    *("--no-shuffle", "--bf16-autocast"),
+]
+WINDOW = 32 * BATCH_SIZE  # random examples that are sorted by length
 KINDS = {"first": "fine-tuned-first", "mean": "fine-tuned-mean"}  # by what the head reads
 
 
@@ -34,15 +40,33 @@ def execute(command):
         raise UsageError(f"{os.path.basename(command[0])} ended with exit status {process.returncode}; see above")
 
 
+def in_batches(texts, rows, generator):
+    """Examples in an order that makes batches of about one length: shuffled, then sorted within each WINDOW.
+
+    Args:
+        texts: N strings, or N pairs of strings
+        rows: (n,) numbers of the examples
+        generator: :class:`numpy.random.Generator`
+    Returns:
+        the same numbers, (n,)
+    """
+    lengths = np.array([sum(map(len, texts[i])) for i in rows])
+    shuffled = generator.permutation(len(rows))
+    windows = [shuffled[i : i + WINDOW] for i in range(0, len(rows), WINDOW)]
+    order = [window[np.argsort(lengths[window], kind="stable")] for window in windows]
+    return rows[np.concatenate(order)]
+
+
 def write_fold(task, fold, folder):
     """Writes the examples of a task as train.tsv, and those of a fold as dev.tsv, into `folder`/TASK."""
     path = os.path.join(folder, task.name)
     os.makedirs(path)
     names = ["sentence1", "sentence2"] if isinstance(task.texts[0], tuple) else ["sentence"]
-    for split, chosen in [("train", task.folds != fold), ("dev", task.folds == fold)]:
+    train, dev = np.flatnonzero(task.folds != fold), np.flatnonzero(task.folds == fold)
+    for split, chosen in [("train", in_batches(task.texts, train, np.random.default_rng(fold))), ("dev", dev)]:
         with open(os.path.join(path, split + ".tsv"), "w", encoding="utf-8", newline="\n") as stream:
             stream.write("\t".join([*names, "label"]) + "\n")
-            for i in np.flatnonzero(chosen):
+            for i in chosen:
                 label = repr(float(task.targets[i])) if task.labels is None else task.labels[task.targets[i]]
                 text = task.texts[i] if isinstance(task.texts[i], tuple) else (task.texts[i],)
                 stream.write("\t".join([*text, label]) + "\n")

@@ -132,6 +132,16 @@ def in_points(outcome):
     return outcome.contributions()
 
 
+def in_last_layer(outcome):
+    """The same for the last layer."""
+    return outcome.contributions(LAST)
+
+
+def in_hindsight(outcome):
+    """The same for the layer with the best score."""
+    return outcome.contributions(outcome.hindsight()[1])
+
+
 def in_bits(outcome):
     """The log-loss of each example, with the layer that the training folds chose."""
     return outcome.select(outcome.bits, CHOSEN).astype(np.float64)

@@ -5,8 +5,9 @@ import re
 import numpy as np
 
 from .few_shot import SHOTS
-from .outcomes import CHOSEN, LAST, in_bits, in_points, pair
+from .outcomes import CHOSEN, LAST, in_bits, in_hindsight, in_last_layer, in_points, pair
 from .statistics import (
+    LEVEL,
     Paired,
     bootstrap_interval,
     crossed_interval,
@@ -22,6 +23,7 @@ TITLES = {
     "fine-tuned-first": "fine-tuned on `<s>`",
     "fine-tuned-mean": "fine-tuned on the mean of tokens",
 }
+SELECTIONS = {"last layer": in_last_layer, "best layer in hindsight": in_hindsight}
 SEEDS = [2, 4, 8, 16]
 
 
@@ -133,20 +135,31 @@ class Report:
             rows.append([model, *(f"{value:.0f}" for value in sums), f"{sum(sums):.0f}"])
         return table(["model", *titles, "all"], rows)
 
-    def seeds(self, ours, theirs):
-        """The seeds that two arms have in common, and the names of their models: list of (name, name)."""
+    def measured(self, kind):
+        """The tasks, of those in the mean, for which some model has this kind of outcome."""
+        return [task for task in self.averaged if any(kind in found[task][1] for found in self.results.values())]
+
+    def arm(self, name, kind="mean"):
+        """The models ARM-SEED of an arm that have this kind of outcome, for all tasks that any has: {seed: model}."""
         named = {split_name(model): model for model in self.results}
-        seeds = sorted({name[1] for name in named if name})
-        pairs = [(named.get((ours, seed)), named.get((theirs, seed))) for seed in seeds]
-        return [both for both in pairs if all(both)]
+        models = {seed: model for (arm, seed), model in ((k, v) for k, v in named.items() if k) if arm == name}
+        tasks = self.measured(kind)
+        return {seed: models[seed] for seed in sorted(models) if all(self.outcomes(models[seed], kind, tasks))}
+
+    def seeds(self, ours, theirs, kind="mean"):
+        """The names of the models of the seeds that two arms have in common: list of (name, name)."""
+        ours, theirs = self.arm(ours, kind), self.arm(theirs, kind)
+        return [(model, theirs[seed]) for seed, model in ours.items() if seed in theirs]
 
     def paired(self, ours, theirs, kind="mean", values=in_points, tasks=None):
-        """The differences of two arms on tasks (default: those in the mean) that both have: list of Paired."""
-        names, found = self.seeds(ours, theirs), []
-        for task in tasks or self.averaged:
-            sides = [[self.results[both[side]][task][1].get(kind) for both in names] for side in [0, 1]]
-            if names and all(sides[0]) and all(sides[1]):
-                found.append(pair(*sides, values))
+        """The differences of two arms on tasks, by default those in the mean that were measured: list of Paired.
+
+        It is empty if the arms have no seed in common.
+        """
+        names, found = self.seeds(ours, theirs, kind), []
+        for task in (tasks or self.measured(kind)) if names else []:
+            sides = [[self.results[both[side]][task][1][kind] for both in names] for side in [0, 1]]
+            found.append(pair(*sides, values))
         return found
 
     def paired_draws(self, ours, theirs, row):
@@ -164,23 +177,30 @@ class Report:
         seeds = len(self.seeds(ours, theirs))
         if not seeds:
             return f"No models {ours}-SEED and {theirs}-SEED with the same seed.\n"
-        interval = crossed_interval if seeds > 1 else example_interval
         primary = self.paired(ours, theirs)
-        rows = [difference_row("**mean over tasks** (primary)", primary, interval)]
-        rows += [difference_row(task, self.paired(ours, theirs, tasks=[task]), interval) for task in self.tasks]
-        for kind in TITLES:
+        rows = [difference_row("**mean over tasks** (primary)", primary)]
+        rows += [difference_row(task, self.paired(ours, theirs, tasks=[task])) for task in self.tasks]
+        for title, values in SELECTIONS.items():
+            rows.append(difference_row(f"mean over tasks, {title}", self.paired(ours, theirs, values=values)))
+        for kind, title in TITLES.items():
             each = self.paired(ours, theirs, kind)
-            if kind != "mean" and len(each) == len(self.averaged):
-                rows.append(difference_row(f"mean over tasks, {TITLES[kind]}", each, interval))
+            if kind != "mean" and each:
+                rows.append(difference_row(self.title(title, kind, len(each[0].differences), seeds), each))
         for row, shots in enumerate(SHOTS):
             each = self.paired_draws(ours, theirs, row)
             if each:
-                rows.append(difference_row(f"{shots} examples a class", each, interval))
-        rows.append(difference_row("log-loss, bits", self.paired(ours, theirs, values=in_bits), interval, digits=4))
+                rows.append(difference_row(f"{shots} examples a class", each))
+        rows.append(difference_row("log-loss, bits", self.paired(ours, theirs, values=in_bits), digits=4))
         kind = "seeds and examples" if seeds > 1 else "these two models only: examples vary"
-        text = f"{seeds} seed{'s' * (seeds > 1)}; intervals of 95% over {kind}.\n\n"
+        text = f"{count(seeds)}; intervals of 95% over {kind}.\n\n"
         text += table(["", f"{ours} minus {theirs}", "from", "to", "error", "Multi-Bootstrap"], rows)
         return text + (self.power(primary) if seeds > 1 else "")
+
+    def title(self, title, kind, seeds, all_seeds):
+        """The title of a row: over which tasks its mean is, and how many seeds, where that is not as elsewhere."""
+        tasks = self.measured(kind)
+        over = "tasks" if tasks == self.averaged else " and ".join(tasks)
+        return f"mean over {over}, {title}" + f" ({count(seeds)})" * (seeds != all_seeds)
 
     def power(self, tasks):
         """What the evaluation can detect, from the spread of these seeds."""
@@ -210,7 +230,17 @@ class Report:
         return "\n".join(f"## {title}\n{text}" for title, text in sections if text)
 
 
-def difference_row(title, tasks, interval, digits=2):
+def count(seeds):
+    """The number of seeds in words."""
+    return f"{seeds} seed{'s' * (seeds > 1)}"
+
+
+def interval(tasks, level=LEVEL):
+    """The interval of the mean over tasks: over seeds and examples, or for a single seed over examples."""
+    return (crossed_interval if len(tasks[0].differences) > 1 else example_interval)(tasks, level)
+
+
+def difference_row(title, tasks, digits=2):
     """A row of :meth:`Report.comparison`."""
     found = interval(tasks)
     low_high = ""

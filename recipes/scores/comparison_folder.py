@@ -119,19 +119,21 @@ class ComparisonFolder(ExperimentFolder):
         draws = self.comparison.draws if updates == self.comparison.final(run) else 0
         return ["--tasks", *self.comparison.tasks, "--draws", str(draws)]
 
-    def evaluate(self, run, updates, more=()):
-        """Evaluates a model of a run; `more` are options."""
-        dest = self.evaluation(run, updates)
+    def evaluate(self, run, updates, options=None):
+        """Evaluates a model of a run; `options` take the place of :meth:`evaluation_options`."""
+        dest, options = self.evaluation(run, updates), options or self.evaluation_options(run, updates)
         command = [sys.executable, os.path.join(RECIPES, "evaluate.py"), "--names", run.name, "--dest", dest]
         command += ["--checkpoint", self.checkpoints(run)[updates], "--data", self.data, "--labelled", self.labelled]
-        self.execute(f"evaluate-{run.name}-{updates}", [*command, *self.evaluation_options(run, updates), *more])
+        self.execute(f"evaluate-{run.name}-{updates}", [*command, *options])
         shutil.rmtree(os.path.join(dest, "features", run.name), ignore_errors=True)
 
     def finetuning_options(self):
-        return ["--fine-tune", *self.comparison.fine_tuned]
+        comparison = self.comparison
+        options = ["--tasks", *comparison.fine_tuned_tasks, "--draws", str(comparison.draws)]
+        return [*options, "--fine-tune", *comparison.fine_tuned]
 
     def finetune(self, run):
-        """Fine-tunes the final model of a run, which is evaluated, on the folds of each task."""
+        """Fine-tunes the final model of a run, which is evaluated, on the folds of some tasks."""
         self.evaluate(run, self.comparison.final(run), self.finetuning_options())
 
     def evaluation_records(self, run, updates, kind=outcomes.FROZEN):
@@ -141,7 +143,8 @@ class ComparisonFolder(ExperimentFolder):
             kind: of the record, for fine-tuning one of evaluation.fine_tuning.KINDS
         """
         dest = self.evaluation(run, updates)
-        return {task: outcomes.record_path(dest, run.name, task, kind) for task in self.comparison.tasks}
+        tasks = self.comparison.tasks if kind == outcomes.FROZEN else self.comparison.fine_tuned_tasks
+        return {task: outcomes.record_path(dest, run.name, task, kind) for task in tasks}
 
     def outcomes(self, run, updates=None):
         """The outcomes of a model of a run: {task: (record, {kind: Outcome})}; None if it is not evaluated.

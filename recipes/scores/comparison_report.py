@@ -10,9 +10,9 @@ import torch
 
 import comparison_figures
 from comparison import CONFIDENCE, CONTROL, MAE_LM, MLM, SCRATCH, SCRATCH_PLAIN
-from comparison_folder import MADE_BY
-from evaluation.report import Report, difference_row, table
-from evaluation.statistics import bootstrap_interval, crossed_interval, example_interval
+from comparison_folder import KINDS, MADE_BY
+from evaluation.report import TITLES, Report, interval, table
+from evaluation.statistics import bootstrap_interval
 from maelm_fairseq.effective_rank.report import import_pyplot
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.files import atomic_write, read_json
@@ -56,17 +56,12 @@ class ComparisonReport:
         """The evaluated runs of a model at the first width."""
         return [run for run in self.runs if run.model == model and run.size == self.comparison.size]
 
-    def interval(self, tasks):
-        """Over seeds and examples; for a single seed, over examples."""
-        several = len(tasks[0].differences) > 1
-        return (crossed_interval if several else example_interval)(tasks, CONFIDENCE)
-
     # The question
 
     def claim(self):
         """The outcome of the primary comparison, in words."""
         tasks = self.tables.paired(MAE_LM.name, MLM.name)
-        found = self.interval(tasks)
+        found = interval(tasks, CONFIDENCE)
         numbers = f"{found.estimate:+.2f} points ({found.low:+.2f} to {found.high:+.2f})"
         if self.seeds < self.comparison.seeds:
             verdict = f"not decided: {self.seeds} of {self.comparison.seeds} seeds, and no test before all of them"
@@ -83,22 +78,46 @@ class ComparisonReport:
 
     # Tables
 
-    def differences(self):
-        """The mean over tasks and each task, for all pairs of arms."""
+    def scores(self, kind="mean"):
+        """The mean over tasks and each task, for all arms: means over seeds, and the standard error of the first."""
+        tasks, rows = self.tables.measured(kind), []
+        width = self.comparison.narrow.encoder_embed_dim
+        arms = [(model.title, model.name) for model in [*ARMS, SCRATCH, SCRATCH_PLAIN]]
+        arms += [(f"{model.title}, width {width}", f"{model.name}-width{width}") for model in (MLM, MAE_LM)]
+        for title, name in arms:
+            models = self.tables.arm(name, kind).values()
+            if models:
+                found = [[outcome.score() for outcome in self.tables.outcomes(model, kind, tasks)] for model in models]
+                (mean,), (error,) = comparison_figures.mean_and_error([[np.mean(scores)] for scores in found])
+                each = (f"{score:.2f}" for score in np.mean(found, 0))
+                rows.append([title, len(models), f"{mean:.2f}" + f" ± {error:.2f}" * (len(models) > 1), *each])
+        return table(["model", "seeds", "mean over tasks", *tasks], rows)
+
+    def differences(self, kind="mean"):
+        """The mean over tasks with its interval, and each task, for all pairs of arms."""
         rows = []
         pairs = [(f"{a.title} minus {b.title}", a.name, b.name) for a, b in COMPARED]
         width = self.comparison.narrow.encoder_embed_dim
         names = (f"{model.name}-width{width}" for model in (MAE_LM, MLM))
         pairs.append((f"{MAE_LM.title} minus {MLM.title}, width {width}", *names))
         for title, ours, theirs in pairs:
-            seeds = len(self.tables.seeds(ours, theirs))
-            if seeds:
-                tasks = self.tables.paired(ours, theirs)
-                each = [self.interval([task]) for task in tasks]
-                _, *numbers, _, _ = difference_row("", tasks, self.interval)
-                mean = f"{numbers[0]} ({numbers[1]} to {numbers[2]})"
-                rows.append([title, seeds, mean, *(f"{one.estimate:+.2f}" for one in each)])
-        return table(["difference", "seeds", "mean over tasks", *self.comparison.tasks], rows)
+            tasks = self.tables.paired(ours, theirs, kind)
+            if tasks:
+                mean = interval(tasks, CONFIDENCE)
+                each = (f"{interval([task]).estimate:+.2f}" for task in tasks)
+                numbers = f"{mean.estimate:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})"
+                rows.append([title, len(tasks[0].differences), numbers, *each])
+        return table(["difference", "seeds", "mean over tasks", *self.tables.measured(kind)], rows)
+
+    def fine_tuning(self):
+        """Scores and differences after fine-tuning: list of sections, empty if nothing was fine-tuned."""
+        sections = []
+        for kind in KINDS.values():
+            if self.tables.measured(kind):
+                title = TITLES[kind].capitalize()
+                sections.append(f"{title}, a run for each fold and seed of pretraining:\n\n{self.scores(kind)}")
+                sections.append(self.differences(kind))
+        return sections
 
     def pretraining(self):
         """What pretraining took and reached, and the ranks of the last layer."""
@@ -116,7 +135,10 @@ class ComparisonReport:
         return table(header, rows)
 
     def at_equal(self, key, title):
-        """A row: the score of each arm, interpolated to where the arm that ends first ends."""
+        """A row: the score of each arm, interpolated to where the arm that ends first ends.
+
+        Empty for an arm that was not evaluated so early.
+        """
         curves = self.curves()
         ends = [curve[-1][key] for arm in curves.values() for curve in arm]
         sign = -1 if key == "loss" else 1  # a loss falls
@@ -125,9 +147,10 @@ class ComparisonReport:
         for arm in curves.values():
             x = [[sign * point[key] for point in curve] for curve in arm]
             y = [[point["score"] for point in curve] for curve in arm]
-            found = [[float(np.interp(place, *both))] for both in zip(x, y)]
+            found = [[float(np.interp(place, *both, left=np.nan))] for both in zip(x, y)]
             mean, error = comparison_figures.mean_and_error(found)
-            row.append(f"{mean[0]:.2f}" + f" ± {error[0]:.2f}" * (len(found) > 1))
+            text = f"{mean[0]:.2f}" + f" ± {error[0]:.2f}" * (len(found) > 1)
+            row.append(text if np.isfinite(mean[0]) else "")
         return row
 
     def equal(self):
@@ -202,11 +225,15 @@ class ComparisonReport:
             "encoder and see the same text and masks. What is tested, and how, was written down before the runs: "
             "`recipes/scores/comparison.py`.\n",
             self.claim() + "\n",
+            "Frozen features, mean of tokens (primary). Differences are paired; the interval of a single seed is over "
+            "examples only, and so for these models:\n",
+            self.scores(),
             self.differences(),
             f"{MAE_LM.title} minus {MLM.title}, primary and secondary:\n",
             self.tables.comparison(MAE_LM.name, MLM.name),
             "Scores at equal updates, arithmetic, CPU time and loss: means over tasks and seeds, standard errors:\n",
             self.equal(),
+            *self.fine_tuning(),
             *(f"![{title}]({folder}/{name})" for name, title in comparison_figures.FIGURES.items()),
             "\nPretraining, and effective ranks of the last layer:\n",
             self.pretraining(),
