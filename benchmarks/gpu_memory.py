@@ -10,7 +10,7 @@ Attention is that of a fused kernel, which keeps its inputs, its output and a nu
 are not aligned is copied for it, as PyTorch does.
 
 Not counted are what the GPU itself needs (about 1.5 GiB) and what the allocator wastes (about 15%). fairseq's
-roberta_base of the same recipe is shown beside it.
+roberta_base or roberta_large on the same data is shown beside it.
 """
 
 import argparse
@@ -31,7 +31,8 @@ from maelm_fairseq.errors import Parser, UsageError, run
 
 BYTES_OF_A_WEIGHT = 2 + 2 + 4 + 4 + 8
 ALIGNMENT = 8  # of the rows of a bias, for PyTorch's memory-efficient kernel
-ROBERTA = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base"]
+ROBERTA = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch"]
+PEERS = {"mae_lm_base": "roberta_base", "mae_lm_large": "roberta_large"}
 OF_THE_DATA = ["--tokens-per-sample", "--mask-prob", "--sample-break-mode", "--dropout", "--attention-dropout"]
 
 
@@ -100,9 +101,10 @@ def training_options(recipe):
 
 
 def roberta_options(options):
-    """fairseq's roberta_base on the same data with the same dropout."""
+    """fairseq's RoBERTa of the same size, on the same data with the same dropout."""
     pairs = dict(zip(options, options[1:]))
-    return [*ROBERTA, *(word for name in OF_THE_DATA if name in pairs for word in (name, pairs[name]))]
+    arch = PEERS.get(pairs["--arch"], "roberta_base")
+    return [*ROBERTA, arch, *(word for name in OF_THE_DATA if name in pairs for word in (name, pairs[name]))]
 
 
 def gibibytes(options, batch_size, vocabulary):
@@ -132,7 +134,8 @@ def gibibytes(options, batch_size, vocabulary):
 
 def main():
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", default=str(ROOT / "recipes" / "pretrain_base.sh"), help="(default: %(default)s)")
+    recipe = ROOT / "recipes" / "pretrain_base.sh"
+    parser.add_argument("--recipe", default=str(recipe), help=f"(default: {recipe.relative_to(ROOT)})")
     parser.add_argument(
         "--batch-size", type=int, nargs="+", default=[16, 32, 64], help="sequences on the GPU at a time"
     )
@@ -140,7 +143,8 @@ def main():
     args = parser.parse_args()
 
     ours = training_options(args.recipe)
-    models = {Path(args.recipe).name: ours, "fairseq's roberta_base": roberta_options(ours)}
+    theirs = roberta_options(ours)
+    models = {Path(args.recipe).name: ours, f"fairseq's {theirs[theirs.index('--arch') + 1]}": theirs}
     print(f"| GiB, simulated | {' | '.join(f'batch size {size}' for size in args.batch_size)} |")
     print(f"|---|{'---|' * len(args.batch_size)}")
     for name, options in models.items():

@@ -46,3 +46,9 @@ def test_a_recipe_needs_what_its_weights_do_and_more_for_more_sequences():
     assert weights < one < two < three
     assert (three - two) == pytest.approx(two - one, rel=0.1)
     assert gpu_memory.gibibytes(gpu_memory.roberta_options(options), 1, 1000) > one
+
+
+def test_the_peer_has_the_size_of_the_recipe():
+    for recipe, arch in [("pretrain_base.sh", "roberta_base"), ("pretrain_large_plus_plus.sh", "roberta_large")]:
+        options = gpu_memory.roberta_options(gpu_memory.training_options(str(ROOT / "recipes" / recipe)))
+        assert options[options.index("--arch") + 1] == arch and "--dropout" in options
