@@ -1,4 +1,4 @@
-"""What the fine-tuning recipes share: settings, the search, the seeds, and a run of fairseq-train for each seed.
+"""What the fine-tuning recipes share: the search, the seeds, and a run of fairseq-train for each seed.
 
 Each run has its own folder, SAVE_DIR/TASK/pretrained/SETTINGS/seed1 (with --from-scratch, scratch/ in place of
 pretrained/): `run.json` identifies the run, `checkpoint_last.pt` exists during training, `model.pt` after training,
@@ -6,19 +6,17 @@ pretrained/): `run.json` identifies the run, `checkpoint_last.pt` exists during 
 """
 
 import contextlib
-import csv
-import itertools
 import math
 import os
 import shlex
-from collections import namedtuple
 
 import torch
 
 from child_processes import run_and_show
 from devices import DeviceQueue, find_devices
-from fairseq_options import ADAM, PLUGIN, RECIPES, option
+from fairseq_options import ADAM, PLUGIN, option
 from finetune_results import append_rows, describe, existing_rows, make_rows, metrics_in_percent
+from finetune_settings import combinations, search_space
 from maelm_fairseq.checkpoint import load_model
 from maelm_fairseq.errors import Parser, UsageError
 from maelm_fairseq.files import read_json, save_json, sha256
@@ -38,22 +36,6 @@ SIZES = [
     "relative_position_max_distance",
     "relative_position_buckets",
 ]
-LARGE_WIDTH = 1024
-LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 2e-5]}
-
-
-class Settings(namedtuple("Settings", "batch_size lr warmup_ratio epochs")):
-    """The settings that a search varies."""
-
-    def __str__(self):
-        return "batch{}-lr{:g}-warmup{:g}-epochs{}".format(*self)
-
-
-def read_settings(task):
-    """The row of finetune_settings.tsv for a task: dict of strings, empty if there is no such row."""
-    with open(os.path.join(RECIPES, "finetune_settings.tsv"), encoding="utf-8") as stream:
-        rows = csv.DictReader((line for line in stream if not line.startswith("#")), delimiter="\t")
-        return next((row for row in rows if row["task"] == task), {})
 
 
 def parser(description):
@@ -144,31 +126,9 @@ class Recipe:
         self.devices = DeviceQueue(find_devices(args.jobs))
         self.results = args.results or os.path.join(args.save_dir, "results.tsv")
         existing_rows(self.results)  # fails now, not after hours of work
-        size = "large" if self.cfg.encoder_embed_dim >= LARGE_WIDTH else "base"
-        space = Settings([16, 32], LEARNING_RATES[size], [1 / 16, 1 / 10], epochs)
-        values = [self.values(name, getattr(space, name)) for name in Settings._fields]
-        self.combinations = [Settings(*combination) for combination in itertools.product(*values)]
+        self.combinations = combinations(args, task, search_space(self.cfg.encoder_embed_dim, epochs))
         start = None if args.from_scratch else sha256(args.checkpoint)
         self.origin = dict(checkpoint=start, data=sha256(record))
-
-    def values(self, name, space):
-        """The values of a setting: those given, else the search space with --search, else the default."""
-        flag, given = option(name), getattr(self.args, name)
-        if given is None and self.args.search:
-            return space
-        if given is None:
-            default = read_settings(self.task).get(name)
-            if default is None:
-                raise UsageError(f"{flag}: no default for task {self.task} in finetune_settings.tsv; set it")
-            return [type(space[0])(float(default))]
-        if len(given) > 1 and not self.args.search:
-            raise UsageError(f"{flag} {' '.join(map(str, given))}: give one value, or add --search to try them all")
-        for value in given:
-            if name == "warmup_ratio" and not 0 <= value < 1:
-                raise UsageError(f"{flag} {value} must be at least 0 and below 1")
-            if name != "warmup_ratio" and not 0 < value < math.inf:
-                raise UsageError(f"{flag} {value} must be over 0, and finite")
-        return given
 
     def updates(self, settings):
         return math.ceil(self.examples / settings.batch_size) * settings.epochs
