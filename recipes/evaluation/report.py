@@ -141,10 +141,12 @@ class Report:
 
     def arm(self, name, kind="mean"):
         """The models ARM-SEED of an arm that have this kind of outcome, for all tasks that any has: {seed: model}."""
-        named = {split_name(model): model for model in self.results}
-        models = {seed: model for (arm, seed), model in ((k, v) for k, v in named.items() if k) if arm == name}
-        tasks = self.measured(kind)
-        return {seed: models[seed] for seed in sorted(models) if all(self.outcomes(models[seed], kind, tasks))}
+        models, tasks = {}, self.measured(kind)
+        for model in self.results:
+            arm, seed = split_name(model) or (None, None)
+            if arm == name and all(self.outcomes(model, kind, tasks)):
+                models[seed] = model
+        return dict(sorted(models.items()))
 
     def seeds(self, ours, theirs, kind="mean"):
         """The names of the models of the seeds that two arms have in common: list of (name, name)."""
