@@ -2,6 +2,7 @@
 
 import glob
 import os
+import shutil
 import subprocess
 import sys
 
@@ -26,11 +27,13 @@ class ExperimentFolder:
         dest: the folder
         data: a folder of binarized text; None for film reviews, which are downloaded
         text: :class:`~pretraining.Text`
+        tasks: a folder of labelled texts, as recipes/evaluate.sh takes them; None for those that are downloaded
         at_a_time: number of jobs that run at the same time, each on a device of its own
     """
 
-    def __init__(self, dest, data, text, at_a_time):
+    def __init__(self, dest, data, text, tasks, at_a_time):
         self.dest, self.text, self.at_a_time = os.path.abspath(dest), text, at_a_time
+        self.labelled = os.path.abspath(tasks) if tasks else self.path("labelled")
         self.devices = DeviceQueue(find_devices(at_a_time))
         self.data = os.path.abspath(data) if data else self.path("data")
 
@@ -79,6 +82,23 @@ class ExperimentFolder:
             names.append(split + (".json" if recorded else ".bin"))
         return {name: os.path.join(self.data, name) for name in names}
 
+    # The labelled texts
+
+    def fetch_labelled(self, names):
+        command = [sys.executable, os.path.join(DATA_PREP, "substitute_datasets.py"), "--dest", self.labelled]
+        self.execute("labelled", [*command, "--data", *names])
+
+    def labelled_job(self, names):
+        """The job that downloads the labelled texts of some tasks."""
+        return Job(
+            "labelled texts",
+            (),
+            lambda: self.fetch_labelled(names),
+            output=os.path.join(self.labelled, names[-1], "train.tsv"),
+            leaves=[self.labelled],
+            options=lambda: list(names),
+        )
+
     # Pretraining
 
     def command(self, name, options):
@@ -120,6 +140,41 @@ class ExperimentFolder:
                     keep_weights(checkpoint, os.path.join(folder, f"model-{update}.pt"))
             keep_model(folder, model)
         return folder
+
+    # Measuring
+
+    def measure_ranks(self, name, models, options):
+        """Measures the effective ranks of models, into ranks/NAME.
+
+        Args:
+            models: {name in the tables: path}
+            options: of maelm_fairseq.effective_rank, except folders
+        """
+        partial, final = self.path("ranks", name + ".partial"), self.path("ranks", name)
+        command = [sys.executable, "-m", "maelm_fairseq.effective_rank", "--checkpoint", *models.values()]
+        command += ["--names", *models, "--data", self.data, "--dest", partial, *options]
+        self.execute("ranks-" + name, command)
+        shutil.rmtree(final, ignore_errors=True)
+        os.rename(partial, final)
+
+    def evaluate(self, name, model, dest, options, log):
+        """Evaluates a model by recipes/evaluate.sh; does not keep its features.
+
+        Args:
+            name: of its records in `dest`
+            options: of recipes/evaluate.sh, except models and folders
+        """
+        command = [sys.executable, os.path.join(RECIPES, "evaluate.py"), "--names", name, "--dest", dest]
+        command += ["--checkpoint", model, "--data", self.data, "--labelled", self.labelled]
+        self.execute(log, [*command, *options])
+        shutil.rmtree(os.path.join(dest, "features", name), ignore_errors=True)
+
+    def evaluation_inputs(self, model):
+        """What an evaluation reads: {title: path}."""
+        files = sorted(glob.glob(os.path.join(glob.escape(self.labelled), "*", "*.tsv")))
+        labelled = {os.path.relpath(file, self.labelled): file for file in files}
+        vocabulary = {name: os.path.join(self.data, name) for name in ("dict.txt", "sentencepiece.model")}
+        return {"model.pt": model, **vocabulary, **labelled}
 
     # Running a program
 

@@ -90,7 +90,7 @@ def test_on_the_cpu_pieces_share_the_cores(monkeypatch):
 def test_a_program_of_an_experiment_sees_its_device_alone(tmp_path):
     from experiment_folder import ExperimentFolder
 
-    folder = ExperimentFolder(tmp_path, tmp_path, text=None, at_a_time=1)
+    folder = ExperimentFolder(tmp_path, tmp_path, text=None, tasks=None, at_a_time=1)
     folder.devices = pretended("3")
     folder.execute("shown", [sys.executable, "-c", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"])
     assert (tmp_path / "logs" / "shown.log").read_text() == "3\n"

@@ -42,6 +42,14 @@ def simulate(random, seeds, ratio, effect=EFFECT, interaction=400.0):
     return tasks
 
 
+def test_the_interval_over_seeds_is_students():
+    values = np.random.default_rng(1).normal(2, 3, 4)
+    found = statistics.seed_interval(values)
+    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert found.estimate == pytest.approx(values.mean())
+
+
 def binomial_error(share, count):
     return np.sqrt(share * (1 - share) / count)
 

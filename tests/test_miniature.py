@@ -22,7 +22,6 @@ from maelm_fairseq.errors import UsageError
 sys.path[:0] = [str(ROOT / "recipes"), str(ROOT / "recipes" / "miniature")]
 import experiment  # noqa: E402
 import figures  # noqa: E402
-import results  # noqa: E402
 import run as miniature  # noqa: E402
 import training_log  # noqa: E402
 
@@ -50,23 +49,19 @@ def reproduce(*arguments):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """Binarized text and a labelled task, as data-prep makes them: options of reproduce.sh."""
+    """Binarized text and labelled texts: options of reproduce.sh."""
     folder = tmp_path_factory.mktemp("prepared")
     data = prepare(folder)
     rng = random.Random(1)
     for split, count in [("train", 60), ("dev", 20)]:
         texts = [" ".join(documents(1, rng.random(), lines=1)[0]) for _ in range(count)]
         rows = [f"{text}\t{'up' if text < 'm' else 'down'}\n" for text in texts]
-        (folder / "raw" / "mood").mkdir(parents=True, exist_ok=True)
-        (folder / "raw" / "mood" / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows), encoding="utf-8")
-    script(
-        ROOT / "data-prep" / "glue.sh", "--input", folder / "raw", "--task", "mood", "--vocabulary", data,
-        "--dest", folder / "tasks", "--max-tokens", 32,
-    )  # fmt: skip
+        (folder / "tasks" / "mood").mkdir(parents=True, exist_ok=True)
+        (folder / "tasks" / "mood" / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows), encoding="utf-8")
     return ["--data", data, "--tasks", folder / "tasks"]
 
 
-TINY = ["--tiny", "--updates", 8, "--seeds", 1, "--finetune-seeds", 2, "--jobs", 2]
+TINY = ["--tiny", "--updates", 8, "--seeds", 1, "--jobs", 2]
 
 
 def alive(group):
@@ -102,13 +97,13 @@ def finished(prepared, tmp_path_factory):
         record = dest / "records" / "pretrain" / "mlm-1.json"
         return record.exists() and json.loads(record.read_text())["finished"]
 
-    # Dozens of jobs are left at both points, so there is always one to stop.
+    # Many jobs are left at both points, so there is always one to stop.
     process = start_and_await(pretrained)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     while alive(process.pid):
         time.sleep(0.1)
-    process = start_and_await(lambda: list(dest.glob("finetuning/*/mood/*/*/*/train.log")))
+    process = start_and_await(lambda: list(dest.glob("evaluation/records/*/mood/*.npz")))
     process.terminate()  # it alone: what it started must not go on
     process.communicate()
     assert not alive(process.pid)
@@ -144,10 +139,8 @@ def test_every_kind_of_run_is_there(finished):
     ranks = table(dest / "results" / "ranks.csv")
     assert {row["run"] for row in ranks} == runs | {"mlm-1-finetuned", "mae_lm-1-finetuned"}
     scores = table(dest / "results" / "scores.csv")
-    others = {"mlm-1-part1", "mae_lm-1-part1", "scratch"}
-    assert {row["run"] for row in scores} == runs | others
-    count = {run: sum(row["run"] == run for row in scores) for run in runs | others}  # of seeds
-    assert count == {run: 2 if run in ["scratch", "mlm-1", "mae_lm-1"] else 1 for run in count}
+    others = {"mlm-1-part1", "mae_lm-1-part1", "random-weights", "pieces"}
+    assert {row["run"] for row in scores} == runs | others and len(scores) == len(runs | others)
     for run in ["mlm-1", "mae_lm-1"]:
         assert [path.parent.name for path in (dest / "finetuning" / run).rglob("model.pt")] == ["seed1"]
 
@@ -170,8 +163,21 @@ def test_the_summary_reports_what_was_measured(finished):
     _, dest, printed = finished
     summary = (dest / "results" / "summary.md").read_text(encoding="utf-8")
     assert summary.startswith("## The paper in miniature\n")
-    scores = [float(row["score"]) for row in table(dest / "results" / "scores.csv") if row["run"] == "mae_lm-1"]
-    assert f"{np.median(scores):.2f} ({min(scores):.2f} to {max(scores):.2f})" in summary
+    scores = {row["run"]: float(row["score"]) for row in table(dest / "results" / "scores.csv")}
+    for run, score in scores.items():
+        with np.load(dest / "evaluation" / "records" / run / "mood" / "frozen.npz") as arrays:
+            answers = arrays["mean_answers"][arrays["mean_layers"][arrays["folds"]], np.arange(len(arrays["folds"]))]
+            assert score == pytest.approx(100 * (answers == arrays["targets"]).mean())
+    for run, title in [("mlm-1", "MLM"), ("mae_lm-1", "MAE-LM"), ("pieces", "counts of pieces")]:
+        assert f"| {title} | 1 | {scores[run]:.2f} | {scores[run]:.2f} |" in summary
+    claim = next(line for line in summary.splitlines() if "scores higher" in line)
+    difference = f"{scores['mae_lm-1'] - scores['mlm-1']:+.2f}"
+    assert f" | {difference} (" in claim and claim.endswith(" | not decided: one seed |")
+    assert f"| **mean over tasks** (primary) | {difference} | " in summary
+    (row,) = [line for line in summary.splitlines() if line.startswith("| decoder layers: 1 |")]
+    right = scores["decoder-1"] / 100
+    error = 100 * np.sqrt(right * (1 - right) / len(answers))
+    assert float(row.split("|")[-2].split(" ± ")[1]) == pytest.approx(error, rel=0.02)
     ranks = {
         (row["family"], int(row["layer"])): int(row["rank"])
         for row in table(dest / "results" / "ranks.csv")
@@ -214,12 +220,13 @@ def test_results_of_what_is_done_so_far(copied):
     options, copy = copied
     for name in ["decoder-1", "mlm-1-finetuned"]:
         shutil.rmtree(copy / "ranks" / name)
-    for name in ["scratch", "fraction-0.5", "mlm-1-part1"]:
-        (copy / "finetuning" / name / "mood.json").unlink()
+    for name in ["fraction-0.5", "mlm-1-part1"]:
+        (copy / "evaluation" / "records" / name / "mood" / "frozen.json").unlink()
     reproduce(*options, "--report")
     summary = (copy / "results" / "summary.md").read_text(encoding="utf-8")
-    assert "5 jobs have not been run yet." in summary
-    assert "| mood, accuracy | not run | " in summary and "decoder layers: 1" not in summary
+    assert "4 jobs have not been run yet." in summary
+    assert "| mask probability: 0.5 |" in summary and "| decoder layers: 1 |" not in summary
+    assert "| share of masks in the encoder: 0.5 |" not in summary
     assert "after fine-tuning on mood |" not in summary and "Figure 5b" not in summary
     shutil.rmtree(copy / "ranks" / "mlm-1")
     with pytest.raises(UsageError, match="nothing to report yet"):
@@ -236,13 +243,12 @@ def test_results_of_another_pretraining_are_not_reported(copied):
 def test_a_dry_run_shows_what_is_left_and_changes_nothing(finished, copied, capsys, tmp_path):
     options, copy = copied
     (copy / "pretraining" / "decoder-1" / "record.json").unlink()
-    (copy / "finetuning" / "decoder-1" / "mood.json").unlink()
+    (copy / "evaluation" / "records" / "decoder-1" / "mood" / "frozen.json").unlink()
     files = sorted(copy.rglob("*"))
     reproduce(*options, "--dry-run")
     printed = capsys.readouterr().out
-    assert (
-        "  pretrain: 5 done; to do: decoder-1\n" in printed and "finetune: 8 done; to do: decoder-1 mood\n" in printed
-    )
+    assert "  pretrain: 5 done; to do: decoder-1\n" in printed
+    assert "  evaluate: 7 done; to do: decoder-1\n" in printed
     assert sorted(copy.rglob("*")) == files
     _, dest, _ = finished
     fresh = tmp_path / "fresh"
@@ -262,24 +268,22 @@ def test_after_another_pretraining_what_was_measured_is_measured_again(copied, c
     shutil.copy(model, copy / "pretraining" / "decoder-1" / "model.pt")
     reproduce(*options, "--dry-run")
     printed = capsys.readouterr().out
-    assert "21 of 23 jobs are done\n" in printed
-    assert "to do again: decoder-1: its input model.pt changed\n" in printed
-    assert "to do again: decoder-1 mood: its input model.pt changed\n" in printed
+    assert "23 of 25 jobs are done\n" in printed
+    assert printed.count("to do again: decoder-1: its input model.pt changed\n") == 2
 
     others = {
         path: time
-        for path, time in times(copy, "model*.pt", "ranks.csv", "mood.json").items()
-        if not {"results", "records"} & set(path.parts)
+        for path, time in times(copy, "model*.pt", "ranks.csv", "frozen.json").items()
+        if "results" not in path.parts
     }
     (copy / "ranks" / "decoder-1" / "old").touch()
     script(ROOT / "recipes" / "reproduce.sh", *options)
     assert (spectrum("decoder-1") == spectrum("mask-prob-0.5")).all()
     assert not (copy / "ranks" / "decoder-1" / "old").exists()
-    (record,) = (copy / "finetuning" / "decoder-1").rglob("run.json")
-    assert json.loads(record.read_text())["checkpoint"] == hashlib.sha256(model.read_bytes()).hexdigest()
+    record = copy / "evaluation" / "records" / "decoder-1" / "mood" / "frozen.json"
+    assert hashlib.sha256(model.read_bytes()).hexdigest() in str(json.loads(record.read_text())["made_from"])
     again = {path for path, time in others.items() if path.stat().st_mtime_ns != time}
-    tuned = record.parent / "model.pt"
-    assert again == {copy / "ranks" / "decoder-1" / "ranks.csv", copy / "finetuning" / "decoder-1" / "mood.json", tuned}
+    assert again == {copy / "ranks" / "decoder-1" / "ranks.csv", record}
 
 
 def test_a_pretraining_is_never_lost(copied, monkeypatch, capsys):
@@ -334,8 +338,3 @@ def test_the_time_of_training_is_summed_and_a_resumed_part_counts_once(tmp_path)
         dict(update=20, loss=8.5, seconds=11, cpu_seconds=6.75, rank_mask_tokens=3),
         dict(update=30, loss=8.25, seconds=15, cpu_seconds=7.75),
     ]
-
-
-def test_the_difference_and_its_error():
-    less, error = results.difference([3.0, 5.0], [1.0, 2.0, 3.0])
-    assert less == 2 and error == pytest.approx((2 / 2 + 1 / 3) ** 0.5)

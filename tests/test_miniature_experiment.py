@@ -72,10 +72,9 @@ def test_the_runs_of_the_experiment(variant):
         assert " ".join(run.options(2000)) == expected
     assert trial.part_updates(2000) == ({1: 500, 2: 1000, 3: 1500} if variant == "MINIATURE" else {1: 1000})
     assert (runs[0].part_name(1), runs[0].finetuned_name) == ("mlm-1-part1", "mlm-1-finetuned")
-    options = [" ".join(trial.finetune_options(task, 2)) for task in trial.tasks]
-    shared = "--seeds 2 --batch-size 32 --lr 0.0005 --warmup-ratio 0.1 --epochs"
-    tasks = [("trec", 3), ("rotten_tomatoes", 2), ("tweets", 2)]
-    assert options == [f"--task {name} {shared} {epochs}" for name, epochs in tasks]
+    assert " ".join(trial.finetune_options()) == (
+        "--task trec --seeds 1 --batch-size 32 --lr 0.0005 --warmup-ratio 0.1 --epochs 3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,22 +85,18 @@ def test_all_jobs_of_the_miniature(tmp_path, capsys, options, own):
     options = options or ["--minutes-per-model", 10]
     reproduce(["--dest", str(tmp_path / "dest"), *map(str, options), "--dry-run"])
     printed = capsys.readouterr().out.splitlines()
-    compared, parts = (
-        "mlm-1, mae_lm-1, mlm-2, mae_lm-2",
-        [f"{run}-1-part{k} trec" for run in ("mlm", "mae_lm") for k in (1, 2, 3)],
-    )
+    compared, once = "mlm-1, mae_lm-1, mlm-2, mae_lm-2", ("mlm-1", "mae_lm-1")
+    parts = [f"{run}-part{k}" for run in once for k in (1, 2, 3)]
     varied = [row[0] for row in RUNS["MINIATURE"][4:]]
-    tuned = (
-        [f"{run} trec" for run in compared.split(", ")] + parts + [f"{run} trec" for run in varied] + ["scratch trec"]
-    )
-    tuned += [f"{run} {task}" for task in ("rotten_tomatoes", "tweets") for run in [*compared.split(", "), "scratch"]]
-    ranks = [compared, "mlm-1-finetuned", "mae_lm-1-finetuned", *varied]
+    ranks = [compared, *(f"{run}-finetuned" for run in once), *varied]
     assert printed == [
-        f"0 of {len(own) + 13 + 15 + len(tuned)} jobs are done",
+        f"0 of {len(own) + 13 + 15 + 19 + 1 + 2} jobs are done",
         *(f"  {name}: 0 done; to do: {name}" for name in own),
         f"  pretrain: 0 done; to do: {compared}, {', '.join(varied)}",
         f"  ranks: 0 done; to do: {', '.join(ranks)}",
-        f"  finetune: 0 done; to do: {', '.join(tuned)}",
+        f"  evaluate: 0 done; to do: {', '.join([compared, *varied, *parts])}",
+        "  encode: 0 done; to do: trec",
+        f"  finetune: 0 done; to do: {', '.join(once)}",
     ]
 
 

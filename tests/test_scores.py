@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, documents, prepare
 from maelm_fairseq import compat
@@ -25,8 +26,10 @@ import compare_scores  # noqa: E402
 import comparison  # noqa: E402
 import comparison_folder  # noqa: E402
 import training_log  # noqa: E402
+from comparison_claims import Claims, layers_in_words  # noqa: E402
 from comparison_folder import ComparisonFolder  # noqa: E402
 from comparison_report import ComparisonReport  # noqa: E402
+from evaluation import statistics  # noqa: E402
 from pretraining import Optimization  # noqa: E402
 
 
@@ -204,6 +207,56 @@ def report(finished):
     return ComparisonReport(folder, "command", {*((name,) for name in names), *((name, "6") for name in names)})
 
 
+def rank_differences(dest, family, layer):
+    """MAE-LM's rank minus the MLM's after the last update at tau = 0.9, for each seed."""
+    found = {}
+    for name in [f"{model}-{seed}" for model in ("mae_lm", "mlm") for seed in (1, 2)]:
+        with open(dest / "ranks" / name / "ranks.csv", encoding="utf-8") as stream:
+            (found[name],) = [
+                int(row["rank"])
+                for row in csv.DictReader(stream)
+                if [row[key] for key in ("checkpoint", "family", "layer", "tau")] == ["14", family, str(layer), "0.9"]
+            ]
+    return np.array([found[f"mae_lm-{seed}"] - found[f"mlm-{seed}"] for seed in (1, 2)])
+
+
+def test_the_table_of_claims_has_the_ranks_and_the_scores(finished, report):
+    dest, _ = finished
+    rows = {row.split(" | ")[0]: row.split(" | ")[1:] for row in Claims(report).table().splitlines()}
+    measured, shown = rows["| MAE-LM represents text without [MASK] in more dimensions"]
+    signs = []
+    for layer in (1, 2):
+        values = rank_differences(dest, "without_mask", layer)
+        width = stats.t.ppf(0.975, 1) * abs(values[0] - values[1]) / 2
+        numbers = [f"{number:+.1f}" for number in (values.mean(), values.mean() - width, values.mean() + width)]
+        expected = f"layer {layer}: {numbers[0]}" + f" ({numbers[1]} to {numbers[2]})" * bool(width > 0)
+        assert expected in measured
+        signs.append(int(values.mean() > width) - int(values.mean() < -width))
+    assert shown.startswith("yes") == (signs == [1, 1]) and ("negative" in shown) == (-1 in signs)
+    measured, shown = rows["| **MAE-LM scores higher than the MLM** (primary)"]
+    assert measured in re.search(r"\*\*MAE-LM minus MLM: (.*?);", report.claim())[1].replace(" points", "")
+    assert ("| MLM: the rank of [MASK] tokens rises with depth, for every seed (Lemma 2.1)") in rows
+    assert "| The same, width 16" in rows
+
+
+@pytest.mark.parametrize(
+    "intervals, shown",
+    [
+        ([(1, 3), (2, 4)], "yes"),
+        ([(-1, 3), (2, 4)], "at layer 2"),
+        ([(-1, 3), (-2, 4)], "no"),
+        ([(1, 3), (-4, -2)], "at layer 1; negative at layer 2"),
+        ([(-3, -1), (-4, -2)], "no; negative at layers 1, 2"),
+    ],
+)
+def test_a_claim_on_ranks_is_shown_layer_by_layer(intervals, shown):
+    found = {
+        layer: statistics.Interval((low + high) / 2, low, high, 1) for layer, (low, high) in enumerate(intervals, 1)
+    }
+    measured, verdict = layers_in_words(found)
+    assert verdict == shown and measured.count("layer ") == 2
+
+
 def test_scores_at_equal_arithmetic_are_interpolated(report, monkeypatch):
     def curve(*points):
         return [dict(gflop=gflop, loss=loss, score=score) for gflop, loss, score in points]
@@ -240,6 +293,9 @@ def test_nothing_is_decided_before_all_seeds_are_there(finished, report):
     fewer = report.evaluated - {("mae_lm-2",)}
     partial = ComparisonReport(report.folder, "command", fewer)
     assert "; not decided: 1 of 2 seeds" in partial.claim() and "these two models only" in partial.claim()
+    rows = [row for row in Claims(partial).table().splitlines() if "width" not in row]
+    decided = [row for row in rows[2:] if not row.endswith(" | not decided: 1 of 2 seeds |")]
+    assert [row.split(" | ")[0] for row in decided] == ["| Pretraining raises scores: MLM"]
     with pytest.raises(UsageError, match="nothing to report yet"):
         ComparisonReport(report.folder, "command", {("mlm-1",), ("mlm-2",)})
 

@@ -124,7 +124,7 @@ def test_cpu_seconds_are_those_of_the_process():
 def test_the_pilot_of_the_lowest_last_loss_is_chosen(tmp_path):
     folder = ComparisonFolder(comparison.SCORES, tmp_path, tmp_path / "data", None, 1)
     for run, losses in zip(comparison.SCORES.pilots(), [(7, 8.1), (9, 7.9), (9, 7.9), (8, 8)]):
-        path = Path(folder.record(run))
+        path = Path(folder.record(run.name))
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps([dict(update=500 * k, loss=loss, seconds=1) for k, loss in enumerate(losses, 1)]))
     folder.choose()

@@ -13,6 +13,7 @@ from .statistics import (
     crossed_interval,
     detectable_effect,
     example_interval,
+    mean_and_error,
     variances,
 )
 from .tasks import APART
@@ -92,6 +93,21 @@ class Report:
         for i, error in enumerate(errors, 2):
             lines[i] = lines[i][:-2] + f" ± {error:.2f} |"
         return "\n".join(lines) + "\n"
+
+    def arms(self, arms, kind="mean"):
+        """A table of arms by tasks: the mean over tasks with its standard error over seeds, and each task.
+
+        Args:
+            arms: {title: names of its models}; those without models are left out
+        """
+        tasks, rows = self.measured(kind), []
+        for title, models in arms.items():
+            if models:
+                found = [[outcome.score() for outcome in self.outcomes(model, kind, tasks)] for model in models]
+                (mean,), (error,) = mean_and_error([[np.mean(scores)] for scores in found])
+                each = (f"{score:.2f}" for score in np.mean(found, 0))
+                rows.append([title, len(models), f"{mean:.2f}" + f" ± {error:.2f}" * (len(models) > 1), *each])
+        return table(["model", "seeds", "mean over tasks", *tasks], rows)
 
     def few_shot(self):
         """Means over draws of the few-shot probes."""

@@ -43,6 +43,13 @@ def pearson_contributions(predictions, targets):
     return 100 * (x * y - r * (x**2 + y**2) / 2 + r)
 
 
+def mean_and_error(rows):
+    """The means of the columns of rows of numbers, and their standard errors; 0 for a single row."""
+    rows = np.array(rows, dtype=float)
+    error = rows.std(0, ddof=1) / np.sqrt(len(rows)) if len(rows) > 1 else np.zeros(rows.shape[1])
+    return rows.mean(0), error
+
+
 @dataclass
 class Paired:
     """Differences of two arms on one task.
@@ -174,6 +181,17 @@ def bootstrap_interval(tasks, level=LEVEL, replicates=REPLICATES, seed=0):
         found.append(np.mean(scores))
     low, high = np.percentile(found, [50 * (1 - level), 50 * (1 + level)])
     return Interval(float(seed_means(tasks).mean()), float(low), float(high), float(np.std(found)))
+
+
+def seed_interval(values, level=LEVEL):
+    """The interval of a mean over seeds, for numbers without examples, such as ranks: Student's t.
+
+    Args:
+        values: (S,), of two seeds or more
+    """
+    (estimate,), (error,) = mean_and_error(np.reshape(values, (-1, 1)))
+    width = error * quantiles((1 + level) / 2, len(values))[0]
+    return Interval(*map(float, (estimate, estimate - width, estimate + width, error)))
 
 
 def detectable_effect(parts, seeds, level=LEVEL, power=POWER):

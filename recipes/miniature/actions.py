@@ -3,17 +3,20 @@
 import concurrent.futures
 import glob
 import os
-import shutil
 import sys
 
-from experiment import SCRATCH
 from experiment_folder import DATA_PREP, ExperimentFolder
 from fairseq_options import RECIPES
-from finetune_results import metrics_in_percent
+from maelm_fairseq.errors import InstallationError
 from maelm_fairseq.files import read_json, save_json
 from maelm_fairseq.records import positive
 from results import MADE_BY
 from training_log import pretraining_record, training_log
+
+try:
+    from evaluation import outcomes
+except ImportError as error:
+    raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
 
 
 class Actions(ExperimentFolder):
@@ -21,42 +24,15 @@ class Actions(ExperimentFolder):
 
     Args:
         experiment: :class:`~experiment.Experiment`
-        dest: the folder of the reproduction
-        data, tasks: folders of text and labelled texts; None for those that are downloaded
+        dest, data, tasks, at_a_time: as for :class:`~experiment_folder.ExperimentFolder`
         updates: of every run of pretraining; None for as many as fit into `minutes`
         minutes: of pretraining for each model
-        at_a_time: number of jobs that run at the same time
     """
 
     def __init__(self, experiment, dest, data, tasks, updates, minutes, at_a_time):
-        super().__init__(dest, data, experiment.text, at_a_time)
+        super().__init__(dest, data, experiment.text, tasks, at_a_time)
         self.experiment = experiment
-        self.tasks = os.path.abspath(tasks) if tasks else self.path("tasks")
         self.given_updates, self.minutes = updates, minutes
-
-    # The labelled texts
-
-    def task_options(self):
-        """For the tasks with classes, then for those with values: lists of options of data-prep/glue.sh."""
-        tasks, tokens = self.experiment.tasks, ["--max-tokens", str(self.experiment.text.tokens_per_sample)]
-        return [
-            ["--task", *(task.name for task in tasks if not task.regression), *tokens],
-            ["--task", *(task.name for task in tasks if task.regression), "--regression", *tokens],
-        ]
-
-    def fetch_tasks(self):
-        """Downloads the labelled texts and encodes them with the vocabulary of the data."""
-        raw, names = self.path("labelled"), [task.name for task in self.experiment.tasks]
-        command = [sys.executable, os.path.join(DATA_PREP, "substitute_datasets.py"), "--dest", raw, "--data", *names]
-        self.execute("labelled", command)
-        folders = ["--input", raw, "--vocabulary", self.data, "--dest", self.tasks]
-        for options in self.task_options():
-            self.execute("tasks", [os.path.join(DATA_PREP, "glue.sh"), *folders, *options])
-        save_json(names, self.path("tasks", "done"))
-
-    def task_record(self, task):
-        """The file that identifies a task's data."""
-        return os.path.join(self.tasks, task.name, "task.json")
 
     # Pretraining
 
@@ -93,35 +69,51 @@ class Actions(ExperimentFolder):
     def rank_options(self):
         return ["--tokens", str(self.experiment.rank_tokens)]
 
-    def measure_ranks(self, name, checkpoint):
-        partial, final = self.path("ranks", name + ".partial"), self.path("ranks", name)
-        command = [sys.executable, "-m", "maelm_fairseq.effective_rank", "--checkpoint", checkpoint, "--names", name]
-        self.execute("ranks-" + name, command + ["--data", self.data, "--dest", partial, *self.rank_options()])
-        shutil.rmtree(final, ignore_errors=True)
-        os.rename(partial, final)
+    def evaluation_options(self, baselines):
+        return ["--tasks", *self.experiment.tasks, "--draws", "0", *["--baselines"] * baselines]
 
-    def finetune_options(self, name, task, seeds):
-        return self.experiment.finetune_options(task, seeds) + ["--from-scratch"] * (name == SCRATCH)
+    def evaluate_model(self, name, model, baselines):
+        """Evaluates a model.
 
-    def finetune(self, name, checkpoint, task, seeds):
-        """Fine-tunes on a task for several seeds; keeps the scores, and the first seed's model."""
-        folder = self.path("finetuning", name)
-        command = [sys.executable, os.path.join(RECIPES, "finetune_glue.py"), "--data", self.tasks]
-        command += ["--checkpoint", checkpoint, "--save-dir", folder]
-        command += ["--results", os.path.join(folder, task.name, "results.tsv")]
-        self.execute(f"finetune-{name}-{task.name}", command + self.finetune_options(name, task, seeds))
-        files = sorted(glob.glob(f"{folder}/{task.name}/*/*/*/metrics.json"))
-        save_json(
-            [read_json(file, MADE_BY, metrics_in_percent) for file in files], os.path.join(folder, task.name + ".json")
-        )
-        for model in glob.glob(f"{folder}/{task.name}/*/*/seed*/model.pt"):
-            if not model.endswith("seed1/model.pt"):
-                os.remove(model)
+        Args:
+            baselines: whether to evaluate random weights and counts of pieces, too
+        """
+        options = self.evaluation_options(baselines)
+        self.evaluate(name, model, self.path("evaluation"), options, "evaluate-" + name)
 
-    def finetuned_model(self, run):
-        """The first task's model of a run's first seed of fine-tuning."""
-        pattern = self.path("finetuning", run.name, self.experiment.tasks[0].name, "*", "*", "seed1", "model.pt")
-        return next(iter(glob.glob(pattern)), pattern)
+    def evaluation_records(self, name):
+        """What an evaluation writes, in this order: {task: path}."""
+        return {task: outcomes.record_path(self.path("evaluation"), name, task) for task in self.experiment.tasks}
 
     def part_model(self, run, number):
         return self.path("pretraining", run.name, f"model-{self.experiment.part_updates(self.updates())[number]}.pt")
+
+    # Fine-tuning, for the ranks after it
+
+    def encoding_options(self):
+        return ["--task", self.experiment.tasks[0], "--max-tokens", str(self.experiment.text.tokens_per_sample)]
+
+    def encode_task(self):
+        """Encodes the first task with the vocabulary of the data."""
+        folders = ["--input", self.labelled, "--vocabulary", self.data, "--dest", self.path("encoded")]
+        self.execute("encoded", [os.path.join(DATA_PREP, "glue.sh"), *folders, *self.encoding_options()])
+
+    def task_record(self):
+        """The file that identifies the encoded task."""
+        return self.path("encoded", self.experiment.tasks[0], "task.json")
+
+    def finetuning_results(self, run):
+        """The table that fine-tuning a run's model ends with."""
+        return self.path("finetuning", run.name, "results.tsv")
+
+    def finetune(self, run):
+        """Fine-tunes a run's model on the first task."""
+        command = [sys.executable, os.path.join(RECIPES, "finetune_glue.py"), "--data", self.path("encoded")]
+        command += ["--checkpoint", self.model(run), "--save-dir", self.path("finetuning", run.name)]
+        command += ["--results", self.finetuning_results(run), *self.experiment.finetune_options()]
+        self.execute("finetune-" + run.name, command)
+
+    def finetuned_model(self, run):
+        """The model that :meth:`finetune` kept."""
+        pattern = self.path("finetuning", run.name, self.experiment.tasks[0], "*", "*", "seed1", "model.pt")
+        return next(iter(glob.glob(pattern)), pattern)

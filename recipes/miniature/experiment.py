@@ -6,6 +6,7 @@ run.py turns it into jobs, report.py into tables. A new variant is a :func:`data
 from dataclasses import dataclass, field, replace
 from typing import Tuple, Union
 
+from evaluation.tasks import PRIMARY
 from maelm_fairseq.masking import MaskSettings
 from pretraining import Model, Optimization, Size, Text, options_of, training_options
 
@@ -20,27 +21,13 @@ class Variations:
 
 
 @dataclass(frozen=True)
-class Task:
-    """A task to fine-tune on.
-
-    Args:
-        name: of its folder in the prepared tasks
-        epochs: passes over its training examples
-        regression: whether it predicts a value instead of a class; read only where run.py prepares the task
-    """
-
-    name: str
-    epochs: int = 3
-    regression: bool = False
-
-
-@dataclass(frozen=True)
 class Finetuning:
-    """Settings that all tasks share."""
+    """How the models are fine-tuned whose ranks are measured again."""
 
     batch_size: int = 32
     lr: float = 5e-4
     warmup_ratio: float = 0.1
+    epochs: int = 3
 
 
 MLM = Model("mlm", "MLM", 0, MaskSettings(mask_prob=0.3, encoder_mask_fraction=1.0))
@@ -52,7 +39,6 @@ TITLES = {
     MASK_PROB: "mask probability: {:g}",
 }
 COMPARISON, NO_RELATIVE_BIAS = "comparison", "no-relative-bias"
-SCRATCH = "scratch"  # the name of what is fine-tuned without pretraining
 
 
 @dataclass(frozen=True)
@@ -116,8 +102,8 @@ class Experiment:
 
     Args:
         models: what is compared: the reference, then the model that `variations` change
+        tasks: names of those that models are evaluated on, and fine-tuned on the first of
         seeds: of pretraining, for each model of the comparison
-        finetune_seeds: for each of its runs and tasks
         rank_tokens: held-out tokens on which ranks are measured
         parts: checkpoints of a run at equal distances, the last at its end
         speed_updates: of a run that measures the speed
@@ -129,17 +115,11 @@ class Experiment:
     rank_tokens: int
     models: Tuple[Model, Model] = (MLM, MAE_LM)
     optimization: Optimization = Optimization()
-    tasks: Tuple[Task, ...] = (Task("trec"), Task("rotten_tomatoes", epochs=2), Task("tweets", 2, regression=True))
+    tasks: Tuple[str, ...] = tuple(source.name for source in PRIMARY)
     finetuning: Finetuning = Finetuning()
     seeds: int = 2
-    finetune_seeds: int = 2
     parts: int = 4
     speed_updates: int = 60
-
-    @property
-    def variation_finetune_seeds(self):
-        """Seeds of fine-tuning for the models outside the comparison."""
-        return max(1, self.finetune_seeds // 2)
 
     def compared(self):
         """The runs of the comparison, by seed."""
@@ -178,10 +158,9 @@ class Experiment:
         """{number of a part: updates at its end}, without the last part, whose end is the end of the run."""
         return {number: updates // self.parts * number for number in range(1, self.parts)}
 
-    def finetune_options(self, task, seeds):
+    def finetune_options(self):
         """Options of recipes/finetune_glue.py except folders, as a list of strings."""
-        options = ["--task", task.name, "--seeds", seeds, *options_of(self.finetuning), "--epochs", task.epochs]
-        return list(map(str, options))
+        return list(map(str, ["--task", self.tasks[0], "--seeds", 1, *options_of(self.finetuning)]))
 
 
 MINIATURE = Experiment(

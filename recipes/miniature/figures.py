@@ -1,7 +1,6 @@
 """The figures of the miniature reproduction."""
 
 import os
-import statistics
 
 from experiment import FRACTION
 from maelm_fairseq import effective_rank
@@ -12,6 +11,7 @@ FIGURES = {
     "score-against-time.png": "Score against time of pretraining (Figure 3)",
     "mask-fraction.png": "Rank gap and score by the share of masks that the encoder sees (Figure 4)",
 }
+SCORE = "mean score over tasks"
 
 
 def draw_ranks(path, report, name_of):
@@ -33,12 +33,11 @@ def draw_mask_fraction(path, report):
     base = report.compared_once[1]
     fractions = {base.name: base.model.masks.encoder_mask_fraction}
     fractions.update({run.name: run.value for run in report.varied if run.kind == FRACTION})
-    scored = {name: value for name, value in fractions.items() if report.first_scores(name)}
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     axes[0].plot(list(fractions.values()), [report.results.gap(name, report.last) for name in fractions], "o-")
     axes[0].set_ylabel("rank gap, last layer:\nwith [MASK] minus without")
-    axes[1].errorbar(list(scored.values()), *error_bars(map(report.first_scores, scored)), fmt="o-", capsize=3)
-    axes[1].set_ylabel(report.score_title)
+    axes[1].errorbar(list(fractions.values()), *error_bars(report, fractions), fmt="o-", capsize=3)
+    axes[1].set_ylabel(SCORE)
     for axis in axes:
         axis.set_xlabel("share of the masks in the encoder")
         axis.grid(alpha=0.3)
@@ -54,28 +53,24 @@ def draw_score_against_time(path, report):
         seconds = {row["update"]: row["seconds"] for row in report.results.validations(run.name)}
         parts = report.experiment.part_updates(report.updates)
         updates = {run.part_name(number): at for number, at in parts.items()}
-        updates = {name: at for name, at in updates.items() if report.first_scores(name)}
+        updates = {name: at for name, at in updates.items() if report.results.is_evaluated(name)}
         updates[run.name] = max(seconds)
-        points = error_bars(map(report.first_scores, updates))
+        points = error_bars(report, updates)
         updates = list(updates.values())
         axes[0].errorbar(updates, *points, fmt=style, capsize=3, label=run.title)
         axes[1].errorbar([seconds[at] / 60 for at in updates], *points, fmt=style, capsize=3, label=run.title)
     axes[0].set_xlabel("updates of pretraining")
     axes[1].set_xlabel("minutes of pretraining")
-    axes[0].set_ylabel(report.score_title)
+    axes[0].set_ylabel(SCORE)
     for axis in axes:
         axis.grid(alpha=0.3)
         axis.legend()
     save(figure, path)
 
 
-def error_bars(scores):
-    """Medians of lists of scores, and the distances of the lowest and highest from them."""
-    scores = list(scores)
-    medians = [statistics.median(values) for values in scores]
-    below = [median - min(values) for median, values in zip(medians, scores)]
-    above = [max(values) - median for median, values in zip(medians, scores)]
-    return medians, [below, above]
+def error_bars(report, names):
+    """The scores of models, and their standard errors."""
+    return tuple(zip(*(report.results.score(name) for name in names)))
 
 
 def save(figure, path):

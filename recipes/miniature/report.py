@@ -1,7 +1,6 @@
 """Tables, figures and the summary that recipes/reproduce.sh ends with."""
 
 import datetime
-import math
 import os
 import platform
 import statistics
@@ -9,11 +8,11 @@ import statistics
 import torch
 
 import figures
-from experiment import SCRATCH
+from evaluation.report import interval
 from maelm_fairseq import effective_rank
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.files import atomic_write
-from results import difference
+from results import BASELINES
 from results_page import put_section
 
 HEADING = "## The paper in miniature"
@@ -21,8 +20,6 @@ HEADING = "## The paper in miniature"
 
 def shown(values):
     """The median, with the lowest and highest where there are several."""
-    if not values:
-        return "not run"
     text = f"{statistics.median(values):.2f}"
     return text if len(values) == 1 else f"{text} ({min(values):.2f} to {max(values):.2f})"
 
@@ -45,25 +42,22 @@ class Report:
         results: :class:`~results.Results`
         left: number of jobs that are not done
     Raises:
-        UsageError: the comparison is not complete: pretraining, ranks and the first task
+        UsageError: the comparison is not complete: pretraining, ranks and scores
     """
 
     def __init__(self, experiment, results, left=0):
         self.experiment, self.results, self.left = experiment, results, left
         self.compared, self.compared_once = experiment.compared(), experiment.compared_once()
-        self.varied = [run for run in experiment.varied() if run.name in results.rank_rows]
+        measured = [run for run in experiment.varied() if results.is_evaluated(run.name)]
+        self.varied = [run for run in measured if run.name in results.rank_rows]
         self.last = experiment.size.encoder_layers  # the number of the last layer
-        first = experiment.tasks[0].name
-        complete = [
-            task.name for task in experiment.tasks if all(results.scores(run.name, task.name) for run in self.compared)
-        ]
-        if first not in complete or not all(run.name in results.rank_rows for run in self.compared):
+        names = [run.name for run in self.compared]
+        if not all(name in results.rank_rows and results.is_evaluated(name) for name in names):
             raise UsageError(
-                f"{results.folder}: nothing to report yet, expected the ranks and {first} scores of "
-                f"{', '.join(run.name for run in self.compared)}; run the command without --report first"
+                f"{results.path()}: nothing to report yet, expected the ranks and scores of {', '.join(names)}; run "
+                "the command without --report first"
             )
-        self.tasks, self.first_task = complete, first
-        self.score_title = f"{first}, {results.metric(first)} (%)"
+        self.first_task, self.tables = experiment.tasks[0], results.tables
         self.updates = results.last_validation(self.compared_once[1].name)["update"]
         self.has_finetuned_ranks = all(run.finetuned_name in results.rank_rows for run in self.compared_once)
 
@@ -71,31 +65,23 @@ class Report:
         """The runs of a model of the comparison."""
         return [run for run in self.compared if run.model == model]
 
-    def first_scores(self, name):
-        """The scores of the first task."""
-        return self.results.scores(name, self.first_task)
-
     # Tables
 
     def comparison(self):
         reference, ours = self.experiment.models
-        lines = header(
-            "", "from scratch", reference.title, ours.title, f"{ours.title} minus {reference.title}, standard error"
-        )
+        lines = header("", reference.title, ours.title)
         for title, key in [("validation loss, bits a predicted token", "loss"), ("seconds of training", "seconds")]:
             values = [
                 [self.results.last_validation(run.name)[key] for run in self.of_model(model)]
                 for model in (reference, ours)
             ]
-            lines.append(row(title, "", *map(shown, values), ""))
-        for task in self.tasks:
-            scores = [self.results.model_scores(model, task) for model in (reference, ours)]
-            less, error = difference(scores[1], scores[0])
-            cells = map(shown, [self.results.scores(SCRATCH, task), *scores])
-            error = "" if math.isnan(error) else f" ± {error:.2f}"
-            metric = self.results.metric(task)
-            lines.append(row(f"{task}, {metric}", *cells, f"{less:+.2f}{error}"))
+            lines.append(row(title, *map(shown, values)))
         return lines
+
+    def scores(self):
+        """The scores of the compared models, and of what needs no pretraining."""
+        arms = {model.title: list(self.tables.arm(model.name).values()) for model in self.experiment.models}
+        return self.tables.arms({**arms, **{title: [name] for name, title in BASELINES.items()}})
 
     def rank_table(self, runs, name_of):
         """The ranks of the four families by layer.
@@ -118,13 +104,14 @@ class Report:
         base = self.compared_once[1]
         lines = header(
             f"{base.title}, seed {base.seed}, with",
-            *["loss, bits", "seconds", "rank, without [MASK]", "rank gap", self.first_task],
+            *["loss, bits", "seconds", "rank, without [MASK]", "rank gap", "score"],
         )
         titles = [f"({self.compared_once[0].title})", self.experiment.baseline_title()]
         for run, title in zip([*self.compared_once, *self.varied], titles + [run.title for run in self.varied]):
             last, rank = self.results.last_validation(run.name), self.results.ranks(run.name)["without_mask", self.last]
             cells = f"{last['loss']:.3f}", f"{last['seconds']:.0f}", rank, f"{self.results.gap(run.name, self.last):+d}"
-            lines.append(row(title, *cells, shown(self.first_scores(run.name))))
+            score = "{:.2f} ± {:.2f}".format(*self.results.score(run.name))
+            lines.append(row(title, *cells, score))
         return lines
 
     def claims(self):
@@ -157,13 +144,14 @@ class Report:
             all(value >= 1 for value in own),
         )
         names = [[run.name for run in self.of_model(model)] for model in (reference, ours)]
-        self.claim_more_dimensions(add, "before", names)
+        self.claim_more_dimensions(add, "after pretraining", names)
         if self.has_finetuned_ranks:
             names = [[run.finetuned_name] for run in self.compared_once]
             self.claim_more_dimensions(add, f"after fine-tuning on {self.first_task}", names)
-        for task in self.tasks:
-            less, error = difference(*(results.model_scores(model, task) for model in (ours, reference)))
-            add(f"MAE-LM scores higher: {task}", f"{less:+.2f} ± {error:.2f}", less > 2 * error)
+        found = interval(self.tables.paired(ours.name, reference.name))
+        few = "not decided: one seed" if self.experiment.seeds == 1 else None
+        measured = f"{found.estimate:+.2f} ({found.low:+.2f} to {found.high:+.2f})"
+        add("MAE-LM scores higher: frozen features, mean over tasks", measured, few or found.low > 0)
         return lines
 
     def claim_more_dimensions(self, add, when, names):
@@ -171,7 +159,7 @@ class Report:
 
         Args:
             add: function of claim, measurement and verdict
-            when: before or after fine-tuning, in words
+            when: after which training, in words
             names: of the ranks of the reference, and of MAE-LM's; a name for each seed
         """
         layers, titles = range(1, self.last + 1), [model.title for model in self.experiment.models]
@@ -208,10 +196,10 @@ class Report:
             f"{text.batch_size} sequences of {text.tokens_per_sample} tokens, {ours.masks.mask_prob:.0%} of them "
             "predicted. The MLM is the same code with all masks in the encoder and no decoder; MAE-LM has "
             f"{ours.decoder_layers} decoder layers. Ranks are measured on {tokens:,} held-out tokens, 15% of them "
-            "[MASK] in inputs with [MASK], at tau = 0.9. Scores are on dev sets, in percent: medians of "
-            f"{experiment.seeds} x {experiment.finetune_seeds} seeds of pretraining and fine-tuning (lowest to "
-            f"highest), of 1 x {experiment.variation_finetune_seeds} for a single pretraining run; from scratch "
-            "without pretraining."
+            "[MASK] in inputs with [MASK], at tau = 0.9. Scores are of frozen features (the mean of tokens; layer and "
+            "regularisation chosen inside the training folds of a 5-fold cross-validation over all labelled examples): "
+            "accuracy in percent, or 100 times Pearson's correlation. A single model has the mean over tasks, "
+            "with its standard error over examples."
         )
 
     def summary(self, command, jobs, folder="."):
@@ -225,6 +213,7 @@ class Report:
         machine = f"{platform.machine()}, {os.cpu_count()} cores"
         if torch.cuda.is_available():
             machine = torch.cuda.get_device_name()
+        reference, ours = self.experiment.models
         finetuned = []
         if self.has_finetuned_ranks:
             table = self.rank_table(self.compared_once, lambda run: run.finetuned_name)
@@ -238,6 +227,8 @@ class Report:
             *["", *self.claims(), ""],
             *(f"![{text}]({folder}/{name})" for name, text in self.figures().items()),
             *["", *self.comparison(), ""],
+            *["Scores, and their differences with intervals:", "", self.scores()],
+            self.tables.comparison(ours.name, reference.name),
             *["Ranks by layer (Figures 1 and 5a of the paper):", ""],
             *[*self.rank_table(self.compared, lambda run: run.name), ""],
             *finetuned,
@@ -255,10 +246,9 @@ class Report:
             stream.write(self.summary(command, jobs))
         ranks = [dict(run=name, **each) for name, rows in self.results.rank_rows.items() for each in rows]
         scores = [
-            dict(run=name, task=task, seed=seed, metric=metric, score=score)
-            for (name, task), seeds in self.results.metrics.items()
-            for seed, metrics in enumerate(seeds, 1)
-            for metric, score in metrics.items()
+            dict(run=name, task=task, score=score)
+            for name in self.tables.results
+            for task, score in self.results.scores(name).items()
         ]
         effective_rank.write_csv(os.path.join(folder, "ranks.csv"), ranks)
         effective_rank.write_csv(os.path.join(folder, "scores.csv"), scores)

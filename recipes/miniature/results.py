@@ -1,23 +1,16 @@
 """Reads the results of the jobs."""
 
 import csv
-import math
-import os
-import statistics
 
-from finetune_results import metrics_in_percent
+import numpy as np
+
+from evaluation import outcomes
+from evaluation.report import Report, mean_error
 from maelm_fairseq.files import read_json
 from training_log import VALIDATIONS
 
 MADE_BY = "a result of recipes/reproduce.sh"
-
-
-def difference(ours, theirs):
-    """The difference of the means of two lists of scores, and its standard error (nan for single scores)."""
-    error = math.nan
-    if min(len(ours), len(theirs)) > 1:
-        error = math.sqrt(statistics.variance(ours) / len(ours) + statistics.variance(theirs) / len(theirs))
-    return statistics.mean(ours) - statistics.mean(theirs), error
+BASELINES = {"random-weights": "random weights", "pieces": "counts of pieces"}  # of recipes/evaluate.sh
 
 
 class Results:
@@ -25,25 +18,25 @@ class Results:
 
     Args:
         experiment: :class:`~experiment.Experiment`
-        folder: of the reproduction
+        actions: :class:`~actions.Actions`
         done: list of the :class:`~jobs.Job` that are done
 
-    `rank_rows` has the rows of a model's ranks.csv: {name: list of dicts}; `metrics` those of each fine-tuning seed, in
-    percent: {(name, task): list of dicts}. Both are sorted.
+    `rank_rows` has the rows of a model's ranks.csv, sorted by name: {name: list of dicts}; `tables` is the
+    :class:`~evaluation.report.Report` of all evaluations.
     """
 
-    def __init__(self, experiment, folder, done):
-        self.experiment, self.folder = experiment, folder
+    def __init__(self, experiment, actions, done):
+        self.experiment, self.path = experiment, actions.path
         names = sorted(job.subject for job in done if job.kind == "ranks")
         self.rank_rows = {name: self.read_ranks(name) for (name,) in names}
-        names = sorted(job.subject for job in done if job.kind == "finetune")
-        self.metrics = {
-            (name, task): read_json(self.path("finetuning", name, task + ".json"), MADE_BY, [metrics_in_percent])
-            for name, task in names
-        }
-
-    def path(self, *parts):
-        return os.path.join(self.folder, *parts)
+        evaluated = [name for job in done if job.kind == "evaluate" for name in job.subject]
+        if experiment.compared()[0].name in evaluated:
+            evaluated += BASELINES
+        records = {name: actions.evaluation_records(name) for name in evaluated}
+        self.tables = Report(
+            {name: {task: outcomes.read(path) for task, path in each.items()} for name, each in records.items()}
+            or {"": {}}
+        )
 
     def read_ranks(self, name):
         with open(self.path("ranks", name, "ranks.csv"), encoding="utf-8") as stream:
@@ -65,19 +58,17 @@ class Results:
         with open(self.path("ranks", name, "mask_dimensions.csv"), encoding="utf-8") as stream:
             return [float(row["mask_outside_real"]) for row in csv.DictReader(stream)]
 
-    def scores(self, name, task):
-        """The first metric of each fine-tuning seed, in percent; empty where that is not done."""
-        return [next(iter(metrics.values())) for metrics in self.metrics.get((name, task), [])]
+    def is_evaluated(self, name):
+        return name in self.tables.results
 
-    def metric(self, task):
-        """The name of a task's first metric."""
-        run = self.experiment.compared()[0]
-        return next(iter(self.metrics[run.name, task][0]))
+    def scores(self, name):
+        """{task: score} of a model's frozen features."""
+        return {task: kinds["mean"].score() for task, (_, kinds) in self.tables.results[name].items()}
 
-    def model_scores(self, model, task):
-        """The scores of all seeds of a model of the comparison."""
-        runs = [run for run in self.experiment.compared() if run.model == model]
-        return [score for run in runs for score in self.scores(run.name, task)]
+    def score(self, name):
+        """The mean over tasks of a model's scores, and its standard error, as far as it comes from the examples."""
+        found = self.tables.outcomes(name, "mean")
+        return float(np.mean([outcome.score() for outcome in found])), mean_error(found)
 
     def validations(self, name):
         """What :func:`pretraining_record` gave for a run."""

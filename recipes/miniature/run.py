@@ -2,8 +2,9 @@
 """The paper in miniature: MLM and MAE-LM of the same size, by the same code, on the same text in the same order.
 
 It pretrains both for equal updates and several seeds, and variations of MAE-LM (masks in the encoder, decoder layers,
-mask probability, no relative bias); measures effective ranks before and after fine-tuning; fine-tunes; and writes
-tables, figures and a summary. Film reviews and labelled texts are downloaded unless --data and --tasks are given.
+mask probability, no relative bias); measures effective ranks, before and after fine-tuning; evaluates frozen features
+as recipes/evaluate.sh does; and writes tables, figures and a summary. Film reviews and labelled texts are downloaded
+unless --data and --tasks are given.
 
 If stopped, the same command resumes. A job is done again when its inputs, its options or the code's version changed;
 pretraining never without asking. --dry-run shows what is done and what is left.
@@ -21,14 +22,14 @@ import torch
 from actions import Actions
 from child_processes import terminate_children_on_sigterm
 from devices import cores
-from experiment import MINIATURE, SCRATCH, TINY, Task
+from experiment import MINIATURE, TINY
 from fairseq_options import RECIPES, option
 from jobs import DONE, Job, Jobs
 from maelm_fairseq import errors
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.files import read_json, save_json
 from report import Report
-from results import MADE_BY, Results
+from results import BASELINES, MADE_BY, Results
 
 
 class Plan:
@@ -47,22 +48,18 @@ class Plan:
 
     def jobs(self):
         """All jobs, what matters most first."""
-        experiment, first = self.experiment, self.experiment.tasks[0]
-        seeds, fewer_seeds = experiment.finetune_seeds, experiment.variation_finetune_seeds
+        experiment = self.experiment
         compared, once, varied = experiment.compared(), experiment.compared_once(), experiment.varied()
         jobs = list(self.preparation())
         jobs += [self.pretraining(run) for run in compared]
         jobs += [self.ranks(run) for run in compared]
-        jobs += [self.finetuning(run, first, seeds) for run in compared]
-        jobs += [self.finetuned_ranks(run) for run in once]
+        jobs += [self.evaluation(run, baselines=run == compared[0]) for run in compared]
+        jobs.append(self.encoding())
+        for run in once:
+            jobs += [self.finetuning(run), self.finetuned_ranks(run)]
         for run in varied:
-            jobs += [self.pretraining(run), self.ranks(run)]
-        jobs += [self.part_finetuning(run, k, first, fewer_seeds) for run in once for k in range(1, experiment.parts)]
-        jobs += [self.finetuning(run, first, fewer_seeds) for run in varied]
-        jobs.append(self.finetuning(compared[0], first, seeds, from_scratch=True))
-        for task in experiment.tasks[1:]:
-            jobs += [self.finetuning(run, task, seeds) for run in compared]
-            jobs.append(self.finetuning(compared[0], task, seeds, from_scratch=True))
+            jobs += [self.pretraining(run), self.ranks(run), self.evaluation(run)]
+        jobs += [self.part_evaluation(run, k) for run in once for k in range(1, experiment.parts)]
         return jobs
 
     def preparation(self):
@@ -71,16 +68,7 @@ class Plan:
         if self.data:
             yield from actions.text_jobs()
         if self.tasks:
-            yield Job(
-                "labelled texts",
-                (),
-                actions.fetch_tasks,
-                output=self.path("tasks", "done"),
-                leaves=[self.path("labelled"), self.path("tasks")],
-                inputs=lambda: {"dict.txt": os.path.join(actions.data, "dict.txt")},
-                options=lambda: sum(actions.task_options(), []),
-                needs=self.data,
-            )
+            yield actions.labelled_job(self.experiment.tasks)
         if self.speed:
             runs = self.experiment.compared_once()
             yield Job(
@@ -116,8 +104,7 @@ class Plan:
         return self._ranks(run.name, partial(self.actions.model, run), needs="pretrain " + run.name)
 
     def finetuned_ranks(self, run):
-        need = f"finetune {run.name} {self.experiment.tasks[0].name}"
-        return self._ranks(run.finetuned_name, partial(self.actions.finetuned_model, run), need)
+        return self._ranks(run.finetuned_name, partial(self.actions.finetuned_model, run), "finetune " + run.name)
 
     def _ranks(self, name, checkpoint, needs):
         """The job that measures the ranks of a model; `checkpoint` gives its path when the job it needs is done."""
@@ -125,7 +112,7 @@ class Plan:
         return Job(
             "ranks",
             (name,),
-            lambda: self.actions.measure_ranks(name, checkpoint()),
+            lambda: self.actions.measure_ranks(name, {name: checkpoint()}, self.actions.rank_options()),
             output=os.path.join(folder, "ranks.csv"),
             leaves=[folder, folder + ".partial"],
             inputs=lambda: {"model.pt": checkpoint(), **self.actions.data_inputs()},
@@ -133,40 +120,71 @@ class Plan:
             needs=[needs],
         )
 
-    def finetuning(self, run, task, seeds, from_scratch=False):
-        name = SCRATCH if from_scratch else run.name
-        return self._finetuning(name, partial(self.actions.model, run), task, seeds, run)
+    def evaluation(self, run, baselines=False):
+        """The job that evaluates a run's model; with `baselines` also what needs no pretraining."""
+        return self._evaluation(run.name, partial(self.actions.model, run), run, baselines)
 
-    def part_finetuning(self, run, number, task, seeds):
-        return self._finetuning(run.part_name(number), partial(self.actions.part_model, run, number), task, seeds, run)
+    def part_evaluation(self, run, number):
+        return self._evaluation(run.part_name(number), partial(self.actions.part_model, run, number), run)
 
-    def _finetuning(self, name, checkpoint, task, seeds, run):
-        """The job that fine-tunes a model of a run; `checkpoint` gives its path when the run is done."""
-        folder = self.path("finetuning", name, task.name)
+    def _evaluation(self, name, checkpoint, run, baselines=False):
+        """The job that evaluates a model of a run; `checkpoint` gives its path when the run is done."""
+        actions, names = self.actions, [name, *BASELINES] if baselines else [name]
+        *_, last = actions.evaluation_records(names[-1]).values()
+        return Job(
+            "evaluate",
+            (name,),
+            lambda: actions.evaluate_model(name, checkpoint(), baselines),
+            output=last,
+            leaves=[self.path("evaluation", part, each) for part in ("records", "features") for each in names],
+            inputs=lambda: actions.evaluation_inputs(checkpoint()),
+            options=partial(actions.evaluation_options, baselines),
+            needs=["pretrain " + run.name, *self.tasks],
+        )
+
+    def encoding(self):
+        """The job that encodes the task to fine-tune on."""
+        actions, task = self.actions, self.experiment.tasks[0]
+        files = ["train.tsv", "dev.tsv"]
+        return Job(
+            "encode",
+            (task,),
+            actions.encode_task,
+            output=actions.task_record(),
+            leaves=[self.path("encoded")],
+            inputs=lambda: {
+                "dict.txt": os.path.join(actions.data, "dict.txt"),
+                **{name: os.path.join(actions.labelled, task, name) for name in files},
+            },
+            options=actions.encoding_options,
+            needs=[*self.data, *self.tasks],
+        )
+
+    def finetuning(self, run):
+        """The job that fine-tunes a run's model on the first task."""
         return Job(
             "finetune",
-            (name, task.name),
-            lambda: self.actions.finetune(name, checkpoint(), task, seeds),
-            output=folder + ".json",
-            leaves=[folder, folder + ".json"],
-            inputs=lambda: {"model.pt": checkpoint(), "task.json": self.actions.task_record(task)},
-            options=lambda: self.actions.finetune_options(name, task, seeds),
-            needs=["pretrain " + run.name, *self.tasks],
+            (run.name,),
+            partial(self.actions.finetune, run),
+            output=self.actions.finetuning_results(run),
+            leaves=[self.path("finetuning", run.name)],
+            inputs=lambda: {"model.pt": self.actions.model(run), "task.json": self.actions.task_record()},
+            options=self.experiment.finetune_options,
+            needs=["pretrain " + run.name, "encode " + self.experiment.tasks[0]],
         )
 
 
 def tasks_in(folder):
-    """The tasks that data-prep/glue.sh wrote into a folder."""
-    names = sorted(os.path.basename(os.path.dirname(file)) for file in glob.glob(f"{folder}/*/task.json"))
+    """The names of the labelled texts in a folder."""
+    names = sorted(os.path.basename(os.path.dirname(file)) for file in glob.glob(f"{folder}/*/train.tsv"))
     if not names:
-        raise UsageError(f"--tasks {folder}: no task in it, expected what data-prep/glue.sh writes")
-    known = {task.name: task for task in MINIATURE.tasks}
-    return tuple(known.get(name, Task(name)) for name in names)
+        raise UsageError(f"--tasks {folder}: no task in it, expected TASK/train.tsv as for recipes/evaluate.sh")
+    return tuple(names)
 
 
 def experiment_of(args):
     """The :class:`~experiment.Experiment` that the options ask for."""
-    experiment = replace(TINY if args.tiny else MINIATURE, seeds=args.seeds, finetune_seeds=args.finetune_seeds)
+    experiment = replace(TINY if args.tiny else MINIATURE, seeds=args.seeds)
     if args.updates and args.updates < experiment.parts:
         raise UsageError(f"--updates {args.updates} must be at least {experiment.parts}")
     return replace(experiment, tasks=tasks_in(args.tasks)) if args.tasks else experiment
@@ -174,7 +192,7 @@ def experiment_of(args):
 
 def check_plan(args):
     """Refuses a folder that was begun with different options."""
-    names = ["minutes_per_model", "updates", "seeds", "finetune_seeds", "tiny", "data", "tasks"]
+    names = ["minutes_per_model", "updates", "seeds", "tiny", "data", "tasks"]
     plan, path = {name: getattr(args, name) for name in names}, os.path.join(args.dest, "plan.json")
     if os.path.exists(path):
         found = read_json(path, MADE_BY, dict)
@@ -190,14 +208,13 @@ def check_plan(args):
 def command_of(args):
     """The command, for the summary."""
     length = f"--updates {args.updates}" if args.updates else f"--minutes-per-model {args.minutes_per_model:g}"
-    command = f"recipes/reproduce.sh --dest miniature {length} --seeds {args.seeds}"
-    return command + f" --finetune-seeds {args.finetune_seeds}" + " --tiny" * args.tiny
+    return f"recipes/reproduce.sh --dest miniature {length} --seeds {args.seeds}" + " --tiny" * args.tiny
 
 
-def write_report(args, experiment, folder, done, left):
+def write_report(args, experiment, actions, done, left):
     """Writes the results of the jobs that are done."""
-    results = os.path.join(folder, "results")
-    report = Report(experiment, Results(experiment, folder, done), left)
+    results = actions.path("results")
+    report = Report(experiment, Results(experiment, actions, done), left)
     report.write(results, command_of(args), args.jobs)
     path = args.results or (None if args.tiny else os.path.join(RECIPES, "RESULTS.md"))
     if path:
@@ -213,17 +230,20 @@ def parse(arguments=None):
     length.add_argument("--minutes-per-model", type=float, metavar="M", help="pretrain as long as M minutes take here")
     length.add_argument("--updates", type=int, metavar="N", help="pretrain for N updates instead")
     add("--seeds", type=int, default=2, metavar="N", help="of pretraining, for the comparison (default: 2)")
-    add("--finetune-seeds", type=int, default=2, metavar="N", help="of each fine-tuning (default: 2)")
     jobs = torch.cuda.device_count() or cores()
     add("--jobs", type=int, default=jobs, metavar="N", help=f"number that run at the same time (default here: {jobs})")
     add("--data", metavar="DIR", help="binarized text from data-prep/prepare.sh, instead of the film reviews")
-    add("--tasks", metavar="DIR", help="labelled texts from data-prep/glue.sh, instead of those downloaded")
+    add(
+        "--tasks",
+        metavar="DIR",
+        help="labelled texts as for --labelled of recipes/evaluate.sh, instead of those downloaded",
+    )
     add("--results", metavar="FILE", help="the summary's section goes there too (default: recipes/RESULTS.md)")
     add("--tiny", action="store_true", help="everything as small as possible, to try the program itself")
     add("--report", action="store_true", help="write the results of what is done so far, and stop")
     add("--dry-run", action="store_true", help="show what is done and what is left, and stop")
     args = parser.parse_args(arguments)
-    for name in ["minutes_per_model", "updates", "seeds", "finetune_seeds", "jobs"]:
+    for name in ["minutes_per_model", "updates", "seeds", "jobs"]:
         value = getattr(args, name)
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise UsageError(f"{option(name)} {value} must be over 0")
@@ -246,11 +266,11 @@ def reproduce(arguments=None):
     jobs.show(states)
     done = [job for job in jobs.jobs if states[job.name].status == DONE]
     if args.report:
-        return write_report(args, experiment, actions.dest, done, len(jobs.jobs) - len(done))
+        return write_report(args, experiment, actions, done, len(jobs.jobs) - len(done))
     jobs.refuse_to_lose(states)
     if not args.dry_run:
         jobs.run(states, args.jobs)
-        write_report(args, experiment, actions.dest, jobs.jobs, left=0)
+        write_report(args, experiment, actions, jobs.jobs, left=0)
 
 
 def main():

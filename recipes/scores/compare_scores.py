@@ -65,21 +65,14 @@ class Plan:
         if self.data:
             yield from folder.text_jobs()
         if self.tasks:
-            yield Job(
-                "labelled texts",
-                (),
-                folder.fetch_tasks,
-                output=os.path.join(folder.labelled, self.comparison.tasks[-1], "train.tsv"),
-                leaves=[folder.labelled],
-                options=lambda: list(self.comparison.tasks),
-            )
+            yield folder.labelled_job(self.comparison.tasks)
 
     def training(self, kind, run, after=()):
         return Job(
             kind,
             (run.name,),
             partial(self.folder.pretrain, run),
-            output=self.folder.record(run),
+            output=self.folder.record(run.name),
             leaves=[self.path("pretraining", run.name)],
             inputs=self.folder.data_inputs,
             options=partial(self.folder.options, run),
@@ -98,7 +91,7 @@ class Plan:
             self.folder.choose,
             output=chosen,
             leaves=[chosen],
-            inputs=lambda: {run.name: self.folder.record(run) for run in pilots},
+            inputs=lambda: {run.name: self.folder.record(run.name) for run in pilots},
             needs=["pilot " + run.name for run in pilots],
         )
 
@@ -109,7 +102,7 @@ class Plan:
         return Job(
             "ranks",
             (run.name,),
-            partial(self.folder.measure_ranks, run),
+            partial(self.folder.measure_ranks_of, run),
             output=os.path.join(folder, "ranks.csv"),
             leaves=[folder, folder + ".partial"],
             inputs=lambda: {**{os.path.basename(path): path for path in models.values()}, **self.folder.data_inputs()},
@@ -126,18 +119,13 @@ class Plan:
         return Job(
             "evaluate",
             (run.name,) if final else (run.name, str(updates)),
-            partial(self.folder.evaluate, run, updates),
+            partial(self.folder.evaluate_run, run, updates),
             output=last,
             leaves=[os.path.join(dest, part, run.name) for part in ("records", "features")],
-            inputs=partial(self.evaluation_inputs, model),
+            inputs=partial(self.folder.evaluation_inputs, model),
             options=partial(self.folder.evaluation_options, run, updates),
             needs=["pretrain " + run.name, *self.tasks],
         )
-
-    def evaluation_inputs(self, model):
-        """What an evaluation reads: {title: path}."""
-        vocabulary = {name: os.path.join(self.folder.data, name) for name in ("dict.txt", "sentencepiece.model")}
-        return {"model.pt": model, **vocabulary, **self.folder.task_inputs()}
 
     def finetuning(self, run):
         """The job that fine-tunes the final model of a run."""
@@ -150,7 +138,7 @@ class Plan:
             partial(self.folder.finetune, run),
             output=records[-1],
             leaves=[*records, *(os.path.join(dest, kind, run.name) for kind in kinds)],
-            inputs=partial(self.evaluation_inputs, self.folder.checkpoints(run)[updates]),
+            inputs=partial(self.folder.evaluation_inputs, self.folder.checkpoints(run)[updates]),
             options=self.folder.finetuning_options,
             needs=["evaluate " + run.name, *self.tasks],
         )

@@ -4,18 +4,13 @@ import os
 
 import numpy as np
 
+from evaluation.statistics import mean_and_error
+
 FIGURES = {
     "scores.png": "Score against updates, arithmetic and loss of pretraining (mean and standard error over seeds)",
     "scores-by-layer.png": "Score by layer (mean and standard error over seeds)",
 }
 STYLES = ["s--", "o-", "^:", "x-."]
-
-
-def mean_and_error(rows):
-    """The mean of rows of numbers, and its standard error; 0 for a single row."""
-    rows = np.array(rows, dtype=float)
-    error = rows.std(0, ddof=1) / np.sqrt(len(rows)) if len(rows) > 1 else np.zeros(rows.shape[1])
-    return rows.mean(0), error
 
 
 def draw_scores(path, report):

@@ -1,16 +1,12 @@
 """What the jobs of the comparison do, and the files that they read and write."""
 
-import glob
 import os
-import shutil
 import statistics
-import sys
 from dataclasses import fields
 
 from arithmetic import operations
 from comparison import GATE_ROTTEN_TOMATOES, GATE_TREC
-from experiment_folder import DATA_PREP, ExperimentFolder
-from fairseq_options import RECIPES
+from experiment_folder import ExperimentFolder
 from maelm_fairseq.errors import InstallationError, UsageError
 from maelm_fairseq.files import read_json, save_json
 from maelm_fairseq.vocabulary import load_dictionary
@@ -32,18 +28,16 @@ class ComparisonFolder(ExperimentFolder):
 
     Args:
         comparison: :class:`~comparison.Comparison`
-        dest, data, at_a_time: as for :class:`~experiment_folder.ExperimentFolder`
-        tasks: folder of labelled texts, as recipes/evaluate.sh takes them; None for those that are downloaded
+        dest, data, tasks, at_a_time: as for :class:`~experiment_folder.ExperimentFolder`
     """
 
     def __init__(self, comparison, dest, data, tasks, at_a_time):
-        super().__init__(dest, data, comparison.text, at_a_time)
+        super().__init__(dest, data, comparison.text, tasks, at_a_time)
         self.comparison = comparison
-        self.labelled = os.path.abspath(tasks) if tasks else self.path("labelled")
 
-    def record(self, run):
+    def record(self, name):
         """The file of what was recorded of a run."""
-        return self.path("pretraining", run.name, "record.json")
+        return self.path("pretraining", name, "record.json")
 
     # Pretraining
 
@@ -71,21 +65,9 @@ class ComparisonFolder(ExperimentFolder):
     def choose(self):
         """Chooses the pilot whose last validation loss is lowest; the first of equal ones."""
         pilots = self.comparison.pilots()
-        losses = {run.name: read_json(self.record(run), MADE_BY, VALIDATIONS)[-1]["loss"] for run in pilots}
+        losses = {run.name: read_json(self.record(run.name), MADE_BY, VALIDATIONS)[-1]["loss"] for run in pilots}
         best = min(pilots, key=lambda run: losses[run.name])
         save_json(dict(losses=losses, chosen=vars(best.optimization)), self.path("chosen.json"))
-
-    # The labelled texts
-
-    def fetch_tasks(self):
-        """Downloads the labelled texts."""
-        command = [sys.executable, os.path.join(DATA_PREP, "substitute_datasets.py"), "--dest", self.labelled]
-        self.execute("labelled", [*command, "--data", *self.comparison.tasks])
-
-    def task_inputs(self):
-        """The files of the labelled texts: {title: path}."""
-        files = sorted(glob.glob(os.path.join(glob.escape(self.labelled), "*", "*.tsv")))
-        return {os.path.relpath(file, self.labelled): file for file in files}
 
     # Measuring
 
@@ -99,15 +81,10 @@ class ComparisonFolder(ExperimentFolder):
         taus = map(str, self.comparison.taus)
         return ["--tokens", str(self.comparison.rank_tokens), "--tau", *taus]
 
-    def measure_ranks(self, run):
+    def measure_ranks_of(self, run):
         """Measures the effective ranks of all models of a run; their names in the tables are numbers of updates."""
-        partial, final = self.path("ranks", run.name + ".partial"), self.path("ranks", run.name)
-        kept = self.checkpoints(run)
-        command = [sys.executable, "-m", "maelm_fairseq.effective_rank", "--checkpoint", *kept.values()]
-        command += ["--names", *map(str, kept), "--data", self.data, "--dest", partial, *self.rank_options()]
-        self.execute("ranks-" + run.name, command)
-        shutil.rmtree(final, ignore_errors=True)
-        os.rename(partial, final)
+        models = {str(updates): path for updates, path in self.checkpoints(run).items()}
+        self.measure_ranks(run.name, models, self.rank_options())
 
     def evaluation(self, run, updates):
         """The folder of the evaluations after so many updates, in which that of a run has its name."""
@@ -119,13 +96,11 @@ class ComparisonFolder(ExperimentFolder):
         draws = self.comparison.draws if updates == self.comparison.final(run) else 0
         return ["--tasks", *self.comparison.tasks, "--draws", str(draws)]
 
-    def evaluate(self, run, updates, options=None):
+    def evaluate_run(self, run, updates, options=None):
         """Evaluates a model of a run; `options` take the place of :meth:`evaluation_options`."""
         dest, options = self.evaluation(run, updates), options or self.evaluation_options(run, updates)
-        command = [sys.executable, os.path.join(RECIPES, "evaluate.py"), "--names", run.name, "--dest", dest]
-        command += ["--checkpoint", self.checkpoints(run)[updates], "--data", self.data, "--labelled", self.labelled]
-        self.execute(f"evaluate-{run.name}-{updates}", [*command, *options])
-        shutil.rmtree(os.path.join(dest, "features", run.name), ignore_errors=True)
+        log = f"evaluate-{run.name}-{updates}"
+        self.evaluate(run.name, self.checkpoints(run)[updates], dest, options, log)
 
     def finetuning_options(self):
         comparison = self.comparison
@@ -134,7 +109,7 @@ class ComparisonFolder(ExperimentFolder):
 
     def finetune(self, run):
         """Fine-tunes the final model of a run, which is evaluated, on the folds of some tasks."""
-        self.evaluate(run, self.comparison.final(run), self.finetuning_options())
+        self.evaluate_run(run, self.comparison.final(run), self.finetuning_options())
 
     def evaluation_records(self, run, updates, kind=outcomes.FROZEN):
         """The records that an evaluation writes, in this order: {task: path}.

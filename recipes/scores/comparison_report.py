@@ -10,9 +10,10 @@ import torch
 
 import comparison_figures
 from comparison import CONFIDENCE, CONTROL, MAE_LM, MLM, SCRATCH, SCRATCH_PLAIN
+from comparison_claims import Claims
 from comparison_folder import KINDS, MADE_BY
 from evaluation.report import TITLES, Report, interval, table
-from evaluation.statistics import bootstrap_interval
+from evaluation.statistics import bootstrap_interval, mean_and_error
 from maelm_fairseq.effective_rank.report import import_pyplot
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.files import atomic_write, read_json
@@ -21,6 +22,7 @@ from training_log import VALIDATIONS
 
 HEADING = "## Does MAE-LM score higher?"
 ARMS = [MLM, MAE_LM, CONTROL]
+TAU = "0.9"  # of the ranks in the table of claims
 COMPARED = [  # ours, theirs
     (MAE_LM, MLM),
     (CONTROL, MLM),
@@ -80,18 +82,11 @@ class ComparisonReport:
 
     def scores(self, kind="mean"):
         """The mean over tasks and each task, for all arms: means over seeds, and the standard error of the first."""
-        tasks, rows = self.tables.measured(kind), []
         width = self.comparison.narrow.encoder_embed_dim
-        arms = [(model.title, model.name) for model in [*ARMS, SCRATCH, SCRATCH_PLAIN]]
-        arms += [(f"{model.title}, width {width}", f"{model.name}-width{width}") for model in (MLM, MAE_LM)]
-        for title, name in arms:
-            models = self.tables.arm(name, kind).values()
-            if models:
-                found = [[outcome.score() for outcome in self.tables.outcomes(model, kind, tasks)] for model in models]
-                (mean,), (error,) = comparison_figures.mean_and_error([[np.mean(scores)] for scores in found])
-                each = (f"{score:.2f}" for score in np.mean(found, 0))
-                rows.append([title, len(models), f"{mean:.2f}" + f" ± {error:.2f}" * (len(models) > 1), *each])
-        return table(["model", "seeds", "mean over tasks", *tasks], rows)
+        names = {model.title: model.name for model in [*ARMS, SCRATCH, SCRATCH_PLAIN]}
+        names.update({f"{model.title}, width {width}": f"{model.name}-width{width}" for model in (MLM, MAE_LM)})
+        arms = {title: list(self.tables.arm(name, kind).values()) for title, name in names.items()}
+        return self.tables.arms(arms, kind)
 
     def differences(self, kind="mean"):
         """The mean over tasks with its interval, and each task, for all pairs of arms."""
@@ -128,10 +123,12 @@ class ComparisonReport:
         rows = []
         for run in self.runs:
             if self.comparison.final(run):
-                last = self.records(run)[-1]
+                last = self.records(run.name)[-1]
                 row = [run.name, f"{last['loss']:.3f}", f"{last['cpu_seconds']:,.0f}", f"{last['gflop']:,.0f}"]
-                ranks = self.ranks(run)
-                rows.append(row + [ranks[family, tau] for tau in taus for family in ("without_mask", "with_mask")])
+                for tau in taus:
+                    ranks = self.ranks(run.name, tau)
+                    row += [ranks[family][-1] for family in ("without_mask", "with_mask")]
+                rows.append(row)
         return table(header, rows)
 
     def at_equal(self, key, title):
@@ -148,7 +145,7 @@ class ComparisonReport:
             x = [[sign * point[key] for point in curve] for curve in arm]
             y = [[point["score"] for point in curve] for curve in arm]
             found = [[float(np.interp(place, *both, left=np.nan))] for both in zip(x, y)]
-            mean, error = comparison_figures.mean_and_error(found)
+            mean, error = mean_and_error(found)
             text = f"{mean[0]:.2f}" + f" ± {error[0]:.2f}" * (len(found) > 1)
             row.append(text if np.isfinite(mean[0]) else "")
         return row
@@ -167,20 +164,30 @@ class ComparisonReport:
         subject = (run.name,) if final else (run.name, str(updates))
         return self.folder.outcomes(run, updates) if subject in self.evaluated else None
 
-    def records(self, run):
+    def records(self, name):
         """What was recorded at each validation of a run."""
-        return read_json(self.folder.record(run), MADE_BY, VALIDATIONS)
+        return read_json(self.folder.record(name), MADE_BY, VALIDATIONS)
 
-    def ranks(self, run):
-        """The ranks of the last layer of a run's final model: {(family, tau): rank}."""
-        with open(self.folder.path("ranks", run.name, "ranks.csv"), encoding="utf-8") as stream:
-            rows = [row for row in csv.DictReader(stream) if row["checkpoint"] == str(run.updates)]
-        last = max(int(row["layer"]) for row in rows)
-        return {(row["family"], row["tau"]): int(row["rank"]) for row in rows if int(row["layer"]) == last}
+    def rank_rows(self, name, tau, table="ranks"):
+        """The rows of a table of ranks for a run's final model, from the embeddings to the last layer."""
+        updates = str(max(row["update"] for row in self.records(name)))
+        with open(self.folder.path("ranks", name, table + ".csv"), encoding="utf-8") as stream:
+            return [row for row in csv.DictReader(stream) if row["checkpoint"] == updates and row["tau"] == tau]
+
+    def ranks(self, name, tau=TAU):
+        """The ranks of a run's final model: {family: rank of each layer}."""
+        found = {}
+        for row in self.rank_rows(name, tau):
+            found.setdefault(row["family"], []).append(int(row["rank"]))
+        return found
+
+    def mask_dimensions(self, name, tau=TAU):
+        """The dimensions of [MASK] outside those of real tokens, in each layer."""
+        return [float(row["mask_outside_real"]) for row in self.rank_rows(name, tau, "mask_dimensions")]
 
     def curve(self, run):
         """The scores of a run on its way: list of dicts with update, gflop, cpu_seconds, loss and score."""
-        recorded, points = {row["update"]: row for row in self.records(run)}, []
+        recorded, points = {row["update"]: row for row in self.records(run.name)}, []
         for updates in self.folder.checkpoints(run):
             found = self.outcomes(run, updates)
             if found and updates in recorded:
@@ -225,6 +232,9 @@ class ComparisonReport:
             "encoder and see the same text and masks. What is tested, and how, was written down before the runs: "
             "`recipes/scores/comparison.py`.\n",
             self.claim() + "\n",
+            f"The paper's claims. Ranks are at tau = {TAU}; their intervals are over seeds, those of scores over seeds "
+            "and examples:\n",
+            Claims(self).table(),
             "Frozen features, mean of tokens (primary). Differences are paired; the interval of a single seed is over "
             "examples only, and so for these models:\n",
             self.scores(),
