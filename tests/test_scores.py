@@ -27,6 +27,7 @@ import comparison  # noqa: E402
 import comparison_folder  # noqa: E402
 import training_log  # noqa: E402
 from comparison_claims import Claims, layers_in_words  # noqa: E402
+from comparison_explorations import explorations  # noqa: E402
 from comparison_folder import ComparisonFolder  # noqa: E402
 from comparison_report import ComparisonReport  # noqa: E402
 from evaluation import statistics  # noqa: E402
@@ -103,9 +104,11 @@ def weights(path):
 def test_everything_is_run_and_recorded(finished):
     dest, _ = finished
     pretrained = ["mlm-1", "mae_lm-1", "mlm_decoder-1", "mlm-2", "mae_lm-2", "mlm-width16-1", "mae_lm-width16-1"]
+    pretrained.append("mae_lm_decoder4-1")
     untrained = ["scratch-1", "scratch-2", "scratch_plain-1"]
     pilots = ["pilot-lr0.001-beta0.98", "pilot-lr0.002-beta0.98"]
-    assert {path.name for path in (dest / "pretraining").iterdir()} == {*pretrained, *untrained, *pilots}
+    explored = [name.replace("pilot-", "pilot-mae_lm-") for name in pilots]
+    assert {path.name for path in (dest / "pretraining").iterdir()} == {*pretrained, *untrained, *pilots, *explored}
     for name in pretrained:
         files = {path.name for path in (dest / "pretraining" / name).iterdir()}
         assert files >= {"model.pt", "record.json", *(f"model-{update}.pt" for update in (6, 14))}
@@ -289,6 +292,24 @@ def test_fine_tuning_is_reported_for_the_seeds_that_have_it(report):
     assert "| mean over trec, fine-tuned on `<s>` (1 seed) |" in titles and "| mean over tasks, `<s>` |" in titles
 
 
+def test_explorations_are_shown_apart(finished, report):
+    dest, _ = finished
+    title, pilots, models = explorations(report)
+    assert "they decide nothing" in title
+    for name, row in zip(["lr0.001-beta0.98", "lr0.002-beta0.98"], pilots.splitlines()[4:]):
+        folders = [dest / "pretraining" / f"{prefix}-{name}" for prefix in ("pilot", "pilot-mae_lm")]
+        losses = [json.loads((folder / "record.json").read_text())[-1]["loss"] for folder in folders]
+        assert [float(cell) for cell in row.split("|")[3:5]] == pytest.approx(losses, abs=0.0006)
+    rows = {row.split(" | ")[0]: row.split(" | ")[1:] for row in models.splitlines()[4:]}
+    for model, other in [("mlm", "MLM"), ("mae_lm", "MAE-LM")]:
+        difference = scores_of(dest, "final", "mae_lm_decoder4-1") - scores_of(dest, "final", f"{model}-1")
+        _, found = rows[f"| MAE-LM, 4 decoder layers minus {other}"]
+        assert float(found.split()[0]) == pytest.approx(difference.mean(), abs=0.006)
+    assert "4 decoder layers" not in report.scores() and "4 decoder layers" not in report.differences()
+    nothing = ComparisonReport(report.folder, "command", report.evaluated - {("mae_lm_decoder4-1",)})
+    assert len(explorations(nothing)) == 2 and "decoder4" not in nothing.pretraining()
+
+
 def test_nothing_is_decided_before_all_seeds_are_there(finished, report):
     fewer = report.evaluated - {("mae_lm-2",)}
     partial = ComparisonReport(report.folder, "command", fewer)
@@ -326,7 +347,7 @@ def test_run_again_it_does_nothing_and_another_setting_is_refused(finished, monk
     patterns = "pretraining/**/*", "ranks/**/*", "evaluation/**/*", "records/**/*"
     before = {path: path.stat().st_mtime_ns for pattern in patterns for path in dest.glob(pattern)}
     compare_scores.compare(options)
-    assert "39 of 39 jobs are done" in capsys.readouterr().out
+    assert "44 of 44 jobs are done" in capsys.readouterr().out
     tiny = replace(comparison.TINY, optimization=Optimization(clip_norm=1.0))
     monkeypatch.setattr(compare_scores, "TINY", tiny)
     with pytest.raises(UsageError, match="`pilot pilot-lr0.001-beta0.98` would have to be done again: .*--clip-norm"):

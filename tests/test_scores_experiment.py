@@ -55,10 +55,15 @@ RUNS = [
     ("mae_lm-width128-1", dict(LONG, **NARROW, **MAE_LM, seed=1)),
     ("mlm-width128-2", dict(LONG, **NARROW, **MLM, seed=2)),
     ("mae_lm-width128-2", dict(LONG, **NARROW, **MAE_LM, seed=2)),
+    ("mae_lm_decoder4-1", dict(LONG, **WIDE, layers=4, fraction=0.0, seed=1)),
     ("pilot-lr0.001-beta0.98", dict(PILOT, **MLM, lr=0.001, beta=0.98)),
     ("pilot-lr0.001-beta0.999", dict(PILOT, **MLM, lr=0.001, beta=0.999)),
     ("pilot-lr0.002-beta0.98", dict(PILOT, **MLM, lr=0.002, beta=0.98)),
     ("pilot-lr0.002-beta0.999", dict(PILOT, **MLM, lr=0.002, beta=0.999)),
+    ("pilot-mae_lm-lr0.001-beta0.98", dict(PILOT, **MAE_LM, lr=0.001, beta=0.98)),
+    ("pilot-mae_lm-lr0.001-beta0.999", dict(PILOT, **MAE_LM, lr=0.001, beta=0.999)),
+    ("pilot-mae_lm-lr0.002-beta0.98", dict(PILOT, **MAE_LM, lr=0.002, beta=0.98)),
+    ("pilot-mae_lm-lr0.002-beta0.999", dict(PILOT, **MAE_LM, lr=0.002, beta=0.999)),
     *((f"scratch-{seed}", dict(STILL, **MLM, seed=seed, local=True)) for seed in (1, 2, 3, 4)),
     *((f"scratch_plain-{seed}", dict(STILL, **MLM, seed=seed, local=False)) for seed in (1, 2)),
 ]
@@ -66,7 +71,7 @@ RUNS = [
 
 def test_the_runs_and_their_options():
     trial = comparison.SCORES
-    runs = [*trial.pretrained(), *trial.pilots(), *trial.untrained()]
+    runs = [*trial.pretrained(), *trial.explored(), *trial.pilots(), *trial.explored_pilots(), *trial.untrained()]
     assert [run.name for run in runs] == [name for name, _ in RUNS]
     assert [run.name for run in trial.gate()] == ["mlm-1", "mae_lm-1"]
     for run, (_, values) in zip(runs, RUNS):
@@ -162,7 +167,7 @@ def test_models_are_fine_tuned_beside_their_evaluation(tmp_path, monkeypatch):
 def test_the_text_is_downloaded_unless_it_is_given(tmp_path, capsys):
     compare_scores.compare(["--dest", str(tmp_path / "dest"), "--dry-run"])
     printed = capsys.readouterr().out
-    assert printed.startswith("0 of 110 jobs are done\n  text: 0 done; to do: text\n  data: 0 done; to do: data\n")
+    assert printed.startswith("0 of 117 jobs are done\n  text: 0 done; to do: text\n  data: 0 done; to do: data\n")
     assert not (tmp_path / "dest").exists()
     with pytest.raises(UsageError, match="--jobs 0 must be over 0"):
         compare_scores.compare(["--dest", str(tmp_path / "dest"), "--jobs", "0"])

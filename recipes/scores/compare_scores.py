@@ -57,6 +57,9 @@ class Plan:
                 before = [updates for updates in self.folder.checkpoints(run) if updates < run.updates]
                 jobs += [self.evaluation(run, updates) for updates in before]
         jobs += [self.finetuning(run) for run in self.comparison.finetuned()]
+        jobs += [self.training("pilot", run, after=["gate"]) for run in self.comparison.explored_pilots()]
+        for run in self.comparison.explored():
+            jobs += [self.training("pretrain", run, after=["gate"]), self.ranks(run), self.evaluation(run)]
         return jobs
 
     def preparation(self):

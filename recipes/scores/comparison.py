@@ -25,6 +25,10 @@ other models of its seed).
 The learning rate and Adam's second beta are those of the pilot that ends with the lowest validation loss. The pilots
 are MLMs, of a seed that is not used otherwise: nothing is tuned for MAE-LM.
 
+Explorations were added when the results of two seeds were known (MAE-LM behind the MLM), to look for what is in
+MAE-LM's way, and decide nothing above: pilots of MAE-LM, which show whether its own learning rate and second beta would
+have been others; and DEEPER, MAE-LM with the paper's four decoder layers, for one seed.
+
 Gate. When the MLM and MAE-LM of the first seed are trained, the better of both must reach GATE_ROTTEN_TOMATOES with
 its best layer on Rotten Tomatoes, or exceed SCRATCH by GATE_TREC points on TREC. Otherwise pretraining teaches too
 little to compare anything: the other runs wait until the reason is found.
@@ -49,6 +53,7 @@ ALL_MASKS = MaskSettings(mask_prob=0.3, encoder_mask_fraction=1.0)
 MLM = Model("mlm", "MLM", 0, ALL_MASKS)
 MAE_LM = Model("mae_lm", "MAE-LM", 2, MaskSettings(mask_prob=0.3))
 CONTROL = Model("mlm_decoder", "MLM with decoder", 2, ALL_MASKS)
+DEEPER = Model("mae_lm_decoder4", "MAE-LM, 4 decoder layers", 4, MaskSettings(mask_prob=0.3))
 SCRATCH = Model("scratch", "no pretraining", 0, ALL_MASKS)
 SCRATCH_PLAIN = Model("scratch_plain", "no pretraining, all heads as in BERT", 0, ALL_MASKS, local_heads=False)
 
@@ -129,12 +134,23 @@ class Comparison:
 
     def pilots(self):
         """The runs that decide the optimization."""
+        return self._pilots(MLM, "pilot")
+
+    def explored_pilots(self):
+        """The same of MAE-LM, which decide nothing; in the same order."""
+        return self._pilots(MAE_LM, f"pilot-{MAE_LM.name}")
+
+    def explored(self):
+        """Further runs that decide nothing."""
+        return [self._run(DEEPER, 1)]
+
+    def _pilots(self, model, prefix):
         runs = []
         for lr in self.pilot_lrs:
             for beta in self.pilot_second_betas:
                 optimization = replace(self.optimization, lr=lr, second_beta=beta)
-                name, updates = f"pilot-lr{lr:g}-beta{beta:g}", self.pilot_updates
-                runs.append(Run(name, MLM, self.size, 0, updates, updates, optimization))
+                name, updates = f"{prefix}-lr{lr:g}-beta{beta:g}", self.pilot_updates
+                runs.append(Run(name, model, self.size, 0, updates, updates, optimization))
         return runs
 
     def pretrained(self):

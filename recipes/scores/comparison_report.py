@@ -10,7 +10,8 @@ import torch
 
 import comparison_figures
 from comparison import CONFIDENCE, CONTROL, MAE_LM, MLM, SCRATCH, SCRATCH_PLAIN
-from comparison_claims import Claims
+from comparison_claims import Claims, in_words
+from comparison_explorations import explorations
 from comparison_folder import KINDS, MADE_BY
 from evaluation.report import TITLES, Report, interval, table
 from evaluation.statistics import bootstrap_interval, mean_and_error
@@ -46,7 +47,7 @@ class ComparisonReport:
 
     def __init__(self, folder, command, evaluated):
         self.folder, self.comparison, self.command, self.evaluated = folder, folder.comparison, command, evaluated
-        runs = [*self.comparison.pretrained(), *self.comparison.untrained()]
+        runs = [*self.comparison.pretrained(), *self.comparison.explored(), *self.comparison.untrained()]
         self.runs = [run for run in runs if self.outcomes(run)]
         self.final = {run.name: self.outcomes(run) for run in self.runs}
         self.tables = Report(self.final or {"": {}})
@@ -100,8 +101,7 @@ class ComparisonReport:
             if tasks:
                 mean = interval(tasks, CONFIDENCE)
                 each = (f"{interval([task]).estimate:+.2f}" for task in tasks)
-                numbers = f"{mean.estimate:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})"
-                rows.append([title, len(tasks[0].differences), numbers, *each])
+                rows.append([title, len(tasks[0].differences), in_words(mean), *each])
         return table(["difference", "seeds", "mean over tasks", *self.tables.measured(kind)], rows)
 
     def fine_tuning(self):
@@ -244,6 +244,7 @@ class ComparisonReport:
             "Scores at equal updates, arithmetic, CPU time and loss: means over tasks and seeds, standard errors:\n",
             self.equal(),
             *self.fine_tuning(),
+            *explorations(self),
             *(f"![{title}]({folder}/{name})" for name, title in comparison_figures.FIGURES.items()),
             "\nPretraining, and effective ranks of the last layer:\n",
             self.pretraining(),
