@@ -29,6 +29,7 @@ class Model:
         masks: what is predicted, and what the encoder sees of it
         relative_position_bias: whether the encoder and the decoder have one
         local_heads: whether half of the heads look at a neighbour at first; only with the bias
+        decoder_bias: whether the decoder has the bias, too
     """
 
     name: str
@@ -37,11 +38,13 @@ class Model:
     masks: MaskSettings
     relative_position_bias: bool = True
     local_heads: bool = True
+    decoder_bias: bool = True
 
     def options(self):
         bias = ["--relative-position-num-buckets", 0]
         if self.relative_position_bias:
-            bias = ["--decoder-relative-bias", *["--relative-position-local-init"] * self.local_heads]
+            bias = ["--decoder-relative-bias"] * self.decoder_bias
+            bias += ["--relative-position-local-init"] * self.local_heads
         return ["--decoder-layers", self.decoder_layers, *options_of(self.masks), *bias]
 
 

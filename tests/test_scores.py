@@ -104,7 +104,7 @@ def weights(path):
 def test_everything_is_run_and_recorded(finished):
     dest, _ = finished
     pretrained = ["mlm-1", "mae_lm-1", "mlm_decoder-1", "mlm-2", "mae_lm-2", "mlm-width16-1", "mae_lm-width16-1"]
-    pretrained.append("mae_lm_decoder4-1")
+    pretrained += ["mae_lm_paper_decoder-1", "mae_lm_decoder4-1"]
     untrained = ["scratch-1", "scratch-2", "scratch_plain-1"]
     pilots = ["pilot-lr0.001-beta0.98", "pilot-lr0.002-beta0.98"]
     explored = [name.replace("pilot-", "pilot-mae_lm-") for name in pilots]
@@ -171,6 +171,7 @@ def test_the_summary_reports_what_was_measured(finished):
     dest, _ = finished
     summary = (dest / "results" / "summary.md").read_text(encoding="utf-8")
     assert summary.startswith("## Does MAE-LM score higher?\n")
+    assert "![Score, and effective rank of text without [MASK], by layer" in summary
     differences = [scores_of(dest, "final", f"mae_lm-{s}") - scores_of(dest, "final", f"mlm-{s}") for s in (1, 2)]
     by_task = np.mean(differences, 0)
     claim = re.search(r"\*\*MAE-LM minus MLM: (\S+) points \((\S+) to (\S+)\); (.*)\.\*\*", summary)
@@ -197,7 +198,7 @@ def test_the_summary_reports_what_was_measured(finished):
     row = next(line for line in summary.splitlines() if line.startswith("| updates 14 |"))
     final = [np.mean([scores_of(dest, "final", f"{model}-{s}").mean() for s in (1, 2)]) for model in ("mlm", "mae_lm")]
     assert [float(cell.split()[0]) for cell in row.split("|")[2:4]] == pytest.approx(final, abs=0.006)
-    for name in ["scores.png", "scores-by-layer.png"]:
+    for name in ["scores.png", "layers.png"]:
         assert (dest / "results" / name).read_bytes().startswith(b"\x89PNG")
 
 
@@ -236,6 +237,8 @@ def test_the_table_of_claims_has_the_ranks_and_the_scores(finished, report):
         assert expected in measured
         signs.append(int(values.mean() > width) - int(values.mean() < -width))
     assert shown.startswith("yes") == (signs == [1, 1]) and ("negative" in shown) == (-1 in signs)
+    drawn = report.ranks_by_layer()
+    assert [a[-1] - b[-1] for a, b in zip(drawn["MAE-LM"], drawn["MLM"])] == list(values)
     measured, shown = rows["| **MAE-LM scores higher than the MLM** (primary)"]
     assert measured in re.search(r"\*\*MAE-LM minus MLM: (.*?);", report.claim())[1].replace(" points", "")
     assert ("| MLM: the rank of [MASK] tokens rises with depth, for every seed (Lemma 2.1)") in rows
@@ -262,17 +265,17 @@ def test_a_claim_on_ranks_is_shown_layer_by_layer(intervals, shown):
 
 def test_scores_at_equal_arithmetic_are_interpolated(report, monkeypatch):
     def curve(*points):
-        return [dict(gflop=gflop, loss=loss, score=score) for gflop, loss, score in points]
+        return [dict(tflop=tflop, loss=loss, score=score) for tflop, loss, score in points]
 
     curves = {
         "A": [curve((10, 8, 50), (20, 6, 60))],
         "B": [curve((8, 9, 40), (16, 7, 70)), curve((8, 9, 50), (16, 7, 80))],
     }
     monkeypatch.setattr(report, "curves", lambda: curves)
-    assert report.at_equal("gflop", "GFLOP") == ["GFLOP 16", "56.00", "75.00 ± 5.00"]
+    assert report.at_equal("tflop", "TFLOP") == ["TFLOP 16", "56.00", "75.00 ± 5.00"]
     assert report.at_equal("loss", "bits") == ["bits 7", "55.00", "75.00 ± 5.00"]
     curves["A"] = [curve((20, 6, 60))]
-    assert report.at_equal("gflop", "GFLOP") == ["GFLOP 16", "", "75.00 ± 5.00"]
+    assert report.at_equal("tflop", "TFLOP") == ["TFLOP 16", "", "75.00 ± 5.00"]
 
 
 def test_fine_tuning_is_reported_for_the_seeds_that_have_it(report):
@@ -301,13 +304,14 @@ def test_explorations_are_shown_apart(finished, report):
         losses = [json.loads((folder / "record.json").read_text())[-1]["loss"] for folder in folders]
         assert [float(cell) for cell in row.split("|")[3:5]] == pytest.approx(losses, abs=0.0006)
     rows = {row.split(" | ")[0]: row.split(" | ")[1:] for row in models.splitlines()[4:]}
+    assert len(rows) == 4
     for model, other in [("mlm", "MLM"), ("mae_lm", "MAE-LM")]:
         difference = scores_of(dest, "final", "mae_lm_decoder4-1") - scores_of(dest, "final", f"{model}-1")
         _, found = rows[f"| MAE-LM, 4 decoder layers minus {other}"]
         assert float(found.split()[0]) == pytest.approx(difference.mean(), abs=0.006)
     assert "4 decoder layers" not in report.scores() and "4 decoder layers" not in report.differences()
     nothing = ComparisonReport(report.folder, "command", report.evaluated - {("mae_lm_decoder4-1",)})
-    assert len(explorations(nothing)) == 2 and "decoder4" not in nothing.pretraining()
+    assert "4 decoder layers" not in explorations(nothing)[2] and "decoder4" not in nothing.pretraining()
 
 
 def test_nothing_is_decided_before_all_seeds_are_there(finished, report):
@@ -347,7 +351,7 @@ def test_run_again_it_does_nothing_and_another_setting_is_refused(finished, monk
     patterns = "pretraining/**/*", "ranks/**/*", "evaluation/**/*", "records/**/*"
     before = {path: path.stat().st_mtime_ns for pattern in patterns for path in dest.glob(pattern)}
     compare_scores.compare(options)
-    assert "44 of 44 jobs are done" in capsys.readouterr().out
+    assert "47 of 47 jobs are done" in capsys.readouterr().out
     tiny = replace(comparison.TINY, optimization=Optimization(clip_norm=1.0))
     monkeypatch.setattr(compare_scores, "TINY", tiny)
     with pytest.raises(UsageError, match="`pilot pilot-lr0.001-beta0.98` would have to be done again: .*--clip-norm"):

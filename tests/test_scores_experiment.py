@@ -32,7 +32,7 @@ OPTIONS = """
 --lr {lr} --warmup-updates {warmup} --total-num-update {updates} --max-update {updates} --distributed-world-size 1
 --log-format json --log-interval {log} --save-interval-updates {part} --no-epoch-checkpoints
 --decoder-layers {layers} --mask-prob 0.3 --leave-unmasked-prob 0.0 --random-token-prob 0.0
---encoder-mask-fraction {fraction} --decoder-relative-bias {local}--seed {seed} --validate-interval-updates {valid}
+--encoder-mask-fraction {fraction} {bias}{local}--seed {seed} --validate-interval-updates {valid}
 """
 WIDE, NARROW = dict(width=256, ffn=1024), dict(width=128, ffn=512)
 LONG = dict(updates=12250, warmup=735, part=1750, valid=350, log=50, lr=0.002, beta=0.999, local=True)
@@ -55,6 +55,7 @@ RUNS = [
     ("mae_lm-width128-1", dict(LONG, **NARROW, **MAE_LM, seed=1)),
     ("mlm-width128-2", dict(LONG, **NARROW, **MLM, seed=2)),
     ("mae_lm-width128-2", dict(LONG, **NARROW, **MAE_LM, seed=2)),
+    ("mae_lm_paper_decoder-1", dict(LONG, **WIDE, layers=4, fraction=0.0, seed=1, decoder_bias=False)),
     ("mae_lm_decoder4-1", dict(LONG, **WIDE, layers=4, fraction=0.0, seed=1)),
     ("pilot-lr0.001-beta0.98", dict(PILOT, **MLM, lr=0.001, beta=0.98)),
     ("pilot-lr0.001-beta0.999", dict(PILOT, **MLM, lr=0.001, beta=0.999)),
@@ -76,7 +77,8 @@ def test_the_runs_and_their_options():
     assert [run.name for run in trial.gate()] == ["mlm-1", "mae_lm-1"]
     for run, (_, values) in zip(runs, RUNS):
         local = "--relative-position-local-init " * values["local"]
-        expected = " ".join(OPTIONS.format(**{**values, "local": local}).split())
+        bias = "--decoder-relative-bias " * values.get("decoder_bias", True)
+        expected = " ".join(OPTIONS.format(**{**values, "local": local, "bias": bias}).split())
         chosen = Optimization(lr=0.002, second_beta=0.999, warmup_ratio=0.06)
         assert " ".join(run.options(trial.text, chosen)) == expected
         kept = [1750, 3500, 7000, 12250] if values["updates"] == 12250 else []
@@ -146,8 +148,8 @@ def test_models_are_fine_tuned_beside_their_evaluation(tmp_path, monkeypatch):
     folder = ComparisonFolder(comparison.SCORES, tmp_path, tmp_path / "data", tmp_path / "tasks", 1)
     names = [run.name for run in comparison.SCORES.finetuned()]
     assert names == [
-        *("mlm-1", "mae_lm-1", "mlm_decoder-1", "scratch-1", "scratch_plain-1"),
-        *("mlm-2", "mae_lm-2", "mlm-3", "mae_lm-3", "mlm-4", "mae_lm-4"),
+        *("mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2", "mlm-3", "mae_lm-3", "mlm-4", "mae_lm-4"),
+        *("mlm_decoder-1", "scratch-1", "scratch_plain-1"),
     ]
     jobs = {job.name: job for job in compare_scores.Plan(folder, False, False).jobs()}
     assert [name for name in jobs if name.startswith("fine-tune ")] == [f"fine-tune {name}" for name in names]
@@ -167,7 +169,7 @@ def test_models_are_fine_tuned_beside_their_evaluation(tmp_path, monkeypatch):
 def test_the_text_is_downloaded_unless_it_is_given(tmp_path, capsys):
     compare_scores.compare(["--dest", str(tmp_path / "dest"), "--dry-run"])
     printed = capsys.readouterr().out
-    assert printed.startswith("0 of 117 jobs are done\n  text: 0 done; to do: text\n  data: 0 done; to do: data\n")
+    assert printed.startswith("0 of 120 jobs are done\n  text: 0 done; to do: text\n  data: 0 done; to do: data\n")
     assert not (tmp_path / "dest").exists()
     with pytest.raises(UsageError, match="--jobs 0 must be over 0"):
         compare_scores.compare(["--dest", str(tmp_path / "dest"), "--jobs", "0"])

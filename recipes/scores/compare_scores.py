@@ -41,26 +41,31 @@ class Plan:
 
     def jobs(self):
         """All jobs, what matters most first."""
-        pilots, pretrained = self.comparison.pilots(), self.comparison.pretrained()
-        gate, untrained = self.comparison.gate(), self.comparison.untrained()
-        first = [*gate, *untrained]
+        comparison = self.comparison
+        pilots, gate, untrained = comparison.pilots(), comparison.gate(), comparison.untrained()
         jobs = list(self.preparation())
         jobs += [self.training("pilot", run) for run in pilots]
         jobs.append(self.choice(pilots))
-        for run in first:
-            jobs += [self.training("pretrain", run), self.ranks(run), self.evaluation(run)]
+        jobs += self.measured([*gate, *untrained])
         jobs.append(self.gate([*gate, untrained[0]]))
-        for run in pretrained[len(gate) :]:
-            jobs += [self.training("pretrain", run, after=["gate"]), self.ranks(run), self.evaluation(run)]
-        for run in pretrained:
-            if run.size == self.comparison.size:
+        jobs += self.measured(comparison.compared(), after=["gate"])
+        jobs += [self.finetuning(run) for run in comparison.finetuned()]
+        jobs += self.measured(comparison.further(), after=["gate"])
+        for run in comparison.pretrained():
+            if run.size == comparison.size:
                 before = [updates for updates in self.folder.checkpoints(run) if updates < run.updates]
                 jobs += [self.evaluation(run, updates) for updates in before]
-        jobs += [self.finetuning(run) for run in self.comparison.finetuned()]
-        jobs += [self.training("pilot", run, after=["gate"]) for run in self.comparison.explored_pilots()]
-        for run in self.comparison.explored():
-            jobs += [self.training("pretrain", run, after=["gate"]), self.ranks(run), self.evaluation(run)]
+        jobs += [self.training("pilot", run, after=["gate"]) for run in comparison.explored_pilots()]
+        jobs += self.measured(comparison.explored(), after=["gate"])
         return jobs
+
+    def measured(self, runs, after=()):
+        """The jobs that train runs, and measure their final models."""
+        return [
+            job
+            for run in runs
+            for job in (self.training("pretrain", run, after), self.ranks(run), self.evaluation(run))
+        ]
 
     def preparation(self):
         """The jobs before pretraining."""

@@ -27,7 +27,8 @@ are MLMs, of a seed that is not used otherwise: nothing is tuned for MAE-LM.
 
 Explorations were added when the results of two seeds were known (MAE-LM behind the MLM), to look for what is in
 MAE-LM's way, and decide nothing above: pilots of MAE-LM, which show whether its own learning rate and second beta would
-have been others; and DEEPER, MAE-LM with the paper's four decoder layers, for one seed.
+have been others; and for one seed each, MAE-LM with the paper's four decoder layers: without a relative position bias,
+as in the paper, whose decoder then cannot tell neighbours as easily (PAPER_DECODER), and with it (DEEPER).
 
 Gate. When the MLM and MAE-LM of the first seed are trained, the better of both must reach GATE_ROTTEN_TOMATOES with
 its best layer on Rotten Tomatoes, or exceed SCRATCH by GATE_TREC points on TREC. Otherwise pretraining teaches too
@@ -54,6 +55,9 @@ MLM = Model("mlm", "MLM", 0, ALL_MASKS)
 MAE_LM = Model("mae_lm", "MAE-LM", 2, MaskSettings(mask_prob=0.3))
 CONTROL = Model("mlm_decoder", "MLM with decoder", 2, ALL_MASKS)
 DEEPER = Model("mae_lm_decoder4", "MAE-LM, 4 decoder layers", 4, MaskSettings(mask_prob=0.3))
+PAPER_DECODER = replace(
+    DEEPER, name="mae_lm_paper_decoder", title="MAE-LM, the paper's decoder: 4 layers, no bias", decoder_bias=False
+)
 SCRATCH = Model("scratch", "no pretraining", 0, ALL_MASKS)
 SCRATCH_PLAIN = Model("scratch_plain", "no pretraining, all heads as in BERT", 0, ALL_MASKS, local_heads=False)
 
@@ -142,7 +146,7 @@ class Comparison:
 
     def explored(self):
         """Further runs that decide nothing."""
-        return [self._run(DEEPER, 1)]
+        return [self._run(PAPER_DECODER, 1), self._run(DEEPER, 1)]
 
     def _pilots(self, model, prefix):
         runs = []
@@ -153,18 +157,23 @@ class Comparison:
                 runs.append(Run(name, model, self.size, 0, updates, updates, optimization))
         return runs
 
-    def pretrained(self):
-        """The runs of the comparison, what matters most first."""
-        pairs = [[self._run(model, seed) for model in (MLM, MAE_LM)] for seed in range(1, self.seeds + 1)]
-        controls = [self._run(CONTROL, seed) for seed in range(1, self.fewer_seeds + 1)]
-        narrow = [
-            self._run(model, seed, self.narrow) for seed in range(1, self.fewer_seeds + 1) for model in (MLM, MAE_LM)
-        ]
-        return [*pairs[0], controls[0], *sum(pairs[1:], []), *controls[1:], *narrow]
-
     def gate(self):
-        """The runs that the gate looks at: MLM and MAE-LM."""
-        return self.pretrained()[:2]
+        """The runs that the gate looks at: MLM and MAE-LM of the first seed."""
+        return self._pair(1)
+
+    def compared(self):
+        """The runs of the primary comparison, and the first of CONTROL, after those of the gate."""
+        return [self._run(CONTROL, 1), *(run for seed in range(2, self.seeds + 1) for run in self._pair(seed))]
+
+    def further(self):
+        """The other runs of CONTROL, and the narrow ones."""
+        controls = [self._run(CONTROL, seed) for seed in range(2, self.fewer_seeds + 1)]
+        narrow = [run for seed in range(1, self.fewer_seeds + 1) for run in self._pair(seed, self.narrow)]
+        return [*controls, *narrow]
+
+    def pretrained(self):
+        """All runs but pilots and explorations, what matters most first."""
+        return [*self.gate(), *self.compared(), *self.further()]
 
     def untrained(self):
         """The runs whose models keep their initial weights: two updates with a learning rate of zero."""
@@ -177,12 +186,14 @@ class Comparison:
         ]
 
     def finetuned(self):
-        """The runs whose final models are fine-tuned: one of each arm, then the other seeds of MLM and MAE-LM."""
+        """The runs whose final models are fine-tuned: MLM and MAE-LM of all seeds, then one of each other arm."""
         if not self.fine_tuned:
             return []
-        wide = [run for run in [*self.pretrained(), *self.untrained()] if run.size == self.size]
-        first = [run for run in wide if run.seed == 1]
-        return first + [run for run in wide if run.seed > 1 and run.model in (MLM, MAE_LM)]
+        pairs = [run for seed in range(1, self.seeds + 1) for run in self._pair(seed)]
+        return [*pairs, self._run(CONTROL, 1), *(run for run in self.untrained() if run.seed == 1)]
+
+    def _pair(self, seed, size=None):
+        return [self._run(model, seed, size) for model in (MLM, MAE_LM)]
 
     def _run(self, model, seed, size=None):
         name = f"{model.name}-{seed}" if size is None else f"{model.name}-width{size.encoder_embed_dim}-{seed}"

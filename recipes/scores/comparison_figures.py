@@ -8,7 +8,7 @@ from evaluation.statistics import mean_and_error
 
 FIGURES = {
     "scores.png": "Score against updates, arithmetic and loss of pretraining (mean and standard error over seeds)",
-    "scores-by-layer.png": "Score by layer (mean and standard error over seeds)",
+    "layers.png": "Score, and effective rank of text without [MASK], by layer (mean and standard error over seeds)",
 }
 STYLES = ["s--", "o-", "^:", "x-."]
 
@@ -22,7 +22,7 @@ def draw_scores(path, report):
     """
     from matplotlib import pyplot
 
-    axes_titles = {"update": "updates", "gflop": "GFLOP", "loss": "validation loss, bits a predicted token"}
+    axes_titles = {"update": "updates", "tflop": "TFLOP", "loss": "validation loss, bits a predicted token"}
     figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.6), sharey=True, layout="constrained")
     for (title, curves), style in zip(report.curves().items(), STYLES):
         scores, errors = mean_and_error([[point["score"] for point in curve] for curve in curves])
@@ -39,18 +39,21 @@ def draw_scores(path, report):
 
 
 def draw_layers(path, report):
-    """Draws the score of each layer of the final models; see :func:`draw_scores`."""
+    """Draws the score and the rank of each layer of the final models; see :func:`draw_scores`."""
     from matplotlib import pyplot
 
-    figure, axis = pyplot.subplots(figsize=(5, 3.6), layout="constrained")
-    for (title, rows), style in zip(report.by_layer().items(), STYLES):
-        scores, errors = mean_and_error(rows)
-        axis.errorbar(range(len(scores)), scores, errors, fmt=style, capsize=3, label=title)
-    axis.set_xlabel("layer (0: embeddings)")
-    axis.set_ylabel("mean score over tasks")
-    axis.xaxis.get_major_locator().set_params(integer=True)
-    axis.grid(alpha=0.3)
-    axis.legend()
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for axis, models in zip(axes, [report.by_layer(), report.ranks_by_layer()]):
+        for (title, rows), style in zip(models.items(), STYLES):
+            values, errors = mean_and_error(rows)
+            axis.errorbar(range(len(values)), values, errors, fmt=style, capsize=3, label=title)
+        axis.set_xlabel("layer (0: embeddings)")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.grid(alpha=0.3)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(report.by_layer()))
+    axes[0].set_ylabel("mean score over tasks")
+    axes[1].set_ylabel("effective rank without [MASK]")
+    axes[1].set_ylim(bottom=0)
     save(figure, path)
 
 
@@ -64,4 +67,4 @@ def save(figure, path):
 def draw(folder, report):
     """Draws the figures into a folder."""
     draw_scores(os.path.join(folder, "scores.png"), report)
-    draw_layers(os.path.join(folder, "scores-by-layer.png"), report)
+    draw_layers(os.path.join(folder, "layers.png"), report)

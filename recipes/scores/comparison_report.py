@@ -117,14 +117,14 @@ class ComparisonReport:
     def pretraining(self):
         """What pretraining took and reached, and the ranks of the last layer."""
         taus = [f"{tau:g}" for tau in self.comparison.taus]
-        header = ["model", "loss, bits", "CPU seconds", "GFLOP"]
+        header = ["model", "loss, bits", "CPU seconds", "TFLOP"]
         for tau in taus:
             header += [f"rank at {tau}: without [MASK]", "with [MASK]"]
         rows = []
         for run in self.runs:
             if self.comparison.final(run):
                 last = self.records(run.name)[-1]
-                row = [run.name, f"{last['loss']:.3f}", f"{last['cpu_seconds']:,.0f}", f"{last['gflop']:,.0f}"]
+                row = [run.name, f"{last['loss']:.3f}", f"{last['cpu_seconds']:,.0f}", f"{last['gflop'] / 1000:,.1f}"]
                 for tau in taus:
                     ranks = self.ranks(run.name, tau)
                     row += [ranks[family][-1] for family in ("without_mask", "with_mask")]
@@ -152,7 +152,7 @@ class ComparisonReport:
 
     def equal(self):
         """Scores at equal updates, arithmetic, CPU time and loss: mean over seeds, and its standard error."""
-        keys = {"update": "updates", "gflop": "GFLOP", "cpu_seconds": "CPU seconds", "loss": "validation loss, bits"}
+        keys = {"update": "updates", "tflop": "TFLOP", "cpu_seconds": "CPU seconds", "loss": "validation loss, bits"}
         rows = [self.at_equal(key, title) for key, title in keys.items()]
         return table(["at equal", *self.curves()], rows)
 
@@ -186,13 +186,14 @@ class ComparisonReport:
         return [float(row["mask_outside_real"]) for row in self.rank_rows(name, tau, "mask_dimensions")]
 
     def curve(self, run):
-        """The scores of a run on its way: list of dicts with update, gflop, cpu_seconds, loss and score."""
+        """The scores of a run on its way: list of dicts with update, tflop, cpu_seconds, loss and score."""
         recorded, points = {row["update"]: row for row in self.records(run.name)}, []
         for updates in self.folder.checkpoints(run):
             found = self.outcomes(run, updates)
             if found and updates in recorded:
                 score = np.mean([kinds["mean"].score() for _, kinds in found.values()])
-                points.append(dict(recorded[updates], score=float(score)))
+                row = recorded[updates]
+                points.append(dict(row, score=float(score), tflop=row["gflop"] / 1000))
         return points
 
     def curves(self):
@@ -213,6 +214,14 @@ class ComparisonReport:
                 for run in self.arm(model)
             ]
             for model in [*ARMS, SCRATCH]
+            if self.arm(model)
+        }
+
+    def ranks_by_layer(self):
+        """{title of a pretrained arm: the rank of each layer for text without [MASK], for each seed}."""
+        return {
+            model.title: [self.ranks(run.name)["without_mask"] for run in self.arm(model)]
+            for model in ARMS
             if self.arm(model)
         }
 
