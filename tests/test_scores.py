@@ -325,6 +325,13 @@ def test_nothing_is_decided_before_all_seeds_are_there(finished, report):
         ComparisonReport(report.folder, "command", {("mlm-1",), ("mlm-2",)})
 
 
+def test_without_earlier_evaluations_nothing_is_compared_on_the_way(report):
+    assert "| at equal |" in report.summary() and "(./scores.png)" in report.summary()
+    final = ComparisonReport(report.folder, "command", {each for each in report.evaluated if len(each) == 1})
+    assert "| at equal |" not in final.summary() and "(./scores.png)" not in final.summary()
+    assert "(./layers.png)" in final.summary()
+
+
 def test_the_gate_stops_what_learns_too_little(report, monkeypatch, tmp_path):
     folder, path, dest = report.folder, report.folder.path, Path(report.folder.dest)
     monkeypatch.setattr(

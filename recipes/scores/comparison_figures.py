@@ -64,7 +64,13 @@ def save(figure, path):
     pyplot.close(figure)
 
 
+def drawn(report):
+    """Those of FIGURES that have something to show: {file: caption}."""
+    several = any(len(curve) > 1 for curves in report.curves().values() for curve in curves)
+    return {name: caption for name, caption in FIGURES.items() if several or name != "scores.png"}
+
+
 def draw(folder, report):
     """Draws the figures into a folder."""
-    draw_scores(os.path.join(folder, "scores.png"), report)
-    draw_layers(os.path.join(folder, "layers.png"), report)
+    for name in drawn(report):
+        {"scores.png": draw_scores, "layers.png": draw_layers}[name](os.path.join(folder, name), report)

@@ -230,6 +230,12 @@ class ComparisonReport:
     def summary(self, folder="."):
         """The section for a page of results; `folder` has the figures."""
         size, text = self.comparison.size, self.comparison.text
+        figures, equal = comparison_figures.drawn(self), []
+        if "scores.png" in figures:
+            title = (
+                "Scores at equal updates, arithmetic, CPU time and loss: means over tasks and seeds, standard errors:"
+            )
+            equal = [title + "\n", self.equal()]
         sections = [
             HEADING,
             f"Printed on {datetime.date.today()} ({platform.machine()}, Python {platform.python_version()}, torch "
@@ -250,11 +256,10 @@ class ComparisonReport:
             self.differences(),
             f"{MAE_LM.title} minus {MLM.title}, primary and secondary:\n",
             self.tables.comparison(MAE_LM.name, MLM.name),
-            "Scores at equal updates, arithmetic, CPU time and loss: means over tasks and seeds, standard errors:\n",
-            self.equal(),
+            *equal,
             *self.fine_tuning(),
             *explorations(self),
-            *(f"![{title}]({folder}/{name})" for name, title in comparison_figures.FIGURES.items()),
+            *(f"![{title}]({folder}/{name})" for name, title in figures.items()),
             "\nPretraining, and effective ranks of the last layer:\n",
             self.pretraining(),
         ]
@@ -264,14 +269,15 @@ class ComparisonReport:
         """Writes figures and summary into a folder, and into a page of results."""
         import_pyplot()
         os.makedirs(folder, exist_ok=True)
+        names = comparison_figures.drawn(self)
         comparison_figures.draw(folder, self)
         with atomic_write(os.path.join(folder, "summary.md")) as stream:
             stream.write(self.summary())
         if page:
-            figures = {os.path.join(folder, name): os.path.join("scores", name) for name in comparison_figures.FIGURES}
+            figures = {os.path.join(folder, name): os.path.join("scores", name) for name in names}
             put_section(page, self.summary("scores"), figures)
         print(self.claim())
-        print(f"written: summary.md, {', '.join(comparison_figures.FIGURES)} in {folder}")
+        print(f"written: summary.md, {', '.join(names)} in {folder}")
 
 
 def at(curve):
