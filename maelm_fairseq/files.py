@@ -1,6 +1,7 @@
 """Files that appear under their name only when they are complete, and JSON records."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -56,6 +57,25 @@ def atomic_folder(path):
         os.rename(partial, path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def one_at_a_time(path):
+    """Lets one process of this machine into the block at a time; yields whether it can, which some file systems cannot.
+
+    Args:
+        path: of a file or folder that all of them can read
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        locked = True
+    except OSError:
+        locked = False
+    try:
+        yield locked
+    finally:
+        os.close(descriptor)
 
 
 def save_json(value, path):

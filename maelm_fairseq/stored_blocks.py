@@ -1,7 +1,5 @@
 """The blocks of a large file, stored beside it: one process of a machine finds them, all map them."""
 
-import contextlib
-import fcntl
 import glob
 import logging
 import os
@@ -10,7 +8,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from .files import atomic_folder, partial_name, read_json, save_json
+from .files import atomic_folder, one_at_a_time, partial_name, read_json, save_json
 from .records import count
 
 logger = logging.getLogger(__name__)
@@ -20,22 +18,6 @@ RECORD = {"index": (count, count), "tokens": count, "blank_lines": count, "block
 
 class Blocks(namedtuple("Blocks", "starts sizes tokens blank_lines")):
     """The blocks of a file: int64 (blocks,) first tokens, (blocks,) numbers of tokens; its tokens and blank lines."""
-
-
-@contextlib.contextmanager
-def one_at_a_time(path):
-    """Lets one process of this machine into the block at a time; yields whether it can, which some file systems cannot.
-
-    Args:
-        path: of a file that all of them can read
-    """
-    with open(path, "rb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            locked = True
-        except OSError:
-            locked = False
-        yield locked
 
 
 class StoredBlocks:

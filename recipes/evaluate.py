@@ -123,9 +123,12 @@ def load_tasks(args):
 def models_of(args):
     """{name: what gives its features}."""
     checkpoints = [find_checkpoint(path) for path in args.checkpoint]
-    for path in [*checkpoints, *(os.path.join(args.data, name) for name in ["dict.txt", "sentencepiece.model"])]:
+    expected = dict.fromkeys(checkpoints, "a checkpoint (a .pt file)")
+    for name in ["dict.txt", "sentencepiece.model"]:
+        expected[os.path.join(args.data, name)] = "the vocabulary of the checkpoints in the folder --data"
+    for path, what in expected.items():
         if not os.path.isfile(path):
-            raise MissingFileError(f"{path}: not found, expected a checkpoint, and in --data the vocabulary of all")
+            raise MissingFileError(f"{path}: not found, expected {what}")
     models = {name: Encoder(path, args.data) for name, path in zip(args.names, checkpoints)}
     if args.baselines:
         models.update({name: make(checkpoints[0], args.data) for name, make in BASELINES.items()})

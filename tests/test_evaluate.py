@@ -1,5 +1,6 @@
 """recipes/evaluate.sh from end to end, on tiny models and tasks; its records and tables."""
 
+import concurrent.futures
 import json
 import re
 import shutil
@@ -21,6 +22,7 @@ from evaluation import fine_tuning, outcomes, statistics  # noqa: E402
 from evaluation.features import Encoder  # noqa: E402
 from evaluation.report import Report  # noqa: E402
 from evaluation.tasks import Source, load_task  # noqa: E402
+from finetune_glue import GlueTask  # noqa: E402
 
 
 def evaluate(*arguments, check=True):
@@ -245,6 +247,26 @@ def test_fine_tuning_by_folds(evaluated, tmp_path, monkeypatch, pooling, name):
     assert fine_tuning.fine_tune("mlm-1", encoder, task, str(tmp_path), pooling) == path
 
 
+def test_evaluations_at_the_same_time_share_the_folds(evaluated, tmp_path, monkeypatch):
+    """One of them prepares the fold, the other waits for it."""
+    folder, commands = evaluated[0], []
+    task, execute = load_task(Source("kind", "kind"), str(folder / "labelled" / "kind")), fine_tuning.execute
+
+    def counted(command):
+        commands.append(command)
+        execute(command)
+
+    monkeypatch.setattr(sys, "executable", PYTHON)
+    monkeypatch.setattr(fine_tuning, "execute", counted)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        started = [
+            pool.submit(fine_tuning.prepare_fold, task, 0, str(folder / "data"), 32, str(tmp_path)) for _ in range(2)
+        ]
+        first, second = (future.result() for future in started)
+    assert first == second and len(commands) == 1
+    assert GlueTask(str(Path(first) / "kind"), "kind").labels
+
+
 def test_fine_tuning_is_reported_beside_the_probes(evaluated, tmp_path, monkeypatch):
     """With a stand-in for the training itself: it takes the outcomes of `<s>`."""
     folder, arguments, _ = evaluated
@@ -283,7 +305,8 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     assert "'a/b' is used twice or is no name" in refused(*start, *own, "--names", "a/b")
     assert "'pieces' is used twice" in refused(*start, *own, "--names", "pieces", "--baselines")
     assert "--draws -1 must be 0 or more" in refused(*start, *own, "--draws", -1)
-    assert "expected a checkpoint" in refused(*start, *own, "--checkpoint", tmp_path / "none.pt")
+    assert "none.pt: not found, expected a checkpoint" in refused(*start, *own, "--checkpoint", tmp_path / "none.pt")
+    assert "dict.txt: not found, expected the vocabulary" in refused(*start, *own, "--data", tmp_path)
     assert "expected numbers as labels" in refused(*start, *own, "--regression", "kind")
     exchanged = [*arguments[:1], *arguments[2:4], *arguments[1:2], *arguments[4:]]  # the names stay
     assert "made with another checkpoint or vocabulary" in refused(*exchanged)

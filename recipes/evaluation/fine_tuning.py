@@ -13,7 +13,7 @@ import numpy as np
 import child_processes
 from finetune_glue import GlueTask
 from maelm_fairseq.errors import UsageError
-from maelm_fairseq.files import atomic_folder
+from maelm_fairseq.files import atomic_folder, one_at_a_time
 
 from . import outcomes
 from .measurement import Clock, shared_arrays, summary
@@ -75,19 +75,23 @@ def write_fold(task, fold, folder):
 def prepare_fold(task, fold, data, positions, dest):
     """The data of a fold for fairseq-train, shared by all models with the same vocabulary; returns its folder.
 
+    Evaluations at the same time wait for the one that prepares it.
+
     Args:
         data: folder with the vocabulary
         positions: longer examples are cut
     """
     folder = os.path.join(dest, "folds", f"{task.name}-{task.digest()[:16]}", f"{fold}-{positions}")
     raw, prepared = os.path.join(folder, "raw"), os.path.join(folder, "prepared")
-    if not os.path.exists(raw):
-        with atomic_folder(raw) as partial:
-            write_fold(task, fold, partial)
-    if not os.path.exists(os.path.join(prepared, task.name)):
-        options = ["--input", raw, "--task", task.name, "--vocabulary", data, "--dest", prepared]
-        options += ["--max-tokens", str(positions), *(["--regression"] if task.labels is None else [])]
-        execute([PREPARE, *options])
+    os.makedirs(folder, exist_ok=True)
+    with one_at_a_time(folder):
+        if not os.path.exists(raw):
+            with atomic_folder(raw) as partial:
+                write_fold(task, fold, partial)
+        if not os.path.exists(os.path.join(prepared, task.name)):
+            options = ["--input", raw, "--task", task.name, "--vocabulary", data, "--dest", prepared]
+            options += ["--max-tokens", str(positions), *(["--regression"] if task.labels is None else [])]
+            execute([PREPARE, *options])
     return prepared
 
 
