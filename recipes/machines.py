@@ -88,6 +88,8 @@ class Machines:
 
     def _follow(self, connection):
         """Follows another machine to its end; returns False if there is none at the other side."""
+        if connection.getsockname() == connection.getpeername():  # TCP allows this while nobody listens at the port
+            return False
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in PROBES.items():
             connection.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -16,7 +16,7 @@ from training import updates
 
 sys.path.insert(0, str(ROOT / "recipes"))
 import run_training  # noqa: E402
-from machines import Machines  # noqa: E402
+from machines import FINE, GREETING, Machines  # noqa: E402
 
 
 def connected(port):
@@ -68,6 +68,16 @@ def test_other_programs_are_no_machines():
         time.sleep(0.01)
     second.end("failed")
     assert "failed" in messages.get() and messages.empty()
+
+
+def test_a_machine_does_not_take_itself_for_another():
+    """Whoever connects to a port that the system chooses for this connection, too, is connected to itself."""
+    with socket.socket() as itself:
+        itself.bind(("localhost", 0))
+        itself.connect(itself.getsockname())
+        itself.sendall(f"{GREETING} other\n{FINE}\n".encode())
+        machine = Machines("localhost", free_port(), None)
+        assert not machine._follow(itself) and not machine.connections
 
 
 def recipe(data, save_dir, port, path):

@@ -1,6 +1,7 @@
 """A run that is asked to stop saves a checkpoint, and the same command goes on at the very next update."""
 
 import concurrent.futures
+import contextlib
 import os
 import random
 import re
@@ -141,9 +142,13 @@ def test_a_second_ctrl_c_stops_at_once(data, tmp_path):
 
 
 def free_port():
-    with socket.socket() as listening:
-        listening.bind(("localhost", 0))
-        return listening.getsockname()[1]
+    """A free port, as is the next one, outside the range from which systems choose ports for connections."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as next_one:
+            one.bind(("", port))
+            next_one.bind(("", port + 1))
+            return port
 
 
 def two_processes(data, save_dir, *arguments):
