@@ -171,5 +171,5 @@ pretrain() {
   echo "$(basename "$0"): $processes process(es) x $batch_size sequences x $every = $effective_batch sequences per update;" \
     "the full log is in $save_dir/train.log"
   # In place of this shell, which would not pass signals on. Checks the installation first, which takes seconds.
-  exec python "$recipes/run_training.py" "$save_dir" "$first_machine" "${command[@]}"
+  exec python "$recipes/run_training.py" "$save_dir" "$gpus" "$first_machine" "${command[@]}"
 }

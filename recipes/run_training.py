@@ -1,10 +1,10 @@
 """Runs a training command for lib.sh: appends its output to a log, shows its progress, and passes signals on to it.
 
-python recipes/run_training.py SAVE_DIR FIRST_MACHINE COMMAND...
+python recipes/run_training.py SAVE_DIR GPUS FIRST_MACHINE COMMAND...
 
 SIGTERM, SIGUSR1 and Ctrl-C ask the command to stop, which takes as long as an update and saving a checkpoint; so does
 SIGKILL to this program. Exits with the command's status: 75 if it stopped on request. SAVE_DIR/finished records a
-command that has finished.
+command that has finished. GPUS is the number of those that this machine must have.
 
 FIRST_MACHINE is empty, or ADDRESS:PORT in a run on several machines: when another is lost, this one ends with status 1.
 """
@@ -55,10 +55,15 @@ def stop_with_parent():
 
 
 class Training:
-    """A training command as a child process."""
+    """A training command as a child process.
 
-    def __init__(self, command):
-        self.command = command
+    Args:
+        command: list of strings
+        gpus (str): number of those that this machine must have
+    """
+
+    def __init__(self, command, gpus):
+        self.command, self.gpus = command, gpus
         self.by_torchrun = os.path.basename(command[0]) == "torchrun"
         self.process = None
         self.workers_ended_with = []  # exit statuses of torchrun's workers
@@ -94,7 +99,8 @@ class Training:
         """Runs the command to its end; returns its exit status as a shell would."""
         for number in SIGNALS:
             signal.signal(number, self.stop)
-        status = subprocess.call([sys.executable, CHECK], start_new_session=True)  # Ctrl-C would end in a stack trace
+        check = [sys.executable, CHECK, self.gpus]
+        status = subprocess.call(check, start_new_session=True)  # Ctrl-C would end in a stack trace
         if status == 0 and not self.stopping and not self.lost:
             self.begun = True
             status = self.train(log)
@@ -130,9 +136,9 @@ class Training:
 
 
 def main():
-    save_dir, first_machine, *command = sys.argv[1:]
+    save_dir, gpus, first_machine, *command = sys.argv[1:]
     log = os.path.join(save_dir, "train.log")
-    training, machines = Training(command), None
+    training, machines = Training(command, gpus), None
     if first_machine:
         address, _, port = first_machine.rpartition(":")
         machines = Machines(address, int(port), training.lose)
@@ -147,7 +153,7 @@ def main():
             stream.write(" ".join(command) + "\n")
     elif status == STOPPED:
         print(f"training stopped on request; the same command resumes; the full log is in {log}", file=sys.stderr)
-    else:
+    elif training.process:
         print(
             f"training failed with exit status {status}; the full log is in {log}; "
             "the same command resumes from the last checkpoint",

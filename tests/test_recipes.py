@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -272,6 +273,12 @@ def test_wrong_options_are_refused(arguments, words):
     )  # fmt: skip
     assert done.returncode == 1
     assert all(word in done.stderr for word in words), done.stderr
+
+
+def test_more_gpus_than_there_are_are_refused(data, tmp_path):
+    done = recipe("pretrain_base.sh", "--gpus", 64, "--data", data, "--save-dir", tmp_path)
+    (error,) = done.stderr.splitlines()
+    assert done.returncode == 1 and re.fullmatch(r"error: --gpus 64: PyTorch sees \d+ here; --gpus \d+ uses .*", error)
 
 
 @pytest.mark.parametrize("name", [*TABLE, "pretrain_small", "demo/pretrain_demo"])

@@ -10,11 +10,11 @@ from fairseq_options import RECIPES
 from maelm_fairseq.errors import InstallationError
 from maelm_fairseq.files import read_json, save_json
 from maelm_fairseq.records import positive
-from results import MADE_BY
 from training_log import pretraining_record, training_log
 
 try:
     from evaluation import outcomes
+    from results import MADE_BY
 except ImportError as error:
     raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
 
