@@ -24,6 +24,7 @@ from maelm_fairseq.vocabulary import load_dictionary
 sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "recipes/scores", "benchmarks"]]
 import compare_scores  # noqa: E402
 import comparison  # noqa: E402
+import comparison_figures  # noqa: E402
 import comparison_folder  # noqa: E402
 import training_log  # noqa: E402
 from comparison_claims import Claims, layers_in_words  # noqa: E402
@@ -174,7 +175,7 @@ def test_the_summary_reports_what_was_measured(finished):
     assert "![Score, and effective rank of text without [MASK], by layer" in summary
     differences = [scores_of(dest, "final", f"mae_lm-{s}") - scores_of(dest, "final", f"mlm-{s}") for s in (1, 2)]
     by_task = np.mean(differences, 0)
-    claim = re.search(r"\*\*MAE-LM minus MLM: (\S+) points \((\S+) to (\S+)\); (.*)\.\*\*", summary)
+    claim = re.search(r"\*\*MAE-LM minus MLM, in points: (\S+) \((\S+) to (\S+)\); (.*)\.\*\*", summary)
     estimate, low, high = map(float, claim.groups()[:3])
     assert estimate == pytest.approx(by_task.mean(), abs=0.006) and low < estimate < high
     assert claim[4] == ("better" if low > 0 else "worse" if high < 0 else "no difference is shown")
@@ -240,7 +241,7 @@ def test_the_table_of_claims_has_the_ranks_and_the_scores(finished, report):
     drawn = report.ranks_by_layer()
     assert [a[-1] - b[-1] for a, b in zip(drawn["MAE-LM"], drawn["MLM"])] == list(values)
     measured, shown = rows["| **MAE-LM scores higher than the MLM** (primary)"]
-    assert measured in re.search(r"\*\*MAE-LM minus MLM: (.*?);", report.claim())[1].replace(" points", "")
+    assert measured in re.search(r"\*\*MAE-LM minus MLM, in points: (.*?);", report.claim())[1]
     assert ("| MLM: the rank of [MASK] tokens rises with depth, for every seed (Lemma 2.1)") in rows
     assert "| The same, width 16" in rows
 
@@ -276,6 +277,14 @@ def test_scores_at_equal_arithmetic_are_interpolated(report, monkeypatch):
     assert report.at_equal("loss", "bits") == ["bits 7", "55.00", "75.00 ± 5.00"]
     curves["A"] = [curve((20, 6, 60))]
     assert report.at_equal("tflop", "TFLOP") == ["TFLOP 16", "", "75.00 ± 5.00"]
+
+
+def test_scores_on_the_way_are_drawn_when_both_arms_have_them(report, monkeypatch):
+    curves = {"MLM": [[1], [1]], "MAE-LM": [[1], [1]], "MLM with decoder": [[1, 2]]}  # points
+    monkeypatch.setattr(report, "curves", lambda: curves)
+    assert list(comparison_figures.drawn(report)) == ["layers.png"]
+    curves["MLM"] = curves["MAE-LM"] = [[1, 2], [1, 2]]
+    assert list(comparison_figures.drawn(report)) == ["scores.png", "layers.png"]
 
 
 def test_fine_tuning_is_reported_for_the_seeds_that_have_it(report):

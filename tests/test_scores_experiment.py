@@ -85,6 +85,13 @@ def test_the_runs_and_their_options():
         assert trial.kept_updates(run) == kept
 
 
+def test_jobs_come_after_those_that_they_need(tmp_path):
+    folder, before = ComparisonFolder(comparison.SCORES, str(tmp_path), None, None, 1), set()
+    for job in compare_scores.Plan(folder, True, True).jobs():
+        assert job.name not in before and before >= {*job.needs, *job.after}, job.name
+        before.add(job.name)
+
+
 def test_arithmetic_is_that_of_the_benchmarks():
     size, T = Size(12, 768, 3072, 12), 512
     for model, variant, layers in [

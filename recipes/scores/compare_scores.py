@@ -50,11 +50,9 @@ class Plan:
         jobs.append(self.gate([*gate, untrained[0]]))
         jobs += self.measured(comparison.compared(), after=["gate"])
         jobs += [self.finetuning(run) for run in comparison.finetuned()]
+        jobs += self.on_the_way([*gate, *comparison.compared()])
         jobs += self.measured(comparison.further(), after=["gate"])
-        for run in comparison.pretrained():
-            if run.size == comparison.size:
-                before = [updates for updates in self.folder.checkpoints(run) if updates < run.updates]
-                jobs += [self.evaluation(run, updates) for updates in before]
+        jobs += self.on_the_way(comparison.further())
         jobs += [self.training("pilot", run, after=["gate"]) for run in comparison.explored_pilots()]
         jobs += self.measured(comparison.explored(), after=["gate"])
         return jobs
@@ -65,6 +63,16 @@ class Plan:
             job
             for run in runs
             for job in (self.training("pretrain", run, after), self.ranks(run), self.evaluation(run))
+        ]
+
+    def on_the_way(self, runs):
+        """The jobs that evaluate the models of runs before their end, but not of narrow ones."""
+        return [
+            self.evaluation(run, updates)
+            for run in runs
+            if run.size == self.comparison.size
+            for updates in self.folder.checkpoints(run)
+            if updates < run.updates
         ]
 
     def preparation(self):

@@ -65,28 +65,30 @@ class Claims:
     def rank_rows(self):
         """Claims on effective ranks, with intervals over the seeds that both models have."""
 
-        def ranks(family):
-            """The ranks of MAE-LM and of the MLM: (2, S, L + 1)."""
-            found = [[self.report.ranks(name)[family] for name in both] for both in self.pairs]
+        def by_arm(numbers):
+            """Numbers by layer of the models of MAE-LM and of the MLM: (2, S, L + 1)."""
+            found = [[numbers(name) for name in both] for both in self.pairs]
             return np.array(found, dtype=float).swapaxes(0, 1)
 
-        (_, masks), real = ranks("mask_tokens"), ranks("without_mask")
+        def ranks(family):
+            return by_arm(lambda name: self.report.ranks(name)[family])
+
+        (_, masks), real, own = ranks("mask_tokens"), ranks("without_mask"), by_arm(self.report.mask_dimensions)
         gaps = ranks("with_mask") - real
-        own = np.array([[self.report.mask_dimensions(name) for name in both] for both in self.pairs]).swapaxes(0, 1)
         rises = (masks[:, 0] < masks[:, -1]).all() and (np.diff(masks[:, 1:]) >= 0).all()
         means = " ".join(f"{rank:.0f}" for rank in masks.mean(0))
         claim = "MLM: the rank of [MASK] tokens rises with depth, for every seed (Lemma 2.1)"
         layers = f"layers 0 (embeddings) to {masks.shape[1] - 1}: {means}"
         seeds, planned = len(self.pairs), self.report.comparison.seeds
         yield claim, layers, self.decided(seeds, planned, "yes" if rises else "no")
-        differences = {
-            "MLM: the rank of inputs with [MASK] exceeds that of inputs without": gaps[1],
-            "MAE-LM: that gap is smaller": gaps[1] - gaps[0],
-            "MLM: [MASK] has more dimensions outside those of real tokens than in MAE-LM (Theorem 2.2)": own[1]
-            - own[0],
-            "MAE-LM represents text without [MASK] in more dimensions": real[0] - real[1],
-        }
-        for claim, rows in differences.items():
+        own_claim = "MLM: [MASK] has more dimensions outside those of real tokens than in MAE-LM (Theorem 2.2)"
+        differences = [
+            ("MLM: the rank of inputs with [MASK] exceeds that of inputs without", gaps[1]),
+            ("MAE-LM: that gap is smaller", gaps[1] - gaps[0]),
+            (own_claim, own[1] - own[0]),
+            ("MAE-LM represents text without [MASK] in more dimensions", real[0] - real[1]),
+        ]
+        for claim, rows in differences:
             measured, shown = layers_in_words(by_layer(rows))
             yield claim, measured, self.decided(seeds, planned, shown)
 

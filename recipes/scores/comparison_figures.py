@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 
+from comparison import MAE_LM, MLM
 from evaluation.statistics import mean_and_error
 
 FIGURES = {
@@ -66,8 +67,9 @@ def save(figure, path):
 
 def drawn(report):
     """Those of FIGURES that have something to show: {file: caption}."""
-    several = any(len(curve) > 1 for curves in report.curves().values() for curve in curves)
-    return {name: caption for name, caption in FIGURES.items() if several or name != "scores.png"}
+    curves = report.curves()
+    compared = all(len(curve) > 1 for model in (MLM, MAE_LM) for curve in curves[model.title])
+    return {name: caption for name, caption in FIGURES.items() if compared or name != "scores.png"}
 
 
 def draw(folder, report):

@@ -65,12 +65,11 @@ class ComparisonReport:
         """The outcome of the primary comparison, in words."""
         tasks = self.tables.paired(MAE_LM.name, MLM.name)
         found = interval(tasks, CONFIDENCE)
-        numbers = f"{found.estimate:+.2f} points ({found.low:+.2f} to {found.high:+.2f})"
         if self.seeds < self.comparison.seeds:
             verdict = f"not decided: {self.seeds} of {self.comparison.seeds} seeds, and no test before all of them"
         else:
             verdict = "better" if found.low > 0 else "worse" if found.high < 0 else "no difference is shown"
-        text = f"**MAE-LM minus MLM: {numbers}; {verdict}.** "
+        text = f"**MAE-LM minus MLM, in points: {in_words(found)}; {verdict}.** "
         if self.seeds == 1:
             return text + "The interval is for these two models only: examples vary."
         percentiles = bootstrap_interval(tasks, CONFIDENCE)
