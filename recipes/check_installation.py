@@ -7,12 +7,19 @@ With GPUS, checks that this machine has so many, too.
 
 import sys
 
-try:
-    import maelm_fairseq  # noqa: F401
-except ImportError as error:
-    sys.exit(f"error: {error}")
-import torch
 
-wanted, found = int((sys.argv + ["0"])[1]), torch.cuda.device_count()
-if wanted > found:
-    sys.exit(f"error: --gpus {wanted}: PyTorch sees {found} here; --gpus {found} uses {'them' if found else 'the CPU'}")
+def check(gpus):
+    try:
+        import maelm_fairseq  # noqa: F401
+    except ImportError as error:
+        sys.exit(f"error: {error}")
+    import torch
+
+    found = torch.cuda.device_count()
+    if gpus > found:
+        instead = f"--gpus {found} uses {'them' if found else 'the CPU'}"
+        sys.exit(f"error: --gpus {gpus}: PyTorch sees {found} here; {instead}")
+
+
+if __name__ == "__main__":
+    check(int(sys.argv[1]) if len(sys.argv) > 1 else 0)

@@ -34,7 +34,7 @@ OPTIONS = """
 --decoder-layers {layers} --mask-prob 0.3 --leave-unmasked-prob 0.0 --random-token-prob 0.0
 --encoder-mask-fraction {fraction} {bias}{local}--seed {seed} --validate-interval-updates {valid}
 """
-WIDE, NARROW = dict(width=256, ffn=1024), dict(width=128, ffn=512)
+WIDE = dict(width=256, ffn=1024)
 LONG = dict(updates=12250, warmup=735, part=1750, valid=350, log=50, lr=0.002, beta=0.999, local=True)
 PILOT = dict(updates=1000, warmup=60, part=1000, valid=200, log=50, local=True, seed=0, **WIDE)
 STILL = dict(updates=2, warmup=1, part=2, valid=1, log=2, lr=0.0, beta=0.98, **WIDE)
@@ -51,10 +51,6 @@ RUNS = [
     ("mlm-4", dict(LONG, **WIDE, **MLM, seed=4)),
     ("mae_lm-4", dict(LONG, **WIDE, **MAE_LM, seed=4)),
     ("mlm_decoder-2", dict(LONG, **WIDE, **CONTROL, seed=2)),
-    ("mlm-width128-1", dict(LONG, **NARROW, **MLM, seed=1)),
-    ("mae_lm-width128-1", dict(LONG, **NARROW, **MAE_LM, seed=1)),
-    ("mlm-width128-2", dict(LONG, **NARROW, **MLM, seed=2)),
-    ("mae_lm-width128-2", dict(LONG, **NARROW, **MAE_LM, seed=2)),
     ("mae_lm_paper_decoder-1", dict(LONG, **WIDE, layers=4, fraction=0.0, seed=1, decoder_bias=False)),
     ("mae_lm_decoder4-1", dict(LONG, **WIDE, layers=4, fraction=0.0, seed=1)),
     ("pilot-lr0.001-beta0.98", dict(PILOT, **MLM, lr=0.001, beta=0.98)),
@@ -68,14 +64,23 @@ RUNS = [
     *((f"scratch-{seed}", dict(STILL, **MLM, seed=seed, local=True)) for seed in (1, 2, 3, 4)),
     *((f"scratch_plain-{seed}", dict(STILL, **MLM, seed=seed, local=False)) for seed in (1, 2)),
 ]
+# Width 128: fewer seeds, and no pilots.
+NARROW_RUNS = [
+    (
+        name,
+        {**values, **dict(width=128, ffn=512), **(dict(lr=0.001) if values["updates"] == 12250 else dict(beta=0.999))},
+    )
+    for name, values in RUNS
+    if "pilot" not in name and name[-1] in "12"
+]
 
 
-def test_the_runs_and_their_options():
-    trial = comparison.SCORES
+@pytest.mark.parametrize("trial, expected_runs", [(comparison.SCORES, RUNS), (comparison.NARROW, NARROW_RUNS)])
+def test_the_runs_and_their_options(trial, expected_runs):
     runs = [*trial.pretrained(), *trial.explored(), *trial.pilots(), *trial.explored_pilots(), *trial.untrained()]
-    assert [run.name for run in runs] == [name for name, _ in RUNS]
+    assert [run.name for run in runs] == [name for name, _ in expected_runs]
     assert [run.name for run in trial.gate()] == ["mlm-1", "mae_lm-1"]
-    for run, (_, values) in zip(runs, RUNS):
+    for run, (_, values) in zip(runs, expected_runs):
         local = "--relative-position-local-init " * values["local"]
         bias = "--decoder-relative-bias " * values.get("decoder_bias", True)
         expected = " ".join(OPTIONS.format(**{**values, "local": local, "bias": bias}).split())
@@ -85,8 +90,9 @@ def test_the_runs_and_their_options():
         assert trial.kept_updates(run) == kept
 
 
-def test_jobs_come_after_those_that_they_need(tmp_path):
-    folder, before = ComparisonFolder(comparison.SCORES, str(tmp_path), None, None, 1), set()
+@pytest.mark.parametrize("trial", comparison.WIDTHS.values(), ids=comparison.WIDTHS)
+def test_jobs_come_after_those_that_they_need(tmp_path, trial):
+    folder, before = ComparisonFolder(trial, str(tmp_path), None, None, 1), set()
     for job in compare_scores.Plan(folder, True, True).jobs():
         assert job.name not in before and before >= {*job.needs, *job.after}, job.name
         before.add(job.name)
@@ -176,7 +182,10 @@ def test_models_are_fine_tuned_beside_their_evaluation(tmp_path, monkeypatch):
 def test_the_text_is_downloaded_unless_it_is_given(tmp_path, capsys):
     compare_scores.compare(["--dest", str(tmp_path / "dest"), "--dry-run"])
     printed = capsys.readouterr().out
-    assert printed.startswith("0 of 120 jobs are done\n  text: 0 done; to do: text\n  data: 0 done; to do: data\n")
+    assert printed.startswith("0 of 108 jobs are done\n  text: 0 done; to do: text\n  data: 0 done; to do: data\n")
+    compare_scores.compare(["--width", "128", "--dest", str(tmp_path / "dest"), "--dry-run"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("0 of 58 jobs are done\n") and "pilot" not in printed
     assert not (tmp_path / "dest").exists()
     with pytest.raises(UsageError, match="--jobs 0 must be over 0"):
         compare_scores.compare(["--dest", str(tmp_path / "dest"), "--jobs", "0"])

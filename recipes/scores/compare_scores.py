@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Pretrains an MLM, MAE-LM, and an MLM with MAE-LM's decoder, for the comparison of their scores.
 
-comparison.py says what is run and what is tested. Film reviews and labelled texts are downloaded unless --data and
---tasks are given. Short pilots choose the learning rate; each run keeps some of its checkpoints, and a record of its
-losses, CPU time and arithmetic; of the models, effective ranks and the scores of recipes/evaluate.sh are measured.
+comparison.py says what is run, at two widths, and what is tested. Film reviews and labelled texts are downloaded
+unless --data and --tasks are given. Short pilots choose the learning rate; each run keeps some of its checkpoints, and
+a record of its losses, CPU time and arithmetic; of the models, effective ranks and the scores of recipes/evaluate.sh
+are measured.
 
 All of it takes days on two cores. SIGTERM ends it with checkpoints and status 75, and the same command goes on; it
 does so after any other end, too. --dry-run shows what is done and what is left.
@@ -16,7 +17,7 @@ from functools import partial
 import torch
 
 from child_processes import terminate_children_on_sigterm
-from comparison import SCORES, TINY
+from comparison import SCORES, TINY, WIDTHS
 from comparison_folder import KINDS, ComparisonFolder
 from comparison_report import ComparisonReport
 from devices import cores
@@ -45,7 +46,8 @@ class Plan:
         pilots, gate, untrained = comparison.pilots(), comparison.gate(), comparison.untrained()
         jobs = list(self.preparation())
         jobs += [self.training("pilot", run) for run in pilots]
-        jobs.append(self.choice(pilots))
+        if pilots:
+            jobs.append(self.choice(pilots))
         jobs += self.measured([*gate, *untrained])
         jobs.append(self.gate([*gate, untrained[0]]))
         jobs += self.measured(comparison.compared(), after=["gate"])
@@ -66,11 +68,10 @@ class Plan:
         ]
 
     def on_the_way(self, runs):
-        """The jobs that evaluate the models of runs before their end, but not of narrow ones."""
+        """The jobs that evaluate the models of runs before their end."""
         return [
             self.evaluation(run, updates)
             for run in runs
-            if run.size == self.comparison.size
             for updates in self.folder.checkpoints(run)
             if updates < run.updates
         ]
@@ -178,7 +179,12 @@ def parse(arguments=None):
         metavar="DIR",
         help="labelled texts as for --labelled of recipes/evaluate.sh, instead of those downloaded",
     )
-    add("--tiny", action="store_true", help="everything as small as possible, to try the program itself")
+    size = parser.add_mutually_exclusive_group()
+    default = SCORES.size.encoder_embed_dim
+    size.add_argument(
+        "--width", type=int, choices=WIDTHS, default=default, help=f"of the encoders (default: {default})"
+    )
+    size.add_argument("--tiny", action="store_true", help="everything as small as possible, to try the program itself")
     add("--results", metavar="FILE", help="page of results that the summary goes into, too")
     add("--report", action="store_true", help="write the results of what is done so far, and stop")
     add("--dry-run", action="store_true", help="show what is done and what is left, and stop")
@@ -187,7 +193,8 @@ def parse(arguments=None):
 
 def command_of(args):
     """The command, for the summary."""
-    return "recipes/scores.sh --dest DIR" + " --data DATA" * bool(args.data) + " --tiny" * args.tiny
+    width = f" --width {args.width}" * (WIDTHS[args.width] != SCORES)
+    return "recipes/scores.sh" + width + " --dest DIR" + " --data DATA" * bool(args.data) + " --tiny" * args.tiny
 
 
 def compare(arguments=None):
@@ -197,7 +204,7 @@ def compare(arguments=None):
         arguments: list of strings; None for the command line's
     """
     args = parse(arguments)
-    folder = ComparisonFolder(TINY if args.tiny else SCORES, args.dest, args.data, args.tasks, args.jobs)
+    folder = ComparisonFolder(TINY if args.tiny else WIDTHS[args.width], args.dest, args.data, args.tasks, args.jobs)
     jobs = Jobs(Plan(folder, not args.data, not args.tasks).jobs(), folder.path("records"))
     states = jobs.states()
     jobs.show(states)

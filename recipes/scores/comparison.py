@@ -1,4 +1,4 @@
-"""Does MAE-LM score higher than an MLM? What is run, in one dataclass, and what is tested: written before the runs.
+"""Does MAE-LM score higher than an MLM? What is run, in a dataclass, and what is tested: written before the runs.
 
 The question. Models of one size, for equal updates on the same text, in the same order and with the same masks, from
 the same initial weights of the encoder: does an encoder that never sees [MASK] (MAE-LM) have features from which
@@ -18,12 +18,12 @@ There is one such test, at the end of all seeds, and no stopping before for what
 Everything else is secondary and is reported without a claim: MAE-LM and the MLM against CONTROL (the MLM with the same
 decoder: whether a difference comes from masks that the encoder does not see, or from prediction layers that moved
 into a decoder); <s>, the last layer, the best layer in hindsight, few labels, log-loss; fine-tuning on
-FINE_TUNED_TASKS, a run for each fold; width 128, where the theory expects the lost dimensions to weigh more; scores at
-equal arithmetic and at equal loss; and the encoders without pretraining (SCRATCH, with the initial weights of the
-other models of its seed).
+FINE_TUNED_TASKS, a run for each fold; scores at equal arithmetic and at equal loss; the encoders without pretraining
+(SCRATCH, with the initial weights of the other models of its seed); and all of it but fine-tuning at width 128, with
+two seeds (NARROW), where the theory expects the lost dimensions to weigh more.
 
 The learning rate and Adam's second beta are those of the pilot that ends with the lowest validation loss. The pilots
-are MLMs, of a seed that is not used otherwise: nothing is tuned for MAE-LM.
+are MLMs, of a seed that is not used otherwise: nothing is tuned for MAE-LM. NARROW takes over what they decided.
 
 Explorations were added when the results of two seeds were known (MAE-LM behind the MLM), to look for what is in
 MAE-LM's way, and decide nothing above: pilots of MAE-LM, which show whether its own learning rate and second beta would
@@ -101,24 +101,25 @@ class Comparison:
     """Everything that is run.
 
     Args:
-        size, narrow: of the encoders of the comparison, and of the second one
+        size: of the encoders
         text: :class:`~pretraining.Text`
-        optimization: of all runs, before the pilots decide
+        optimization: of all runs, as far as no pilots decide it
         updates, pilot_updates: of a run and of a pilot, each with a schedule of its own
-        pilot_lrs, pilot_second_betas: which are combined
+        pilot_lrs, pilot_second_betas: which are combined; empty for no pilots
         seeds: of the MLM, MAE-LM and SCRATCH; 1, 2, ...
-        fewer_seeds: of CONTROL, SCRATCH_PLAIN and the narrow models
+        fewer_seeds: of CONTROL and SCRATCH_PLAIN
         parts: checkpoints of a run at equal distances, the last at its end
         kept_parts: those that are kept, and scored
         rank_tokens, taus: held-out tokens for effective ranks, and their shares of the energy
         tasks: names of those that models are evaluated on
         draws: of the few-shot probes
+        title: of the section in a page of results
+        prefix: of the names of its figures beside that page
         fine_tuned: what the heads of fine-tuning read: `<s>`, or the mean of the other tokens
         fine_tuned_tasks: names of those that models are fine-tuned on
     """
 
     size: Size
-    narrow: Size
     text: Text
     updates: int
     pilot_updates: int
@@ -133,6 +134,8 @@ class Comparison:
     taus: Tuple[float, ...] = (0.9, 0.99)
     tasks: Tuple[str, ...] = TASKS
     draws: int = 50
+    title: str = "Does MAE-LM score higher?"
+    prefix: str = ""
     fine_tuned: Tuple[str, ...] = ("first", "mean")
     fine_tuned_tasks: Tuple[str, ...] = FINE_TUNED_TASKS
 
@@ -166,10 +169,8 @@ class Comparison:
         return [self._run(CONTROL, 1), *(run for seed in range(2, self.seeds + 1) for run in self._pair(seed))]
 
     def further(self):
-        """The other runs of CONTROL, and the narrow ones."""
-        controls = [self._run(CONTROL, seed) for seed in range(2, self.fewer_seeds + 1)]
-        narrow = [run for seed in range(1, self.fewer_seeds + 1) for run in self._pair(seed, self.narrow)]
-        return [*controls, *narrow]
+        """The other runs of CONTROL."""
+        return [self._run(CONTROL, seed) for seed in range(2, self.fewer_seeds + 1)]
 
     def pretrained(self):
         """All runs but pilots and explorations, what matters most first."""
@@ -192,12 +193,13 @@ class Comparison:
         pairs = [run for seed in range(1, self.seeds + 1) for run in self._pair(seed)]
         return [*pairs, self._run(CONTROL, 1), *(run for run in self.untrained() if run.seed == 1)]
 
-    def _pair(self, seed, size=None):
-        return [self._run(model, seed, size) for model in (MLM, MAE_LM)]
+    def _pair(self, seed):
+        return [self._run(model, seed) for model in (MLM, MAE_LM)]
 
-    def _run(self, model, seed, size=None):
-        name = f"{model.name}-{seed}" if size is None else f"{model.name}-width{size.encoder_embed_dim}-{seed}"
-        return Run(name, model, size or self.size, seed, self.updates, self.updates // self.parts)
+    def _run(self, model, seed):
+        optimization = None if self.pilots() else self.optimization
+        part = self.updates // self.parts
+        return Run(f"{model.name}-{seed}", model, self.size, seed, self.updates, part, optimization)
 
     def kept_updates(self, run):
         """The numbers of updates whose checkpoints are kept."""
@@ -210,17 +212,26 @@ class Comparison:
 
 SCORES = Comparison(
     size=Size(encoder_layers=4, encoder_embed_dim=256, encoder_ffn_embed_dim=1024, encoder_attention_heads=4),
-    narrow=Size(encoder_layers=4, encoder_embed_dim=128, encoder_ffn_embed_dim=512, encoder_attention_heads=4),
     text=Text(tokens_per_sample=64, batch_size=32),
     updates=12_250,
     pilot_updates=1_000,
     rank_tokens=100_000,
 )
+NARROW = replace(
+    SCORES,
+    size=Size(encoder_layers=4, encoder_embed_dim=128, encoder_ffn_embed_dim=512, encoder_attention_heads=4),
+    optimization=Optimization(lr=1e-3, warmup_ratio=0.06, second_beta=0.999),  # what the pilots of SCORES decided
+    pilot_lrs=(),
+    seeds=2,
+    title="Does MAE-LM score higher at width 128?",
+    prefix="width128-",
+    fine_tuned=(),
+)
+WIDTHS = {each.size.encoder_embed_dim: each for each in (SCORES, NARROW)}
 # Every kind of job, as small as can be.
 TINY = replace(
     SCORES,
     size=Size(encoder_layers=2, encoder_embed_dim=32, encoder_ffn_embed_dim=64, encoder_attention_heads=4),
-    narrow=Size(encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=32, encoder_attention_heads=4),
     text=Text(tokens_per_sample=32, batch_size=8, vocab_size=500),
     updates=14,
     pilot_updates=2,

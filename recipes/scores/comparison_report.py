@@ -21,7 +21,6 @@ from maelm_fairseq.files import atomic_write, read_json
 from results_page import put_section
 from training_log import VALIDATIONS
 
-HEADING = "## Does MAE-LM score higher?"
 ARMS = [MLM, MAE_LM, CONTROL]
 TAU = "0.9"  # of the ranks in the table of claims
 COMPARED = [  # ours, theirs
@@ -56,13 +55,13 @@ class ComparisonReport:
             raise UsageError(f"{folder.dest}: nothing to report yet, expected an MLM and a MAE-LM that are evaluated")
 
     def arm(self, model):
-        """The evaluated runs of a model at the first width."""
-        return [run for run in self.runs if run.model == model and run.size == self.comparison.size]
+        """The evaluated runs of a model."""
+        return [run for run in self.runs if run.model == model]
 
     # The question
 
     def claim(self):
-        """The outcome of the primary comparison, in words."""
+        """The difference between MAE-LM and the MLM in the primary outcome, in words."""
         tasks = self.tables.paired(MAE_LM.name, MLM.name)
         found = interval(tasks, CONFIDENCE)
         if self.seeds < self.comparison.seeds:
@@ -82,25 +81,19 @@ class ComparisonReport:
 
     def scores(self, kind="mean"):
         """The mean over tasks and each task, for all arms: means over seeds, and the standard error of the first."""
-        width = self.comparison.narrow.encoder_embed_dim
-        names = {model.title: model.name for model in [*ARMS, SCRATCH, SCRATCH_PLAIN]}
-        names.update({f"{model.title}, width {width}": f"{model.name}-width{width}" for model in (MLM, MAE_LM)})
-        arms = {title: list(self.tables.arm(name, kind).values()) for title, name in names.items()}
+        models = [*ARMS, SCRATCH, SCRATCH_PLAIN]
+        arms = {model.title: list(self.tables.arm(model.name, kind).values()) for model in models}
         return self.tables.arms(arms, kind)
 
     def differences(self, kind="mean"):
         """The mean over tasks with its interval, and each task, for all pairs of arms."""
         rows = []
-        pairs = [(f"{a.title} minus {b.title}", a.name, b.name) for a, b in COMPARED]
-        width = self.comparison.narrow.encoder_embed_dim
-        names = (f"{model.name}-width{width}" for model in (MAE_LM, MLM))
-        pairs.append((f"{MAE_LM.title} minus {MLM.title}, width {width}", *names))
-        for title, ours, theirs in pairs:
-            tasks = self.tables.paired(ours, theirs, kind)
+        for ours, theirs in COMPARED:
+            tasks = self.tables.paired(ours.name, theirs.name, kind)
             if tasks:
                 mean = interval(tasks, CONFIDENCE)
                 each = (f"{interval([task]).estimate:+.2f}" for task in tasks)
-                rows.append([title, len(tasks[0].differences), in_words(mean), *each])
+                rows.append([f"{ours.title} minus {theirs.title}", len(tasks[0].differences), in_words(mean), *each])
         return table(["difference", "seeds", "mean over tasks", *self.tables.measured(kind)], rows)
 
     def fine_tuning(self):
@@ -226,17 +219,17 @@ class ComparisonReport:
 
     # Text
 
-    def summary(self, folder="."):
-        """The section for a page of results; `folder` has the figures."""
+    def summary(self, figures="./"):
+        """The section for a page of results; the names of figures begin with `figures`."""
         size, text = self.comparison.size, self.comparison.text
-        figures, equal = comparison_figures.drawn(self), []
-        if "scores.png" in figures:
+        drawn, equal = comparison_figures.drawn(self), []
+        if "scores.png" in drawn:
             title = (
                 "Scores at equal updates, arithmetic, CPU time and loss: means over tasks and seeds, standard errors:"
             )
             equal = [title + "\n", self.equal()]
         sections = [
-            HEADING,
+            f"## {self.comparison.title}",
             f"Printed on {datetime.date.today()} ({platform.machine()}, Python {platform.python_version()}, torch "
             f"{torch.__version__}) by",
             f"```\n{self.command}\n```",
@@ -249,8 +242,8 @@ class ComparisonReport:
             f"The paper's claims. Ranks are at tau = {TAU}; their intervals are over seeds, those of scores over seeds "
             "and examples:\n",
             Claims(self).table(),
-            "Frozen features, mean of tokens (primary). Differences are paired; the interval of a single seed is over "
-            "examples only, and so for these models:\n",
+            "Frozen features, mean of tokens (primary outcome). Differences are paired; the interval of a single seed "
+            "is over examples only, and so for these models:\n",
             self.scores(),
             self.differences(),
             f"{MAE_LM.title} minus {MLM.title}, primary and secondary:\n",
@@ -258,7 +251,7 @@ class ComparisonReport:
             *equal,
             *self.fine_tuning(),
             *explorations(self),
-            *(f"![{title}]({folder}/{name})" for name, title in figures.items()),
+            *(f"![{title}]({figures}{name})" for name, title in drawn.items()),
             "\nPretraining, and effective ranks of the last layer:\n",
             self.pretraining(),
         ]
@@ -273,8 +266,8 @@ class ComparisonReport:
         with atomic_write(os.path.join(folder, "summary.md")) as stream:
             stream.write(self.summary())
         if page:
-            figures = {os.path.join(folder, name): os.path.join("scores", name) for name in names}
-            put_section(page, self.summary("scores"), figures)
+            prefix = "scores/" + self.comparison.prefix
+            put_section(page, self.summary(prefix), {os.path.join(folder, name): prefix + name for name in names})
         print(self.claim())
         print(f"written: summary.md, {', '.join(names)} in {folder}")
 
