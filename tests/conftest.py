@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from fork_client import read_at_start
+from hanging import watched
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "maelm_fairseq"
@@ -33,6 +34,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = str(ROOT)  # the commands, too, use this repository's package
+os.environ["PYTHONFAULTHANDLER"] = "1"  # for hanging.py
 
 
 def stand_ins():
@@ -71,6 +73,9 @@ TINY = [
 TINY_MODEL = {"_name": "mae_lm_tiny", "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "max_positions": 32}
 
 
+fork_servers = []  # their numbers
+
+
 @contextlib.contextmanager
 def forks():
     """The process that the commands in FORKS are forks of. Should this one be killed, its standard input is closed."""
@@ -84,10 +89,18 @@ def forks():
             [sys.executable, Path(__file__).parent / "fork_server.py", str(listening.fileno())],
             stdin=subprocess.PIPE, pass_fds=[listening.fileno()], start_new_session=True,
         )  # fmt: skip
+    fork_servers.append(server.pid)
     with server:
         yield
         server.terminate()
+    fork_servers.remove(server.pid)
     shutil.rmtree(FORKS, ignore_errors=True)  # workers of pytest-xdist run no exit functions
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item):
+    with watched(item.nodeid, lambda: fork_servers):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

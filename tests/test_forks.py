@@ -35,7 +35,7 @@ ENDINGS = [
     "sys.exit(3)",
     "sys.exit('wrong')",
     "{}['key']",
-    "os.abort()",
+    "__import__('faulthandler').disable(), os.abort()",
     "raise KeyboardInterrupt",
     "os._exit(9)",
 ]

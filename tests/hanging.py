@@ -1,0 +1,56 @@
+"""A test that hangs fails instead, and shows where: its processes are aborted, and print what they are doing."""
+
+import contextlib
+import glob
+import os
+import signal
+import sys
+import threading
+
+HANGING = 900  # seconds; the longest test takes a tenth of that
+
+
+def children(pid):
+    """The numbers of the processes that a process has started; none if it has ended, or not on Linux."""
+    found = []
+    for path in glob.glob(f"/proc/{pid}/task/*/children"):
+        with contextlib.suppress(OSError), open(path, encoding="ascii") as stream:
+            found += map(int, stream.read().split())
+    return found
+
+
+def abort_processes(pid, spared=()):
+    """Aborts what a process has started, and what that has; Python then prints its stack if PYTHONFAULTHANDLER is set.
+
+    Args:
+        spared: numbers of processes that go on
+    """
+    for child in children(pid):
+        abort_processes(child, spared)
+        if child not in spared:
+            with contextlib.suppress(OSError), open(f"/proc/{child}/cmdline", encoding="utf-8") as stream:
+                command = stream.read().replace("\0", " ")
+                os.kill(child, signal.SIGABRT)
+                print(f"aborted {child}: {command}", file=sys.__stderr__, flush=True)
+
+
+@contextlib.contextmanager
+def watched(name, spared, seconds=HANGING):
+    """Aborts the processes of a test that takes longer.
+
+    Args:
+        name: of the test
+        spared: function that returns the numbers of processes that other tests need, too
+    """
+
+    def abort():
+        print(f"{name} has not ended after {seconds} s", file=sys.__stderr__, flush=True)
+        abort_processes(os.getpid(), spared())
+
+    timer = threading.Timer(seconds, abort)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
