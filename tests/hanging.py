@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 
-HANGING = 900  # seconds; the longest test takes a tenth of that
+HANGING = 1800  # seconds; the longest test takes a twentieth of that
 
 
 def children(pid):
