@@ -321,6 +321,14 @@ def test_explorations_are_shown_apart(finished, report):
     assert "4 decoder layers" not in explorations(nothing)[2] and "decoder4" not in nothing.pretraining()
 
 
+def test_the_narrow_comparison_tests_nothing(report, monkeypatch):
+    measured = report.claim()
+    monkeypatch.setattr(report, "comparison", replace(report.comparison, tested=False))
+    assert "; secondary: the difference at width 256 is what is tested.**" in report.claim()
+    assert report.claim().partition(";")[0] == measured.partition(";")[0]
+    assert not comparison.NARROW.tested and comparison.SCORES.tested and comparison.TINY.tested
+
+
 def test_nothing_is_decided_before_all_seeds_are_there(finished, report):
     fewer = report.evaluated - {("mae_lm-2",)}
     partial = ComparisonReport(report.folder, "command", fewer)

@@ -115,6 +115,7 @@ class Comparison:
         draws: of the few-shot probes
         title: of the section in a page of results
         prefix: of the names of its figures beside that page
+        tested: whether its difference between MAE-LM and the MLM is the one that is tested
         fine_tuned: what the heads of fine-tuning read: `<s>`, or the mean of the other tokens
         fine_tuned_tasks: names of those that models are fine-tuned on
     """
@@ -136,6 +137,7 @@ class Comparison:
     draws: int = 50
     title: str = "Does MAE-LM score higher?"
     prefix: str = ""
+    tested: bool = True
     fine_tuned: Tuple[str, ...] = ("first", "mean")
     fine_tuned_tasks: Tuple[str, ...] = FINE_TUNED_TASKS
 
@@ -225,6 +227,7 @@ NARROW = replace(
     seeds=2,
     title="Does MAE-LM score higher at width 128?",
     prefix="width128-",
+    tested=False,
     fine_tuned=(),
 )
 WIDTHS = {each.size.encoder_embed_dim: each for each in (SCORES, NARROW)}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import comparison_figures
-from comparison import CONFIDENCE, CONTROL, MAE_LM, MLM, SCRATCH, SCRATCH_PLAIN
+from comparison import CONFIDENCE, CONTROL, MAE_LM, MLM, SCORES, SCRATCH, SCRATCH_PLAIN
 from comparison_claims import Claims, in_words
 from comparison_explorations import explorations
 from comparison_folder import KINDS, MADE_BY
@@ -64,7 +64,9 @@ class ComparisonReport:
         """The difference between MAE-LM and the MLM in the primary outcome, in words."""
         tasks = self.tables.paired(MAE_LM.name, MLM.name)
         found = interval(tasks, CONFIDENCE)
-        if self.seeds < self.comparison.seeds:
+        if not self.comparison.tested:
+            verdict = f"secondary: the difference at width {SCORES.size.encoder_embed_dim} is what is tested"
+        elif self.seeds < self.comparison.seeds:
             verdict = f"not decided: {self.seeds} of {self.comparison.seeds} seeds, and no test before all of them"
         else:
             verdict = "better" if found.low > 0 else "worse" if found.high < 0 else "no difference is shown"
@@ -240,7 +242,7 @@ class ComparisonReport:
             "`recipes/scores/comparison.py`.\n",
             self.claim() + "\n",
             f"The paper's claims. Ranks are at tau = {TAU}; their intervals are over seeds, those of scores over seeds "
-            "and examples:\n",
+            "and examples; none is corrected for their number:\n",
             Claims(self).table(),
             "Frozen features, mean of tokens (primary outcome). Differences are paired; the interval of a single seed "
             "is over examples only, and so for these models:\n",
