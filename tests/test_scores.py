@@ -235,7 +235,7 @@ def test_the_table_of_claims_has_the_ranks_and_the_scores(finished, report):
         numbers = [f"{number:+.1f}" for number in (values.mean(), values.mean() - width, values.mean() + width)]
         expected = f"layer {layer}: {numbers[0]}" + f" ({numbers[1]} to {numbers[2]})" * bool(width > 0)
         assert expected in measured
-        signs.append(int(values.mean() > width) - int(values.mean() < -width))
+        signs.append(int(values.mean() > width > 0) - int(values.mean() < -width < 0))
     assert shown.startswith("yes") == (signs == [1, 1]) and ("negative" in shown) == (-1 in signs)
     drawn = report.ranks_by_layer()
     assert [a[-1] - b[-1] for a, b in zip(drawn["MAE-LM"], drawn["MLM"])] == list(values)
@@ -252,6 +252,7 @@ def test_the_table_of_claims_has_the_ranks_and_the_scores(finished, report):
         ([(-1, 3), (-2, 4)], "no"),
         ([(1, 3), (-4, -2)], "at layer 1; negative at layer 2"),
         ([(-3, -1), (-4, -2)], "no; negative at layers 1, 2"),
+        ([(1, 1), (-2, -2)], "no"),
     ],
 )
 def test_a_claim_on_ranks_is_shown_layer_by_layer(intervals, shown):

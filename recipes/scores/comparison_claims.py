@@ -34,10 +34,13 @@ def by_layer(rows):
 
 
 def layers_in_words(found):
-    """The intervals of layers, and at which of them they show that something is positive, or negative."""
+    """The intervals of layers, and at which of them they show that something is positive, or negative.
+
+    An interval without width shows nothing: ranks are whole numbers, and those of few seeds agree by chance.
+    """
     measured = "; ".join(f"layer {layer}: {in_words(each, 1)}" for layer, each in found.items())
-    positive = [str(layer) for layer, each in found.items() if each.low > 0]
-    negative = [str(layer) for layer, each in found.items() if each.high < 0]
+    positive = [str(layer) for layer, each in found.items() if 0 < each.low < each.high]
+    negative = [str(layer) for layer, each in found.items() if each.low < each.high < 0]
     if len(positive) == len(found):
         return measured, "yes"
     shown = [f"at layer{'s' * (len(positive) > 1)} {', '.join(positive)}"] if positive else ["no"]

@@ -242,7 +242,8 @@ class ComparisonReport:
             "`recipes/scores/comparison.py`.\n",
             self.claim() + "\n",
             f"The paper's claims. Ranks are at tau = {TAU}; their intervals are over seeds, those of scores over seeds "
-            "and examples; none is corrected for their number:\n",
+            "and examples; none is corrected for their number. Where the ranks of all seeds agree, there is no "
+            "interval, and nothing is shown:\n",
             Claims(self).table(),
             "Frozen features, mean of tokens (primary outcome). Differences are paired; the interval of a single seed "
             "is over examples only, and so for these models:\n",
