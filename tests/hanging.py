@@ -6,8 +6,10 @@ import os
 import signal
 import sys
 import threading
+import time
 
 HANGING = 1800  # seconds; the longest test takes a twentieth of that
+PRINTING = 10  # seconds; for the stack of one process
 
 
 def children(pid):
@@ -19,6 +21,12 @@ def children(pid):
     return found
 
 
+def command_line(pid):
+    """The command line of a process; nothing once it has ended."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", encoding="utf-8") as stream:
+        return stream.read().replace("\0", " ")
+
+
 def abort_processes(pid, spared=()):
     """Aborts what a process has started, and what that has; Python then prints its stack if PYTHONFAULTHANDLER is set.
 
@@ -27,11 +35,14 @@ def abort_processes(pid, spared=()):
     """
     for child in children(pid):
         abort_processes(child, spared)
-        if child not in spared:
-            with contextlib.suppress(OSError), open(f"/proc/{child}/cmdline", encoding="utf-8") as stream:
-                command = stream.read().replace("\0", " ")
+        command = child not in spared and command_line(child)
+        if command:
+            with contextlib.suppress(OSError):
                 os.kill(child, signal.SIGABRT)
-                print(f"aborted {child}: {command}", file=sys.__stderr__, flush=True)
+            print(f"aborted {child}: {command}", file=sys.__stderr__, flush=True)
+            deadline = time.monotonic() + PRINTING
+            while command_line(child) and time.monotonic() < deadline:  # or its parent's end may kill it first
+                time.sleep(0.01)
 
 
 @contextlib.contextmanager

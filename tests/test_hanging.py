@@ -7,7 +7,12 @@ import sys
 from conftest import PYTHON, fork_servers, succeed
 from hanging import watched
 
-HANGS = "import time\nprint('started', flush=True) or time.sleep(10_000)"
+HANGS = """
+import signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGABRT])  # as if it were slow to print its stack
+print("started", flush=True) or time.sleep(0.5)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGABRT]) and time.sleep(10_000)
+"""
 
 
 def test_its_processes_end_and_show_where_they_were():
@@ -18,5 +23,5 @@ def test_its_processes_end_and_show_where_they_were():
     with watched("a test", lambda: fork_servers, 0.1):
         printed = [process.stdout.read() for process in running]
     assert [process.wait() for process in running] == [-signal.SIGABRT] * 2
-    assert all("Fatal Python error: Aborted" in text and "line 2 in <module>" in text for text in printed), printed
+    assert all("Fatal Python error: Aborted" in text and "line 5 in <module>" in text for text in printed), printed
     assert "still there" in succeed("python", "-c", "print('still there')")  # the server of the forks
