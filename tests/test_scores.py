@@ -343,6 +343,7 @@ def test_nothing_is_decided_before_all_seeds_are_there(finished, report):
 
 def test_without_earlier_evaluations_nothing_is_compared_on_the_way(report):
     assert "| at equal |" in report.summary() and "(./scores.png)" in report.summary()
+    assert re.search(r"^\| \d+ updates \| .*\n\| [\d.]+ TFLOP \| .*\n\| \d+ CPU seconds \| ", report.summary(), re.M)
     final = ComparisonReport(report.folder, "command", {each for each in report.evaluated if len(each) == 1})
     assert "| at equal |" not in final.summary() and "(./scores.png)" not in final.summary()
     assert "(./layers.png)" in final.summary()

@@ -134,7 +134,7 @@ class ComparisonReport:
         ends = [curve[-1][key] for arm in curves.values() for curve in arm]
         sign = -1 if key == "loss" else 1  # a loss falls
         place = min(sign * end for end in ends)
-        row = [f"{title} {sign * place:.6g}"]
+        row = [title.format(sign * place)]
         for arm in curves.values():
             x = [[sign * point[key] for point in curve] for curve in arm]
             y = [[point["score"] for point in curve] for curve in arm]
@@ -146,8 +146,13 @@ class ComparisonReport:
 
     def equal(self):
         """Scores at equal updates, arithmetic, CPU time and loss: mean over seeds, and its standard error."""
-        keys = {"update": "updates", "tflop": "TFLOP", "cpu_seconds": "CPU seconds", "loss": "validation loss, bits"}
-        rows = [self.at_equal(key, title) for key, title in keys.items()]
+        titles = {
+            "update": "{:,.0f} updates",
+            "tflop": "{:,.1f} TFLOP",
+            "cpu_seconds": "{:,.0f} CPU seconds",
+            "loss": "validation loss of {:.3f} bits",
+        }
+        rows = [self.at_equal(key, title) for key, title in titles.items()]
         return table(["at equal", *self.curves()], rows)
 
     # Numbers
