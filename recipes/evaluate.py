@@ -34,7 +34,7 @@ try:
     from evaluation.few_shot import DRAWS
     from evaluation.fine_tuning import fine_tune
     from evaluation.measurement import measure
-    from evaluation.report import Report
+    from evaluation.report import Report, in_words, interval, models_of_arm
     from evaluation.tasks import APART, KNOWN, PRIMARY, Source, check_overlap, load_task
 except ImportError as error:
     raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
@@ -87,6 +87,11 @@ def parse(arguments=None):
         if name in taken or name in [".", "..", ""] or os.path.basename(name) != name:
             raise UsageError(f"--names: {name!r} is used twice or is no name for a folder; give others")
         taken.add(name)
+    for arms in args.compare:
+        first, second = (models_of_arm(args.names, arm) for arm in arms)
+        if not first.keys() & second.keys():
+            expected, found = " and ".join(f"{arm}-SEED" for arm in arms), ", ".join(args.names)
+            raise UsageError(f"--compare {' '.join(arms)}: expected --names {expected} with one seed, found {found}")
     if args.draws < 0:
         raise UsageError(f"--draws {args.draws} must be 0 or more")
     return args
@@ -171,11 +176,12 @@ def evaluate(arguments=None):
         record["seconds"].update(more["seconds"])
         found.update(outcome)
         show(f"{name}, fine-tuned ({pooling})", task, more, *outcome.values())
-    report = os.path.join(args.dest, "evaluation.md")
-    text = heading(tasks) + "\n" + Report(results, args.compare).text()
-    with atomic_write(report) as stream:
-        stream.write("# Evaluation\n" + text)
-    print(f"tables: {report}")
+    path, report = os.path.join(args.dest, "evaluation.md"), Report(results, args.compare)
+    with atomic_write(path) as stream:
+        stream.write("# Evaluation\n" + heading(tasks) + "\n" + report.text())
+    for ours, theirs in args.compare:
+        print(f"{ours} minus {theirs}, mean over tasks: {in_words(interval(report.paired(ours, theirs)))}")
+    print(f"tables: {path}")
 
 
 def main():

@@ -121,8 +121,10 @@ def hindsight(outcome):
 
 
 def test_arms_are_compared_by_seed_and_example(evaluated):
-    folder = evaluated[0]
+    folder, _, output = evaluated
     rows = rows_of((folder / "out" / "evaluation.md").read_text(), "mae_lm minus mlm")
+    difference, low, high, *_ = rows["**mean over tasks** (primary)"]
+    assert f"\nmae_lm minus mlm, mean over tasks: {difference} ({low} to {high})\n" in output
     tasks = []
     for task in ["kind", "length"]:
         differences = [
@@ -153,9 +155,8 @@ def test_arms_are_compared_by_seed_and_example(evaluated):
 def test_one_seed_is_compared_over_examples_only(evaluated):
     folder = evaluated[0]
     results = {name: {"kind": load(folder, name, "kind")} for name in ["mlm-1", "mae_lm-1", "mlm-2"]}
-    text = Report(results, [("mae_lm", "mlm"), ("mlm", "none")]).text()
+    text = Report(results, [("mae_lm", "mlm")]).text()
     assert "1 seed; intervals of 95% over these two models only" in text and "with 80% probability" not in text
-    assert "No models mlm-SEED and none-SEED with the same seed." in text
 
 
 def test_what_stands_apart_is_in_no_mean(evaluated):
@@ -303,6 +304,8 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     assert "has no folder of that name" in refused(*start, "--labelled", folder, "--tasks", "mood")
     assert "2 names for 1 checkpoints" in refused(*start, *own, "--names", "a", "b")
     assert "'a/b' is used twice or is no name" in refused(*start, *own, "--names", "a/b")
+    compared = ["--compare", "mae_lm", "mlm", "--names"]
+    assert "mae_lm-SEED and mlm-SEED with one seed, found mlm-1" in refused(*start, *own, *compared, "mlm-1")
     assert "'pieces' is used twice" in refused(*start, *own, "--names", "pieces", "--baselines")
     assert "--draws -1 must be 0 or more" in refused(*start, *own, "--draws", -1)
     assert "none.pt: not found, expected a checkpoint" in refused(*start, *own, "--checkpoint", tmp_path / "none.pt")

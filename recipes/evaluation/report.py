@@ -49,6 +49,12 @@ def split_name(name):
     return (match[1], int(match[2])) if match else None
 
 
+def models_of_arm(names, arm):
+    """Those of `names` that are ARM-SEED: {seed: name}, sorted."""
+    split = {name: split_name(name) or (None, None) for name in names}
+    return dict(sorted((seed, name) for name, (its_arm, seed) in split.items() if its_arm == arm))
+
+
 class Report:
     """The tables of models.
 
@@ -157,12 +163,8 @@ class Report:
 
     def arm(self, name, kind="mean"):
         """The models ARM-SEED of an arm that have this kind of outcome, for all tasks that any has: {seed: model}."""
-        models, tasks = {}, self.measured(kind)
-        for model in self.results:
-            arm, seed = split_name(model) or (None, None)
-            if arm == name and all(self.outcomes(model, kind, tasks)):
-                models[seed] = model
-        return dict(sorted(models.items()))
+        tasks, models = self.measured(kind), models_of_arm(self.results, name)
+        return {seed: model for seed, model in models.items() if all(self.outcomes(model, kind, tasks))}
 
     def seeds(self, ours, theirs, kind="mean"):
         """The names of the models of the seeds that two arms have in common: list of (name, name)."""
@@ -193,8 +195,6 @@ class Report:
     def comparison(self, ours, theirs):
         """The differences of two arms with their intervals, the primary one first."""
         seeds = len(self.seeds(ours, theirs))
-        if not seeds:
-            return f"No models {ours}-SEED and {theirs}-SEED with the same seed.\n"
         primary = self.paired(ours, theirs)
         rows = [difference_row("**mean over tasks** (primary)", primary)]
         rows += [difference_row(task, self.paired(ours, theirs, tasks=[task])) for task in self.tasks]
@@ -256,6 +256,12 @@ def count(seeds):
 def interval(tasks, level=LEVEL):
     """The interval of the mean over tasks: over seeds and examples, or for a single seed over examples."""
     return (crossed_interval if len(tasks[0].differences) > 1 else example_interval)(tasks, level)
+
+
+def in_words(found, digits=2):
+    """An estimate, and its interval if it has one."""
+    low_high = f" ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
+    return f"{found.estimate:+.{digits}f}" + low_high * (found.high > found.low)
 
 
 def difference_row(title, tasks, digits=2):

@@ -4,14 +4,8 @@ import numpy as np
 
 from comparison import CONFIDENCE, MAE_LM, MLM, SCRATCH
 from comparison_folder import KINDS
-from evaluation.report import TITLES, interval, table
+from evaluation.report import TITLES, in_words, interval, table
 from evaluation.statistics import Interval, seed_interval
-
-
-def in_words(found, digits=2):
-    """An estimate, and its interval if it has one."""
-    interval = f" ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
-    return f"{found.estimate:+.{digits}f}" + interval * (found.high > found.low)
 
 
 def verdict(found):

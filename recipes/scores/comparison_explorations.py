@@ -3,8 +3,7 @@
 import os
 
 from comparison import CONFIDENCE, MAE_LM, MLM
-from comparison_claims import in_words
-from evaluation.report import interval, table
+from evaluation.report import in_words, interval, table
 
 
 def pilots(report):

@@ -10,10 +10,10 @@ import torch
 
 import comparison_figures
 from comparison import CONFIDENCE, CONTROL, MAE_LM, MLM, SCORES, SCRATCH, SCRATCH_PLAIN
-from comparison_claims import Claims, in_words
+from comparison_claims import Claims
 from comparison_explorations import explorations
 from comparison_folder import KINDS, MADE_BY
-from evaluation.report import TITLES, Report, interval, table
+from evaluation.report import TITLES, Report, in_words, interval, table
 from evaluation.statistics import bootstrap_interval, mean_and_error
 from maelm_fairseq.effective_rank.report import import_pyplot
 from maelm_fairseq.errors import UsageError
