@@ -41,7 +41,7 @@ def abort_processes(pid, spared=()):
                 os.kill(child, signal.SIGABRT)
             print(f"aborted {child}: {command}", file=sys.__stderr__, flush=True)
             deadline = time.monotonic() + PRINTING
-            while command_line(child) and time.monotonic() < deadline:  # or its parent's end may kill it first
+            while command_line(child) and time.monotonic() < deadline:  # the next end might kill it
                 time.sleep(0.01)
 
 
