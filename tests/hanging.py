@@ -1,24 +1,18 @@
 """A test that hangs fails instead, and shows where: its processes are aborted, and print what they are doing."""
 
 import contextlib
-import glob
 import os
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "recipes"))
+from run_training import children  # noqa: E402
 
 HANGING = 1800  # seconds; the longest test takes a twentieth of that
 PRINTING = 10  # seconds; for the stack of one process
-
-
-def children(pid):
-    """The numbers of the processes that a process has started; none if it has ended, or not on Linux."""
-    found = []
-    for path in glob.glob(f"/proc/{pid}/task/*/children"):
-        with contextlib.suppress(OSError), open(path, encoding="ascii") as stream:
-            found += map(int, stream.read().split())
-    return found
 
 
 def command_line(pid):
