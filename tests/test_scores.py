@@ -195,7 +195,7 @@ def test_the_summary_reports_what_was_measured(finished):
         "MAE-LM minus no pretraining",
         "no pretraining minus no pretraining, all heads as in BERT",
     ]
-    row = next(line for line in summary.splitlines() if line.startswith("| updates 14 |"))
+    row = next(line for line in summary.splitlines() if line.startswith("| 14 updates |"))
     final = [np.mean([scores_of(dest, "final", f"{model}-{s}").mean() for s in (1, 2)]) for model in ("mlm", "mae_lm")]
     assert [float(cell.split()[0]) for cell in row.split("|")[2:4]] == pytest.approx(final, abs=0.006)
     for name in ["scores.png", "layers.png"]:
@@ -272,10 +272,10 @@ def test_scores_at_equal_arithmetic_are_interpolated(report, monkeypatch):
         "B": [curve((8, 9, 40), (16, 7, 70)), curve((8, 9, 50), (16, 7, 80))],
     }
     monkeypatch.setattr(report, "curves", lambda: curves)
-    assert report.at_equal("tflop", "TFLOP") == ["TFLOP 16", "56.00", "75.00 ± 5.00"]
-    assert report.at_equal("loss", "bits") == ["bits 7", "55.00", "75.00 ± 5.00"]
+    assert report.at_equal("tflop", "{:.1f} TFLOP") == ["16.0 TFLOP", "56.00", "75.00 ± 5.00"]
+    assert report.at_equal("loss", "{:.3f} bits") == ["7.000 bits", "55.00", "75.00 ± 5.00"]
     curves["A"] = [curve((20, 6, 60))]
-    assert report.at_equal("tflop", "TFLOP") == ["TFLOP 16", "", "75.00 ± 5.00"]
+    assert report.at_equal("tflop", "{:.1f} TFLOP") == ["16.0 TFLOP", "", "75.00 ± 5.00"]
 
 
 def test_scores_on_the_way_are_drawn_when_both_arms_have_them(report, monkeypatch):

@@ -129,6 +129,10 @@ class ComparisonReport:
         """A row: the score of each arm, interpolated to where the arm that ends first ends.
 
         Empty for an arm that was not evaluated so early.
+
+        Args:
+            key: of what is equal, in the points of :meth:`curves`
+            title: of the row, which formats its value
         """
         curves = self.curves()
         ends = [curve[-1][key] for arm in curves.values() for curve in arm]
