@@ -5,19 +5,19 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 from show_progress import Progress
 
 running = set()
-starting, stopped = threading.Event(), threading.Event()
+starting = stopped = False  # no threading.Event: a signal amid its set() would wait for the lock that this holds
 exit_status = 143  # after a SIGTERM
 
 
 def stop_all():
     """Stops all running processes, and any that another thread starts from now on."""
-    stopped.set()
+    global stopped
+    stopped = True
     for process in list(running):
         process.terminate()
 
@@ -30,8 +30,9 @@ def terminate_children_on_sigterm(status=143):
 
 
 def _handle_sigterm(*_):
+    again = stopped  # a further exception would cut short what the first one makes the program do
     stop_all()
-    if not starting.is_set():  # an exception inside Popen would leave a process that is not in `running`
+    if not starting and not again:  # an exception inside Popen would leave a process that is not in `running`
         sys.exit(exit_status)
 
 
@@ -42,18 +43,18 @@ def program(command, **options):
     Args:
         command, options: of :class:`subprocess.Popen`
     """
-    process = None
-    starting.set()
+    global starting
+    process, starting = None, True
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)
         running.add(process)
-        starting.clear()
-        if stopped.is_set():
+        starting = False
+        if stopped:
             sys.exit(exit_status)
         yield process
         process.wait()
     finally:
-        starting.clear()
+        starting = False
         if process:
             process.terminate()
             process.wait()

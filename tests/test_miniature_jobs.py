@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, succeed
 
 sys.path[:0] = [str(ROOT / "recipes"), str(ROOT / "recipes" / "miniature")]
 import jobs  # noqa: E402
@@ -209,6 +209,49 @@ def test_a_recipe_that_is_stopped_leaves_no_program_behind(tmp_path, amid_start)
     assert process.returncode == 143 and not errors
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+SIGNALS_AMID_SIGNALS = """
+import signal, sys
+sys.path.insert(0, sys.argv[1])
+import child_processes
+
+def exceptions(place):
+    seen = raised = 0
+
+    def second(*_):
+        nonlocal seen
+        seen += 1
+        if seen == place:
+            signal.raise_signal(signal.SIGTERM)
+        return second
+
+    child_processes.stopped = False
+    sys.settrace(second)
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except SystemExit as error:
+        raised += error.code == 143
+    sys.settrace(None)
+    return raised, seen < place
+
+child_processes.terminate_children_on_sigterm()
+place, after = 0, False
+while not after:
+    place += 1
+    raised, after = exceptions(place)
+    assert raised == 1, (place, raised)
+try:
+    signal.raise_signal(signal.SIGTERM)  # while the program ends
+except SystemExit:
+    raise AssertionError
+print(place, "places")
+"""
+
+
+def test_a_second_signal_anywhere_in_the_handler_of_the_first_does_no_harm():
+    places, _ = succeed("python", "-c", SIGNALS_AMID_SIGNALS, ROOT / "recipes").split()
+    assert int(places) > 5
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"finished": 1}', '{"finished": true, "made_from": {"version": 3}}'])
