@@ -5,12 +5,14 @@ run_program() {
   here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
   candidates=(python3 "$here/../.venv/bin/python")
   if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); fi
-  trap 'trap - INT; kill -INT $$' INT # a Python that Ctrl-C ends while it starts does not lack packages
+  # A Python that Ctrl-C ends while it starts does not lack packages. No command substitution below: bash misreads one
+  # that the trap interrupts.
+  trap 'trap - INT; kill -INT $$' INT
   for python in "${candidates[@]}"; do
     if "$python" -c 'import sys; from importlib.util import find_spec; sys.exit(None in map(find_spec, sys.argv[1:]))' \
       "${packages[@]}" 2>/dev/null; then
       # glue.py and squad.py import the plugin of this repository, installed or not.
-      PYTHONPATH="$(dirname "$here")${PYTHONPATH:+:$PYTHONPATH}" exec "$python" "$here/$1" "${@:2}"
+      PYTHONPATH="${here%/*}${PYTHONPATH:+:$PYTHONPATH}" exec "$python" "$here/$1" "${@:2}"
     fi
   done
   echo "error: ${candidates[0]} lacks one of ${packages[*]}: run \`make install\`, or set PYTHON to an interpreter that has" \
