@@ -30,7 +30,7 @@ import training_log  # noqa: E402
 from comparison_claims import Claims, layers_in_words  # noqa: E402
 from comparison_explorations import explorations  # noqa: E402
 from comparison_folder import ComparisonFolder  # noqa: E402
-from comparison_report import ComparisonReport  # noqa: E402
+from comparison_report import ComparisonReport, at_equal  # noqa: E402
 from evaluation import statistics  # noqa: E402
 from pretraining import Optimization  # noqa: E402
 
@@ -198,6 +198,13 @@ def test_the_summary_reports_what_was_measured(finished):
     row = next(line for line in summary.splitlines() if line.startswith("| 14 updates |"))
     final = [np.mean([scores_of(dest, "final", f"{model}-{s}").mean() for s in (1, 2)]) for model in ("mlm", "mae_lm")]
     assert [float(cell.split()[0]) for cell in row.split("|")[2:4]] == pytest.approx(final, abs=0.006)
+    on_the_way = next(line for line in summary.splitlines() if line.startswith("| 6 updates |"))
+    early = [scores_of(dest, "after-6", f"{model}-{s}").mean() for model in ("mlm", "mae_lm") for s in (1, 2)]
+    early = np.mean(np.reshape(early, (2, 2)), 1)
+    assert [float(cell.split()[0]) for cell in on_the_way.split("|")[2:4]] == pytest.approx(early, abs=0.006)
+    models = summary.partition("| model | loss, bits |")[2].splitlines()
+    cells = next(line for line in models if line.startswith("| mae_lm-2 |")).split("|")
+    assert float(cells[5]) == pytest.approx(scores[1].mean(), abs=0.006) and 0 < float(cells[6]) < 100
     for name in ["scores.png", "layers.png"]:
         assert (dest / "results" / name).read_bytes().startswith(b"\x89PNG")
 
@@ -263,7 +270,7 @@ def test_a_claim_on_ranks_is_shown_layer_by_layer(intervals, shown):
     assert verdict == shown and measured.count("layer ") == 2
 
 
-def test_scores_at_equal_arithmetic_are_interpolated(report, monkeypatch):
+def test_scores_at_equal_arithmetic_are_interpolated():
     def curve(*points):
         return [dict(tflop=tflop, loss=loss, score=score) for tflop, loss, score in points]
 
@@ -271,11 +278,11 @@ def test_scores_at_equal_arithmetic_are_interpolated(report, monkeypatch):
         "A": [curve((10, 8, 50), (20, 6, 60))],
         "B": [curve((8, 9, 40), (16, 7, 70)), curve((8, 9, 50), (16, 7, 80))],
     }
-    monkeypatch.setattr(report, "curves", lambda: curves)
-    assert report.at_equal("tflop", "{:.1f} TFLOP") == ["16.0 TFLOP", "56.00", "75.00 ± 5.00"]
-    assert report.at_equal("loss", "{:.3f} bits") == ["7.000 bits", "55.00", "75.00 ± 5.00"]
+    assert at_equal(curves, "tflop", "{:.1f} TFLOP") == ["16.0 TFLOP", "56.00", "75.00 ± 5.00"]
+    assert at_equal(curves, "loss", "{:.3f} bits") == ["7.000 bits", "55.00", "75.00 ± 5.00"]
     curves["A"] = [curve((20, 6, 60))]
-    assert report.at_equal("tflop", "{:.1f} TFLOP") == ["16.0 TFLOP", "", "75.00 ± 5.00"]
+    assert at_equal(curves, "tflop", "{:.1f} TFLOP", 12.0) == ["12.0 TFLOP", "", "60.00 ± 5.00"]
+    assert at_equal(curves, "tflop", "{:.1f} TFLOP") == ["16.0 TFLOP", "", "75.00 ± 5.00"]
 
 
 def test_scores_on_the_way_are_drawn_when_both_arms_have_them(report, monkeypatch):
@@ -319,7 +326,7 @@ def test_explorations_are_shown_apart(finished, report):
         assert float(found.split()[0]) == pytest.approx(difference.mean(), abs=0.006)
     assert "4 decoder layers" not in report.scores() and "4 decoder layers" not in report.differences()
     nothing = ComparisonReport(report.folder, "command", report.evaluated - {("mae_lm_decoder4-1",)})
-    assert "4 decoder layers" not in explorations(nothing)[2] and "decoder4" not in nothing.pretraining()
+    assert "4 decoder layers" not in explorations(nothing)[2] and "decoder4" not in nothing.models()
 
 
 def test_the_narrow_comparison_tests_nothing(report, monkeypatch):

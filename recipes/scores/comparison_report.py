@@ -13,6 +13,7 @@ from comparison import CONFIDENCE, CONTROL, MAE_LM, MLM, SCORES, SCRATCH, SCRATC
 from comparison_claims import Claims
 from comparison_explorations import explorations
 from comparison_folder import KINDS, MADE_BY
+from evaluation.outcomes import CHOSEN, LAST
 from evaluation.report import TITLES, Report, in_words, interval, table
 from evaluation.statistics import bootstrap_interval, mean_and_error
 from maelm_fairseq.effective_rank.report import import_pyplot
@@ -31,6 +32,31 @@ COMPARED = [  # ours, theirs
     (MAE_LM, SCRATCH),
     (SCRATCH, SCRATCH_PLAIN),
 ]
+
+
+def at_equal(curves, key, title, place=None):
+    """A row: the score of each arm, interpolated to one place: mean over seeds, and its standard error.
+
+    Empty for an arm that was not evaluated so early.
+
+    Args:
+        curves: as of :meth:`ComparisonReport.curves`
+        key: of what is equal, in their points
+        title: of the row, which formats its value
+        place: its value; by default, where the arm that ends first ends
+    """
+    sign = -1 if key == "loss" else 1  # a loss falls
+    if place is None:
+        place = sign * min(sign * curve[-1][key] for arm in curves.values() for curve in arm)
+    row = [title.format(place)]
+    for arm in curves.values():
+        x = [[sign * point[key] for point in curve] for curve in arm]
+        y = [[point["score"] for point in curve] for curve in arm]
+        found = [[float(np.interp(sign * place, *both, left=np.nan))] for both in zip(x, y)]
+        mean, error = mean_and_error(found)
+        text = f"{mean[0]:.2f}" + f" ± {error[0]:.2f}" * (len(found) > 1)
+        row.append(text if np.isfinite(mean[0]) else "")
+    return row
 
 
 class ComparisonReport:
@@ -108,10 +134,10 @@ class ComparisonReport:
                 sections.append(self.differences(kind))
         return sections
 
-    def pretraining(self):
-        """What pretraining took and reached, and the ranks of the last layer."""
+    def models(self):
+        """What the pretraining of each model took and reached, its scores, and the ranks of its last layer."""
         taus = [f"{tau:g}" for tau in self.comparison.taus]
-        header = ["model", "loss, bits", "CPU seconds", "TFLOP"]
+        header = ["model", "loss, bits", "CPU seconds", "TFLOP", "score", "last layer"]
         for tau in taus:
             header += [f"rank at {tau}: without [MASK]", "with [MASK]"]
         rows = []
@@ -119,45 +145,29 @@ class ComparisonReport:
             if self.comparison.final(run):
                 last = self.records(run.name)[-1]
                 row = [run.name, f"{last['loss']:.3f}", f"{last['cpu_seconds']:,.0f}", f"{last['gflop'] / 1000:,.1f}"]
+                outcomes = [kinds["mean"] for _, kinds in self.final[run.name].values()]
+                row += [f"{np.mean([outcome.score(layer) for outcome in outcomes]):.2f}" for layer in (CHOSEN, LAST)]
                 for tau in taus:
                     ranks = self.ranks(run.name, tau)
                     row += [ranks[family][-1] for family in ("without_mask", "with_mask")]
                 rows.append(row)
         return table(header, rows)
 
-    def at_equal(self, key, title):
-        """A row: the score of each arm, interpolated to where the arm that ends first ends.
-
-        Empty for an arm that was not evaluated so early.
-
-        Args:
-            key: of what is equal, in the points of :meth:`curves`
-            title: of the row, which formats its value
-        """
-        curves = self.curves()
-        ends = [curve[-1][key] for arm in curves.values() for curve in arm]
-        sign = -1 if key == "loss" else 1  # a loss falls
-        place = min(sign * end for end in ends)
-        row = [title.format(sign * place)]
-        for arm in curves.values():
-            x = [[sign * point[key] for point in curve] for curve in arm]
-            y = [[point["score"] for point in curve] for curve in arm]
-            found = [[float(np.interp(place, *both, left=np.nan))] for both in zip(x, y)]
-            mean, error = mean_and_error(found)
-            text = f"{mean[0]:.2f}" + f" ± {error[0]:.2f}" * (len(found) > 1)
-            row.append(text if np.isfinite(mean[0]) else "")
-        return row
-
     def equal(self):
-        """Scores at equal updates, arithmetic, CPU time and loss: mean over seeds, and its standard error."""
+        """Scores on the way, and at the end of the arm that ends first in updates, arithmetic, CPU time or loss."""
         titles = {
             "update": "{:,.0f} updates",
             "tflop": "{:,.1f} TFLOP",
             "cpu_seconds": "{:,.0f} CPU seconds",
             "loss": "validation loss of {:.3f} bits",
         }
-        rows = [self.at_equal(key, title) for key, title in titles.items()]
-        return table(["at equal", *self.curves()], rows)
+        curves = self.curves()
+        arms = [[[point["update"] for point in curve] for curve in arm] for arm in curves.values()]
+        end = min(updates[-1] for arm in arms for updates in arm)
+        on_the_way = sorted({update for arm in arms for updates in arm for update in updates if update < end})
+        rows = [at_equal(curves, "update", titles["update"], update) for update in on_the_way]
+        rows += [at_equal(curves, key, title) for key, title in titles.items()]
+        return table(["at equal", *curves], rows)
 
     # Numbers
 
@@ -264,8 +274,8 @@ class ComparisonReport:
             *self.fine_tuning(),
             *explorations(self),
             *(f"![{title}]({figures}{name})" for name, title in drawn.items()),
-            "\nPretraining, and effective ranks of the last layer:\n",
-            self.pretraining(),
+            "\nEach model: pretraining, scores of frozen features, and effective ranks of the last layer:\n",
+            self.models(),
         ]
         return "\n".join(sections)
 
