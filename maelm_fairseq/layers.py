@@ -1,9 +1,11 @@
 """The Transformer of encoder and decoder: post-LN layers, learned positions, relative position bias.
 
-Letters in shapes: B sequences, T positions, Q positions that are computed (the last of the T), C width, H heads.
+Letters in shapes: B sequences, T positions, Q positions that are computed (the last of the T), M masks that enter in
+front of a later layer, C width, H heads.
 """
 
 import math
+from typing import NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -90,11 +92,36 @@ class RelativePositionBias(nn.Module):
         by_distance = weight[self.bucket].t().contiguous()  # (H, distances)
         distance = keys[:, None, :] - queries[:, :, None] + self.max_positions
         # Gathered head by head: its backward is one index_add_ instead of a scatter of rows.
-        return by_distance.index_select(1, distance.flatten()).view(-1, *distance.shape).transpose(0, 1)
+        return by_distance.index_select(1, distance.flatten()).view(len(by_distance), *distance.shape).transpose(0, 1)
+
+
+class Stream(NamedTuple):
+    """Consecutive rows of a layer's input that attend to the same rows, which are always its first."""
+
+    queries: int  # how many rows
+    keys: int  # how many they attend to
+    bias: Optional[torch.Tensor]  # of their attention logits, broadcasts to (B, H, queries, keys); None for none
+
+    def last(self, count):
+        """The last `count` rows of the stream."""
+        bias = self.bias
+        if bias is not None and bias.size(2) > 1:
+            bias = bias[:, :, bias.size(2) - count :]
+        return Stream(count, self.keys, bias)
+
+
+def last_of(streams, count):
+    """Of streams one after another, those of the last `count` rows; without empty ones, if any is not."""
+    found = []
+    for stream in reversed(streams):
+        rows = min(count, stream.queries)
+        count -= rows
+        found.insert(0, stream.last(rows))
+    return [stream for stream in found if stream.queries] or found[:1]
 
 
 class Attention(nn.Module):
-    """Multi-head attention of some positions to all positions."""
+    """Multi-head attention: each stream of rows attends to rows of its own, with the same projections."""
 
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
@@ -104,15 +131,18 @@ class Attention(nn.Module):
         self.key_value = nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x, bias=None, outputs=None):
-        """(B, T, C), `bias` broadcasting to (B, H, Q, T) -> (B, Q, C): the last `outputs` positions, or all if None."""
+    def forward(self, x, streams):
+        """(B, T, C) -> (B, Q, C) for the streams of the last Q rows, in their order."""
         x = x.to(matmul_dtype(x))  # autocast would do so for each product
-        queries = x if outputs is None else last(x, outputs)
-        query = self.query(queries).unflatten(-1, (self.heads, -1))
+        sizes = [stream.queries for stream in streams]
+        queries = self.query(last(x, sum(sizes))).unflatten(-1, (self.heads, -1)).split(sizes, dim=1)
         key_value = self.key_value(x).unflatten(-1, (2, self.heads, -1))
         dropout = self.dropout if self.training else 0.0
-        attended = scaled_dot_product_attention(query, key_value, bias, dropout)
-        return self.out(attended.flatten(2))
+        attended = [
+            scaled_dot_product_attention(query, key_value[:, : stream.keys], stream.bias, dropout)
+            for query, stream in zip(queries, streams)
+        ]
+        return self.out((attended[0] if len(attended) == 1 else torch.cat(attended, dim=1)).flatten(2))
 
 
 class TransformerLayer(nn.Module):
@@ -126,18 +156,24 @@ class TransformerLayer(nn.Module):
         self.ffn_norm = nn.LayerNorm(width)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x, bias=None, outputs=None):
-        """(B, T, C) -> (B, Q, C): the last `outputs` positions, or all if None."""
-        if outputs is not None and bias is not None and bias.size(2) > 1:
-            bias = bias[:, :, bias.size(2) - outputs :]
-        attended = self.attention(x, bias, outputs)
-        y = self.attention_norm((x if outputs is None else last(x, outputs)) + self.dropout(attended))
+    def forward(self, x, streams):
+        """(B, T, C) -> (B, Q, C) for the streams of the last Q rows, in their order."""
+        attended = self.attention(x, streams)
+        y = self.attention_norm(last(x, attended.size(1)) + self.dropout(attended))
         return self.ffn_norm(y + self.dropout(self.ffn(y)))
 
 
 def last(x, count):
     """(B, T, C) -> (B, count, C), the last positions; `count` may be 0."""
-    return x[:, x.size(1) - count :]
+    return x if count == x.size(1) else x[:, x.size(1) - count :]
+
+
+class Masks(NamedTuple):
+    """Rows that enter a Transformer in front of its last layers: they attend to all rows, the others not to them."""
+
+    embedded: torch.Tensor  # (B, M, C)
+    positions: torch.Tensor  # (B, M), -1 for padding
+    layers: int  # how many of the last layers they pass
 
 
 class Transformer(nn.Module):
@@ -174,38 +210,55 @@ class Transformer(nn.Module):
             TransformerLayer(width, ffn_width, heads, dropout, attention_dropout) for _ in range(layers)
         )
 
-    def forward(self, x, positions, padded: bool, outputs=None, hidden=None):
+    def forward(self, x, positions, padded: bool, outputs=None, hidden=None, masks=None):
         """Runs the layers.
 
         Args:
             x: (B, T, C) token embeddings, or for the decoder the encoder's output
             positions: (B, T) original positions, -1 for padding
             padded: whether there is any padding; known without synchronising with the device
-            outputs: number of positions at the end that the last layer computes; None for all
+            outputs: number of rows at the end that the last layer computes; None for all
             hidden: a list that receives the input of the first layer and the output of each layer
+            masks: :class:`Masks`, which follow the T rows; None for none
         Returns:
-            (B, T, C), or (B, outputs, C)
+            (B, T, C), with masks (B, T + M, C), or (B, outputs, C)
         """
-        x = self.dropout(self.norm(x + self.embed_positions(positions + 1)))
-        bias = self.attention_bias(positions, padded, matmul_dtype(x))
+        dtype = matmul_dtype(x)
+        x = self.embed(x, positions)
+        streams = [self.stream(positions, positions, padded, dtype)]
+        entry = len(self.layers) - masks.layers if masks else None
         for i, layer in enumerate(self.layers):
+            if i == entry:
+                x = torch.cat([x, self.embed(masks.embedded, masks.positions)], dim=1)
+                keys = torch.cat([positions, masks.positions], dim=1)
+                streams.append(self.stream(masks.positions, keys, padded, dtype))
             if hidden is not None:
                 hidden.append(x)
-            x = layer(x, bias, outputs if i == len(self.layers) - 1 else None)
+            if outputs is not None and i == len(self.layers) - 1:
+                streams = last_of(streams, outputs)
+            x = layer(x, streams)
         if hidden is not None:
             hidden.append(x)
         return x
 
-    def attention_bias(self, positions, padded, dtype):
-        """The bias that every layer adds to its attention logits, (B, H, T, T) or (B, 1, 1, T); None for none.
+    def embed(self, x, positions):
+        """(B, T, C) tokens at original positions (B, T) -> (B, T, C), the input of a layer."""
+        return self.dropout(self.norm(x + self.embed_positions(positions + 1)))
+
+    def stream(self, queries, keys, padded, dtype):
+        """The :class:`Stream` of rows at the positions `queries` (B, Q), which attend to those at `keys` (B, T)."""
+        return Stream(queries.size(1), keys.size(1), self.attention_bias(queries, keys, padded, dtype))
+
+    def attention_bias(self, queries, keys, padded, dtype):
+        """The bias that a stream adds to its attention logits, (B, H, Q, T) or (B, 1, 1, T); None for none.
 
         Its rows are ALIGNMENT numbers apart, or a multiple: PyTorch's memory-efficient kernel would otherwise copy the
         bias in every layer, and keep the copies for the backward pass.
         """
-        T, bias = positions.size(1), None
-        keys = F.pad(positions, (0, -T % ALIGNMENT))
+        T, bias = keys.size(1), None
+        keys = F.pad(keys, (0, -T % ALIGNMENT))
         if self.relative_bias is not None:
-            bias = self.relative_bias(positions, keys).to(dtype)
+            bias = self.relative_bias(queries, keys).to(dtype)
         if padded:
             padding = keys.lt(0)[:, None, None, :]
             if bias is None:

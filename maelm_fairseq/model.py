@@ -18,7 +18,7 @@ from .compat import compile_in_place, former_name, use_current_names
 from .data import NO_POSITION
 from .errors import UsageError
 from .heads import FIRST, POOLING, LMHead, SpanHead, fit_heads
-from .layers import AUTHORS, BUCKETS, RelativePositionBias, Transformer
+from .layers import AUTHORS, BUCKETS, Masks, RelativePositionBias, Transformer
 from .sizes import check_finite, check_positions, check_sizes, compare
 from .vocabulary import MASK, fingerprint
 
@@ -61,6 +61,13 @@ class MaeLmConfig(FairseqDataclass):
         metadata={
             "help": "initialise half of the heads to attend to the left or right neighbour, instead of all with "
             "BERT's N(0, 0.02): small models on little text then learn several times faster"
+        },
+    )
+    share_decoder_layers: bool = field(
+        default=False,
+        metadata={
+            "help": "no decoder of its own: its --decoder-layers are the encoder's last ones, in which masks attend to "
+            "the tokens that the encoder sees, and those never to masks"
         },
     )
     decoder_relative_bias: bool = field(
@@ -127,7 +134,7 @@ class MaeLmModel(BaseFairseqModel):
         )
         self.decoder = self.lm_head = None
         if pretraining:
-            if cfg.decoder_layers:
+            if cfg.decoder_layers and not cfg.share_decoder_layers:
                 dropout = cfg.decoder_dropout
                 num_buckets = num_buckets if cfg.decoder_relative_bias else 0
                 self.decoder = Transformer(
@@ -200,18 +207,22 @@ class MaeLmModel(BaseFairseqModel):
         Returns:
             logits (B, K, N); for features and heads, as fairseq expects, a pair (tensor, None)
         """
-        encoded = self.forward_encoder(src_tokens, positions, padded)
-        if classification_head_name is not None:
+        if features_only or classification_head_name is not None:
+            encoded = self.forward_encoder(src_tokens, positions, padded)
+            if classification_head_name is None:
+                return encoded, None
             head = self.classification_heads[classification_head_name]
             return head(encoded, padding=src_tokens.eq(self.pad)), None
-        if features_only:
-            return encoded, None
         if self.lm_head is None:
             raise UsageError(
                 "this model was built without a decoder: a task that pretrains sets needs_decoder = True; others pass "
                 "features_only=True or classification_head_name"
             )
-        decoded = self.forward_decoder(encoded, positions, masked_positions, num_predicted, padded)
+        if self.cfg.share_decoder_layers:
+            decoded = self.forward_shared(src_tokens, positions, masked_positions, num_predicted, padded)
+        else:
+            encoded = self.forward_encoder(src_tokens, positions, padded)
+            decoded = self.forward_decoder(encoded, positions, masked_positions, num_predicted, padded)
         return self.lm_head(decoded, self.embed_tokens.weight)
 
     def forward_encoder(self, tokens, positions=None, padded=True, hidden=None):
@@ -225,7 +236,7 @@ class MaeLmModel(BaseFairseqModel):
         return self.encoder(self.embed_tokens(tokens), positions, padded, hidden=hidden)
 
     def forward_decoder(self, encoded, positions, masked_positions, num_predicted, padded=True):
-        """Puts [MASK] back and returns the predicted positions.
+        """The paper's decoder: puts [MASK] back behind the encoder's output, and returns the predicted positions.
 
         Every row carries its position, so the order of rows is free: visible rows first, masked rows last. The
         predicted rows are then the last K, and the last layer computes only those.
@@ -239,10 +250,28 @@ class MaeLmModel(BaseFairseqModel):
             if masked_positions.size(1):
                 raise UsageError("--decoder-layers 0, but the encoder does not see all positions: it needs a decoder")
             return encoded[:, encoded.size(1) - num_predicted :]
-        masks = self.embed_tokens.weight[self.mask].expand(*masked_positions.shape, -1)
-        x = torch.cat([encoded, masks.to(encoded.dtype)], dim=1)
+        x = torch.cat([encoded, self.embed_masks(masked_positions).to(encoded.dtype)], dim=1)
         positions = torch.cat([positions, masked_positions], dim=1)
         return self.decoder(x, positions, padded, outputs=num_predicted)
+
+    def forward_shared(self, tokens, positions, masked_positions, num_predicted=None, padded=True, hidden=None):
+        """Shared decoder layers: [MASK] enters in front of the encoder's last ones, and only reads.
+
+        The visible rows are computed as in `forward_encoder`, whatever is masked. The rows have the same order as in
+        `forward_decoder`, and here, too, the last layer computes only the predicted ones.
+
+        Args:
+            tokens, positions: (B, V); masked_positions: (B, M); num_predicted: K, or None for all rows
+            hidden: a list that receives the outputs of layers 0 to L, the later ones with the masks
+        Returns:
+            (B, K, C), or (B, V + M, C)
+        """
+        masks = Masks(self.embed_masks(masked_positions), masked_positions, self.cfg.decoder_layers)
+        return self.encoder(self.embed_tokens(tokens), positions, padded, num_predicted, hidden, masks)
+
+    def embed_masks(self, masked_positions):
+        """(B, M) -> (B, M, C), the embedding of [MASK] without positions."""
+        return self.embed_tokens.weight[self.mask].expand(*masked_positions.shape, -1)
 
     def max_positions(self):
         return self.cfg.max_positions

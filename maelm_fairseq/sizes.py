@@ -61,6 +61,18 @@ def check_sizes(cfg):
             raise UsageError(
                 f"{option(name)} {str(value)[:60]} must be at least 0 and less than 1: it is the share that is dropped"
             )
+    if cfg.share_decoder_layers:
+        if not 1 <= cfg.decoder_layers <= cfg.encoder_layers:
+            raise UsageError(
+                f"--share-decoder-layers: --decoder-layers {cfg.decoder_layers} must be from 1 to --encoder-layers "
+                f"{cfg.encoder_layers}, of which they are the last"
+            )
+        for name in ["decoder_dropout", "decoder_relative_bias"]:
+            if getattr(cfg, name):
+                raise UsageError(
+                    f"{option(name)} contradicts --share-decoder-layers: the decoder is layers of the encoder, whose "
+                    "dropout and bias it has; remove it"
+                )
     for name in ["decoder_relative_bias", "relative_position_local_init"]:
         if getattr(cfg, name) and not num_buckets:
             raise UsageError(f"{option(name)} needs --relative-position-num-buckets over 0")
@@ -122,7 +134,8 @@ def check_stored_sizes(weights, cfg, vocabulary):
     """
     shown, said = stored_sizes(weights), {"vocabulary (dict.txt)": vocabulary}
     names = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "max_positions"]
-    names += ["relative_position_num_buckets"] + ["decoder_layers"] * ("lm_head.bias" in weights)
+    names += ["relative_position_num_buckets"]
+    names += ["decoder_layers"] * ("lm_head.bias" in weights and not cfg.share_decoder_layers)
     if cfg.relative_position_num_buckets:
         names.append("encoder_attention_heads")
     said.update({option(name): getattr(cfg, name) for name in names})

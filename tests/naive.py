@@ -4,6 +4,9 @@ Nothing here is shared with the plugin. Sequences keep their full length and the
 that the encoder does not see is not removed: it stays, and no position may attend to it. Nothing is cut from
 any layer: all positions are computed, then the predicted ones are picked.
 
+Shared decoder layers are the paper's encoder with two rules more: which row may look at which (`who_sees_whom`), and
+that masked rows forget, in front of the layer at which they enter, what the layers before made of them.
+
 Letters in shapes: B sequences, T tokens of a sequence, K predicted positions of the batch, C width, H heads,
 N vocabulary. `w` are the weights by name, as in the plugin's `state_dict()`.
 """
@@ -16,7 +19,7 @@ NOT_SEEN = -1  # in `seen`, a position that the encoder does not see: masked, or
 LAYER_NORM_EPS = 1e-5
 
 
-def loss(w, tokens, seen, predicted, *, heads, pad, mask, max_distance):
+def loss(w, tokens, seen, predicted, *, heads, pad, mask, max_distance, shared=0):
     """Cross-entropy in nats, summed over the predicted positions of all sequences.
 
     Args:
@@ -27,16 +30,22 @@ def loss(w, tokens, seen, predicted, *, heads, pad, mask, max_distance):
         heads: H
         pad, mask: indices of these symbols
         max_distance: D of the relative position bias
+        shared: how many of the encoder's last layers are the decoder; 0 for a decoder of its own, or none
     Returns:
         scalar
     """
     real = tokens != pad
     masked = (seen == NOT_SEEN) & real
-    hidden = encoder(w, seen, heads, max_distance)
+    if shared:
+        embedded = w["embed_tokens.weight"][torch.where(masked, mask, seen.clamp(min=0))]
+        attended = who_sees_whom(seen != NOT_SEEN, masked)
+        hidden = transformer(w, "encoder", embedded, attended, heads, max_distance, entering(masked, shared))
+    else:
+        hidden = encoder(w, seen, heads, max_distance)
     if "decoder.norm.weight" in w:
         mask_embedding = w["embed_tokens.weight"][mask]
         hidden = torch.where(masked[:, :, None], mask_embedding, hidden)
-        hidden = transformer(w, "decoder", hidden, real, heads, max_distance)
+        hidden = transformer(w, "decoder", hidden, real[:, None, :], heads, max_distance)
     log_p = torch.log_softmax(head(w, hidden[predicted]), dim=-1)  # (K, N)
     return -log_p.gather(1, tokens[predicted][:, None]).sum()
 
@@ -44,16 +53,27 @@ def loss(w, tokens, seen, predicted, *, heads, pad, mask, max_distance):
 def encoder(w, seen, heads, max_distance):
     """(B, T) what is seen -> (B, T, C). Rows of positions that are not seen are meaningless and unused."""
     embedded = w["embed_tokens.weight"][seen.clamp(min=0)]
-    return transformer(w, "encoder", embedded, seen != NOT_SEEN, heads, max_distance)
+    return transformer(w, "encoder", embedded, (seen != NOT_SEEN)[:, None, :], heads, max_distance)
 
 
-def transformer(w, part, x, attended, heads, max_distance):
+def who_sees_whom(visible, masked):
+    """(B, T) and (B, T) bool -> (B, T, T): everyone sees what is visible, and masked positions see each other, too."""
+    return visible[:, None, :] | (masked[:, :, None] & masked[:, None, :])
+
+
+def entering(masked, shared):
+    """Who enters late, and in front of how many last layers: what :func:`transformer` takes."""
+    return masked, shared
+
+
+def transformer(w, part, x, attended, heads, max_distance, late=None):
     """Adds positions, normalizes, runs all layers.
 
     Args:
         part: "encoder" or "decoder"
         x: (B, T, C)
-        attended: (B, T) bool, the positions that may be attended to
+        attended: bool, broadcasts to (B, T, T): the positions that each may attend to
+        late: (B, T) bool, positions that enter in front of one of the last layers, and its number from the end
     Returns:
         (B, T, C)
     """
@@ -65,18 +85,19 @@ def transformer(w, part, x, attended, heads, max_distance):
     if f"{part}.relative_bias.table.weight" in w:
         bias = relative_bias(w[f"{part}.relative_bias.table.weight"], T, max_distance)
 
-    i = 0
-    while f"{part}.layers.{i}.ffn.0.weight" in w:
+    depth, start = sum(key.startswith(f"{part}.layers.") and key.endswith(".ffn.0.weight") for key in w), x
+    for i in range(depth):
+        if late is not None and i == depth - late[1]:
+            x = torch.where(late[0][:, :, None], start, x)
         layer = f"{part}.layers.{i}"
         x = layer_norm(w, f"{layer}.attention_norm", x + attention(w, f"{layer}.attention", x, attended, bias, heads))
         inner = gelu(linear(w, f"{layer}.ffn.0", x))
         x = layer_norm(w, f"{layer}.ffn_norm", x + linear(w, f"{layer}.ffn.1", inner))
-        i += 1
     return x
 
 
 def attention(w, name, x, attended, bias, heads):
-    """(B, T, C), (B, T) bool, (H, T, T) -> (B, T, C)."""
+    """(B, T, C), bool that broadcasts to (B, T, T), (H, T, T) -> (B, T, C)."""
     query = linear(w, f"{name}.query", x)
     key, value = linear(w, f"{name}.key_value", x).chunk(2, dim=-1)
     size = x.size(-1) // heads
@@ -84,7 +105,7 @@ def attention(w, name, x, attended, bias, heads):
     for h in range(heads):
         own = slice(h * size, (h + 1) * size)
         logits = query[..., own] @ key[..., own].transpose(1, 2) / math.sqrt(size) + bias[h]  # (B, T, T)
-        logits = torch.where(attended[:, None, :], logits, -math.inf)
+        logits = torch.where(attended, logits, -math.inf)
         outputs.append(torch.softmax(logits, dim=-1) @ value[..., own])
     return linear(w, f"{name}.out", torch.cat(outputs, dim=-1))
 

@@ -29,6 +29,7 @@ SIZES = dict(
 LENGTHS = {"equal": [19] * 4, "mixed": [24, 1, 9, 2, 24, 17], "one token": [1, 1, 1]}
 LONG = {"long": [150, 141]}  # reaches the last of T5's buckets
 MLM = dict(encoder_mask_fraction=1.0, decoder_layers=0)
+SHARED = dict(encoder_layers=3, decoder_layers=2, share_decoder_layers=True)
 
 
 class Setting:
@@ -92,7 +93,8 @@ class Setting:
     def naive_loss(self, w, **inputs):
         cfg = self.model.cfg
         sizes = dict(heads=cfg.encoder_attention_heads, max_distance=cfg.relative_position_max_distance)
-        return naive.loss(w, **inputs, **sizes, pad=self.pad, mask=self.mask)
+        shared = cfg.decoder_layers if cfg.share_decoder_layers else 0
+        return naive.loss(w, **inputs, **sizes, pad=self.pad, mask=self.mask, shared=shared)
 
     def weights(self):
         """The model's weights by name: copies that collect gradients of their own."""
@@ -148,6 +150,17 @@ def test_agrees_for_all_masks(tmp_path, mask_prob, encoder_mask_fraction, length
     assert_agree(Setting(tmp_path, lengths, mask_prob=mask_prob, encoder_mask_fraction=encoder_mask_fraction))
 
 
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("encoder_mask_fraction", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("num_buckets", [0, 8])
+def test_shared_layers_agree(tmp_path, num_buckets, layers, encoder_mask_fraction, lengths):
+    options = {**SHARED, "decoder_layers": layers, "relative_position_num_buckets": num_buckets}
+    setting = Setting(tmp_path, lengths, mask_prob=0.5, encoder_mask_fraction=encoder_mask_fraction, **options)
+    assert not any(name.startswith("decoder") for name in setting.weights())
+    assert_agree(setting)
+
+
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
 @pytest.mark.parametrize("bias", [(0, False), (4, False), (8, False), (32, False), (8, True), (32, True)])
 @pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=1), dict(decoder_layers=4)])
@@ -160,7 +173,7 @@ def test_agrees_for_all_depths_and_biases(tmp_path, depth, bias, lengths):
     assert_agree(setting)
 
 
-@pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=1, decoder_relative_bias=True)])
+@pytest.mark.parametrize("depth", [MLM, SHARED, dict(decoder_layers=1, decoder_relative_bias=True)])
 def test_agrees_with_t5_buckets(tmp_path, monkeypatch, depth):
     monkeypatch.setattr(naive, "relative_position_bucket", naive.t5_bucket)
     sizes = dict(tokens_per_sample=160, max_positions=160)
@@ -180,6 +193,10 @@ def test_agrees_with_t5_buckets(tmp_path, monkeypatch, depth):
         dict(encoder_mask_fraction=0.5),
         dict(encoder_mask_fraction=0.5, decoder_relative_bias=True),
         MLM,
+        SHARED,
+        dict(SHARED, encoder_mask_fraction=0.5),
+        dict(SHARED, leave_unmasked_prob=0.5, random_token_prob=0.5),
+        dict(SHARED, mask_whole_words=True),
         dict(leave_unmasked_prob=0.5, random_token_prob=0.5),
         dict(mask_whole_words=True),
         dict(mask_whole_words=True, encoder_mask_fraction=0.5),
@@ -201,7 +218,7 @@ def test_agrees_where_predicted_tokens_stay_visible(tmp_path, lengths, options):
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("num_buckets", [0, 8])
 @pytest.mark.parametrize(
-    "depth", [MLM, dict(decoder_layers=1), dict(decoder_layers=4), dict(decoder_relative_bias=True)]
+    "depth", [MLM, SHARED, dict(decoder_layers=1), dict(decoder_layers=4), dict(decoder_relative_bias=True)]
 )
 def test_nothing_selected(tmp_path, depth, num_buckets, lengths):
     if not num_buckets:
@@ -214,7 +231,9 @@ def test_nothing_selected(tmp_path, depth, num_buckets, lengths):
 
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("num_buckets", [0, 8])
-@pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=1), dict(decoder_layers=4, decoder_relative_bias=True)])
+@pytest.mark.parametrize(
+    "depth", [MLM, SHARED, dict(decoder_layers=1), dict(decoder_layers=4, decoder_relative_bias=True)]
+)
 def test_everything_selected(tmp_path, depth, num_buckets, lengths):
     if not num_buckets:
         depth = {**depth, "decoder_relative_bias": False}
@@ -274,14 +293,72 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_comparison_sees_a_mistake(tmp_path, monkeypatch, mistake):
-    setting = Setting(tmp_path)
+def change_rule(name, change_result):
+    """Another rule for shared decoder layers: what the function of naive.py returns is changed."""
+
+    def change(w, inputs, setting, monkeypatch):
+        right = getattr(naive, name)
+        monkeypatch.setattr(naive, name, lambda first, second: change_result(right(first, second), first, second))
+
+    return change
+
+
+def decoder_positions(w, inputs, setting, monkeypatch):
+    """Masks enter with positions of a decoder's own."""
+    right = naive.transformer
+
+    def transformer(w, part, x, attended, heads, max_distance, late):
+        own = w[f"{part}.embed_positions.weight"].roll(1, 1)[1 : x.size(1) + 1]
+        shift = own - w[f"{part}.embed_positions.weight"][1 : x.size(1) + 1]
+        return right(w, part, x + late[0][:, :, None] * shift, attended, heads, max_distance, late)
+
+    monkeypatch.setattr(naive, "transformer", transformer)
+
+
+def bias_by_row(w, inputs, setting, monkeypatch):
+    """The bias of a masked row is that of its place in the batch, where masked rows come last."""
+    order = torch.cat([setting.inputs["positions"], setting.inputs["masked_positions"]], dim=1)
+    row = int(order.size(1) - setting.inputs["masked_positions"].size(1))  # of the first masked position
+    position, right = int(order[0, row]), naive.relative_bias
+    assert position != row
+
+    def relative_bias(table, T, max_distance):
+        bias = right(table, T, max_distance)
+        return torch.cat([bias[:, :position], bias[:, row : row + 1], bias[:, position + 1 :]], dim=1)
+
+    monkeypatch.setattr(naive, "relative_bias", relative_bias)
+
+
+SHARED_MISTAKES = {
+    "visible positions see masks": change_rule(
+        "who_sees_whom", lambda seen, visible, masked: visible[:, None, :] | masked[:, None, :]
+    ),
+    "masks see no masks": change_rule("who_sees_whom", lambda seen, visible, masked: visible[:, None, :]),
+    "a mask sees the masks before it only": change_rule(
+        "who_sees_whom", lambda seen, visible, masked: seen.tril() | visible[:, None, :]
+    ),
+    "masks enter one layer early": change_rule("entering", lambda late, masked, shared: (masked, shared + 1)),
+    "masks enter one layer late": change_rule("entering", lambda late, masked, shared: (masked, shared - 1)),
+    "positions of a decoder's own": decoder_positions,
+    "bias by row instead of position": bias_by_row,
+}
+
+
+@pytest.mark.parametrize(
+    "depth, mistake, change",
+    [
+        *(({}, *item) for item in MISTAKES.items()),
+        *((SHARED, *item) for item in MISTAKES.items() if "decoder" not in item[0]),
+        *((SHARED, *item) for item in SHARED_MISTAKES.items()),
+    ],
+)
+def test_comparison_sees_a_mistake(tmp_path, monkeypatch, depth, mistake, change):
+    setting = Setting(tmp_path, **depth)
     w, inputs = setting.weights(), setting.original()
     weights = list(w.values())
     right = setting.naive_loss(w, **inputs)
     right = [right, *torch.autograd.grad(right, weights)]
-    MISTAKES[mistake](w, inputs, setting, monkeypatch)
+    change(w, inputs, setting, monkeypatch)
     wrong = setting.naive_loss(w, **inputs)
     wrong = [wrong, *torch.autograd.grad(wrong, weights)]
     torch.testing.assert_close(setting.loss(), right[0], rtol=1e-6, atol=1e-9)
@@ -356,6 +433,50 @@ def test_features_do_not_depend_on_padding(tmp_path, num_buckets):
             torch.testing.assert_close(other[b, :n], alone, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("num_buckets", [0, 8])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_what_is_masked_elsewhere_changes_no_visible_row(tmp_path, layers, num_buckets, lengths):
+    """Bit for bit with as many masks elsewhere; to rounding, and so the encoder's alone, with another number."""
+    setting = Setting(
+        tmp_path, lengths, relative_position_num_buckets=num_buckets, **{**SHARED, "decoder_layers": layers}
+    )
+    model, inputs = setting.model, setting.inputs
+    tokens, positions, masked = (inputs[name] for name in ["src_tokens", "positions", "masked_positions"])
+    V, real, encoded = tokens.size(1), positions >= 0, []
+    model.forward_encoder(tokens, positions, hidden=encoded)
+
+    def visible(masked):
+        hidden = []
+        model.forward_shared(tokens, positions, masked, hidden=hidden)
+        assert [x.size(1) - V for x in hidden] == [0] * (3 - layers) + [masked.size(1)] * (layers + 1)
+        return [x[:, :V][real] for x in hidden]
+
+    expected = visible(masked)
+    for others in [masked.flip(1), masked[:, :1], masked[:, :0], masked.where(masked < 0, 31 - masked)]:
+        same = others.size(1) == masked.size(1)
+        for x, y in zip(visible(others), expected):
+            assert torch.equal(x, y) if same else torch.allclose(x, y, rtol=0, atol=1e-12)
+    for x, y in zip(encoded, expected):
+        torch.testing.assert_close(x[real], y, rtol=0, atol=1e-12)
+    masks, embedding = model(**inputs), model.embed_tokens.weight.data
+    embedding[setting.mask] += 1
+    assert all(map(torch.equal, visible(masked), expected))
+    assert masks.numel() == 0 or (model(**inputs) != masks).any()
+
+
+def test_masks_read_visible_rows_and_each_other(tmp_path):
+    setting = Setting(tmp_path, "equal", **SHARED)
+    model, inputs = setting.model, setting.inputs
+    masked = inputs["masked_positions"]
+    first = model(**inputs)
+    changed = dict(inputs, src_tokens=inputs["src_tokens"].clone())
+    changed["src_tokens"][:, 3] = 5
+    fewer = model(**dict(inputs, masked_positions=masked[:, 1:], num_predicted=masked.size(1) - 1))
+    for other in [model(**changed)[:, 1:], fewer]:
+        assert (first[:, 1:] != other).any(-1).all()
+
+
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
 @pytest.mark.parametrize("options", [dict(), dict(encoder_mask_fraction=0.5), MLM])
 def test_computes_no_more_rows_than_needed(tmp_path, lengths, options):
@@ -383,6 +504,26 @@ def test_computes_no_more_rows_than_needed(tmp_path, lengths, options):
         for part in ["attention.query", "attention", "attention_norm", "ffn.0", "ffn.1", "ffn_norm"]:
             assert rows[f"{last}.{part}"] == K, part
     assert rows["lm_head"] == rows["lm_head.dense"] == K
+
+
+@pytest.mark.parametrize("lengths", ["equal", "mixed"])
+@pytest.mark.parametrize("options", [SHARED, dict(SHARED, encoder_mask_fraction=0.5)])
+def test_shared_layers_project_each_row_once(tmp_path, lengths, options):
+    """Each product has all rows of its layer, visible and masked, in one call; the last layer the predicted ones."""
+    setting = Setting(tmp_path, lengths, **options)
+    rows = {}
+    for name, module in setting.model.encoder.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_hook(
+                lambda module, args, output, name=name: rows.setdefault(name, []).append(args[0].size(1))
+            )
+    setting.loss()
+    inputs = setting.inputs
+    V, M, K = inputs["src_tokens"].size(1), inputs["masked_positions"].size(1), inputs["num_predicted"]
+    names = ["attention.query", "attention.key_value", "attention.out", "ffn.0", "ffn.1"]
+    expected = {f"layers.{i}.{name}": [V if i == 0 else V + M] for i in range(3) for name in names}
+    expected.update({f"layers.2.{name}": [K] for name in names if name != "attention.key_value"})
+    assert rows == expected and M and (K > M) == bool("encoder_mask_fraction" in options)
 
 
 @pytest.mark.parametrize("options", [dict(), dict(encoder_mask_fraction=0.5), MLM])
@@ -418,7 +559,7 @@ def test_mask_embedding_is_learned_in_the_decoder_only(tmp_path):
 
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
 @pytest.mark.parametrize("num_buckets", [0, 32])
-@pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=2, decoder_relative_bias=True)])
+@pytest.mark.parametrize("depth", [MLM, SHARED, dict(decoder_layers=2, decoder_relative_bias=True)])
 def test_bf16_autocast(tmp_path, depth, num_buckets, lengths):
     if not num_buckets:
         depth = {**depth, "decoder_relative_bias": False}
@@ -436,7 +577,7 @@ def test_bf16_autocast(tmp_path, depth, num_buckets, lengths):
         assert weight.grad.isfinite().all(), name
 
 
-@pytest.mark.parametrize("bias", [dict(relative_position_num_buckets=0), dict(decoder_relative_bias=True)])
+@pytest.mark.parametrize("bias", [dict(relative_position_num_buckets=0), dict(decoder_relative_bias=True), SHARED])
 def test_half_precision_weights(tmp_path, bias):
     """The model runs in the precision of fairseq's --fp16, and its loss agrees with float32."""
     losses = {}
