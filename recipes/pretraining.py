@@ -30,6 +30,9 @@ class Model:
         relative_position_bias: whether the encoder and the decoder have one
         local_heads: whether half of the heads look at a neighbour at first; only with the bias
         decoder_bias: whether the decoder has the bias, too
+        shared: whether the decoder's layers are the encoder's last ones
+        blind_masks: whether masks in shared layers attend to no other masks
+        detection_weight: of the loss of telling replaced tokens; 0 for none. It and the last are in scores/variants
     """
 
     name: str
@@ -39,13 +42,22 @@ class Model:
     relative_position_bias: bool = True
     local_heads: bool = True
     decoder_bias: bool = True
+    shared: bool = False
+    blind_masks: bool = False
+    detection_weight: float = 0.0
 
     def options(self):
-        bias = ["--relative-position-num-buckets", 0]
+        options = ["--relative-position-num-buckets", 0]
         if self.relative_position_bias:
-            bias = ["--decoder-relative-bias"] * self.decoder_bias
-            bias += ["--relative-position-local-init"] * self.local_heads
-        return ["--decoder-layers", self.decoder_layers, *options_of(self.masks), *bias]
+            options = ["--decoder-relative-bias"] * (self.decoder_bias and not self.shared)
+            options += ["--relative-position-local-init"] * self.local_heads
+        options += ["--share-decoder-layers"] * self.shared
+        if self.blind_masks:
+            options += ["--arch", "mae_lm_blind_masks"]
+        if self.detection_weight:
+            options += ["--arch", "mae_lm_detection", "--criterion", "mae_lm_detection"]
+            options += ["--detection-weight", self.detection_weight]
+        return ["--decoder-layers", self.decoder_layers, *options_of(self.masks), *options]
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,17 @@ def operations(model, size, tokens, vocabulary):
     K = model.masks.mask_prob * (T - 1)
     V = T - K * (1 - model.masks.encoder_mask_fraction)
 
-    def layer(q, k):
-        return 4 * q * C * C + 4 * k * C * C + 4 * q * k * C + 4 * q * C * F
+    def layer(q, k, pairs):
+        """A layer of q rows, from k rows, in which so many pairs of rows attend."""
+        return 4 * q * C * C + 4 * k * C * C + 4 * pairs * C + 4 * q * C * F
 
-    decoder = (D - 1) * layer(T, T) + layer(K, T) if D else 0
-    return 3 * (size.encoder_layers * layer(V, V) + decoder + 2 * K * C * (C + vocabulary))
+    forward = 2 * K * C * (C + vocabulary)
+    if model.shared:
+        masks = (T - V) * (V if model.blind_masks else T)
+        forward += (size.encoder_layers - D) * layer(V, V, V * V) + (D - 1) * layer(T, T, V * V + masks)
+        last = T if model.detection_weight else K
+        forward += layer(last, T, masks + (last - (T - V)) * V)
+    else:
+        forward += size.encoder_layers * layer(V, V, V * V)
+        forward += (D - 1) * layer(T, T, T * T) + layer(K, T, K * T) if D else 0
+    return 3 * forward

@@ -1,16 +1,10 @@
-"""The claims of the paper beside what the comparison measured of them."""
+"""The claims of the paper on effective ranks beside what the comparison measured of them."""
 
 import numpy as np
 
-from comparison import CONFIDENCE, MAE_LM, MLM, SCRATCH
-from comparison_folder import KINDS
-from evaluation.report import TITLES, in_words, interval, table
+from comparison import CONFIDENCE
+from evaluation.report import in_words, table
 from evaluation.statistics import Interval, seed_interval
-
-
-def verdict(found):
-    """Whether an interval shows that a difference is positive."""
-    return "yes" if found.low > 0 else "no: negative" if found.high < 0 else "no"
 
 
 def by_layer(rows):
@@ -43,68 +37,32 @@ def layers_in_words(found):
     return measured, "; ".join(shown)
 
 
-class Claims:
-    """The table of claims.
+def rank_claims(report, ours, theirs):
+    """A table of claims on MAE-LM and the MLM, with intervals over the seeds that both have; empty without any.
 
     Args:
         report: :class:`~comparison_report.ComparisonReport`
+        ours, theirs: the models, MAE-LM and the MLM
     """
+    seeds = {run.seed: run for run in report.ranked(theirs)}
+    pairs = [(run, seeds[run.seed]) for run in report.ranked(ours) if run.seed in seeds]
+    if not pairs:
+        return ""
 
-    def __init__(self, report):
-        self.report = report
-        self.pairs = report.tables.seeds(MAE_LM.name, MLM.name)
+    def ranks(family):
+        """By layer, of both models: (2, S, L + 1)."""
+        return np.array([[report.ranks(run, family) for run in both] for both in pairs]).swapaxes(0, 1)
 
-    @staticmethod
-    def decided(seeds, planned, shown):
-        """What is shown, or that it is not decided before all seeds that were planned."""
-        return shown if seeds == planned else f"not decided: {seeds} of {planned} seeds"
-
-    def rank_rows(self):
-        """Claims on effective ranks, with intervals over the seeds that both models have."""
-
-        def by_arm(numbers):
-            """Numbers by layer of the models of MAE-LM and of the MLM: (2, S, L + 1)."""
-            found = [[numbers(name) for name in both] for both in self.pairs]
-            return np.array(found, dtype=float).swapaxes(0, 1)
-
-        def ranks(family):
-            return by_arm(lambda name: self.report.ranks(name)[family])
-
-        (_, masks), real, own = ranks("mask_tokens"), ranks("without_mask"), by_arm(self.report.mask_dimensions)
-        gaps = ranks("with_mask") - real
-        rises = (masks[:, 0] < masks[:, -1]).all() and (np.diff(masks[:, 1:]) >= 0).all()
-        means = " ".join(f"{rank:.0f}" for rank in masks.mean(0))
-        claim = "MLM: the rank of [MASK] tokens rises with depth, for every seed (Lemma 2.1)"
-        layers = f"layers 0 (embeddings) to {masks.shape[1] - 1}: {means}"
-        seeds, planned = len(self.pairs), self.report.comparison.seeds
-        yield claim, layers, self.decided(seeds, planned, "yes" if rises else "no")
-        own_claim = "MLM: [MASK] has more dimensions outside those of real tokens than in MAE-LM (Theorem 2.2)"
-        differences = [
-            ("MLM: the rank of inputs with [MASK] exceeds that of inputs without", gaps[1]),
-            ("MAE-LM: that gap is smaller", gaps[1] - gaps[0]),
-            (own_claim, own[1] - own[0]),
-            ("MAE-LM represents text without [MASK] in more dimensions", real[0] - real[1]),
-        ]
-        for claim, rows in differences:
-            measured, shown = layers_in_words(by_layer(rows))
-            yield claim, measured, self.decided(seeds, planned, shown)
-
-    def score_rows(self):
-        """Claims on scores: differences of arms over seeds and examples."""
-        planned = self.report.comparison.seeds
-        compared = [
-            ("Pretraining raises scores: MLM", MLM.name, SCRATCH.name, "mean"),
-            ("Pretraining raises scores: MAE-LM", MAE_LM.name, SCRATCH.name, "mean"),
-            ("**MAE-LM scores higher than the MLM** (primary outcome)", MAE_LM.name, MLM.name, "mean"),
-            *((f"The same, {TITLES[kind]}", MAE_LM.name, MLM.name, kind) for kind in KINDS.values()),
-        ]
-        for claim, ours, theirs, kind in compared:
-            tasks = self.report.tables.paired(ours, theirs, kind)
-            if tasks:
-                found, seeds = interval(tasks, CONFIDENCE), len(tasks[0].differences)
-                yield claim, in_words(found), self.decided(seeds, planned, verdict(found))
-
-    def table(self):
-        return table(
-            ["claim", f"measured, {CONFIDENCE:.0%} interval", "shown"], [*self.rank_rows(), *self.score_rows()]
-        )
+    (_, masks), real = ranks("mask_tokens"), ranks("without_mask")
+    gaps = ranks("with_mask") - real
+    rises = (masks[:, 0] < masks[:, -1]).all() and (np.diff(masks[:, 1:]) >= 0).all()
+    means = " ".join(f"{rank:.0f}" for rank in masks.mean(0))
+    claim = f"{theirs.title}: the rank of [MASK] tokens rises with depth, for every seed (Lemma 2.1)"
+    rows = [[claim, f"layers 0 (embeddings) to {masks.shape[1] - 1}: {means}", "yes" if rises else "no"]]
+    differences = [
+        (f"{theirs.title}: the rank of inputs with [MASK] exceeds that of inputs without", gaps[1]),
+        (f"{ours.title}: that gap is smaller", gaps[1] - gaps[0]),
+        (f"{ours.title} represents text without [MASK] in more dimensions", real[0] - real[1]),
+    ]
+    rows += [[claim, *layers_in_words(by_layer(numbers))] for claim, numbers in differences]
+    return table(["claim", f"{len(pairs)} seeds, {CONFIDENCE:.0%} interval", "shown"], rows)

@@ -1,102 +1,76 @@
-"""Tables, figures and the section of results that recipes/scores.sh ends with."""
+"""The section of results of recipes/scores.sh, made from the records that are kept, and from them alone."""
 
-import csv
 import datetime
 import os
 import platform
+import tempfile
 
 import numpy as np
-import torch
 
 import comparison_figures
-from comparison import CONFIDENCE, CONTROL, MAE_LM, MLM, SCORES, SCRATCH, SCRATCH_PLAIN
-from comparison_claims import Claims
-from comparison_explorations import explorations
-from comparison_folder import KINDS, MADE_BY
+from comparison import CONFIDENCE, FINE_TUNED_TASKS, MADE, MAE_LM, MLM, TASKS, UNSEEN
+from comparison_claims import rank_claims
+from comparison_records import Records
+from evaluation.few_shot import SHOTS
 from evaluation.outcomes import CHOSEN, LAST
-from evaluation.report import TITLES, Report, in_words, interval, table
-from evaluation.statistics import bootstrap_interval, mean_and_error
+from evaluation.report import Report, in_words, interval, table
+from evaluation.statistics import bootstrap_interval, mean_and_error, seed_interval
 from maelm_fairseq.effective_rank.report import import_pyplot
 from maelm_fairseq.errors import UsageError
-from maelm_fairseq.files import atomic_write, read_json
 from results_page import put_section
-from training_log import VALIDATIONS
 
-ARMS = [MLM, MAE_LM, CONTROL]
-TAU = "0.9"  # of the ranks in the table of claims
-COMPARED = [  # ours, theirs
-    (MAE_LM, MLM),
-    (CONTROL, MLM),
-    (MAE_LM, CONTROL),
-    (MLM, SCRATCH),
-    (MAE_LM, SCRATCH),
-    (SCRATCH, SCRATCH_PLAIN),
-]
-
-
-def at_equal(curves, key, title, place=None):
-    """A row: the score of each arm, interpolated to one place: mean over seeds, and its standard error.
-
-    Empty for an arm that was not evaluated so early.
-
-    Args:
-        curves: as of :meth:`ComparisonReport.curves`
-        key: of what is equal, in their points
-        title: of the row, which formats its value
-        place: its value; by default, where the arm that ends first ends
-    """
-    sign = -1 if key == "loss" else 1  # a loss falls
-    if place is None:
-        place = sign * min(sign * curve[-1][key] for arm in curves.values() for curve in arm)
-    row = [title.format(place)]
-    for arm in curves.values():
-        x = [[sign * point[key] for point in curve] for curve in arm]
-        y = [[point["score"] for point in curve] for curve in arm]
-        found = [[float(np.interp(sign * place, *both, left=np.nan))] for both in zip(x, y)]
-        mean, error = mean_and_error(found)
-        text = f"{mean[0]:.2f}" + f" ± {error[0]:.2f}" * (len(found) > 1)
-        row.append(text if np.isfinite(mean[0]) else "")
-    return row
+FINE_TUNED = "fine-tuned-mean"
+TAU = "0.9"  # of the ranks in figures and claims
 
 
 class ComparisonReport:
     """The results as tables and text.
 
     Args:
-        folder: :class:`~comparison_folder.ComparisonFolder`
+        comparison: :class:`~comparison.Comparison`
+        records: the folder of its records
         command: that made them
-        evaluated: the subjects of the jobs whose evaluations count: (name of a run,), or with a number of updates
     Raises:
-        UsageError: there is no seed for which both the MLM and MAE-LM are evaluated
+        UsageError: there is no seed for which the first two models that are compared have been evaluated
     """
 
-    def __init__(self, folder, command, evaluated):
-        self.folder, self.comparison, self.command, self.evaluated = folder, folder.comparison, command, evaluated
-        runs = [*self.comparison.pretrained(), *self.comparison.explored(), *self.comparison.untrained()]
-        self.runs = [run for run in runs if self.outcomes(run)]
-        self.final = {run.name: self.outcomes(run) for run in self.runs}
-        self.tables = Report(self.final or {"": {}})
-        self.seeds = len(self.tables.seeds(MAE_LM.name, MLM.name))
+    def __init__(self, comparison, records, command):
+        self.comparison, self.command = comparison, command
+        kept = Records(comparison, records)
+        self.outcomes = {run.name: kept.outcomes(run) for run in comparison.runs()}
+        self.runs = [run for run in comparison.runs() if self.outcomes[run.name]]
+        self.numbers = {run.name: kept.read(run) for run in self.runs}
+        self.tables = Report({run.name: self.outcomes[run.name] for run in self.runs} or {"": {}})
+        self.tasks = [task for task in TASKS if task in comparison.tasks]
+        ours, theirs = comparison.compared[0]
+        self.seeds = len(self.tables.seeds(ours.name, theirs.name))
         if not self.seeds:
-            raise UsageError(f"{folder.dest}: nothing to report yet, expected an MLM and a MAE-LM that are evaluated")
+            raise UsageError(
+                f"{kept.folder}: nothing to report yet, expected the records of {ours.name}-1 and {theirs.name}-1"
+            )
 
     def arm(self, model):
         """The evaluated runs of a model."""
         return [run for run in self.runs if run.model == model]
 
+    def models(self):
+        """The models that have been evaluated."""
+        return [arm.model for arm in self.comparison.arms if self.arm(arm.model)]
+
     # The question
 
     def claim(self):
-        """The difference between MAE-LM and the MLM in the primary outcome, in words."""
-        tasks = self.tables.paired(MAE_LM.name, MLM.name)
-        found = interval(tasks, CONFIDENCE)
+        """The difference that is tested, in words."""
+        ours, theirs = self.comparison.compared[0]
+        tasks = self.tables.paired(ours.name, theirs.name, tasks=self.tasks)
+        found, planned = interval(tasks, CONFIDENCE), min(arm.seeds for arm in self.comparison.arms[:2])
         if not self.comparison.tested:
-            verdict = f"secondary: the difference at width {SCORES.size.encoder_embed_dim} is what is tested"
-        elif self.seeds < self.comparison.seeds:
-            verdict = f"not decided: {self.seeds} of {self.comparison.seeds} seeds, and no test before all of them"
+            verdict = "explorations decide nothing"
+        elif self.seeds < planned:
+            verdict = f"not decided: {self.seeds} of {planned} seeds, and no test before all of them"
         else:
             verdict = "better" if found.low > 0 else "worse" if found.high < 0 else "no difference is shown"
-        text = f"**MAE-LM minus MLM, in points: {in_words(found)}; {verdict}.** "
+        text = f"**{ours.title} minus {theirs.title}, in points: {in_words(found)}; {verdict}.** "
         if self.seeds == 1:
             return text + "The interval is for these two models only: examples vary."
         percentiles = bootstrap_interval(tasks, CONFIDENCE)
@@ -107,193 +81,169 @@ class ComparisonReport:
 
     # Tables
 
-    def scores(self, kind="mean"):
-        """The mean over tasks and each task, for all arms: means over seeds, and the standard error of the first."""
-        models = [*ARMS, SCRATCH, SCRATCH_PLAIN]
-        arms = {model.title: list(self.tables.arm(model.name, kind).values()) for model in models}
-        return self.tables.arms(arms, kind)
-
-    def differences(self, kind="mean"):
-        """The mean over tasks with its interval, and each task, for all pairs of arms."""
+    def scores(self):
+        """The mean over tasks and each task, for all models: means over seeds, and the standard error of the mean."""
         rows = []
-        for ours, theirs in COMPARED:
-            tasks = self.tables.paired(ours.name, theirs.name, kind)
-            if tasks:
-                mean = interval(tasks, CONFIDENCE)
-                each = (f"{interval([task]).estimate:+.2f}" for task in tasks)
-                rows.append([f"{ours.title} minus {theirs.title}", len(tasks[0].differences), in_words(mean), *each])
-        return table(["difference", "seeds", "mean over tasks", *self.tables.measured(kind)], rows)
+        for model in self.models():
+            found = [[self.score(run, task) for task in self.comparison.tasks] for run in self.arm(model)]
+            means = [[np.mean([self.score(run, task) for task in self.tasks])] for run in self.arm(model)]
+            (mean,), (error,) = mean_and_error(means)
+            text = f"{mean:.2f}" + f" ± {error:.2f}" * (len(means) > 1)
+            rows.append([model.title, len(means), text, *(f"{score:.2f}" for score in np.mean(found, 0))])
+        return table(["model", "seeds", f"mean over {len(self.tasks)} tasks", *self.comparison.tasks], rows)
 
-    def fine_tuning(self):
-        """Scores and differences after fine-tuning: list of sections, empty if nothing was fine-tuned."""
-        sections = []
-        for kind in KINDS.values():
-            if self.tables.measured(kind):
-                title = TITLES[kind].capitalize()
-                sections.append(f"{title}, a run for each fold and seed of pretraining:\n\n{self.scores(kind)}")
-                sections.append(self.differences(kind))
-        return sections
+    def score(self, run, task, selection=CHOSEN, kind="mean"):
+        return self.outcomes[run.name][task][1][kind].score(selection)
 
-    def models(self):
-        """What the pretraining of each model took and reached, its scores, and the ranks of its last layer."""
+    def differences(self):
+        """All pairs of models: the mean over tasks, the mean without the made probes, and the unseen tasks."""
+        real = [task for task in self.tasks if task not in MADE]
+        unseen = [task for task in UNSEEN if task in self.comparison.tasks]
+        sets = {f"mean over {len(self.tasks)} tasks": self.tasks, "without made probes": real}
+        sets.update({task: [task] for task in unseen})
+        rows = []
+        for ours, theirs in self.pairs():
+            found = [self.tables.paired(ours.name, theirs.name, tasks=tasks) for tasks in sets.values()]
+            seeds = len(found[0][0].differences)
+            cells = (in_words(interval(tasks, CONFIDENCE)) for tasks in found)
+            rows.append([f"{ours.title} minus {theirs.title}", seeds, *cells])
+        return table(["difference", "seeds", *sets], rows)
+
+    def other_differences(self):
+        """The same for other representations, whose intervals are over seeds: last layer, few labels, fine-tuning."""
+        columns = {"last layer": lambda run: np.mean([self.score(run, task, LAST) for task in self.tasks])}
+        columns["`<s>`"] = lambda run: np.mean([self.score(run, task, CHOSEN, "first") for task in self.tasks])
+        for place, shots in enumerate(SHOTS):
+            columns[f"{shots} examples a class"] = lambda run, place=place: self.few_labels(run, place)
+        rows = []
+        for ours, theirs in self.pairs():
+            names = self.tables.seeds(ours.name, theirs.name)
+            cells = [self.over_seeds(names, column) for column in columns.values()]
+            tuned = self.tables.paired(ours.name, theirs.name, FINE_TUNED)
+            cells.append(in_words(interval(tuned, CONFIDENCE)) if tuned else "")
+            rows.append([f"{ours.title} minus {theirs.title}", len(names), *cells])
+        tuned = f"fine-tuned, {' and '.join(FINE_TUNED_TASKS)}"
+        return table(["difference", "seeds", *columns, tuned], rows)
+
+    def pairs(self):
+        """The pairs of models that are compared, and have a seed in common."""
+        return [pair for pair in self.comparison.compared if self.tables.seeds(*(model.name for model in pair))]
+
+    def few_labels(self, run, place):
+        """The mean few-shot score of a run over the tasks that have one; nan if none has."""
+        found = [self.outcomes[run.name][task][0]["few_shot"] for task in self.tasks]
+        return np.mean([scores[CHOSEN][place] for scores in found if scores] or [np.nan])
+
+    def over_seeds(self, names, value):
+        """The difference of a number of a run, with an interval over seeds if there are several.
+
+        Args:
+            names: pairs of names of runs
+            value: function of a run
+        """
+        by_name = {run.name: run for run in self.runs}
+        differences = [value(by_name[a]) - value(by_name[b]) for a, b in names]
+        if not np.isfinite(differences).all():
+            return ""
+        if len(differences) == 1:
+            return f"{differences[0]:+.2f}"
+        return in_words(seed_interval(differences, CONFIDENCE))
+
+    def by_task(self):
+        """The primary comparison task by task."""
+        ours, theirs = self.comparison.compared[0]
+        rows = []
+        for task in self.comparison.tasks:
+            found = interval(self.tables.paired(ours.name, theirs.name, tasks=[task]), CONFIDENCE)
+            rows.append([task, in_words(found)])
+        return table(["task", f"{ours.title} minus {theirs.title}"], rows)
+
+    def trainings(self):
+        """What the pretraining of each model took and reached, and the ranks of its last layer."""
         taus = [f"{tau:g}" for tau in self.comparison.taus]
-        header = ["model", "loss, bits", "CPU seconds", "TFLOP", "score", "last layer"]
+        header = ["model", "learning rate", "updates", "loss, bits", "CPU seconds", "TFLOP"]
         for tau in taus:
             header += [f"rank at {tau}: without [MASK]", "with [MASK]"]
         rows = []
         for run in self.runs:
-            if self.comparison.final(run):
-                last = self.records(run.name)[-1]
-                row = [run.name, f"{last['loss']:.3f}", f"{last['cpu_seconds']:,.0f}", f"{last['gflop'] / 1000:,.1f}"]
-                outcomes = [kinds["mean"] for _, kinds in self.final[run.name].values()]
-                row += [f"{np.mean([outcome.score(layer) for outcome in outcomes]):.2f}" for layer in (CHOSEN, LAST)]
+            if run.updates:
+                last, options = self.numbers[run.name]["validations"][-1], self.numbers[run.name]["options"]
+                row = [run.name, options[options.index("--lr") + 1], last["update"], f"{last['loss']:.3f}"]
+                row += [f"{last['cpu_seconds']:,.0f}", f"{last['gflop'] / 1000:,.1f}"]
                 for tau in taus:
-                    ranks = self.ranks(run.name, tau)
-                    row += [ranks[family][-1] for family in ("without_mask", "with_mask")]
+                    ranks = self.numbers[run.name]["ranks"][tau] if "ranks" in self.numbers[run.name] else {}
+                    row += [ranks.get(family, [""])[-1] for family in ("without_mask", "with_mask")]
                 rows.append(row)
         return table(header, rows)
 
-    def equal(self):
-        """Scores on the way, and at the end of the arm that ends first in updates, arithmetic, CPU time or loss."""
-        titles = {
-            "update": "{:,.0f} updates",
-            "tflop": "{:,.1f} TFLOP",
-            "cpu_seconds": "{:,.0f} CPU seconds",
-            "loss": "validation loss of {:.3f} bits",
-        }
-        curves = self.curves()
-        arms = [[[point["update"] for point in curve] for curve in arm] for arm in curves.values()]
-        end = min(updates[-1] for arm in arms for updates in arm)
-        on_the_way = sorted({update for arm in arms for updates in arm for update in updates if update < end})
-        rows = [at_equal(curves, "update", titles["update"], update) for update in on_the_way]
-        rows += [at_equal(curves, key, title) for key, title in titles.items()]
-        return table(["at equal", *curves], rows)
+    def power(self):
+        """What the primary comparison can detect, from the spread of its seeds; empty for a single seed."""
+        ours, theirs = self.comparison.compared[0]
+        if self.seeds == 1:
+            return ""
+        return self.tables.power(self.tables.paired(ours.name, theirs.name, tasks=self.tasks))
 
-    # Numbers
+    # Numbers of figures and claims
 
-    def outcomes(self, run, updates=None):
-        """See :meth:`~comparison_folder.ComparisonFolder.outcomes`."""
-        final = updates in (None, self.comparison.final(run))
-        subject = (run.name,) if final else (run.name, str(updates))
-        return self.folder.outcomes(run, updates) if subject in self.evaluated else None
+    def ranks(self, run, family="without_mask"):
+        """The ranks of a run's model by layer, int (L + 1,)."""
+        return np.array(self.numbers[run.name]["ranks"][TAU][family])
 
-    def records(self, name):
-        """What was recorded at each validation of a run."""
-        return read_json(self.folder.record(name), MADE_BY, VALIDATIONS)
+    def ranked(self, model):
+        """The runs of a model of which ranks have been measured."""
+        return [run for run in self.arm(model) if "ranks" in self.numbers[run.name]]
 
-    def rank_rows(self, name, tau, table="ranks"):
-        """The rows of a table of ranks for a run's final model, from the embeddings to the last layer."""
-        updates = str(max(row["update"] for row in self.records(name)))
-        with open(self.folder.path("ranks", name, table + ".csv"), encoding="utf-8") as stream:
-            return [row for row in csv.DictReader(stream) if row["checkpoint"] == updates and row["tau"] == tau]
-
-    def ranks(self, name, tau=TAU):
-        """The ranks of a run's final model: {family: rank of each layer}."""
-        found = {}
-        for row in self.rank_rows(name, tau):
-            found.setdefault(row["family"], []).append(int(row["rank"]))
-        return found
-
-    def mask_dimensions(self, name, tau=TAU):
-        """The dimensions of [MASK] outside those of real tokens, in each layer."""
-        return [float(row["mask_outside_real"]) for row in self.rank_rows(name, tau, "mask_dimensions")]
-
-    def curve(self, run):
-        """The scores of a run on its way: list of dicts with update, tflop, cpu_seconds, loss and score."""
-        recorded, points = {row["update"]: row for row in self.records(run.name)}, []
-        for updates in self.folder.checkpoints(run):
-            found = self.outcomes(run, updates)
-            if found and updates in recorded:
-                score = np.mean([kinds["mean"].score() for _, kinds in found.values()])
-                row = recorded[updates]
-                points.append(dict(row, score=float(score), tflop=row["gflop"] / 1000))
-        return points
-
-    def curves(self):
-        """{title of an arm: curves of its seeds}, as far as their points are evaluated for all seeds."""
-        found = {}
-        for model in ARMS:
-            curves = [self.curve(run) for run in self.arm(model)]
-            shared = [p["update"] for p in curves[0] if all(p["update"] in at(c) for c in curves)] if curves else []
-            if shared:
-                found[model.title] = [[point for point in curve if point["update"] in shared] for curve in curves]
-        return found
-
-    def by_layer(self):
-        """{title of an arm: the score of each layer, averaged over tasks, for each seed}."""
-        return {
-            model.title: [
-                np.mean([kinds["mean"].by_layer() for _, kinds in self.final[run.name].values()], 0)
-                for run in self.arm(model)
-            ]
-            for model in [*ARMS, SCRATCH]
-            if self.arm(model)
-        }
-
-    def ranks_by_layer(self):
-        """{title of a pretrained arm: the rank of each layer for text without [MASK], for each seed}."""
-        return {
-            model.title: [self.ranks(run.name)["without_mask"] for run in self.arm(model)]
-            for model in ARMS
-            if self.arm(model)
-        }
+    def scores_by_layer(self, run):
+        """The score of each layer, averaged over tasks: (L + 1,)."""
+        return np.mean([self.outcomes[run.name][task][1]["mean"].by_layer() for task in self.tasks], 0)
 
     # Text
 
-    def summary(self, figures="./"):
+    def summary(self, figures):
         """The section for a page of results; the names of figures begin with `figures`."""
-        size, text = self.comparison.size, self.comparison.text
-        drawn, equal = comparison_figures.drawn(self), []
-        if "scores.png" in drawn:
-            title = (
-                "Scores at equal updates, arithmetic, CPU time and loss: means over tasks and seeds, standard errors:"
-            )
-            equal = [title + "\n", self.equal()]
+        comparison, size, text = self.comparison, self.comparison.size, self.comparison.text
+        claims = rank_claims(self, MAE_LM, MLM)
         sections = [
-            f"## {self.comparison.title}",
-            f"Printed on {datetime.date.today()} ({platform.machine()}, Python {platform.python_version()}, torch "
-            f"{torch.__version__}) by",
+            f"## {comparison.title}",
+            f"Printed on {datetime.date.today()} (Python {platform.python_version()}, {platform.machine()}) from "
+            f"`recipes/scores/records/{comparison.name}`, which comes from",
             f"```\n{self.command}\n```",
-            f"Encoders of {size.encoder_layers} layers, width {size.encoder_embed_dim}; {self.comparison.updates:,} "
-            f"updates of {text.batch_size} sequences of up to {text.tokens_per_sample} tokens, "
-            f"{MLM.masks.mask_prob:.0%} of them predicted. All models of a seed start from the same weights of the "
-            "encoder and see the same text and masks. What is tested, and how, was written down before the runs: "
+            f"Encoders of {size.encoder_layers} layers, width {size.encoder_embed_dim}; batches of {text.batch_size} "
+            f"sequences of up to {text.tokens_per_sample} tokens. All models of a seed start from the same weights of "
+            "the encoder and see the same text and masks. What is tested, and how, was written down before the runs: "
             "`recipes/scores/comparison.py`.\n",
             self.claim() + "\n",
-            f"The paper's claims. Ranks are at tau = {TAU}; their intervals are over seeds, those of scores over seeds "
-            "and examples; none is corrected for their number. Where the ranks of all seeds agree, there is no "
-            "interval, and nothing is shown:\n",
-            Claims(self).table(),
-            "Frozen features, mean of tokens (primary outcome). Differences are paired; the interval of a single seed "
-            "is over examples only, and so for these models:\n",
+            "Frozen features, mean of tokens. Differences are paired; the interval of a single seed is over examples "
+            "only, and so for these models. The tasks that are not in the mean were not looked at when shared layers "
+            "were designed:\n",
             self.scores(),
             self.differences(),
-            f"{MAE_LM.title} minus {MLM.title}, primary and secondary:\n",
-            self.tables.comparison(MAE_LM.name, MLM.name),
-            *equal,
-            *self.fine_tuning(),
-            *explorations(self),
-            *(f"![{title}]({figures}{name})" for name, title in drawn.items()),
-            "\nEach model: pretraining, scores of frozen features, and effective ranks of the last layer:\n",
-            self.models(),
+            "Other features, and fine-tuning; intervals are over seeds, for fine-tuning over seeds and examples:\n",
+            self.other_differences(),
+            self.by_task(),
+            self.power(),
+            "Pretraining, and effective ranks of the last layer:\n",
+            self.trainings(),
+            *(
+                [f"The paper's claims on ranks, at tau = {TAU}; none is corrected for their number:\n", claims]
+                * bool(claims)
+            ),
+            f"![{comparison_figures.CAPTION}]({figures}{self.figure()})",
         ]
-        return "\n".join(sections)
+        return "\n".join(section for section in sections if section) + "\n"
 
-    def write(self, folder, page=None):
-        """Writes figures and summary into a folder, and into a page of results."""
+    def figure(self):
+        """The name of the figure's file."""
+        return f"{self.comparison.name}.png"
+
+    def write(self, page=None):
+        """Prints the summary, or puts it into a page of results, with its figure beside the page in scores/."""
+        if not page:
+            print(self.summary(""))
+            return
         import_pyplot()
-        os.makedirs(folder, exist_ok=True)
-        names = comparison_figures.drawn(self)
-        comparison_figures.draw(folder, self)
-        with atomic_write(os.path.join(folder, "summary.md")) as stream:
-            stream.write(self.summary())
-        if page:
-            prefix = "scores/" + self.comparison.prefix
-            put_section(page, self.summary(prefix), {os.path.join(folder, name): prefix + name for name in names})
+        with tempfile.TemporaryDirectory() as folder:
+            drawn = os.path.join(folder, self.figure())
+            comparison_figures.draw(drawn, self)
+            put_section(page, self.summary("scores/"), {drawn: "scores/" + self.figure()})
         print(self.claim())
-        print(f"written: summary.md, {', '.join(names)} in {folder}")
-
-
-def at(curve):
-    """The updates of a curve's points."""
-    return {point["update"] for point in curve}

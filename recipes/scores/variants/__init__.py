@@ -1,0 +1,99 @@
+"""Variants of the method that the comparison explores: a plugin beside maelm_fairseq, for `--user-dir`.
+
+Letters in shapes: B sequences, T tokens of the context, which are seen and not predicted, K predicted tokens,
+N vocabulary.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from fairseq.criterions import register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import register_model
+from torch import nn
+
+from maelm_fairseq.criterion import MaeLmCriterion
+from maelm_fairseq.layers import Transformer
+from maelm_fairseq.model import MaeLmConfig, MaeLmModel
+
+REPLACED = 0.1  # share of the real tokens
+
+
+@register_model("mae_lm_blind_masks", dataclass=MaeLmConfig)
+class BlindMasks(MaeLmModel):
+    """Shared decoder layers in which masks attend to visible tokens, and not to masks."""
+
+    def _build_parts(self, *args):
+        super()._build_parts(*args)
+        self.encoder.stream = self._stream
+
+    def _stream(self, queries, keys, padded, dtype):
+        if queries is not keys:  # those of masks: keys are the visible positions, then the masked
+            keys = keys[:, : keys.size(1) - queries.size(1)]
+        return Transformer.stream(self.encoder, queries, keys, padded, dtype)
+
+
+@register_model("mae_lm_detection", dataclass=MaeLmConfig)
+class Detection(MaeLmModel):
+    """Some real tokens are replaced by others of the batch, and a linear head on the encoder's output tells which."""
+
+    def __init__(self, cfg, dictionary, pretraining):
+        super().__init__(cfg, dictionary, pretraining)
+        self.bos = dictionary.bos()
+        if pretraining:
+            self.detection_head = nn.Linear(cfg.encoder_embed_dim, 1)
+
+    def replace(self, tokens):
+        """(B, T) real tokens, perhaps padded -> the same with a share of them replaced, and whether they differ."""
+        real = tokens.ne(self.pad) & tokens.ne(self.bos)
+        pool = tokens[real]
+        others = pool[torch.randint(len(pool), tokens.shape, device=tokens.device)] if len(pool) else tokens
+        chosen = real & (torch.rand(tokens.shape, device=tokens.device) < REPLACED)
+        shown = torch.where(chosen, others, tokens)
+        return shown, shown.ne(tokens)
+
+    def forward(self, src_tokens, positions, masked_positions, num_predicted, padded=True, **unused):
+        """Logits of the predicted tokens (B, K, N); in training also those of the context, (B, T), and the answers."""
+        context = src_tokens.size(1) + masked_positions.size(1) - num_predicted
+        replaced = None
+        if self.training:
+            shown, replaced = self.replace(src_tokens[:, :context])
+            src_tokens = torch.cat([shown, src_tokens[:, context:]], dim=1)
+        if self.cfg.share_decoder_layers:
+            rows = self.forward_shared(src_tokens, positions, masked_positions, None, padded)
+        else:
+            rows = self.forward_encoder(src_tokens, positions, padded)
+        predicted = rows[:, rows.size(1) - num_predicted :]
+        logits = self.lm_head(predicted, self.embed_tokens.weight)
+        if replaced is None:
+            return logits
+        return logits, self.detection_head(rows[:, :context]).squeeze(-1), replaced
+
+
+@dataclass
+class DetectionConfig(FairseqDataclass):
+    detection_weight: float = field(default=1.0, metadata={"help": "of the mean loss of telling replaced tokens"})
+
+
+@register_criterion("mae_lm_detection", dataclass=DetectionConfig)
+class DetectionCriterion(MaeLmCriterion):
+    """The loss of pretraining, whose log it keeps, plus the weighted mean loss of telling replaced tokens."""
+
+    def __init__(self, task, detection_weight):
+        super().__init__(task)
+        self.weight = detection_weight
+
+    def forward(self, model, sample, reduce=True):
+        if not model.training:
+            return super().forward(model, sample, reduce)
+        found = {}
+
+        def predict(**inputs):
+            logits, found["told"], found["replaced"] = model(**inputs)
+            return logits
+
+        loss, size, logged = super().forward(predict, sample, reduce)
+        real = sample["net_input"]["src_tokens"][:, : found["told"].size(1)].ne(self.padding_idx)
+        told = F.binary_cross_entropy_with_logits(found["told"][real].float(), found["replaced"][real].float())
+        return loss + self.weight * size * told, size, logged
