@@ -14,7 +14,7 @@ from fairseq_options import PLUGIN, RECIPES
 from jobs import Job
 from maelm_fairseq.errors import UsageError
 from trained_model import keep_model, keep_weights, updates_of
-from training_log import add_cpu_seconds
+from training_log import add_cpu_seconds, validated_updates
 
 ROOT = os.path.dirname(RECIPES)
 DATA_PREP = os.path.join(ROOT, "data-prep")
@@ -128,7 +128,8 @@ class ExperimentFolder:
         folder = self.path("pretraining", name)
         last, model = os.path.join(folder, "checkpoint_last.pt"), os.path.join(folder, "model.pt")
         if not os.path.exists(model):
-            if updates_of(last) < updates:  # fairseq would train a finished run for one more
+            # A run that was stopped at its last update has a checkpoint of it, and no validation.
+            if min(updates_of(last), validated_updates(self.training_log(name))) < updates:
                 self.execute("pretrain-" + name, self.command(name, options), add_cpu_seconds)
             done = updates_of(last)
             if done < updates:

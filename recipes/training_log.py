@@ -17,6 +17,13 @@ def training_log(path, key="num_updates"):
         return logged(lines, key)
 
 
+def validated_updates(path):
+    """The number of updates before the last validation in a log file; 0 without one."""
+    if not os.path.exists(path):
+        return 0
+    return max((int(row["valid_num_updates"]) for row in training_log(path, "valid_num_updates")), default=0)
+
+
 def user_seconds(pid):
     """The seconds of CPU time that a process has spent in user mode, with those of its children that have ended."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:

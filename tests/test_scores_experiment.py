@@ -1,4 +1,4 @@
-"""What the comparison of scores runs, written down a second time; its arithmetic, CPU seconds and choice of a pilot."""
+"""What the comparison of scores runs, written down a second time; its arithmetic, CPU seconds and choice of pilots."""
 
 import argparse
 import json
@@ -21,79 +21,97 @@ import pretrain_step  # noqa: E402
 import training_log  # noqa: E402
 from arithmetic import operations  # noqa: E402
 from comparison_folder import ComparisonFolder  # noqa: E402
-from evaluation.tasks import KNOWN, PRIMARY  # noqa: E402
-from pretraining import Optimization, Size  # noqa: E402
+from evaluation.tasks import APART, KNOWN, PRIMARY  # noqa: E402
+from pretraining import Size  # noqa: E402
 
 OPTIONS = """
 --task mae_lm --criterion mae_lm --arch mae_lm_tiny --encoder-layers 4 --encoder-embed-dim {width}
 --encoder-ffn-embed-dim {ffn} --encoder-attention-heads 4 --dropout 0 --attention-dropout 0 --max-positions 64
 --tokens-per-sample 64 --batch-size 32 --batch-size-valid 64 --num-workers 0 --bf16-autocast --optimizer torch_adamw
---adam-betas (0.9, {beta}) --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 2.0 --lr-scheduler polynomial_decay
+--adam-betas (0.9, 0.999) --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 2.0 --lr-scheduler polynomial_decay
 --lr {lr} --warmup-updates {warmup} --total-num-update {updates} --max-update {updates} --distributed-world-size 1
 --log-format json --log-interval {log} --save-interval-updates {part} --no-epoch-checkpoints
---decoder-layers {layers} --mask-prob 0.3 --leave-unmasked-prob 0.0 --random-token-prob 0.0
---encoder-mask-fraction {fraction} {bias}{local}--seed {seed} --validate-interval-updates {valid}
+--decoder-layers {layers} --mask-prob {predicted} --leave-unmasked-prob 0.0 --random-token-prob 0.0
+--encoder-mask-fraction {fraction} {model}--seed {seed} --keep-interval-updates 1
 """
-WIDE = dict(width=256, ffn=1024)
-LONG = dict(updates=12250, warmup=735, part=1750, valid=350, log=50, lr=0.002, beta=0.999, local=True)
-PILOT = dict(updates=1000, warmup=60, part=1000, valid=200, log=50, local=True, seed=0, **WIDE)
-STILL = dict(updates=2, warmup=1, part=2, valid=1, log=2, lr=0.0, beta=0.98, **WIDE)
-MLM, MAE_LM = dict(layers=0, fraction=1.0), dict(layers=2, fraction=0.0)
-CONTROL = dict(layers=2, fraction=1.0)
+BIAS, LOCAL, SHARE = "--decoder-relative-bias ", "--relative-position-local-init ", "--share-decoder-layers "
+MLM, MAE_LM = dict(layers=0, fraction=1.0, model=BIAS + LOCAL), dict(layers=2, fraction=0.0, model=BIAS + LOCAL)
+SHARED = dict(layers=2, fraction=0.0, model=LOCAL + SHARE)
+WIDE = dict(width=256, ffn=1024, log=50, part=500, predicted=0.3, lr=0.002)
+LONG, LONGER = dict(WIDE, updates=12250, warmup=735), dict(WIDE, updates=16360, warmup=981)
+PILOT = dict(WIDE, updates=1000, warmup=60, seed=0)
+STILL = dict(WIDE, updates=2, warmup=1, log=2, part=2, lr=0.0)
 RUNS = [
-    ("mlm-1", dict(LONG, **WIDE, **MLM, seed=1)),
-    ("mae_lm-1", dict(LONG, **WIDE, **MAE_LM, seed=1)),
-    ("mlm_decoder-1", dict(LONG, **WIDE, **CONTROL, seed=1)),
-    ("mlm-2", dict(LONG, **WIDE, **MLM, seed=2)),
-    ("mae_lm-2", dict(LONG, **WIDE, **MAE_LM, seed=2)),
-    ("mlm-3", dict(LONG, **WIDE, **MLM, seed=3)),
-    ("mae_lm-3", dict(LONG, **WIDE, **MAE_LM, seed=3)),
-    ("mlm-4", dict(LONG, **WIDE, **MLM, seed=4)),
-    ("mae_lm-4", dict(LONG, **WIDE, **MAE_LM, seed=4)),
-    ("mlm_decoder-2", dict(LONG, **WIDE, **CONTROL, seed=2)),
-    ("mae_lm_paper_decoder-1", dict(LONG, **WIDE, layers=4, fraction=0.0, seed=1, decoder_bias=False)),
-    ("mae_lm_decoder4-1", dict(LONG, **WIDE, layers=4, fraction=0.0, seed=1)),
-    ("pilot-lr0.001-beta0.98", dict(PILOT, **MLM, lr=0.001, beta=0.98)),
-    ("pilot-lr0.001-beta0.999", dict(PILOT, **MLM, lr=0.001, beta=0.999)),
-    ("pilot-lr0.002-beta0.98", dict(PILOT, **MLM, lr=0.002, beta=0.98)),
-    ("pilot-lr0.002-beta0.999", dict(PILOT, **MLM, lr=0.002, beta=0.999)),
-    ("pilot-mae_lm-lr0.001-beta0.98", dict(PILOT, **MAE_LM, lr=0.001, beta=0.98)),
-    ("pilot-mae_lm-lr0.001-beta0.999", dict(PILOT, **MAE_LM, lr=0.001, beta=0.999)),
-    ("pilot-mae_lm-lr0.002-beta0.98", dict(PILOT, **MAE_LM, lr=0.002, beta=0.98)),
-    ("pilot-mae_lm-lr0.002-beta0.999", dict(PILOT, **MAE_LM, lr=0.002, beta=0.999)),
-    *((f"scratch-{seed}", dict(STILL, **MLM, seed=seed, local=True)) for seed in (1, 2, 3, 4)),
-    *((f"scratch_plain-{seed}", dict(STILL, **MLM, seed=seed, local=False)) for seed in (1, 2)),
+    (f"{name}-{seed}", dict(values, seed=seed))
+    for seed in (1, 2, 3, 4)
+    for name, values in [
+        ("mlm", {**LONG, **MLM}),
+        ("shared_long", {**LONGER, **SHARED}),
+        ("shared", {**LONG, **SHARED}),
+        ("mae_lm", {**LONG, **MAE_LM}),
+        ("scratch", {**STILL, **MLM}),
+    ]
 ]
-# Width 128: fewer seeds, and no pilots.
-NARROW_RUNS = [
-    (
-        name,
-        {**values, **dict(width=128, ffn=512), **(dict(lr=0.001) if values["updates"] == 12250 else dict(beta=0.999))},
-    )
-    for name, values in RUNS
-    if "pilot" not in name and name[-1] in "12"
+PILOTS = [
+    (f"pilot-{name}-lr{lr:g}", {**PILOT, **model, "lr": lr})
+    for name, model in [("mlm", MLM), ("shared", SHARED), ("mae_lm", MAE_LM)]
+    for lr in (5e-4, 1e-3, 2e-3)
+]
+NARROW = dict(WIDE, width=128, ffn=512, updates=3500, warmup=210, lr=0.001, seed=1)
+
+
+def detecting(model, weight):
+    extra = f"--arch mae_lm_detection --criterion mae_lm_detection --detection-weight {weight} "
+    return {**NARROW, **model, "model": model["model"] + extra}
+
+
+EXPLORATIONS = [
+    ("mlm-1", {**NARROW, **MLM}),
+    ("shared-1", {**NARROW, **SHARED}),
+    ("mae_lm-1", {**NARROW, **MAE_LM}),
+    *((f"shared_{count}-1", {**NARROW, **SHARED, "layers": count}) for count in (1, 3, 4)),
+    ("shared_blind-1", {**NARROW, **SHARED, "model": LOCAL + SHARE + "--arch mae_lm_blind_masks "}),
+    ("shared_15percent-1", {**NARROW, **SHARED, "predicted": 0.15}),
+    ("shared_50percent-1", {**NARROW, **SHARED, "predicted": 0.5}),
+    ("mlm_15percent-1", {**NARROW, **MLM, "predicted": 0.15}),
+    ("shared_detect0.5-1", detecting(SHARED, 0.5)),
+    ("mlm_detect0.5-1", detecting(MLM, 0.5)),
+    ("shared_detect1-1", detecting(SHARED, 1.0)),
+    ("mlm_detect1-1", detecting(MLM, 1.0)),
+    ("shared_detect2-1", detecting(SHARED, 2.0)),
+    ("mlm_detect2-1", detecting(MLM, 2.0)),
 ]
 
 
-@pytest.mark.parametrize("trial, expected_runs", [(comparison.SCORES, RUNS), (comparison.NARROW, NARROW_RUNS)])
-def test_the_runs_and_their_options(trial, expected_runs):
-    runs = [*trial.pretrained(), *trial.explored(), *trial.pilots(), *trial.explored_pilots(), *trial.untrained()]
+@pytest.mark.parametrize(
+    "plan, expected_runs", [(comparison.SCORES, RUNS + PILOTS), (comparison.EXPLORATIONS, EXPLORATIONS)]
+)
+def test_the_runs_and_their_options(plan, expected_runs):
+    runs = [*plan.runs(), *(run for model in plan.pilots for run in plan.pilot_runs(model))]
     assert [run.name for run in runs] == [name for name, _ in expected_runs]
-    assert [run.name for run in trial.gate()] == ["mlm-1", "mae_lm-1"]
     for run, (_, values) in zip(runs, expected_runs):
-        local = "--relative-position-local-init " * values["local"]
-        bias = "--decoder-relative-bias " * values.get("decoder_bias", True)
-        expected = " ".join(OPTIONS.format(**{**values, "local": local, "bias": bias}).split())
-        chosen = Optimization(lr=0.002, second_beta=0.999, warmup_ratio=0.06)
-        assert " ".join(run.options(trial.text, chosen)) == expected
-        kept = [1750, 3500, 7000, 12250] if values["updates"] == 12250 else []
-        assert trial.kept_updates(run) == kept
+        chosen = 0.002 if run.pilots else None
+        assert " ".join(plan.options(run, chosen)) == " ".join(OPTIONS.format(**values).split())
+    assert [run.name for run in plan.fine_tuned_runs()] == [
+        f"{name}-{seed}" for seed in (1, 2, 3, 4) for name in ("mlm", "shared_long", "shared", "mae_lm")
+    ] * bool(plan.fine_tuned)
 
 
-@pytest.mark.parametrize("trial", comparison.WIDTHS.values(), ids=comparison.WIDTHS)
-def test_jobs_come_after_those_that_they_need(tmp_path, trial):
-    folder, before = ComparisonFolder(trial, str(tmp_path), None, None, 1), set()
-    for job in compare_scores.Plan(folder, True, True).jobs():
+def test_the_tasks_are_those_of_the_evaluation():
+    assert list(comparison.TASKS) == [source.name for source in PRIMARY]
+    assert set(comparison.UNSEEN) < {source.name for source in APART}
+    assert set(comparison.TINY.tasks) <= set(KNOWN)
+
+
+def folder_of(plan, tmp_path, **names):
+    names = {"dest": tmp_path, "data": tmp_path / "data", "tasks": tmp_path / "tasks", **names}
+    return ComparisonFolder(plan, *names.values(), 1, tmp_path / "records")
+
+
+@pytest.mark.parametrize("plan", comparison.PLANS.values(), ids=comparison.PLANS)
+def test_jobs_come_after_those_that_they_need(tmp_path, plan):
+    before = set()
+    for job in compare_scores.Plan(folder_of(plan, tmp_path), True, True).jobs():
         assert job.name not in before and before >= {*job.needs, *job.after}, job.name
         before.add(job.name)
 
@@ -109,9 +127,24 @@ def test_arithmetic_is_that_of_the_benchmarks():
             tokens=T, vocabulary=32768, mask_prob=0.3, decoder_layers=layers, batch_size=1, sizes=pretrain_step.SIZES
         )
         assert operations(model, size, T, 32768) == pytest.approx(pretrain_step.operations(args, variant), rel=1e-3)
-    control, mlm = (operations(model, size, T, 32768) for model in (comparison.CONTROL, comparison.MLM))
-    deeper = operations(replace(comparison.MLM, decoder_layers=0), replace(size, encoder_layers=14), T, 32768)
-    assert mlm < control < deeper  # the decoder's last layer computes the predicted positions only
+
+
+@pytest.mark.parametrize("mask_prob, shares", [(0.15, {4: 252, 2: 245, 1: 241}), (0.3, {4: 236, 2: 221, 1: 214})])
+def test_arithmetic_of_shared_layers(mask_prob, shares):
+    masks = replace(comparison.NO_MASKS, mask_prob=mask_prob)
+    for layers, expected in shares.items():
+        model = replace(comparison.SHARED, masks=masks, decoder_layers=layers)
+        assert operations(model, Size(12, 768, 3072, 12), 512, 32768) / 1e9 == pytest.approx(expected, abs=0.6)
+
+
+def test_the_longer_run_costs_what_the_mlm_costs():
+    once = [operations(model, comparison.SCORES.size, 46.5, 8002) for model in (comparison.MLM, comparison.SHARED)]
+    assert 16360 * once[1] / (12250 * once[0]) == pytest.approx(1, abs=1e-3)
+    assert once[1] / once[0] == pytest.approx(0.749, abs=5e-4)
+    more = {name: operations(model, comparison.SCORES.size, 46.5, 8002) for name, model in [
+        ("blind", comparison.BLIND), ("detecting", comparison.detecting(comparison.SHARED, 1.0))
+    ]}  # fmt: skip
+    assert more["blind"] < once[1] < more["detecting"]
 
 
 WORK = """
@@ -141,37 +174,33 @@ def test_cpu_seconds_are_those_of_the_process():
     assert first["cpu_seconds"] == pytest.approx(0.5, abs=0.3) and second["cpu_seconds"] == pytest.approx(1, abs=0.3)
 
 
-def test_the_pilot_of_the_lowest_last_loss_is_chosen(tmp_path):
-    folder = ComparisonFolder(comparison.SCORES, tmp_path, tmp_path / "data", None, 1)
-    for run, losses in zip(comparison.SCORES.pilots(), [(7, 8.1), (9, 7.9), (9, 7.9), (8, 8)]):
-        path = Path(folder.record(run.name))
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps([dict(update=500 * k, loss=loss, seconds=1) for k, loss in enumerate(losses, 1)]))
-    folder.choose()
-    options = " ".join(folder.options(comparison.SCORES.pretrained()[0]))
-    assert "--adam-betas (0.9, 0.999)" in options and "--lr 0.001 --warmup-updates 735 " in options
-
-
-def test_the_tasks_are_those_of_the_evaluation():
-    assert list(comparison.SCORES.tasks) == [source.name for source in PRIMARY]
-    assert set(comparison.TINY.tasks) <= set(KNOWN)
+def test_each_model_has_the_learning_rate_of_its_own_pilot(tmp_path):
+    folder, plan = folder_of(comparison.SCORES, tmp_path), comparison.SCORES
+    for model, losses in [(comparison.MLM, (8.1, 7.9, 7.9)), (comparison.SHARED, (8, 8, 7))]:
+        for run, loss in zip(plan.pilot_runs(model), losses):
+            path = Path(folder.record(run.name))
+            path.parent.mkdir(parents=True)
+            path.write_text(json.dumps([dict(update=500 * k, loss=loss / k, seconds=1) for k in (1, 2)]))
+        folder.choose(model)
+    chosen = {run.name: folder.options(run) for run in plan.runs() if run.pilots and run.pilots != comparison.MAE_LM}
+    rates = {name: options[options.index("--lr") + 1] for name, options in chosen.items() if name.endswith("1")}
+    assert rates == {"mlm-1": "0.001", "shared-1": "0.002", "shared_long-1": "0.002"}
+    jobs = [job.name for job in compare_scores.Plan(folder, False, False).jobs()]
+    assert [name for name in jobs if "pilot" in name or "choice" in name] == [
+        *(f"pilot pilot-mae_lm-lr{lr}" for lr in ("0.0005", "0.001", "0.002")),
+        "choice mae_lm",
+    ]
 
 
 def test_models_are_fine_tuned_beside_their_evaluation(tmp_path, monkeypatch):
-    folder = ComparisonFolder(comparison.SCORES, tmp_path, tmp_path / "data", tmp_path / "tasks", 1)
-    names = [run.name for run in comparison.SCORES.finetuned()]
-    assert names == [
-        *("mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2", "mlm-3", "mae_lm-3", "mlm-4", "mae_lm-4"),
-        *("mlm_decoder-1", "scratch-1", "scratch_plain-1"),
-    ]
-    jobs = {job.name: job for job in compare_scores.Plan(folder, False, False).jobs()}
-    assert [name for name in jobs if name.startswith("fine-tune ")] == [f"fine-tune {name}" for name in names]
-    commands = []
+    folder = folder_of(comparison.SCORES, tmp_path)
+    jobs, commands = {job.name: job for job in compare_scores.Plan(folder, False, False).jobs()}, []
     monkeypatch.setattr(folder, "execute", lambda name, command: commands.append(command))
+    monkeypatch.setattr(folder.kept, "add_outcomes", lambda run, paths: None)
     for kind in ["evaluate", "fine-tune"]:
         jobs[f"{kind} mlm-1"].action()
     at = commands[0].index("--tasks")
-    tuning = ["--tasks", "trec", "rotten_tomatoes", "--draws", "50", "--fine-tune", "first", "mean"]
+    tuning = ["--tasks", "trec", "rotten_tomatoes", "--draws", "50", "--fine-tune", "mean"]
     assert commands[1] == [*commands[0][:at], *tuning]
     evaluate.parse([str(part) for part in commands[1][2:]])  # it knows all options
     tuned, leaves = jobs["fine-tune mlm-1"].output, jobs["fine-tune mlm-1"].leaves
@@ -180,12 +209,21 @@ def test_models_are_fine_tuned_beside_their_evaluation(tmp_path, monkeypatch):
 
 
 def test_the_text_is_downloaded_unless_it_is_given(tmp_path, capsys):
-    compare_scores.compare(["--dest", str(tmp_path / "dest"), "--dry-run"])
+    options = ["--dest", str(tmp_path / "dest"), "--records", str(tmp_path / "records")]
+    compare_scores.compare([*options, "--dry-run"])
     printed = capsys.readouterr().out
-    assert printed.startswith("0 of 108 jobs are done\n  text: 0 done; to do: text\n  data: 0 done; to do: data\n")
-    compare_scores.compare(["--width", "128", "--dest", str(tmp_path / "dest"), "--dry-run"])
+    assert printed.startswith("0 of 91 jobs are done\n  text: 0 done; to do: text\n  data: 0 done; to do: data\n")
+    compare_scores.compare(["--plan", "width128", *options, "--dry-run"])
     printed = capsys.readouterr().out
-    assert printed.startswith("0 of 58 jobs are done\n") and "pilot" not in printed
-    assert not (tmp_path / "dest").exists()
+    assert printed.startswith("0 of 51 jobs are done\n") and "pilot" not in printed
+    assert not (tmp_path / "dest").exists() and not (tmp_path / "records").exists()
     with pytest.raises(UsageError, match="--jobs 0 must be over 0"):
-        compare_scores.compare(["--dest", str(tmp_path / "dest"), "--jobs", "0"])
+        compare_scores.compare([*options, "--jobs", "0"])
+
+
+def test_records_of_other_options_are_refused(tmp_path):
+    folder = folder_of(comparison.EXPLORATIONS, tmp_path)
+    run = comparison.EXPLORATIONS.runs()[0]
+    folder.kept.begin(run, options=[*folder.options(run), "--lr", "7"], validations=[])
+    with pytest.raises(UsageError, match=r"mlm-1.json: made with other options .*--lr 7\) than the plan's"):
+        compare_scores.Plan(folder, False, False).jobs()

@@ -3,7 +3,7 @@
 import numpy as np
 
 from comparison import CONFIDENCE
-from evaluation.report import in_words, table
+from evaluation.report import count, in_words, table
 from evaluation.statistics import Interval, seed_interval
 
 
@@ -65,4 +65,4 @@ def rank_claims(report, ours, theirs):
         (f"{ours.title} represents text without [MASK] in more dimensions", real[0] - real[1]),
     ]
     rows += [[claim, *layers_in_words(by_layer(numbers))] for claim, numbers in differences]
-    return table(["claim", f"{len(pairs)} seeds, {CONFIDENCE:.0%} interval", "shown"], rows)
+    return table(["claim", f"{count(len(pairs))}, {CONFIDENCE:.0%} interval", "shown"], rows)
