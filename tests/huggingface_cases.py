@@ -78,6 +78,9 @@ HEADS = {
 CASES = {  # what becomes of which model: (class, AutoModel class, options of write_checkpoint, arguments of export)
     "roberta": ("RobertaModel", "AutoModel", NO_BIAS, {}),
     "roberta-shared": ("RobertaModel", "AutoModel", {**NO_BIAS, **SHARED}, {}),
+    "roberta-shared-mlm": (
+        "RobertaForMaskedLM", "AutoModelForMaskedLM", {**NO_BIAS, **SHARED, "task": {"encoder_mask_fraction": 1.0}}, {},
+    ),
     "roberta-mlm": ("RobertaForMaskedLM", "AutoModelForMaskedLM", {**NO_BIAS, **MLM}, {}),
     "mpnet-t5": ("MPNetModel", "AutoModel", T5_BUCKETS, {}),
     "mpnet-three-values": ("MPNetModel", "AutoModel", dict(change=three_values), {}),
