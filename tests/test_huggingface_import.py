@@ -342,6 +342,10 @@ def test_an_encoder_without_head_and_with_token_types(exported, data, tmp_path, 
     written, new, *_ = call(monkeypatch, capsys, *arguments)
     assert written.endswith(f"exactly as in {folder}: the encoder")
     assert new == "new: the decoder (2 layers) and the language-model head, which the source lacks; left out: pooler"
+    shared = dict(decoder_layers=1, share_decoder_layers=True)
+    program.import_roberta(folder, data, tmp_path / "shared.pt", **shared)
+    done = export.export(tmp_path / "shared.pt", data, tmp_path / "code", format="code")
+    assert done[:2] == ("MaeLmModel", ["lm_head"])  # which is new
     first = compat.load_checkpoint(exported.parent / "mlm.pt")["model"]
     ours = compat.load_checkpoint(tmp_path / "new.pt")["model"]
     assert not ours["lm_head.dense.weight"].equal(first["lm_head.dense.weight"])

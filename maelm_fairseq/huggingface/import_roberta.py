@@ -123,6 +123,7 @@ def import_roberta(checkpoint, data, dest, seed=1, **options):
     weights = our_weights(source)
     state = build_state(weights, cfg, dictionary, data, seed)
     state["imported_from"] = os.path.basename(os.path.abspath(source.path))  # for the model card
+    state["imported_head"] = source.has_head
     os.makedirs(os.path.dirname(dest), exist_ok=True)
     with atomic_write(dest, "wb") as stream:
         torch.save(state, stream)
