@@ -134,11 +134,12 @@ def check_stored_sizes(weights, cfg, vocabulary):
     """
     shown, said = stored_sizes(weights), {"vocabulary (dict.txt)": vocabulary}
     names = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "max_positions"]
-    names += ["relative_position_num_buckets"]
-    names += ["decoder_layers"] * ("lm_head.bias" in weights and not cfg.share_decoder_layers)
+    names += ["relative_position_num_buckets"] + ["decoder_layers"] * ("lm_head.bias" in weights)
     if cfg.relative_position_num_buckets:
         names.append("encoder_attention_heads")
     said.update({option(name): getattr(cfg, name) for name in names})
+    if cfg.share_decoder_layers and "--decoder-layers" in said:
+        said["--decoder-layers"] = 0  # of its own
     different = [f"{name} {size}, its weights {shown[name]}" for name, size in said.items() if shown[name] != size]
     if different:
         raise UsageError("damaged: its configuration says " + "; ".join(different))
@@ -161,6 +162,8 @@ def compare(checkpoint, model):
         checkpoint, model: state dicts
     """
     theirs, ours = stored_sizes(checkpoint), stored_sizes(model)
+    for sizes in [theirs, ours]:
+        sizes["--decoder-layers"] = sizes["--decoder-layers"] or "0 (or shared ones)"
     different = [f"{k} {theirs[k]} in the checkpoint, {ours[k]} here" for k in ours if theirs[k] != ours[k]]
     if different:
         raise UsageError("the checkpoint has other sizes: " + "; ".join(different))

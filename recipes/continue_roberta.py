@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Continues a RoBERTa that masked language modelling trained: as it was, and with MAE-LM; on the CPU, small.
 
-    recipes/continue_roberta.py --data DIR --dest DIR [--seed N]
+    recipes/continue_roberta.py --data DIR --dest DIR [--seed N] [--results FILE]
 
 Trains a RoBERTa of 4 layers, width 256, with fairseq's own model and task, imports it, and continues it for a quarter
-of its updates, once as an MLM and once with MAE-LM and a new decoder. Then measures the effective ranks of the imported
-model and of both runs on the way. --dest receives the checkpoints, logs and `ranks/`; RESULTS.md shows what came out.
-If stopped, the same command resumes.
+of its updates: as an MLM, with MAE-LM and a new decoder, and with shared decoder layers, which are all of its own. Then
+measures the effective ranks of the imported model and of these runs on the way. --dest receives the checkpoints, logs
+and `ranks/`; RESULTS.md shows what came out. If stopped, the same command resumes.
 """
 
 import argparse
 import csv
+import datetime
 import os
+import platform
 import subprocess
 import sys
 
@@ -24,18 +26,15 @@ from maelm_fairseq import hub
 from maelm_fairseq.compat import allow_fairseq_checkpoints, load_checkpoint
 from maelm_fairseq.errors import Parser, UsageError, run
 from maelm_fairseq.huggingface.import_roberta import import_roberta
+from results_page import put_section
 
 SIZES = {"encoder-layers": 4, "encoder-embed-dim": 256, "encoder-ffn-embed-dim": 1024, "encoder-attention-heads": 4}
 TINY_SIZES = {"encoder-layers": 2, "encoder-embed-dim": 16, "encoder-ffn-embed-dim": 32, "encoder-attention-heads": 2}
 TOKENS = 64  # of a sequence
 PARTS = 6  # checkpoints of each continued run
 RANK_TOKENS = 80_000
-MLM, MAE_LM = "mlm", "mae_lm"
-DECODER_LAYERS = {MLM: 0, MAE_LM: 2}
-MASKS = {  # what the encoder sees of the predicted positions
-    MLM: {"encoder-mask-fraction": 1, "leave-unmasked-prob": 0.1, "random-token-prob": 0.1},
-    MAE_LM: {},
-}
+MLM, MAE_LM, SHARED = "mlm", "mae_lm", "shared"
+MLM_MASKS = {"encoder-mask-fraction": 1, "leave-unmasked-prob": 0.1, "random-token-prob": 0.1}
 BIAS = dict(relative_position_num_buckets=32, relative_position_buckets="t5")  # of T5, so that MPNet's classes fit
 
 
@@ -45,13 +44,15 @@ def parse_args():
     parser.add_argument("--dest", required=True, metavar="DIR", help="folder for everything")
     parser.add_argument("--updates", type=int, default=3000, metavar="N", help="of RoBERTa (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of all runs (default: %(default)s)")
+    parser.add_argument("--results", metavar="FILE", help="page of results that the report goes into, too")
     parser.add_argument("--tiny", action="store_true", help="a model of 2 layers, width 16, to try the program")
     return parser.parse_args()
 
 
 def options(settings):
-    """{name: value} -> command-line options."""
-    return [word for name, value in settings.items() for word in ["--" + name, value]]
+    """{name: value} -> command-line options; True stands for an option without a value."""
+    words = [["--" + name.replace("_", "-"), value] for name, value in settings.items()]
+    return [word for pair in words for word in pair if word is not True]
 
 
 class Experiment:
@@ -60,6 +61,11 @@ class Experiment:
     def __init__(self, args):
         self.args = args
         self.sizes = TINY_SIZES if args.tiny else SIZES
+        self.decoders = {
+            MLM: dict(decoder_layers=0),
+            MAE_LM: dict(decoder_layers=2, decoder_relative_bias=True),
+            SHARED: dict(decoder_layers=self.sizes["encoder-layers"], share_decoder_layers=True),
+        }
         self.continued = max(PARTS, args.updates // 4 // PARTS * PARTS)
 
     def path(self, *parts):
@@ -104,10 +110,8 @@ class Experiment:
         source, dest = self.path("roberta", "checkpoint_last.pt"), self.path(name + ".pt")
         if not os.path.exists(dest):
             # The encoder's bias is zero, which changes nothing; the decoder's is new, as all of it.
-            layers = DECODER_LAYERS[name]
-            bias = dict(decoder_relative_bias=layers > 0, relative_position_local_init=layers > 0)
-            new = dict(decoder_layers=layers, seed=self.args.seed, **bias)
-            import_roberta(source, self.args.data, dest, **new, **BIAS)
+            new = dict(relative_position_local_init=True) if name == MAE_LM else {}
+            import_roberta(source, self.args.data, dest, seed=self.args.seed, **new, **self.decoders[name], **BIAS)
         print(f"{name}: features differ from fairseq's by up to {self.difference(source, dest):.2g}", flush=True)
 
     @torch.no_grad()
@@ -126,16 +130,15 @@ class Experiment:
 
     def go_on(self, name):
         """Continues the imported model."""
-        layers = DECODER_LAYERS[name]
         settings = {
             **{"user-dir": PLUGIN, "task": "mae_lm", "criterion": "mae_lm", "arch": "mae_lm_base"},
             **{"finetune-from-model": self.path(name + ".pt"), "sample-break-mode": "complete_doc"},
-            **{"decoder-layers": layers, **MASKS[name]},
-            **{key.replace("_", "-"): value for key, value in BIAS.items()},
+            **(MLM_MASKS if name == MLM else {}),
+            **self.decoders[name],
+            **BIAS,
         }
-        bias = ["--decoder-relative-bias"] if layers else []
         updates = self.continued
-        self.train(name, updates, 5e-4, max(1, updates // 10), updates // PARTS, [*options(settings), *bias, *ADAM])
+        self.train(name, updates, 5e-4, max(1, updates // 10), updates // PARTS, [*options(settings), *ADAM])
 
     def parts(self, name):
         """The imported model and the checkpoints of a continued run: {updates: path}."""
@@ -152,31 +155,63 @@ class Experiment:
         """Effective ranks of all checkpoints, in one table and figure."""
         if os.path.exists(self.path("ranks", "ranks.png")):
             return
-        found = {f"{name}, {update}": path for name in DECODER_LAYERS for update, path in self.parts(name).items()}
+        found = self.checkpoints()
         command = [sys.executable, "-m", "maelm_fairseq.effective_rank", "--data", self.args.data]
         command += ["--checkpoint", *found.values(), "--names", *found, "--dest", self.path("ranks")]
         self.execute("ranks", [*command, "--tokens", RANK_TOKENS])
 
+    def checkpoints(self):
+        """The imported models and all checkpoints of the continued runs: {"name, updates": path}."""
+        return {f"{name}, {update}": path for name in self.decoders for update, path in self.parts(name).items()}
+
     def report(self):
-        """The figures of the last layer for each checkpoint, as a Markdown table."""
-        layer, ranks = str(self.sizes["encoder-layers"]), {}
+        """The loss and the figures of the last layer for each checkpoint, as a Markdown table."""
+        layer, ranks, checkpoints = str(self.sizes["encoder-layers"]), {}, self.checkpoints()
         for row in self.table("ranks.csv"):
             if row["layer"] == layer:
                 ranks.setdefault(row["checkpoint"], {})[row["family"]] = int(row["rank"])
-        lines = ["| model, updates | rank without [MASK] | with | gap | rank of [MASK] | its own dimensions |"]
-        lines.append("|---|---|---|---|---|---|")
+        titles = ["model, updates", "loss, bits", "rank without [MASK]", "with", "gap", "rank of [MASK]"]
+        lines = [f"| {' | '.join([*titles, 'its own dimensions'])} |", "|---" * 7 + "|"]
         for row in self.table("mask_dimensions.csv"):
             if row["layer"] == layer:
                 name, rank = row["checkpoint"], ranks[row["checkpoint"]]
                 without, with_masks = rank["without_mask"], rank["with_mask"]
-                cells = [name, without, with_masks, f"{with_masks - without:+d}", rank["mask_tokens"]]
+                cells = [name, validation_loss(checkpoints[name]), without, with_masks]
+                cells += [f"{with_masks - without:+d}", rank["mask_tokens"]]
                 lines.append("| " + " | ".join(map(str, [*cells, row["mask_outside_real"]])) + " |")
         return "\n".join(lines)
+
+    def summary(self):
+        """The section for a page of results."""
+        args, sizes, layers = self.args, self.sizes, self.decoders[MAE_LM]["decoder_layers"]
+        loss = validation_loss(self.path("roberta", "checkpoint_last.pt"))
+        tokens = int(self.table("ranks.csv")[0]["tokens"])
+        return f"""\
+## A RoBERTa, continued with MAE-LM
+Printed on {datetime.date.today()} ({platform.machine()}, Python {platform.python_version()}, torch
+{torch.__version__}) by
+```
+recipes/continue_roberta.py --data DATA --dest DIR --updates {args.updates} --seed {args.seed}
+```
+A RoBERTa of {sizes["encoder-layers"]} layers, width {sizes["encoder-embed-dim"]}, was trained by fairseq's own model
+and task for {args.updates:,} updates of 32 sequences of {TOKENS} tokens (validation loss {loss} bits), imported, and
+continued for {self.continued} updates: as an MLM (`{MLM}`), with MAE-LM and a new decoder of {layers} layers
+(`{MAE_LM}`), and with MAE-LM and shared decoder layers, all of the encoder's (`{SHARED}`). All three got a relative
+position bias that is zero at first. Losses are of held-out text, each of its model's own predictions. The rest is of
+the last layer, at tau = 0.9, on {tokens:,} held-out tokens, 15% of them [MASK] in inputs with [MASK]:
+
+{self.report()}
+"""
 
     def table(self, name):
         """The rows of a table that the analysis wrote: list of dicts."""
         with open(self.path("ranks", name), encoding="utf-8") as stream:
             return list(csv.DictReader(stream))
+
+
+def validation_loss(checkpoint):
+    """The validation loss that a checkpoint has stored; - for none."""
+    return load_checkpoint(checkpoint)["extra_state"].get("val_loss", "-")
 
 
 def main():
@@ -185,12 +220,14 @@ def main():
     experiment = Experiment(args)
     os.makedirs(args.dest, exist_ok=True)
     experiment.train_roberta()
-    for name in DECODER_LAYERS:
+    for name in experiment.decoders:
         experiment.bring_over(name)
-    for name in DECODER_LAYERS:
+    for name in experiment.decoders:
         experiment.go_on(name)
     experiment.measure()
     print(experiment.report())
+    if args.results:
+        put_section(args.results, experiment.summary(), {})
 
 
 if __name__ == "__main__":

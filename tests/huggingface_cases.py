@@ -67,6 +67,7 @@ def three_values(state):
 NO_BIAS = dict(relative_position_num_buckets=0)
 T5_BUCKETS = dict(relative_position_buckets="t5")
 MLM = dict(decoder_layers=0, task={"encoder_mask_fraction": 1.0})
+SHARED = dict(share_decoder_layers=True)
 FINE_TUNED = dict(pretraining=False, task={"_name": "sentence_prediction", "encoder_mask_fraction": None})
 HEADS = {
     "topic": classifier,
@@ -76,6 +77,10 @@ HEADS = {
 }
 CASES = {  # what becomes of which model: (class, AutoModel class, options of write_checkpoint, arguments of export)
     "roberta": ("RobertaModel", "AutoModel", NO_BIAS, {}),
+    "roberta-shared": ("RobertaModel", "AutoModel", {**NO_BIAS, **SHARED}, {}),
+    "roberta-shared-mlm": (
+        "RobertaForMaskedLM", "AutoModelForMaskedLM", {**NO_BIAS, **SHARED, "task": {"encoder_mask_fraction": 1.0}}, {},
+    ),
     "roberta-mlm": ("RobertaForMaskedLM", "AutoModelForMaskedLM", {**NO_BIAS, **MLM}, {}),
     "mpnet-t5": ("MPNetModel", "AutoModel", T5_BUCKETS, {}),
     "mpnet-three-values": ("MPNetModel", "AutoModel", dict(change=three_values), {}),
@@ -94,6 +99,9 @@ for _name, _options, _arguments in [
     ("code-decoder-bias", dict(decoder_relative_bias=True, decoder_layers=2), {}),
     ("code-masks-seen", dict(task={"encoder_mask_fraction": 1.0}), {}),
     ("code-mlm", MLM, {}),
+    ("code-shared", SHARED, {}),
+    ("code-shared-all", dict(SHARED, **T5_BUCKETS, decoder_layers=2), dict(format="code")),
+    ("code-shared-no-bias", dict(SHARED, **NO_BIAS, encoder_layers=3, decoder_layers=2), dict(format="code")),
     ("code-no-bias", NO_BIAS, dict(format="code")),
     ("code-t5", T5_BUCKETS, dict(format="code")),
 ]:

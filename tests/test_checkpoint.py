@@ -125,6 +125,22 @@ def test_fine_tuning_takes_the_encoder_alone(dictionary, caplog):
     assert "not used: decoder, detection_head, lm_head" in caplog.text
 
 
+def test_shared_decoder_layers_are_those_of_the_encoder(dictionary, tmp_path, caplog):
+    """Fine-tuning takes the encoder; an MLM can be continued so, a decoder of its own is refused."""
+    caplog.set_level(logging.INFO)
+    state = state_of(dictionary, share_decoder_layers=True)
+    shared = load_model(save(state, tmp_path / "shared.pt"), dictionary)
+    assert shared.decoder is None and shared.lm_head is not None and shared.state_dict().keys() == state["model"].keys()
+    MaeLmModel(shared.cfg, dictionary, pretraining=False).load_state_dict(dict(state["model"]), strict=True)
+    assert "not used: lm_head" in caplog.text
+    shared.load_state_dict(state_of(dictionary, decoder_layers=0)["model"], strict=True)
+    with pytest.raises(ValueError, match=r"--decoder-layers 1 in the checkpoint, 0 \(or shared ones\) here$"):
+        shared.load_state_dict(state_of(dictionary)["model"])
+    state["model"] = state_of(dictionary)["model"]
+    with pytest.raises(ValueError, match="damaged: its configuration says --decoder-layers 0, its weights 1"):
+        load_model(save(state, tmp_path / "both.pt"), dictionary)
+
+
 def test_a_surplus_or_missing_weight_of_the_encoder_is_an_error(dictionary, tmp_path):
     for change in [
         lambda weights: weights.pop("encoder.layers.0.ffn.0.bias"),

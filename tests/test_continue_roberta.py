@@ -9,6 +9,7 @@ from conftest import ROOT, SCRIPTS_ENVIRONMENT, prepare
 def test_from_roberta_to_ranks(tmp_path):
     data, dest = prepare(tmp_path), tmp_path / "with space"
     command = [ROOT / "recipes/continue_roberta.py", "--data", data, "--dest", dest, "--tiny", "--updates", 24]
+    command += ["--results", tmp_path / "page.md"]
     printed = []
     for _ in range(2):  # the second time everything is done
         done = subprocess.run(
@@ -17,16 +18,20 @@ def test_from_roberta_to_ranks(tmp_path):
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         printed.append(done.stdout)
-    logs = ["roberta", "mlm", "mae_lm", "ranks"]
+    logs = ["roberta", "mlm", "mae_lm", "shared", "ranks"]
     assert re.findall(r"^(\w+): the log is in", printed[0], re.M) == logs
     assert re.findall(r"^(\w+): the log is in", printed[1], re.M) == []
     differences = dict(re.findall(r"^(\w+): features differ from fairseq's by up to (\S+)$", printed[0], re.M))
-    assert differences.keys() == {"mlm", "mae_lm"}
+    assert differences.keys() == {"mlm", "mae_lm", "shared"}
     assert all(float(difference) < 1e-5 for difference in differences.values())
     table = [line for line in printed[0].splitlines() if line.startswith("|")]
     rows = {line.split("|")[1].strip(): line.split("|")[2:] for line in table[2:]}
     updates = [0, 1, 2, 3, 5, 6]  # the epoch ends after 4
-    assert list(rows) == [f"{name}, {update}" for name in ["mlm", "mae_lm"] for update in updates]
+    assert list(rows) == [f"{name}, {update}" for name in ["mlm", "mae_lm", "shared"] for update in updates]
     assert rows["mlm, 0"] == rows["mae_lm, 0"]  # both are the imported model
+    assert rows["mlm, 0"][1] == rows["shared, 0"][1]  # as this is where there are no masks
+    assert all((row[0].strip() == "-") == name.endswith(", 0") for name, row in rows.items())
     assert table == [line for line in printed[1].splitlines() if line.startswith("|")]
+    page = (tmp_path / "page.md").read_text()
+    assert page.count("## A RoBERTa, continued") == 1 and "\n".join(table) in page and "(validation loss " in page
     assert "num_updates=24" in (dest / "roberta.log").read_text() or "24 updates" in (dest / "roberta.log").read_text()

@@ -250,12 +250,14 @@ def in_pretraining(model, text, masks_in_encoder):
     return logits.softmax(-1)
 
 
-@pytest.mark.parametrize("masks_in_encoder, decoder_layers", [(0, 1), (1, 1), (1, 0)])
-def test_masks_are_filled_as_in_pretraining(pretrained, tmp_path, masks_in_encoder, decoder_layers):
+@pytest.mark.parametrize(
+    "masks_in_encoder, decoder_layers, shared", [(0, 1, 0), (1, 1, 0), (1, 0, 0), (0, 1, 1), (0, 2, 1), (1, 2, 1)]
+)
+def test_masks_are_filled_as_in_pretraining(pretrained, tmp_path, masks_in_encoder, decoder_layers, shared):
     def pretrained_so(state):
         state["cfg"]["task"]["encoder_mask_fraction"] = float(masks_in_encoder)
-        state["cfg"]["model"]["decoder_layers"] = decoder_layers
-        for key in [key for key in state["model"] if key.startswith("decoder.") and not decoder_layers]:
+        state["cfg"]["model"].update(decoder_layers=decoder_layers, share_decoder_layers=bool(shared))
+        for key in [key for key in state["model"] if key.startswith("decoder.") and (shared or not decoder_layers)]:
             del state["model"][key]
 
     model = hub.from_pretrained(changed(pretrained, tmp_path / "so", pretrained_so))

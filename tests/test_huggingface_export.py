@@ -244,14 +244,16 @@ def test_one_of_several_heads(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "case", ["roberta", "roberta-mlm", "mpnet-t5-topic", "roberta-score", "mpnet-t5-answers", "code", "code-topic"]
+    "case",
+    ["roberta", "roberta-mlm", "roberta-shared", "mpnet-t5-topic", "roberta-score", "mpnet-t5-answers", "code"]
+    + ["code-shared", "code-topic"],
 )
 def test_the_model_card(case, data, tmp_path):
     make(case, data, tmp_path)
     card = (tmp_path / case / "README.md").read_text(encoding="utf-8")
     _, metadata, text = card.split("---\n", 2)
     metadata = yaml.safe_load(metadata)
-    kind = case.split("-")[-1]
+    kind = case.replace("-shared", "").split("-")[-1]
     pipelines = {
         "roberta": "feature-extraction", "mlm": "fill-mask", "code": "fill-mask", "answers": "question-answering",
     }  # fmt: skip
@@ -263,6 +265,8 @@ def test_the_model_card(case, data, tmp_path):
     assert len(code.strip().split("\n")) <= 10 and f'"{case}"' in code and str(tmp_path) not in card
     assert "- Optimization: `lr` 0.001\n" in card and "- Updates: 1,234\n" in card and "Validation loss: 5.125" in card
     assert ("pooler is untrained" in card) == (kind == "roberta")
+    assert ("Its decoder is the encoder's last layers (1 of 2): " in card) == (case == "code-shared")
+    assert ("`share_decoder_layers` True" in card) == ("shared" in case)
     assert ("fills no masks" in card) == (kind not in ["mlm", "code"])
     assert ("trust_remote_code=True" in code) == case.startswith("code")
     assert f", {P} positions, " in card and f"up to {P} tokens" in card

@@ -18,6 +18,7 @@ import torch
 from fairseq.models.roberta import RobertaModel
 from omegaconf import OmegaConf
 
+import naive
 from conftest import (
     PYTHON,
     ROOT,
@@ -219,38 +220,77 @@ def call(monkeypatch, capsys, *arguments):
 
 
 CONTINUED = {
-    "decoder": (["--decoder-layers", 1, "--relative-position-num-buckets", 32, "--decoder-relative-bias"], 1, 32),
-    "mlm": (["--decoder-layers", 0], 0, 0),
+    "decoder": dict(decoder_layers=1, relative_position_num_buckets=32, decoder_relative_bias=True),
+    "shared": dict(decoder_layers=2, relative_position_num_buckets=32, share_decoder_layers=True),
+    "mlm": dict(decoder_layers=0, relative_position_num_buckets=0),
 }
 
 
 @pytest.mark.parametrize("case", CONTINUED)
 def test_pretraining_continues_by_the_command_that_is_printed(case, stock, data, tmp_path, monkeypatch, capsys):
-    options, decoder_layers, num_buckets = CONTINUED[case]
-    dest = tmp_path / "new.pt"
+    options, dest = [], tmp_path / "new.pt"
+    for name, value in CONTINUED[case].items():
+        options += ["--" + name.replace("_", "-"), *([] if value is True else [value])]
     printed = call(monkeypatch, capsys, "--checkpoint", stock, "--data", data, "--dest", dest, *options)
     assert printed[0] == (
         f"written: {dest}; exactly as in {stock}/checkpoint_last.pt: the encoder and the language-model head"
     )
-    assert printed[1].startswith("new: the decoder (1 layers);" if decoder_layers else "new: nothing;")
+    assert printed[1].startswith("new: the decoder (1 layers);" if case == "decoder" else "new: nothing;")
     command = shlex.split(printed[-1])
     slow = ["--lr", 1e-12, "--max-update", 1]
     output = succeed(*command, *OPTIMIZATION, *slow, "--save-dir", tmp_path / "legacy")
     assert f"Loaded checkpoint {dest} (epoch 1 @ 0 updates)" in output
     model = {"_name": "mae_lm_base", "encoder_layers": LAYERS, "encoder_embed_dim": C, "encoder_ffn_embed_dim": F}
-    model.update(encoder_attention_heads=H, max_positions=P, decoder_layers=decoder_layers)
-    model.update(relative_position_num_buckets=num_buckets, decoder_relative_bias=bool(decoder_layers))
+    model.update(encoder_attention_heads=H, max_positions=P, **CONTINUED[case])
     arguments = hydra(tmp_path, data, model, lr=[1e-12], max_update=1)
-    fraction = [] if decoder_layers else ["+task.encoder_mask_fraction=1"]
+    fraction = ["+task.encoder_mask_fraction=1"] if case == "mlm" else []
     succeed("fairseq-hydra-train", *arguments, f"checkpoint.finetune_from_model={dest}", *fraction, cwd=tmp_path)
     imported = compat.load_checkpoint(dest)
-    assert imported["cfg"]["task"]["encoder_mask_fraction"] == (0 if decoder_layers else 1)
+    assert imported["cfg"]["task"]["encoder_mask_fraction"] == (case == "mlm")
+    assert CONTINUED[case].items() <= imported["cfg"]["model"].items()
     for folder in ["legacy", "hydra"]:
         continued = compat.load_checkpoint(tmp_path / folder / "checkpoint_last.pt")
+        assert continued["cfg"]["model"]["share_decoder_layers"] == (case == "shared")
         assert continued["optimizer_history"][-1]["num_updates"] == 1
         assert continued["model"].keys() == imported["model"].keys()
         for name, value in imported["model"].items():
             torch.testing.assert_close(continued["model"][name], value, rtol=0, atol=1e-6, msg=f"{folder} {name}")
+
+
+def for_naive(weights):
+    """The weights of fairseq's RoBERTa, by the names that naive.py knows."""
+    names = {
+        "sentence_encoder.embed_tokens": "embed_tokens", "sentence_encoder.": "", "layernorm_embedding": "norm",
+        "self_attn_layer_norm": "attention_norm", "final_layer_norm": "ffn_norm", "self_attn.q_proj": "attention.query",
+        "self_attn.out_proj": "attention.out", "fc1": "ffn.0", "fc2": "ffn.1", "lm_head.layer_norm": "lm_head.norm",
+        "encoder.lm_head": "lm_head", "encoder.embed_tokens": "embed_tokens",
+    }  # fmt: skip
+    found = {}
+    for name, value in weights.items():
+        if "k_proj" in name:
+            value = torch.cat([value, weights[name.replace("k_proj", "v_proj")]])
+            name = name.replace("self_attn.k_proj", "attention.key_value")
+        for theirs, ours in names.items():
+            name = name.replace(theirs, ours)
+        found[name] = value.double()
+    found["encoder.embed_positions.weight"] = found["encoder.embed_positions.weight"][1:]  # two rows without position
+    return found
+
+
+@pytest.mark.parametrize("layers", [1, LAYERS])
+def test_shared_layers_predict_by_the_imported_weights(layers, stock, data, tmp_path):
+    program.import_roberta(stock, data, tmp_path / "new.pt", decoder_layers=layers, share_decoder_layers=True)
+    ours = hub.from_pretrained(tmp_path / "new.pt", data).model.double()
+    tokens = random_tokens(load_dictionary(data))[:1]
+    masked = torch.arange(P) % 5 == 3
+    positions = torch.arange(P)[None]
+    logits = ours(tokens[:, ~masked], positions[:, ~masked], positions[:, masked], num_predicted=int(masked.sum()))
+    loss = torch.nn.functional.cross_entropy(logits[0], tokens[0, masked], reduction="sum")
+    weights = for_naive(compat.load_checkpoint(stock / "checkpoint_last.pt")["model"])
+    seen = tokens.masked_fill(masked, naive.NOT_SEEN)
+    settings = dict(heads=H, pad=1, mask=ours.mask, max_distance=0, shared=layers)
+    expected = naive.loss(weights, tokens, seen, masked[None], **settings)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
 
 
 @pytest.fixture(scope="module")
@@ -302,6 +342,10 @@ def test_an_encoder_without_head_and_with_token_types(exported, data, tmp_path, 
     written, new, *_ = call(monkeypatch, capsys, *arguments)
     assert written.endswith(f"exactly as in {folder}: the encoder")
     assert new == "new: the decoder (2 layers) and the language-model head, which the source lacks; left out: pooler"
+    shared = dict(decoder_layers=1, share_decoder_layers=True)
+    program.import_roberta(folder, data, tmp_path / "shared.pt", **shared)
+    done = export.export(tmp_path / "shared.pt", data, tmp_path / "code", format="code")
+    assert done[:2] == ("MaeLmModel", ["lm_head"])  # which is new
     first = compat.load_checkpoint(exported.parent / "mlm.pt")["model"]
     ours = compat.load_checkpoint(tmp_path / "new.pt")["model"]
     assert not ours["lm_head.dense.weight"].equal(first["lm_head.dense.weight"])
@@ -495,6 +539,7 @@ def test_destinations_and_sizes_refused(stock, data, tmp_path):
     only_encoder = dict(relative_position_num_buckets=32, relative_position_local_init=True)
     refused(stock, data, tmp_path, "^--relative-position-local-init needs --decoder-relative-bias: ", **only_encoder)
     refused(stock, data, tmp_path, "--decoder-layers -1 must be at least 0", decoder_layers=-1)
+    refused(stock, data, tmp_path, "--decoder-layers 4 must be from 1 to --encoder-layers 2", share_decoder_layers=True)
 
 
 @pytest.mark.parametrize(
@@ -591,3 +636,6 @@ def test_a_new_decoder_is_not_exported(stock, data, tmp_path):
     done = export.export(tmp_path / "imported.pt", data, tmp_path / "code", format="code")
     assert done[:2] == ("MaeLmModel", ["decoder", "lm_head"])
     assert "AutoModelForMaskedLM" not in (tmp_path / "code" / "config.json").read_text()
+    program.import_roberta(stock, data, tmp_path / "shared.pt", decoder_layers=1, share_decoder_layers=True)
+    done = export.export(tmp_path / "shared.pt", data, tmp_path / "shared", format="code")
+    assert done[:2] == ("MaeLmForMaskedLM", [])

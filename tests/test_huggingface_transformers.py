@@ -63,6 +63,8 @@ MISTAKES = {  # deliberate ones, which the comparison must notice: (case, change
     "no decoder": ("code", lambda c, w: c.update(decoder_layers=0)),
     "other mask": ("code", lambda c, w: c.update(mask_token_id=c["mask_token_id"] - 1)),
     "bucket": ("code", lambda c, w: w["mae_lm.encoder.relative_bias.bucket"][P + 9].add_(1)),
+    "shared layers": ("code-shared", lambda c, w: c.update(decoder_layers=2)),
+    "no shared layers": ("code-shared-all", lambda c, w: c.update(decoder_layers=0)),
     "decoder's positions": ("code-t5", lambda c, w: flip(w, "decoder.embed_positions.weight")),
 }
 BIAS = "encoder.relative_attention_bias.weight"
@@ -103,7 +105,7 @@ def reference(model, tokens, head, code):
                 logits = model.model(row[None], classification_head_name=head)[0][0]
                 spans = dict(zip(["start_logits", "end_logits"], logits.unbind(-1)))
                 found = spans if head == "answers" else {"logits": logits}
-            elif model.model.lm_head is not None and (code or model.model.decoder is None):
+            elif model.model.lm_head is not None and (code or model.masks_in_encoder):
                 found = {"logits": logits_everywhere(model, row)}
         for name, values in found.items():
             outputs.setdefault(name, []).append(values.numpy())
@@ -204,21 +206,22 @@ def test_the_folders_are_used_as_any_others(data, folder, models, interpreter):
     found = run_with(interpreter, "huggingface_use.py", folder)
     for what, difference in found["largest differences"].items():
         assert difference < (0 if "save" in what else 1e-5) + 1e-12, (found["transformers"], what)
-    assert len(found["steps"]) == 10
+    assert len(found["steps"]) == 11
     for what, losses in found["steps"].items():
         assert len(losses) == 2 and all(0 < loss < 100 for loss in losses), (what, losses)
     assert found["fill_mask_refused"]
-    model = models["code"]
-    model.model.float()
-    expected = [row for text in masked for row in model.fill_mask(text, topk=1)]
-    specials = {0, 1, 2, 3, model.mask}
-    assert len(found["fill_mask"]) == len(expected) == 4
-    for probabilities, [(piece, probability)] in zip(found["fill_mask"], expected):
-        # The hub's candidates are pieces only.
-        pieces = {int(token): p for token, p in probabilities.items() if int(token) not in specials}
-        best = max(pieces, key=pieces.get)
-        assert model.tokenizer.decode([best]) == piece or model.dictionary[best].replace("\u2581", " ").strip() == piece
-        assert pieces[best] / sum(pieces.values()) == pytest.approx(probability, abs=1e-6)
+    for name, filled in found["fill_mask"].items():
+        model = models[name]
+        model.model.float()
+        expected = [row for text in masked for row in model.fill_mask(text, topk=1)]
+        specials = {0, 1, 2, 3, model.mask}
+        assert len(filled) == len(expected) == 4
+        for probabilities, [(piece, probability)] in zip(filled, expected):
+            # The hub's candidates are pieces only.
+            pieces = {int(token): p for token, p in probabilities.items() if int(token) not in specials}
+            best = max(pieces, key=pieces.get)
+            assert piece in [model.tokenizer.decode([best]), model.dictionary[best].replace("\u2581", " ").strip()]
+            assert pieces[best] / sum(pieces.values()) == pytest.approx(probability, abs=1e-6)
 
 
 WITH_TRANSFORMERS = """

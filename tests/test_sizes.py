@@ -81,6 +81,7 @@ def weights(symbols="ab", **sizes):
         (dict(encoder_ffn_embed_dim=9), "--encoder-ffn-embed-dim 9 in the checkpoint, 8 here"),
         (dict(encoder_attention_heads=4), "--encoder-attention-heads 4 in the checkpoint, 2 here"),
         (dict(decoder_layers=2), "--decoder-layers 2 in the checkpoint, 1 here"),
+        (dict(share_decoder_layers=True), "--decoder-layers 0 (or shared ones) in the checkpoint, 1 here"),
         (dict(max_positions=9), "--max-positions 9 in the checkpoint, 512 here"),
         (dict(relative_position_num_buckets=64), "--relative-position-num-buckets 64 in the checkpoint, 32 here"),
         (dict(relative_position_buckets="t5"), "--relative-position-buckets t5 in the checkpoint, authors here"),

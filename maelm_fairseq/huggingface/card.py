@@ -120,6 +120,11 @@ def what_it_is(kind, mask_fraction, config, head, imported, approximation):
     text = (
         f"A text encoder {method}{after}. It was {made}, and exported to the class {where}, which {computes}: {sizes}."
     )
+    if config.get("share_decoder_layers") and not config["masks_in_encoder"]:
+        text += (
+            f" Its decoder is the encoder's last layers ({config['decoder_layers']} of {config['num_hidden_layers']}): "
+            "`<mask>` enters in front of them and attends to all tokens, which never attend to `<mask>`."
+        )
     if "id2label" in config and config["problem_type"] != "regression":
         text += " Its labels: " + ", ".join(f"`{label}`" for label in config["label2id"]) + "."
     return text
@@ -196,7 +201,7 @@ def training(state, data, head):
     for title, names in SETTINGS.items():
         section = cfg.get(title) or {}
         known = [name for name in names if section.get(name) not in (None, "")]
-        values = [f"`{name}` {shown(section[name])}" for name in known if head is None or name != "decoder_layers"]
+        values = [f"`{name}` {shown(section[name])}" for name in known if head is None or "decoder" not in name]
         if section.get("_name"):
             values.insert(0, section["_name"])
         if values:
@@ -219,7 +224,7 @@ RECORD = {**dict.fromkeys(COUNTS, count), "shards": positive}
 
 # Options that the card lists, by the sections of fairseq's configuration.
 SETTINGS = {
-    "model": ["dropout", "attention_dropout", "pooler_dropout", "decoder_layers"],
+    "model": ["dropout", "attention_dropout", "pooler_dropout", "decoder_layers", "share_decoder_layers"],
     "task": [
         "mask_prob", "encoder_mask_fraction", "leave_unmasked_prob", "random_token_prob", "mask_whole_words",
         "tokens_per_sample", "sample_break_mode",

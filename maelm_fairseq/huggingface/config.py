@@ -72,6 +72,7 @@ def code_settings(model, kind, head, masks_in_encoder):
     if kind == MASKED_LM:
         settings.update(
             decoder_layers=cfg.decoder_layers,
+            share_decoder_layers=cfg.share_decoder_layers,
             decoder_dropout=cfg.decoder_dropout,
             decoder_relative_bias=cfg.decoder_relative_bias,
             masks_in_encoder=masks_in_encoder,

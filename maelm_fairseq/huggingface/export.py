@@ -119,7 +119,8 @@ def export(checkpoint, data, dest, format="auto", head=None, approximate=False):
         model, approximation = approximate_bias(model, data)
     layout = choose_layout(model, format, head)
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
-    untrained = "imported_from" in state and model.decoder is not None  # by import_roberta, with a new decoder
+    # By import_roberta, with a new decoder or head.
+    untrained = "imported_from" in state and (model.decoder is not None or not state.get("imported_head", True))
     kind = MODEL if untrained else choose_kind(model, layout, head, masks_in_encoder)
     labels = read_classes(model, head, data) if kind == SEQUENCE_CLASSIFICATION else None
     config = make_config(model, layout, kind, head, labels, masks_in_encoder)

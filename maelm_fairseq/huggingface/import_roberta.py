@@ -5,8 +5,9 @@
 --checkpoint is one of fairseq's own `roberta` (RoBERTa, XLM-R), or a folder of transformers with the layout of XLM-R or
 CamemBERT and its SentencePiece model. --data is a folder that `data-prep/prepare.sh --spm-model` prepared with that
 model. Encoder and language-model head then compute exactly what they did. The decoder is new, and so is the head where
-there is none: with a new decoder in front of it, it has to learn its input anyway. --dest is for `fairseq-train
---finetune-from-model`, with the options that are printed; hub, effective_rank and export read it too.
+there is none: with a new decoder in front of it, it has to learn its input anyway. With --share-decoder-layers the
+encoder's last layers are the decoder, and none is new. --dest is for `fairseq-train --finetune-from-model`, with the
+options that are printed; hub, effective_rank and export read it too.
 """
 
 import argparse
@@ -26,6 +27,8 @@ from ..sizes import check_sizes
 from ..vocabulary import load_dictionary, load_sentencepiece
 from .roberta_source import read_source
 from .roberta_weights import our_weights
+
+FLAGS = ["share_decoder_layers", "decoder_relative_bias"]
 
 
 def parse_args():
@@ -48,6 +51,11 @@ def parse_args():
         default=defaults.decoder_layers,
         metavar="N",
         help="layers of the new decoder; 0 to go on with masked language modelling (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--share-decoder-layers",
+        action="store_true",
+        help="no new decoder: its layers are the encoder's last ones, which have learned to predict",
     )
     parser.add_argument(
         "--relative-position-num-buckets",
@@ -90,9 +98,9 @@ def import_roberta(checkpoint, data, dest, seed=1, **options):
         data: folder with the `dict.txt` and `sentencepiece.model` of its vocabulary
         dest: the new file
         seed: of what is newly initialised
-        options: decoder_layers, decoder_relative_bias, relative_position_num_buckets (here 0 by default),
-            relative_position_max_distance, relative_position_buckets, relative_position_local_init (here of the decoder
-            alone), as in :class:`~maelm_fairseq.model.MaeLmConfig`
+        options: decoder_layers, share_decoder_layers, decoder_relative_bias, relative_position_num_buckets (here 0 by
+            default), relative_position_max_distance, relative_position_buckets, relative_position_local_init (here of
+            the decoder alone), as in :class:`~maelm_fairseq.model.MaeLmConfig`
     Returns:
         source: :class:`~maelm_fairseq.huggingface.roberta_source.Source`
         cfg: :class:`~maelm_fairseq.model.MaeLmConfig` of the new checkpoint
@@ -115,6 +123,7 @@ def import_roberta(checkpoint, data, dest, seed=1, **options):
     weights = our_weights(source)
     state = build_state(weights, cfg, dictionary, data, seed)
     state["imported_from"] = os.path.basename(os.path.abspath(source.path))  # for the model card
+    state["imported_head"] = source.has_head
     os.makedirs(os.path.dirname(dest), exist_ok=True)
     with atomic_write(dest, "wb") as stream:
         torch.save(state, stream)
@@ -221,8 +230,7 @@ def training_options(cfg, dest):
     options = ["--user-dir", plugin, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
     for name in names:
         options += ["--" + name.replace("_", "-"), str(getattr(cfg, name))]
-    if cfg.decoder_relative_bias:
-        options.append("--decoder-relative-bias")
+    options += ["--" + name.replace("_", "-") for name in FLAGS if getattr(cfg, name)]
     if not cfg.decoder_layers:
         options += ["--encoder-mask-fraction", "1"]
     return [*options, "--tokens-per-sample", str(min(512, cfg.max_positions)), "--finetune-from-model", dest]
@@ -232,7 +240,7 @@ def main():
     args = vars(parse_args())
     source, cfg = import_roberta(**args)
     exact = ["the encoder"] + ["the language-model head"] * source.has_head
-    new = [f"the decoder ({cfg.decoder_layers} layers)"] * (cfg.decoder_layers > 0)
+    new = [f"the decoder ({cfg.decoder_layers} layers)"] * (cfg.decoder_layers > 0 and not cfg.share_decoder_layers)
     new += ["the language-model head, which the source lacks"] * (not source.has_head)
     print(f"written: {args['dest']}; exactly as in {source.path}: {' and '.join(exact)}")
     print(f"new: {' and '.join(new) or 'nothing'}; left out: {', '.join(source.dropped) or 'nothing'}")

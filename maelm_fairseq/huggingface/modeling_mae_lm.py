@@ -2,7 +2,9 @@
 
 The encoder is a post-LN Transformer with learned positions and, optionally, a relative position bias. Masked language
 modelling leaves `<mask>` out of the encoder: its attention does not see the masks, and a shallow decoder puts them back
-and predicts. This file needs torch and transformers only; it was written by the export of maelm_fairseq (MIT licence).
+and predicts. With `share_decoder_layers` the decoder is the encoder's last layers: `<mask>` enters in front of them,
+attends to all tokens, and is attended to by other masks only.
+This file needs torch and transformers only; it was written by the export of maelm_fairseq (MIT licence).
 
 Letters in shapes: B texts, T tokens, C width, H heads, P positions, N vocabulary.
 """
@@ -33,6 +35,7 @@ class MaeLmConfig(PretrainedConfig):
         relative_position_max_distance: this and all larger distances share a bucket
         relative_position_buckets: `authors` or `t5`, how distances share buckets
         decoder_layers: 0 for a masked language model without decoder
+        share_decoder_layers: whether the decoder's layers are the encoder's last ones, instead of its own
         decoder_dropout: dropout and attention dropout of the decoder
         decoder_relative_bias: whether the decoder has a bias of its own
         masks_in_encoder: whether the encoder sees `<mask>` in masked language modelling, as BERT does
@@ -58,6 +61,7 @@ class MaeLmConfig(PretrainedConfig):
         relative_position_max_distance=128,
         relative_position_buckets="authors",
         decoder_layers=4,
+        share_decoder_layers=False,
         decoder_dropout=0.0,
         decoder_relative_bias=False,
         masks_in_encoder=False,
@@ -84,6 +88,7 @@ class MaeLmConfig(PretrainedConfig):
         self.relative_position_max_distance = relative_position_max_distance
         self.relative_position_buckets = relative_position_buckets
         self.decoder_layers = decoder_layers
+        self.share_decoder_layers = share_decoder_layers
         self.decoder_dropout = decoder_dropout
         self.decoder_relative_bias = decoder_relative_bias
         self.masks_in_encoder = masks_in_encoder
@@ -181,7 +186,7 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(TransformerLayer(config, dropout, attention_dropout) for _ in range(layers))
         self.gradient_checkpointing = False
 
-    def forward(self, x, positions, seen, eager=False):
+    def forward(self, x, positions, seen, eager=False, late=None, late_layers=0):
         """Runs the layers.
 
         Args:
@@ -189,14 +194,19 @@ class Transformer(nn.Module):
             positions: (B, T), -1 for padding
             seen: (B, T) bool, which tokens are attended to
             eager: compute attention weights explicitly
+            late: (B, T) bool, tokens that enter in front of the last `late_layers` layers, where they see each other
         Returns:
             lists: the input of the first layer and the outputs of all, (B, T, C) each; the attention weights
         """
         x = self.dropout(self.norm(x + self.embed_positions(positions + 1)))
-        bias = x.new_zeros(()) if self.relative_bias is None else self.relative_bias(positions)
-        bias = torch.where(seen[:, None, None, :], bias, UNSEEN)
+        position_bias = x.new_zeros(()) if self.relative_bias is None else self.relative_bias(positions)
+        seen = seen[:, None, None, :]
+        bias = torch.where(seen, position_bias, UNSEEN)
         hidden, attentions = [x], []
-        for layer in self.layers:
+        for i, layer in enumerate(self.layers):
+            if late is not None and i == len(self.layers) - late_layers:
+                x = torch.where(late[..., None], hidden[0], x)
+                bias = torch.where(seen | (late[:, None, :, None] & late[:, None, None, :]), position_bias, UNSEEN)
             if self.gradient_checkpointing and self.training:
                 x, weights = self._gradient_checkpointing_func(layer.__call__, x, bias, eager)
             else:
@@ -271,7 +281,8 @@ class MaeLmModel(MaeLmPreTrainedModel):
             input_ids: (B, T); or `inputs_embeds`, (B, T, C)
             attention_mask: (B, T), 1 for tokens and 0 for padding, at either side; None: all but `<pad>` are tokens
             position_ids: (B, T); None: 0, 1, 2, ... from the first token on
-            hidden_tokens: (B, T) bool, tokens that no other token attends to; None for none
+            hidden_tokens: (B, T) bool, tokens that no other tokens attend to, or None; with `share_decoder_layers` they
+                enter in front of the decoder's layers, and attend to each other, too
         Returns:
             BaseModelOutput with `last_hidden_state` (B, T, C)
         """
@@ -280,13 +291,15 @@ class MaeLmModel(MaeLmPreTrainedModel):
         positions = self.positions(input_ids, attention_mask, position_ids, inputs_embeds)
         seen = positions >= 0
         if hidden_tokens is not None:
+            hidden_tokens = hidden_tokens & seen
             seen = seen & ~hidden_tokens
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         config = self.config
         with_attentions = config.output_attentions if output_attentions is None else output_attentions
         with_hidden = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         eager = bool(with_attentions) or getattr(config, "_attn_implementation", None) == "eager"
-        hidden, attentions = self.encoder(x, positions, seen, eager)
+        late_layers = config.decoder_layers if config.share_decoder_layers else 0
+        hidden, attentions = self.encoder(x, positions, seen, eager, hidden_tokens, late_layers)
         output = BaseModelOutput(
             last_hidden_state=hidden[-1],
             hidden_states=tuple(hidden) if with_hidden else None,
@@ -325,7 +338,10 @@ class LMHead(nn.Module):
 
 
 class MaeLmForMaskedLM(MaeLmPreTrainedModel):
-    """Predicts tokens at `<mask>` as in pretraining: hidden from the encoder, put back before the decoder."""
+    """Predicts tokens at `<mask>` as in pretraining: hidden from the encoder, put back before the decoder.
+
+    Shared decoder layers are the encoder's last ones, in which the other tokens do not attend to `<mask>` either.
+    """
 
     _keys_to_ignore_on_load_unexpected = None
 
@@ -333,7 +349,7 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
         super().__init__(config)
         self.mae_lm = MaeLmModel(config)
         self.decoder = None
-        if config.decoder_layers:
+        if config.decoder_layers and not config.share_decoder_layers:
             dropout = config.decoder_dropout
             self.decoder = Transformer(config, config.decoder_layers, dropout, dropout, config.decoder_relative_bias)
         self.lm_head = LMHead(config)
