@@ -5,10 +5,12 @@
 
 Prints Markdown for RESULTS.md. Parts, in this order, unless --only chooses:
 
-    checks            losses and gradients in each precision, compiled too, against float32 on the CPU
+    checks            losses and gradients in each precision, compiled too, without and with shared decoder layers,
+                      against float32 on the CPU
     steps             step time, tokens per second, memory and matrix-unit utilisation, beside roberta_base
     synchronisations  where the host waits for the GPU in forward and backward
-    updates           20 updates of recipes/pretrain_base.sh in each precision, stopped and resumed half-way
+    updates           20 updates of recipes/pretrain_base.sh in each precision, also with shared decoder layers, stopped
+                      and resumed half-way
     finetuning        steps of fairseq's sentence_prediction, beside roberta_base
     encoding          sentences per second, beside RobertaHubInterface
     data              masked batches per second, on the CPU, beside fairseq's masked_lm
@@ -35,7 +37,7 @@ from maelm_fairseq.errors import Parser, run
 from pretrain_step import SIZES
 
 FULL = dict(tokens=512, batch_size=32, vocabulary=VOCABULARY, sizes=SIZES, rounds=5, steps=10, sentences=2048)
-TINY_SIZES = dict(layers=2, embed_dim=32, ffn_embed_dim=64, attention_heads=2)
+TINY_SIZES = dict(layers=4, embed_dim=32, ffn_embed_dim=64, attention_heads=2)
 TINY = dict(tokens=32, batch_size=4, vocabulary=1000, sizes=TINY_SIZES, rounds=1, steps=2, sentences=8)
 
 

@@ -24,11 +24,17 @@ PRECISIONS = {
     "float32, compiled": (["--compile"], False, (1e-5, 1e-4, 1e-3)),
     "bf16-autocast, compiled": (["--bf16-autocast", "--compile"], False, (5e-3, 1e-1, 5e-1)),
 }
+DECODERS = {"": [], ", shared": ["--share-decoder-layers"]}
 SMALLEST = 1e-3  # a weight's gradient counts as this share of all gradients at least, of which rounding is relative to
 INITIAL = 0.02  # standard deviation of BERT's initial weights
 SEQUENCES = 2  # of a batch in the checks
 
 UPDATES = 20
+RUNS = {
+    "fp16": [],
+    "bf16-autocast": ["--bf16-autocast"],
+    "bf16-autocast, shared": ["--bf16-autocast", "--share-decoder-layers"],
+}
 OVERFLOWS = 5  # of fp16 while its loss scale settles; more are a storm
 WORDS = 100  # that occur in the data of the updates, which can be learned in a few
 TRAINING = ["--update-freq", 2, "--lr", 1e-4, "--warmup-updates", 5, "--log-interval", 1, "--seed", 1]
@@ -108,32 +114,38 @@ def check_results(settings):
     with tempfile.TemporaryDirectory() as folder:
         # The vocabulary is of no aligned size, as those of the recipes.
         write_data(Path(folder), [tokens - 1] * SEQUENCES + [tokens - 4, tokens // 2], settings.vocabulary + 2)
-        expected = loss_and_gradients(folder, settings, "cpu")
-        for name, (options, half, limits) in PRECISIONS.items():
-            *found, worst = errors(loss_and_gradients(folder, settings, settings.device, options, half), expected)
-            passed = all(error <= limit for error, limit in zip(found, limits))  # nan is not
-            if not passed:
-                failed.append(name)
-            cells = [f"{error:.1e}" for error in found] + [", ".join(f"{limit:.0e}" for limit in limits)]
-            cells[2] += f" ({worst})"
-            print(f"| {name} | {' | '.join(cells)} | {'passed' if passed else 'FAILED'} |", flush=True)
-            torch.compiler.reset()  # it compiles a function 8 times at most, then runs it as it is
+        for decoder, shared in DECODERS.items():
+            expected = loss_and_gradients(folder, settings, "cpu", shared)
+            for precision, (options, half, limits) in PRECISIONS.items():
+                name, options = precision + decoder, [*options, *shared]
+                *found, worst = errors(loss_and_gradients(folder, settings, settings.device, options, half), expected)
+                passed = all(error <= limit for error, limit in zip(found, limits))  # nan is not
+                if not passed:
+                    failed.append(name)
+                cells = [f"{error:.1e}" for error in found] + [", ".join(f"{limit:.0e}" for limit in limits)]
+                cells[2] += f" ({worst})"
+                print(f"| {name} | {' | '.join(cells)} | {'passed' if passed else 'FAILED'} |", flush=True)
+                torch.compiler.reset()  # it compiles a function 8 times at most, then runs it as it is
     if failed:
         raise Failure(f"over the limits: {', '.join(failed)}")
 
 
-def train(folder, settings, precision, max_update):
-    """Runs the recipe, or goes on with it; returns {update: loss in bits} and the number of gradient overflows."""
-    command = [ROOT / "recipes" / "pretrain_base.sh", "--data", folder / "data", "--save-dir", folder / precision]
+def train(folder, settings, kind, max_update):
+    """Runs the recipe, or goes on with it.
+
+    Args:
+        kind: one of RUNS
+    Returns:
+        {update: loss in bits}, and the number of gradient overflows
+    """
+    command = [ROOT / "recipes" / "pretrain_base.sh", "--data", folder / "data", "--save-dir", folder / kind]
     command += ["--gpus", 1 if settings.device == "cuda" else 0, "--batch-size", settings.batch_size // 2, *TRAINING]
-    command += ["--max-update", max_update]
+    command += ["--max-update", max_update, *RUNS[kind]]
     if settings.tiny:
         command += ["--tokens-per-sample", settings.tokens, "--max-positions", settings.tokens, "--lr", 0.01]
         for name, size in settings.sizes.items():
             command += ["--encoder-" + name.replace("_", "-"), size]
-    if precision == "bf16-autocast":
-        command.append("--bf16-autocast")
-    log, begin = folder / precision / "train.log", 0
+    log, begin = folder / kind / "train.log", 0
     if log.exists():
         begin = log.stat().st_size
     done = subprocess.run(
@@ -163,31 +175,31 @@ def wrong(losses, resumed, overflows):
 
 
 def check_updates(settings):
-    """Makes half of the updates of pretrain_base.sh in each precision, and resumes for the others."""
+    """Makes half of the updates of each of RUNS, and resumes for the others."""
     half, failed = UPDATES // 2, []
     batch = f"{settings.batch_size // 2} x {settings.tokens} tokens, --update-freq 2"
     print(f"`recipes/pretrain_base.sh`, {batch}, {half} updates and {half} after resuming, data of {WORDS} words\n")
-    print(f"| precision | loss in bits, updates 1, {half}, {half + 1}, {UPDATES} | gradient overflows | |")
+    print(f"| run | loss in bits, updates 1, {half}, {half + 1}, {UPDATES} | gradient overflows | |")
     print("|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.mkdir(folder / "data")
         documents = settings.batch_size * (UPDATES + 1)  # of a block each; the epoch does not end
         write_data(folder / "data", [settings.tokens - 1, 1] * documents, settings.vocabulary, WORDS)
-        for precision in ["fp16", "bf16-autocast"]:
-            if precision == "fp16" and settings.device == "cpu":
+        for kind in RUNS:
+            if kind == "fp16" and settings.device == "cpu":
                 print(f"| fp16 | {NEEDS_A_GPU} | | |")
                 continue
             try:
-                losses, overflows = train(folder, settings, precision, half)
-                resumed, more = train(folder, settings, precision, UPDATES)
+                losses, overflows = train(folder, settings, kind, half)
+                resumed, more = train(folder, settings, kind, UPDATES)
                 found, overflows = {**losses, **resumed}, overflows + more
                 problem = wrong(losses, resumed, overflows)
                 shown = ", ".join(str(found.get(update)) for update in [1, half, half + 1, UPDATES])
             except Failure as failure:
                 problem, shown, overflows = str(failure), "", ""
-            print(f"| {precision} | {shown} | {overflows} | {'FAILED' if problem else 'passed'} |", flush=True)
+            print(f"| {kind} | {shown} | {overflows} | {'FAILED' if problem else 'passed'} |", flush=True)
             if problem:
-                failed.append(f"{precision}: {problem}")
+                failed.append(f"{kind}: {problem}")
     if failed:
         raise Failure("; ".join(failed))

@@ -9,8 +9,8 @@ each weight 2 bytes, 2 of its gradient, and in float32 4 of the weight, 4 of its
 Attention is that of a fused kernel, which keeps its inputs, its output and a number for each row; a bias whose rows
 are not aligned is copied for it, as PyTorch does.
 
-Not counted are what the GPU itself needs (about 1.5 GiB) and what the allocator wastes (about 15%). fairseq's
-roberta_base or roberta_large on the same data is shown beside it.
+Not counted are what the GPU itself needs (about 1.5 GiB) and what the allocator wastes (about 15%). The same recipe
+with shared decoder layers, and fairseq's roberta_base or roberta_large on the same data, are shown beside it.
 """
 
 import argparse
@@ -100,6 +100,11 @@ def training_options(recipe):
     return words[words.index("data") + 1 :]
 
 
+def shared_options(options):
+    """The same recipe with shared decoder layers, which have no bias of their own."""
+    return [*(word for word in options if word != "--decoder-relative-bias"), "--share-decoder-layers"]
+
+
 def roberta_options(options):
     """fairseq's RoBERTa of the same size, on the same data with the same dropout."""
     pairs = dict(zip(options, options[1:]))
@@ -144,7 +149,12 @@ def main():
 
     ours = training_options(args.recipe)
     theirs = roberta_options(ours)
-    models = {Path(args.recipe).name: ours, f"fairseq's {theirs[theirs.index('--arch') + 1]}": theirs}
+    name = Path(args.recipe).name
+    models = {
+        name: ours,
+        f"{name} --share-decoder-layers": shared_options(ours),
+        f"fairseq's {theirs[theirs.index('--arch') + 1]}": theirs,
+    }
     print(f"| GiB, simulated | {' | '.join(f'batch size {size}' for size in args.batch_size)} |")
     print(f"|---|{'---|' * len(args.batch_size)}")
     for name, options in models.items():

@@ -12,6 +12,8 @@ for forward and backward. For B sequences of T tokens, V of them in the encoder,
 vocabulary N:
     layer(q, k) = 2 q C (2 C) + 2 k C (2 C) + 4 q k C + 4 q C F     q rows computed from k rows
     encoder = L layer(V, V);   decoder = (D - 1) layer(T, T) + layer(K, T);   head = 2 K C (C + N)
+With shared decoder layers, encoder and decoder are (L - D) layer(V, V) + (D - 1) (layer(T, T) - 4 V K C) + layer(K, T):
+masks, K of them, attend to all T rows, the others not to masks.
 The share of the matmul rate is this count over the time, divided by the rate of a plain matrix product of a layer's
 sizes in the same precision, measured in the same process before each step.
 """
@@ -36,6 +38,7 @@ from maelm_fairseq.memory import keep_freed_memory
 STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
 OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
 KEEPING = "roberta_base, freed memory kept"  # as fairseq-train does with the plugin, on the CPU
+SHARED = [*OURS, "--share-decoder-layers"]
 NO_BIAS = ["--relative-position-num-buckets", 0]
 VARIANTS = {
     "roberta_base": STOCK,
@@ -46,6 +49,10 @@ VARIANTS = {
     "MLM, no relative bias": [*OURS, *NO_BIAS, "--decoder-layers", 0, "--encoder-mask-fraction", 1],
     "mae_lm_base, bfloat16": [*OURS, "--bf16-autocast"],
     "mae_lm_base, bfloat16, no relative bias": [*OURS, "--bf16-autocast", *NO_BIAS],
+    "mae_lm_base, shared": SHARED,
+    "mae_lm_base, shared, no relative bias": [*SHARED, *NO_BIAS],
+    "mae_lm_base, shared, bfloat16": [*SHARED, "--bf16-autocast"],
+    "mae_lm_base, shared, bfloat16, no relative bias": [*SHARED, "--bf16-autocast", *NO_BIAS],
     "mae_lm_base, compiled": [*OURS, "--compile"],
     "mae_lm_base, compiled, no relative bias": [*OURS, "--compile", *NO_BIAS],
 }
@@ -65,18 +72,21 @@ SWEEP = [
 
 def operations(args, variant):
     """Operations in the matrix products of one step, by the formula above."""
-    T, N, L = args.tokens, args.vocabulary, args.sizes["layers"]
+    T, N, L, D = args.tokens, args.vocabulary, args.sizes["layers"], args.decoder_layers
     C, F = args.sizes["embed_dim"], args.sizes["ffn_embed_dim"]
     K = round(args.mask_prob * (T - 1))
+    V = T - K
 
     def layer(q, k):
         return 4 * q * C * C + 4 * k * C * C + 4 * q * k * C + 4 * q * C * F
 
-    head = 2 * K * C * (C + N)
     if "mae_lm" not in variant:
-        forward = L * layer(T, T) + head
+        layers = L * layer(T, T)
+    elif "shared" in variant:
+        layers = (L - D) * layer(V, V) + (D - 1) * (layer(T, T) - 4 * V * K * C) + layer(K, T)
     else:
-        forward = L * layer(T - K, T - K) + (args.decoder_layers - 1) * layer(T, T) + layer(K, T) + head
+        layers = L * layer(V, V) + (D - 1) * layer(T, T) + layer(K, T)
+    forward = layers + 2 * K * C * (C + N)
     return 3 * forward * args.batch_size
 
 

@@ -137,6 +137,8 @@ class Recipe:
         """The options of fairseq-train that identify a run: all but folders and devices."""
         updates = self.updates(settings)
         options = [part for name in SIZES for part in (option(name), getattr(self.cfg, name))]
+        if self.cfg.share_decoder_layers:  # says how effective ranks are measured
+            options += ["--share-decoder-layers", "--decoder-layers", self.cfg.decoder_layers]
         options += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1, *self.options]
         options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1]  # 8 drops examples
         options += [*ADAM, "--lr-scheduler", "polynomial_decay", "--lr", settings.lr, "--total-num-update", updates]

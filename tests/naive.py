@@ -66,7 +66,7 @@ def entering(masked, shared):
     return masked, shared
 
 
-def transformer(w, part, x, attended, heads, max_distance, late=None):
+def transformer(w, part, x, attended, heads, max_distance, late=None, hidden=None):
     """Adds positions, normalizes, runs all layers.
 
     Args:
@@ -74,6 +74,7 @@ def transformer(w, part, x, attended, heads, max_distance, late=None):
         x: (B, T, C)
         attended: bool, broadcasts to (B, T, T): the positions that each may attend to
         late: (B, T) bool, positions that enter in front of one of the last layers, and its number from the end
+        hidden: a list that receives the input of each layer
     Returns:
         (B, T, C)
     """
@@ -89,6 +90,8 @@ def transformer(w, part, x, attended, heads, max_distance, late=None):
     for i in range(depth):
         if late is not None and i == depth - late[1]:
             x = torch.where(late[0][:, :, None], start, x)
+        if hidden is not None:
+            hidden.append(x)
         layer = f"{part}.layers.{i}"
         x = layer_norm(w, f"{layer}.attention_norm", x + attention(w, f"{layer}.attention", x, attended, bias, heads))
         inner = gelu(linear(w, f"{layer}.ffn.0", x))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conftest import TINY_MODEL, hydra, succeed
-from maelm_fairseq.layers import Transformer
+from maelm_fairseq.layers import Masks, Transformer
 from training import NO_DROPOUT, assert_same_weights, checkpoint, train, updates
 
 pytestmark = pytest.mark.skipif(
@@ -14,9 +14,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_layers_are_traced_whole_and_once_for_all_lengths():
-    torch.manual_seed(1)
-    transformer = Transformer(2, 8, 16, 2, 0.1, 0.1, 64, 8, 20)
+def count_traces(transformer):
+    """A list that receives an entry whenever a layer is traced, which raises at what cannot be."""
+    torch.compiler.reset()  # it compiles a function 8 times at most
     traced = []
 
     def backend(graph, inputs):
@@ -24,8 +24,14 @@ def test_layers_are_traced_whole_and_once_for_all_lengths():
         return graph
 
     for layer in transformer.layers:
-        layer.compile(dynamic=True, fullgraph=True, backend=backend)  # raises at what cannot be traced
-    expected = 0
+        layer.compile(dynamic=True, fullgraph=True, backend=backend)
+    return traced
+
+
+def test_layers_are_traced_whole_and_once_for_all_lengths():
+    torch.manual_seed(1)
+    transformer = Transformer(2, 8, 16, 2, 0.1, 0.1, 64, 8, 20)
+    traced, expected = count_traces(transformer), 0
     for training, padded in [(True, False), (True, True), (False, False)]:
         transformer.train(training)
         expected += 2  # one for layers that compute all positions, one for the last
@@ -35,18 +41,26 @@ def test_layers_are_traced_whole_and_once_for_all_lengths():
             assert len(traced) == expected
 
 
-def test_training_is_as_without_and_resumes_either_way(data, tmp_path):
-    options = [
-        *NO_DROPOUT,
-        "--mask-prob",
-        0.3,
-        "--decoder-layers",
-        1,
-        "--encoder-layers",
-        1,
-        "--optimizer",
-        "torch_adamw",
-    ]
+@pytest.mark.parametrize("num_buckets", [0, 8])
+def test_layers_with_masks_are_traced_once_for_all_lengths(num_buckets):
+    torch.manual_seed(1)
+    transformer = Transformer(3, 8, 16, 2, 0.1, 0.1, 64, num_buckets, 20)
+    traced, expected = count_traces(transformer), 0
+    for padded in [False, True]:
+        for visible in [0, 2]:  # rows that are predicted
+            expected += 1 if visible else 3  # the last layer; before, those of both kinds of rows and of the visible
+            for length, masks in [(20, 6), (33, 9), (41, 3), (30, 7)]:
+                positions = torch.randperm(length + masks).expand(2, -1)
+                late = Masks(torch.randn(2, masks, 8), positions[:, length:], 2)
+                x = torch.randn(2, length, 8)
+                transformer(x, positions[:, :length], padded, masks + visible, masks=late).sum().backward()
+                assert len(traced) == expected, (padded, visible, length)
+
+
+@pytest.mark.parametrize("decoder", [[], ["--share-decoder-layers", "--sample-break-mode", "none"]])
+def test_training_is_as_without_and_resumes_either_way(data, tmp_path, decoder):
+    options = [*NO_DROPOUT, "--mask-prob", 0.3, "--decoder-layers", 1, "--encoder-layers", 1, *decoder]
+    options += ["--optimizer", "torch_adamw"]
     train(data, tmp_path / "plain", "--max-update", 6, *options)
     train(data, tmp_path / "compiled", "--max-update", 3, *options, "--compile")
     shutil.copytree(tmp_path / "compiled", tmp_path / "resumed")

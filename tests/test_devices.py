@@ -25,6 +25,7 @@ from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 
 SIZES = dict(encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2)
 PRECISION = dict(fp16=False, bf16=False, amp=False, seed=1)
+SHARED = dict(share_decoder_layers=True, decoder_layers=2)
 COPIES = [(torch, "tensor"), (torch, "as_tensor"), (torch, "from_numpy"), (torch.Tensor, "new_tensor")]
 
 
@@ -99,6 +100,12 @@ CASES = {
     "no bias": dict(padded=True, relative_position_num_buckets=0),
     "half precision": dict(half=True, padded=True, decoder_relative_bias=True),
     "no dropout": dict(dropout=0, attention_dropout=0),
+    "shared": SHARED,
+    "shared, the last layer": dict(SHARED, decoder_layers=1, padded=True),
+    "shared, half of the masks": dict(SHARED, padded=True, masks=dict(encoder_mask_fraction=0.5)),
+    "shared, some tokens kept or random": dict(SHARED, masks=dict(leave_unmasked_prob=0.2, random_token_prob=0.2)),
+    "shared, no bias": dict(SHARED, relative_position_num_buckets=0),
+    "shared, half precision": dict(SHARED, half=True, padded=True),
 }
 
 
@@ -180,8 +187,18 @@ def test_mistakes_are_caught(data, name):
 
 
 @pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("sizes", [{}, dict(decoder_relative_bias=True), dict(relative_position_num_buckets=0)])
-def test_the_memory_efficient_kernel_takes_every_bias_as_it_is(data, padded, sizes):
+@pytest.mark.parametrize(
+    "sizes, calls",
+    [
+        ({}, 6),  # of two layers of the encoder and four of the decoder
+        (dict(decoder_relative_bias=True), 6),
+        (dict(relative_position_num_buckets=0), 6),
+        (SHARED, 3),  # one for each kind of rows, but the last layer computes masks only
+        (dict(SHARED, decoder_layers=1), 2),
+        (dict(SHARED, relative_position_num_buckets=0), 3),
+    ],
+)
+def test_the_memory_efficient_kernel_takes_every_bias_as_it_is(data, padded, sizes, calls):
     """It wants all strides but the last to be multiples of 8, and else copies the bias in each layer."""
     pretraining, biases, attention = Pretraining(data, padded, half=True, **sizes), [], F.scaled_dot_product_attention
 
@@ -191,15 +208,16 @@ def test_the_memory_efficient_kernel_takes_every_bias_as_it_is(data, padded, siz
 
     with mock.patch.object(F, "scaled_dot_product_attention", spy):
         pretraining.step()
-    assert len(biases) == 6  # of two layers of the encoder and four of the decoder
+    assert len(biases) == calls
     for bias in filter(torch.is_tensor, biases):
         assert bias.size(3) % 8 or bias.size(3) == 32
         assert bias.stride(3) == 1 and not any(stride % 8 for stride in bias.stride()[:3]), bias.stride()
 
 
 @pytest.mark.parametrize("buckets", [8, 0])
+@pytest.mark.parametrize("queries", [3, 0])  # of the last positions, or all
 @pytest.mark.parametrize("positions", [[[0, 3, 4, 20, 39], [7, 1, 2, -1, -1]], [list(range(16))]])
-def test_an_aligned_bias_and_its_gradient_are_those_of_any_other(monkeypatch, buckets, positions):
+def test_an_aligned_bias_and_its_gradient_are_those_of_any_other(monkeypatch, buckets, positions, queries):
     torch.manual_seed(1)
     transformer = Transformer(1, 12, 12, 3, 0, 0, 40, buckets, 12)
     positions, results = torch.tensor(positions), []
@@ -208,7 +226,7 @@ def test_an_aligned_bias_and_its_gradient_are_those_of_any_other(monkeypatch, bu
     for alignment in [8, 1]:
         monkeypatch.setattr(layers, "ALIGNMENT", alignment)
         transformer.zero_grad()
-        bias = transformer.attention_bias(positions, padded=True, dtype=torch.float32)
+        bias = transformer.attention_bias(positions[:, -queries:], positions, padded=True, dtype=torch.float32)
         if buckets:
             (bias.where(bias.isfinite(), torch.zeros(())) * torch.arange(bias.size(3)).sin()).sum().backward()
         tables = [weight.grad for name, weight in transformer.named_parameters() if "relative_bias" in name]

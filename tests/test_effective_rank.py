@@ -1,5 +1,6 @@
 """The effective rank of matrices with a known answer, and of models."""
 
+import copy
 import csv
 import json
 import random
@@ -10,10 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+import naive
 from conftest import PYTHON, ROOT, TINY, TINY_MODEL, hydra, run, succeed
 from maelm_fairseq import effective_rank as er
 from maelm_fairseq.checkpoint import load_model
+from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.vocabulary import load_dictionary
+from test_model import enlarge
 
 FAMILIES = list(er.FAMILIES)
 
@@ -87,6 +91,16 @@ def model(data, trained):
     return load_model(trained, load_dictionary(data)).double()
 
 
+def shared_model(data, layers, pretraining=True):
+    """A model of three layers, of which the last ones are its decoder, too."""
+    sizes = dict(encoder_layers=3, encoder_embed_dim=32, encoder_ffn_embed_dim=64, encoder_attention_heads=2)
+    cfg = MaeLmConfig(**sizes, max_positions=32, decoder_layers=layers, share_decoder_layers=True)
+    torch.manual_seed(1)
+    model = MaeLmModel(cfg, load_dictionary(data), pretraining).double()
+    enlarge(model)
+    return model
+
+
 @pytest.fixture(scope="module")
 def blocks(data):
     """Random blocks of different lengths with masks."""
@@ -117,9 +131,37 @@ def naive_representations(model, blocks):
     return {family: torch.cat(parts, 1) for family, parts in found.items()}
 
 
-def test_a_model_has_the_singular_values_of_its_representations(model, blocks, monkeypatch):
-    with torch.no_grad():
-        expected = naive_representations(model, blocks)
+def naive_shared_representations(model, blocks):
+    """The same for shared decoder layers, by the naive implementation."""
+    cfg, found = model.cfg, {family: [] for family in FAMILIES}
+    w = {name: weight.detach() for name, weight in model.named_parameters()}
+    for tokens, masked in blocks:
+        for with_mask in [False, True]:
+            late, hidden = masked[None] & with_mask, []
+            hidden.append(
+                naive.transformer(
+                    w,
+                    "encoder",
+                    w["embed_tokens.weight"][torch.where(late, model.mask, tokens)],
+                    naive.who_sees_whom(~late, late),
+                    cfg.encoder_attention_heads,
+                    cfg.relative_position_max_distance,
+                    naive.entering(late, cfg.decoder_layers),
+                    hidden,
+                )
+            )
+            for x in hidden[: cfg.encoder_layers - cfg.decoder_layers]:
+                x[late] = 0  # not there yet
+            hidden = torch.cat(hidden)
+            found["with_mask" if with_mask else "without_mask"].append(hidden)
+            if with_mask:
+                found["real_tokens"].append(hidden[:, ~masked])
+                found["mask_tokens"].append(hidden[:, masked])
+    return {family: torch.cat(parts, 1) for family, parts in found.items()}
+
+
+def assert_singular_values(model, blocks, expected, monkeypatch):
+    """Measures in batches of any size, and compares with representations {family: (layer, tokens, C)}."""
     for batch_tokens in [1, 70, 10_000]:
         monkeypatch.setattr(er.measurement, "BATCH_TOKENS", batch_tokens)
         for order in [blocks, blocks[::-1], random.Random(1).sample(blocks, len(blocks))]:
@@ -132,38 +174,55 @@ def test_a_model_has_the_singular_values_of_its_representations(model, blocks, m
                 assert moments.ranks()[family].tolist() == er.effective_rank(svd).tolist()
 
 
-def test_a_constructed_model_has_the_known_ranks(model, blocks):
-    """A model with words on three axes, [MASK] on a fourth, and layers that add nothing."""
-    state = {name: value.clone() for name, value in model.state_dict().items()}
+def test_a_model_has_the_singular_values_of_its_representations(model, blocks, monkeypatch):
+    with torch.no_grad():
+        expected = naive_representations(model, blocks)
+    assert_singular_values(model, blocks, expected, monkeypatch)
+
+
+@pytest.mark.parametrize("pretraining", [True, False])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_a_model_with_shared_layers_has_masks_from_the_first_of_them(data, blocks, monkeypatch, layers, pretraining):
+    model = shared_model(data, layers, pretraining)
+    expected = naive_shared_representations(model, blocks)
+    assert_singular_values(model, blocks, expected, monkeypatch)
+    ranks = er.measure(model, blocks).ranks()
+    before, after = ranks["mask_tokens"].tolist()[: 3 - layers], ranks["mask_tokens"].tolist()[3 - layers :]
+    assert not any(before) and all(after)
+    assert ranks["with_mask"].tolist()[: 3 - layers] == ranks["real_tokens"].tolist()[: 3 - layers]
+
+
+@pytest.mark.parametrize("layers", [0, 1, 3])
+def test_a_constructed_model_has_the_known_ranks(data, model, blocks, layers):
+    """Words on three axes, [MASK] on a fourth, and layers that add nothing, some of which may be shared."""
+    model = shared_model(data, layers) if layers else copy.deepcopy(model)
     width = model.cfg.encoder_embed_dim
-    try:
-        with torch.no_grad():
-            model.embed_tokens.weight.zero_()
-            # Pairs of opposite signs, so that subtracting LayerNorm's mean changes nothing.
-            for token in range(len(model.embed_tokens.weight)):
-                axis = 3 if token == model.mask else token % 3
-                model.embed_tokens.weight[token, 2 * axis] = 1
-                model.embed_tokens.weight[token, 2 * axis + 1] = -1
-            model.encoder.embed_positions.weight.zero_()
-            for layer in model.encoder.layers:
-                layer.attention.out.weight.zero_(), layer.attention.out.bias.zero_()
-                layer.ffn[1].weight.zero_(), layer.ffn[1].bias.zero_()
-            for module in model.encoder.modules():
-                if isinstance(module, torch.nn.LayerNorm):
-                    module.weight.fill_(1), module.bias.zero_()
-        moments = er.measure(model, blocks)
-        layers = model.cfg.encoder_layers + 1
-        assert moments.singular_values("without_mask").shape == (layers, width)
-        ranks = {family: found.tolist() for family, found in moments.ranks(0.99).items()}
-        assert ranks == {
-            "without_mask": [3] * layers,
-            "with_mask": [4] * layers,
-            "real_tokens": [3] * layers,
-            "mask_tokens": [1] * layers,
-        }
-        assert moments.mask_dimensions(0.99).tolist() == pytest.approx([1] * layers)
-    finally:
-        model.load_state_dict(state)
+    with torch.no_grad():
+        model.embed_tokens.weight.zero_()
+        # Pairs of opposite signs, so that subtracting LayerNorm's mean changes nothing.
+        for token in range(len(model.embed_tokens.weight)):
+            axis = 3 if token == model.mask else token % 3
+            model.embed_tokens.weight[token, 2 * axis] = 1
+            model.embed_tokens.weight[token, 2 * axis + 1] = -1
+        model.encoder.embed_positions.weight.zero_()
+        for layer in model.encoder.layers:
+            layer.attention.out.weight.zero_(), layer.attention.out.bias.zero_()
+            layer.ffn[1].weight.zero_(), layer.ffn[1].bias.zero_()
+        for module in model.encoder.modules():
+            if isinstance(module, torch.nn.LayerNorm):
+                module.weight.fill_(1), module.bias.zero_()
+    moments = er.measure(model, blocks)
+    depths = model.cfg.encoder_layers + 1
+    masks = [0] * (depths - 1 - layers) + [1] * (layers + 1) if layers else [1] * depths
+    assert moments.singular_values("without_mask").shape == (depths, width)
+    ranks = {family: found.tolist() for family, found in moments.ranks(0.99).items()}
+    assert ranks == {
+        "without_mask": [3] * depths,
+        "with_mask": [3 + rank for rank in masks],
+        "real_tokens": [3] * depths,
+        "mask_tokens": masks,
+    }
+    assert moments.mask_dimensions(0.99).tolist() == pytest.approx(masks)
 
 
 def test_measuring_leaves_the_model_as_it_was(model, blocks):
@@ -188,20 +247,26 @@ def table(path):
 
 
 def test_the_program_writes_tables_spectra_and_a_figure(data, trained, tmp_path):
-    mlm = tmp_path / "mlm"
-    options = ["--decoder-layers", 0, "--encoder-mask-fraction", 1, "--save-dir", mlm]
-    succeed("fairseq-train", data, *TINY, *options)
+    files = {"MAE-LM": trained}
+    for name, options in {
+        "MLM": ["--decoder-layers", 0, "--encoder-mask-fraction", 1],
+        "shared": ["--share-decoder-layers"],
+    }.items():
+        succeed("fairseq-train", data, *TINY, *options, "--save-dir", tmp_path / name)
+        files[name] = tmp_path / name / "checkpoint_last.pt"
     done = program(
-        "--checkpoint", trained, mlm / "checkpoint_last.pt", "--names", "MAE-LM", "MLM", "--data", data,
+        "--checkpoint", *files.values(), "--names", *files, "--data", data,
         "--dest", tmp_path / "out", "--tokens", 300, "--tau", 0.9, 0.5, real=True,
     )  # fmt: skip
     assert "MAE-LM: effective rank at tau = 0.9" in done.stdout and done.stderr == ""
     rows = table(tmp_path / "out" / "ranks.csv")
-    assert len(rows) == 2 * 2 * 3 * 4  # checkpoints, taus, layers, families
+    assert len(rows) == 3 * 2 * 3 * 4  # checkpoints, taus, layers, families
     count = {row["family"]: int(row["tokens"]) for row in rows}
     assert count["without_mask"] == count["with_mask"] == count["real_tokens"] + count["mask_tokens"] >= 300
     assert 0.1 < count["mask_tokens"] / count["with_mask"] < 0.2
-    assert all(0 < int(row["rank"]) <= 32 and int(row["tokens_half"]) < int(row["tokens"]) for row in rows)
+    assert all(int(row["rank"]) <= 32 and int(row["tokens_half"]) < int(row["tokens"]) for row in rows)
+    without = {(row["checkpoint"], row["layer"], row["family"]) for row in rows if row["rank"] == "0"}
+    assert without == {("shared", "0", "mask_tokens")}
     spectra = np.load(tmp_path / "out" / "spectra.npz")
     for row in rows:
         values = spectra[f"{row['checkpoint']}/{row['family']}"]
@@ -250,8 +315,9 @@ def validations(log):
     return [json.loads(line[line.index("{") :]) for line in log.splitlines() if "| valid | {" in line]
 
 
-def test_training_logs_the_ranks_of_the_last_layer(data, tmp_path):
-    options = ["--effective-rank-tokens", 200, "--tensorboard-logdir", tmp_path / "tensorboard"]
+@pytest.mark.parametrize("decoder", [[], ["--share-decoder-layers"]])
+def test_training_logs_the_ranks_of_the_last_layer(data, tmp_path, decoder):
+    options = [*decoder, "--effective-rank-tokens", 200, "--tensorboard-logdir", tmp_path / "tensorboard"]
     log = succeed("fairseq-train", data, *TINY, *options, "--save-dir", tmp_path / "run")
     logged = validations(log)[-1]
     program(

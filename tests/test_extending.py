@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from conftest import ROOT, TINY, succeed
 from maelm_fairseq.checkpoint import load_model, read_checkpoint
 from maelm_fairseq.vocabulary import load_dictionary
@@ -9,10 +11,11 @@ from maelm_fairseq.vocabulary import load_dictionary
 EXAMPLE = ROOT / "tests" / "replaced_tokens"
 
 
-def test_an_objective_of_ones_own_trains_and_its_encoder_loads(data, tmp_path, monkeypatch):
+@pytest.mark.parametrize("decoder", [[], ["--share-decoder-layers"]])
+def test_an_objective_of_ones_own_trains_and_its_encoder_loads(data, tmp_path, monkeypatch, decoder):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     options = ["--user-dir", EXAMPLE, "--arch", "mae_lm_detection", "--criterion", "mae_lm_detection"]
-    sizes = ["--encoder-layers", 2, "--encoder-attention-heads", 2, "--decoder-layers", 1]
+    sizes = ["--encoder-layers", 2, "--encoder-attention-heads", 2, "--decoder-layers", 1, *decoder]
     printed = succeed(
         "fairseq-train", data, *TINY, *options, *sizes, "--random-token-prob", 0.3, "--dropout", 0,
         "--attention-dropout", 0, "--lr", 0.003, "--max-update", 30, "--save-dir", tmp_path, "--log-interval", 10,

@@ -17,6 +17,8 @@ VARIANTS = {
     "decoder of 2 layers": dict(decoder_layers=2),
     "decoder of 4 layers": dict(decoder_layers=4),
     "decoder with relative bias": dict(decoder_layers=2, decoder_relative_bias=True),
+    "shared decoder of 1 layer": dict(decoder_layers=1, share_decoder_layers=True),
+    "shared decoder of 2 layers": dict(decoder_layers=2, share_decoder_layers=True),
     "no relative bias": dict(decoder_layers=2, relative_position_num_buckets=0),
     "heads that look at neighbours": dict(decoder_layers=2, relative_position_local_init=True),
     "MLM of 3 layers": dict(MLM, encoder_layers=3),
@@ -52,6 +54,12 @@ def test_what_models_have_in_common_starts_equal(dictionary, variant):
         assert drawn == drawn_later
     encoder, drawn_later = start(dictionary, **options, pretraining=False)
     assert differing(weights, encoder) == set() and drawn == drawn_later
+
+
+def test_shared_decoder_layers_add_no_weights_to_those_of_an_mlm(dictionary):
+    mlm, _ = start(dictionary, **MLM)
+    shared, _ = start(dictionary, decoder_layers=2, share_decoder_layers=True)
+    assert shared.keys() == mlm.keys() and not differing(mlm, shared)
 
 
 def test_weights_of_other_seeds_modules_and_models_differ(dictionary):

@@ -16,7 +16,9 @@ import torch
 from fairseq import checkpoint_utils
 from scipy import stats
 
-from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, documents
+from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, TINY, documents, succeed
+from maelm_fairseq.checkpoint import load_model
+from maelm_fairseq.vocabulary import load_dictionary
 from test_squad import key_paragraphs, squad_json
 
 sys.path.insert(0, str(ROOT / "recipes"))
@@ -203,6 +205,16 @@ def test_runs_start_from_the_pretrained_encoder_or_from_scratch(arguments, pretr
             assert torch.allclose(before[name], after[name], atol=1e-6) == same
     starts = [row["start"] for row in table(tmp_path / "save")]
     assert starts == [str(pretrained[1]), "scratch"]
+
+
+def test_shared_decoder_layers_stay_in_the_configuration(arguments, pretrained, tmp_path):
+    """The effective ranks of a fine-tuned model are measured as those of the pretrained one."""
+    succeed("fairseq-train", pretrained[0], *TINY, "--share-decoder-layers", "--save-dir", tmp_path / "shared")
+    checkpoint = ["--checkpoint", tmp_path / "shared" / "checkpoint_last.pt"]
+    glue("--task", "own", *arguments, *checkpoint, "--seeds", 1, "--epochs", 1)
+    (model,) = (tmp_path / "save").glob("*/*/*/seed1/model.pt")
+    model = load_model(model, load_dictionary(pretrained[0]))
+    assert model.lm_head is None and (model.cfg.share_decoder_layers, model.cfg.decoder_layers) == (True, 1)
 
 
 def test_two_dev_sets_and_a_regression(arguments, tasks, tmp_path):

@@ -10,6 +10,8 @@ from unittest import mock
 
 import pytest
 import torch
+from fairseq import utils
+from torch.utils.flop_counter import FlopCounterMode
 
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT
 
@@ -53,12 +55,14 @@ def test_parts_run_in_processes_of_their_own():
     assert [line for line in done.stdout.splitlines() if line.startswith("#")] == [
         "# On the CPU", "## Updates of a recipe", "## Data loader",
     ]  # fmt: skip
-    fp16, autocast, items, *batches = rows(done.stdout)
+    fp16, *autocast, items, _, _ = rows(done.stdout)
     assert fp16[:2] == ["fp16", "needs a GPU"]
-    assert autocast[0] == "bf16-autocast" and autocast[2:] == ["0", "passed"]
-    first, tenth, eleventh, last = map(float, autocast[1].split(", "))
-    assert first > tenth > last and first > eleventh
-    assert items[0] == "items" and float(items[2]) > 0 and len(batches) == 2
+    assert [row[0] for row in autocast] == ["bf16-autocast", "bf16-autocast, shared"]
+    for row in autocast:
+        assert row[2:] == ["0", "passed"]
+        first, tenth, eleventh, last = map(float, row[1].split(", "))
+        assert first > tenth > last and first > eleventh
+    assert items[0] == "items" and float(items[2]) > 0
     assert done.stdout.splitlines()[-1] == "2 of 2 parts passed"
 
 
@@ -116,10 +120,12 @@ def not_compiled(monkeypatch):
 def test_every_precision_is_compared_with_float32(capsys, settings, not_compiled):
     gpu_checks.check_results(settings)
     found = {row[0]: row[1:] for row in rows(capsys.readouterr().out)}
-    assert list(found) == ["float32", "fp16", "bf16-autocast"]
-    assert found["float32"][:2] == ["0.0e+00", "0.0e+00"]
-    for name in ["fp16", "bf16-autocast"]:
-        assert 0 < float(found[name][0]) and 1e-4 < float(found[name][1])
+    assert list(found) == [precision + decoder for decoder in ["", ", shared"] for precision in gpu_checks.PRECISIONS]
+    for name, row in found.items():
+        if name.startswith("float32"):
+            assert row[:2] == ["0.0e+00", "0.0e+00"]
+        else:
+            assert 0 < float(row[0]) and 1e-4 < float(row[1])
     assert {row[-1] for row in found.values()} == {"passed"}
 
 
@@ -186,6 +192,28 @@ def fp16_on_the_cpu():
     """fairseq's optimizer for fp16 asks for nothing else of a GPU than the number of the current one."""
     with mock.patch.object(torch.cuda, "current_device", return_value=0):
         yield
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("variant", ["mae_lm_base", "mae_lm_base, shared", "mae_lm_base, shared, no relative bias"])
+def test_operations_are_those_that_pytorch_counts(settings, tmp_path, variant, layers):
+    args = gpu_steps.step_settings(settings, decoder_layers=layers, mask_prob=0.3)
+    write_data(tmp_path, args.batch_size * [args.tokens - 1], args.vocabulary)
+    training = Training(pretrain_step.training_arguments(tmp_path, args, variant), "cpu")
+    model = training.trainer.model.to("meta")
+    batch = utils.apply_to_sample(lambda tensor: tensor.to("meta"), next(training.batches))
+    with FlopCounterMode(display=False) as counter:
+        loss, _, _ = training.trainer.criterion(model, batch)
+        loss.backward()
+    assert counter.get_total_flops() == pretrain_step.operations(args, variant)
+
+
+def test_operations_of_base():
+    """In GFLOP a block, with decoders of 4, 2 and 1 layers."""
+    for mask_prob, expected in [(0.15, [252, 245, 241]), (0.3, [236, 221, 214])]:
+        for layers, count in zip([4, 2, 1], expected):
+            args = argparse.Namespace(mask_prob=mask_prob, decoder_layers=layers, **{**gpu.FULL, "batch_size": 1})
+            assert round(pretrain_step.operations(args, "mae_lm_base, shared") / 1e9) == count
 
 
 @pytest.mark.parametrize("fp16", [False, True])

@@ -315,13 +315,25 @@ def test_script_trains_resumes_and_stops(name, data, tmp_path):
     assert "train.log" in done.stderr
 
 
+def test_script_trains_with_shared_decoder_layers(data, tmp_path):
+    start = ["pretrain_base.sh", "--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", tmp_path]
+    start += [*SMALL_OPTIONS, "--encoder-layers", 4, "--decoder-layers", 4, "--share-decoder-layers"]
+    for last in [2, 3]:
+        done = recipe(*start, "--update-freq", 1, "--max-update", last)
+        assert done.returncode == 0 and updates(tmp_path) == last, done.stdout + done.stderr
+    done = recipe(*start, "--max-update", 4, "--decoder-layers", 5)
+    assert done.returncode == 1 and "error: --share-decoder-layers: --decoder-layers 5 must be from" in done.stdout
+
+
+@pytest.mark.parametrize("shared", ["false", "true"])
 @pytest.mark.parametrize("name", TABLE)
-def test_yaml_trains(name, data, tmp_path):
+def test_yaml_trains(name, data, tmp_path, shared):
     succeed(
         "fairseq-hydra-train", "--config-dir", RECIPES / "hydra", "--config-name", name,
         "common.user_dir={}".format(PLUGIN), "task.data={}".format(data), "checkpoint.save_dir={}".format(tmp_path),
         "common.cpu=true", "common.fp16=false", "distributed_training.distributed_world_size=1",
         "dataset.batch_size=4", "optimization.update_freq=[1]", "optimization.max_update=2",
+        "model.share_decoder_layers=" + shared,
         *(("" if key == "decoder_layers" else "+") + "model.{}={}".format(key, value) for key, value in SMALL.items()),
         cwd=str(tmp_path),
     )  # fmt: skip

@@ -51,6 +51,22 @@ SIZES = dict(
         (dict(relative_position_buckets="t5", relative_position_max_distance=64), "max-distance 128 .it is 64.: MPNet"),
         (dict(pooler_dropout=1.0), "--pooler-dropout 1.0 must be at least 0 and less than 1"),
         (dict(relative_position_num_buckets=0, decoder_relative_bias=True), "--decoder-relative-bias needs"),
+        (
+            dict(share_decoder_layers=True, decoder_layers=0),
+            "--share-decoder-layers: --decoder-layers 0 must be from 1 to --encoder-layers 1",
+        ),
+        (
+            dict(share_decoder_layers=True, decoder_layers=2),
+            "--share-decoder-layers: --decoder-layers 2 must be from 1 to --encoder-layers 1",
+        ),
+        (
+            dict(share_decoder_layers=True, decoder_dropout=0.1),
+            "--decoder-dropout contradicts --share-decoder-layers: .* remove it",
+        ),
+        (
+            dict(share_decoder_layers=True, decoder_relative_bias=True),
+            "--decoder-relative-bias contradicts --share-decoder-layers: .* remove it",
+        ),
     ],
 )
 def test_sizes_that_do_not_fit_each_other(sizes, message):
@@ -105,6 +121,8 @@ def test_each_size_that_differs_from_the_checkpoint_is_named(change, named):
         (["--relative-position-num-buckets", -4], "--relative-position-num-buckets -4 must be at least 0"),
         (["--dropout", "nan"], "--dropout nan must be at least 0 and less than 1"),
         (["--max-positions", 0], "--max-positions 0 must be at least 2"),
+        (["--share-decoder-layers", "--decoder-layers", 3], "--share-decoder-layers: --decoder-layers 3 must be from"),
+        (["--share-decoder-layers", "--decoder-dropout", 0.1], "--decoder-dropout contradicts --share-decoder-layers"),
     ],
 )
 def test_fairseq_train_refuses_sizes(data, tmp_path, options, expected):

@@ -140,6 +140,29 @@ def test_mlm_baseline_and_options_of_the_method(data, tmp_path):
     assert all(w.dtype in (torch.float32, torch.int64) for w in weights.values())
 
 
+def test_shared_decoder_layers(data, tmp_path):
+    """Trained, resumed and validated; the encoder and its head are all there is."""
+    options = ["--share-decoder-layers", "--decoder-layers", 2]
+    for name, arguments in {
+        "plain": ["--update-freq", 2],
+        "half": ["--encoder-mask-fraction", 0.5, "--decoder-layers", 1, "--relative-position-num-buckets", 0],
+        "roberta": ["--leave-unmasked-prob", 0.1, "--random-token-prob", 0.1],
+        "autocast": ["--bf16-autocast", "--sample-break-mode", "none"],
+    }.items():
+        train(data, tmp_path / name, *options, *arguments, "--max-update", 2)
+        assert updates(tmp_path / name) == 2
+    weights = checkpoint(tmp_path / "plain")["model"]
+    assert {key.split(".")[0] for key in weights} == {"embed_tokens", "encoder", "lm_head", "dictionary_fingerprint"}
+    resumed = train(data, tmp_path / "plain", *options, "--update-freq", 2, "--max-update", 4)
+    assert "Loaded checkpoint" in resumed and updates(tmp_path / "plain") == 4
+    validated = succeed(
+        "fairseq-validate", data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8,
+        "--path", tmp_path / "plain" / "checkpoint_last.pt", "--log-format", "json",
+    )  # fmt: skip
+    (loss,) = re.findall(r'"valid_loss": "([\d.]+)"', validated)
+    assert f'"valid_loss": "{loss}"' in resumed
+
+
 def test_one_token_samples_and_batches_with_nothing_selected_train(data, tmp_path):
     arguments = ["--sample-break-mode", "eos", "--mask-prob", 0.02, "--max-update", 12, "--batch-size", 1]
     printed = train(data, tmp_path, *arguments)

@@ -3,9 +3,10 @@
     python -m maelm_fairseq.effective_rank --checkpoint FILE... --data DIR --dest DIR
 
 Compares four families of tokens from the same text: all tokens of inputs without [MASK]; all tokens of inputs with
-[MASK]; the real tokens of those inputs; and their [MASK] tokens. For each layer it computes the effective rank of each
-family, and the number of dimensions that only [MASK] uses (Theorem 2.2). --dest receives `ranks.csv`,
-`mask_dimensions.csv`, all singular values (`spectra.npz`) and a figure (`ranks.png`).
+[MASK]; the real tokens of those inputs; and their [MASK] tokens. With shared decoder layers, there is no [MASK] before
+the first of them, and its rank is 0. For each layer the program computes the effective rank of each family, and the
+number of dimensions that only [MASK] uses (Theorem 2.2). --dest receives `ranks.csv`, `mask_dimensions.csv`, all
+singular values (`spectra.npz`) and a figure (`ranks.png`).
 """
 
 import argparse

@@ -6,9 +6,10 @@ the encoder's input, the embeddings after their LayerNorm.
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from ..data import batches_of_similar_length
+from ..data import NO_POSITION, batches_of_similar_length
 from ..masking import Masking, MaskSettings
 
 FAMILIES = {
@@ -137,18 +138,41 @@ def measure(model, blocks, moments=None, progress=None):
         tokens = pad_sequence(tokens, batch_first=True, padding_value=model.pad).to(device)
         masked = pad_sequence(masked, batch_first=True, padding_value=False).to(device)
         padding = tokens.eq(model.pad)
-        padded = bool(padding.any())
         hidden = []
-        model.forward_encoder(tokens, padded=padded, hidden=hidden)
+        model.forward_encoder(tokens, padded=bool(padding.any()), hidden=hidden)
         moments.add("without_mask", hidden, ~padding)
-        hidden = []
-        model.forward_encoder(tokens.masked_fill(masked, model.mask), padded=padded, hidden=hidden)
+        hidden = encode_with_mask(model, tokens, masked, padding)
         moments.add("real_tokens", hidden, ~(padding | masked))
         moments.add("mask_tokens", hidden, masked)
         if progress:
             progress(len(tokens))
     model.train(training)
     return moments
+
+
+def encode_with_mask(model, tokens, masked, padding):
+    """The representations of inputs with [MASK].
+
+    With shared decoder layers, [MASK] enters in front of them and is only read by other masks, as in pretraining.
+    Before that, its rank is 0 and inputs with [MASK] are their real tokens. This needs the encoder and the options of
+    pretraining alone: a fine-tuned model is measured the same way if it was fine-tuned with `--share-decoder-layers`,
+    as the recipes do.
+
+    Args:
+        tokens: (B, T); masked, padding: bool (B, T)
+    Returns:
+        list of D tensors (B, T, C), zero where there is no [MASK] yet
+    """
+    hidden = []
+    if not model.cfg.share_decoder_layers:
+        model.forward_encoder(tokens.masked_fill(masked, model.mask), padded=bool(padding.any()), hidden=hidden)
+        return hidden
+    T = tokens.size(1)
+    positions = torch.arange(T, device=tokens.device).expand_as(tokens)
+    visible = positions.masked_fill(masked | padding, NO_POSITION)
+    model.forward_shared(tokens, visible, positions.masked_fill(~masked, NO_POSITION), hidden=hidden)
+    hidden = [F.pad(x, (0, 0, 0, 2 * T - x.size(1))) for x in hidden]
+    return [torch.where(masked[:, :, None], x[:, T:], x[:, :T]) for x in hidden]
 
 
 def last_layer_ranks(model, dataset, tokens):

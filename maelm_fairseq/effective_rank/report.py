@@ -22,7 +22,7 @@ def import_pyplot():
 
 
 def draw(path, panels, tau=TAU):
-    """Draws the ranks of several models side by side.
+    """Draws the ranks of several models side by side, except those of 0: there are no such tokens.
 
     Args:
         path: of the PNG file
@@ -36,7 +36,7 @@ def draw(path, panels, tau=TAU):
     figure, axes = pyplot.subplots(rows, columns, figsize=size, sharey=True, squeeze=False, layout="constrained")
     for axis, (title, ranks) in zip(axes.flat, panels.items()):
         for (family, label), style in zip(FAMILIES.items(), ["o-", "s--", "^:", "v-."]):
-            chosen = [row for row in ranks if row["family"] == family and row["tau"] == tau]
+            chosen = [row for row in ranks if row["family"] == family and row["tau"] == tau and row["rank"]]
             axis.plot([r["layer"] for r in chosen], [r["rank"] for r in chosen], style, label=label, markersize=4)
         axis.set_title(title)
         axis.set_xlabel("layer (0: embeddings)")
