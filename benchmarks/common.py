@@ -56,9 +56,10 @@ class Training:
     Args:
         arguments: of fairseq-train
         device: "cpu" or "cuda"
+        count: number of batches; None for an epoch's
     """
 
-    def __init__(self, arguments, device):
+    def __init__(self, arguments, device, count=None):
         from fairseq import tasks
         from fairseq.trainer import Trainer
 
@@ -67,7 +68,8 @@ class Training:
         self.task = tasks.setup_task(cfg.task)
         model, criterion = self.task.build_model(cfg.model), self.task.build_criterion(cfg.criterion)
         self.trainer = Trainer(cfg, self.task, model, criterion)
-        self.batches = itertools.cycle(list(self.trainer.get_train_iterator(epoch=1).next_epoch_itr()))
+        batches = self.trainer.get_train_iterator(epoch=1).next_epoch_itr()
+        self.batches = itertools.cycle(list(itertools.islice(batches, count)))
 
     def seconds(self, steps=1):
         """Seconds that a step of `Trainer.train_step` takes, on average."""

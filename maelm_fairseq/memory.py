@@ -5,6 +5,12 @@ import os
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 ENVIRONMENT = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+RETURN_INTERVAL = 500  # updates after which kept memory is returned, which takes less than a tenth of a second
+
+# How many shapes of bfloat16 matrix products PyTorch keeps descriptions of, a quarter of a MiB each. Making one takes
+# microseconds: its slow part, the kernels, is in a cache of oneDNN's own.
+DESCRIPTIONS = "LRU_CACHE_CAPACITY"
+KEPT_DESCRIPTIONS = 16  # by default 1024
 
 
 def keep_freed_memory():
@@ -21,3 +27,25 @@ def keep_freed_memory():
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
+
+
+def keep_few_descriptions():
+    """Lets PyTorch keep few descriptions of matrix products; only before this process's first in bfloat16 on the CPU.
+
+    Blocks of many lengths make hundreds of shapes. Nothing changes if the environment sets the number.
+
+    Returns:
+        whether the number is ours
+    """
+    return os.environ.setdefault(DESCRIPTIONS, str(KEPT_DESCRIPTIONS)) == str(KEPT_DESCRIPTIONS)
+
+
+def return_freed_memory():
+    """Returns to the system what :func:`keep_freed_memory` has kept; the next update gets what it needs anew.
+
+    What lives long, such as oneDNN's kernels for a new shape, lies between freed blocks, so that the next tensors need
+    others: what is kept would grow for thousands of updates, to several times what an update needs.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

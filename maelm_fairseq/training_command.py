@@ -8,7 +8,7 @@ processes of these commands only:
 | `call_main` | signal handlers; the process that starts one for each GPU passes on signals, and errors in one line |
 | `add_defaults` | called in every process that trains: signal handlers, checks and lock of the files; memory |
 | `train` | a run that has all its updates trains no further one; a resumed epoch goes on with whole updates |
-| `validate_and_save` | a requested stop: saves a checkpoint without validating, and ends the process |
+| `validate_and_save` | returns freed memory at times; a requested stop: saves without validating, ends the process |
 | `save_checkpoint`, `torch_persistent_save`, `PathManager.copy` | files appear when they are complete; clear errors |
 
 In all of fairseq's commands, `load_checkpoint_to_cpu` verifies files and reads them without executing anything, and
@@ -33,7 +33,7 @@ from .checkpoint import read_pickle
 from .checkpoint.origin import check_origin
 from .compat import weights_only
 from .errors import UsageError
-from .memory import keep_freed_memory
+from .memory import RETURN_INTERVAL, keep_few_descriptions, keep_freed_memory, return_freed_memory
 from .model import MaeLmModel
 from .settings import check_settings
 from .task import TokenTask
@@ -101,7 +101,8 @@ def add_defaults(original, cfg):
         check_settings(cfg)
         preemption.handle_signals(announce=is_master)
         if cfg.common.cpu or not torch.cuda.is_available():
-            keep_freed_memory()
+            keep_few_descriptions()
+            add_defaults.keeps_memory = keep_freed_memory()
     if _is_registered(MODEL_REGISTRY, cfg.model, MaeLmModel):
         open_save_dir(cfg.checkpoint, is_master)
 
@@ -199,6 +200,8 @@ def train(original, cfg, trainer, task, epoch_itr):
 
 
 def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+    if getattr(add_defaults, "keeps_memory", False) and not trainer.get_num_updates() % RETURN_INTERVAL:
+        return_freed_memory()
     if not preemption.agreed():
         with preemption.interruptible():
             return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
