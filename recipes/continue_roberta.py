@@ -77,7 +77,8 @@ class Experiment:
         if os.path.exists(last) and load_checkpoint(last)["optimizer_history"][-1]["num_updates"] >= updates:
             return
         command = [
-            *["fairseq-train", self.args.data, "--save-dir", self.path(name), *options(self.sizes), *settings],
+            *["fairseq-train", self.args.data, "--save-dir", self.path(name), "--user-dir", PLUGIN],
+            *[*options(self.sizes), *settings],
             *["--dropout", 0, "--attention-dropout", 0, "--tokens-per-sample", TOKENS, "--max-positions", TOKENS],
             *["--batch-size", 32, "--num-workers", 0, "--clip-norm", 2, "--lr-scheduler", "polynomial_decay"],
             *["--lr", lr, "--warmup-updates", warmup, "--total-num-update", updates, "--max-update", updates],
@@ -99,7 +100,7 @@ class Experiment:
             raise UsageError(f"{name} stopped with exit status {status}; the log is in {self.path(name + '.log')}")
 
     def train_roberta(self):
-        """fairseq's own model, task and criterion."""
+        """fairseq's own model, task and criterion; the plugin lets a new PyTorch read its checkpoints to resume."""
         updates = self.args.updates
         settings = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta"]
         settings += ["--sample-break-mode", "none", "--optimizer", "adam", *ADAM[2:], "--keep-interval-updates", 1]
@@ -131,7 +132,7 @@ class Experiment:
     def go_on(self, name):
         """Continues the imported model."""
         settings = {
-            **{"user-dir": PLUGIN, "task": "mae_lm", "criterion": "mae_lm", "arch": "mae_lm_base"},
+            **{"task": "mae_lm", "criterion": "mae_lm", "arch": "mae_lm_base"},
             **{"finetune-from-model": self.path(name + ".pt"), "sample-break-mode": "complete_doc"},
             **(MLM_MASKS if name == MLM else {}),
             **self.decoders[name],
