@@ -100,11 +100,6 @@ def training_options(recipe):
     return words[words.index("data") + 1 :]
 
 
-def shared_options(options):
-    """The same recipe with shared decoder layers, which have no bias of their own."""
-    return [*(word for word in options if word != "--decoder-relative-bias"), "--share-decoder-layers"]
-
-
 def roberta_options(options):
     """fairseq's RoBERTa of the same size, on the same data with the same dropout."""
     pairs = dict(zip(options, options[1:]))
@@ -152,7 +147,7 @@ def main():
     name = Path(args.recipe).name
     models = {
         name: ours,
-        f"{name} --share-decoder-layers": shared_options(ours),
+        f"{name} --share-decoder-layers": [*ours, "--share-decoder-layers"],
         f"fairseq's {theirs[theirs.index('--arch') + 1]}": theirs,
     }
     print(f"| GiB, simulated | {' | '.join(f'batch size {size}' for size in args.batch_size)} |")

@@ -71,7 +71,8 @@ class MaeLmConfig(FairseqDataclass):
         },
     )
     decoder_relative_bias: bool = field(
-        default=False, metadata={"help": "give the decoder its own relative position bias"}
+        default=False,
+        metadata={"help": "give the decoder a relative position bias of its own; shared layers have the encoder's"},
     )
     compile: bool = field(
         default=False,

@@ -48,7 +48,7 @@ def test_a_recipe_needs_what_its_weights_do_and_more_for_more_sequences():
     assert gpu_memory.gibibytes(gpu_memory.roberta_options(options), 1, 1000) > one
     sizes = ["--encoder-layers", "4"]  # as many as the decoder has
     whole, shared = (
-        gpu_memory.gibibytes(of, 1, 1000) for of in [options + sizes, gpu_memory.shared_options(options + sizes)]
+        gpu_memory.gibibytes(of, 1, 1000) for of in [options + sizes, [*options, *sizes, "--share-decoder-layers"]]
     )
     assert weights < shared < whole
 
@@ -57,9 +57,3 @@ def test_the_peer_has_the_size_of_the_recipe():
     for recipe, arch in [("pretrain_base.sh", "roberta_base"), ("pretrain_large_plus_plus.sh", "roberta_large")]:
         options = gpu_memory.roberta_options(gpu_memory.training_options(str(ROOT / "recipes" / recipe)))
         assert options[options.index("--arch") + 1] == arch and "--dropout" in options
-
-
-def test_recipes_can_share_their_decoder_layers():
-    for recipe in ["pretrain_base.sh", "pretrain_small.sh"]:
-        options = gpu_memory.shared_options(gpu_memory.training_options(str(ROOT / "recipes" / recipe)))
-        assert "--share-decoder-layers" in options and "--decoder-relative-bias" not in options
