@@ -1,5 +1,6 @@
 # make demo      pretrain a small MAE-LM on movie reviews and look at it: at most ten minutes on two cores
-# make test      run the whole test suite
+# make test      run the test suite
+# make test-all  run it with the tests by chance, which look for what nobody thought of: for the night
 # make lint      check style and formatting with ruff
 # make install   what both do first: a virtual environment with everything in it
 #
@@ -10,7 +11,7 @@ PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
 
-.PHONY: help install demo test lint
+.PHONY: help install demo test test-all lint
 
 help:
 	@sed -n '/^PYTHON/q; s/^# \{0,1\}//p' Makefile
@@ -54,10 +55,11 @@ $(VENV)-transformers-%/.installed: constraints.txt Makefile
 	  accelerate sentence-transformers
 	@touch $@
 
-test: install $(TRANSFORMERS)
+test-all: CHOICE = -m ''
+test test-all: install $(TRANSFORMERS)
 	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" OMP_NUM_THREADS=1 \
 	  TESTS_TRANSFORMERS="$(subst $() $(),:,$(patsubst %/.installed,$(CURDIR)/%/bin/python,$(TRANSFORMERS)))" \
-	  $(VENV)/bin/python -m pytest -n 2 --dist loadfile --max-worker-restart 1 $(TESTS)
+	  $(VENV)/bin/python -m pytest -n 2 --dist loadfile --max-worker-restart 1 $(CHOICE) $(TESTS)
 
 lint: install
 	@$(VENV)/bin/ruff check .

@@ -35,7 +35,6 @@ from .compat import weights_only
 from .errors import UsageError
 from .memory import RETURN_INTERVAL, keep_few_descriptions, keep_freed_memory, return_freed_memory
 from .model import MaeLmModel
-from .settings import check_settings
 from .task import TokenTask
 
 MODULE = "fairseq_cli.train"
@@ -98,7 +97,6 @@ def add_defaults(original, cfg):
     original(cfg)
     is_master = distributed_utils.is_master(cfg.distributed_training)
     if is_ours(cfg):
-        check_settings(cfg)
         preemption.handle_signals(announce=is_master)
         if cfg.common.cpu or not torch.cuda.is_available():
             keep_few_descriptions()

@@ -1,8 +1,11 @@
 """A short campaign of random faults, and that a failed try shows."""
 
+import pytest
+
 import campaign
 
 
+@pytest.mark.by_chance
 def test_a_short_campaign():
     failed, lines = campaign.campaign(seed=1, numbers=range(len(campaign.KINDS)))
     assert not failed, lines

@@ -18,7 +18,6 @@ from huggingface_cases import (
     CASES,
     FINE_TUNED,
     NO_BIAS,
-    T5_BUCKETS,
     C,
     F,
     H,
@@ -30,7 +29,6 @@ from huggingface_cases import (
     three_values,
     write_checkpoint,
 )
-from maelm_fairseq import hub
 from maelm_fairseq.heads import MeanClassificationHead, SpanHead
 from maelm_fairseq.huggingface import export as program
 from maelm_fairseq.huggingface.config import MODELING_FILE
@@ -150,46 +148,6 @@ def test_the_modeling_file_and_its_configuration(case, data, tmp_path):
         if case == f"code-{name}":
             assert len(config["id2label"]) == (1 if name == "score" else 3)
             assert config["classifier_size"] == (8 if name == "narrow" else C)
-
-
-def test_an_approximation_says_how_far_off_it_is(data, tmp_path):
-    checkpoint = write_checkpoint(tmp_path / "run", data)
-    done = program.export(checkpoint, data, tmp_path / "new", approximate=True)
-    assert done.class_name == "MPNetModel"
-    said = re.fullmatch(
-        "the relative position bias is the nearest that MPNet can hold: it differs by up to ([0-9.]+), and the "
-        "features of 200 lines of held-out text by up to ([0-9.]+)",
-        done.approximation,
-    )
-    card = (tmp_path / "new" / "README.md").read_text()
-    assert f"- It is not exact: {done.approximation}.\n" in card and "approximates the original" in card
-    assert "same as the original" not in card
-    # The same again, from the weights that were written.
-    model = hub.from_pretrained(checkpoint, data)
-    table = model.model.encoder.relative_bias.table.weight.detach()
-    _, weights = read(tmp_path / "new")
-    written = weights["encoder.relative_attention_bias.weight"]
-    distances = range(1 - P, P)
-    ours = torch.stack([table[model.model.encoder.relative_bias.bucket[d + P]] for d in distances])
-    theirs = torch.stack([written[t5_bucket(d)] for d in distances])
-    assert float(said[1]) == pytest.approx(float((ours - theirs).abs().max()), rel=0.1)
-    for bucket in {t5_bucket(d) for d in distances}:  # nothing is nearer: the errors to both sides are equal
-        inside = ours[[t5_bucket(d) == bucket for d in distances]]
-        assert torch.allclose(inside.amax(0) - written[bucket], written[bucket] - inside.amin(0), atol=1e-6)
-    lines = [line for _, line in json.loads((data / "valid.json").read_text())["sample"]][:200]
-    before = [model.extract_features(model.encode(line)[:P]) for line in lines]
-    model.model.encoder.relative_bias = bias_with(t5_bucket)
-    model.model.encoder.relative_bias.table.weight.data = written
-    after = [model.extract_features(model.encode(line)[:P]) for line in lines]
-    error = max(float((a - b).abs().max()) for a, b in zip(before, after))
-    assert error > 0.01 and float(said[2]) == pytest.approx(error, rel=0.1)
-
-
-@pytest.mark.parametrize("options", [T5_BUCKETS, NO_BIAS, dict(change=three_values)])
-def test_what_is_exact_is_not_approximated(options, data, tmp_path):
-    checkpoint = write_checkpoint(tmp_path / "run", data, **options)
-    done = program.export(checkpoint, data, tmp_path / "new", approximate=True)
-    assert done.approximation is None and "not exact" not in (tmp_path / "new" / "README.md").read_text()
 
 
 def test_the_tokenizer_is_written_into_the_folder(data, tmp_path):
@@ -318,10 +276,6 @@ REFUSED = {  # options of write_checkpoint, arguments of export, message
         dict(change=three_values), dict(format="roberta"),
         "^--format roberta does not hold .*: the model has a relative position bias, but .*; use --format auto$",
     ),
-    "roberta, approximate": (
-        {}, dict(format="roberta", approximate=True), "^--approximate with --format roberta: only mpnet approximates",
-    ),
-    "code, approximate": (NO_BIAS, dict(format="code", approximate=True), "^--approximate with --format code: "),
     "no head": (NO_BIAS, dict(head="topic"), "^--head topic: the checkpoint has no head"),
     "wrong head": (
         {**NO_BIAS, **FINE_TUNED, "heads": {"topic": classifier()}}, dict(head="nosuch"),

@@ -51,7 +51,7 @@ CODE_NEEDS = (
 )
 
 
-def model_card(name, state, config, data, head=None, approximation=None):
+def model_card(name, state, config, data, head=None):
     """The text of the model card.
 
     Args:
@@ -60,7 +60,6 @@ def model_card(name, state, config, data, head=None, approximation=None):
         config: contents of config.json
         data: folder of the data; its `train.json` says how much text the model was trained on
         head: name of the exported head, or None
-        approximation: a sentence about the errors of an approximate export; None for an exact one
     """
     kind = kind_of(config)
     pairs = os.path.isdir(os.path.join(data, "input1"))
@@ -70,11 +69,11 @@ def model_card(name, state, config, data, head=None, approximation=None):
         pipeline=PIPELINES[kind],
         tag="masked-lm" if mask_fraction == 1 else "mae-lm",
         name=name,
-        what=what_it_is(kind, mask_fraction, config, head, imported, approximation),
+        what=what_it_is(kind, mask_fraction, config, head, imported),
         needs=CODE_NEEDS if in_code(config) else STOCK_NEEDS,
         usage=usage(kind, name, config, pairs),
         training="\n".join("- " + line for line in training(state, data, head)),
-        limits="\n".join("- " + line for line in limits(kind, config, approximation)),
+        limits="\n".join("- " + line for line in limits(kind, config)),
     )
 
 
@@ -83,7 +82,7 @@ def in_code(config):
     return config["model_type"] == CODE.model_type
 
 
-def what_it_is(kind, mask_fraction, config, head, imported, approximation):
+def what_it_is(kind, mask_fraction, config, head, imported):
     """Two or three sentences."""
     if mask_fraction == 1:
         method = "pretrained by masked language modelling"
@@ -113,12 +112,10 @@ def what_it_is(kind, mask_fraction, config, head, imported, approximation):
     made = "trained with [fairseq](https://github.com/facebookresearch/fairseq) and the plugin maelm_fairseq"
     if imported:
         method, made = method + " elsewhere", "imported by maelm_fairseq"
-    computes = "computes the same as the original up to rounding"
-    if approximation:
-        computes = "approximates the original (see the limits below)"
     where = f"`{config['architectures'][0]}`" + (f" in `{MODELING_FILE}`" if in_code(config) else "")
     text = (
-        f"A text encoder {method}{after}. It was {made}, and exported to the class {where}, which {computes}: {sizes}."
+        f"A text encoder {method}{after}. It was {made}, and exported to the class {where}, which computes the same as "
+        f"the original up to rounding: {sizes}."
     )
     if config.get("share_decoder_layers") and not config["masks_in_encoder"]:
         text += (
@@ -237,11 +234,9 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def limits(kind, config, approximation=None):
+def limits(kind, config):
     """Lines about what the exported model cannot do."""
     lines = []
-    if approximation:
-        lines.append(f"It is not exact: {approximation}.")
     if kind != MASKED_LM:
         reason = "the stock classes have no place for a decoder, and a pipeline for fill-mask would use a head with "
         reason += "random weights"

@@ -5,8 +5,8 @@
 --format roberta is for models without relative position bias (RobertaModel), --format mpnet for those whose bias
 MPNet's 32 buckets hold exactly (MPNetModel). --format code holds every model and fills masks through the decoder: its
 classes are in a file beside the weights, which users load with trust_remote_code=True. auto takes the first that is
-exact; --approximate takes MPNet's classes with the nearest bias, and says how far off it is. A fine-tuned checkpoint
-becomes the class of its head, an MLM (--decoder-layers 0) a ...ForMaskedLM. Stock classes leave out MAE-LM's decoder.
+exact. A fine-tuned checkpoint becomes the class of its head, an MLM (--decoder-layers 0) a ...ForMaskedLM. Stock
+classes leave out MAE-LM's decoder.
 
 --dest receives config.json, model.safetensors, the tokenizer's files, and a model card, README.md. It appears after the
 tokenizer gave the same tokens as this package on lines of the data and on odd strings, and, where transformers is
@@ -16,7 +16,7 @@ installed, after it computed the same features. transformers is not needed.
 import argparse
 import os
 import shutil
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple
 
 from ..checkpoint import build_model, find_checkpoint, read_checkpoint
 from ..errors import Parser, UsageError, run
@@ -24,7 +24,6 @@ from ..files import atomic_folder, save_json
 from ..heads import SequenceClassificationHead, SpanHead
 from ..hub import read_labels
 from ..model import modules
-from .approximation import feature_error, nearest_mpnet
 from .card import model_card
 from .comparison import compare_with_transformers
 from .config import MODELING_FILE, make_config
@@ -44,8 +43,7 @@ from .weights import (
     write_weights,
 )
 
-MEASURED = 200  # lines of held-out text for the error of an approximation
-COMPARED = 8  # of them, for the comparison with transformers
+COMPARED = 8  # lines of held-out text, for the comparison with transformers
 
 
 def parse_args():
@@ -66,9 +64,6 @@ def parse_args():
         "--format", default="auto", choices=["auto", *FORMATS], help="family of the class (default: auto)"
     )
     parser.add_argument("--head", metavar="NAME", help="which head, if a fine-tuned checkpoint has several")
-    parser.add_argument(
-        "--approximate", action="store_true", help="use MPNet's classes even if they hold the bias only nearly"
-    )
     return parser.parse_args()
 
 
@@ -77,11 +72,10 @@ class Exported(NamedTuple):
 
     class_name: str
     dropped: List[str]  # parts of the checkpoint that are left out
-    approximation: Optional[str]  # a sentence about its errors; None if the export is exact
     comparison: str  # a sentence about what transformers computes
 
 
-def export(checkpoint, data, dest, format="auto", head=None, approximate=False):
+def export(checkpoint, data, dest, format="auto", head=None):
     """Writes the folder; see the program's help.
 
     Args:
@@ -90,7 +84,6 @@ def export(checkpoint, data, dest, format="auto", head=None, approximate=False):
         dest: the new folder
         format: auto, roberta, mpnet or code
         head: name of a head; None for the only one, if any
-        approximate: export to MPNet's classes even if they do not hold the relative position bias exactly
     Returns:
         :class:`Exported`
     Raises:
@@ -102,8 +95,6 @@ def export(checkpoint, data, dest, format="auto", head=None, approximate=False):
     dest = os.path.abspath(dest)
     if os.path.lexists(dest):
         raise UsageError(f"{dest}: exists already; remove it or choose another --dest")
-    if approximate and format not in ["auto", MPNET.model_type]:
-        raise UsageError(f"--approximate with --format {format}: only mpnet approximates; leave out one of the two")
     # These fail now, not after the work, if a package is missing.
     import_safetensors()
     from .tokenizer import check_tokenizer, read_vocabulary, reference, sample_lines, write_tokenizer
@@ -114,9 +105,6 @@ def export(checkpoint, data, dest, format="auto", head=None, approximate=False):
     parts = modules(state["model"])
     model = build_model(state, dictionary, checkpoint)
     head = choose_head(model, head)
-    approximation = None
-    if approximate and model.encoder.relative_bias is not None and problem_with(model, MPNET):
-        model, approximation = approximate_bias(model, data)
     layout = choose_layout(model, format, head)
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
     # By import_roberta, with a new decoder or head.
@@ -139,8 +127,8 @@ def export(checkpoint, data, dest, format="auto", head=None, approximate=False):
         check_tokenizer(tokenizer, reference(data, runs), sample_lines(data), runs)
         comparison = compare_with_transformers(folder, config, model, held_out_tokens(data, model, COMPARED))
         with open(os.path.join(folder, "README.md"), "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(model_card(os.path.basename(dest), state, config, data, head, approximation))
-    return Exported(config["architectures"][0], dropped, approximation, comparison)
+            stream.write(model_card(os.path.basename(dest), state, config, data, head))
+    return Exported(config["architectures"][0], dropped, comparison)
 
 
 def held_out_tokens(data, model, count):
@@ -150,16 +138,6 @@ def held_out_tokens(data, model, count):
 
     encode, P = reference(data), model.max_positions()
     return [encode(line)[:P] for line in (sample_lines(data, ["valid.json"]) or ODD)[:count]]
-
-
-def approximate_bias(model, data):
-    """The model that MPNet holds whose bias is nearest, and a sentence that says how far off it is."""
-    nearest, bias_error = nearest_mpnet(model)
-    texts = held_out_tokens(data, model, MEASURED)
-    return nearest, (
-        f"the relative position bias is the nearest that MPNet can hold: it differs by up to {bias_error:.2g}, and "
-        f"the features of {len(texts)} lines of held-out text by up to {feature_error(model, nearest, texts):.2g}"
-    )
 
 
 def choose_head(model, head):
@@ -240,11 +218,9 @@ def read_classes(model, head, data):
 
 def main():
     args = parse_args()
-    done = export(args.checkpoint, args.data, args.dest, args.format, args.head, args.approximate)
+    done = export(args.checkpoint, args.data, args.dest, args.format, args.head)
     left_out = f"; left out: {', '.join(done.dropped)}" if done.dropped else ""
     print(f"written: {args.dest}, a {done.class_name} with config, tokenizer and model card{left_out}")
-    if done.approximation:
-        print(f"approximated: {done.approximation}")
     print(done.comparison)
 
 
