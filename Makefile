@@ -43,8 +43,7 @@ demo: install
 	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" recipes/demo/demo.sh
 
 # Tests load exported models with transformers, in environments of their own without this package.
-# The newest needs Python 3.10.
-VERSIONS := $(shell $(PYTHON) -c 'import sys; print("4.57.6 5.23.0" if sys.version_info >= (3, 10) else "")')
+VERSIONS := 4.57.6 5.23.0
 TRANSFORMERS = $(patsubst %,$(VENV)-transformers-%/.installed,$(VERSIONS))
 
 $(VENV)-transformers-%/.installed: constraints.txt Makefile

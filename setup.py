@@ -12,7 +12,7 @@ setup(
         "maelm_fairseq.huggingface",
         "maelm_fairseq.squad",
     ],
-    python_requires=">=3.8",
+    python_requires=">=3.10,<3.13",
     install_requires=[
         # The last official fairseq cannot be imported by Python 3.11 and later; ve-fairseq can,
         # and is imported as `fairseq` too.
@@ -21,7 +21,7 @@ setup(
         # fairseq 0.12.2 brings the older hydra and omegaconf that it needs; ve-fairseq bounds neither.
         'hydra-core>=1.3.2,<1.4; python_version >= "3.11"',
         'omegaconf>=2.3,<2.4; python_version >= "3.11"',
-        "torch>=2.0",
+        "torch>=2.5",
         "numpy",
         "sentencepiece>=0.2",
     ],

@@ -210,9 +210,10 @@ def make_data(args, states, model, wanted):
         remove_abandoned(folder)
         for name in ("sentencepiece.model", "dict.txt"):
             if not os.path.exists(os.path.join(folder, name)):
-                with atomic_write(os.path.join(folder, name), "wb") as stream, open(
-                    os.path.join(args.dest, name), "rb"
-                ) as source:
+                with (
+                    atomic_write(os.path.join(folder, name), "wb") as stream,
+                    open(os.path.join(args.dest, name), "rb") as source,
+                ):
                     shutil.copyfileobj(source, stream)
 
     def missing(split):

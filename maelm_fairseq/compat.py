@@ -11,7 +11,7 @@ import typing
 import warnings
 from dataclasses import field
 
-from .errors import InstallationError, UsageError
+from .errors import InstallationError
 
 
 @contextlib.contextmanager
@@ -77,18 +77,12 @@ def allow_fairseq_checkpoints():
 
     A checkpoint contains its configuration beside its tensors, and processes send each other both on resuming.
     """
-    if hasattr(torch.serialization, "add_safe_globals"):  # torch < 2.4 has no such list
-        torch.serialization.add_safe_globals(_checkpoint_classes())
+    torch.serialization.add_safe_globals(_checkpoint_classes())
 
 
 def load_checkpoint(path):
     """Reads a fairseq checkpoint onto the CPU with `weights_only`: nothing in it is executed."""
-    allowed = contextlib.nullcontext()
-    if hasattr(torch.serialization, "safe_globals"):
-        allowed = torch.serialization.safe_globals(_checkpoint_classes())
-    else:  # torch < 2.5
-        allow_fairseq_checkpoints()
-    with allowed:
+    with torch.serialization.safe_globals(_checkpoint_classes()):
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
@@ -142,31 +136,4 @@ def matmul_dtype(x):
     kind = x.device.type
     if kind == "meta":  # it has no autocast
         return x.dtype
-    try:
-        enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-    except (TypeError, AttributeError):  # torch < 2.4: one function a device
-        cpu = kind == "cpu"
-        enabled = torch.is_autocast_cpu_enabled() if cpu else torch.is_autocast_enabled()
-        dtype = torch.get_autocast_cpu_dtype() if cpu else torch.get_autocast_gpu_dtype()
-    return dtype if enabled else x.dtype
-
-
-def compile_in_place(module):
-    """Has torch.compile make a module's kernels, for inputs of any size; its parameters keep their names."""
-    if not hasattr(module, "compile"):
-        raise UsageError(f"--compile needs PyTorch 2.2 or later; this is {torch.__version__}")
-    module.compile(dynamic=True)
-
-
-def is_compiling():
-    """Whether torch.compile is tracing the code that asks."""
-    return hasattr(torch, "compiler") and getattr(torch.compiler, "is_compiling", bool)()  # torch < 2.3 has neither
-
-
-def fused_adamw(params, **options):
-    """PyTorch's AdamW, fused where this PyTorch can on the parameters' device."""
-    params = list(params)
-    try:
-        return torch.optim.AdamW(params, fused=True, **options)
-    except (TypeError, RuntimeError):  # torch < 2.0 knows no `fused`, torch < 2.4 none for the CPU
-        return torch.optim.AdamW(params, **options)
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

@@ -13,14 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .compat import is_compiling
-
 CHUNK_SIZE = 2**20  # attention weights computed at a time, approximately: few enough to stay in the cache
 
 
 def applies_to(x):
     """Whether these kernels take the place of PyTorch's: on the CPU, unless torch.compile makes kernels."""
-    return x.device.type == "cpu" and not is_compiling()
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def scaled_dot_product_attention(query, key_value, bias=None, dropout=0.0):

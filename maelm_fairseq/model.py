@@ -14,7 +14,7 @@ from fairseq.models import BaseFairseqModel, register_model
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import nn
 
-from .compat import compile_in_place, former_name, use_current_names
+from .compat import former_name, use_current_names
 from .data import NO_POSITION
 from .errors import UsageError
 from .heads import FIRST, POOLING, LMHead, SpanHead, fit_heads
@@ -182,7 +182,7 @@ class MaeLmModel(BaseFairseqModel):
         """Has torch.compile make the kernels of each layer, once for sequences of any length."""
         for part in filter(None, [self.encoder, self.decoder]):
             for layer in part.layers:
-                compile_in_place(layer)
+                layer.compile(dynamic=True)
 
     def forward(
         self,

@@ -3,12 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any, List
 
+import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import FairseqAdam
 from omegaconf import II
-
-from .compat import fused_adamw
 
 
 @dataclass
@@ -29,7 +28,7 @@ class TorchAdamW(FairseqAdam):
 
     def __init__(self, cfg, params):
         FairseqOptimizer.__init__(self, cfg)
-        self._optimizer = fused_adamw(params, **self.optimizer_config)
+        self._optimizer = torch.optim.AdamW(params, fused=True, **self.optimizer_config)
 
     @property
     def supports_flat_params(self):

@@ -15,7 +15,6 @@ from maelm_fairseq.model import MaeLmConfig
 from maelm_fairseq.task import MaeLmTaskConfig
 
 
-@pytest.mark.skipif(not hasattr(torch.serialization, "get_safe_globals"), reason="torch < 2.4 has no such list")
 @pytest.mark.parametrize(
     "code, expected",
     [
@@ -33,7 +32,6 @@ def test_only_commands_change_their_process(code, expected):
     assert printed.split()[-2:] == [str(expected)] * 2
 
 
-@pytest.mark.skipif(not hasattr(torch.serialization, "safe_globals"), reason="torch < 2.5 has no such context")
 def test_loading_a_checkpoint_leaves_torchs_list_of_safe_classes_alone(tmp_path):
     torch.save({"args": Namespace(lr=1), "weight": torch.ones(2)}, tmp_path / "checkpoint.pt")
     before = set(torch.serialization.get_safe_globals())

@@ -9,9 +9,7 @@ from conftest import TINY_MODEL, hydra, succeed
 from maelm_fairseq.layers import Masks, Transformer
 from training import NO_DROPOUT, assert_same_weights, checkpoint, train, updates
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(torch.nn.Module, "compile") or not shutil.which("g++"), reason="needs PyTorch 2.2 and a C++ compiler"
-)
+pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
 
 
 def count_traces(transformer):

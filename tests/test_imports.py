@@ -1,12 +1,11 @@
 """Imports go one way: no two modules of a folder import each other, at any depth, not even inside functions."""
 
 import ast
+import graphlib
 
 import pytest
 
 from conftest import ROOT
-
-graphlib = pytest.importorskip("graphlib")  # Python 3.9
 
 FOLDERS = {"maelm_fairseq": "maelm_fairseq", "recipes": "", "recipes/evaluation": "evaluation", "data-prep": ""}
 

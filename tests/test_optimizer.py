@@ -2,12 +2,10 @@
 
 from argparse import Namespace
 
-import pytest
 import torch
 from fairseq.optim.adam import Adam
 
 from conftest import TINY, TINY_MODEL, hydra, succeed
-from maelm_fairseq import compat
 from maelm_fairseq.optimizer import TorchAdamW
 from training import checkpoint
 
@@ -40,24 +38,6 @@ def test_steps_are_those_of_fairseqs_adam():
     train(theirs, Adam(theirs, **OPTIONS))
     for ours, expected in zip(params, theirs):
         torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("error", [TypeError, RuntimeError])
-def test_an_older_torch_falls_back_to_its_unfused_adamw(monkeypatch, error):
-    whole = torch.optim.AdamW
-
-    def old(params, fused=None, **options):
-        if fused:
-            raise error("no fused")
-        return whole(params, **options)
-
-    expected = weights()
-    train(expected, compat.fused_adamw(expected, **OPTIONS))
-    monkeypatch.setattr(torch.optim, "AdamW", old)
-    params = weights()
-    train(params, compat.fused_adamw(iter(params), **OPTIONS))
-    for ours, other in zip(params, expected):
-        torch.testing.assert_close(ours, other, rtol=1e-5, atol=1e-6)
 
 
 def test_a_run_resumes_where_it_stopped(data, tmp_path):
