@@ -9,8 +9,7 @@ from fairseq.data import FairseqDataset
 
 from .batches import Batches, batch_ends
 from .errors import UsageError
-
-NO_POSITION = -1  # what padding has for a position
+from .masking import NO_POSITION
 
 
 def pad_rows(rows, value):

@@ -12,6 +12,7 @@ import numpy as np
 from .errors import UsageError
 from .vocabulary import MASK, word_starts
 
+NO_POSITION = -1  # what padding has for a position
 # Independent streams of random numbers: how many positions are selected, and which.
 HOW_MANY, WHICH = 0, 1
 

@@ -15,10 +15,10 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import nn
 
 from .compat import former_name, use_current_names
-from .data import NO_POSITION
 from .errors import UsageError
 from .heads import FIRST, POOLING, LMHead, SpanHead, fit_heads
 from .layers import AUTHORS, BUCKETS, Masks, RelativePositionBias, Transformer
+from .masking import NO_POSITION
 from .sizes import check_finite, check_positions, check_sizes, compare
 from .vocabulary import MASK, fingerprint
 

@@ -3,14 +3,12 @@
 import itertools
 import logging
 import os
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Optional
 
-import torch
 from fairseq import utils
 from fairseq.data.indexed_dataset import data_file_path, index_file_path
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
@@ -22,26 +20,17 @@ from .data import MaskedBlockDataset
 from .effective_rank import last_layer_ranks
 from .errors import MissingFileError, UsageError
 from .masking import Masking, MaskSettings
+from .precision import PrecisionConfig, check_precision
 from .vocabulary import dictionary_path, load_dictionary
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class PrecisionConfig(FairseqDataclass):
-    bf16_autocast: bool = field(
-        default=False, metadata={"help": "bfloat16 where it is safe, with torch.autocast, on CPU and GPU"}
-    )
-    fp16: bool = II("common.fp16")
-    bf16: bool = II("common.bf16")
-    amp: bool = II("common.amp")
 
 
 class TokenTask(FairseqTask):
     """A task with one dictionary that uses every sequence of its data.
 
     Args:
-        cfg: a :class:`PrecisionConfig`
+        cfg: a :class:`~maelm_fairseq.precision.PrecisionConfig`
         dictionary: fairseq's, with `<mask>`
     """
 
@@ -210,19 +199,3 @@ def check(cfg):
     if cfg.effective_rank_tokens < 0:
         raise UsageError(f"--effective-rank-tokens {cfg.effective_rank_tokens} must be a number of tokens, or 0")
     check_precision(cfg)
-
-
-def check_precision(cfg):
-    """Refuses options of :class:`PrecisionConfig` that contradict each other."""
-    if cfg.bf16:
-        raise UsageError("fairseq's --bf16 is for TPUs: use --bf16-autocast, on CPU and GPU")
-    if cfg.bf16_autocast and (cfg.fp16 or cfg.amp):
-        raise UsageError(f"--bf16-autocast contradicts {'--fp16' if cfg.fp16 else '--amp'}: choose one")
-
-
-def autocast(cfg, device):
-    """The context in which a :class:`PrecisionConfig` wants the model and its loss computed.
-
-    For criterions rather than a task's train_step, where fairseq sets autocast itself (off, or to --amp).
-    """
-    return torch.autocast(device.type, torch.bfloat16) if cfg.bf16_autocast else nullcontext()

@@ -7,7 +7,8 @@ from fairseq.tasks import FairseqTask
 
 from maelm_fairseq.masking import MaskSettings
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
-from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig, autocast, check, check_precision
+from maelm_fairseq.precision import autocast, check_precision
+from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig, check
 
 PRECISION = dict(fp16=False, bf16=False, amp=False)
 SIZES = dict(

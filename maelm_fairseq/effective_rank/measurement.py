@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from ..data import NO_POSITION, batches_of_similar_length
-from ..masking import Masking, MaskSettings
+from ..data import batches_of_similar_length
+from ..masking import NO_POSITION, Masking, MaskSettings
 
 FAMILIES = {
     "without_mask": "all tokens, inputs without [MASK]",

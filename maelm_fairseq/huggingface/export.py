@@ -22,8 +22,8 @@ from ..checkpoint import build_model, find_checkpoint, read_checkpoint
 from ..errors import Parser, UsageError, run
 from ..files import atomic_folder, save_json
 from ..heads import SequenceClassificationHead, SpanHead
-from ..hub import read_labels
 from ..model import modules
+from ..vocabulary import read_labels
 from .card import model_card
 from .comparison import compare_with_transformers
 from .config import MODELING_FILE, make_config

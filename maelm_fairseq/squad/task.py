@@ -21,9 +21,10 @@ from ..batches import WholeDataset
 from ..data import pad_rows
 from ..errors import MissingFileError, UsageError
 from ..files import read_json
+from ..precision import PrecisionConfig, autocast, check_precision
 from ..records import count, one_of, positive
 from ..sizes import check_positions
-from ..task import PrecisionConfig, TokenTask, autocast, check_precision
+from ..task import TokenTask
 from ..vocabulary import load_dictionary
 from .text import EOS, WindowSizes
 
