@@ -55,7 +55,9 @@ $(VENV)-transformers-%/.installed: constraints.txt Makefile
 	@touch $@
 
 test-all: CHOICE = -m ''
-test test-all: install $(TRANSFORMERS)
+test-all: test
+
+test: install $(TRANSFORMERS)
 	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" OMP_NUM_THREADS=1 \
 	  TESTS_TRANSFORMERS="$(subst $() $(),:,$(patsubst %/.installed,$(CURDIR)/%/bin/python,$(TRANSFORMERS)))" \
 	  $(VENV)/bin/python -m pytest -n 2 --dist loadfile --max-worker-restart 1 $(CHOICE) $(TESTS)
