@@ -155,6 +155,7 @@ def assert_group_ends(process):
     return errors
 
 
+@pytest.mark.by_chance
 @pytest.mark.parametrize(
     "number, group",
     [(signal.SIGTERM, True), (signal.SIGTERM, False), (signal.SIGINT, True), (signal.SIGKILL, True)],
