@@ -14,13 +14,15 @@ import os
 import numpy as np
 
 from evaluation import outcomes
+from evaluation.fine_tuning import KINDS
 from evaluation.outcomes import CHOSEN
 from evaluation.statistics import pearson_contributions
 from maelm_fairseq.errors import UsageError
 from maelm_fairseq.files import atomic_write, one_at_a_time, read_json, save_json
 
 MADE_BY = "a record of recipes/scores.sh"
-EACH_EXAMPLE = ("mean", "fine-tuned-mean")  # the kinds of outcomes of which each example is kept
+FINE_TUNED = KINDS["mean"]
+EACH_EXAMPLE = ("mean", FINE_TUNED)  # the kinds of outcomes of which each example is kept
 
 
 class Kept:
@@ -85,7 +87,7 @@ class Records:
             )
         if part == "fine-tuning":
             tasks = self.comparison.fine_tuned_tasks
-            return all("fine-tuned-mean" in found.get("scores", {}).get(task, {}) for task in tasks)
+            return all(FINE_TUNED in found.get("scores", {}).get(task, {}) for task in tasks)
         return part in found
 
     def begin(self, run, **numbers):

@@ -10,7 +10,7 @@ import numpy as np
 import comparison_figures
 from comparison import CONFIDENCE, FINE_TUNED_TASKS, MADE, MAE_LM, MLM, TASKS, UNSEEN
 from comparison_claims import rank_claims
-from comparison_records import Records
+from comparison_records import FINE_TUNED, Records
 from evaluation.few_shot import SHOTS
 from evaluation.outcomes import CHOSEN, LAST
 from evaluation.report import Report, in_words, interval, table
@@ -19,7 +19,6 @@ from maelm_fairseq.effective_rank.report import import_pyplot
 from maelm_fairseq.errors import UsageError
 from results_page import put_section
 
-FINE_TUNED = "fine-tuned-mean"
 TAU = "0.9"  # of the ranks in figures and claims
 
 
