@@ -1,17 +1,12 @@
-from setuptools import setup
+from setuptools import find_packages, setup
 
 setup(
     name="maelm_fairseq",
     version="0.2.0",
     description="MAE-LM pretraining (Meng et al., ICLR 2024) as a plugin for unmodified fairseq",
     license="MIT",
-    packages=[
-        "maelm_fairseq",
-        "maelm_fairseq.checkpoint",
-        "maelm_fairseq.effective_rank",
-        "maelm_fairseq.huggingface",
-        "maelm_fairseq.squad",
-    ],
+    packages=find_packages(include=["maelm_fairseq*"]),
+    package_data={"maelm_fairseq.huggingface": ["card.md"]},
     python_requires=">=3.10,<3.13",
     install_requires=[
         # The last official fairseq cannot be imported by Python 3.11 and later; ve-fairseq can,
@@ -31,7 +26,7 @@ setup(
         "finetune": ["scikit-learn", "scipy"],
         "huggingface": ["safetensors>=0.4", "tokenizers>=0.19"],
         "test": [
-            *["pytest", "pytest-xdist", "matplotlib", "tensorboard", "torchmetrics", "ruff"],
+            *["pytest", "pytest-timeout", "pytest-xdist", "matplotlib", "tensorboard", "torchmetrics", "ruff"],
             *["scikit-learn", "scipy"],
         ],
     },

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from maelm_fairseq.errors import UsageError
+from maelm_fairseq.engine.errors import UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "maelm_fairseq"

@@ -3,8 +3,7 @@
 
 The usual route is that of fairseq's examples: a pool of workers encodes line by line and prints pieces, as in its
 `multiprocessing_bpe_encoder.py`, and `fairseq-preprocess` binarizes them. Both use the same SentencePiece model and the
-same number of workers, and give the same tokens. Memory is the largest resident set of any process of encode.py, for
-the whole text and for a quarter of it.
+same number of workers, and give the same tokens.
 """
 
 import argparse
@@ -58,15 +57,6 @@ def run(*arguments):
     )
 
 
-def peak_memory(text, folder):
-    """Peak memory in MiB of the largest process of encode.py, with one worker."""
-    code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stderr=subprocess.DEVNULL); "
-    code += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    command = [sys.executable, "-c", code, sys.executable, DATA_PREP / "encode.py", "--input", text, "--split", "train"]
-    command += ["--spm-model", folder / "sentencepiece.model", "--dest", folder / "memory", "--workers", "1"]
-    return int(subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE).stdout) / 1024
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -85,10 +75,8 @@ def main():
     print(f"{size / 1e6:.1f} MB of text, vocabulary {args.vocab_size}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        model = folder / "sentencepiece.model"
-        run(DATA_PREP / "train_sentencepiece.py", "--input", args.input, "--output", model,
-            "--vocab-size", args.vocab_size)  # fmt: skip
-        run(DATA_PREP / "write_dict.py", "--spm-model", model, "--output", folder / "dict.txt")
+        run(DATA_PREP / "prepare.py", "--train", args.input, "--valid", args.input, "--dest", folder,
+            "--vocab-size", args.vocab_size, "--only-vocabulary")  # fmt: skip
         print("\n| workers | usual route, MB/s | data-prep, MB/s | ratio |\n|---|---|---|---|")
         for workers in [1, 2]:
             rates = {usual_route: [], ours: []}
@@ -103,14 +91,6 @@ def main():
                 shutil.rmtree(folder / "usual"), shutil.rmtree(folder / "ours")
             medians = " | ".join(f"{statistics.median(found):.2f}" for found in rates.values())
             print(f"| {workers} | {medians} | {ratios(rates[ours], rates[usual_route])} |", flush=True)
-        quarter = folder / "quarter.txt"
-        with open(args.input, "rb") as text, open(quarter, "wb") as out:
-            out.write(text.read(size // 4).rpartition(b"\n")[0] + b"\n")
-        peaks = [
-            f"{peak_memory(text, folder):.0f} MiB for {text.stat().st_size / 1e6:.1f} MB"
-            for text in (quarter, args.input)
-        ]
-        print("\npeak memory: {} of text, {}".format(*peaks))
 
 
 if __name__ == "__main__":

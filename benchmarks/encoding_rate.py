@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from common import VOCABULARY, add_device, check_device, configuration, heading, ratios, synchronize, write_data
-from maelm_fairseq.errors import Parser, run
+from maelm_fairseq.engine.errors import Parser, run
 from maelm_fairseq.hub import MaeLm
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 
@@ -71,9 +71,10 @@ def interfaces(folder, device, sizes=None):
     return {"RobertaHubInterface": peer, "MaeLm": plugin, "MaeLm, bfloat16": in_bfloat16}
 
 
-def measure(rows, rounds, device, sizes=None):
-    """Prints a table of the rates at which the interfaces encode tokens, a list of (T,)."""
-    seconds = {}
+def measure(count, rounds, device, sizes=None):
+    """Prints a table of the rates at which the interfaces encode `count` sentences."""
+    rows, seconds = sentences(count), {}
+    print(f"{count} sentences, {sum(map(len, rows))} tokens, the longest {max(map(len, rows))}")
     with tempfile.TemporaryDirectory() as folder:
         write_data(Path(folder), [POSITIONS])
         functions = interfaces(folder, device, sizes)
@@ -102,10 +103,8 @@ def main():
     args = parser.parse_args()
     check_device(args.device)
     torch.set_num_threads(args.threads)
-    rows = sentences(args.sentences)
     print(heading(args.threads, args.device))
-    print(f"{args.sentences} sentences, {sum(map(len, rows))} tokens, the longest {max(map(len, rows))}")
-    measure(rows, args.rounds, args.device)
+    measure(args.sentences, args.rounds, args.device)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,18 @@
 """Checks of gpu.py: losses and gradients of a GPU, and updates of a recipe there.
 
-A check prints a row of its table in any case, and raises a Failure at the end if one of them is not as it should be.
+A check prints a row of its table in any case, and raises an error at the end if one of them is not as it should be.
 """
 
 import json
-import os
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import torch
 
 from common import ROOT, configuration, write_data
+from maelm_fairseq.engine.errors import UsageError
 
 NEEDS_A_GPU = "needs a GPU"
 # {name: (options, half precision, limits of the relative errors of loss, all gradients, and those of each weight)}
@@ -35,13 +34,8 @@ RUNS = {
     "bf16-autocast": ["--bf16-autocast"],
     "bf16-autocast, shared": ["--bf16-autocast", "--share-decoder-layers"],
 }
-OVERFLOWS = 5  # of fp16 while its loss scale settles; more are a storm
 WORDS = 100  # that occur in the data of the updates, which can be learned in a few
 TRAINING = ["--update-freq", 2, "--lr", 1e-4, "--warmup-updates", 5, "--log-interval", 1, "--seed", 1]
-
-
-class Failure(Exception):
-    """What is wrong, in one line."""
 
 
 @torch.no_grad()
@@ -117,6 +111,8 @@ def check_results(settings):
         for decoder, shared in DECODERS.items():
             expected = loss_and_gradients(folder, settings, "cpu", shared)
             for precision, (options, half, limits) in PRECISIONS.items():
+                if settings.device == "cpu" and "--compile" in options:  # this takes minutes: tests/test_compile.py
+                    continue
                 name, options = precision + decoder, [*options, *shared]
                 *found, worst = errors(loss_and_gradients(folder, settings, settings.device, options, half), expected)
                 passed = all(error <= limit for error, limit in zip(found, limits))  # nan is not
@@ -127,17 +123,11 @@ def check_results(settings):
                 print(f"| {name} | {' | '.join(cells)} | {'passed' if passed else 'FAILED'} |", flush=True)
                 torch.compiler.reset()  # it compiles a function 8 times at most, then runs it as it is
     if failed:
-        raise Failure(f"over the limits: {', '.join(failed)}")
+        raise UsageError(f"over the limits: {', '.join(failed)}")
 
 
 def train(folder, settings, kind, max_update):
-    """Runs the recipe, or goes on with it.
-
-    Args:
-        kind: one of RUNS
-    Returns:
-        {update: loss in bits}, and the number of gradient overflows
-    """
+    """Runs the recipe with the options of one of RUNS, or goes on with it; returns {update: loss in bits}."""
     command = [ROOT / "recipes" / "pretrain_base.sh", "--data", folder / "data", "--save-dir", folder / kind]
     command += ["--gpus", 1 if settings.device == "cuda" else 0, "--batch-size", settings.batch_size // 2, *TRAINING]
     command += ["--max-update", max_update, *RUNS[kind]]
@@ -145,61 +135,48 @@ def train(folder, settings, kind, max_update):
         command += ["--tokens-per-sample", settings.tokens, "--max-positions", settings.tokens, "--lr", 0.01]
         for name, size in settings.sizes.items():
             command += ["--encoder-" + name.replace("_", "-"), size]
-    log, begin = folder / kind / "train.log", 0
-    if log.exists():
-        begin = log.stat().st_size
     done = subprocess.run(
         list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    new = log.read_bytes()[begin:].decode("utf-8", "replace") if log.exists() else ""
     if done.returncode:
-        print(new or done.stdout, file=sys.stderr)
-        last = (done.stdout.strip().splitlines() or ["no output"])[-1]
-        raise Failure(f"pretrain_base.sh ended with exit status {done.returncode}: {last}")
-    records = [json.loads(text) for text in re.findall(r"train_inner \| (\{.*\})", new)]
-    losses = {int(record["num_updates"]): float(record["loss"]) for record in records}
-    return losses, new.count("gradient overflow detected")
+        raise UsageError(f"pretrain_base.sh ended with exit status {done.returncode}:\n{done.stdout}")
+    log = (folder / kind / "train.log").read_text(errors="replace")  # of both calls
+    records = [json.loads(text) for text in re.findall(r"train_inner \| (\{.*\})", log)]
+    return {int(record["num_updates"]): float(record["loss"]) for record in records}
 
 
-def wrong(losses, resumed, overflows):
+def wrong(losses, resumed):
     """What is wrong with a run and its resumption, {update: loss in bits} each; an empty string for nothing."""
-    half = UPDATES // 2
-    for found, first, last in [(losses, 1, half), (resumed, half + 1, UPDATES)]:
-        if sorted(found) != list(range(first, last + 1)):
-            return f"updates {first} to {last} were expected, but those logged are {sorted(found)}"
+    half, updates = UPDATES // 2, list(range(1, UPDATES + 1))
+    if sorted(losses) != updates[:half] or sorted(resumed) != updates:
+        return f"updates logged: {sorted(losses)}, and after resuming {sorted(resumed)}"
+    if any(resumed[update] != losses[update] for update in losses):
+        return "the first updates were made again"
     if not resumed[UPDATES] < losses[1]:
         return f"the loss does not fall: {losses[1]} bits, then {resumed[UPDATES]}"
     if not resumed[half + 1] < losses[1]:
         return f"the loss after resuming is that of a new model: {losses[1]} bits, then {resumed[half + 1]}"
-    return f"{overflows} gradient overflows" if overflows > OVERFLOWS else ""
+    return ""
 
 
 def check_updates(settings):
     """Makes half of the updates of each of RUNS, and resumes for the others."""
     half, failed = UPDATES // 2, []
-    batch = f"{settings.batch_size // 2} x {settings.tokens} tokens, --update-freq 2"
-    print(f"`recipes/pretrain_base.sh`, {batch}, {half} updates and {half} after resuming, data of {WORDS} words\n")
-    print(f"| run | loss in bits, updates 1, {half}, {half + 1}, {UPDATES} | gradient overflows | |")
-    print("|---|---|---|---|")
+    print(f"`recipes/pretrain_base.sh`, {half} updates and {half} after resuming, data of {WORDS} words\n")
+    print(f"| run | loss in bits, updates 1, {half}, {half + 1}, {UPDATES} | |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        os.mkdir(folder / "data")
+        (folder / "data").mkdir()
         documents = settings.batch_size * (UPDATES + 1)  # of a block each; the epoch does not end
         write_data(folder / "data", [settings.tokens - 1, 1] * documents, settings.vocabulary, WORDS)
         for kind in RUNS:
             if kind == "fp16" and settings.device == "cpu":
-                print(f"| fp16 | {NEEDS_A_GPU} | | |")
+                print(f"| fp16 | {NEEDS_A_GPU} | |")
                 continue
-            try:
-                losses, overflows = train(folder, settings, kind, half)
-                resumed, more = train(folder, settings, kind, UPDATES)
-                found, overflows = {**losses, **resumed}, overflows + more
-                problem = wrong(losses, resumed, overflows)
-                shown = ", ".join(str(found.get(update)) for update in [1, half, half + 1, UPDATES])
-            except Failure as failure:
-                problem, shown, overflows = str(failure), "", ""
-            print(f"| {kind} | {shown} | {overflows} | {'FAILED' if problem else 'passed'} |", flush=True)
-            if problem:
-                failed.append(f"{kind}: {problem}")
+            losses, resumed = train(folder, settings, kind, half), train(folder, settings, kind, UPDATES)
+            problem = wrong(losses, resumed)
+            shown = ", ".join(str(resumed.get(update)) for update in [1, half, half + 1, UPDATES])
+            print(f"| {kind} | {shown} | {'FAILED' if problem else 'passed'} |", flush=True)
+            failed += [f"{kind}: {problem}"] if problem else []
     if failed:
-        raise Failure("; ".join(failed))
+        raise UsageError("; ".join(failed))

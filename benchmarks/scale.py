@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Start-up time and memory of fairseq-train with many blocks: the plugin's task and fairseq's `masked_lm`, in turn.
 
-Data of 0.5, 5 or 50 million blocks of up to 64 tokens are written directly as `.bin` and `.idx`, into --folder if
+Data of --blocks blocks of up to 64 tokens are written directly as `.bin` and `.idx`, into --folder if
 given, where the next run finds them. `fairseq-train` then makes one update of a tiny model, on the CPU, as one process
 or as several with loader workers. Measured from its start to the end of the update, imports included. Memory is
 proportional (Linux's PSS: a page that n processes map counts 1/n for each), sampled while it runs: the highest of one
@@ -13,11 +13,9 @@ training process, and of all processes together, loader workers included. Shown 
 import argparse
 import contextlib
 import os
-import resource
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -26,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from common import PLUGIN, heading
-from maelm_fairseq.errors import Parser, run
+from maelm_fairseq.engine.errors import Parser, UsageError, run
 
 VOCABULARY = 1000
 TOKENS = 64  # of a block at most
@@ -117,15 +115,14 @@ def memory_of(process):
     return found
 
 
-def measure(arguments, most_memory):
-    """Runs a command until its first update; returns seconds, and the highest PSS of one process and of all."""
-    limits = (most_memory, most_memory)
+def measure(arguments):
+    """Runs a command until its first update; returns seconds, and the highest PSS in GiB of one process and of all."""
     process = subprocess.Popen(
         list(map(str, arguments)),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, limits), env=dict(os.environ, OMP_NUM_THREADS="1"),
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
     )  # fmt: skip
-    start, updated, highest, printed = time.perf_counter(), [], [0, 0], []
+    start, updated, highest, printed = time.perf_counter(), None, [0, 0], []
 
     def watch():
         while process.poll() is None:
@@ -138,26 +135,23 @@ def measure(arguments, most_memory):
     for line in process.stdout:
         printed.append(line)
         if '"num_updates": "1"' in line and not updated:
-            updated.append(time.perf_counter() - start)
+            updated = time.perf_counter() - start
     process.wait()
     watcher.join()
     if process.returncode or not updated:
-        reason = [line for line in printed if "Error" in line or "error" in line] or printed
-        print(f"failed: {reason[-1].strip()}", file=sys.stderr)
-        return None
-    return updated[0], highest[0], highest[1]
+        raise UsageError(f"fairseq-train failed:\n{''.join(printed)}")
+    return updated, highest[0] / 2**30, highest[1] / 2**30
 
 
 def main():
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", type=int, nargs="+", default=[500_000, 5_000_000, 50_000_000])
+    parser.add_argument("--blocks", type=int, nargs="+", default=[500_000, 5_000_000])
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--workers", type=int, default=2, help="loader workers of each process (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, default=32, help="blocks in a batch (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=TASKS, default=list(TASKS), metavar="TASK")
     parser.add_argument("--folder", type=Path, help="for the data: 8.5 GB for 50 million blocks")
-    parser.add_argument("--most-memory", type=float, default=12, help="GiB a process may use (default: %(default)s)")
     args = parser.parse_args()
 
     print(heading(os.cpu_count()))
@@ -174,16 +168,13 @@ def main():
                         stored = any(data.glob("*.blocks-*"))
                         name = task if stored or task != "mae_lm" else "mae_lm, first"
                         arguments = command(task, data, Path(temporary), processes, args.workers, args.batch_size)
-                        result = measure(arguments, int(args.most_memory * 2**30))
-                        found.setdefault(name, []).append(result)
+                        found.setdefault(name, []).append(measure(arguments))
                         if name == "mae_lm, first" and any(data.glob("*.blocks-*")):
-                            found.setdefault(task, []).append(measure(arguments, int(args.most_memory * 2**30)))
+                            found.setdefault(task, []).append(measure(arguments))
                 for name, results in found.items():
-                    cells = ["failed"] * 3
-                    if None not in results:
-                        seconds, one, together = map(statistics.median, zip(*results))
-                        cells = [f"{seconds:.1f}", f"{one / 2**30:.2f}", f"{together / 2**30:.2f}"]
-                    print(f"| {blocks:,} | {processes} | {name} | {' | '.join(cells)} |", flush=True)
+                    seconds, one, together = map(statistics.median, zip(*results))
+                    cells = f"{seconds:.1f} | {one:.2f} | {together:.2f}"
+                    print(f"| {blocks:,} | {processes} | {name} | {cells} |", flush=True)
             if not args.folder:
                 shutil.rmtree(data)
 

@@ -10,8 +10,7 @@ import struct
 
 import numpy as np
 
-from command_line import InputError
-from records import SPLIT, load_json
+from basics import InputError, load_json
 
 EOS = 2  # id of `</s>`, in SentencePiece and in fairseq
 UNKNOWN = 3  # fairseq's id of `<unk>`
@@ -20,6 +19,7 @@ HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, lines
 DTYPE_CODES = {np.uint16: 8, np.uint32: 9}  # fairseq's
 DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
 BUFFER = 1 << 20  # bytes of sizes read at a time
+RECORDED = "input documents text_lines tokens checksum unknown unknown_pieces longest_line sample".split()
 AGAIN = "remove {} and run prepare.sh again"
 
 
@@ -36,6 +36,20 @@ def is_encoded(folder, split):
 def token_dtype(pieces):
     """The type of a token in .bin: fairseq uses 16 bits for dictionaries of less than 65,500 entries, with <pad>."""
     return np.uint16 if pieces + 1 < 65500 else np.uint32
+
+
+def add_to_checksum(checksum, position, ids):
+    """Extends a checksum by the ids that follow: their sum, and the sum of id * position (from 1), modulo 2**64.
+
+    Args:
+        checksum: (sum, weighted sum) of the tokens so far
+        position: the number of tokens so far
+        ids: (tokens,) numpy array
+    """
+    ids = ids.astype(np.uint64)
+    positions = np.arange(position + 1, position + 1 + len(ids), dtype=np.uint64)
+    added = int(ids.sum()), int((ids * positions).sum())
+    return [(before + more) % (1 << 64) for before, more in zip(checksum, added)]
 
 
 def write_index(stream, sizes, dtype):
@@ -63,6 +77,7 @@ class Split:
 
     Attributes:
         record: contents of SPLIT.json
+        again: what to do about damaged files
         tokens: (tokens,) of all lines, memory-mapped
         sizes, starts: (lines,) and (lines + 1,) tokens of each line, and its first token
     Raises:
@@ -71,38 +86,32 @@ class Split:
 
     def __init__(self, folder, name):
         self.prefix = os.path.join(folder, name)
-        self.record = load_json(self.prefix + ".json", SPLIT, AGAIN.format(self.prefix + ".*"))
+        self.again = AGAIN.format(self.prefix + ".*")
+        self.record = load_json(self.prefix + ".json", RECORDED, self.again)
         for path in [self.prefix + ending for ending in (".bin", ".idx", ".json")]:
             if not os.path.exists(path):
                 raise InputError(f"{path} does not exist: the preparation was not finished; run prepare.sh again")
-        self.sizes, self.starts, dtype = self.read_index()
-        expected = int(self.starts[-1]) * np.dtype(dtype).itemsize
-        found = os.path.getsize(self.prefix + ".bin")
-        if found != expected:
-            raise InputError(
-                f"{self.prefix}.bin has {found} bytes, but .idx implies {expected}; " + AGAIN.format(self.prefix + ".*")
-            )
-        self.tokens = np.memmap(self.prefix + ".bin", dtype=dtype, mode="r") if expected else np.zeros(0, dtype)
-
-    def read_index(self):
-        """Reads .idx: the sizes, the starts, and the type of a token."""
-        path = self.prefix + ".idx"
-        with open(path, "rb") as stream:
-            header = stream.read(HEADER.size)
-            magic, version, code, lines = HEADER.unpack(header.ljust(HEADER.size, b"\0"))
-            if magic != INDEX_MAGIC or version != 1 or code not in DTYPES:
-                raise InputError(f"{path} is not an index of fairseq-preprocess; " + AGAIN.format(self.prefix + ".*"))
-            found, expected = os.path.getsize(path), HEADER.size + 12 * lines
-            if found != expected:
-                raise InputError(
-                    f"{path} has {found} bytes, but {lines} lines take {expected}; " + AGAIN.format(self.prefix + ".*")
-                )
-            sizes = np.fromfile(stream, dtype=np.int32, count=lines)
+        index = self.prefix + ".idx"
+        with open(index, "rb") as stream:
+            header = stream.read(HEADER.size).ljust(HEADER.size, b"\0")
+            magic, version, code, lines = HEADER.unpack(header)
+            if (magic, version) != (INDEX_MAGIC, 1) or code not in DTYPES:
+                raise InputError(f"{index} is not an index of fairseq-preprocess; {self.again}")
+            self.check_size(index, HEADER.size + 12 * lines)
+            self.sizes = np.fromfile(stream, dtype=np.int32, count=lines)
             begins = np.fromfile(stream, dtype=np.int64, count=lines)
-        starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        if (sizes < 1).any() or not np.array_equal(begins, starts[:-1] * np.dtype(DTYPES[code]).itemsize):
-            raise InputError(f"{path} is damaged: lines do not follow each other; " + AGAIN.format(self.prefix + ".*"))
-        return sizes, starts, DTYPES[code]
+        self.starts = np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
+        item = np.dtype(DTYPES[code]).itemsize
+        if (self.sizes < 1).any() or not np.array_equal(begins, self.starts[:-1] * item):
+            raise InputError(f"{index} is damaged: lines do not follow each other; {self.again}")
+        tokens = int(self.starts[-1])
+        self.check_size(self.prefix + ".bin", tokens * item)
+        self.tokens = np.memmap(self.prefix + ".bin", dtype=DTYPES[code], mode="r") if tokens else np.zeros(0, int)
+
+    def check_size(self, path, expected):
+        found = os.path.getsize(path)
+        if found != expected:
+            raise InputError(f"{path} has {found} bytes, but the index implies {expected}; {self.again}")
 
     def line(self, number):
         """Ids of a line, without its `</s>`."""

@@ -7,6 +7,7 @@ The folder of each shard gets SPLIT.bin and SPLIT.idx, byte for byte what fairse
 
 import multiprocessing
 import os
+import signal
 import tempfile
 import threading
 from collections import Counter, deque
@@ -17,14 +18,21 @@ from itertools import chain
 
 import numpy as np
 
-import checksums
-from binarized import EOS, UNKNOWN, shard_folder, token_dtype, write_index
-from command_line import InputError, Parser, Progress, cpu_count, positive, run
-from files import atomic_write, save_json
-from raw_text import check_files, check_unchanged, file_states, not_utf8, read_lines, too_few_documents
-from reservoir import Reservoir
-from stopping import held_signals, let_signals_end_child, open_pools
-from write_dict import all_pieces, load_model
+from basics import (
+    InputError,
+    Parser,
+    Progress,
+    atomic_write,
+    cpu_count,
+    let_signals_end,
+    pools,
+    positive,
+    run,
+    save_json,
+)
+from binarized import EOS, UNKNOWN, add_to_checksum, shard_folder, token_dtype, write_index
+from raw_text import Reservoir, check_files, check_unchanged, file_states, not_utf8, read_lines
+from write_dict import load_model
 
 CHUNK = 1 << 20  # bytes of text that a worker encodes at a time
 SAMPLE_LINES, SAMPLE_BYTES = 500, 50000  # lines kept for check.py, and the length of the longest line that can be kept
@@ -44,11 +52,10 @@ class Encoder:
 
     def __init__(self, model):
         self.processor = load_model(model)
-        self.pieces = all_pieces(self.processor)
-        self.fairseq_ids = np.arange(1, len(self.pieces) + 1, dtype=np.uint64)
+        pieces = self.processor.get_piece_size()
+        self.fairseq_ids = np.arange(1, pieces + 1, dtype=token_dtype(pieces))
         self.fairseq_ids[0] = UNKNOWN
         self.fairseq_ids[EOS] = EOS
-        self.dtype = token_dtype(len(self.pieces))
 
     def encode(self, chunk):
         """Encodes a chunk of text.
@@ -56,9 +63,8 @@ class Encoder:
         Args:
             chunk: lines as UTF-8 bytes, joined by newlines
         Returns:
-            tokens: as bytes, with a `</s>` after each line
+            tokens: (tokens,) fairseq's ids, with a `</s>` after each line
             sizes: int32 (lines,) tokens of each line
-            checksum: the tokens' Checksum
             unknown: Counter of the unknown pieces
         """
         lines = chunk.decode("utf-8").split("\n")
@@ -76,12 +82,13 @@ class Encoder:
             ids.append(EOS)
         flat = self.fairseq_ids[np.fromiter(chain.from_iterable(encoded), dtype=np.int64)]
         sizes = np.fromiter(map(len, encoded), dtype=np.int32, count=len(encoded))
-        return flat.astype(self.dtype).tobytes(), sizes, checksums.checksum(flat), unknown
+        return flat, sizes, unknown
 
 
 def start_worker(model):
     global encoder
-    let_signals_end_child()
+    let_signals_end()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is left to the main process
     encoder = Encoder(model)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
@@ -139,7 +146,7 @@ class Shard:
         self.tokens, self.sizes = tokens, sizes
         self.lines, self.size = [], 0
         self.documents = self.text_lines = self.longest = 0
-        self.checksum, self.unknown, self.unknown_count = checksums.EMPTY, Counter(), 0
+        self.token_count, self.checksum, self.unknown, self.unknown_count = 0, [0, 0], Counter(), 0
         self.sample = Reservoir(SAMPLE_LINES)
 
     def add(self, line):
@@ -158,11 +165,12 @@ class Shard:
         chunk, self.lines, self.size = b"\n".join(self.lines), [], 0
         return chunk
 
-    def write(self, tokens, sizes, checksum, unknown):
+    def write(self, tokens, sizes, unknown):
         """Writes what `Encoder.encode` returned."""
-        self.tokens.write(tokens)
+        self.tokens.write(tokens.tobytes())
         self.sizes.write(sizes.tobytes())
-        self.checksum = checksums.join(self.checksum, checksum)
+        self.checksum = add_to_checksum(self.checksum, self.token_count, tokens)
+        self.token_count += len(tokens)
         self.unknown.update(unknown)
         self.unknown_count += sum(unknown.values())
         self.longest = max(self.longest, int(sizes.max()))
@@ -174,8 +182,8 @@ class Shard:
         return {
             "documents": self.documents,
             "text_lines": self.text_lines,
-            "tokens": self.checksum.tokens,
-            "checksum": [self.checksum.sum, self.checksum.weighted],
+            "tokens": self.token_count,
+            "checksum": self.checksum,
             "unknown": self.unknown_count,
             "unknown_pieces": self.unknown.most_common(UNKNOWN_PIECES),
             "longest_line": self.longest,
@@ -187,10 +195,10 @@ class Shard:
 def worker_pool(workers, model):
     """A pool of processes for `encode_chunk`."""
     pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(model,))
-    open_pools.append(pool)
+    pools.append(pool)
     yield pool
     pool.shutdown()  # not after an error: a pool whose workers were killed may wait for ever
-    open_pools.remove(pool)
+    pools.remove(pool)
 
 
 def encode(paths, dest, split, model, workers, shards=1, wanted=None, states=None):
@@ -229,8 +237,7 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None, states=Non
             shard.write(*result.result())
 
         def submit(shard):
-            with held_signals():  # the pool starts its processes here
-                pending.append((shard, pool.submit(encode_chunk, shard.take_chunk())))
+            pending.append((shard, pool.submit(encode_chunk, shard.take_chunk())))
             if len(pending) > 2 * workers + 2:
                 write_oldest()
 
@@ -264,7 +271,10 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None, states=Non
             raise InputError("a worker was killed (out of memory?); run again with fewer --workers") from None
         check_unchanged(states)
         if documents < shards:
-            raise too_few_documents(paths, documents, shards)
+            raise InputError(
+                f"{', '.join(map(str, paths))}: found {documents} documents (separated by blank lines), expected at"
+                f" least {shards}; {'use fewer --shards' if shards > 1 else 'give files with text'}"
+            )
         for number, shard in out.items():
             with atomic_write(os.path.join(shard_folder(dest, number, shards), split + ".idx"), "wb") as stream:
                 write_index(stream, shard.sizes, dtype)

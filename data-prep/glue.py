@@ -7,30 +7,37 @@ or `sentence1` and `sentence2`, and `label`. Running the same command again skip
 
 import os
 import shutil
-from collections import Counter
 from itertools import islice
 
-from vocabulary import compare_with_checkpoint, load_vocabulary
+from pretrained import compare_with_checkpoint
 
-# vocabulary.py imports the plugin, which must come before fairseq: it silences fairseq, and explains if it is broken.
+# pretrained.py imports the plugin, which must come before fairseq: it silences fairseq, and explains if it is broken.
 # isort: split
 import torch
 from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
+from fairseq.data.indexed_dataset import make_builder
 
+from basics import (
+    InputError,
+    Parser,
+    atomic_folder,
+    cpu_count,
+    data_folder,
+    file_identity,
+    load_json,
+    positive,
+    refuse_different,
+    remove_abandoned,
+    run,
+    save_json,
+    say,
+)
 from binarized import EOS, UNKNOWN
-from check import spelled, spells, visible
-from command_line import InputError, Parser, cpu_count, data_folder, positive, run, say
-from files import atomic_folder, file_identity, remove_abandoned, save_json
+from check import MAXIMUM_UNKNOWN_RATE
 from glue_files import Table, files_of, find_tasks, is_test
-from maelm_fairseq.records import GLUE_TASK
-from records import load_json
-from write_dict import all_pieces
+from write_dict import load_vocabulary
 
 BATCH = 4096  # examples encoded at a time
-SAMPLE = 5  # examples of each batch that are compared with their text at the end
-UNKNOWN_PIECES = 10  # the most frequent ones are recorded
-MAXIMUM_UNKNOWN_RATE = 0.01
 MINIMUM_TOKENS = 6  # `<s> a </s> </s> b </s>` with one token of each sentence
 RECORD = "task.json"
 
@@ -67,26 +74,20 @@ def write_inputs(table, inputs, folder, split, processor, max_tokens):
     Returns:
         answers: labels or indices as text
         counts: for the record
-        sample: list of (number of the example, its sentences)
     """
     symbols = processor.get_piece_size() + 1  # fairseq's dictionary also has `<pad>`
     builders = [make_builder(os.path.join(folder, name, split + ".bin"), "mmap", symbols) for name in inputs]
-    answers, sample, shortened, tokens, unknown = [], [], 0, 0, Counter()
+    answers, shortened, tokens, unknown = [], 0, 0, 0
     examples = iter(table)
     for batch in iter(lambda: list(islice(examples, BATCH)), []):
         columns = [encode(processor, list(texts)) for texts in zip(*(sentences for sentences, _ in batch))]
-        for number, (texts, answer) in enumerate(batch):
+        for number, (_, answer) in enumerate(batch):
             ids = [column[number] for column in columns]
-            if cut(ids, max_tokens):
-                shortened += 1
-            elif number < SAMPLE:
-                sample.append((len(answers), texts))
+            shortened += cut(ids, max_tokens)
             answers.append(answer)
-            for builder, text, sentence in zip(builders, texts, ids):
+            for builder, sentence in zip(builders, ids):
                 tokens += len(sentence) + 1
-                if UNKNOWN in sentence:
-                    pieces = processor.encode(text, out_type=str)
-                    unknown.update(piece for piece, number in zip(pieces, sentence) if number == UNKNOWN)
+                unknown += sentence.count(UNKNOWN)
                 builder.add_item(torch.tensor(sentence + [EOS]))
     table.progress.close()
     for builder, name in zip(builders, inputs):
@@ -98,10 +99,9 @@ def write_inputs(table, inputs, folder, split, processor, max_tokens):
         "malformed": table.malformed,
         "cut": shortened,
         "tokens": tokens,
-        "unknown": sum(unknown.values()),
-        "unknown_pieces": unknown.most_common(UNKNOWN_PIECES),
+        "unknown": unknown,
     }
-    return answers, counts, sample
+    return answers, counts
 
 
 def write_answers(answers, labels, folder, split):
@@ -119,49 +119,16 @@ def write_answers(answers, labels, folder, split):
     builder.finalize(prefix + ".idx")
 
 
-def check_split(folder, inputs, split, counts, sample, processor):
-    """Reads a split back and checks it.
-
-    Raises:
-        InputError: examples or tokens are missing, or a sentence does not decode to its normalised text
-    """
-    pieces = all_pieces(processor)
-    columns = [MMapIndexedDataset(os.path.join(folder, name, split)) for name in inputs]
-    tokens = sum(int(column.sizes.sum()) for column in columns)
-    if tokens != counts["tokens"] or any(len(column) != counts["examples"] for column in columns):
-        raise InputError(f"{folder}: {split} was not written completely; check the disk and run again")
-    for number, texts in sample:
-        for column, text in zip(columns, texts):
-            ids = column[number].tolist()
-            if ids[-1] != EOS or not spells(spelled(processor, pieces, ids[:-1]), processor.normalize(text)):
-                raise InputError(
-                    f"{counts['file']}: example {number + 1} does not decode to its text {text[:200]!r}; check the disk"
-                    " and the SentencePiece model, and run again"
-                )
-
-
-def report(task, split, counts, answers, labels):
-    """Prints the counts of a split, and warnings about unusual ones."""
+def report(task, split, counts):
+    """Prints the counts of a split, and a warning about too many unknown tokens."""
     words = counts["tokens"] - counts["examples"] * len(task.sentences)
     rate = counts["unknown"] / max(words, 1)
-    line = (
+    print(
         f"{task.name} {split} ({counts['file']}): {counts['examples']:,} examples, {counts['malformed']:,} malformed,"
         f" {counts['cut']:,} cut, {rate:.2%} of the tokens unknown"
     )
-    if is_test(split):
-        print(line)
-    elif labels is None:
-        values = sorted(map(float, answers))
-        print(f"{line}; labels from {values[0]:g} to {values[-1]:g}, median {values[len(values) // 2]:g}")
-    else:
-        times = Counter(answers)
-        print(line + "; labels " + ", ".join(f"{label} {times[label] / len(answers):.1%}" for label in labels))
-    published = task.published.get(split, counts["examples"])
-    if published != counts["examples"]:
-        say(f"warning: {task.name} {split}: {counts['examples']:,} examples; GLUE was published with {published:,}")
     if rate > MAXIMUM_UNKNOWN_RATE:
-        pieces = "  ".join(f"{visible(piece)} ({times:,})" for piece, times in counts["unknown_pieces"])
-        say(f"warning: {task.name} {split}: {rate:.1%} of the tokens are not in the vocabulary, most often {pieces}")
+        say(f"warning: {task.name} {split}: {rate:.1%} of the tokens are not in the vocabulary")
 
 
 def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
@@ -182,16 +149,15 @@ def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
             shutil.copyfile(os.path.join(vocabulary, name), os.path.join(folder, name))
         for name in names:
             shutil.copyfile(os.path.join(vocabulary, "dict.txt"), os.path.join(folder, name, "dict.txt"))
-        for split, file in files_of(task, source).items():
+        for split, file in files_of(task.files, source).items():
             table = Table(os.path.join(source, file), task, split, labels)
-            answers, counts, sample = write_inputs(table, names, folder, split, processor, max_tokens)
+            answers, counts = write_inputs(table, names, folder, split, processor, max_tokens)
             if labels == []:
                 labels = sorted(set(answers))
                 if len(labels) < 2:
                     raise InputError(f"{table.path}: every label is {labels[0]!r}; expected two labels or more")
             write_answers(answers, labels, folder, split)
-            check_split(folder, names, split, counts, sample, processor)
-            report(task, split, counts, answers, labels)
+            report(task, split, counts)
             splits[split] = counts
         if identities(task, source, vocabulary) != inputs:
             raise InputError(f"{source}: a file changed while it was being read; run again when all are complete")
@@ -211,7 +177,7 @@ def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
 
 def identities(task, source, vocabulary):
     """Names, sizes and SHA-256 of the files that a prepared task depends on."""
-    paths = [os.path.join(source, file) for file in files_of(task, source).values()]
+    paths = [os.path.join(source, file) for file in files_of(task.files, source).values()]
     return [file_identity(path) for path in [*paths, os.path.join(vocabulary, "sentencepiece.model")]]
 
 
@@ -223,7 +189,9 @@ def is_done(task, dest, max_tokens, inputs):
     """
     if not os.path.exists(dest):
         return False
-    there = load_json(os.path.join(dest, RECORD), GLUE_TASK, f"remove {dest} and run glue.sh again")
+    there = load_json(
+        os.path.join(dest, RECORD), ("labels", "max_tokens", "inputs"), f"remove {dest} and run glue.sh again"
+    )
     if there is None:
         raise InputError(f"--dest: {dest} has no {RECORD}, so this program did not write it; choose another --dest")
     different = []
@@ -233,11 +201,7 @@ def is_done(task, dest, max_tokens, inputs):
         different.append("--regression was " + ("given and is not" if there["labels"] is None else "not given and is"))
     was, now = ({entry["file"]: entry for entry in entries} for entries in (there["inputs"], inputs))
     different += [f"{file} differs" for file in {**was, **now} if was.get(file) != now.get(file)]
-    if different:
-        raise InputError(
-            f"--dest: {dest} was prepared from different inputs or with different options: {'; '.join(different)};"
-            " choose another --dest, or remove this one"
-        )
+    refuse_different(dest, different)
     return True
 
 

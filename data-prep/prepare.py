@@ -5,26 +5,33 @@ Text is UTF-8, plain or gzip, one sentence or paragraph per line, a blank line a
 interruption the same command resumes where it stopped. The last line on stdout is the path to give to fairseq-train.
 """
 
-import contextlib
 import hashlib
 import os
 import shutil
 
+from basics import (
+    InputError,
+    Parser,
+    atomic_write,
+    cpu_count,
+    data_folder,
+    load_json,
+    positive,
+    refuse_different,
+    remove_abandoned,
+    run,
+    save_json,
+    say,
+)
 from binarized import AGAIN, is_encoded, shard_folder
-from check import check
-from command_line import InputError, Parser, cpu_count, data_folder, positive, run, say, size_text
+from check import MANIFEST_FILE, MANIFEST_KEYS, check
 from encode import encode
-from files import atomic_write, publish_first, remove_abandoned, save_json
-from raw_text import GZIP_MAGIC, check_documents, check_files, file_states
-from records import MANIFEST, load_json
+from raw_text import check_files, file_states, fingerprint
 from train_sentencepiece import SAMPLE_LINES, add_options, train
 from write_dict import load_model, write_dict
 
 SPLITS = ["train", "valid"]
-MANIFEST_FILE = "prepare.json"
 FORMAT = 1
-DISK = 1.1  # bytes of disk needed at most for a byte of text: 0.5 to 1 for tokens, and an index
-GZIP_FACTOR = 4  # bytes of text in a byte of gzip, roughly
 
 
 def parse_args():
@@ -67,12 +74,8 @@ def parse_args():
 # The manifest ------------------------------------------------------------------------------------------------------
 
 
-def manifest_of(args, states):
-    """The inputs and options that the prepared data depend on.
-
-    Args:
-        states: the FileStates of each split
-    """
+def manifest_of(args):
+    """The inputs and options that the prepared data depend on."""
     options = {"shards": args.shards}
     if args.spm_model:
         with open(args.spm_model, "rb") as stream:
@@ -88,33 +91,9 @@ def manifest_of(args, states):
             options["byte_fallback"] = True
     return {
         "format": FORMAT,
-        **{split: [state.fingerprint for state in states[split]] for split in SPLITS},
+        **{split: [fingerprint(path) for path in getattr(args, split)] for split in SPLITS},
         "options": options,
     }
-
-
-def differences(there, here):
-    """A list of the differences between two manifests, in words."""
-    out = []
-    for key in sorted(set(there["options"]) | set(here["options"])):
-        was, now = there["options"].get(key, "not given"), here["options"].get(key, "not given")
-        if was != now:
-            out.append(f"--{key.replace('_', '-')} was {was} and is {now}")
-    for split in SPLITS:
-        was, now = there[split], here[split]
-        if len(was) != len(now):
-            out.append(f"--{split} had {len(was)} files and has {len(now)}")
-        else:
-            out += [
-                (
-                    f"--{split}: {b['file']} ({b['bytes']:,} bytes) was {a['file']} ({a['bytes']:,} bytes)"
-                    if (a["file"], a["bytes"]) != (b["file"], b["bytes"])
-                    else f"--{split}: {b['file']} has different text"
-                )
-                for a, b in zip(was, now)
-                if a != b
-            ]
-    return out
 
 
 def claim(dest, manifest):
@@ -124,82 +103,57 @@ def claim(dest, manifest):
         InputError: `dest` contains data from another corpus, with other options, or of unknown origin
     """
     path = os.path.join(dest, MANIFEST_FILE)
+    foreign = sorted(
+        name for name in os.listdir(dest) if name.endswith((".bin", ".idx", ".model")) or name == "dict.txt"
+    )
+    # A process that started at the same time may have written these: it writes the manifest first.
     if not os.path.exists(path):
-        foreign = sorted(
-            name
-            for name in os.listdir(dest)
-            if name.endswith((".bin", ".idx", ".model")) or name.startswith(("dict.", "shard"))
-        )
-        # A process that started at the same time may have written these since: it writes the manifest first.
-        if foreign and not os.path.exists(path):
+        if foreign:
             raise InputError(
                 f"--dest: {dest} contains {foreign[0]} but no {MANIFEST_FILE}; expected an empty folder; choose another"
             )
-        publish_first(path, lambda partial: save_json(manifest, partial))
-    there = load_json(path, MANIFEST, AGAIN.format(dest))
+        save_json(manifest, path)
+    there = load_json(path, MANIFEST_KEYS, AGAIN.format(dest))
     if there["format"] != FORMAT:
         raise InputError(f"{path} was written by another version of these programs; choose another --dest")
-    different = differences(there, manifest)
-    if different:
-        raise InputError(
-            f"--dest: {dest} was prepared from different inputs or with different options: {'; '.join(different)};"
-            " choose another --dest, or remove this one"
-        )
+    was, now = there["options"], manifest["options"]
+    different = [
+        f"--{key.replace('_', '-')} was {was.get(key, 'not given')} and is {now.get(key, 'not given')}"
+        for key in sorted({*was, *now})
+        if was.get(key) != now.get(key)
+    ]
+    different += [f"--{split}: other files, or other text" for split in SPLITS if there[split] != manifest[split]]
+    refuse_different(dest, different)
 
 
 # The steps ---------------------------------------------------------------------------------------------------------
 
 
-def write_model(args, states, path):
-    if args.spm_model:
-        shutil.copyfile(args.spm_model, path)
-    else:
-        train(
-            args.train,
-            path,
-            os.path.join(args.dest, "sentencepiece.log"),
-            args.vocab_size,
-            args.model_type or "bpe",
-            args.lowercase,
-            args.sample_lines or SAMPLE_LINES,
-            args.byte_fallback,
-            states["train"],
-        )
+def copy(source, dest):
+    with open(source, "rb") as reader, atomic_write(dest, "wb") as writer:
+        shutil.copyfileobj(reader, writer)
 
 
 def make_vocabulary(args, states):
-    """Writes `sentencepiece.model` and `dict.txt` into --dest; returns the model's path.
+    """Writes sentencepiece.model and dict.txt unless they exist; returns the path of the model.
 
-    If several processes do so at once, the first to finish wins.
+    Several processes may do so at once: the same text and options give the same model.
     """
-    model = os.path.join(args.dest, "sentencepiece.model")
+    model, dictionary = (os.path.join(args.dest, name) for name in ("sentencepiece.model", "dict.txt"))
     if not os.path.exists(model):
-        try:
-            publish_first(model, lambda partial: write_model(args, states, partial))
-        except InputError:
-            # There are no data yet: without the manifest the corrected command can start afresh.
-            with contextlib.suppress(FileNotFoundError):
+        if args.spm_model:
+            copy(args.spm_model, model)
+        else:
+            options = args.vocab_size, args.model_type or "bpe", args.lowercase, args.sample_lines or SAMPLE_LINES
+            log = os.path.join(args.dest, "sentencepiece.log")
+            try:
+                train(args.train, model, log, *options, args.byte_fallback, states["train"])
+            except InputError:  # there are no data yet: without the manifest the corrected command can start afresh
                 os.remove(os.path.join(args.dest, MANIFEST_FILE))
-            raise
-    dictionary = os.path.join(args.dest, "dict.txt")
+                raise
     if not os.path.exists(dictionary):
         write_dict(model, dictionary)
     return model
-
-
-def check_room(args):
-    """Raises InputError if the binarized text cannot fit on the disk."""
-    size = 0
-    for path in args.train + args.valid:
-        with open(path, "rb") as stream:
-            size += os.path.getsize(path) * (GZIP_FACTOR if stream.read(2) == GZIP_MAGIC else 1)
-    need = int(DISK * size) // (args.shards if args.shard is not None else 1)
-    free = shutil.disk_usage(args.dest).free
-    if need > free:
-        raise InputError(
-            f"--dest: {args.dest} has {size_text(free)} free, but this text needs about {size_text(need)}; free some"
-            " space, or choose a --dest on another disk"
-        )
 
 
 def make_data(args, states, model, wanted):
@@ -210,11 +164,7 @@ def make_data(args, states, model, wanted):
         remove_abandoned(folder)
         for name in ("sentencepiece.model", "dict.txt"):
             if not os.path.exists(os.path.join(folder, name)):
-                with (
-                    atomic_write(os.path.join(folder, name), "wb") as stream,
-                    open(os.path.join(args.dest, name), "rb") as source,
-                ):
-                    shutil.copyfileobj(source, stream)
+                copy(os.path.join(args.dest, name), os.path.join(folder, name))
 
     def missing(split):
         return [shard for shard in wanted if not is_encoded(folders[shard], split)]
@@ -235,17 +185,11 @@ def main():
             raise InputError(
                 f"--vocab-size {args.vocab_size}: {args.spm_model} has {pieces} pieces; leave out --vocab-size"
             )
-    if args.shards > 1:  # one shard takes any text
-        check_documents(args.train, args.shards)
     os.makedirs(args.dest, exist_ok=True)
     remove_abandoned(args.dest)
     wanted = list(range(args.shards)) if args.shard is None else [args.shard]
-    if not all(
-        os.path.exists(os.path.join(shard_folder(args.dest, shard, args.shards), "train.json")) for shard in wanted
-    ):
-        check_room(args)
     states = {split: file_states(getattr(args, split)) for split in SPLITS}
-    claim(args.dest, manifest_of(args, states))
+    claim(args.dest, manifest_of(args))
     model = make_vocabulary(args, states)
     if args.only_vocabulary:
         say(f"{model} and dict.txt are ready")

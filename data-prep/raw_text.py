@@ -3,10 +3,10 @@
 import gzip
 import hashlib
 import os
+import random
 import zlib
-from collections import namedtuple
 
-from command_line import InputError
+from basics import InputError
 
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -22,9 +22,6 @@ def check_files(paths, option):
             raise InputError(f"{option}: {path} is not a regular file; expected one, as it is read more than once")
         if os.path.getsize(path) == 0:
             raise InputError(f"{option}: file {path} is empty; expected UTF-8 text; leave it out or fill it")
-        with open(path, "rb") as stream:
-            if path.endswith(".gz") and stream.read(2) != GZIP_MAGIC:
-                raise InputError(f"{option}: file {path} ends in .gz but is not gzip; unpack it or correct its name")
 
 
 def fingerprint(path):
@@ -40,33 +37,19 @@ def fingerprint(path):
     return {"file": os.path.basename(path), "bytes": size, "sha256_of_samples": digest.hexdigest()}
 
 
-FileState = namedtuple("FileState", "path fingerprint modified")
-FileState.__doc__ = """A file as it is now. modified: when its contents were last changed, in nanoseconds"""
-
-
 def file_states(paths):
-    """The FileState of each file."""
-    # The time first: a change while the fingerprint is taken must count as one.
-    times = [os.stat(path).st_mtime_ns for path in paths]
-    return [FileState(path, fingerprint(path), modified) for path, modified in zip(paths, times)]
+    """{path: (size, time of the last change)}: what `check_unchanged` compares."""
+    states = {path: os.stat(path) for path in paths}
+    return {path: (state.st_size, state.st_mtime_ns) for path, state in states.items()}
 
 
 def check_unchanged(states):
-    """Compares files with what `file_states` returned.
-
-    Raises:
-        InputError: a file was changed since, or removed
-    """
-    for before in states:
-        try:
-            (now,) = file_states([before.path])
-        except FileNotFoundError:
-            now = None
-        if now != before:
-            sizes = f"{before.fingerprint['bytes']:,} bytes, then {now.fingerprint['bytes']:,}" if now else "removed"
+    """Raises InputError if a file was changed or removed since `file_states` looked."""
+    for path, state in states.items():
+        if not os.path.exists(path) or file_states([path])[path] != state:
             raise InputError(
-                f"file {before.path} changed while it was being read ({sizes}); run again when it is complete, with"
-                " another --dest if this one is refused"
+                f"file {path} changed while it was being read; run again when it is complete, with another --dest if"
+                " this one is refused"
             )
 
 
@@ -76,15 +59,16 @@ def read_lines(paths, progress=None, file_end=None):
     Keeps one line in memory. Skips a byte order mark at the start of a file.
 
     Args:
-        progress: a `command_line.Progress` over the sum of the files' sizes
+        progress: a `basics.Progress` over the sum of the files' sizes
         file_end: yielded after each file, if not None
     Raises:
-        InputError: a gzip file is corrupt or truncated
+        InputError: a gzip file is corrupt or truncated, or a file called `.gz` is not one
     """
     done = text = reported = 0
     for path in paths:
         with open(path, "rb", buffering=BUFFER) as packed:
-            stream = gzip.GzipFile(fileobj=packed) if packed.peek(2)[:2] == GZIP_MAGIC else packed
+            is_gzip = os.fspath(path).endswith(".gz") or packed.peek(2)[:2] == GZIP_MAGIC
+            stream = gzip.GzipFile(fileobj=packed) if is_gzip else packed
             number = 0
             try:
                 for line in stream:
@@ -107,34 +91,6 @@ def read_lines(paths, progress=None, file_end=None):
         progress.update(done, text)
 
 
-def check_documents(paths, shards):
-    """Refuses files that certainly have fewer documents than there are shards; reads no more than tells.
-
-    The bound is not exact where lines begin with anything but visible ASCII: a model may normalise them to nothing.
-    """
-    found, inside = 0, False
-    for line in read_lines(paths, file_end=b""):
-        if not line.strip():
-            inside = False
-        elif 32 < line[0] < 127:
-            found += not inside
-            inside = True
-        else:  # text, or an end of a document
-            found += 1
-            inside = False
-        if found >= shards:
-            return
-    raise too_few_documents(paths, f"at most {found}", shards)
-
-
-def too_few_documents(paths, found, shards):
-    """The InputError for files with fewer documents than there are shards."""
-    return InputError(
-        f"{', '.join(map(str, paths))}: found {found} documents (separated by blank lines), expected at least {shards};"
-        f" {'use fewer --shards' if shards > 1 else 'give files with text'}"
-    )
-
-
 def not_utf8(paths):
     """The InputError for files that contain a line which is not UTF-8; names the first such line."""
     for path in paths:
@@ -143,9 +99,33 @@ def not_utf8(paths):
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
                 return InputError(
-                    "file {}: line {} is not UTF-8 (byte 0x{:02x} at byte {} of the line); expected UTF-8; "
-                    "convert it, for example with iconv -f latin1 -t utf-8".format(
-                        path, number, line[error.start], error.start + 1
-                    )
+                    f"file {path}: line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at byte"
+                    f" {error.start + 1} of the line); expected UTF-8; convert it, for example with"
+                    " iconv -f latin1 -t utf-8"
                 )
     return InputError(f"one of {', '.join(paths)} changed while it was being read; run again when it is complete")
+
+
+class Reservoir:
+    """Draws a uniform sample without replacement in one pass; the same items always give the same sample.
+
+    Algorithm R of Vitter, "Random Sampling with a Reservoir", 1985.
+
+    Args:
+        size: number of items to keep
+        seed: of the random numbers
+    Attributes:
+        items: the sample so far; all items, in order, while there are no more than `size`
+    """
+
+    def __init__(self, size, seed=1):
+        self.size, self.items, self.seen = size, [], 0
+        self.random = random.Random(seed).random
+
+    def add(self, item):
+        self.seen += 1
+        place = int(self.random() * self.seen)
+        if len(self.items) < self.size:
+            self.items.append(item)
+        elif place < self.size:
+            self.items[place] = item

@@ -1,13 +1,10 @@
 # Runs a program of this folder with a Python that has the packages: PYTHON if set, otherwise python3 or make install's.
 
 run_program() {
-  local here python packages=(fairseq numpy sentencepiece tqdm) candidates
+  local here python packages=(fairseq numpy sentencepiece) candidates
   here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
   candidates=(python3 "$here/../.venv/bin/python")
   if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); fi
-  # A Python that Ctrl-C ends while it starts does not lack packages. No command substitution below: bash misreads one
-  # that the trap interrupts.
-  trap 'trap - INT; kill -INT $$' INT
   for python in "${candidates[@]}"; do
     if "$python" -c 'import sys; from importlib.util import find_spec; sys.exit(None in map(find_spec, sys.argv[1:]))' \
       "${packages[@]}" 2>/dev/null; then

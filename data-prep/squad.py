@@ -9,20 +9,33 @@ and sentencepiece.model are copies; squad.json contains inputs, options and coun
 import os
 import shutil
 
-from vocabulary import compare_with_checkpoint, load_vocabulary
+from pretrained import compare_with_checkpoint
 
-# vocabulary.py imports the plugin, which must come before fairseq: it silences fairseq, and explains if it is broken.
+# pretrained.py imports the plugin, which must come before fairseq: it silences fairseq, and explains if it is broken.
 # isort: split
 import torch
 from fairseq.data import indexed_dataset
 
-from command_line import InputError, Parser, Progress, data_folder, positive, run, say
-from files import atomic_folder, file_identity, remove_abandoned, save_json
-from maelm_fairseq.errors import UsageError
-from maelm_fairseq.squad import task as squad
-from maelm_fairseq.squad.questions import read_questions
-from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes, place, windows
-from maelm_fairseq.vocabulary import load_dictionary
+from basics import (
+    InputError,
+    Parser,
+    Progress,
+    atomic_folder,
+    data_folder,
+    file_identity,
+    positive,
+    refuse_different,
+    remove_abandoned,
+    run,
+    save_json,
+    say,
+)
+from maelm_fairseq.data.vocabulary import load_dictionary
+from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.finetuning.squad import task as squad
+from maelm_fairseq.finetuning.squad.questions import read_questions
+from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes, place, windows
+from write_dict import load_vocabulary
 
 SHOWN = 5  # ids of questions that are shown for each count
 COUNTS = {
@@ -145,8 +158,6 @@ def is_done(dest, record):
     """
     if not os.path.exists(dest):
         return False
-    if not os.path.isdir(dest):
-        raise InputError(f"--dest: {dest} is a file; expected a folder")
     there = sorted(os.listdir(dest))
     if not there:
         return False
@@ -164,11 +175,7 @@ def is_done(dest, record):
         for name in record[group]
         if found[group].get(name) != record[group][name]
     ]
-    if different:
-        raise InputError(
-            f"--dest: {dest} was prepared from different inputs or with different options: {', '.join(different)}"
-            " differ; choose another --dest, or remove this one"
-        )
+    refuse_different(dest, different and [", ".join(different) + " differ"])
     return True
 
 

@@ -1,21 +1,15 @@
-#!/usr/bin/env python3
 """Trains a SentencePiece model on a random sample of lines; the model itself lowercases if asked to."""
 
-import ctypes
-import multiprocessing
 import os
 import re
 import signal
-import sys
 import time
+from contextlib import contextmanager
 
 import sentencepiece
 
-from command_line import InputError, Parser, Progress, positive, run, say
-from files import atomic_write, partial_name
-from raw_text import check_files, check_unchanged, file_states, not_utf8, read_lines
-from reservoir import Reservoir
-from stopping import held_signals, let_signals_end_child
+from basics import InputError, Progress, atomic_write, let_signals_end, positive, say
+from raw_text import Reservoir, check_unchanged, not_utf8, read_lines
 
 # SentencePiece sums floats per thread: with a fixed number of threads the model is the same on every machine.
 THREADS = 16
@@ -24,18 +18,17 @@ CHARACTER_COVERAGE = 0.99995
 SAMPLE_LINES = 1000000
 
 
-def sample_lines(paths, count, states=None):
+def sample_lines(paths, count, states):
     """Draws `count` lines (bytes) at random from those that are not blank, in one pass.
 
     SentencePiece has an option for this, `input_sentence_size`, but version 0.2.3 draws a different sample in every
     process and offers no seed. Here the same text must give the same model: on every machine, and after a restart.
 
     Args:
-        states: `file_states(paths)` from which on the files must not change (None: from now on)
+        states: `file_states(paths)` from which on the files must not change
     Raises:
         InputError: a file changed
     """
-    states = states or file_states(paths)
     progress = Progress("sample lines", sum(map(os.path.getsize, paths)))
     sample = Reservoir(count)
     for line in read_lines(paths, progress):
@@ -46,7 +39,7 @@ def sample_lines(paths, count, states=None):
     return sample.items
 
 
-def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte_fallback=False, states=None):
+def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte_fallback, states):
     """Trains a SentencePiece model with ids 0 to 2 for `<unk> <s> </s>`.
 
     Args:
@@ -58,7 +51,7 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte
         lowercase: normalise with `nmt_nfkc_cf` rather than `nmt_nfkc`
         count: lines to sample
         byte_fallback: add a piece for each byte, `<0x00>` to `<0xFF>`, so that no character is unknown
-        states: `file_states(paths)` from which on the files must not change (None: from now on)
+        states: `file_states(paths)` from which on the files must not change
     Raises:
         InputError: a file that changed, no text, text that is not UTF-8, or a vocab_size too large for the text or too
             small for its characters
@@ -71,7 +64,7 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte
         raise not_utf8(paths) from None
     if not any(sample):
         raise InputError(f"no text in {', '.join(paths)}; expected lines that are not blank")
-    say(f"train SentencePiece: {len(sample):,} lines, {vocab_size:,} pieces, {model_type}")
+    say(f"train SentencePiece: {len(sample):,} lines, {vocab_size:,} pieces, {model_type}; see {log_file}")
     options = dict(
         vocab_size=vocab_size,
         model_type=model_type,
@@ -81,58 +74,33 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte
         num_threads=THREADS,
         byte_fallback=byte_fallback,
     )
-    start = reported = time.time()
-    log = partial_name(log_file)
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.Process(target=train_in_child, args=(sample, model, log, options, sender), daemon=True)
-    with held_signals():
-        process.start()
-    sender.close()
-    while process.is_alive():
-        process.join(0.2)
-        if time.time() - reported > 10:
-            reported = time.time()
-            say(f"train SentencePiece: {reported - start:.0f} s{pieces_so_far(log)}")
+    start = time.time()
     try:
-        message = receiver.recv()
-    except EOFError:
-        message = "it was killed (out of memory? lower --sample-lines)"
-    os.replace(log, log_file)
-    if message:
-        raise InputError(explain(message, vocab_size, log_file))
+        with logged_to(log_file), atomic_write(model, "wb") as writer:
+            sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sample), model_writer=writer, **options)
+    except RuntimeError as error:
+        raise InputError(explain(str(error), vocab_size, log_file)) from None
     say(f"train SentencePiece: {time.time() - start:.1f} s")
 
 
-def train_in_child(sample, model, log_file, options, sender):
-    """Trains in a process of its own: SentencePiece fills stderr with its log and never releases the interpreter lock.
-
-    Args:
-        sender: pipe for the error message, empty on success
-    """
-    let_signals_end_child()
-    end_with_parent()
-    log_descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    os.dup2(log_descriptor, 1)
-    os.dup2(log_descriptor, 2)
+@contextmanager
+def logged_to(log_file):
+    """For SentencePiece, which never lets Python handle a signal: signals end the process; output goes to a file."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    kept = [os.dup(1), os.dup(2)]
+    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
-        with atomic_write(model, "wb") as writer:
-            sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sample), model_writer=writer, **options)
-        sender.send("")
-    except Exception as error:
-        sender.send(str(error) or repr(error))
-
-
-def end_with_parent():
-    """Makes Linux end this process when its parent is killed: during training Python handles no signal."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
-def pieces_so_far(log_file):
-    """The number of BPE's merges so far, from SentencePiece's log: `merges` in version 0.2.3, `size` in 0.2.0."""
-    with open(log_file, errors="replace") as stream:
-        sizes = re.findall(r" freq=\d+ (?:merges|size)=(\d+)", stream.read())
-    return f", {sizes[-1]} pieces" if sizes else ""
+        for descriptor in (1, 2):
+            os.dup2(log, descriptor)
+        let_signals_end()
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for descriptor, original in zip((1, 2), kept):
+            os.dup2(original, descriptor)
+        for descriptor in [log, *kept]:
+            os.close(descriptor)
 
 
 def explain(message, vocab_size, log_file):
@@ -150,32 +118,9 @@ def explain(message, vocab_size, log_file):
     return f"SentencePiece failed: {' '.join(message.split())}; its log is {log_file}"
 
 
-def main():
-    parser = Parser(__doc__)
-    parser.add_argument("--input", nargs="+", required=True, metavar="FILE", help="text files, plain or gzip")
-    parser.add_argument(
-        "--output", required=True, metavar="FILE", help="the model to write; its log is FILE with .log appended"
-    )
-    add_options(parser, required=True)
-    args = parser.parse_args()
-    check_files(args.input, "--input")
-    train(
-        args.input,
-        args.output,
-        args.output + ".log",
-        args.vocab_size,
-        args.model_type or "bpe",
-        args.lowercase,
-        args.sample_lines or SAMPLE_LINES,
-        args.byte_fallback,
-    )
-
-
-def add_options(parser, required=False):
-    """Adds the options that describe a vocabulary, which prepare.py has too."""
-    parser.add_argument(
-        "--vocab-size", type=positive, required=required, metavar="N", help="SentencePiece's vocab_size"
-    )
+def add_options(parser):
+    """Adds the options that describe a vocabulary."""
+    parser.add_argument("--vocab-size", type=positive, metavar="N", help="SentencePiece's vocab_size")
     parser.add_argument("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
     parser.add_argument("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
     parser.add_argument(
@@ -189,7 +134,3 @@ def add_options(parser, required=False):
         metavar="N",
         help=f"train the model on this many lines, drawn at random ({SAMPLE_LINES:,} if not given)",
     )
-
-
-if __name__ == "__main__":
-    run(main)

@@ -1,10 +1,10 @@
-#!/usr/bin/env python3
 """Writes dict.txt for a SentencePiece model: its pieces from id 3 on; fairseq's id is then SentencePiece's + 1."""
+
+import os
 
 import sentencepiece
 
-from command_line import InputError, Parser, run
-from files import atomic_write
+from basics import InputError, atomic_write
 
 SENTENCEPIECE_SPECIALS = ["<unk>", "<s>", "</s>"]
 FAIRSEQ_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -40,6 +40,26 @@ def load_model(path):
     return processor
 
 
+def load_vocabulary(folder):
+    """The SentencePieceProcessor of a folder that prepare.sh wrote.
+
+    Raises:
+        FileNotFoundError: no `sentencepiece.model` or no `dict.txt`
+        InputError: one of them cannot be used, or they do not match
+    """
+    processor = load_model(os.path.join(folder, "sentencepiece.model"))
+    dictionary = os.path.join(folder, "dict.txt")
+    if not os.path.exists(dictionary):
+        raise FileNotFoundError(f"{dictionary} does not exist; expected a folder that prepare.sh wrote")
+    with open(dictionary, encoding="utf-8", errors="replace", newline="\n") as stream:
+        if stream.read() != dict_text(processor):
+            raise InputError(
+                f"{dictionary} is not the dictionary of the sentencepiece.model beside it; expected its pieces from id"
+                " 3 on; give a folder that prepare.sh wrote, or remove this one and run prepare.sh again"
+            )
+    return processor
+
+
 def all_pieces(processor):
     """All pieces, in the order of their SentencePiece ids."""
     return [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
@@ -55,15 +75,3 @@ def write_dict(model, output):
     text = dict_text(load_model(model))
     with atomic_write(output) as stream:
         stream.write(text)
-
-
-def main():
-    parser = Parser(__doc__)
-    parser.add_argument("--spm-model", required=True, metavar="FILE", help="SentencePiece model")
-    parser.add_argument("--output", required=True, metavar="FILE", help="dict.txt to write")
-    args = parser.parse_args()
-    write_dict(args.spm_model, args.output)
-
-
-if __name__ == "__main__":
-    run(main)

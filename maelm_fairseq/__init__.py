@@ -4,12 +4,14 @@
 import only files in `tasks/` and `models/`, never criterions.
 """
 
-from . import compat  # isort: skip  first: it recognises a fairseq that does not work
-from . import criterion, errors, model, optimizer, sentence_criterion, squad, task, training_command  # noqa: F401
+from .engine import versions  # isort: skip  first: it recognises a fairseq that does not work
+from . import criterion, model, task  # noqa: F401
+from .engine import errors, optimizer, replaced  # noqa: F401
+from .finetuning import sentence_criterion, squad  # noqa: F401
 
 __version__ = "0.2.0"
 
-if compat.is_command():
+if versions.is_command():
     errors.show_in_one_line()
-    compat.allow_fairseq_checkpoints()
-    training_command.extend()
+    versions.allow_fairseq_checkpoints()
+    replaced.extend()

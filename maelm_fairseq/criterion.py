@@ -9,7 +9,7 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 
-from .precision import autocast
+from .engine.precision import autocast
 
 
 @register_criterion("mae_lm", dataclass=FairseqDataclass)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from fairseq.models.roberta.model import RobertaClassificationHead
 from torch import nn
 
-from .errors import UsageError
+from .engine.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -98,45 +98,17 @@ def build_head(description, width, dropout, name):
 def head_descriptions(weights):
     """The heads in the weights of a model: {name: description}.
 
-    Heads written before version 0.2.0 have no description: it is inferred from their weights.
-
     Args:
-        weights: state dict; missing descriptions are added to it
+        weights: state dict
     Raises:
-        ValueError: a description and the weights do not belong together
+        ValueError: a head has no description
     """
     prefix, found = "classification_heads.", {}
     for name in dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(prefix)):
-        head = f"{prefix}{name}."
-        shown = shown_by_weights(weights, head)
-        description = weights.get(head + "description", shown)
-        if description is None or description.shape != (3,):
-            raise UsageError(f"head {name!r} is damaged: it has no description, and weights of no known kind")
-        if 0 <= description[0] < len(KINDS) and (shown is None or not with_same_weights(description).equal(shown)):
-            raise UsageError(f"head {name!r} is damaged: its weights are not those of its description")
-        found[name] = weights[head + "description"] = description
+        found[name] = weights.get(f"{prefix}{name}.description")
+        if found[name] is None or found[name].shape != (3,):
+            raise UsageError(f"head {name!r} has no description: it was written before version 0.2.0, or is damaged")
     return found
-
-
-def with_same_weights(description):
-    """The description of the first kind that has the same weights: those of a head for the mean are no others."""
-    mean, first = map(KINDS.index, [MeanClassificationHead, SequenceClassificationHead])
-    return torch.cat([description[:1].where(description[:1] != mean, torch.tensor(first)), description[1:]])
-
-
-def shown_by_weights(weights, head):
-    """The description that the weights of a head show: int64 (3,); None if they are of no known kind.
-
-    Args:
-        weights: state dict
-        head: what the names of its weights begin with
-    """
-    dense, out, span = (weights.get(head + name) for name in ["dense.weight", "out_proj.weight", "weight"])
-    if dense is not None and out is not None and dense.dim() == out.dim() == 2:
-        return torch.tensor([KINDS.index(SequenceClassificationHead), len(out), len(dense)])
-    if span is not None and span.dim() == 2:
-        return torch.tensor([KINDS.index(SpanHead), len(span), 0])
-    return None
 
 
 def fit_heads(weights, own):

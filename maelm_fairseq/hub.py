@@ -5,18 +5,16 @@ Letters in shapes: B texts, T tokens of a text, W words, C width, L layers of th
 
 import os
 from itertools import chain
-from numbers import Integral
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from .arguments import check_padding, check_path, check_text, check_tokens, described, text_pairs
-from .checkpoint import build_model, find_checkpoint, read_checkpoint
-from .data import batches_of_similar_length
-from .errors import MissingFileError, UsageError
+from .config import check_positions
+from .data.masked_items import batches_of_similar_length
+from .data.vocabulary import MASK, WORD_START, Tokenizer, load_dictionary, load_sentencepiece, read_labels
+from .engine.checkpoints import build_model, find_checkpoint, read_checkpoint
+from .engine.errors import MissingFileError, UsageError
 from .heads import MeanClassificationHead, SequenceClassificationHead
-from .sizes import check_positions
-from .vocabulary import MASK, WORD_START, Tokenizer, load_dictionary, load_sentencepiece, read_labels
 
 BATCH_TOKENS = 2048  # of a batch, including padding
 
@@ -33,17 +31,13 @@ def from_pretrained(checkpoint, data=None):
     Raises:
         FileNotFoundError: the checkpoint, `dict.txt` or `sentencepiece.model` does not exist
         ValueError: one of them cannot be used, or they do not belong together
-        TypeError: not paths
     """
-    checkpoint_file = find_checkpoint(check_path(checkpoint, "checkpoint"))
-    folder = os.path.dirname(checkpoint_file) or "." if data is None else check_path(data, "data")
-    model_file = os.path.join(folder, "sentencepiece.model")
-    for path in [os.path.join(folder, "dict.txt"), model_file]:
+    checkpoint_file = find_checkpoint(os.fspath(checkpoint))
+    folder = os.path.dirname(checkpoint_file) or "." if data is None else os.fspath(data)
+    dict_file, model_file = (os.path.join(folder, name) for name in ["dict.txt", "sentencepiece.model"])
+    for path in [dict_file, model_file]:
         if not os.path.isfile(path):
-            raise MissingFileError(
-                f"{path}: not found, expected the vocabulary of {checkpoint_file}: pass data=, the folder with the "
-                "dict.txt and sentencepiece.model it was trained with"
-            )
+            raise MissingFileError(f"{path}: not found: pass data=, the folder with the vocabulary it was trained with")
     dictionary = load_dictionary(folder)
     state = read_checkpoint(checkpoint_file)
     model = build_model(state, dictionary, checkpoint_file)
@@ -52,13 +46,27 @@ def from_pretrained(checkpoint, data=None):
     return MaeLm(model, dictionary, tokenizer, folder, masks_in_encoder)
 
 
+def text_pairs(texts, pairs=None):
+    """A string or a list of strings, alone or with as many others -> list of (text, pair or None)."""
+    single = isinstance(texts, str)
+    if pairs is not None and isinstance(pairs, str) != single:
+        raise TypeError("expected a string with a string, or a list of strings with a list")
+    columns = [texts] if pairs is None else [texts, pairs]
+    columns = [[column] if single else list(column) for column in columns]
+    if not all(isinstance(text, str) for text in chain.from_iterable(columns)):
+        raise TypeError("expected a string or a list of strings")
+    if len({len(column) for column in columns}) > 1:
+        raise UsageError(f"{len(columns[0])} texts and {len(columns[1])} pairs, expected a pair for each text")
+    return list(zip(*columns)) if pairs is not None else [(text, None) for text in columns[0]]
+
+
 class MaeLm:
     """A model with its vocabulary.
 
     Args:
         model: :class:`~maelm_fairseq.model.MaeLmModel`, in evaluation mode
         dictionary: fairseq's, with `<mask>`
-        tokenizer: :class:`~maelm_fairseq.vocabulary.Tokenizer`
+        tokenizer: :class:`~maelm_fairseq.data.vocabulary.Tokenizer`
         data: folder of the data, for `label/dict.txt` and `input1`
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
     """
@@ -89,18 +97,13 @@ class MaeLm:
         Returns:
             int64 (T,); for lists (B, T), padded at the end
         Raises:
-            ValueError: an empty list, lists of different lengths, or half a surrogate pair
+            ValueError: an empty list, or lists of different lengths
             TypeError: not a string or a list of strings, or `text` and `pair` are not of the same kind
         """
-        return self._encode(text, pair, ("text", "pair"))
-
-    def _encode(self, texts, pairs, names):
-        """:meth:`encode` for arguments of other names."""
-        checked, single = text_pairs(texts, pairs, names)
-        if not checked:
-            raise UsageError(f"{names[0]} is an empty list, expected at least one text")
-        rows = [self._tokens(*both) for both in checked]
-        return rows[0] if single else self._padded(rows)
+        rows = [self._tokens(*both) for both in text_pairs(text, pair)]
+        if not rows:
+            raise UsageError("an empty list, expected at least one text")
+        return rows[0] if isinstance(text, str) else self._padded(rows)
 
     def _tokens(self, text, pair=None):
         tokens = [self.dictionary.bos(), *self.tokenizer.encode(text), self.dictionary.eos()]
@@ -116,10 +119,10 @@ class MaeLm:
         Returns:
             a string, or a list of B strings
         Raises:
-            TypeError: not a tensor of integers
-            ValueError: not of one or two dimensions, or no tokens of this vocabulary
+            TypeError: not a tensor of integers of one or two dimensions
+            ValueError: no tokens of this vocabulary
         """
-        tokens = check_tokens(tokens, "tokens", len(self.dictionary), dims=(1, 2))
+        tokens = self._checked(tokens)
         if tokens.dim() == 2:
             return [self.tokenizer.decode(row) for row in tokens.tolist()]
         return self.tokenizer.decode(tokens.tolist())
@@ -127,6 +130,33 @@ class MaeLm:
     def _padded(self, rows):
         """A list of B tensors (T_i,) -> (B, T)."""
         return pad_sequence(list(rows), batch_first=True, padding_value=self.dictionary.pad())
+
+    def _checked(self, tokens):
+        """Tokens as int64; refuses what is no tensor of tokens of this vocabulary."""
+        integers = isinstance(tokens, torch.Tensor) and not (tokens.is_floating_point() or tokens.dtype is torch.bool)
+        if not integers or tokens.dim() not in (1, 2):
+            raise TypeError("tokens must be a tensor of integers, (T,) or (B, T), as encode() returns")
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < len(self.dictionary):
+            raise UsageError(
+                f"tokens from {int(tokens.min())} to {int(tokens.max())}, expected 0 to {len(self.dictionary) - 1}: "
+                "use tokens of this model's vocabulary"
+            )
+        return tokens.long()
+
+    def _lengths(self, rows):
+        """Tokens (B, T) -> how many of each row are no padding, (B,).
+
+        Padding elsewhere than at the end is refused: it would silently shift positions and features.
+        """
+        real = rows.ne(self.dictionary.pad())
+        lengths = real.sum(1)
+        at_the_end = torch.arange(rows.size(1), device=rows.device) < lengths[:, None]
+        if not rows.numel() or not lengths.all() or not real.equal(at_the_end):
+            raise UsageError(
+                f"expected tokens in each row and padding (token {self.dictionary.pad()}) at the end only, as encode() "
+                "pads"
+            )
+        return lengths
 
     def _check_length(self, length, text="the text"):
         check_positions(length, self.model.max_positions(), f"{text} has {length} tokens", "shorten it or split it")
@@ -141,12 +171,9 @@ class MaeLm:
         Returns:
             (T, C), or (B, T, C) with zeros at padding, on the model's device; with `all_layers` (L + 1, ...)
         """
-        if isinstance(texts, torch.Tensor):
-            tokens = check_tokens(texts, "texts", len(self.dictionary), dims=(1, 2))
-        else:
-            tokens = self._encode(texts, None, ("texts", "pairs"))
+        tokens = self._checked(texts) if isinstance(texts, torch.Tensor) else self.encode(texts)
         batch = tokens if tokens.dim() == 2 else tokens[None]
-        lengths = check_padding(tokens, "texts", self.dictionary.pad())
+        lengths = self._lengths(batch)
         self._check_length(int(lengths.max()))
         found = None
         for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
@@ -170,7 +197,6 @@ class MaeLm:
             words: list of W strings, `text.split()`
             features: (W, C); nan for a word that SentencePiece normalises to nothing
         """
-        check_text(text, "text")
         words = text.split()
         tokens = [self.tokenizer.encode(word) for word in words]
         whole = [self.dictionary.bos(), *chain.from_iterable(tokens), self.dictionary.eos()]
@@ -204,11 +230,8 @@ class MaeLm:
             float32 (n, classes) on the CPU, in the order of `tokens`
         """
         name, head = self._head(head)
-        if not isinstance(tokens, (list, tuple)):
-            tokens = list(check_tokens(tokens, "tokens", len(self.dictionary), dims=(2,)))
-        tokens = [check_tokens(row, f"tokens[{i}]", len(self.dictionary)) for i, row in enumerate(tokens)]
-        lengths = [int(check_padding(row, f"tokens[{i}]", self.dictionary.pad())) for i, row in enumerate(tokens)]
-        lengths = torch.tensor(lengths, dtype=torch.int64)
+        tokens = [self._checked(row) for row in tokens]
+        lengths = torch.tensor([int(self._lengths(row[None])) for row in tokens], dtype=torch.int64)
         logits = torch.empty(len(tokens), head.out_proj.out_features)
         if len(lengths):
             longest = int(lengths.argmax())
@@ -231,26 +254,21 @@ class MaeLm:
             {label: probability} in the order of `label/dict.txt`, or a float from a head with one output (regression);
             for a list, a list of n of them
         """
-        checked, single = text_pairs(texts, pairs, ("texts", "pairs"))
+        checked = text_pairs(texts, pairs)
         classes = self._head(head)[1].out_proj.out_features
-        labels = self._labels(classes) if classes > 1 else None
+        labels = None
+        if classes > 1:
+            fix = "pass data=, the folder of the data it was fine-tuned on"
+            labels = read_labels(os.path.join(self.data, "label", "dict.txt"), classes, fix)
         on_pairs = os.path.isdir(os.path.join(self.data, "input1"))
         if on_pairs != (pairs is not None):
-            kinds = ["single texts", "pairs of texts"]
-            raise UsageError(
-                f"got {kinds[not on_pairs]}, but the head was fine-tuned on {kinds[on_pairs]} ({self.data} has "
-                f"{'an' if on_pairs else 'no'} input1): call predict(texts{', pairs' if on_pairs else ''})"
-            )
+            right = "pairs of texts: call predict(texts, pairs)" if on_pairs else "single texts: call predict(texts)"
+            raise UsageError(f"the head was fine-tuned, as {self.data} shows, on {right}")
         logits = self.head_logits([self._tokens(*both) for both in checked], head)
-        if labels is None:
-            found = logits[:, 0].tolist()
-        else:
+        found = logits[:, 0].tolist()
+        if labels is not None:
             found = [dict(zip(labels, row)) for row in logits.softmax(-1).tolist()]
-        return found[0] if single else found
-
-    def _labels(self, classes):
-        fix = "pass data=, the folder of the data it was fine-tuned on"
-        return read_labels(os.path.join(self.data, "label", "dict.txt"), classes, fix)
+        return found[0] if isinstance(texts, str) else found
 
     @torch.no_grad()
     def fill_mask(self, text, topk=5):
@@ -262,15 +280,12 @@ class MaeLm:
         Returns:
             for each mask a list of (piece, probability), the most probable first
         """
-        check_text(text, "text")
         if self.model.lm_head is None:
             raise UsageError("the checkpoint is fine-tuned and has no decoder: fill masks with a pretrained one")
         candidates = len(self.dictionary) - self.dictionary.nspecial - 1
-        if not isinstance(topk, Integral):
-            raise TypeError(f"topk must be a whole number, not {described(topk)}")
         if not 1 <= topk <= candidates:
             raise UsageError(f"topk {topk} must be from 1 to {candidates}, the number of pieces")
-        tokens = self.encode(text).to(self.device)
+        tokens = self._tokens(text).to(self.device)
         self._check_length(len(tokens))
         masked = tokens.eq(self.mask)
         if not masked.any():

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .compat import matmul_dtype
 from .cpu_kernels import Dropout, GeluLinear, scaled_dot_product_attention
+from .engine.versions import matmul_dtype
 
 AUTHORS, T5 = "authors", "t5"
 ALIGNMENT = 8  # of the rows of an attention bias, in numbers

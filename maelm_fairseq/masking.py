@@ -1,6 +1,7 @@
 """Selects the positions to predict and takes them out of what the encoder reads.
 
-Letters in shapes: T tokens of a block, K predicted positions, V positions the encoder sees.
+Letters in shapes: B blocks, T tokens of a block, V positions the encoder sees, M masked ones that it does not see, K
+predicted positions.
 """
 
 from dataclasses import dataclass, field, fields
@@ -8,9 +9,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
-from .errors import UsageError
-from .vocabulary import MASK, word_starts
+from .data.batches import pad_rows
+from .data.vocabulary import MASK, word_starts
+from .engine.errors import UsageError
 
 NO_POSITION = -1  # what padding has for a position
 # Independent streams of random numbers: how many positions are selected, and which.
@@ -81,6 +84,46 @@ class MaskedBlock(NamedTuple):
     predicted_visible_tokens: np.ndarray  # what it sees: the token itself, a random one, or [MASK]
     masked: np.ndarray  # predicted positions that the encoder never sees: the decoder puts [MASK] there
     targets: np.ndarray  # (K,) the original tokens at `predicted_visible`, then at `masked`
+
+
+class MaskedBatch(NamedTuple):
+    """What the model reads. Every row carries its position, so the order of rows is free.
+
+    It is this: context, visible predicted tokens, masked positions. The first two are what the encoder sees. Of all
+    rows, the last K are predicted, and the last M of those are masked. Each of the three is padded by itself, at its
+    end.
+    """
+
+    src_tokens: torch.Tensor  # (B, V) what the encoder sees
+    positions: torch.Tensor  # (B, V) their original positions, NO_POSITION for padding
+    masked_positions: torch.Tensor  # (B, M) predicted positions that the encoder does not see
+    num_predicted: int  # K
+    padded: bool = True  # False if the batch is known to have no padding
+
+    @classmethod
+    def of(cls, blocks, pad):
+        """A batch of blocks, and the targets at its predicted rows.
+
+        Args:
+            blocks: of :class:`MaskedBlock`
+            pad: the token at padding
+        Returns:
+            (MaskedBatch, int64 tensor (B, K))
+        """
+
+        def merge(value, *groups):
+            return torch.from_numpy(np.concatenate([pad_rows(rows, value) for rows in groups], axis=1))
+
+        visible = [len(b.predicted_visible) for b in blocks]
+        tokens = merge(pad, [b.context_tokens for b in blocks], [b.predicted_visible_tokens for b in blocks])
+        positions = merge(NO_POSITION, [b.context for b in blocks], [b.predicted_visible for b in blocks])
+        masked = merge(NO_POSITION, [b.masked for b in blocks])
+        target = merge(
+            pad, [b.targets[:n] for b, n in zip(blocks, visible)], [b.targets[n:] for b, n in zip(blocks, visible)]
+        )
+        rows = sum(len(b.context) + len(b.targets) for b in blocks)
+        padded = tokens.numel() + masked.numel() > rows
+        return cls(tokens, positions, masked, target.size(1), padded), target
 
 
 class Masking:

@@ -5,100 +5,22 @@ Letters in shapes: B sequences, T tokens of a sequence, V visible to the encoder
 
 import logging
 import zlib
-from dataclasses import dataclass, field, make_dataclass
-from typing import Optional
+from dataclasses import field, make_dataclass
 
 import torch
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import nn
 
-from .compat import former_name, use_current_names
-from .errors import UsageError
-from .heads import FIRST, POOLING, LMHead, SpanHead, fit_heads
-from .layers import AUTHORS, BUCKETS, Masks, RelativePositionBias, Transformer
+from .config import ARCHITECTURES, MaeLmConfig, check_positions, check_sizes
+from .data.vocabulary import MASK, fingerprint
+from .engine.errors import UsageError
+from .engine.stored_sizes import check_finite, compare
+from .heads import POOLING, LMHead, SpanHead, fit_heads
+from .layers import Masks, RelativePositionBias, Transformer
 from .masking import NO_POSITION
-from .sizes import check_finite, check_positions, check_sizes, compare
-from .vocabulary import MASK, fingerprint
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class MaeLmConfig(FairseqDataclass):
-    encoder_layers: int = field(default=12, metadata={"help": "layers of the encoder"})
-    encoder_embed_dim: int = field(default=768, metadata={"help": "width of encoder and decoder"})
-    encoder_ffn_embed_dim: int = field(default=3072, metadata={"help": "width of the feed-forward layers"})
-    encoder_attention_heads: int = field(default=12, metadata={"help": "attention heads of a layer"})
-    decoder_layers: int = field(
-        default=4,
-        metadata={"help": "layers of the decoder; 0 for an MLM, with --encoder-mask-fraction 1"},
-    )
-    dropout: float = field(default=0.1, metadata={"help": "dropout of the encoder"})
-    attention_dropout: float = field(default=0.1, metadata={"help": "dropout of the encoder's attention weights"})
-    decoder_dropout: float = field(default=0.0, metadata={"help": "dropout and attention dropout of the decoder"})
-    pooler_dropout: float = field(default=0.1, metadata={"help": "dropout of classification heads"})
-    classification_pooling: ChoiceEnum(list(POOLING)) = field(
-        default=FIRST, metadata={"help": "what new classification heads read: `<s>`, or the mean of the other tokens"}
-    )
-    max_positions: int = field(default=512, metadata={"help": "number of learned positions"})
-    relative_position_num_buckets: int = field(
-        default=32, metadata={"help": "buckets of the encoder's relative position bias, even; 0 for no bias"}
-    )
-    relative_position_max_distance: int = field(
-        default=128, metadata={"help": "this and all larger distances share a bucket"}
-    )
-    relative_position_buckets: ChoiceEnum(BUCKETS) = field(
-        default=AUTHORS,
-        metadata={
-            "help": "how distances share buckets: as in the authors' release, or as in T5, so that Hugging Face's "
-            "MPNet classes hold the encoder exactly"
-        },
-    )
-    relative_position_local_init: bool = field(
-        default=False,
-        metadata={
-            "help": "initialise half of the heads to attend to the left or right neighbour, instead of all with "
-            "BERT's N(0, 0.02): small models on little text then learn several times faster"
-        },
-    )
-    share_decoder_layers: bool = field(
-        default=False,
-        metadata={
-            "help": "no decoder of its own: its --decoder-layers are the encoder's last ones, in which masks attend to "
-            "the tokens that the encoder sees, and those never to masks"
-        },
-    )
-    decoder_relative_bias: bool = field(
-        default=False,
-        metadata={"help": "give the decoder a relative position bias of its own; shared layers have the encoder's"},
-    )
-    compile: bool = field(
-        default=False,
-        metadata={"help": "let torch.compile make the kernels of the layers, which takes a minute at the first update"},
-    )
-    relative_position_bins: Optional[int] = former_name()
-
-
-ARCHITECTURES = {
-    "mae_lm_tiny": dict(
-        encoder_layers=2,
-        encoder_embed_dim=128,
-        encoder_ffn_embed_dim=512,
-        encoder_attention_heads=2,
-        decoder_layers=1,
-    ),
-    "mae_lm_base": dict(),
-    "mae_lm_large": dict(
-        encoder_layers=24,
-        encoder_embed_dim=1024,
-        encoder_ffn_embed_dim=4096,
-        encoder_attention_heads=16,
-        relative_position_num_buckets=128,
-        relative_position_max_distance=256,
-    ),
-}
 
 
 @register_model("mae_lm", dataclass=MaeLmConfig)
@@ -106,7 +28,7 @@ class MaeLmModel(BaseFairseqModel):
     """MAE-LM (Meng et al., ICLR 2024).
 
     Args:
-        cfg: :class:`MaeLmConfig`
+        cfg: :class:`~maelm_fairseq.config.MaeLmConfig`
         dictionary: fairseq's, with `<mask>`
         pretraining: whether to build the decoder and the language-model head
     """
@@ -160,7 +82,6 @@ class MaeLmModel(BaseFairseqModel):
     @classmethod
     def build_model(cls, cfg, task):
         """Builds the model for a task: with a decoder if the task has `needs_decoder = True`, else the encoder."""
-        use_current_names(cfg)
         check_sizes(cfg)
         pretraining = getattr(task, "needs_decoder", False)
         if pretraining:
@@ -198,11 +119,8 @@ class MaeLmModel(BaseFairseqModel):
         """Predicts the masked tokens; or returns features, as fairseq's fine-tuning tasks ask for.
 
         Args:
-            src_tokens: (B, V) what the encoder sees
-            positions: (B, V) their original positions, -1 for padding; None for 0, 1, 2, ...
-            masked_positions: (B, M) original positions that are predicted and not in `src_tokens`
-            num_predicted: K; predicted are the last K - M of `src_tokens`, then the M masked positions
-            padded: False if the batch is known to have no padding
+            src_tokens, positions, masked_positions, num_predicted, padded: of a
+                :class:`~maelm_fairseq.masking.MaskedBatch`; positions None are 0, 1, 2, ...
             features_only: return the encoder's output instead
             classification_head_name: return this head's output instead
         Returns:
@@ -304,9 +222,6 @@ class MaeLmModel(BaseFairseqModel):
         if self.lm_head is None:
             drop_modules(state_dict, modules(state_dict) - ENCODER)
         fit_heads(state_dict, own)
-        for key in own:
-            if key.endswith("relative_bias.description") and key not in state_dict:  # before version 0.2.0
-                state_dict[key] = torch.tensor([BUCKETS.index(AUTHORS), int(own[key][1])])
         compare(state_dict, own)
 
 

@@ -4,7 +4,6 @@ import itertools
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import Optional
 
 from fairseq import utils
 from fairseq.data.indexed_dataset import data_file_path, index_file_path
@@ -12,16 +11,14 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
-from . import preemption
-from .batch_iterator import ResumableIterator
-from .blocks import TokenBlocks
-from .compat import former_name, use_current_names
-from .data import MaskedBlockDataset
-from .effective_rank import last_layer_ranks
-from .errors import MissingFileError, UsageError
+from .data.blocks import TokenBlocks
+from .data.epochs import ResumableIterator
+from .data.masked_items import MaskedBlockDataset
+from .data.vocabulary import dictionary_path, load_dictionary
+from .engine import stopping
+from .engine.errors import MissingFileError, UsageError
+from .engine.precision import PrecisionConfig, check_precision
 from .masking import Masking, MaskSettings
-from .precision import PrecisionConfig, check_precision
-from .vocabulary import dictionary_path, load_dictionary
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +27,7 @@ class TokenTask(FairseqTask):
     """A task with one dictionary that uses every sequence of its data.
 
     Args:
-        cfg: a :class:`~maelm_fairseq.precision.PrecisionConfig`
+        cfg: a :class:`~maelm_fairseq.engine.precision.PrecisionConfig`
         dictionary: fairseq's, with `<mask>`
     """
 
@@ -85,16 +82,16 @@ class TokenTask(FairseqTask):
     def train_step(self, *args, **kwargs):
         """fairseq's; the values to log tell all processes whether one was asked to stop."""
         loss, sample_size, logged = super().train_step(*args, **kwargs)
-        return loss, sample_size, preemption.report(logged)
+        return loss, sample_size, stopping.report(logged)
 
     def valid_step(self, *args, **kwargs):
         """fairseq's; see :meth:`train_step`."""
         loss, sample_size, logged = super().valid_step(*args, **kwargs)
-        return loss, sample_size, preemption.report(logged)
+        return loss, sample_size, stopping.report(logged)
 
     def reduce_metrics(self, logging_outputs, criterion):
         """fairseq's; the values come from all processes here."""
-        preemption.notice(logging_outputs)
+        stopping.notice(logging_outputs)
         super().reduce_metrics(logging_outputs, criterion)
 
     def length_fix(self):
@@ -116,14 +113,6 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
         },
     )
     tokens_per_sample: int = field(default=512, metadata={"help": "maximum tokens of a block, including <s>"})
-    effective_rank_tokens: int = field(
-        default=0,
-        metadata={
-            "help": "number of validation tokens on which each validation measures the effective rank of the encoder's "
-            "last layer, at the cost of two encoder passes over them; 0 for none"
-        },
-    )
-    log_effective_rank: Optional[int] = former_name()
     seed: int = II("common.seed")
 
 
@@ -145,7 +134,6 @@ class MaeLmTask(TokenTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        use_current_names(cfg)
         check(cfg)
         folders = utils.split_paths(cfg.data)
         for folder in folders:  # rather than when its turn comes, days later
@@ -178,12 +166,6 @@ class MaeLmTask(TokenTask):
             logger.info(part)
         self.datasets[split] = MaskedBlockDataset(parts, self.masking, self.dictionary, self.cfg.seed)
 
-    def post_validate(self, model, stats, agg):
-        """Adds the effective ranks of the last layer to the validation's log."""
-        if self.cfg.effective_rank_tokens:
-            dataset = next(data for split, data in self.datasets.items() if not split.startswith("train"))
-            stats.update(last_layer_ranks(model, dataset, self.cfg.effective_rank_tokens))
-
     def max_positions(self):
         return self.cfg.tokens_per_sample
 
@@ -196,6 +178,4 @@ def check(cfg):
     MaskSettings.of(cfg)
     if cfg.tokens_per_sample < 2:
         raise UsageError(f"--tokens-per-sample {cfg.tokens_per_sample} must be at least 2: <s> and a token")
-    if cfg.effective_rank_tokens < 0:
-        raise UsageError(f"--effective-rank-tokens {cfg.effective_rank_tokens} must be a number of tokens, or 0")
     check_precision(cfg)

@@ -15,15 +15,15 @@ from collections import namedtuple
 
 import torch
 
-from maelm_fairseq.checkpoint import find_checkpoint, load_model
-from maelm_fairseq.errors import Parser, UsageError, run
-from maelm_fairseq.files import save_json
-from maelm_fairseq.squad.answers import answer_questions
-from maelm_fairseq.squad.metric import best_threshold, evaluate
-from maelm_fairseq.squad.questions import read_questions
-from maelm_fairseq.squad.task import HEAD, load_record
-from maelm_fairseq.squad.text import SpanTokenizer, WindowSizes
-from maelm_fairseq.vocabulary import load_dictionary, load_sentencepiece
+from maelm_fairseq.data.vocabulary import load_dictionary, load_sentencepiece
+from maelm_fairseq.engine.checkpoints import find_checkpoint, load_model
+from maelm_fairseq.engine.errors import Parser, UsageError, run
+from maelm_fairseq.engine.files import save_json
+from maelm_fairseq.finetuning.squad.answers import answer_questions
+from maelm_fairseq.finetuning.squad.metric import best_threshold, evaluate
+from maelm_fairseq.finetuning.squad.questions import read_questions
+from maelm_fairseq.finetuning.squad.task import HEAD, load_record
+from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes
 
 Results = namedtuple("Results", "predictions nbest differences metrics")
 

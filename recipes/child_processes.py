@@ -11,7 +11,6 @@ from show_progress import Progress
 
 running = set()
 starting = stopped = False  # no threading.Event: a signal amid its set() would wait for the lock that this holds
-exit_status = 143  # after a SIGTERM
 
 
 def stop_all():
@@ -24,16 +23,14 @@ def stop_all():
 
 def terminate_children_on_sigterm(status=143):
     """Makes SIGTERM stop the child processes and then this one, with a status; for a program's `main()`."""
-    global exit_status
-    exit_status = status
-    signal.signal(signal.SIGTERM, _handle_sigterm)
 
+    def handle(*_):
+        again = stopped  # a further exception would cut short what the first one makes the program do
+        stop_all()
+        if not starting and not again:  # an exception inside Popen would leave a process that is not in `running`
+            sys.exit(status)
 
-def _handle_sigterm(*_):
-    again = stopped  # a further exception would cut short what the first one makes the program do
-    stop_all()
-    if not starting and not again:  # an exception inside Popen would leave a process that is not in `running`
-        sys.exit(exit_status)
+    signal.signal(signal.SIGTERM, handle)
 
 
 @contextlib.contextmanager
@@ -50,7 +47,7 @@ def program(command, **options):
         running.add(process)
         starting = False
         if stopped:
-            sys.exit(exit_status)
+            sys.exit(143)
         yield process
         process.wait()
     finally:
@@ -59,6 +56,25 @@ def program(command, **options):
             process.terminate()
             process.wait()
             running.discard(process)
+
+
+@contextlib.contextmanager
+def training(command, log, **options):
+    """Starts a fairseq command as :func:`program` does.
+
+    Yields:
+        the process, and an iterator that appends its output to a log and gives (line, what to show of it or None)
+    """
+    progress = Progress()
+
+    def lines():
+        for line in process.stdout:
+            stream.write(line)
+            yield line, progress.line(line.decode("utf-8", "replace").rstrip("\n"))
+
+    output = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with open(log, "ab", buffering=0) as stream, program(command, **output, **options) as process:
+        yield process, lines()
 
 
 def run_and_show(command, log, variables=None, name=""):
@@ -70,13 +86,10 @@ def run_and_show(command, log, variables=None, name=""):
     """
     environment = dict(os.environ, PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     environment.update(variables or {})
-    output = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-    progress, shown = Progress(), time.time()
-    with open(log, "a", encoding="utf-8") as stream, program(command, env=environment, **output) as process:
-        for line in process.stdout:
-            stream.write(line)
-            message = progress.line(line.rstrip("\n"))
-            if message and (not message.startswith("update ") or time.time() - shown > 10):
-                shown = time.time()
-                print("  " + name + message, flush=True)
+    printed = time.time()
+    with training(command, log, env=environment) as (process, lines):
+        for _, shown in lines:
+            if shown and (not shown.startswith("update ") or time.time() - printed > 10):
+                printed = time.time()
+                print("  " + name + shown, flush=True)
     return process.returncode

@@ -20,28 +20,27 @@ import shlex
 import sys
 
 import child_processes
-from maelm_fairseq import errors
-from maelm_fairseq.checkpoint import find_checkpoint
-from maelm_fairseq.errors import InstallationError, MissingFileError, UsageError
-from maelm_fairseq.files import atomic_write
+from maelm_fairseq.engine import errors
+from maelm_fairseq.engine.checkpoints import find_checkpoint
+from maelm_fairseq.engine.errors import InstallationError, MissingFileError, UsageError
+from maelm_fairseq.engine.files import atomic_write
 from maelm_fairseq.heads import POOLING
 
 try:
     import sklearn
 
     from evaluation import outcomes
-    from evaluation.features import Encoder, PieceCounts
+    from evaluation.features import Encoder
     from evaluation.few_shot import DRAWS
     from evaluation.fine_tuning import fine_tune
     from evaluation.measurement import measure
     from evaluation.report import Report, in_words, interval, models_of_arm
-    from evaluation.tasks import APART, KNOWN, PRIMARY, Source, check_overlap, load_task
+    from evaluation.tasks import APART, KNOWN, PRIMARY, Source, load_task
 except ImportError as error:
     raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
 
 RECIPES = os.path.dirname(os.path.abspath(__file__))
-FETCH = os.path.join(os.path.dirname(RECIPES), "data-prep", "substitute_datasets.py")
-BASELINES = {"random-weights": lambda checkpoint, data: Encoder(checkpoint, data, random=True), "pieces": PieceCounts}
+FETCH = os.path.join(os.path.dirname(RECIPES), "experiments", "substitute_datasets.py")
 
 
 def parse(arguments=None):
@@ -57,17 +56,16 @@ def parse(arguments=None):
         "--labelled",
         metavar="DIR",
         help="folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, with a header: sentence (or sentence1 and "
-        "sentence2) and label (default: DEST/labelled, to which data-prep/substitute_datasets.py fetches its tasks)",
+        "sentence2) and label (default: DEST/labelled, to which experiments/substitute_datasets.py fetches its tasks)",
     )
     add("--regression", nargs="+", default=[], metavar="NAME", help="those of your own tasks whose labels are numbers")
-    add("--baselines", action="store_true", help="also evaluate random weights, and piece counts without an encoder")
     add(
         "--fine-tune",
         nargs="+",
         choices=list(POOLING),
         default=[],
         help="also fine-tune each encoder once for each fold (hours), with a head on `<s>`, on the mean of the other "
-        "tokens, or each; random-weights is trained from scratch",
+        "tokens, or each",
     )
     add("--draws", type=int, default=DRAWS, metavar="N", help=f"few-shot draws (default: {DRAWS}); 0 for none")
     add(
@@ -83,7 +81,7 @@ def parse(arguments=None):
     if len(args.names) != len(args.checkpoint):
         raise UsageError(f"--names: {len(args.names)} names for {len(args.checkpoint)} checkpoints; give one for each")
     taken = set()
-    for name in [*args.names, *(BASELINES if args.baselines else [])]:
+    for name in args.names:
         if name in taken or name in [".", "..", ""] or os.path.basename(name) != name:
             raise UsageError(f"--names: {name!r} is used twice or is no name for a folder; give others")
         taken.add(name)
@@ -119,14 +117,13 @@ def load_tasks(args):
     for name in dict.fromkeys(args.tasks):
         if os.path.basename(name) != name or not os.path.isdir(os.path.join(folder, name)):
             raise MissingFileError(f"--tasks {name}: {folder} has no folder of that name")
-        source = KNOWN.get(name, Source(name, name, regression=name in args.regression))
+        source = KNOWN.get(name, Source(name, regression=name in args.regression))
         tasks.append(load_task(source, os.path.join(folder, name)))
-    check_overlap(tasks)
     return tasks
 
 
 def models_of(args):
-    """{name: what gives its features}."""
+    """{name: :class:`~evaluation.features.Encoder`}."""
     checkpoints = [find_checkpoint(path) for path in args.checkpoint]
     expected = dict.fromkeys(checkpoints, "a checkpoint (a .pt file)")
     for name in ["dict.txt", "sentencepiece.model"]:
@@ -134,10 +131,7 @@ def models_of(args):
     for path, what in expected.items():
         if not os.path.isfile(path):
             raise MissingFileError(f"{path}: not found, expected {what}")
-    models = {name: Encoder(path, args.data) for name, path in zip(args.names, checkpoints)}
-    if args.baselines:
-        models.update({name: make(checkpoints[0], args.data) for name, make in BASELINES.items()})
-    return models
+    return {name: Encoder(path, args.data) for name, path in zip(args.names, checkpoints)}
 
 
 def heading(tasks):
@@ -153,10 +147,9 @@ def heading(tasks):
     return "\n".join(lines) + "\n"
 
 
-def show(what, task, record, outcome):
+def show(what, task, outcome):
     """Prints a result."""
-    seconds = sum(record["seconds"].values())
-    print(f"{what}, {task.name}: {task.metric} {outcome.score():.2f} ({seconds:.0f} s)", flush=True)
+    print(f"{what}, {task.name}: {task.metric} {outcome.score():.2f}", flush=True)
 
 
 def evaluate(arguments=None):
@@ -167,15 +160,12 @@ def evaluate(arguments=None):
     for name, model in models.items():
         for task in tasks:
             path = measure(name, model, task, args.dest, args.draws, os.path.join(args.dest, "features", name))
-            record, found = results[name][task.name] = outcomes.read(path)
-            show(name, task, record, found["mean"])
-    encoders = {name: model for name, model in models.items() if isinstance(model, Encoder)}
-    for pooling, name, task in itertools.product(dict.fromkeys(args.fine_tune), encoders, tasks):
-        more, outcome = outcomes.read(fine_tune(name, encoders[name], task, args.dest, pooling))
-        record, found = results[name][task.name]
-        record["seconds"].update(more["seconds"])
-        found.update(outcome)
-        show(f"{name}, fine-tuned ({pooling})", task, more, *outcome.values())
+            results[name][task.name] = outcomes.read(path)
+            show(name, task, results[name][task.name][1]["mean"])
+    for pooling, name, task in itertools.product(dict.fromkeys(args.fine_tune), models, tasks):
+        _, outcome = outcomes.read(fine_tune(name, models[name], task, args.dest, pooling))
+        results[name][task.name][1].update(outcome)
+        show(f"{name}, fine-tuned ({pooling})", task, *outcome.values())
     path, report = os.path.join(args.dest, "evaluation.md"), Report(results, args.compare)
     with atomic_write(path) as stream:
         stream.write("# Evaluation\n" + heading(tasks) + "\n" + report.text())

@@ -8,20 +8,20 @@ pretrained/): `run.json` identifies the run, `checkpoint_last.pt` exists during 
 import contextlib
 import math
 import os
-import shlex
 
 import torch
 
+import made_from
 from child_processes import run_and_show
 from devices import DeviceQueue, find_devices
 from fairseq_options import ADAM, PLUGIN, option
-from finetune_results import append_rows, describe, existing_rows, make_rows, metrics_in_percent
+from finetune_results import append_rows, describe, existing_rows, make_rows
 from finetune_settings import combinations, search_space
-from maelm_fairseq.checkpoint import load_model
-from maelm_fairseq.errors import Parser, UsageError
-from maelm_fairseq.files import read_json, save_json, sha256
-from maelm_fairseq.sizes import check_positions
-from maelm_fairseq.vocabulary import load_dictionary
+from maelm_fairseq.config import check_positions
+from maelm_fairseq.data.vocabulary import load_dictionary
+from maelm_fairseq.engine.checkpoints import load_model
+from maelm_fairseq.engine.errors import Parser, UsageError
+from maelm_fairseq.engine.files import read_json, save_json, sha256
 from trained_model import keep_model, updates_of
 
 BF16 = "--bf16-autocast"
@@ -50,9 +50,6 @@ def parser(description):
     made.add_argument("--data", required=True, metavar="DIR", help="the prepared data")
     made.add_argument("--save-dir", required=True, metavar="DIR", help="folder for all runs")
     made.add_argument(
-        "--results", metavar="FILE", help="table to append the results to (default: SAVE_DIR/results.tsv)"
-    )
-    made.add_argument(
         "--seeds", type=int, default=5, metavar="N", help="number of runs whose median is reported (default: 5)"
     )
     made.add_argument("--search", action="store_true", help="search the paper's settings first, with a separate seed")
@@ -68,7 +65,6 @@ def parser(description):
         metavar="N",
         help="only do this one of the --seeds runs, as in a job array; the command without it collects the results",
     )
-    made.add_argument("--dry-run", action="store_true", help="print the state and command of each run, and stop")
     group = made.add_argument_group("settings", "the defaults are in recipes/finetune_settings.tsv")
     several = "; several with --search"
     group.add_argument("--batch-size", type=int, nargs="+", metavar="N", help="sequences per update" + several)
@@ -124,7 +120,7 @@ class Recipe:
         if args.only_seed is not None and not 1 <= args.only_seed <= args.seeds:
             raise UsageError(f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}")
         self.devices = DeviceQueue(find_devices(args.jobs))
-        self.results = args.results or os.path.join(args.save_dir, "results.tsv")
+        self.results = os.path.join(args.save_dir, "results.tsv")
         existing_rows(self.results)  # fails now, not after hours of work
         self.combinations = combinations(args, task, search_space(self.cfg.encoder_embed_dim, epochs))
         start = None if args.from_scratch else sha256(args.checkpoint)
@@ -171,27 +167,25 @@ class Recipe:
         return dict(self.origin, options=self.fairseq_options(settings, seed))
 
     def run(self, settings, seed, device):
-        """Trains and evaluates on a device, skipping what is done; returns the metrics."""
-        folder = self.folder(settings, seed)
+        """Trains and evaluates on a device, skipping what is done; prints and returns the metrics."""
+        name, folder = f"{self.task}, {settings}, seed {seed}", self.folder(settings, seed)
         os.makedirs(folder, exist_ok=True)
         identity, identity_file = self.identity(settings, seed), os.path.join(folder, "run.json")
         metrics_file, model_file = os.path.join(folder, "metrics.json"), os.path.join(folder, "model.pt")
         if os.path.exists(identity_file):
-            found = read_json(identity_file, "the record of a run of this recipe", dict, f"remove {folder}")
-            different = [name for name in identity if found.get(name) != identity[name]]
-            if different:
-                raise UsageError(
-                    f"{folder}: contains a run with different {' and '.join(different)} (run.json); "
-                    "choose another --save-dir, or remove that folder"
-                )
+            found = read_json(identity_file, "the record of a run of this recipe", fix=f"remove {folder}")
+            made_from.check(folder, found, identity, "choose another --save-dir, or remove that folder")
         save_json(identity, identity_file)
         if os.path.exists(metrics_file):
-            return read_json(metrics_file, "the metrics of a finished run of this recipe", metrics_in_percent)
-        if not os.path.exists(model_file):
-            self.train(settings, seed, os.path.join(folder, "checkpoint_last.pt"), device)
-            keep_model(folder, model_file)
-        metrics = self.evaluate(model_file)
-        save_json(metrics, metrics_file)
+            metrics = read_json(metrics_file, "the metrics of a finished run of this recipe")
+        else:
+            if not os.path.exists(model_file):
+                print(f"{name}: on {device}", flush=True)
+                self.train(settings, seed, os.path.join(folder, "checkpoint_last.pt"), device)
+                keep_model(folder, model_file)
+            metrics = self.evaluate(model_file)
+            save_json(metrics, metrics_file)
+        print(f"{name}: {describe(metrics)}", flush=True)
         return metrics
 
     def train(self, settings, seed, checkpoint, device):
@@ -213,27 +207,20 @@ class Recipe:
         """Tries every combination of settings; returns the best."""
         if len(self.combinations) == 1:
             return self.combinations[0]
-        if self.args.only_seed is not None and not all(
-            self.is_done(settings, SEARCH_SEED) for settings in self.combinations
-        ):
+        unfinished = [each for each in self.combinations if not self.is_done(each, SEARCH_SEED)]
+        if self.args.only_seed is not None and unfinished:
             raise UsageError("--only-seed with --search: the search is not finished; first run it without --only-seed")
-        scores = dict(zip(self.combinations, self.devices.run(self.try_settings, self.combinations)))
+
+        def try_settings(settings, device):
+            metrics = self.run(settings, SEARCH_SEED, device)
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(self.folder(settings, SEARCH_SEED), "model.pt"))
+            return next(iter(metrics.values()))
+
+        scores = dict(zip(self.combinations, self.devices.run(try_settings, self.combinations)))
         best = max(self.combinations, key=scores.get)
         print(f"best of {len(self.combinations)}: {best}", flush=True)
         return best
-
-    def try_settings(self, settings, device):
-        """One run of a search; returns its score."""
-        print(f"search {self.combinations.index(settings) + 1} of {len(self.combinations)}: {settings}", flush=True)
-        metrics = self.run(settings, SEARCH_SEED, device)
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(os.path.join(self.folder(settings, SEARCH_SEED), "model.pt"))
-        self.report(metrics, settings, SEARCH_SEED)
-        return next(iter(metrics.values()))
-
-    def report(self, metrics, settings, seed):
-        """Prints the metrics of a run, with its name if others run at the same time."""
-        print("  " + ("" if self.devices.size == 1 else f"{settings}, seed {seed}: ") + describe(metrics), flush=True)
 
     def main(self):
         """Runs everything; prints and records the results.
@@ -241,15 +228,10 @@ class Recipe:
         Returns:
             the model file of the best seed; None if not all seeds were run
         """
-        if self.args.dry_run:
-            return self.show_runs()
         settings = self.search()
 
         def run_seed(seed, device):
-            print(f"{self.task}, {settings}: seed {seed} of {self.args.seeds}", flush=True)
-            metrics = self.run(settings, seed, device)
-            self.report(metrics, settings, seed)
-            return metrics
+            return self.run(settings, seed, device)
 
         if self.args.only_seed is not None:
             self.devices.run(run_seed, [self.args.only_seed])
@@ -261,14 +243,3 @@ class Recipe:
         first = next(iter(all_metrics[0]))
         best = max(range(len(all_metrics)), key=lambda i: all_metrics[i][first]) + 1
         return os.path.join(self.folder(settings, best), "model.pt")
-
-    def show_runs(self):
-        """Prints whether each run is done, and its command."""
-        runs = [(settings, SEARCH_SEED) for settings in self.combinations]
-        if len(runs) == 1:
-            runs = [(self.combinations[0], seed) for seed in range(1, self.args.seeds + 1)]
-        for settings, seed in runs:
-            print(
-                "done:" if self.is_done(settings, seed) else "to do:",
-                " ".join(map(shlex.quote, self.command(settings, seed))),
-            )

@@ -13,10 +13,9 @@ import torch
 import finetune
 from child_processes import terminate_children_on_sigterm
 from maelm_fairseq import hub
-from maelm_fairseq.errors import InstallationError, UsageError, run
-from maelm_fairseq.files import atomic_write, read_json
-from maelm_fairseq.records import GLUE_TASK
-from maelm_fairseq.vocabulary import load_dictionary
+from maelm_fairseq.data.vocabulary import load_dictionary
+from maelm_fairseq.engine.errors import InstallationError, UsageError, run
+from maelm_fairseq.engine.files import atomic_write, read_json
 
 try:
     from scipy import stats
@@ -51,7 +50,7 @@ class GlueTask:
         self.record = read_json(
             self.record_file,
             "the record of a finished run of data-prep/glue.sh",
-            GLUE_TASK,
+            ["pair", "labels", "max_tokens", "splits"],
             "prepare the data again with data-prep/glue.sh",
         )
         self.labels = self.record["labels"]  # None for regression

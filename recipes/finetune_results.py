@@ -4,14 +4,9 @@ import datetime
 import os
 import statistics
 
-from maelm_fairseq.errors import UsageError
+from maelm_fairseq.engine.errors import UsageError
 
 COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
-
-
-def metrics_in_percent(value):
-    """an object of one or more numbers"""
-    return isinstance(value, dict) and len(value) > 0 and all(type(v) in (int, float) for v in value.values())
 
 
 def describe(metrics):
@@ -43,23 +38,13 @@ def make_rows(task, all_metrics, start, settings):
 
 
 def existing_rows(path):
-    """The lines of a table of results; none if it does not exist.
-
-    Raises:
-        ValueError: it is something else
-    """
+    """The lines of a table of results; none if it does not exist."""
     if not os.path.exists(path):
         return []
-    try:
-        with open(path, encoding="utf-8") as stream:
-            lines = stream.read().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not a table of results ({error}); choose another --results") from None
+    with open(path, encoding="utf-8") as stream:
+        lines = stream.read().splitlines()
     if lines and lines[0].split("\t") != COLUMNS:
-        raise UsageError(
-            f"{path}: its first line is {lines[0][:60]!r}, expected the columns {', '.join(COLUMNS)}: choose another "
-            "--results"
-        )
+        raise UsageError(f"{path}: not a table of results; move it, or choose another --save-dir")
     return lines
 
 

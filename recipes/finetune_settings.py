@@ -7,7 +7,7 @@ import os
 from collections import namedtuple
 
 from fairseq_options import RECIPES, option
-from maelm_fairseq.errors import UsageError
+from maelm_fairseq.engine.errors import UsageError
 
 LARGE_WIDTH = 1024
 LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 2e-5]}

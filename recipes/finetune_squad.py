@@ -10,9 +10,9 @@ import os
 import finetune
 from answer_questions import answer
 from child_processes import terminate_children_on_sigterm
-from maelm_fairseq.errors import run
-from maelm_fairseq.files import save_json
-from maelm_fairseq.squad import task as squad
+from maelm_fairseq.engine.errors import run
+from maelm_fairseq.engine.files import save_json
+from maelm_fairseq.finetuning.squad import task as squad
 
 
 def evaluate(model_file, data):

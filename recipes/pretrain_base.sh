@@ -7,7 +7,7 @@
 # With --relative-position-buckets t5, Hugging Face's MPNet classes can hold the encoder exactly.
 # 125,000 updates of 2,048 sequences of 512 tokens, on any number of GPUs that divides 2,048.
 # Memory, simulated: 6.0, 9.4 or 16.1 GiB with --batch-size 16, 32 or 64, plus about 15% and 1.5 GiB, so that 32 should
-# fit a GPU of 16 GB (benchmarks/gpu_memory.py --vocabulary 32770). Time and expected loss: not measured.
+# fit a GPU of 16 GB (benchmarks/RESULTS.md). Time and expected loss: not measured.
 
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

@@ -6,8 +6,7 @@
 # Data: cased, 64,000 BPE pieces, in shards (data-prep/prepare.sh --vocab-size 64000 --shards 64).
 # 2,000,000 updates of 2,048 sequences of 512 tokens, on any number of GPUs that divides 2,048.
 # Memory, simulated: 15.6, 23.2 or 38.5 GiB with --batch-size 16, 32 or 64, plus about 15% and 1.5 GiB, so that 16 should
-# fit a GPU of 24 GB, and 32 one of 40 GB (benchmarks/gpu_memory.py --recipe recipes/pretrain_large_plus_plus.sh
-# --vocabulary 64002). Time and expected loss: not measured.
+# fit a GPU of 24 GB, and 32 one of 40 GB (benchmarks/RESULTS.md). Time and expected loss: not measured.
 
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

@@ -18,10 +18,10 @@ import signal
 import subprocess
 import sys
 
+from child_processes import training
 from machines import Machines
-from show_progress import Progress
 
-# As in maelm_fairseq.preemption, which takes seconds to import.
+# As in maelm_fairseq.engine.stopping, which takes seconds to import.
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 STOPPED = 75
 KILLED = (128 + signal.SIGTERM, 128 + signal.SIGUSR1)
@@ -114,21 +114,17 @@ class Training:
 
     def train(self, log):
         """Trains; returns the exit status."""
-        progress = Progress()
-        streams = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         # Ctrl-C must not reach torchrun: see pass_on.
-        options = dict(streams, start_new_session=self.by_torchrun, preexec_fn=stop_with_parent)
-        with open(log, "ab", buffering=0) as logged, subprocess.Popen(self.command, **options) as self.process:
+        options = dict(start_new_session=self.by_torchrun, preexec_fn=stop_with_parent)
+        with training(self.command, log, **options) as (self.process, lines):
             if self.stopping:
                 self.process.terminate()
             if self.lost:
                 kill(self.process.pid)
-            for line in self.process.stdout:
-                logged.write(line)
+            for line, shown in lines:
                 ended = WORKER_STATUS.match(line) if self.by_torchrun else None
                 if ended:
                     self.workers_ended_with.append(int(ended.group(1)))
-                shown = progress.line(line.decode("utf-8", "replace").rstrip("\n"))
                 if shown is not None:
                     print(shown, flush=True)
         status = self.process.returncode
@@ -138,22 +134,20 @@ class Training:
 def main():
     save_dir, gpus, first_machine, *command = sys.argv[1:]
     log = os.path.join(save_dir, "train.log")
-    training, machines = Training(command, gpus), None
+    supervised, machines = Training(command, gpus), None
     if first_machine:
         address, _, port = first_machine.rpartition(":")
-        machines = Machines(address, int(port), training.lose)
+        machines = Machines(address, int(port), supervised.lose)
         machines.watch()
-    status = training.run(log)
-    if machines and status == STOPPED and not training.begun:
-        machines.end("was asked to stop before it began")
-    elif machines:
-        machines.end("" if status in (0, STOPPED) else f"failed with exit status {status}; its output says why")
+    status = supervised.run(log)
+    if machines:
+        machines.end(fine=status == 0 or status == STOPPED and supervised.begun)
     if status == 0:
         with open(os.path.join(save_dir, "finished"), "w", encoding="utf-8") as stream:
             stream.write(" ".join(command) + "\n")
     elif status == STOPPED:
         print(f"training stopped on request; the same command resumes; the full log is in {log}", file=sys.stderr)
-    elif training.process:
+    elif supervised.process:
         print(
             f"training failed with exit status {status}; the full log is in {log}; "
             "the same command resumes from the last checkpoint",

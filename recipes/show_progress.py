@@ -1,14 +1,7 @@
-"""Turns the output of fairseq-train --log-format json into a short progress report.
-
-fairseq-train ... 2>&1 | tee --ignore-interrupts train.log | python recipes/show_progress.py
-
-Signals to all programs of the pipe are for fairseq-train: this one ends when its input does.
-"""
+"""Turns the output of fairseq-train --log-format json into a short progress report."""
 
 import json
 import re
-import signal
-import sys
 
 RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| (\w+) \| (\S+) \| (.*)$")
 CHECKPOINT = re.compile(r"^(Saved checkpoint \S+|Loaded checkpoint .*\))")
@@ -87,13 +80,3 @@ class Progress:
 
     def valid(self, stats):
         return "validation after {} updates: {}".format(stats["valid_num_updates"], quality(stats, "valid_"))
-
-
-if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)
-    progress = Progress()
-    for raw in sys.stdin:
-        shown = progress.line(raw.rstrip("\n"))
-        if shown is not None:
-            print(shown, flush=True)

@@ -1,10 +1,9 @@
 """What the tests share: a tiny corpus, binarized by fairseq, and the commands.
 
-Commands that tests start are forks of a process that has imported fairseq and torch (`fork_server.py`), except where a
+Commands that tests start are forks of a process that has imported fairseq and torch (`forks.py`), except where a
 test says `real=True`. `TESTS_FORK=0` in the environment makes all of them real processes.
 """
 
-import atexit
 import contextlib
 import json
 import os
@@ -12,16 +11,15 @@ import random
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
-from fork_client import read_at_start
-from hanging import watched
+import forks
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "maelm_fairseq"
@@ -34,17 +32,15 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = str(ROOT)  # the commands, too, use this repository's package
-os.environ["PYTHONFAULTHANDLER"] = "1"  # for hanging.py
 
 
 def stand_ins():
     """A temporary folder of commands that run in forks: `python`, and fairseq's console scripts."""
     folder = Path(tempfile.mkdtemp(prefix="forks-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    (folder / "environment.json").write_text(json.dumps(read_at_start(os.environ)))
+    (folder / "environment.json").write_text(json.dumps(forks.read_at_start(os.environ)))
     for name in ["python", "fairseq-train", "fairseq-hydra-train", "fairseq-validate", "fairseq-preprocess"]:
-        client = [sys.executable, "-IS", Path(__file__).parent / "fork_client.py", folder, BIN / name]
-        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(map(str, client))} "$@"\n')
+        stand_in = [sys.executable, "-IS", forks.__file__, folder / "socket", BIN / name]
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(map(str, stand_in))} "$@"\n')
         (folder / name).chmod(0o755)
     return folder
 
@@ -73,39 +69,24 @@ TINY = [
 TINY_MODEL = {"_name": "mae_lm_tiny", "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "max_positions": 32}
 
 
-fork_servers = []  # their numbers
-
-
 @contextlib.contextmanager
-def forks():
+def forks_served():
     """The process that the commands in FORKS are forks of. Should this one be killed, its standard input is closed."""
     if FORKS == BIN:
         yield
         return
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(FORKS / "socket"))
-        listening.listen(100)  # clients wait until the server has imported everything
-        server = subprocess.Popen(
-            [sys.executable, Path(__file__).parent / "fork_server.py", str(listening.fileno())],
-            stdin=subprocess.PIPE, pass_fds=[listening.fileno()], start_new_session=True,
-        )  # fmt: skip
-    fork_servers.append(server.pid)
-    with server:
+    start = [sys.executable, forks.__file__, FORKS / "socket"]
+    with subprocess.Popen(start, stdin=subprocess.PIPE, start_new_session=True) as server:
+        while not (FORKS / "socket").exists() and server.poll() is None:
+            time.sleep(0.05)
         yield
-        server.terminate()
-    fork_servers.remove(server.pid)
-    shutil.rmtree(FORKS, ignore_errors=True)  # workers of pytest-xdist run no exit functions
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_protocol(item):
-    with watched(item.nodeid, lambda: fork_servers):
-        yield
+        server.stdin.close()
+    shutil.rmtree(FORKS)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def fork_server():
-    with forks():
+    with forks_served():
         yield
 
 

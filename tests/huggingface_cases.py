@@ -8,10 +8,10 @@ import torch
 
 from conftest import prepare
 from maelm_fairseq import hub
+from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.heads import SequenceClassificationHead, SpanHead
 from maelm_fairseq.huggingface import export as program
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
-from maelm_fairseq.vocabulary import load_dictionary
 
 P, C, F, H = 160, 16, 24, 2
 LABELS = ["bad", "fair", "good"]
@@ -75,66 +75,41 @@ HEADS = {
     "score": lambda: classifier(1),
     "answers": lambda: SpanHead(C),
 }
-CASES = {  # what becomes of which model: (class, AutoModel class, options of write_checkpoint, arguments of export)
-    "roberta": ("RobertaModel", "AutoModel", NO_BIAS, {}),
-    "roberta-shared": ("RobertaModel", "AutoModel", {**NO_BIAS, **SHARED}, {}),
-    "roberta-shared-mlm": (
-        "RobertaForMaskedLM", "AutoModelForMaskedLM", {**NO_BIAS, **SHARED, "task": {"encoder_mask_fraction": 1.0}}, {},
+CASES = {  # what becomes of which model: (class, options of write_checkpoint, arguments of export)
+    "roberta": ("RobertaModel", NO_BIAS, {}),
+    "roberta-mlm": ("RobertaForMaskedLM", {**NO_BIAS, **MLM}, {}),
+    "roberta-topic": ("RobertaForSequenceClassification", {**FINE_TUNED, **NO_BIAS}, {}),
+    "roberta-score": ("RobertaForSequenceClassification", {**FINE_TUNED, **NO_BIAS}, {}),
+    "mpnet-t5": ("MPNetModel", T5_BUCKETS, {}),
+    "mpnet-t5-answers": ("MPNetForQuestionAnswering", {**FINE_TUNED, **T5_BUCKETS}, {}),
+    "mpnet-mlm": ("MPNetForMaskedLM", dict(MLM, change=three_values), {}),
+    "code": ("MaeLmForMaskedLM", {}, {}),
+    "code-t5": (
+        "MaeLmForMaskedLM", dict(T5_BUCKETS, decoder_relative_bias=True, decoder_layers=2), dict(format="code"),
     ),
-    "roberta-mlm": ("RobertaForMaskedLM", "AutoModelForMaskedLM", {**NO_BIAS, **MLM}, {}),
-    "mpnet-t5": ("MPNetModel", "AutoModel", T5_BUCKETS, {}),
-    "mpnet-three-values": ("MPNetModel", "AutoModel", dict(change=three_values), {}),
-    "mpnet-four-buckets": (
-        "MPNetModel", "AutoModel", dict(relative_position_num_buckets=4, relative_position_max_distance=4), {},
-    ),
-    "mpnet-no-bias": ("MPNetModel", "AutoModel", NO_BIAS, dict(format="mpnet")),
-    "mpnet-mlm": ("MPNetForMaskedLM", "AutoModelForMaskedLM", dict(MLM, change=three_values), {}),
-    "code-narrow": (
-        "MaeLmForSequenceClassification", "AutoModelForSequenceClassification",
-        {**FINE_TUNED, **NO_BIAS, "only_head": "narrow"}, {},
-    ),
+    "code-masks-seen": ("MaeLmForMaskedLM", dict(task={"encoder_mask_fraction": 1.0}), {}),
+    "code-shared": ("MaeLmForMaskedLM", SHARED, {}),
+    "code-shared-all": ("MaeLmForMaskedLM", dict(SHARED, **T5_BUCKETS, decoder_layers=2), dict(format="code")),
+    "code-narrow": ("MaeLmForSequenceClassification", {**FINE_TUNED, **NO_BIAS}, {}),
+    "code-answers": ("MaeLmForQuestionAnswering", FINE_TUNED, {}),
 }  # fmt: skip
-for _name, _options, _arguments in [
-    ("code", {}, {}),
-    ("code-decoder-bias", dict(decoder_relative_bias=True, decoder_layers=2), {}),
-    ("code-masks-seen", dict(task={"encoder_mask_fraction": 1.0}), {}),
-    ("code-mlm", MLM, {}),
-    ("code-shared", SHARED, {}),
-    ("code-shared-all", dict(SHARED, **T5_BUCKETS, decoder_layers=2), dict(format="code")),
-    ("code-shared-no-bias", dict(SHARED, **NO_BIAS, encoder_layers=3, decoder_layers=2), dict(format="code")),
-    ("code-no-bias", NO_BIAS, dict(format="code")),
-    ("code-t5", T5_BUCKETS, dict(format="code")),
-]:
-    CASES[_name] = ("MaeLmForMaskedLM", "AutoModelForMaskedLM", _options, _arguments)
-for _name, _class in {
-    "topic": "ForSequenceClassification",
-    "score": "ForSequenceClassification",
-    "answers": "ForQuestionAnswering",
-}.items():
-    for _format, _family, _options in [
-        ("roberta", "Roberta", NO_BIAS), ("mpnet-t5", "MPNet", T5_BUCKETS), ("code", "MaeLm", {}),
-    ]:  # fmt: skip
-        CASES[f"{_format}-{_name}"] = (
-            _family + _class, "AutoModel" + _class, {**FINE_TUNED, **_options, "only_head": _name}, {},
-        )  # fmt: skip
+
+
+def head_of(case):
+    """The head of a case, or None."""
+    return case.split("-")[-1] if case.split("-")[-1] in HEADS else None
 
 
 def make(case, data, folder):
     """Exports the model of a case into `folder`/case; returns the hub's model."""
-    stock_class, _, options, arguments = CASES[case]
-    options = dict(options)
-    if "only_head" in options:
-        options["heads"] = {name: HEADS[name]() for name in [options.pop("only_head")]}
-    checkpoint = write_checkpoint(folder / "checkpoints" / case, data, **options)
-    assert program.export(checkpoint, data, folder / case, **arguments)[0] == stock_class
+    class_name, options, arguments = CASES[case]
+    heads = {head_of(case): HEADS[head_of(case)]()} if head_of(case) else {}
+    checkpoint = write_checkpoint(folder / "checkpoints" / case, data, heads=heads, **options)
+    assert program.export(checkpoint, data, folder / case, **arguments)[0] == class_name
     return hub.from_pretrained(checkpoint, data)
 
 
 def read(folder):
     """Contents of config.json and model.safetensors."""
-    weights = {}
-    with safetensors.safe_open(folder / "model.safetensors", "pt") as file:
-        assert file.metadata() == {"format": "pt"}
-        for name in file.keys():
-            weights[name] = file.get_tensor(name)
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
     return json.loads((folder / "config.json").read_text()), weights

@@ -4,8 +4,9 @@
 
 FOLDER has for each case NAME a folder NAME, and NAME.npz or NAME@CLASS.npz with `class`, the name of an AutoModel
 class; `tokens` (B, T), padded with 1 at the end; and the outputs that are expected at each text without padding,
-float64 (B, T, ...) or, for whole texts, (B, ...). Prints JSON: {NAME: {"class", "missing", "unexpected", "mismatched",
-"labels", "differences": {"OUTPUT DTYPE ATTENTION SIDE": largest difference}}}, and under "transformers" the version.
+float64 (B, T, ...) or, for whole texts, (B, ...); with `mistake`, only float64 is compared, and once. Prints JSON:
+{NAME: {"class", "missing", "unexpected", "mismatched", "labels", "differences": {"OUTPUT DTYPE ATTENTION SIDE": largest
+difference}}}, and under "transformers" the version.
 """
 
 import json
@@ -38,9 +39,9 @@ def compare(folder, reference):
     """The entry of one case."""
     model_class = getattr(transformers, str(reference["class"]))
     rows = [[token for token in row if token != PAD] for row in reference["tokens"].tolist()]
-    expected = {name: reference[name] for name in reference.files if name not in ["class", "tokens"]}
-    differences, code = {}, any(folder.glob("*.py"))
-    for attention in ["eager", "sdpa"]:
+    expected = {name: reference[name] for name in reference.files if name not in ["class", "tokens", "mistake"]}
+    differences, code, once = {}, any(folder.glob("*.py")), "mistake" in reference.files
+    for attention in ["eager"] if once else ["eager", "sdpa"]:
         try:
             model, info = model_class.from_pretrained(
                 folder,
@@ -55,9 +56,9 @@ def compare(folder, reference):
             continue
         model.eval()
         assert model.config._attn_implementation == attention
-        for dtype in [torch.float32, torch.float64]:
+        for dtype in [torch.float64] if once else [torch.float32, torch.float64]:
             model.to(dtype)
-            for side in ["right", "left"]:
+            for side in ["right"] if once else ["right", "left"]:
                 tokens, real = padded(rows, side)
                 output = model(input_ids=tokens, attention_mask=real.long())
                 for name, values in expected.items():

@@ -2,8 +2,8 @@
 
     python huggingface_use.py FOLDER
 
-FOLDER has exported models by the names of MODELS, and texts.json: {"texts": [...], "masked": [...]}. Prints JSON: under
-"fill_mask" for each of PRETRAINED, masked text and mask {token: probability}; under "largest differences" what should
+FOLDER has exported models by the names in main(), and texts.json: {"texts": [...], "masked": [...]}. Prints JSON: under
+"fill_mask" for each pretrained one, masked text and mask {token: probability}; under "largest differences" what should
 be 0; under "steps" the losses of two steps of training by Trainer for each model and head.
 """
 
@@ -28,10 +28,6 @@ from transformers import (
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
-MODELS = ["roberta", "mpnet-t5", "code"]
-FINE_TUNED = ["roberta-topic", "mpnet-t5-answers", "code-topic", "code-answers", "roberta-mlm", "code", "code-shared"]
-PRETRAINED = ["code", "code-shared"]
-HEADS = ["SequenceClassification", "TokenClassification", "QuestionAnswering"]
 
 
 def load(auto_class, folder, **options):
@@ -176,22 +172,23 @@ def main():
     folder = Path(sys.argv[1])
     given = json.loads((folder / "texts.json").read_text())
     texts, zero, steps = given["texts"], {}, {}
-    for name in FINE_TUNED:
+    for name in ["roberta-topic", "mpnet-t5-answers", "code-answers", "code-shared"]:
         zero[f"save again {name}"] = save_again(folder / name, texts)
-    for name in MODELS:
+    for name in ["roberta", "code"]:
         zero[f"sentence-transformers {name}"] = sentence_vectors(folder / name, texts)
-        zero[f"hidden states {name}"] = hidden_states(folder / name, texts)
-        for head in HEADS:
-            labels = {} if head == "QuestionAnswering" else {"num_labels": 3}
-            steps[f"{name} {head}"] = two_steps(f"AutoModelFor{head}", folder / name, texts, **labels)
-    for name in PRETRAINED:
-        steps[f"{name} MaskedLM"] = two_steps("AutoModelForMaskedLM", folder / name, texts)
-        zero[f"gradient checkpointing {name}"] = checkpointing("AutoModelForMaskedLM", folder / name, texts)
+    zero["hidden states"] = hidden_states(folder / "code", texts)
+    zero["gradient checkpointing"] = checkpointing("AutoModelForMaskedLM", folder / "code", texts)
     zero["more tokens"] = more_tokens(folder / "code", texts)
+    for name, head in [
+        ("roberta", "SequenceClassification"), ("mpnet-t5", "QuestionAnswering"), ("code", "SequenceClassification"),
+        ("code", "TokenClassification"), ("code", "QuestionAnswering"), ("code", "MaskedLM"),
+    ]:  # fmt: skip
+        labels = {"num_labels": 3} if "Classification" in head else {}
+        steps[f"{name} {head}"] = two_steps(f"AutoModelFor{head}", folder / name, texts, **labels)
     result = {
         "transformers": transformers.__version__,
-        "fill_mask": {name: fill_masks(folder / name, given["masked"]) for name in PRETRAINED},
-        "fill_mask_refused": fill_mask_is_refused(folder / "code-topic"),
+        "fill_mask": {name: fill_masks(folder / name, given["masked"]) for name in ["code", "code-shared"]},
+        "fill_mask_refused": fill_mask_is_refused(folder / "code-narrow"),
         "largest differences": zero,
         "steps": steps,
     }

@@ -5,7 +5,7 @@ import pytest
 from fairseq.data import data_utils
 from fairseq.data.iterators import ShardedIterator
 
-from maelm_fairseq.batches import Batches, WholeDataset, batch_ends
+from maelm_fairseq.data.batches import Batches, WholeDataset, batch_ends
 
 LIMITS = [(None, 8, 8), (None, 16, 8), (None, 5, 1), (None, 12, 8), (40, None, 8), (64, 5, 1), (200, 24, 8), (63, 9, 4)]
 

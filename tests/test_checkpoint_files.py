@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from conftest import PLUGIN, TINY, command, run
-from maelm_fairseq.checkpoint import files as checkpoint_files
+from maelm_fairseq.engine import checkpoint_files
 from test_errors import refused
 from training import assert_same_weights, checkpoint, train, updates
 
@@ -33,10 +33,6 @@ def truncate(path):
     os.truncate(path, path.stat().st_size - 1000)
 
 
-def empty(path):
-    os.truncate(path, 0)
-
-
 def flip(path):
     """Changes one byte of the largest tensor."""
     content = bytearray(path.read_bytes())
@@ -44,7 +40,7 @@ def flip(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage, reason", [(truncate, "its end"), (empty, "empty"), (flip, "checksum")])
+@pytest.mark.parametrize("damage, reason", [(truncate, "its end"), (flip, "checksum")])
 def test_a_run_resumes_from_the_newest_good_checkpoint(data, saved, tmp_path, damage, reason):
     damage(saved / "checkpoint_last.pt")
     damage(saved / "checkpoint_best.pt")
@@ -57,14 +53,7 @@ def test_a_run_resumes_from_the_newest_good_checkpoint(data, saved, tmp_path, da
     assert_same_weights(saved, tmp_path / "whole", 0)
 
 
-def test_no_other_checkpoint(data, saved):
-    for path in saved.glob("checkpoint*.pt"):
-        truncate(path)
-    error = refused(data, *TINY, "--save-dir", saved)
-    assert f"{saved}/checkpoint_last.pt: damaged: its end is missing" in error and "no other checkpoint" in error
-
-
-def test_validation_and_fine_tuning_name_the_newest_good_checkpoint(data, saved, tmp_path):
+def test_damaged_checkpoints_that_nothing_can_replace(data, saved, tmp_path):
     damaged = saved / "checkpoint_1_2.pt"
     flip(damaged)
     expected = f"the newest good checkpoint is {saved}/checkpoint_"
@@ -72,19 +61,19 @@ def test_validation_and_fine_tuning_name_the_newest_good_checkpoint(data, saved,
     done = run("fairseq-validate", *validate)
     assert done.returncode == 1 and "Traceback" not in done.stdout
     assert f"error: {damaged}: damaged: the checksum" in done.stdout and expected in done.stdout
-    for option in ["--finetune-from-model", "--restore-file"]:
-        assert expected in refused(data, *TINY, "--save-dir", tmp_path / "run", option, damaged)
+    assert expected in refused(data, *TINY, "--save-dir", tmp_path / "run", "--restore-file", damaged)
+    for path in saved.glob("checkpoint*.pt"):
+        truncate(path)
+    error = refused(data, *TINY, "--save-dir", saved)
+    assert f"{saved}/checkpoint_last.pt: damaged: its end is missing" in error and "no other checkpoint" in error
 
 
-@pytest.mark.parametrize("option", ["--finetune-from-model", "--restore-file"])
-def test_starting_points_must_be_files(data, saved, tmp_path, option):
-    arguments = [data, *TINY, "--save-dir", tmp_path / "run", option]
-    assert f"{option} {tmp_path}/nosuch.pt does not exist" in refused(*arguments, tmp_path / "nosuch.pt")
-    assert f"{option} {saved} is a folder" in refused(*arguments, saved)
-
-
-def test_a_run_resumes_though_its_starting_point_is_gone(data, saved, tmp_path):
+def test_starting_points(data, saved, tmp_path):
+    """They must be files, and a run that has a checkpoint of its own resumes without them."""
     start = saved.rename(tmp_path / "start")
+    option = [data, *TINY, "--save-dir", tmp_path / "run", "--finetune-from-model"]
+    assert f"--finetune-from-model {tmp_path}/nosuch.pt does not exist" in refused(*option, tmp_path / "nosuch.pt")
+    assert f"--finetune-from-model {start} is a folder" in refused(*option, start)
     arguments = ["--finetune-from-model", start / "checkpoint_last.pt"]
     train(data, tmp_path / "run", *arguments)
     shutil.rmtree(start)
@@ -96,7 +85,7 @@ def test_a_run_resumes_though_its_starting_point_is_gone(data, saved, tmp_path):
 TRAP = """
 import contextlib, os, signal
 import maelm_fairseq
-from maelm_fairseq.checkpoint import files as checkpoint_files
+from maelm_fairseq.engine import checkpoint_files
 
 class Trap:
     def __init__(self, stream):
@@ -120,7 +109,7 @@ checkpoint_files.atomic_write = atomic_write
 """
 
 
-@pytest.mark.parametrize("name", ["checkpoint_1_4.pt", "checkpoint_best.pt", "checkpoint_last.pt"])
+@pytest.mark.parametrize("name", ["checkpoint_1_4.pt", "checkpoint_last.pt"])  # one is saved, one copied
 def test_a_kill_during_saving_leaves_a_folder_that_resumes(data, tmp_path, name):
     plugin = tmp_path / "plugin_with_trap"
     plugin.mkdir()
@@ -154,12 +143,11 @@ def test_a_full_disk(data, saved):
     assert checkpoint(saved)["optimizer_history"] == before and not list(saved.glob(".checkpoint*.partial"))
 
 
-@pytest.mark.parametrize("interval", [1, 100])
-def test_numbers_that_are_not_finite_stop_the_run(data, tmp_path, interval):
-    arguments = ["--lr", 1e30, "--warmup-updates", 0, "--save-interval-updates", interval, "--save-dir", tmp_path]
+def test_numbers_that_are_not_finite_stop_the_run(data, tmp_path):
+    arguments = ["--lr", 1e30, "--warmup-updates", 0, "--save-interval-updates", 1, "--save-dir", tmp_path]
     error = refused(data, *TINY, *arguments, "--max-update", 9)
     assert "not finite after update" in error and "a lower --lr" in error
-    assert ("the newest good checkpoint is" if interval == 1 else "has no good checkpoint") in error
+    assert "the newest good checkpoint is" in error
 
 
 def test_a_second_run_in_the_same_folder_is_refused(data, tmp_path):
@@ -175,9 +163,3 @@ def test_a_second_run_in_the_same_folder_is_refused(data, tmp_path):
     first.kill()
     first.wait()
     train(data, tmp_path)  # the lock has ended with the process
-
-
-def test_a_folder_that_cannot_be_written(data, tmp_path):
-    (tmp_path / "file").write_text("")
-    error = refused(data, *TINY, "--save-dir", tmp_path / "file" / "run")
-    assert f"--save-dir {tmp_path}/file/run: cannot be written (Not a directory)" in error

@@ -16,13 +16,6 @@ def test_hydra_is_the_legacy_command_line(data, tmp_path):
     assert_same_weights(tmp_path / "hydra", tmp_path / "legacy", 1e-6)
 
 
-def test_hydra_shares_decoder_layers_as_the_legacy_command_line_does(data, tmp_path):
-    model = {**TINY_MODEL, "decoder_layers": 2, "share_decoder_layers": True}
-    succeed("fairseq-hydra-train", *hydra(tmp_path, data, model), cwd=tmp_path)
-    train(data, tmp_path / "legacy", "--decoder-layers", 2, "--share-decoder-layers")
-    assert_same_weights(tmp_path / "hydra", tmp_path / "legacy", 1e-6)
-
-
 SIZES = {  # without embeddings of tokens and positions: layers of the encoder, of the decoder, and the head
     "mae_lm_base": dict(layers=12, width=768, ffn=3072, heads=12, num_buckets=32),
     "mae_lm_large": dict(layers=24, width=1024, ffn=4096, heads=16, num_buckets=128),

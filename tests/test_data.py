@@ -6,8 +6,8 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from maelm_fairseq.blocks import TokenBlocks
-from maelm_fairseq.data import MaskedBlockDataset
+from maelm_fairseq.data.blocks import TokenBlocks
+from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.masking import Masking, MaskSettings
 from test_blocks import naive_blocks, random_lines, write
 
@@ -69,15 +69,6 @@ def test_order_is_by_length_and_new_each_epoch(tmp_path):
     assert (np.diff(blocks.sizes[first]) >= 0).all()
     blocks.set_epoch(2)
     assert not np.array_equal(first, blocks.ordered_indices())
-
-
-def test_a_dataset_is_sent_to_workers_without_its_corpus(tmp_path):
-    blocks = dataset(tmp_path, [random_lines(5, count=3000)])
-    corpus = blocks.parts[0].tokens_in * 2
-    sent = pickle.dumps(blocks)
-    index = blocks.sizes.nbytes + blocks.parts[0].sizes.nbytes + blocks.parts[0].starts.nbytes
-    assert len(sent) < index + corpus / 2
-    assert np.array_equal(pickle.loads(sent).tokens(7), blocks.tokens(7))
 
 
 def test_a_batch_travels_as_bytes(tmp_path):

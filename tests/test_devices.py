@@ -17,10 +17,10 @@ from torch.utils._pytree import tree_flatten
 
 from maelm_fairseq import heads, layers
 from maelm_fairseq.criterion import MaeLmCriterion
+from maelm_fairseq.finetuning.squad.task import SquadCriterion, network_input
 from maelm_fairseq.heads import LMHead
 from maelm_fairseq.layers import Transformer
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
-from maelm_fairseq.squad.task import SquadCriterion, network_input
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 
 SIZES = dict(encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2)
@@ -90,21 +90,14 @@ class Pretraining:
 
 CASES = {
     "plain": dict(),
-    "padded": dict(padded=True),
-    "half of the masks": dict(masks=dict(encoder_mask_fraction=0.5)),
     "padded, half of the masks": dict(padded=True, masks=dict(encoder_mask_fraction=0.5)),
     "some tokens kept or random": dict(masks=dict(leave_unmasked_prob=0.2, random_token_prob=0.2)),
     "MLM": dict(masks=dict(encoder_mask_fraction=1), decoder_layers=0),
     "decoder bias": dict(padded=True, decoder_relative_bias=True),
-    "buckets of T5, at neighbours": dict(relative_position_buckets="t5", relative_position_local_init=True),
     "no bias": dict(padded=True, relative_position_num_buckets=0),
-    "half precision": dict(half=True, padded=True, decoder_relative_bias=True),
     "no dropout": dict(dropout=0, attention_dropout=0),
-    "shared": SHARED,
     "shared, the last layer": dict(SHARED, decoder_layers=1, padded=True),
-    "shared, half of the masks": dict(SHARED, padded=True, masks=dict(encoder_mask_fraction=0.5)),
     "shared, some tokens kept or random": dict(SHARED, masks=dict(leave_unmasked_prob=0.2, random_token_prob=0.2)),
-    "shared, no bias": dict(SHARED, relative_position_num_buckets=0),
     "shared, half precision": dict(SHARED, half=True, padded=True),
 }
 
@@ -156,21 +149,13 @@ def mistake(function):
 
 MISTAKES = {
     "a new tensor": mistake(lambda x: x.new_tensor(-1.0)),
-    "a tensor of Python numbers": mistake(lambda x: torch.tensor([1.0, 2.0], device=x.device)),
     "a tensor of an array": mistake(lambda x: torch.from_numpy(np.zeros(3))),
-    "as_tensor": mistake(lambda x: torch.as_tensor([1.0], device=x.device)),
     "item": mistake(lambda x: x.max().item()),
-    "if": mistake(lambda x: 1 if x.max() > 0 else 2),
     "a list": mistake(lambda x: x[0, 0].tolist()),
-    "a length from a tensor": mistake(lambda x: x[: x.argmax()]),
     "nonzero": mistake(lambda x: x.nonzero()),
     "boolean indexing": mistake(lambda x: x[x > 0]),
-    "masked_select": mistake(lambda x: x.masked_select(x > 0)),
-    "unique": mistake(lambda x: x.unique()),
     "back to the CPU": mistake(lambda x: x.cpu()),
     "numbers made on the CPU": mistake(lambda x: torch.arange(x.size(1))),
-    "a scalar made on the CPU": mistake(lambda x: x + torch.zeros(())),
-    "random numbers of the CPU": mistake(lambda x: torch.rand(x.shape)),
     "a buffer that stays on the CPU": cpu_buffer,
 }
 
@@ -192,10 +177,7 @@ def test_mistakes_are_caught(data, name):
     [
         ({}, 6),  # of two layers of the encoder and four of the decoder
         (dict(decoder_relative_bias=True), 6),
-        (dict(relative_position_num_buckets=0), 6),
         (SHARED, 3),  # one for each kind of rows, but the last layer computes masks only
-        (dict(SHARED, decoder_layers=1), 2),
-        (dict(SHARED, relative_position_num_buckets=0), 3),
     ],
 )
 def test_the_memory_efficient_kernel_takes_every_bias_as_it_is(data, padded, sizes, calls):
@@ -236,32 +218,9 @@ def test_an_aligned_bias_and_its_gradient_are_those_of_any_other(monkeypatch, bu
         assert aligned.shape == other.shape and torch.equal(aligned, other)
 
 
-class Products(TorchDispatchMode):
-    """Collects the shapes of matrix products."""
-
-    def __init__(self):
-        super().__init__()
-        self.shapes = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
-            (n, k), (_, m) = (matrix.shape for matrix in args[-2:])
-            self.shapes.append((n, k, m))
-        return function(*args, **(kwargs or {}))
-
-
-def test_products_of_the_head_have_sizes_that_tensor_cores_like(data):
-    pretraining = Pretraining(data, half=True)
-    symbols, K = len(pretraining.model.embed_tokens.weight), pretraining.batch["target"].numel()
-    assert symbols % 8
-    padded = symbols + -symbols % 8
-    with Products() as products:
-        pretraining.step()
-    assert (K, 16, padded) in products.shapes  # logits
-    assert not any(symbols in shape for shape in products.shapes)
-
-
 def test_a_head_with_more_rows_computes_the_same():
+    """GPUs multiply matrices fast whose sizes are multiples of 8."""
+    assert [heads.alignment(torch.empty(0, device=device)) for device in ["cpu", "meta"]] == [1, 8]
     torch.manual_seed(1)
     head, embedding, x = LMHead(16, 21), torch.randn(21, 16, requires_grad=True), torch.randn(2, 5, 16)
     torch.nn.init.normal_(head.bias)

@@ -10,14 +10,14 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from conftest import ROOT, documents
 from maelm_fairseq import hub
-from maelm_fairseq.errors import UsageError
+from maelm_fairseq.engine.errors import UsageError
 
 sys.path.insert(0, str(ROOT / "recipes"))
 from evaluation import features, few_shot, probes, tasks  # noqa: E402
 from evaluation.tasks import Source, Task  # noqa: E402
 
 STRENGTHS = [1e-3, 1e-1]
-OWN, VALUES = Source("own", "own"), Source("values", "values", regression=True)
+OWN, VALUES = Source("own"), Source("values", regression=True)
 
 
 def write(folder, **splits):
@@ -45,7 +45,7 @@ def made_up(classes, count=120, width=6, layers=3, seed=0):
         targets = np.argsort(np.argsort(signal)) * classes // count
     else:
         targets = signal.astype(np.float64)
-    source = Source("made-up", "made-up", not classes)
+    source = Source("made-up", not classes)
     labels = [str(i) for i in range(classes)] if classes else None
     return x, Task(source, [str(i) for i in ids], labels, targets, ids, tasks.deal(targets, ids), 0)
 
@@ -60,8 +60,6 @@ def test_all_splits_are_read_together(tmp_path):
     assert task.texts == [text for text, _ in rows] and task.labels == ["down", "up"]
     assert [task.labels[target] for target in task.targets] == [label for _, label in rows]
     assert task.dropped == 2 and task.metric == "accuracy"  # a class that is too small, a text that is there already
-    test = write(tmp_path / "more", train=[header, *rows[:20]], dev=[header, *rows[20:40]], test=[header, *rows[40:]])
-    assert tasks.load_task(OWN, test).digest() == task.digest()
 
 
 def test_folds_depend_on_texts_alone(tmp_path):
@@ -106,17 +104,6 @@ def test_pairs_and_what_is_wrong(tmp_path):
         tasks.load_task(VALUES, write(tmp_path / "pairs", train=[header, *rows], dev=[header]))
 
 
-def test_tasks_with_the_same_texts_are_refused():
-    _, task = made_up(2)
-    same = Task(Source("other", "other"), task.texts, task.labels, task.targets, task.ids, task.folds, 0)
-    with pytest.raises(UsageError, match="made-up other: 120 texts are in both"):
-        tasks.check_overlap([task, same])
-    same.ids = np.concatenate([task.ids[:1], task.ids[1:] + np.uint64(1000)])
-    tasks.check_overlap([task, same])  # 1 of 120 may be chance
-    same.ids, same.source = task.ids, Source("other", "made-up")
-    tasks.check_overlap([task, same])
-
-
 # Features ----------------------------------------------------------------------------------------------------------
 
 
@@ -144,12 +131,6 @@ def test_features_are_those_of_the_hub(pretrained, tmp_path):
     task.texts = texts[:20]
     with pytest.raises(TypeError):
         again.features(task, str(tmp_path))
-    scratch = features.Encoder(str(checkpoint), str(data), random=True)
-    weights = scratch.features(task, str(tmp_path))["mean"]
-    assert len(list(tmp_path.iterdir())) == 2 and not np.allclose(weights, found["mean"][:, :20], atol=0.01)
-    counts = features.PieceCounts(str(checkpoint), str(data)).features(task, str(tmp_path))["mean"][0]
-    for text, row in zip(texts, counts.toarray()):
-        np.testing.assert_array_equal(row, np.bincount(model.encode(text), minlength=len(row)))
 
 
 # Probes ------------------------------------------------------------------------------------------------------------
@@ -234,12 +215,6 @@ def test_few_shot_draws_are_shared_balanced_and_apart_from_what_is_tested():
     assert np.bincount(task.targets[rows]).tolist() == [8, 8, 8] and len(set(rows)) == 24
     assert np.bincount(task.targets[rows[half]]).tolist() == [4, 4, 4]
     assert set(few_shot.draw(task, 8, number=6)[0]) != set(rows)
-    order = np.random.RandomState(0).permutation(200)
-    shuffled = Task(
-        task.source, [task.texts[i] for i in order], task.labels, task.targets[order], task.ids[order],
-        task.folds[order], 0,
-    )  # fmt: skip
-    assert set(shuffled.ids[few_shot.draw(shuffled, 8, number=5)[0]]) == set(task.ids[rows])
     assert np.bincount(task.targets[few_shot.draw(task, 128, number=0)[0]]).tolist() == [33, 33, 33]  # half of each
     rest = np.setdiff1d(np.arange(200), rows)
     scores = few_shot.evaluate_draw(x, task, 8, 5, [1e-3, 1e-2])
@@ -262,7 +237,4 @@ def test_few_shot_scores_of_all_draws():
     scores = few_shot.few_shot(x, task, 3, [1e-2, 1])
     assert scores["last"].shape == scores["chosen"].shape == (3, 3)
     assert scores["chosen"][2].mean() > scores["chosen"][0].mean()  # from more examples
-    rows, _ = few_shot.draw(task, 32, 1)
-    assert (task.targets[rows] > np.median(task.targets)).sum() == 32 and len(rows) == 64
-    _, many = made_up(12, count=240)
-    assert few_shot.few_shot(x, many, 1, [1]) is None
+    assert few_shot.few_shot(x, made_up(12, count=240)[1], 1, [1]) is None

@@ -66,20 +66,6 @@ def test_the_primary_interval_covers_the_effect(seeds):
             assert coverage <= 0.98 + 3 * binomial_error(0.98, SIMULATIONS), ratio
 
 
-def test_simpler_intervals_do_not():
-    """What the primary interval is for: few seeds, and examples that all seeds share."""
-    random = np.random.default_rng(1)
-    mostly_seeds = [simulate(random, 4, ratio=10) for _ in range(150)]
-    found = [statistics.bootstrap_interval(tasks, replicates=200) for tasks in mostly_seeds]
-    assert np.mean([each.low <= EFFECT <= each.high for each in found]) < 0.92
-    covered = 0
-    for _ in range(300):
-        means = statistics.seed_means(simulate(random, 4, ratio=0))
-        low, high = stats.t.interval(0.95, 3, means.mean(), stats.sem(means))
-        covered += low <= EFFECT <= high
-    assert covered / 300 < 0.9
-
-
 def test_the_bootstrap_agrees_where_seeds_are_many():
     random = np.random.default_rng(2)
     tasks = simulate(random, 40, ratio=1)
@@ -100,12 +86,6 @@ def test_parts_of_the_variance_are_found():
     assert found.error(50) == pytest.approx(expected.error(50), rel=0.2)
 
 
-def test_what_seeds_make_of_examples_is_not_taken_for_the_examples():
-    random = np.random.default_rng(7)
-    found = [statistics.variances(simulate(random, 2, ratio=0, interaction=1000.0)).examples for _ in range(200)]
-    assert np.mean(found) == pytest.approx(of_mean(EXAMPLE_VARIANCE), rel=0.1)
-
-
 @pytest.mark.parametrize("seeds", [4, 8])
 def test_the_detectable_effect_is_found_in_four_of_five_experiments(seeds):
     random = np.random.default_rng(4)
@@ -115,13 +95,6 @@ def test_the_detectable_effect_is_found_in_four_of_five_experiments(seeds):
             statistics.crossed_interval(simulate(random, seeds, ratio, effect)).low > 0 for _ in range(SIMULATIONS)
         ]
         assert np.mean(found) == pytest.approx(0.8, abs=0.03 + 3 * binomial_error(0.8, SIMULATIONS)), ratio
-
-
-def test_more_seeds_detect_less_until_only_examples_are_left():
-    parts = statistics.Variances(seeds=2, seed=1.0, examples=0.04, interaction=0.5)
-    effects = [statistics.detectable_effect(parts, seeds) for seeds in [2, 4, 8, 10**6]]
-    assert effects == sorted(effects, reverse=True)
-    assert effects[-1] == pytest.approx((1.96 + 0.8416) * 0.2, rel=0.01)
 
 
 def test_examples_of_several_tasks_with_the_same_text_count_once():

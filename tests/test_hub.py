@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
-from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data import indexed_dataset
 
 from conftest import PLUGIN, ROOT, TINY, binarize, documents, succeed, text_of
 from maelm_fairseq import hub
-from maelm_fairseq.checkpoint import load_model
-from maelm_fairseq.data import MaskedBlockDataset
+from maelm_fairseq.data.masked_items import MaskedBlockDataset
+from maelm_fairseq.heads import KINDS, SpanHead
 from maelm_fairseq.masking import MaskedBlock
 
 POSITIONS = 160
@@ -130,34 +130,6 @@ def test_the_readmes_example_runs(pretrained, tmp_path, monkeypatch):
     assert made["features"].shape[0] == 2 and len(made["words"]) == len(made["vectors"])
 
 
-def use_encoder(checkpoint, data):
-    """Runs the demo's last step; returns exit status, standard output and standard error."""
-    done = subprocess.run(
-        [sys.executable, ROOT / "recipes" / "demo" / "use_encoder.py", "--checkpoint", checkpoint, "--data", data],
-        env={**os.environ, "PYTHONWARNINGS": "ignore"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
-
-
-def test_the_demos_last_step_runs_and_loading_prints_nothing(pretrained):
-    status, printed, errors = use_encoder(pretrained, pretrained)
-    assert (status, errors) == (0, "") and printed.startswith("What it fills in:\n")
-    assert printed.count("%") == 25 and "Nearest to each" in printed
-
-
-def test_an_error_is_one_line(pretrained):
-    error = "error: nosuch.pt: not found, expected a checkpoint (a .pt file)\n"
-    assert use_encoder("nosuch.pt", pretrained) == (1, "", error)
-
-
-def test_weights_are_those_of_the_checkpoint(finetuned, classifier):
-    weights = torch.load(finetuned / "checkpoint_last.pt", weights_only=True)["model"]
-    loaded = load_model(finetuned / "checkpoint_last.pt", classifier.dictionary).state_dict()
-    assert loaded.keys() == weights.keys()
-    for key in weights:
-        torch.testing.assert_close(loaded[key], weights[key], rtol=0, atol=0)
-
-
 def names(model, tokens):
     return [model.dictionary[i] for i in tokens.tolist()]
 
@@ -173,6 +145,11 @@ def test_encode(model):
         assert row[: len(tokens)].equal(tokens) and row[len(tokens) :].eq(model.dictionary.pad()).all()
 
 
+def test_decode(model):
+    assert model.decode(model.encode("kan <mask>lon. mipo <mask>")) == "kan <mask>lon \u2047  mipo <mask>"
+    assert model.decode(model.encode(["Kan", "kan lon"], ["mi", "mi"])) == ["kan mi", "kan lon mi"]
+
+
 def test_what_touches_a_mask_begins_no_word(model):
     for word in {word for document in documents(20, 1) for line in document for word in line.split()}:
         apart, touching = (names(model, model.encode(text)) for text in [f"<mask> {word}", f"<mask>{word}"])
@@ -182,13 +159,6 @@ def test_what_touches_a_mask_begins_no_word(model):
     # Characters outside the vocabulary become one unknown token.
     assert names(model, model.encode("<mask>\u2603\ue001kan"))[1:3] == ["<mask>", "<unk>"]
     assert names(model, model.encode("<mask><mask>"))[1:3] == ["<mask>", "<mask>"]
-
-
-def test_decode(model):
-    text = "kan <mask>lon. mipo <mask>"
-    known = "kan <mask>lon ⁇  mipo <mask>"
-    assert model.decode(model.encode(text)) == known
-    assert model.decode(model.encode(["Kan", "kan lon"], ["mi", "mi"])) == ["kan mi", "kan lon mi"]
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 20, 10_000])
@@ -201,17 +171,11 @@ def test_features_do_not_depend_on_padding_or_batches(model, monkeypatch, batch_
     for i, text in enumerate(texts):
         tokens = model.encode(text)
         alone = model.extract_features(tokens, all_layers=True)
-        assert alone.shape == (3, len(tokens), 32)
         torch.testing.assert_close(alone[-1], model.extract_features(text), rtol=0, atol=0)
         torch.testing.assert_close(layers[:, i, : len(tokens)], alone, rtol=0, atol=1e-5)
         assert layers[:, i, len(tokens) :].eq(0).all()
-    # The embeddings do not depend on the context, the layers do.
-    repeated = model.extract_features("kan lon kan lon", all_layers=True)
-    embedded = model.model.embed_tokens(model.encode("kan lon kan lon"))
-    encoder = model.model.encoder
-    torch.testing.assert_close(
-        repeated[0], encoder.norm(embedded + encoder.embed_positions.weight[1 : 1 + len(embedded)]), rtol=0, atol=1e-5
-    )
+        embedded = model.model.embed_tokens(tokens) + model.model.encoder.embed_positions.weight[1 : 1 + len(tokens)]
+        torch.testing.assert_close(alone[0], model.model.encoder.norm(embedded), rtol=0, atol=1e-5)
 
 
 def test_word_features(model):
@@ -224,14 +188,7 @@ def test_word_features(model):
     assert len(starts) == len(words) and starts != [0, 1, 2, 3, 4]
     for row, begin, end in zip(features, starts, [*starts[1:], len(whole)]):
         torch.testing.assert_close(row, whole[begin:end].mean(0), rtol=0, atol=1e-6)
-
-
-def test_words_that_normalise_to_nothing(model):
-    words, features = model.word_features("kan \u0001 lon")
-    assert words == ["kan", "\u0001", "lon"]
-    assert features[1].isnan().all()
-    torch.testing.assert_close(features[[0, 2]], model.word_features("kan lon")[1])
-    assert [len(part) for part in model.word_features(" ")] == [0, 0]
+    assert model.word_features("kan \u0001 lon")[1].isnan().all(1).tolist() == [False, True, False]
 
 
 def in_pretraining(model, text, masks_in_encoder):
@@ -269,6 +226,16 @@ def test_masks_are_filled_as_in_pretraining(pretrained, tmp_path, masks_in_encod
     assert [[piece for piece, _ in mask] for mask in filled] == pieces
 
 
+def test_the_demos_last_step_runs_and_loading_prints_nothing(pretrained):
+    done = subprocess.run(
+        [sys.executable, ROOT / "recipes" / "demo" / "use_encoder.py", "--checkpoint", pretrained]
+        + ["--data", pretrained],
+        env={**os.environ, "PYTHONWARNINGS": "ignore"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("What it fills in:\n")
+    assert done.stdout.count("%") == 25 and "Nearest to each" in done.stdout
+
+
 def test_predictions(classifier):
     results = classifier.predict(QUESTIONS)
     for text, probabilities in zip(QUESTIONS, results):
@@ -279,31 +246,12 @@ def test_predictions(classifier):
 
 
 def test_logits_of_many_texts_keep_their_order(classifier, monkeypatch):
-    texts = [line for document in documents(6, 5) for line in document]
-    tokens = [classifier.encode(text) for text in texts]
+    tokens = [classifier.encode(line) for document in documents(6, 5) for line in document]
     assert len({len(row) for row in tokens}) > 5
     expected = torch.cat([classifier.model(row[None], classification_head_name="topic")[0] for row in tokens])
     for batch_tokens in [1, 30, 10_000]:
         monkeypatch.setattr(hub, "BATCH_TOKENS", batch_tokens)
-        logits = classifier.head_logits(tokens)
-        assert logits.dtype == torch.float32
-        torch.testing.assert_close(logits, expected.detach(), rtol=0, atol=1e-5)
-    padded = classifier.head_logits(classifier.encode(texts[:3]))
-    torch.testing.assert_close(padded, expected[:3].detach(), rtol=0, atol=1e-5)
-
-
-def test_regression(finetuned, tmp_path):
-    def first_output(state):
-        for name in ["weight", "bias"]:
-            key = f"classification_heads.topic.out_proj.{name}"
-            state["model"][key] = state["model"][key][:1].clone()
-        state["model"]["classification_heads.topic.description"][1] = 1
-
-    model = hub.from_pretrained(changed(finetuned, tmp_path / "regression", first_output))
-    values = model.predict(QUESTIONS)
-    expected = hub.from_pretrained(finetuned).head_logits([model.encode(text) for text in QUESTIONS])[:, 0]
-    assert values == pytest.approx(expected.tolist(), abs=1e-5)
-    assert model.predict(QUESTIONS[0]) == pytest.approx(values[0], abs=1e-5)
+        torch.testing.assert_close(classifier.head_logits(tokens), expected.detach(), rtol=0, atol=1e-5)
 
 
 def test_pairs(finetuned, tmp_path):
@@ -311,96 +259,81 @@ def test_pairs(finetuned, tmp_path):
     (tmp_path / "pairs" / "input1").mkdir()
     model = hub.from_pretrained(tmp_path / "pairs")
     both = model.predict(["kan", "lon mi"], ["mipo", "kan"])
-    assert model.predict("lon mi", "kan") == pytest.approx(both[1], abs=1e-5)
     logits = model.head_logits([model.encode("lon mi", "kan")])
     assert list(both[1].values()) == pytest.approx(logits.softmax(-1)[0].tolist(), abs=1e-5)
-    with pytest.raises(
-        ValueError, match=r"got single texts, but the head was fine-tuned on pairs .*predict\(texts, pairs\)"
-    ):
+    with pytest.raises(ValueError, match=r"on pairs of texts: call predict\(texts, pairs\)"):
         model.predict(["kan"])
-
-
-def test_single_texts_are_no_pairs(classifier):
-    with pytest.raises(
-        ValueError, match="got pairs of texts, but the head was fine-tuned on single texts .* no input1"
-    ):
-        classifier.predict("kan", "lon")
 
 
 def test_heads(finetuned, model, classifier, tmp_path):
     with pytest.raises(ValueError, match="the checkpoint has no head: predictions need a fine-tuned model"):
         model.predict("kan")
-    with pytest.raises(ValueError, match="no head 'nosuch', the checkpoint has: topic"):
-        classifier.predict("kan", head="nosuch")
 
-    def with_span_head(state):
-        state["model"]["classification_heads.answers.weight"] = torch.ones(2, 32)
-        state["model"]["classification_heads.answers.bias"] = torch.zeros(2)
+    def with_other_heads(state):
+        weights, head = state["model"], "classification_heads."
+        weights.update({head + "answers.weight": torch.ones(2, 32), head + "answers.bias": torch.zeros(2)})
+        for name in [name for name in weights if name.startswith(head + "topic.")]:
+            rows = slice(1) if ".out_proj." in name else slice(None)
+            weights[name.replace("topic", "score")] = weights[name][rows].clone()
+        weights[head + "score.description"][1] = 1
+        weights[head + "answers.description"] = torch.tensor([KINDS.index(SpanHead), 2, 0])
 
-    two = hub.from_pretrained(changed(finetuned, tmp_path / "two", with_span_head))
-    with pytest.raises(ValueError, match="has the heads topic, answers: choose one with head="):
-        two.predict("kan")
-    assert two.predict("kan", head="topic") == pytest.approx(classifier.predict("kan"))
-    spans, _ = two.model(two.encode("kan lon")[None], classification_head_name="answers")
-    assert spans.shape == (1, len(two.encode("kan lon")), 2) and spans[..., 0].equal(spans[..., 1])
+    more = hub.from_pretrained(changed(finetuned, tmp_path / "more", with_other_heads))
+    with pytest.raises(ValueError, match="has the heads .*: choose one with head="):
+        more.predict("kan")
+    assert more.predict("kan", head="topic") == pytest.approx(classifier.predict("kan"))
     with pytest.raises(ValueError, match="head 'answers' finds the start and end of answers"):
-        two.predict("kan", head="answers")
-
-
-def test_labels_of_another_number(finetuned, tmp_path):
-    shutil.copytree(finetuned, tmp_path / "other")
-    (tmp_path / "other" / "label" / "dict.txt").write_text("yes 1\nno 1\n")
-    with pytest.raises(ValueError, match=r"label/dict.txt: 2 labels \(yes, no\), but the head has 3 classes"):
-        hub.from_pretrained(tmp_path / "other").predict("kan")
-    (tmp_path / "other" / "label" / "dict.txt").unlink()
-    with pytest.raises(FileNotFoundError, match="label/dict.txt: not found, .*pass data="):
-        hub.from_pretrained(tmp_path / "other").predict("kan")
-
-
-def test_more_tokens_than_positions(model, classifier):
-    text = "kan " * 200
-    length = len(model.encode(text))
-    message = f"has {length} tokens, but the model has {POSITIONS} positions"
-    for call in [model.extract_features, model.word_features, lambda text: model.fill_mask(text + "<mask>")]:
-        with pytest.raises(ValueError, match=message.replace(str(length), r"\d+")):
-            call(text)
-    with pytest.raises(ValueError, match="text 2 of 3 " + message):
-        classifier.predict(["kan", text, "lon"])
-
-
-def test_filling_masks_refused(model, classifier):
-    with pytest.raises(ValueError, match="no <mask> in 'kan'"):
-        model.fill_mask("kan")
-    with pytest.raises(ValueError, match="topk 0 must be from 1 to 87"):
-        model.fill_mask("<mask>", topk=0)
-    assert len(model.fill_mask("<mask>", topk=87)[0]) == 87
-    with pytest.raises(ValueError, match="fine-tuned and has no decoder"):
-        classifier.fill_mask("<mask>")
+        more.predict("kan", head="answers")
+    # Regression: the value of the only output.
+    expected = classifier.head_logits([classifier.encode(text) for text in QUESTIONS])[:, 0]
+    assert more.predict(QUESTIONS, head="score") == pytest.approx(expected.tolist(), abs=1e-5)
 
 
 def test_vocabularies_refused(pretrained, tmp_path):
-    checkpoint = tmp_path / "alone" / "checkpoint_last.pt"
+    checkpoint, other = tmp_path / "alone" / "checkpoint_last.pt", tmp_path / "other"
     checkpoint.parent.mkdir()
     shutil.copy(pretrained / "checkpoint_last.pt", checkpoint)
-    with pytest.raises(FileNotFoundError, match="dict.txt: not found, expected the vocabulary of .*: pass data="):
+    with pytest.raises(FileNotFoundError, match="dict.txt: not found: pass data="):
         hub.from_pretrained(checkpoint)
     shutil.copy(pretrained / "dict.txt", checkpoint.parent)
-    with pytest.raises(FileNotFoundError, match="sentencepiece.model: not found"):
-        hub.from_pretrained(checkpoint.parent)
     (checkpoint.parent / "sentencepiece.model").write_text("no model")
     with pytest.raises(ValueError, match="sentencepiece.model: not a SentencePiece model"):
         hub.from_pretrained(checkpoint.parent)
-
-    other = tmp_path / "other"
     write_vocabulary(other, text_of(documents(60, 1)), 80)
     with pytest.raises(ValueError, match="trained with another dict.txt, of 92 symbols where this one has 82"):
         hub.from_pretrained(checkpoint, data=other)
     shutil.copy(other / "sentencepiece.model", checkpoint.parent)
     with pytest.raises(ValueError, match="sentencepiece.model: its 77 pieces differ from those of the dict.txt"):
         hub.from_pretrained(checkpoint)
-    turned = Dictionary()
-    for symbol in reversed((pretrained / "dict.txt").read_text(encoding="utf-8").split("\n")[:-1]):
-        turned.add_symbol(symbol.split()[0])
-    turned.add_symbol("<mask>")
-    with pytest.raises(ValueError, match="trained with another dict.txt, of 92 symbols where this one has 92"):
-        load_model(checkpoint, turned)
+
+
+def test_texts_refused(model, classifier):
+    for function in [model.encode, classifier.predict]:
+        for texts in [(None,), (["kan", None],), (["kan", "lon"], "mi"), ("kan", ["mi"])]:
+            with pytest.raises(TypeError):
+                function(*texts)
+        with pytest.raises(ValueError, match="2 texts and 1 pairs, expected a pair for each text"):
+            function(["kan", "lon"], ["mi"])
+    with pytest.raises(ValueError, match="an empty list, expected at least one text"):
+        model.encode([])
+    with pytest.raises(ValueError, match="no <mask> in 'kan'"):
+        model.fill_mask("kan")
+    with pytest.raises(ValueError, match="topk 0 must be from 1 to 87"):
+        model.fill_mask("<mask>", topk=0)
+    with pytest.raises(ValueError, match="fine-tuned and has no decoder"):
+        classifier.fill_mask("<mask>")
+    for call in [model.extract_features, lambda text: classifier.predict(["kan", text, "lon"])]:
+        with pytest.raises(ValueError, match=rf"has \d+ tokens, but the model has {POSITIONS} positions"):
+            call("kan " * 200)
+
+
+@pytest.mark.parametrize("tokens", [[], [1, 1], [1, 0, 5, 2], [[0, 5, 2], [0, 1, 2]], [0, 92, 2], [0, -1, 2]])
+def test_tokens_refused(model, classifier, tokens):
+    """Padding before or between tokens would shift features and positions."""
+    tokens = torch.tensor(tokens, dtype=torch.int64)
+    for call in [
+        model.extract_features,
+        lambda tokens: classifier.head_logits(tokens if tokens.dim() == 2 else [tokens]),
+    ]:
+        with pytest.raises(ValueError, match="padding .token 1. at the end only|expected 0 to 91"):
+            call(tokens)

@@ -10,25 +10,15 @@ import pytest
 import sentencepiece
 
 from conftest import TRANSFORMERS, documents
-from maelm_fairseq.errors import MissingFileError, UsageError
-from maelm_fairseq.huggingface.odd_texts import ODD, ODD_MASKED
-from maelm_fairseq.vocabulary import MASK
+from maelm_fairseq.data.vocabulary import MASK
+from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.huggingface.hard_texts import HARD, HARD_MASKED
 
 pytest.importorskip("tokenizers")
 
 from maelm_fairseq.huggingface import tokenizer as huggingface  # noqa: E402
 
-SYMBOLS = [
-    *".,!?'\"-()\u2026\u00bd\u2122",
-    "...",
-    "1999",
-    "1,000",
-    "3.5",
-    "don't",
-    "\u00e9t\u00e9",
-    "\u00c7a",
-    "x\u0301",
-]
+SYMBOLS = [*".,!?'\"-()\u2026\u00bd\u2122", "...", "1999", "1,000", "3.5", "don't", "\u00e9t\u00e9", "x\u0301"]
 
 
 def text(seed, count=40):
@@ -91,164 +81,90 @@ def test_tokens_are_those_of_sentencepiece(vocabularies, tmp_path, name):
     made = huggingface.write_tokenizer(tmp_path, vocabularies[name], 512)
     encode = huggingface.reference(vocabularies[name])
     lines = text(2)
-    texts = [*lines, *masked(lines, 3), *ODD, *ODD_MASKED, *(unicodedata.normalize("NFD", line) for line in lines[:50])]
+    apart = [unicodedata.normalize("NFD", line) for line in lines[:50]]
+    texts = [*lines, *masked(lines, 3), *HARD, *HARD_MASKED, *apart]
     for a, b in zip(texts, [*reversed(texts[1:]), ""]):
         assert made.encode(a).ids == encode(a), a
         assert made.encode(a, b).ids == encode(a, b), (a, b)
-    assert huggingface.check_tokenizer(made, encode, lines) > len(lines) + len(ODD)
+    assert huggingface.check_tokenizer(made, encode, lines) > len(lines) + len(HARD)
     assert [made.token_to_id(symbol) for symbol in ["<s>", "<pad>", "</s>", "<unk>"]] == [0, 1, 2, 3]
-    assert (
-        made.token_to_id(MASK)
-        == made.get_vocab_size() - 1
-        == len(open(vocabularies[name] / "dict.txt").readlines()) + 4
-    )
+    symbols = (vocabularies[name] / "dict.txt").read_text(encoding="utf-8").count("\n")
+    assert made.token_to_id(MASK) == made.get_vocab_size() - 1 == symbols + 4
 
 
-@pytest.mark.parametrize("runs", [False, True])
-@pytest.mark.parametrize("name", ["lowercased", "cased", "bytes"])
-def test_tokens_of_control_characters(vocabularies, tmp_path, name, runs):
-    made = huggingface.write_tokenizer(tmp_path, vocabularies[name], 384, runs=runs)
-    encode = huggingface.reference(vocabularies[name], runs=runs)
+@pytest.mark.parametrize("name, for_answers", [("lowercased", True), ("cased", False), ("bytes", False)])
+def test_tokens_of_control_characters(vocabularies, tmp_path, name, for_answers):
+    made = huggingface.write_tokenizer(tmp_path, vocabularies[name], 384, for_answers=for_answers)
+    encode = huggingface.reference(vocabularies[name], for_answers=for_answers)
     characters = [*"kanlo 15.,", *"\x01\x07\x1f\x7f\x8f\x80", "\u0301", "\xad", "\u200b", "\u4e2d", "\ufb01"]
     rng = random.Random(1)
     texts = ["bell\x07", "be\x07ll", "\x07bell", "1\x07bell", "a \x07 b", "\x07", "\x07 a"]
     texts += ["".join(rng.choices(characters, k=rng.randint(1, 8))) for _ in range(2000)]
-    exceptions = 0
-    for line in texts:
-        if huggingface.is_exception(line, runs):
-            exceptions += 1
-        else:
-            assert made.encode(line).ids == encode(line), ascii(line)
-    assert exceptions < 0.1 * len(texts)
+    compared = [line for line in texts if not huggingface.is_known_difference(line, for_answers)]
+    assert len(compared) > 0.9 * len(texts)
+    for line in compared:
+        assert made.encode(line).ids == encode(line), ascii(line)
 
 
 @pytest.mark.parametrize("name", ["lowercased", "cased"])
 def test_tokens_with_runs_are_those_of_question_answering(vocabularies, tmp_path, name):
-    made = huggingface.write_tokenizer(tmp_path, vocabularies[name], 384, runs=True)
-    encode = huggingface.reference(vocabularies[name], runs=True)
+    made = huggingface.write_tokenizer(tmp_path, vocabularies[name], 384, for_answers=True)
+    encode = huggingface.reference(vocabularies[name], for_answers=True)
     lines = text(4)
-    for line in [
-        *lines,
-        "In 1999, (B2B) 4x4... wait\u2026 \u2122\u00bd",
-        " x\u0301y \u2581 \u00a8a",
-        "\u0438\u0306\u043e1\u0301",
-    ]:
+    odd = ["In 1999, (B2B) 4x4... wait\u2026 \u2122\u00bd", " x\u0301y \u2581 \u00a8a", "\u0438\u0306\u043e1\u0301"]
+    for line in lines + odd:
         assert made.encode(line).ids == encode(line), line
+    huggingface.check_tokenizer(made, encode, lines, for_answers=True)
     without = huggingface.write_tokenizer(tmp_path, vocabularies[name], 384)
-    assert sum(without.encode(line).ids != encode(line) for line in lines) > len(lines) / 10
-    huggingface.check_tokenizer(made, encode, lines, runs=True)
     with pytest.raises(UsageError):
-        huggingface.check_tokenizer(without, encode, lines, runs=True)
+        huggingface.check_tokenizer(without, encode, lines, for_answers=True)
 
 
-@pytest.mark.parametrize("runs", [False, True])
-def test_offsets_slice_the_text_and_tokens_decode_to_it(vocabularies, tmp_path, runs):
-    made = huggingface.write_tokenizer(tmp_path, vocabularies["lowercased"], 512, runs=runs)
+def test_offsets_slice_the_text_and_tokens_decode_to_it(vocabularies, tmp_path):
     line = "Kan Losh, mila (1999) don't rupo!"
-    encoded = made.encode(line)
-    joined = ""
-    for token, (begin, end) in list(zip(encoded.tokens, encoded.offsets))[1:-1]:
-        if token != "<unk>":
-            assert line[begin:end].strip().lower() == token.lstrip("\u2581"), token
-        joined += line[begin:end]
-    assert joined == line
-    assert made.decode(made.encode("kan losh mila").ids) == "kan losh mila"
-
-
-def test_bytes_decode(vocabularies, tmp_path):
+    for for_answers in [False, True]:
+        encoded = huggingface.write_tokenizer(tmp_path, vocabularies["lowercased"], 512, for_answers).encode(line)
+        for token, (begin, end) in list(zip(encoded.tokens, encoded.offsets))[1:-1]:
+            if token != "<unk>":
+                assert line[begin:end].strip().lower() == token.lstrip("\u2581"), token
     made = huggingface.write_tokenizer(tmp_path, vocabularies["bytes"], 512)
-    encoded = made.encode("kan \u4e2d\U0001f600 losh")
-    assert made.token_to_id("<unk>") not in encoded.ids
-    assert made.decode(encoded.ids) == "kan \u4e2d\U0001f600 losh"
+    assert made.decode(made.encode("kan \u4e2d\U0001f600 losh").ids) == "kan \u4e2d\U0001f600 losh"
 
 
-def test_unigram_models_get_a_warning(vocabularies, tmp_path, capsys):
-    made = huggingface.write_tokenizer(tmp_path, vocabularies["unigram"], 512)
-    huggingface.check_tokenizer(made, huggingface.reference(vocabularies["unigram"]), text(5))
-    assert capsys.readouterr().err.startswith("warning: a Unigram model: ")
-
-
-def test_unigram_models_may_differ_in_one_text_of_a_hundred(vocabularies, tmp_path):
-    made = huggingface.write_tokenizer(tmp_path, vocabularies["unigram"], 512)
-    encode = huggingface.reference(vocabularies["unigram"])
-    lines = text(5)
-    huggingface.check_tokenizer(made, lambda a, b=None: [*encode(a, b), *[0] * (a == lines[1])], lines)
-    with pytest.raises(UsageError, match="get other tokens"):
-        huggingface.check_tokenizer(made, lambda a, b=None: [*encode(a, b), *[0] * (a in lines[:20])], lines)
-
-
-def test_a_difference_is_named(vocabularies, tmp_path):
+def test_other_vocabularies_differ_and_known_differences_do_not_count(vocabularies, tmp_path):
     made = huggingface.write_tokenizer(tmp_path, vocabularies["cased"], 512)
-    encode = huggingface.reference(vocabularies["lowercased"])
-    with pytest.raises(
-        UsageError, match=r"tokenizer.json: .* texts get other tokens .* 'Kan' gives <s> .* expected <s>"
-    ):
-        huggingface.check_tokenizer(made, encode, ["Kan"])
-    same = huggingface.reference(vocabularies["cased"])
-    with pytest.raises(UsageError, match="1 of .* texts .*'kan losh' with 'mila' gives"):
-        huggingface.check_tokenizer(
-            made, lambda a, b=None: [*same(a, b), *[0] * ((a, b) == ("kan losh", "mila"))], ["kan losh", "mila", "se"]
-        )
-
-
-def test_known_exceptions_are_no_difference(vocabularies, tmp_path):
-    made = huggingface.write_tokenizer(tmp_path, vocabularies["lowercased"], 512)
-    encode = huggingface.reference(vocabularies["lowercased"])
+    with pytest.raises(UsageError, match="tokenizer.json: .* texts get other tokens .*; the first: 'Kan'"):
+        huggingface.check_tokenizer(made, huggingface.reference(vocabularies["lowercased"]), ["Kan"])
+    encode = huggingface.reference(vocabularies["cased"])
     lines = ["kan <s> losh", "<unk></s>", "a\x85b", "\u00c7\u0301a"]
     assert any(made.encode(line).ids != encode(line) for line in lines)
     huggingface.check_tokenizer(made, encode, lines)
 
 
-def test_lines_are_those_that_the_data_keeps(tmp_path):
-    assert huggingface.sample_lines(tmp_path) == []
-    for name, count in [("train", 500), ("valid", 600)]:
-        record = {"sample": [[i, f"{name} {i}"] for i in range(count)]}
-        (tmp_path / f"{name}.json").write_text(json.dumps(record))
-    lines = huggingface.sample_lines(tmp_path)
-    assert len(lines) == 1000 and lines[0] == "train 0" and lines[-1] == "valid 499"
+def test_unigram_models_may_differ_in_one_text_of_a_hundred(vocabularies, tmp_path, capsys):
+    made = huggingface.write_tokenizer(tmp_path, vocabularies["unigram"], 512)
+    encode = huggingface.reference(vocabularies["unigram"])
+    lines = text(5)
+    huggingface.check_tokenizer(made, lambda a, b=None: [*encode(a, b), *[0] * (a == lines[1])], lines)
+    assert capsys.readouterr().err.startswith("warning: a Unigram model: ")
+    with pytest.raises(UsageError, match="get other tokens"):
+        huggingface.check_tokenizer(made, lambda a, b=None: [*encode(a, b), *[0] * (a in lines[:20])], lines)
 
 
-def test_wrong_vocabularies_are_refused(vocabularies, tmp_path):
-    folder = tmp_path / "data"
-    with pytest.raises(MissingFileError, match="dict.txt: not found"):
-        huggingface.write_tokenizer(tmp_path, folder, 512)
-    folder.mkdir()
-    (folder / "dict.txt").write_bytes((vocabularies["cased"] / "dict.txt").read_bytes())
-    with pytest.raises(MissingFileError, match="sentencepiece.model: not found"):
-        huggingface.write_tokenizer(tmp_path, folder, 512)
-    (folder / "sentencepiece.model").write_bytes((vocabularies["lowercased"] / "sentencepiece.model").read_bytes())
-    with pytest.raises(UsageError, match="differ from those of the dict.txt"):
-        huggingface.write_tokenizer(tmp_path, folder, 512)
-    assert not (tmp_path / "tokenizer.json").exists()
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"kind": "char"}, "words or characters"),
-        ({"name": "identity"}, "does not normalise"),
-        ({"add_dummy_prefix": False}, "does not mark the beginning"),
-        ({"remove_extra_whitespaces": False}, "keeps extra spaces"),
-        ({"treat_whitespace_as_suffix": True}, "marks the ends of words"),
-        ({"user_defined_symbols": ["<br>"]}, "user-defined pieces"),
-    ],
-)
-def test_models_that_the_file_cannot_hold_are_refused(tmp_path, options, message):
-    if options.get("kind") == "char":
-        options = {**options, "vocab_size": 40}
-    with pytest.raises(UsageError, match=f"sentencepiece.model: .*{message}.*data-prep/prepare.sh"):
-        huggingface.write_tokenizer(tmp_path, vocabulary(tmp_path / "data", **options), 512)
+def test_models_that_the_file_cannot_hold_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="sentencepiece.model: .*does not normalise.*data-prep/prepare.sh"):
+        huggingface.write_tokenizer(tmp_path, vocabulary(tmp_path / "data", "identity"), 512)
 
 
 @pytest.mark.parametrize("python", TRANSFORMERS)
 def test_transformers_gives_the_same_tokens(vocabularies, tmp_path, python):
     cases = {}
-    for name, runs in [("lowercased", False), ("cased", False), ("bytes", False), ("lowercased", True)]:
-        folder = tmp_path / f"{name}-{runs}"
+    for name, for_answers in [("lowercased", False), ("bytes", False), ("lowercased", True)]:
+        folder = tmp_path / f"{name}-{for_answers}"
         folder.mkdir()
-        huggingface.write_tokenizer(folder, vocabularies[name], 512, runs)
-        encode = huggingface.reference(vocabularies[name], runs)
-        texts = text(6, 10) + ([] if runs else ODD + ODD_MASKED)
+        huggingface.write_tokenizer(folder, vocabularies[name], 512, for_answers)
+        encode = huggingface.reference(vocabularies[name], for_answers)
+        texts = text(6, 10) + ([] if for_answers else HARD + HARD_MASKED)
         pairs = [(a, b) for a, b in zip(texts, texts[::-1]) if b]  # to transformers an empty second text is none
         cases[str(folder)] = {
             "texts": texts, "ids": [encode(line) for line in texts],

@@ -8,9 +8,7 @@ import naive
 from maelm_fairseq.layers import AUTHORS, T5, RelativePositionBias, Transformer, relative_position_bucket, t5_bucket
 
 
-@pytest.mark.parametrize(
-    "num_buckets,max_distance", [(4, 3), (6, 4), (8, 12), (8, 128), (10, 7), (32, 10), (32, 128), (64, 128), (128, 256)]
-)
+@pytest.mark.parametrize("num_buckets,max_distance", [(4, 3), (8, 12), (10, 7), (32, 128), (128, 256)])
 def test_relative_position_bucket(num_buckets, max_distance):
     distances = np.arange(-600, 601)
     buckets = relative_position_bucket(distances, num_buckets, max_distance)
@@ -76,12 +74,3 @@ def test_the_last_positions_alone_are_the_last_of_all(num_buckets, padded):
         torch.testing.assert_close(model(x, positions, padded, outputs), whole[:, 9 - outputs :], rtol=0, atol=1e-12)
     assert len(hidden) == 3 and torch.equal(hidden[-1], whole)
     torch.testing.assert_close(hidden[0], model.norm(x + model.embed_positions(positions + 1)))
-
-
-def test_padding_changes_nothing_elsewhere():
-    torch.manual_seed(1)
-    model = Transformer(2, 16, 32, 2, 0.0, 0.0, 20, 8, 12).double().eval()
-    x, positions = torch.randn(1, 9, 16, dtype=torch.float64), torch.arange(9)[None].clone()
-    alone = model(x[:, :6], positions[:, :6], padded=False)
-    positions[:, 6:] = -1
-    torch.testing.assert_close(model(x, positions, padded=True)[:, :6], alone, rtol=0, atol=1e-12)

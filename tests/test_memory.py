@@ -10,11 +10,16 @@ import pytest
 import torch
 
 from conftest import TINY, succeed
-from maelm_fairseq import memory
+from maelm_fairseq.engine import allocator
 
-FAULTS = """
+SETTINGS = [*allocator.ENVIRONMENT, allocator.DESCRIPTIONS, "ONEDNN_PRIMITIVE_CACHE_CAPACITY"]
+SETTINGS += ["DNNL_PRIMITIVE_CACHE_CAPACITY"]
+HELPERS = """
 import resource, sys, torch
-from maelm_fairseq.memory import keep_freed_memory
+from maelm_fairseq.engine import allocator
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -22,72 +27,36 @@ def faults():
         torch.ones(10_000_000)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-if "keep" in sys.argv:
-    assert keep_freed_memory()
+"""
+FAULTS = """
+if "ours" in sys.argv:
+    assert allocator.keep_freed_memory()
 faults()
 print(faults())
 """
-WITHOUT_SETTINGS = {name: value for name, value in os.environ.items() if name not in memory.ENVIRONMENT}
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
-def test_freed_memory_is_used_again():
-    default, kept = (
-        int(subprocess.check_output([sys.executable, "-c", FAULTS, *arguments], env=WITHOUT_SETTINGS))
-        for arguments in [[], ["keep"]]
-    )
-    assert kept < default / 10
-
-
-def test_left_alone(monkeypatch):
-    """With settings of the user's, and with a C library that has none."""
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    for name in memory.ENVIRONMENT:
-        monkeypatch.delenv(name, raising=False)
-    assert not memory.keep_freed_memory()
-    monkeypatch.setattr(ctypes, "CDLL", None)  # would fail
-    for name in memory.ENVIRONMENT:
-        monkeypatch.setenv(name, "1")
-        assert not memory.keep_freed_memory()
-        monkeypatch.delenv(name)
-
-
-@pytest.mark.parametrize("ours", [True, False])
-def test_in_training_of_our_tasks(data, tmp_path, ours):
-    plugin = tmp_path / "plugin_that_tells"
-    plugin.mkdir()
-    (plugin / "__init__.py").write_text(
-        "from maelm_fairseq import training_command\n"
-        "training_command.RETURN_INTERVAL = 2\n"
-        "training_command.keep_freed_memory = lambda: print('freed memory is kept') or True\n"
-        "training_command.keep_few_descriptions = lambda: print('few descriptions are kept')\n"
-        "training_command.return_freed_memory = lambda: print('freed memory is returned')\n"
-    )
-    options = [*TINY, "--user-dir", plugin, "--max-update", 5, "--save-dir", tmp_path / "run"]
-    if not ours:
-        options += ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--encoder-layers", 1]
-        options += ["--encoder-attention-heads", 2]
-    printed = succeed("fairseq-train", data, *options)
-    assert printed.count("freed memory is kept") == printed.count("few descriptions are kept") == ours
-    assert printed.count("freed memory is returned") == 2 * ours
-
-
+RETURNED = """
+assert allocator.keep_freed_memory()
+tensors = [torch.ones(2**20) for _ in range(100)]
+del tensors[:-1]  # the last one is in the way
+full = resident()
+allocator.return_freed_memory()
+print((full - resident()) // 2**20)
+"""
+# What is in use, as freed memory is kept.
 SHAPES = """
-import ctypes, sys, torch
-from maelm_fairseq import memory
+import ctypes
 
 class Counts(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in
-                "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+    _fields_ = [(f"field{number}", ctypes.c_size_t) for number in range(10)]
 
 def in_use():
+    libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = Counts
-    return libc.mallinfo2().uordblks
+    return libc.mallinfo2().field7  # uordblks
 
-libc = ctypes.CDLL(None)
-assert memory.keep_freed_memory()
-if "bounded" in sys.argv:
-    assert memory.keep_few_descriptions()
+assert allocator.keep_freed_memory()
+if "ours" in sys.argv:
+    assert allocator.keep_few_descriptions()
 rows, weights = torch.ones(500, 16, dtype=torch.bfloat16), torch.ones(16, 16, dtype=torch.bfloat16)
 rows @ weights
 before = in_use()
@@ -97,46 +66,51 @@ print((in_use() - before) // 2**10)
 """
 
 
+def measure(code, *arguments):
+    """The number that a program prints, in an environment without settings of memory."""
+    environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    return int(subprocess.check_output([sys.executable, "-c", HELPERS + code, *arguments], env=environment))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of glibc")
+def test_freed_memory_is_used_again_and_returned():
+    assert measure(FAULTS, "ours") < measure(FAULTS) / 10
+    assert measure(RETURNED) > 300
+
+
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="a function of glibc 2.33")
 @pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="bfloat16 products of oneDNN")
 def test_shapes_of_products_take_little_memory():
     """400 shapes: a quarter of a MiB less each."""
-    settings = ["LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"]
-    environment = {name: value for name, value in WITHOUT_SETTINGS.items() if name not in settings}
-    default, bounded = (
-        int(subprocess.check_output([sys.executable, "-c", SHAPES, *arguments], env=environment))
-        for arguments in [[], ["bounded"]]
-    )
-    assert bounded < default * 0.6
+    assert measure(SHAPES, "ours") < measure(SHAPES) * 0.6
 
 
-RETURNED = """
-import torch
-from maelm_fairseq import memory
-
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * 4096
-
-assert memory.keep_freed_memory()
-tensors = [torch.ones(2**20) for _ in range(100)]
-del tensors[:-1]  # the last one is in the way
-full = resident()
-memory.return_freed_memory()
-print((full - resident()) // 2**20)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a function of glibc")
-def test_freed_memory_is_returned():
-    assert int(subprocess.check_output([sys.executable, "-c", RETURNED], env=WITHOUT_SETTINGS)) > 300
-
-
-def test_number_of_descriptions_left_alone(monkeypatch):
-    monkeypatch.setenv(memory.DESCRIPTIONS, "7")
-    assert not memory.keep_few_descriptions()
-    assert os.environ[memory.DESCRIPTIONS] == "7"
-
-
-def test_returns_nothing_with_another_library(monkeypatch):
+def test_left_alone(monkeypatch):
+    """With settings of the user's, and with a C library that has none."""
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    memory.return_freed_memory()
+    for name in allocator.ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    assert not allocator.keep_freed_memory()
+    monkeypatch.setattr(ctypes, "CDLL", None)  # would fail
+    monkeypatch.setenv(allocator.ENVIRONMENT[0], "1")
+    assert not allocator.keep_freed_memory()
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_in_training_of_our_tasks(data, tmp_path, ours):
+    plugin = tmp_path / "plugin_that_tells"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text(
+        "from maelm_fairseq.engine import replaced\n"
+        "replaced.RETURN_INTERVAL = 2\n"
+        "replaced.keep_freed_memory = lambda: print('freed memory is kept') or True\n"
+        "replaced.keep_few_descriptions = lambda: print('few descriptions are kept')\n"
+        "replaced.return_freed_memory = lambda: print('freed memory is returned')\n"
+    )
+    options = [*TINY, "--user-dir", plugin, "--max-update", 5, "--save-dir", tmp_path / "run"]
+    if not ours:
+        options += ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--encoder-layers", 1]
+        options += ["--encoder-attention-heads", 2]
+    printed = succeed("fairseq-train", data, *options)
+    assert printed.count("freed memory is kept") == printed.count("few descriptions are kept") == ours
+    assert printed.count("freed memory is returned") == 2 * ours

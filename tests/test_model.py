@@ -145,15 +145,14 @@ def assert_agree(setting):
 
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("encoder_mask_fraction", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("mask_prob", [0.15, 0.5, 0.9])
+@pytest.mark.parametrize("mask_prob", [0.15, 0.9])
 def test_agrees_for_all_masks(tmp_path, mask_prob, encoder_mask_fraction, lengths):
     assert_agree(Setting(tmp_path, lengths, mask_prob=mask_prob, encoder_mask_fraction=encoder_mask_fraction))
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("encoder_mask_fraction", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("num_buckets", [0, 8])
+@pytest.mark.parametrize("encoder_mask_fraction", [0.0, 0.5])
+@pytest.mark.parametrize("layers, num_buckets", [(1, 8), (2, 8), (3, 8), (2, 0)])
 def test_shared_layers_agree(tmp_path, num_buckets, layers, encoder_mask_fraction, lengths):
     options = {**SHARED, "decoder_layers": layers, "relative_position_num_buckets": num_buckets}
     setting = Setting(tmp_path, lengths, mask_prob=0.5, encoder_mask_fraction=encoder_mask_fraction, **options)
@@ -162,7 +161,7 @@ def test_shared_layers_agree(tmp_path, num_buckets, layers, encoder_mask_fractio
 
 
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
-@pytest.mark.parametrize("bias", [(0, False), (4, False), (8, False), (32, False), (8, True), (32, True)])
+@pytest.mark.parametrize("bias", [(0, False), (4, False), (32, False), (8, True)])
 @pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=1), dict(decoder_layers=4)])
 def test_agrees_for_all_depths_and_biases(tmp_path, depth, bias, lengths):
     num_buckets, decoder_bias = bias
@@ -189,17 +188,12 @@ def test_agrees_with_t5_buckets(tmp_path, monkeypatch, depth):
 @pytest.mark.parametrize(
     "options",
     [
-        dict(),
-        dict(encoder_mask_fraction=0.5),
         dict(encoder_mask_fraction=0.5, decoder_relative_bias=True),
         MLM,
-        SHARED,
         dict(SHARED, encoder_mask_fraction=0.5),
         dict(SHARED, leave_unmasked_prob=0.5, random_token_prob=0.5),
-        dict(SHARED, mask_whole_words=True),
         dict(leave_unmasked_prob=0.5, random_token_prob=0.5),
         dict(mask_whole_words=True),
-        dict(mask_whole_words=True, encoder_mask_fraction=0.5),
     ],
 )
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
@@ -216,30 +210,14 @@ def test_agrees_where_predicted_tokens_stay_visible(tmp_path, lengths, options):
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("num_buckets", [0, 8])
-@pytest.mark.parametrize(
-    "depth", [MLM, SHARED, dict(decoder_layers=1), dict(decoder_layers=4), dict(decoder_relative_bias=True)]
-)
-def test_nothing_selected(tmp_path, depth, num_buckets, lengths):
-    if not num_buckets:
-        depth = {**depth, "decoder_relative_bias": False}
-    setting = Setting(tmp_path, lengths, mask_prob=1e-9, relative_position_num_buckets=num_buckets, **depth)
-    assert setting.batch["npredicted"] == 0
-    assert assert_agree(setting) == 0
-    assert all((weight.grad == 0).all() for weight in setting.model.parameters())
-
-
-@pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("num_buckets", [0, 8])
-@pytest.mark.parametrize(
-    "depth", [MLM, SHARED, dict(decoder_layers=1), dict(decoder_layers=4, decoder_relative_bias=True)]
-)
-def test_everything_selected(tmp_path, depth, num_buckets, lengths):
-    if not num_buckets:
-        depth = {**depth, "decoder_relative_bias": False}
-    setting = Setting(tmp_path, lengths, mask_prob=1 - 1e-9, relative_position_num_buckets=num_buckets, **depth)
-    assert setting.batch["npredicted"] == sum(LENGTHS[lengths])
-    assert_agree(setting)
+@pytest.mark.parametrize("depth", [MLM, SHARED, dict(decoder_layers=1), dict(decoder_relative_bias=True)])
+@pytest.mark.parametrize("mask_prob", [1e-9, 1 - 1e-9])
+def test_nothing_or_everything_selected(tmp_path, mask_prob, depth, lengths):
+    setting = Setting(tmp_path, lengths, mask_prob=mask_prob, **depth)
+    assert setting.batch["npredicted"] == (sum(LENGTHS[lengths]) if mask_prob > 0.5 else 0)
+    loss = assert_agree(setting)
+    if mask_prob < 0.5:
+        assert loss == 0 and all((weight.grad == 0).all() for weight in setting.model.parameters())
 
 
 # Subtle mistakes, one at a time: with each of them naive.loss must disagree.
@@ -434,8 +412,7 @@ def test_features_do_not_depend_on_padding(tmp_path, num_buckets):
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("num_buckets", [0, 8])
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("layers, num_buckets", [(1, 8), (2, 0), (3, 8)])
 def test_what_is_masked_elsewhere_changes_no_visible_row(tmp_path, layers, num_buckets, lengths):
     """Bit for bit with as many masks elsewhere; to rounding, and so the encoder's alone, with another number."""
     setting = Setting(
@@ -463,18 +440,6 @@ def test_what_is_masked_elsewhere_changes_no_visible_row(tmp_path, layers, num_b
     embedding[setting.mask] += 1
     assert all(map(torch.equal, visible(masked), expected))
     assert masks.numel() == 0 or (model(**inputs) != masks).any()
-
-
-def test_masks_read_visible_rows_and_each_other(tmp_path):
-    setting = Setting(tmp_path, "equal", **SHARED)
-    model, inputs = setting.model, setting.inputs
-    masked = inputs["masked_positions"]
-    first = model(**inputs)
-    changed = dict(inputs, src_tokens=inputs["src_tokens"].clone())
-    changed["src_tokens"][:, 3] = 5
-    fewer = model(**dict(inputs, masked_positions=masked[:, 1:], num_predicted=masked.size(1) - 1))
-    for other in [model(**changed)[:, 1:], fewer]:
-        assert (first[:, 1:] != other).any(-1).all()
 
 
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
@@ -526,44 +491,11 @@ def test_shared_layers_project_each_row_once(tmp_path, lengths, options):
     assert rows == expected and M and (K > M) == bool("encoder_mask_fraction" in options)
 
 
-@pytest.mark.parametrize("options", [dict(), dict(encoder_mask_fraction=0.5), MLM])
-def test_first_row_is_the_start_of_the_sequence(tmp_path, options):
-    setting = Setting(tmp_path, **options)
-    assert (setting.inputs["positions"][:, 0] == 0).all()
-    assert (setting.inputs["src_tokens"][:, 0] == setting.bos).all()
-
-
-def test_every_gradient_is_used(tmp_path):
-    setting = Setting(tmp_path, decoder_relative_bias=True)
-    setting.loss().backward()
-    for name, weight in setting.model.named_parameters():
-        assert weight.grad.abs().max() > 1e-6, name
-    for part in [setting.model.encoder, setting.model.decoder]:
-        used = part.relative_bias.table.weight.grad.abs().amax(1) > 0  # (num_buckets,); no distance has the last one
-        assert used.tolist() == [True] * 7 + [False]
-
-
-def test_mask_embedding_is_learned_in_the_decoder_only(tmp_path):
-    setting = Setting(tmp_path)
-    model, inputs, embedding = setting.model, setting.inputs, setting.model.embed_tokens.weight
-    encoded = model.forward_encoder(inputs["src_tokens"], inputs["positions"])
-    (by_encoder,) = torch.autograd.grad(encoded.square().sum(), embedding)
-    assert (by_encoder[setting.mask] == 0).all() and (by_encoder[setting.bos] != 0).any()
-
-    decoded = model.forward_decoder(
-        encoded.detach(), inputs["positions"], inputs["masked_positions"], inputs["num_predicted"]
-    )
-    (by_decoder,) = torch.autograd.grad(decoded.square().sum(), embedding)
-    assert by_decoder.abs().sum(1).nonzero().flatten().tolist() == [setting.mask]
-
-
-@pytest.mark.parametrize("lengths", ["equal", "mixed"])
-@pytest.mark.parametrize("num_buckets", [0, 32])
-@pytest.mark.parametrize("depth", [MLM, SHARED, dict(decoder_layers=2, decoder_relative_bias=True)])
-def test_bf16_autocast(tmp_path, depth, num_buckets, lengths):
-    if not num_buckets:
-        depth = {**depth, "decoder_relative_bias": False}
-    setting = Setting(tmp_path, lengths, dtype=torch.float32, relative_position_num_buckets=num_buckets, **depth)
+@pytest.mark.parametrize(
+    "depth", [MLM, SHARED, dict(decoder_relative_bias=True), dict(relative_position_num_buckets=0)]
+)
+def test_bf16_autocast(tmp_path, depth):
+    setting = Setting(tmp_path, dtype=torch.float32, **depth)
     full = setting.loss()
     setting.task.cfg.bf16_autocast = True
     dtypes = set()

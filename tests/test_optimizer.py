@@ -5,8 +5,8 @@ from argparse import Namespace
 import torch
 from fairseq.optim.adam import Adam
 
-from conftest import TINY, TINY_MODEL, hydra, succeed
-from maelm_fairseq.optimizer import TorchAdamW
+from conftest import TINY, succeed
+from maelm_fairseq.engine.optimizer import TorchAdamW
 from training import checkpoint
 
 
@@ -49,12 +49,3 @@ def test_a_run_resumes_where_it_stopped(data, tmp_path):
     assert parts["optimizer_history"][-1]["optimizer_name"] == "TorchAdamW"
     for key, value in whole["model"].items():
         torch.testing.assert_close(parts["model"][key], value, rtol=0, atol=1e-6)
-
-
-def test_hydra_accepts_it(data, tmp_path):
-    arguments = hydra(tmp_path, data, TINY_MODEL)
-    options = ["optimizer._name=torch_adamw", "+optimizer.adam_betas='(0.9, 0.98)'"]
-    succeed("fairseq-hydra-train", *arguments, *options, cwd=tmp_path)
-    state = checkpoint(tmp_path / "hydra")
-    assert state["optimizer_history"][-1]["optimizer_name"] == "TorchAdamW"
-    assert state["last_optimizer_state"]["param_groups"][0]["betas"] == (0.9, 0.98)

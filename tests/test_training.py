@@ -3,13 +3,11 @@
 import json
 import os
 import re
-import shutil
 import subprocess
-from pathlib import Path
 
 import torch
 
-from conftest import PLUGIN, PYTHON, ROOT, TINY, binarize, documents, run, succeed, text_of
+from conftest import PLUGIN, PYTHON, ROOT, TINY, binarize, documents, succeed, text_of
 from training import checkpoint, train, updates
 
 
@@ -25,11 +23,6 @@ def test_trains_validates_saves_and_logs(tmp_path):
     assert {"loss", "ppl", "accuracy", "wps", "predicted", "visible", "wpb"} <= train_log.keys()
     assert float(train_log["predicted"]) + float(train_log["visible"]) == float(train_log["wpb"])
     assert {"valid_loss", "valid_ppl", "valid_accuracy"} <= valid_log.keys()
-    # tokens in = tokens out + blank lines
-    for counts in re.findall(r"([\d,]+) tokens in; .* blocks, ([\d,]+) tokens out, and ([\d,]+) blank", printed):
-        tokens_in, out, blank = (int(count.replace(",", "")) for count in counts)
-        assert tokens_in == out + blank and blank > 0
-
     validated = succeed(
         "fairseq-validate", data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8,
         "--path", tmp_path / "checkpoint_best.pt", "--log-format", "json", real=True,
@@ -101,37 +94,10 @@ def test_shards_take_turns(data, tmp_path):
     assert loaded[:3] == ["data", "other", "data"]
 
 
-OPENED = """
-import sys
-opened = set()
-sys.addaudithook(lambda event, args: opened.add(str(args[0])) if event == "open" else None)
-from fairseq_cli.train import cli_main
-cli_main()
-print("opened:", *(path for path in opened if "/shard" in path))
-"""
-
-
-def test_starting_with_many_shards_reads_the_first_only(data, tmp_path):
-    shards = [tmp_path / f"shard{number}" for number in range(64)]
-    for shard in shards:
-        shutil.copytree(data, shard)
-    folders = ":".join(map(str, shards))
-    arguments = list(map(str, [folders, *TINY, "--max-update", 2, "--save-dir", tmp_path / "run"]))
-    done = subprocess.run([PYTHON, "-c", OPENED, *arguments], stdout=subprocess.PIPE, text=True)
-    assert done.returncode == 0 and updates(tmp_path / "run") == 2
-    (opened,) = re.findall("^opened: (.*)$", done.stdout, re.MULTILINE)
-    assert {Path(path).parent for path in opened.split()} == {shards[0]}
-
-    (shards[40] / "dict.txt").unlink()
-    printed = run("fairseq-train", *arguments).stdout  # not in the middle of the run
-    assert f"error: {shards[40]}/dict.txt: not found" in printed
-
-
 def test_mlm_baseline_and_options_of_the_method(data, tmp_path):
     for name, arguments in {
         "mlm": ["--encoder-mask-fraction", 1, "--decoder-layers", 0],
-        "half": ["--encoder-mask-fraction", 0.5, "--decoder-layers", 2, "--relative-position-num-buckets", 0],
-        "roberta": ["--leave-unmasked-prob", 0.1, "--random-token-prob", 0.1, "--decoder-relative-bias"],
+        "half": ["--encoder-mask-fraction", 0.5, "--random-token-prob", 0.1, "--decoder-relative-bias"],
         "autocast": ["--bf16-autocast", "--sample-break-mode", "none"],
     }.items():
         train(data, tmp_path / name, "--max-update", 3, *arguments)
@@ -145,9 +111,7 @@ def test_shared_decoder_layers(data, tmp_path):
     options = ["--share-decoder-layers", "--decoder-layers", 2]
     for name, arguments in {
         "plain": ["--update-freq", 2],
-        "half": ["--encoder-mask-fraction", 0.5, "--decoder-layers", 1, "--relative-position-num-buckets", 0],
-        "roberta": ["--leave-unmasked-prob", 0.1, "--random-token-prob", 0.1],
-        "autocast": ["--bf16-autocast", "--sample-break-mode", "none"],
+        "half": ["--encoder-mask-fraction", 0.5, "--decoder-layers", 1, "--bf16-autocast"],
     }.items():
         train(data, tmp_path / name, *options, *arguments, "--max-update", 2)
         assert updates(tmp_path / name) == 2

@@ -4,7 +4,7 @@ import importlib.util
 
 import torch
 
-from ..errors import UsageError
+from ..engine.errors import UsageError
 from .weights import CODE
 
 TOLERANCE = 1e-4  # of features in float32; rounding gives some 3e-6
@@ -12,17 +12,9 @@ TOLERANCE = 1e-4  # of features in float32; rounding gives some 3e-6
 
 @torch.no_grad()
 def compare_with_transformers(folder, config, model, texts):
-    """Loads an exported folder with transformers and compares the features of some texts.
+    """Loads an exported folder with transformers and compares the features of some texts, lists of tokens.
 
-    Args:
-        folder: with config.json and model.safetensors
-        config: contents of config.json
-        model: :class:`~maelm_fairseq.model.MaeLmModel`, in evaluation mode
-        texts: list of lists of tokens
-    Returns:
-        a sentence that says what was found, or why nothing was compared
-    Raises:
-        ValueError: the features differ
+    Returns a sentence that says what was found, or why nothing was compared. Different features raise a ValueError.
     """
     if importlib.util.find_spec("transformers") is None:
         return "features not compared with transformers, which is not installed here"
@@ -36,8 +28,7 @@ def compare_with_transformers(folder, config, model, texts):
             classes = transformers
         model_class = getattr(classes, config["architectures"][0])
     except Exception as error:  # an ImportError, or whatever a broken installation of one of its packages raises
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        return f"features not compared: transformers cannot be imported ({reason})"
+        return f"features not compared: transformers cannot be imported ({' '.join(str(error).split())})"
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -11,14 +11,9 @@ def make_config(model, layout, kind, head=None, labels=None, masks_in_encoder=Fa
     """The configuration of a class of transformers or of modeling_mae_lm.py.
 
     Args:
-        model: :class:`~maelm_fairseq.model.MaeLmModel`
-        layout: :class:`~maelm_fairseq.huggingface.weights.Layout`
-        kind: which class of the family: `MODEL`, `MASKED_LM`, ...
-        head: name of the head, for the classes that have one
-        labels: names of its classes; ["score"] for regression
+        model, layout, kind, head: as for :func:`~maelm_fairseq.huggingface.weights.convert`
+        labels: names of the head's classes; ["score"] for regression
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
-    Returns:
-        dict
     """
     cfg = model.cfg
     config = {

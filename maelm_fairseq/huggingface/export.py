@@ -16,14 +16,13 @@ installed, after it computed the same features. transformers is not needed.
 import argparse
 import os
 import shutil
-from typing import List, NamedTuple
 
-from ..checkpoint import build_model, find_checkpoint, read_checkpoint
-from ..errors import Parser, UsageError, run
-from ..files import atomic_folder, save_json
+from ..data.vocabulary import read_labels
+from ..engine.checkpoints import build_model, find_checkpoint, read_checkpoint
+from ..engine.errors import Parser, UsageError, run
+from ..engine.files import atomic_folder, save_json
 from ..heads import SequenceClassificationHead, SpanHead
 from ..model import modules
-from ..vocabulary import read_labels
 from .card import model_card
 from .comparison import compare_with_transformers
 from .config import MODELING_FILE, make_config
@@ -36,14 +35,11 @@ from .weights import (
     QUESTION_ANSWERING,
     ROBERTA,
     SEQUENCE_CLASSIFICATION,
-    check_shapes,
     convert,
     import_safetensors,
     mpnet_table,
     write_weights,
 )
-
-COMPARED = 8  # lines of held-out text, for the comparison with transformers
 
 
 def parse_args():
@@ -67,25 +63,11 @@ def parse_args():
     return parser.parse_args()
 
 
-class Exported(NamedTuple):
-    """What an export did."""
-
-    class_name: str
-    dropped: List[str]  # parts of the checkpoint that are left out
-    comparison: str  # a sentence about what transformers computes
-
-
 def export(checkpoint, data, dest, format="auto", head=None):
-    """Writes the folder; see the program's help.
+    """Writes the folder; the arguments are the program's options.
 
-    Args:
-        checkpoint: a `.pt` file, or a folder with `checkpoint_best.pt` or else `checkpoint_last.pt`
-        data: folder with `dict.txt` and `sentencepiece.model`
-        dest: the new folder
-        format: auto, roberta, mpnet or code
-        head: name of a head; None for the only one, if any
     Returns:
-        :class:`Exported`
+        the name of the class; parts of the checkpoint that are left out; a sentence about what transformers computes
     Raises:
         FileNotFoundError: an input does not exist
         ValueError: an input cannot be used, the requested class does not hold the model exactly, or the destination
@@ -97,6 +79,7 @@ def export(checkpoint, data, dest, format="auto", head=None):
         raise UsageError(f"{dest}: exists already; remove it or choose another --dest")
     # These fail now, not after the work, if a package is missing.
     import_safetensors()
+    from .hard_texts import HARD
     from .tokenizer import check_tokenizer, read_vocabulary, reference, sample_lines, write_tokenizer
 
     checkpoint = find_checkpoint(checkpoint)
@@ -113,44 +96,33 @@ def export(checkpoint, data, dest, format="auto", head=None):
     labels = read_classes(model, head, data) if kind == SEQUENCE_CLASSIFICATION else None
     config = make_config(model, layout, kind, head, labels, masks_in_encoder)
     weights, dropped = convert(model, layout, kind, head)
-    if layout is not CODE:
-        check_shapes(weights, config)
     dropped += sorted(parts - modules(model.state_dict()))
-    runs = kind == QUESTION_ANSWERING
+    for_answers = kind == QUESTION_ANSWERING
 
     with atomic_folder(dest) as folder:
         save_json(config, os.path.join(folder, "config.json"))
         write_weights(weights, os.path.join(folder, "model.safetensors"))
         if layout is CODE:
             shutil.copyfile(os.path.join(os.path.dirname(__file__), MODELING_FILE), os.path.join(folder, MODELING_FILE))
-        tokenizer = write_tokenizer(folder, data, model.max_positions(), runs)
-        check_tokenizer(tokenizer, reference(data, runs), sample_lines(data), runs)
-        comparison = compare_with_transformers(folder, config, model, held_out_tokens(data, model, COMPARED))
+        tokenizer = write_tokenizer(folder, data, model.max_positions(), for_answers)
+        check_tokenizer(tokenizer, reference(data, for_answers), sample_lines(data), for_answers)
+        lines = (sample_lines(data, ["valid.json"]) or HARD)[:8]
+        tokens = [reference(data)(line)[: model.max_positions()] for line in lines]
+        comparison = compare_with_transformers(folder, config, model, tokens)
         with open(os.path.join(folder, "README.md"), "w", encoding="utf-8", newline="\n") as stream:
             stream.write(model_card(os.path.basename(dest), state, config, data, head))
-    return Exported(config["architectures"][0], dropped, comparison)
-
-
-def held_out_tokens(data, model, count):
-    """Up to `count` lines of the held-out text that the data folder keeps, else odd strings: lists of tokens."""
-    from .odd_texts import ODD
-    from .tokenizer import reference, sample_lines
-
-    encode, P = reference(data), model.max_positions()
-    return [encode(line)[:P] for line in (sample_lines(data, ["valid.json"]) or ODD)[:count]]
+    return config["architectures"][0], dropped, comparison
 
 
 def choose_head(model, head):
     """The name of the head to export, or None if the model has none."""
     heads = model.classification_heads
-    known = ", ".join(heads)
-    if not heads:
-        if head is not None:
-            raise UsageError(f"--head {head}: the checkpoint has no head, expected a fine-tuned one; leave out --head")
-        return None
+    known = ", ".join(heads) or "none"
     if head is None and len(heads) > 1:
         raise UsageError(f"the checkpoint has the heads {known}: choose one with --head")
-    head = known if head is None else head
+    head = next(iter(heads), None) if head is None else head
+    if head is None:
+        return None
     if head not in heads:
         raise UsageError(f"--head {head}: no such head, the checkpoint has: {known}")
     spans = isinstance(heads[head], SpanHead) and heads[head].out_features == 2
@@ -160,17 +132,13 @@ def choose_head(model, head):
 
 
 def choose_layout(model, format, head=None):
-    """The family of classes that holds the model exactly.
-
-    Raises:
-        ValueError: the requested one does not
-    """
-    if format != "auto":
-        problem = problem_with(model, FORMATS[format], head)
-        if problem:
-            raise UsageError(f"--format {format} does not hold this model exactly: {problem}; use --format auto")
-        return FORMATS[format]
-    return next(layout for layout in [ROBERTA, MPNET, CODE] if not problem_with(model, layout, head))
+    """The family of classes that holds the model exactly; refuses a requested one that does not."""
+    if format == "auto":
+        return next(layout for layout in [ROBERTA, MPNET, CODE] if not problem_with(model, layout, head))
+    problem = problem_with(model, FORMATS[format], head)
+    if problem:
+        raise UsageError(f"--format {format} does not hold this model exactly: {problem}; use --format auto")
+    return FORMATS[format]
 
 
 def problem_with(model, layout, head=None):
@@ -178,19 +146,17 @@ def problem_with(model, layout, head=None):
     if layout is CODE:
         return None
     width, bias = model.cfg.encoder_embed_dim, model.encoder.relative_bias
-    if head is not None and isinstance(model.classification_heads[head], SequenceClassificationHead):
-        inner = model.classification_heads[head].dense.out_features
-        if inner != width:
-            return (
-                f"head {head!r} has an inner layer of {inner}, but those of stock classes are as wide as the encoder, "
-                f"{width}"
-            )
-    if bias is None:
-        return None
+    inner = getattr(model.classification_heads[head], "dense", None) if head is not None else None
+    if inner is not None and inner.out_features != width:
+        return (
+            f"head {head!r} has an inner layer of {inner.out_features}, but those of stock classes are as wide as the "
+            f"encoder, {width}"
+        )
     if layout is ROBERTA:
-        return "the model has a relative position bias, but RobertaModel has none"
+        return "the model has a relative position bias, but RobertaModel has none" if bias is not None else None
     try:
-        mpnet_table(bias)
+        if bias is not None:
+            mpnet_table(bias)
     except UsageError as error:
         return str(error)
     return None
@@ -218,10 +184,10 @@ def read_classes(model, head, data):
 
 def main():
     args = parse_args()
-    done = export(args.checkpoint, args.data, args.dest, args.format, args.head)
-    left_out = f"; left out: {', '.join(done.dropped)}" if done.dropped else ""
-    print(f"written: {args.dest}, a {done.class_name} with config, tokenizer and model card{left_out}")
-    print(done.comparison)
+    class_name, dropped, comparison = export(**vars(args))
+    left_out = f"; left out: {', '.join(dropped)}" if dropped else ""
+    print(f"written: {args.dest}, a {class_name} with config, tokenizer and model card{left_out}")
+    print(comparison)
 
 
 if __name__ == "__main__":

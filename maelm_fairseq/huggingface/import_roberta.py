@@ -13,21 +13,22 @@ options that are printed; hub, effective_rank and export read it too.
 import argparse
 import os
 import shlex
-from dataclasses import asdict
-from itertools import zip_longest
+from dataclasses import asdict, fields
 
-import sentencepiece
 import torch
 
-from ..errors import MissingFileError, Parser, UsageError, run
-from ..files import atomic_write
-from ..layers import AUTHORS, BUCKETS
-from ..model import MaeLmConfig, MaeLmModel
-from ..sizes import check_sizes
-from ..vocabulary import load_dictionary, load_sentencepiece
+from ..config import MaeLmConfig, check_sizes
+from ..data.vocabulary import load_dictionary, load_sentencepiece
+from ..engine.errors import MissingFileError, Parser, UsageError, run
+from ..engine.files import atomic_write, sha256
+from ..layers import BUCKETS
+from ..model import MaeLmModel
 from .roberta_source import read_source
-from .roberta_weights import our_weights
 
+OPTIONS = [  # of the model; the encoder has no relative position bias by default, else one that is zero at first
+    "decoder_layers", "share_decoder_layers", "relative_position_num_buckets", "relative_position_max_distance",
+    "relative_position_buckets", "decoder_relative_bias", "relative_position_local_init",
+]  # fmt: skip
 FLAGS = ["share_decoder_layers", "decoder_relative_bias"]
 
 
@@ -37,7 +38,6 @@ def parse_args():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    defaults = MaeLmConfig()
     parser.add_argument(
         "--checkpoint", required=True, metavar="FILE_or_DIR", help="of fairseq's roberta, or a folder of transformers"
     )
@@ -45,62 +45,20 @@ def parse_args():
         "--data", required=True, metavar="DIR", help="prepared with the SentencePiece model of the checkpoint"
     )
     parser.add_argument("--dest", required=True, metavar="FILE", help="checkpoint to write")
-    parser.add_argument(
-        "--decoder-layers",
-        type=int,
-        default=defaults.decoder_layers,
-        metavar="N",
-        help="layers of the new decoder; 0 to go on with masked language modelling (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--share-decoder-layers",
-        action="store_true",
-        help="no new decoder: its layers are the encoder's last ones, which have learned to predict",
-    )
-    parser.add_argument(
-        "--relative-position-num-buckets",
-        type=int,
-        default=0,
-        metavar="N",
-        help="buckets of a relative position bias, zero at first; 0 for no bias (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--relative-position-max-distance",
-        type=int,
-        default=defaults.relative_position_max_distance,
-        metavar="N",
-        help="this and all larger distances share a bucket (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--relative-position-buckets",
-        choices=BUCKETS,
-        default=AUTHORS,
-        help="how distances share buckets (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--decoder-relative-bias", action="store_true", help="give the decoder a relative position bias too"
-    )
-    parser.add_argument(
-        "--relative-position-local-init",
-        action="store_true",
-        help="initialise half of the decoder's heads to attend to the left or right neighbour: small decoders then "
-        "learn several times faster; needs --decoder-relative-bias",
-    )
+    for field in (field for field in fields(MaeLmConfig) if field.name in OPTIONS):
+        if isinstance(field.default, bool):
+            kind = {"action": "store_true"}
+        else:
+            kind = {"type": int, "metavar": "N"} if isinstance(field.default, int) else {"choices": BUCKETS}
+            kind["default"] = 0 if field.name == "relative_position_num_buckets" else field.default
+        parser.add_argument("--" + field.name.replace("_", "-"), help=field.metadata["help"], **kind)
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of what is new (default: %(default)s)")
     return parser.parse_args()
 
 
 def import_roberta(checkpoint, data, dest, seed=1, **options):
-    """Writes the checkpoint; see the program's help.
+    """Writes the checkpoint; the arguments are the program's options.
 
-    Args:
-        checkpoint: a `.pt` file of fairseq, a folder with one, or a folder of transformers
-        data: folder with the `dict.txt` and `sentencepiece.model` of its vocabulary
-        dest: the new file
-        seed: of what is newly initialised
-        options: decoder_layers, share_decoder_layers, decoder_relative_bias, relative_position_num_buckets (here 0 by
-            default), relative_position_max_distance, relative_position_buckets, relative_position_local_init (here of
-            the decoder alone), as in :class:`~maelm_fairseq.model.MaeLmConfig`
     Returns:
         source: :class:`~maelm_fairseq.huggingface.roberta_source.Source`
         cfg: :class:`~maelm_fairseq.model.MaeLmConfig` of the new checkpoint
@@ -113,15 +71,15 @@ def import_roberta(checkpoint, data, dest, seed=1, **options):
     if os.path.lexists(dest):
         raise UsageError(f"{dest}: exists already; remove it or choose another --dest")
     source = read_source(checkpoint)
-    cfg = model_config(source.config, **options)
+    max_positions = len(source.weights["encoder.embed_positions.weight"]) - 1
+    cfg = MaeLmConfig(**{**source.sizes, "relative_position_num_buckets": 0, **options}, max_positions=max_positions)
     check_sizes(cfg)
     if cfg.relative_position_local_init and not cfg.decoder_relative_bias:
         raise UsageError(
             "--relative-position-local-init needs --decoder-relative-bias: the encoder must compute what it did"
         )
     dictionary = check_vocabulary(source, data)
-    weights = our_weights(source)
-    state = build_state(weights, cfg, dictionary, data, seed)
+    state = build_state(source, cfg, dictionary, data, seed)
     state["imported_from"] = os.path.basename(os.path.abspath(source.path))  # for the model card
     state["imported_head"] = source.has_head
     os.makedirs(os.path.dirname(dest), exist_ok=True)
@@ -130,55 +88,36 @@ def import_roberta(checkpoint, data, dest, seed=1, **options):
     return source, cfg
 
 
-def model_config(config, relative_position_num_buckets=0, **options):
-    """The configuration of our model for one named as in config.json."""
-    return MaeLmConfig(
-        encoder_layers=config["num_hidden_layers"],
-        encoder_embed_dim=config["hidden_size"],
-        encoder_ffn_embed_dim=config["intermediate_size"],
-        encoder_attention_heads=config["num_attention_heads"],
-        dropout=config["hidden_dropout_prob"],
-        attention_dropout=config["attention_probs_dropout_prob"],
-        max_positions=config["max_position_embeddings"] - 2,
-        relative_position_num_buckets=relative_position_num_buckets,
-        **options,
-    )
-
-
 def check_vocabulary(source, data):
-    """Compares the vocabulary of the source with that of the data: SentencePiece model, dict.txt, embedding rows.
+    """Compares the vocabulary of the source with that of a folder of data; returns the dictionary of the data.
 
-    Args:
-        source: :class:`~maelm_fairseq.huggingface.roberta_source.Source`
-        data: folder with `dict.txt` and `sentencepiece.model`
-    Returns:
-        the dictionary of the data, with `<mask>`
     Raises:
         FileNotFoundError: a file is missing
-        ValueError: they differ
+        ValueError: SentencePiece model, dict.txt or the number of embeddings differ
     """
     dictionary, model_file = load_dictionary(data), os.path.join(data, "sentencepiece.model")
     if not os.path.isfile(model_file):
         raise MissingFileError(f"{model_file}: not found, expected data prepared by data-prep/prepare.sh --spm-model")
-    processor = load_sentencepiece(model_file, dictionary)
-    if source.model_file is not None:
-        try:
-            theirs = sentencepiece.SentencePieceProcessor(model_file=source.model_file)
-        except (RuntimeError, OSError):
-            raise UsageError(f"{source.model_file}: not a SentencePiece model; replace it by the original") from None
-        if theirs.serialized_model_proto() != processor.serialized_model_proto():
+    load_sentencepiece(model_file, dictionary)
+    if source.model_file is not None and sha256(source.model_file) != sha256(model_file):
+        raise UsageError(
+            f"{data}: prepared with another SentencePiece model than {source.model_file}; prepare it with "
+            "data-prep/prepare.sh --spm-model and that file"
+        )
+    if source.dict_file is not None:
+        theirs = load_dictionary(os.path.dirname(source.dict_file)).symbols
+        if theirs != dictionary.symbols:
             raise UsageError(
-                f"{data}: prepared with another SentencePiece model than {source.model_file}; prepare it with "
-                "data-prep/prepare.sh --spm-model and that file"
+                f"{source.dict_file}: not the vocabulary of {data}: {len(theirs):,} symbols and {len(dictionary):,}; "
+                "prepare the data with the SentencePiece model of the checkpoint (a byte-level BPE, as of "
+                "roberta.base, cannot be imported)"
             )
-    if source.dictionary_folder is not None:
-        compare_dictionaries(os.path.join(source.dictionary_folder, "dict.txt"), dictionary, data)
     elif source.model_file is None:
         raise MissingFileError(
             f"{source.path}: its vocabulary is unknown: put beside it the dict.txt or the SentencePiece model of its "
             "training"
         )
-    rows = len(source.special_rows) + source.config["vocab_size"] - max(source.special_rows) - 1
+    rows = len(source.weights["embed_tokens.weight"])
     if rows != len(dictionary):
         raise UsageError(
             f"{source.path}: embeddings of {rows:,} symbols, but the vocabulary of {data} has {len(dictionary):,} "
@@ -187,28 +126,21 @@ def check_vocabulary(source, data):
     return dictionary
 
 
-def compare_dictionaries(path, dictionary, data):
-    """Refuses a dict.txt with other symbols than the dictionary of the data."""
-    theirs = load_dictionary(os.path.dirname(path)).symbols
-    pairs = enumerate(zip_longest(theirs, dictionary.symbols, fillvalue="nothing"))
-    differing = [(i, one, other) for i, (one, other) in pairs if one != other]
-    if differing:
-        i, one, other = differing[0]
-        raise UsageError(
-            f"{path}: not the vocabulary of {data}: {len(theirs):,} symbols and {len(dictionary):,}, the first that "
-            f"differ are {one!r} and {other!r} ({i}); prepare the data with the SentencePiece model of the checkpoint "
-            "(a byte-level BPE, as of roberta.base, cannot be imported)"
-        )
-
-
-def build_state(weights, cfg, dictionary, data, seed):
+def build_state(source, cfg, dictionary, data, seed):
     """The contents of the checkpoint."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = MaeLmModel(cfg, dictionary, pretraining=True)
     if cfg.relative_position_num_buckets:
         torch.nn.init.zeros_(model.encoder.relative_bias.table.weight)
-    model.load_state_dict({**model.state_dict(), **weights})
+    weights = model.state_dict()
+    for name, value in source.weights.items():
+        if value.shape != weights[name].shape:
+            raise UsageError(
+                f"{source.path}: {name} is {tuple(value.shape)}, but its configuration gives "
+                f"{tuple(weights[name].shape)}"
+            )
+    model.load_state_dict({**weights, **source.weights})
     task = {"_name": "mae_lm", "data": os.path.abspath(data)}
     task["encoder_mask_fraction"] = 0.0 if cfg.decoder_layers else 1.0
     return {

@@ -26,6 +26,16 @@ from transformers.modeling_outputs import (
 UNSEEN = -3e4  # attention logit of what is not attended to: a weight of exactly 0, and finite in half precision
 
 
+DEFAULTS = dict(
+    vocab_size=32769, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072,
+    hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, max_position_embeddings=512, layer_norm_eps=1e-5,
+    initializer_range=0.02, relative_position_num_buckets=32, relative_position_max_distance=128,
+    relative_position_buckets="authors", decoder_layers=4, share_decoder_layers=False, decoder_dropout=0.0,
+    decoder_relative_bias=False, masks_in_encoder=False, classifier_dropout=0.1, classifier_size=None,
+    mask_token_id=32768, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+)  # fmt: skip
+
+
 class MaeLmConfig(PretrainedConfig):
     """Sizes and settings.
 
@@ -45,56 +55,8 @@ class MaeLmConfig(PretrainedConfig):
 
     model_type = "mae_lm"
 
-    def __init__(
-        self,
-        vocab_size=32769,
-        hidden_size=768,
-        num_hidden_layers=12,
-        num_attention_heads=12,
-        intermediate_size=3072,
-        hidden_dropout_prob=0.1,
-        attention_probs_dropout_prob=0.1,
-        max_position_embeddings=512,
-        layer_norm_eps=1e-5,
-        initializer_range=0.02,
-        relative_position_num_buckets=32,
-        relative_position_max_distance=128,
-        relative_position_buckets="authors",
-        decoder_layers=4,
-        share_decoder_layers=False,
-        decoder_dropout=0.0,
-        decoder_relative_bias=False,
-        masks_in_encoder=False,
-        classifier_dropout=0.1,
-        classifier_size=None,
-        mask_token_id=32768,
-        pad_token_id=1,
-        bos_token_id=0,
-        eos_token_id=2,
-        **kwargs,
-    ):
-        super().__init__(pad_token_id=pad_token_id, bos_token_id=bos_token_id, eos_token_id=eos_token_id, **kwargs)
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.num_hidden_layers = num_hidden_layers
-        self.num_attention_heads = num_attention_heads
-        self.intermediate_size = intermediate_size
-        self.hidden_dropout_prob = hidden_dropout_prob
-        self.attention_probs_dropout_prob = attention_probs_dropout_prob
-        self.max_position_embeddings = max_position_embeddings
-        self.layer_norm_eps = layer_norm_eps
-        self.initializer_range = initializer_range
-        self.relative_position_num_buckets = relative_position_num_buckets
-        self.relative_position_max_distance = relative_position_max_distance
-        self.relative_position_buckets = relative_position_buckets
-        self.decoder_layers = decoder_layers
-        self.share_decoder_layers = share_decoder_layers
-        self.decoder_dropout = decoder_dropout
-        self.decoder_relative_bias = decoder_relative_bias
-        self.masks_in_encoder = masks_in_encoder
-        self.classifier_dropout = classifier_dropout
-        self.classifier_size = classifier_size
-        self.mask_token_id = mask_token_id
+    def __init__(self, **settings):
+        super().__init__(**{**DEFAULTS, **settings})  # which become attributes
 
 
 def relative_position_bucket(distance, buckets, num_buckets, max_distance):

@@ -5,7 +5,7 @@ The `sentencepiece` package does not give it without protobuf, of which it does 
 
 import struct
 
-from ..errors import UsageError
+from ..engine.errors import UsageError
 
 UNIGRAM, BPE = 1, 2  # kinds of models, in sentencepiece_model.proto
 NORMAL, BYTE = 1, 6  # kinds of pieces
@@ -35,14 +35,10 @@ def _fields(message):
 
 
 def read_model(model):
-    """Reads a SentencePiece model, as sentencepiece_model.proto describes it.
+    """Reads a SentencePiece model, as sentencepiece_model.proto describes it; refuses what is not supported.
 
     Returns:
-        pieces: list of (text, score, kind)
-        kind: BPE or UNIGRAM
-        charsmap: bytes, of the normalisation
-    Raises:
-        ValueError: a kind of model or of piece, or a setting, that is not supported
+        list of pieces (text, score, kind); BPE or UNIGRAM; bytes of the normalisation
     """
     pieces, trainer, normalizer = [], {}, {}
     for number, value in _fields(model):
@@ -52,19 +48,13 @@ def read_model(model):
         elif number in (2, 3):
             (trainer if number == 2 else normalizer).update(_fields(value))
     kind = trainer.get(3, UNIGRAM)
-    problems = [
-        (kind not in (BPE, UNIGRAM), "its pieces are words or characters, expected BPE"),
-        (trainer.get(24), "it marks the ends of words"),
-        (not normalizer.get(3, 1), "it does not mark the beginning of a text as that of a word"),
-        (not normalizer.get(4, 1), "it keeps extra spaces"),
-        (not normalizer.get(5, 1), "it does not mark spaces"),
-        (not normalizer.get(2), "it does not normalise text"),
-        (any(k not in (NORMAL, BYTE) for _, _, k in pieces[3:]), "it has control, unused or user-defined pieces"),
-    ]
-    for found, problem in problems:
-        if found:
-            raise UsageError(
-                f"sentencepiece.model: {problem}, which tokenizer.json cannot hold; use a model that "
-                "data-prep/prepare.sh trained"
-            )
+    # These three mark the beginning of a text as that of a word, remove extra spaces, and mark spaces.
+    spaces = all(normalizer.get(field, 1) for field in (3, 4, 5)) and not trainer.get(24)
+    normal = all(piece_kind in (NORMAL, BYTE) for _, _, piece_kind in pieces[3:])
+    if kind not in (BPE, UNIGRAM) or not spaces or not normal or not normalizer.get(2):
+        raise UsageError(
+            "sentencepiece.model: it is neither BPE nor Unigram, does not normalise text, treats spaces in another "
+            "way, or has user-defined pieces, which tokenizer.json cannot hold; use a model that data-prep/prepare.sh "
+            "trained"
+        )
     return pieces, kind, normalizer[2]

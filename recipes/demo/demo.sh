@@ -41,10 +41,8 @@ step "3 of 5: pretraining"
 "$recipes/demo/pretrain_demo.sh" --gpus 0 --data "$data" --save-dir "$save" "$@"
 
 step "4 of 5: what it has learned"
-entropy=$(python "$recipes/demo/unigram_entropy.py" --data "$data")
 status=0
-python "$recipes/demo/plot_loss.py" "$save/train.log" --png "$dest/loss.png" \
-  --unigram-entropy "$entropy" --margin 0.3 || status=1
+python "$recipes/demo/plot_loss.py" "$save/train.log" --data "$data" --png "$dest/loss.png" --margin 0.3 || status=1
 echo
 python "$recipes/demo/use_encoder.py" --checkpoint "$save/checkpoint_last.pt" --data "$data"
 

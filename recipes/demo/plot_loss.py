@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Plots the validation loss in a recipe's train.log, as a PNG and in the terminal; see recipes/demo/demo.sh."""
+"""Plots the validation loss in a recipe's train.log beside that of a model that knows only token frequencies.
+
+See recipes/demo/demo.sh.
+"""
 
 import os
 import sys
 
-from maelm_fairseq.effective_rank import import_pyplot
-from maelm_fairseq.errors import MissingFileError, Parser, UsageError, run
-from maelm_fairseq.files import atomic_write
+import numpy as np
+
+from maelm_fairseq.analysis.rank_report import import_pyplot
+from maelm_fairseq.engine.errors import MissingFileError, Parser, UsageError, run
+from maelm_fairseq.engine.files import atomic_write
 from show_progress import logged
 
 
@@ -16,13 +21,27 @@ def validation_losses(lines):
     return [int(v["valid_num_updates"]) for v in validations], [float(v["valid_loss"]) for v in validations]
 
 
-def draw_png(path, updates, losses, unigram_entropy):
+def unigram_entropy(data):
+    """The cross-entropy, in bits, of the validation tokens under the token frequencies of the training data."""
+    from fairseq.data import Dictionary, data_utils  # after the plugin, which keeps fairseq's import quiet
+
+    dictionary, counts = Dictionary.load(os.path.join(data, "dict.txt")), []
+    for split in ["train", "valid"]:
+        lines = data_utils.load_indexed_dataset(os.path.join(data, split), dictionary, "mmap")
+        # Blank lines only separate documents.
+        tokens = np.concatenate([lines[index].numpy() for index in np.flatnonzero(lines.sizes > 1)])
+        counts.append(np.bincount(tokens, minlength=len(dictionary)))
+    train, valid = counts
+    bits = -np.log2((train + 1) / (train.sum() + len(train)))
+    return float((valid * bits).sum() / valid.sum())
+
+
+def draw_png(path, updates, losses, entropy):
     """Draws the losses into a PNG file."""
     pyplot = import_pyplot()
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     axes.plot(updates, losses, marker="o", markersize=3, label="validation loss")
-    if unigram_entropy is not None:
-        axes.axhline(unigram_entropy, color="gray", linestyle="--", label="token frequencies only")
+    axes.axhline(entropy, color="gray", linestyle="--", label="token frequencies only")
     axes.set_xlabel("updates")
     axes.set_ylabel("bits per predicted token")
     axes.grid(alpha=0.3)
@@ -32,57 +51,28 @@ def draw_png(path, updates, losses, unigram_entropy):
     pyplot.close(figure)
 
 
-def draw_text(updates, losses, unigram_entropy, width=60, height=12):
-    """The same plot as text: a star for each loss, dashes at the unigram entropy."""
-    shown = losses + ([] if unigram_entropy is None else [unigram_entropy])
-    low, high = min(shown), max(shown)
-
-    def row(loss):
-        return round((high - loss) / ((high - low) or 1) * (height - 1))
-
-    grid = [[" "] * width for _ in range(height)]
-    if unigram_entropy is not None:
-        grid[row(unigram_entropy)] = ["-"] * width
-    for update, loss in zip(updates, losses):
-        grid[row(loss)][round(update / updates[-1] * (width - 1))] = "*"
-    labels = {0: high, height - 1: low}
-    if unigram_entropy is not None:
-        labels[row(unigram_entropy)] = unigram_entropy
-    rows = [
-        "{:>6} |{}".format("{:.2f}".format(labels[k]) if k in labels else "", "".join(cells).rstrip())
-        for k, cells in enumerate(grid)
-    ]
-    return "\n".join(
-        ["  bits per predicted token" + ("" if unigram_entropy is None else "; - - at the unigram entropy")]
-        + rows
-        + ["       +" + "-" * width, "        0{:>{}} updates".format(updates[-1], width - 1)]
-    )
-
-
 def main():
     parser = Parser(description=__doc__)
     parser.add_argument("log", help="train.log of a recipe, or the output of fairseq-train --log-format json")
-    parser.add_argument("--png", help="file to write the plot to")
-    parser.add_argument("--unigram-entropy", type=float, metavar="BITS", help="bits per token, to compare with")
-    parser.add_argument("--margin", type=float, metavar="BITS", help="fail unless the last loss is this far below it")
+    parser.add_argument("--data", required=True, metavar="DIR", help="folder of binarized data, with its dict.txt")
+    parser.add_argument("--png", required=True, help="file to write the plot to")
+    parser.add_argument("--margin", type=float, default=0, metavar="BITS", help="fail unless the loss is so far below")
     args = parser.parse_args()
 
-    if not os.path.isfile(args.log):
-        raise MissingFileError(f"{args.log}: not found, expected the log of a recipe")
+    for path in [args.log, os.path.join(args.data, "dict.txt")]:
+        if not os.path.isfile(path):
+            raise MissingFileError(f"{path}: not found, expected the log of a recipe, and the data that it trained on")
     with open(args.log, encoding="utf-8") as log:
         updates, losses = validation_losses(log)
     if not updates:
         raise UsageError(f"{args.log}: no validation loss found; expected a log written with --log-format json")
-    print(draw_text(updates, losses, args.unigram_entropy))
-    if args.png:
-        draw_png(args.png, updates, losses, args.unigram_entropy)
-        print("plot: {}".format(args.png))
-    if args.unigram_entropy is not None:
-        gain = args.unigram_entropy - losses[-1]
-        print("\nvalidation loss after {:,} updates: {:.3f} bits per predicted token".format(updates[-1], losses[-1]))
-        print("unigram entropy of the same text: {:.3f} bits per token".format(args.unigram_entropy))
-        if args.margin is not None and gain < args.margin:
-            sys.exit("the loss is not {} bits below the unigram entropy: the model has not learned".format(args.margin))
+    entropy = unigram_entropy(args.data)
+    draw_png(args.png, updates, losses, entropy)
+    print(f"plot: {args.png}")
+    print(f"validation loss after {updates[-1]:,} updates: {losses[-1]:.3f} bits per predicted token")
+    print(f"unigram entropy of the same text: {entropy:.3f} bits per token")
+    if entropy - losses[-1] < args.margin:
+        sys.exit(f"the loss is not {args.margin} bits below the unigram entropy: the model has not learned")
 
 
 if __name__ == "__main__":

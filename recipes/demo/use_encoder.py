@@ -4,7 +4,7 @@
 import torch.nn.functional as F
 
 from maelm_fairseq import hub
-from maelm_fairseq.errors import Parser, run
+from maelm_fairseq.engine.errors import Parser, run
 
 MASKED = [
     "this is one of the best <mask> i have ever seen .",

@@ -8,18 +8,13 @@ import os
 
 import numpy as np
 import torch
-from scipy import sparse
 
 from maelm_fairseq import hub
-from maelm_fairseq.data import batches_of_similar_length
-from maelm_fairseq.files import atomic_write, sha256
-from maelm_fairseq.model import MaeLmModel
-
-from .probes import SPARSE_STRENGTHS, STRENGTHS
+from maelm_fairseq.data.masked_items import batches_of_similar_length
+from maelm_fairseq.engine.files import atomic_write, sha256
 
 POOLS = ["mean", "first"]  # the mean of all tokens but `<s>`; `<s>`
 BATCH_TOKENS = 2048
-RANDOM_SEED = 1
 
 
 def tokens_of(model, text):
@@ -54,31 +49,23 @@ def compute(model, texts):
 
 
 class Encoder:
-    """A pretrained encoder; `strengths` are those that probes of its features try.
+    """A pretrained encoder.
 
     Args:
         checkpoint: its file
         data: folder with its vocabulary
-        random: give it random weights
     """
 
-    strengths = STRENGTHS
-
-    def __init__(self, checkpoint, data, random=False):
-        self.checkpoint, self.data, self.random = checkpoint, data, random
+    def __init__(self, checkpoint, data):
+        self.checkpoint, self.data = checkpoint, data
         self._model = None
         vocabulary = [sha256(os.path.join(data, name)) for name in ["dict.txt", "sentencepiece.model"]]
-        self.digest = " ".join([sha256(checkpoint), *vocabulary, *([f"random {RANDOM_SEED}"] if random else [])])
+        self.digest = " ".join([sha256(checkpoint), *vocabulary])
 
     def model(self):
         """The :class:`~maelm_fairseq.hub.MaeLm`, loaded when it is first needed."""
         if self._model is None:
             self._model = hub.from_pretrained(self.checkpoint, data=self.data)
-            if self.random:
-                with torch.random.fork_rng():
-                    torch.manual_seed(RANDOM_SEED)
-                    cfg, dictionary = self._model.model.cfg, self._model.dictionary
-                    self._model.model = MaeLmModel(cfg, dictionary, pretraining=False).eval()
             self._model.to("cuda" if torch.cuda.is_available() else "cpu")
         return self._model
 
@@ -93,26 +80,3 @@ class Encoder:
                 np.savez(stream, **found)
         with np.load(path) as arrays:
             return {pool: arrays[pool] for pool in POOLS}
-
-
-class PieceCounts:
-    """The baseline of counting pieces: one sparse layer.
-
-    Args:
-        checkpoint, data: of an encoder with the same vocabulary
-    """
-
-    strengths = SPARSE_STRENGTHS
-
-    def __init__(self, checkpoint, data):
-        self.encoder = Encoder(checkpoint, data)
-        self.digest = "piece counts " + self.encoder.digest
-
-    def features(self, task, folder):
-        """The counts of the pieces in each text: {"mean": [sparse float64 (N, vocabulary)]}."""
-        model = self.encoder.model()
-        rows = [tokens_of(model, text).numpy() for text in task.texts]
-        starts = np.cumsum([0, *map(len, rows)])
-        columns = np.concatenate(rows)
-        shape = len(rows), len(model.dictionary)
-        return {"mean": [sparse.csr_matrix((np.ones(len(columns)), columns, starts), shape)]}

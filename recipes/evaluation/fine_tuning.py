@@ -12,11 +12,11 @@ import numpy as np
 
 import child_processes
 from finetune_glue import GlueTask
-from maelm_fairseq.errors import UsageError
-from maelm_fairseq.files import atomic_folder, one_at_a_time
+from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.engine.files import atomic_folder, one_at_a_time
 
 from . import outcomes
-from .measurement import Clock, shared_arrays, summary
+from .measurement import shared_arrays, summary
 from .probes import answers, bits, class_count
 
 RECIPES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -113,7 +113,7 @@ def fine_tune_fold(encoder, task, data, folder, pooling):
         pooling: "first" or "mean"
     """
     command = [RECIPE, "--task", task.name, "--checkpoint", encoder.checkpoint, "--data", data]
-    command += ["--save-dir", folder, "--seeds", "1", *SETTINGS, *(["--from-scratch"] if encoder.random else [])]
+    command += ["--save-dir", folder, "--seeds", "1", *SETTINGS]
     execute([*command, "--classification-pooling", pooling])
     (model_file,) = glob.glob(os.path.join(glob.escape(folder), task.name, "*", "*", "seed1", "model.pt"))
     return predictions(data, task, model_file)
@@ -157,17 +157,16 @@ def fine_tune(name, encoder, task, dest, pooling):
     origin = {**digests, "setting of fine-tuning": " ".join(SETTINGS)}
     if outcomes.is_done(path, origin):
         return path
-    clock, folder = Clock(), os.path.join(dest, kind, name, task.name)
+    folder = os.path.join(dest, kind, name, task.name)
     predicted = np.empty((len(task.targets), class_count(task) or 1))
     for fold in np.unique(task.folds):
         data = prepare_fold(task, fold, encoder.data, encoder.model().model.max_positions(), dest)
         found = fine_tune_fold(encoder, task, data, os.path.join(folder, f"fold{fold}"), pooling)
         predicted[task.folds == fold] = found
-    clock.lap(kind)
     arrays = {**shared_arrays(task), **outcome_arrays(task, predicted, kind)}
     record = {
         "model": name, "task": task.name, "metric": task.metric, "kinds": [kind], "examples": len(task.texts),
-        "made_from": origin, "seconds": clock.seconds,
+        "made_from": origin,
     }  # fmt: skip
     record["scores"] = {kind: summary(outcomes.Outcome(record, arrays, kind))}
     outcomes.save(path, record, arrays)

@@ -8,15 +8,15 @@ import zipfile
 
 import numpy as np
 
-from maelm_fairseq.errors import UsageError
-from maelm_fairseq.files import atomic_write, read_json, save_json
+from made_from import check as check_made_from
+from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.engine.files import atomic_write, read_json, save_json
 
 from .statistics import Paired, pearson_contributions
 
 FROZEN = "frozen"  # the record of the probes; those of fine-tuning have names of their own
-CHOSEN, LAST, HINDSIGHT = "chosen", "last", "hindsight"  # how a layer is selected
+CHOSEN, LAST = "chosen", "last"  # how a layer is selected
 MADE_BY = "a record of recipes/evaluate.sh"
-SCHEMA = {"model": str, "task": str, "metric": str, "kinds": [str], "made_from": {str: str}, "seconds": {str: float}}
 
 
 def record_path(dest, model, task, record=FROZEN):
@@ -34,13 +34,9 @@ def is_done(path, made_from):
     """
     if not os.path.exists(path):
         return False
-    found = read_json(path, MADE_BY, SCHEMA)["made_from"]
-    different = [title for title in made_from if found.get(title) != made_from[title]]
-    if different:
-        raise UsageError(
-            f"{path}: made with another {' and another '.join(different)}; give the model another name in --names, "
-            f"choose another --dest, or remove {os.path.dirname(os.path.dirname(path))}"
-        )
+    fix = "give the model another name in --names, choose another --dest, or remove "
+    fix += os.path.dirname(os.path.dirname(path))
+    check_made_from(path, read_json(path, MADE_BY)["made_from"], made_from, fix)
     return True
 
 
@@ -99,55 +95,28 @@ class Outcome:
         """The score of each layer."""
         return [self.score(layer) for layer in range(len(self.answers))]
 
-    def hindsight(self):
-        """The best of these scores, which knows the answers, and its layer."""
-        scores = self.by_layer()
-        return max(scores), int(np.argmax(scores))
-
     def mean_bits(self, selection=CHOSEN):
         """The mean log-loss, in bits an example."""
         return float(self.select(self.bits, selection).mean())
 
 
 def read(path):
-    """Reads a record: the record, and {kind: :class:`Outcome`}; `few_shot_...` arrays are in the record's "draws".
+    """Reads a record: the record, and {kind: :class:`Outcome`}.
 
     Raises:
         UsageError: the record or its arrays are damaged
     """
-    record, arrays_file = read_json(path, MADE_BY, SCHEMA), path[: -len(".json")] + ".npz"
+    record, arrays_file = read_json(path, MADE_BY), path[: -len(".json")] + ".npz"
     try:
         with np.load(arrays_file) as stored:
             arrays = {name: stored[name] for name in stored.files}
         found = {kind: Outcome(record, arrays, kind) for kind in record["kinds"]}
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UsageError(f"{arrays_file}: damaged ({error}); remove {path} and run again") from None
-    start = "few_shot_"
-    record["draws"] = {name[len(start) :]: rows for name, rows in arrays.items() if name.startswith(start)}
     return record, found
 
 
-def in_points(outcome):
-    """The contributions of a model's primary score."""
-    return outcome.contributions()
-
-
-def in_last_layer(outcome):
-    """The same for the last layer."""
-    return outcome.contributions(LAST)
-
-
-def in_hindsight(outcome):
-    """The same for the layer with the best score."""
-    return outcome.contributions(outcome.hindsight()[1])
-
-
-def in_bits(outcome):
-    """The log-loss of each example, with the layer that the training folds chose."""
-    return outcome.select(outcome.bits, CHOSEN).astype(np.float64)
-
-
-def pair(ours, theirs, values=in_points):
+def pair(ours, theirs, values=Outcome.contributions):
     """The differences of two arms on a task.
 
     Args:

@@ -7,20 +7,13 @@ import itertools
 import warnings
 
 import numpy as np
-from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 # Inverse regularization: scikit-learn's C, or 1 / alpha.
 STRENGTHS = [1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1]
-SPARSE_STRENGTHS = [0.03, 0.1, 0.3, 1, 3, 10]  # for counts, scaled to at most 1
 TOLERANCE = 1e-3  # with 1e-4, log-losses differ by less than 0.001 bits, in twice the time
-
-
-def scaler(x):
-    """A scaler for dense or sparse features."""
-    return MaxAbsScaler() if sparse.issparse(x) else StandardScaler()
 
 
 def regression(strength, classes):
@@ -41,7 +34,7 @@ def outputs(x, targets, test, strengths, classes):
     Returns:
         float64 (S, N, K) probabilities, or (S, N, 1) values
     """
-    scale = scaler(x).fit(x)
+    scale = StandardScaler().fit(x)
     x, test = scale.transform(x), scale.transform(test)
     found = []
     with warnings.catch_warnings():
@@ -127,7 +120,7 @@ def probe(layers, task, strengths):
     """Probes each layer.
 
     Args:
-        layers: features (L + 1, N, C), or a list of sparse (N, C)
+        layers: features (L + 1, N, C)
         task: :class:`~evaluation.tasks.Task`
         strengths: list of S numbers
     Returns:

@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from .few_shot import SHOTS
-from .outcomes import CHOSEN, LAST, in_bits, in_hindsight, in_last_layer, in_points, pair
+from .outcomes import CHOSEN, LAST, Outcome, pair
 from .statistics import (
     LEVEL,
     Paired,
@@ -13,7 +13,6 @@ from .statistics import (
     crossed_interval,
     detectable_effect,
     example_interval,
-    mean_and_error,
     variances,
 )
 from .tasks import APART
@@ -24,7 +23,6 @@ TITLES = {
     "fine-tuned-first": "fine-tuned on `<s>`",
     "fine-tuned-mean": "fine-tuned on the mean of tokens",
 }
-SELECTIONS = {"last layer": in_last_layer, "best layer in hindsight": in_hindsight}
 SEEDS = [2, 4, 8, 16]
 
 
@@ -43,16 +41,10 @@ def mean_error(found):
     return example_interval([Paired(outcome.contributions()[None], outcome.ids) for outcome in found]).error
 
 
-def split_name(name):
-    """The arm and the seed of a model called ARM-SEED; None for other names."""
-    match = re.fullmatch(r"(.+)-(\d+)", name)
-    return (match[1], int(match[2])) if match else None
-
-
 def models_of_arm(names, arm):
     """Those of `names` that are ARM-SEED: {seed: name}, sorted."""
-    split = {name: split_name(name) or (None, None) for name in names}
-    return dict(sorted((seed, name) for name, (its_arm, seed) in split.items() if its_arm == arm))
+    matches = [re.fullmatch(re.escape(arm) + r"-(\d+)", name) for name in names]
+    return dict(sorted((int(match[1]), match[0]) for match in matches if match))
 
 
 class Report:
@@ -77,60 +69,31 @@ class Report:
         """The mean of the scores of all tasks, over those that are in it."""
         return f"{np.mean([score for task, score in zip(self.tasks, scores) if task in self.averaged]):.2f}"
 
-    def scores(self, kind, score):
+    def scores(self, kind, score, errors=False):
         """A table of models by tasks.
 
         Args:
             score: function of an outcome -> number
+            errors: show the error of each mean
         """
         rows = []
         for model in self.results:
             found = self.outcomes(model, kind, self.tasks)
             if all(found):
                 scores = [score(outcome) for outcome in found]
-                rows.append([model, *(f"{value:.2f}" for value in scores), self.mean(scores)])
+                error = f" ± {mean_error(self.outcomes(model, kind)):.2f}" if errors else ""
+                rows.append([model, *(f"{value:.2f}" for value in scores), self.mean(scores) + error])
         return table(["model", *self.tasks, "mean"], rows) if rows else ""
-
-    def primary(self):
-        """The table of the primary score, with the error of each mean."""
-        text = self.scores("mean", lambda outcome: outcome.score())
-        errors = [mean_error(self.outcomes(model, "mean")) for model in self.results]
-        lines = text.splitlines()
-        for i, error in enumerate(errors, 2):
-            lines[i] = lines[i][:-2] + f" ± {error:.2f} |"
-        return "\n".join(lines) + "\n"
-
-    def arms(self, arms, kind="mean"):
-        """A table of arms by tasks: the mean over tasks with its standard error over seeds, and each task.
-
-        Args:
-            arms: {title: names of its models}; those without models are left out
-        """
-        tasks, rows = self.measured(kind), []
-        for title, models in arms.items():
-            if models:
-                found = [[outcome.score() for outcome in self.outcomes(model, kind, tasks)] for model in models]
-                (mean,), (error,) = mean_and_error([[np.mean(scores)] for scores in found])
-                each = (f"{score:.2f}" for score in np.mean(found, 0))
-                rows.append([title, len(models), f"{mean:.2f}" + f" ± {error:.2f}" * (len(models) > 1), *each])
-        return table(["model", "seeds", "mean over tasks", *tasks], rows)
 
     def few_shot(self):
         """Means over draws of the few-shot probes."""
-        tasks = [task for task in self.averaged if self.draws(next(iter(self.results)), task) is not None]
-        if not tasks:
-            return ""
+        records = {model: {task: found[task][0] for task in self.averaged} for model, found in self.results.items()}
+        tasks = [task for task in self.averaged if all(record[task].get("few_shot") for record in records.values())]
         rows = []
-        for model in self.results:
-            if all(self.draws(model, task) is not None for task in tasks):
-                for i, shots in enumerate(SHOTS):
-                    scores = [self.draws(model, task)[i].mean() for task in tasks]
-                    rows.append([model, shots, *(f"{value:.2f}" for value in scores), f"{np.mean(scores):.2f}"])
-        return table(["model", "examples a class", *tasks, "mean"], rows)
-
-    def draws(self, model, task, selection=CHOSEN):
-        """The few-shot scores of a model, (SHOTS, draws); None if it has none."""
-        return self.results[model][task][0]["draws"].get(selection)
+        for model, record in records.items() if tasks else []:
+            for shots, values in zip(SHOTS, np.transpose([record[task]["few_shot"][CHOSEN] for task in tasks])):
+                rows.append([model, shots, *(f"{value:.2f}" for value in [*values, np.mean(values)])])
+        return table(["model", "examples a class", *tasks, "mean"], rows) if rows else ""
 
     def layers(self):
         """Scores of each layer, averaged over tasks, for the mean of tokens and `<s>`."""
@@ -147,16 +110,6 @@ class Report:
         rows = [row + [""] * (most - len(row)) for row in rows]
         return table(["model", "representation", *(f"layer {i}" for i in range(most - 2))], rows)
 
-    def seconds(self):
-        """CPU seconds of each model."""
-        rows = []
-        for model, tasks in self.results.items():
-            records = [record for record, _ in tasks.values()]
-            titles = list(records[0]["seconds"])
-            sums = [sum(record["seconds"].get(title, 0) for record in records) for title in titles]
-            rows.append([model, *(f"{value:.0f}" for value in sums), f"{sum(sums):.0f}"])
-        return table(["model", *titles, "all"], rows)
-
     def measured(self, kind):
         """The tasks, of those in the mean, for which some model has this kind of outcome."""
         return [task for task in self.averaged if any(kind in found[task][1] for found in self.results.values())]
@@ -171,7 +124,7 @@ class Report:
         ours, theirs = self.arm(ours, kind), self.arm(theirs, kind)
         return [(model, theirs[seed]) for seed, model in ours.items() if seed in theirs]
 
-    def paired(self, ours, theirs, kind="mean", values=in_points, tasks=None):
+    def paired(self, ours, theirs, kind="mean", values=Outcome.contributions, tasks=None):
         """The differences of two arms on tasks, by default those in the mean that were measured: list of Paired.
 
         It is empty if the arms have no seed in common.
@@ -182,43 +135,24 @@ class Report:
             found.append(pair(*sides, values))
         return found
 
-    def paired_draws(self, ours, theirs, row):
-        """The differences of few-shot scores, where draws take the place of examples: list of Paired."""
-        names, found = self.seeds(ours, theirs), []
-        for task in self.averaged:
-            sides = [[self.draws(both[side], task) for both in names] for side in [0, 1]]
-            if names and all(scores is not None for side in sides for scores in side):
-                differences = np.stack([a[row] - b[row] for a, b in zip(*sides)])
-                found.append(Paired(differences, len(found) * 10**6 + np.arange(differences.shape[1])))
-        return found
-
     def comparison(self, ours, theirs):
         """The differences of two arms with their intervals, the primary one first."""
         seeds = len(self.seeds(ours, theirs))
         primary = self.paired(ours, theirs)
         rows = [difference_row("**mean over tasks** (primary)", primary)]
         rows += [difference_row(task, self.paired(ours, theirs, tasks=[task])) for task in self.tasks]
-        for title, values in SELECTIONS.items():
-            rows.append(difference_row(f"mean over tasks, {title}", self.paired(ours, theirs, values=values)))
+        last = self.paired(ours, theirs, values=lambda outcome: outcome.contributions(LAST))
+        rows.append(difference_row("mean over tasks, last layer", last))
         for kind, title in TITLES.items():
             each = self.paired(ours, theirs, kind)
             if kind != "mean" and each:
-                rows.append(difference_row(self.title(title, kind, len(each[0].differences), seeds), each))
-        for row, shots in enumerate(SHOTS):
-            each = self.paired_draws(ours, theirs, row)
-            if each:
-                rows.append(difference_row(f"{shots} examples a class", each))
-        rows.append(difference_row("log-loss, bits", self.paired(ours, theirs, values=in_bits), digits=4))
+                rows.append(difference_row(f"mean over tasks, {title}", each))
+        bits = self.paired(ours, theirs, values=lambda outcome: outcome.select(outcome.bits, CHOSEN).astype(float))
+        rows.append(difference_row("log-loss, bits", bits, digits=4))
         kind = "seeds and examples" if seeds > 1 else "these two models only: examples vary"
         text = f"{count(seeds)}; intervals of 95% over {kind}.\n\n"
         text += table(["", f"{ours} minus {theirs}", "from", "to", "error", "Multi-Bootstrap"], rows)
         return text + (self.power(primary) if seeds > 1 else "")
-
-    def title(self, title, kind, seeds, all_seeds):
-        """The title of a row: over which tasks its mean is, and how many seeds, where that is not as elsewhere."""
-        tasks = self.measured(kind)
-        over = "tasks" if tasks == self.averaged else " and ".join(tasks)
-        return f"mean over {over}, {title}" + f" ({count(seeds)})" * (seeds != all_seeds)
 
     def power(self, tasks):
         """What the evaluation can detect, from the spread of these seeds."""
@@ -233,9 +167,11 @@ class Report:
     def text(self):
         """All tables."""
         sections = [
-            ("Score: mean of tokens, layer chosen inside the training folds (primary)", self.primary()),
+            (
+                "Score: mean of tokens, layer chosen inside the training folds (primary)",
+                self.scores("mean", lambda o: o.score(), True),
+            ),
             ("Last layer, mean of tokens", self.scores("mean", lambda outcome: outcome.score(LAST))),
-            ("Best layer in hindsight (it knows the answers)", self.scores("mean", lambda o: o.hindsight()[0])),
             ("`<s>`, layer chosen inside the training folds", self.scores("first", lambda outcome: outcome.score())),
             ("Log-loss in bits, mean of tokens", self.scores("mean", lambda outcome: outcome.mean_bits())),
             ("Few-shot, layer chosen inside the draw", self.few_shot()),
@@ -244,7 +180,6 @@ class Report:
         for kind in ["fine-tuned-first", "fine-tuned-mean"]:
             sections.append((TITLES[kind].capitalize(), self.scores(kind, lambda outcome: outcome.score())))
         sections += [(f"{a} minus {b}", self.comparison(a, b)) for a, b in self.comparisons]
-        sections.append(("CPU seconds", self.seconds()))
         return "\n".join(f"## {title}\n{text}" for title, text in sections if text)
 
 

@@ -98,9 +98,6 @@ class Interval:
     high: float
     error: float
 
-    def excludes_zero(self):
-        return self.low > 0 or self.high < 0
-
 
 def seed_means(tasks):
     """The difference of each seed, averaged over examples and tasks: (S,).

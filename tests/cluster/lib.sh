@@ -32,16 +32,13 @@ start() {
     exit
   fi
   local keep=0 status=0
-  dest=''
   while (($#)); do
     case $1 in
-      --dest) dest=${2:?--dest needs a folder}; shift 2 ;;
       --keep) keep=1; shift ;;
       -h | --help)
         sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
         printf '\n%s\n' 'Options:
-  --dest DIR   a new folder for everything that is written, removed at the end (default: a temporary one)
-  --keep       keep that folder'
+  --keep   keep the temporary folder for everything that is written'
         exit ;;
       *) fail "unknown option $1; see --help" ;;
     esac
@@ -50,12 +47,7 @@ start() {
   need util-linux unshare setpriv
   need iproute2 ip
   command -v fairseq-train >/dev/null || fail "fairseq is not installed: make install; . .venv/bin/activate"
-  if [ -n "$dest" ]; then
-    mkdir "$dest" || fail "--dest must be a folder that does not exist"
-    dest=$(cd "$dest" && pwd)
-  else
-    dest=$(mktemp -d)
-  fi
+  dest=$(mktemp -d)
   chmod 755 "$dest"
   trap '((keep)) && echo "kept: $dest" || rm -rf "$dest"' EXIT
   trap 'kill -KILL "$inside"; exit 143' TERM INT HUP
@@ -115,7 +107,7 @@ EOF
 check_same_weights() {
   python - "$1" "$2" "$updates" <<'EOF'
 import sys, torch
-from maelm_fairseq.compat import load_checkpoint
+from maelm_fairseq.engine.versions import load_checkpoint
 
 one, other = (load_checkpoint(folder + "/checkpoint_last.pt") for folder in sys.argv[1:3])
 updates = [state["optimizer_history"][-1]["num_updates"] for state in (one, other)]

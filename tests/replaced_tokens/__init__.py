@@ -2,8 +2,7 @@
 
     fairseq-train DATA --user-dir tests/replaced_tokens --arch mae_lm_detection --criterion mae_lm_detection ...
 
-With --random-token-prob, the decoder also says of each visible position whether the encoder saw a replaced token there;
-with --share-decoder-layers, the encoder says so.
+With --random-token-prob, the decoder also says of each visible position whether the encoder saw a replaced token there.
 
 Letters in shapes: B sequences, V positions the encoder sees, K predicted, M of them masked.
 """
@@ -28,11 +27,8 @@ class DetectionModel(MaeLmModel):
     def forward(self, src_tokens, positions, masked_positions, num_predicted, padded=True, **unused):
         """Logits of the predicted tokens (B, K, N), and of having been replaced for what the encoder saw (B, V)."""
         rows = src_tokens.size(1) + masked_positions.size(1)
-        if self.cfg.share_decoder_layers:
-            decoded = self.forward_shared(src_tokens, positions, masked_positions, padded=padded)
-        else:
-            encoded = self.forward_encoder(src_tokens, positions, padded)
-            decoded = self.forward_decoder(encoded, positions, masked_positions, rows, padded)
+        encoded = self.forward_encoder(src_tokens, positions, padded)
+        decoded = self.forward_decoder(encoded, positions, masked_positions, rows, padded)
         logits = self.lm_head(decoded[:, rows - num_predicted :], self.embed_tokens.weight)
         return logits, self.detection_head(decoded[:, : src_tokens.size(1)]).squeeze(-1)
 

@@ -1,0 +1,35 @@
+"""The arithmetic of pretraining, so that scores can be compared at equal amounts of it."""
+
+
+def operations(model, size, tokens, vocabulary):
+    """Operations in the matrix products of one update on one sequence: 2 for each multiply-add, three forward passes.
+
+    For T tokens, V of them in the encoder, K predicted, width C, FFN width F, L layers, D of the decoder:
+        layer(q, k) = 2 q C (2 C) + 2 k C (2 C) + 4 q k C + 4 q C F     q rows computed from k rows
+        encoder = L layer(V, V);   decoder = (D - 1) layer(T, T) + layer(K, T);   head = 2 K C (C + vocabulary)
+    With shared decoder layers, they are (L - D) layer(V, V) + (D - 1) (layer(T, T) - 4 V K C) + layer(K, T): the K
+    masks attend to all T rows, the others not to masks.
+
+    Args:
+        model, size: :class:`~pretraining.Model`, :class:`~pretraining.Size`
+        tokens: of the sequence, T; on average
+        vocabulary: number of symbols
+    """
+    T, C, F, D = tokens, size.encoder_embed_dim, size.encoder_ffn_embed_dim, model.decoder_layers
+    K = model.masks.mask_prob * (T - 1)
+    V = T - K * (1 - model.masks.encoder_mask_fraction)
+
+    def layer(q, k, pairs):
+        """A layer of q rows, from k rows, in which so many pairs of rows attend."""
+        return 4 * q * C * C + 4 * k * C * C + 4 * pairs * C + 4 * q * C * F
+
+    forward = 2 * K * C * (C + vocabulary)
+    if model.shared:
+        masks = (T - V) * (V if model.blind_masks else T)
+        forward += (size.encoder_layers - D) * layer(V, V, V * V) + (D - 1) * layer(T, T, V * V + masks)
+        last = T if model.detection_weight else K
+        forward += layer(last, T, masks + (last - (T - V)) * V)
+    else:
+        forward += size.encoder_layers * layer(V, V, V * V)
+        forward += (D - 1) * layer(T, T, T * T) + layer(K, T, K * T) if D else 0
+    return 3 * forward

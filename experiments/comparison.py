@@ -1,0 +1,205 @@
+"""Which encoder has the better features? What is run, in a dataclass, and what is tested: written before the runs.
+
+An earlier plan, whose results are in experiments/RESULTS.md, compared MAE-LM with an MLM and found it behind. A pilot
+of one seed then suggested why, and a cure, --share-decoder-layers: this plan tests the cure on new runs.
+
+The question. Models of one size see the same text in the same order with the same masks, 30% predicted, and start from
+the same initial weights of the encoder. Does an encoder with shared decoder layers (SHARED: masks read the encoder and
+are never read by it) have features from which tasks are predicted better than from an MLM's, for the same arithmetic?
+
+Arms, of four seeds each, all to the end of a schedule of their own:
+    MLM           12,250 updates
+    SHARED_LONG   16,360 updates, whose matrix products cost what the MLM's cost
+    SHARED        12,250 updates
+    MAE_LM        12,250 updates, with two decoder layers
+The MLM computes every row of its last layer, as fairseq's RoBERTa does. Cut to the predicted rows, as in SHARED, it
+would cost 0.876 of that; SHARED costs 0.749, MAE_LM 1.044 (arithmetic.py, for blocks of 46.5 tokens, their mean).
+
+Each arm has the learning rate of its own pilot: of 5e-4, 1e-3 and 2e-3, that with the lowest validation loss of the arm
+after 1,000 updates, with a seed that is not used otherwise (SHARED_LONG: that of SHARED). Adam's second beta is 0.999.
+
+Primary outcome, one number a model: the mean over TASKS, weighted equally, of the score of frozen features at the end
+of pretraining. Features are the mean over tokens of one layer's output; the layer, and the strength of regularisation
+of the logistic or ridge regression, are chosen inside the training folds; all labelled examples, 5 folds, the same
+for all models. A task's score is the accuracy in percent, or 100 times Pearson's correlation where the task predicts
+a value.
+
+Primary comparison: SHARED_LONG minus MLM. The unit is the seed of pretraining, and differences are paired by seed and
+example. The two-sided interval at the level CONFIDENCE is `crossed_interval` of recipes/evaluation, whose unit is the
+seed. "Better" or "worse" is written only if it excludes 0; otherwise the interval itself is the result. There is one
+such test, at the end of all seeds, and no stopping before for what the scores say.
+
+Everything else is secondary and is reported without a claim: SHARED minus MLM at equal updates, MAE_LM minus MLM, and
+SHARED minus MAE_LM; for each of these and for the primary comparison the mean without the two made probes (MADE), the
+last layer, few labels, and fine-tuning on the mean of tokens for FINE_TUNED_TASKS, a run for each fold. Models of the
+same seeds without pretraining (SCRATCH) show what pretraining adds.
+
+UNSEEN tasks were not looked at when shared decoder layers were designed, chosen before the runs, and are reported
+whatever they say: text messages (sms_spam), and minimal pairs of agreement that a rule makes from held-out reviews, the
+two sentences of a pair in one fold. They are in no mean.
+
+EXPLORATIONS are single runs of 3,500 updates at width 128, in this order, with the MLM, MAE-LM and shared layers
+beside them; they decide nothing. Other numbers of shared layers; masks that do not see each other (a pilot: they
+should); 15% and 50% predicted, with an MLM at 15%; last, 10% of the real tokens replaced by tokens of the batch, which
+a linear head on the encoder's output has to tell from the others, with three weights, in shared layers and the MLM
+alike.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Optional, Tuple
+
+from maelm_fairseq.masking import MaskSettings
+from pretraining import Model, Optimization, Size, Text, training_options
+
+# IMDB's 527 held-out reviews are left out: their error would be the largest part of the mean's.
+MADE = ("bigram_shift", "replaced_word")
+TASKS = ("trec", "trec_fine", "rotten_tomatoes", "tweets", "nyt_editorials", "amazon_reviews", *MADE)
+UNSEEN = ("sms_spam", "agreement")
+FINE_TUNED_TASKS = ("trec", "rotten_tomatoes")  # the largest two with different texts: all eight would take days
+CONFIDENCE = 0.95
+LEARNING_RATES = (5e-4, 1e-3, 2e-3)
+
+ALL_MASKS, NO_MASKS = MaskSettings(mask_prob=0.3, encoder_mask_fraction=1.0), MaskSettings(mask_prob=0.3)
+MLM = Model("mlm", "MLM", 0, ALL_MASKS)
+MAE_LM = Model("mae_lm", "MAE-LM", 2, NO_MASKS)
+SHARED = Model("shared", "shared layers", 2, NO_MASKS, shared=True)
+SHARED_LONG = replace(SHARED, name="shared_long", title="shared layers, the MLM's arithmetic")
+SCRATCH = Model("scratch", "no pretraining", 0, ALL_MASKS)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Models that differ in their seeds only.
+
+    Args:
+        model: :class:`~pretraining.Model`
+        updates: total number of updates; 0 for models that keep their initial weights
+        seeds: how many; 1, 2, ...
+        pilots: of which model decide its learning rate; None for that of the comparison
+    """
+
+    model: Model
+    updates: int
+    seeds: int = 1
+    pilots: Optional[Model] = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One pretraining.
+
+    Args:
+        name: of its folder
+        model: :class:`~pretraining.Model`
+        seed: of the weights, the order of the text and the masks
+        updates: total number of updates, 0 for none
+        optimization: :class:`~pretraining.Optimization`; None for what `pilots` decide
+        pilots: a :class:`~pretraining.Model`, or None
+    """
+
+    name: str
+    model: Model
+    seed: int
+    updates: int
+    optimization: Optional[Optimization] = None
+    pilots: Optional[Model] = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that is run.
+
+    Args:
+        name: of the folder of its records
+        title: of its section in a page of results
+        size: of the encoders
+        text: :class:`~pretraining.Text`
+        arms: of :class:`Arm`, what matters most first; all first seeds are run, then all second ones
+        compared: pairs of models, the first minus the second
+        optimization: of all runs, as far as no pilots decide it
+        pilots: the models that have some; pilot_updates: of each, with a schedule of their own
+        tested: whether the first of `compared` is tested
+        save_updates: number of updates between checkpoints and validations
+        rank_tokens, taus: held-out tokens for effective ranks, and their shares of the energy
+        tasks: names of those that models are evaluated on
+        draws: of the few-shot probes
+        fine_tuned: models; what the heads of fine-tuning read is the mean of tokens
+    """
+
+    name: str
+    title: str
+    size: Size
+    text: Text
+    arms: Tuple[Arm, ...]
+    compared: Tuple[Tuple[Model, Model], ...]
+    optimization: Optimization = Optimization(warmup_ratio=0.06, second_beta=0.999)
+    pilots: Tuple[Model, ...] = ()
+    pilot_updates: int = 1_000
+    tested: bool = False
+    save_updates: int = 500
+    rank_tokens: int = 100_000
+    taus: Tuple[float, ...] = (0.9, 0.99)
+    tasks: Tuple[str, ...] = (*TASKS, *UNSEEN)
+    draws: int = 0
+    fine_tuned: Tuple[Model, ...] = ()
+
+    def pilot_runs(self, model):
+        """The runs that decide the learning rate of a model."""
+        rates = [replace(self.optimization, lr=lr) for lr in LEARNING_RATES]
+        return [Run(f"pilot-{model.name}-lr{o.lr:g}", model, 0, self.pilot_updates, o) for o in rates]
+
+    def runs(self):
+        """All runs but pilots, what matters most first."""
+        last = max(arm.seeds for arm in self.arms)
+        return [self.run(arm, seed) for seed in range(1, last + 1) for arm in self.arms if seed <= arm.seeds]
+
+    def run(self, arm, seed):
+        optimization = None if arm.pilots else self.optimization
+        return Run(f"{arm.model.name}-{seed}", arm.model, seed, arm.updates, optimization, arm.pilots)
+
+    def fine_tuned_runs(self):
+        """The runs whose models are fine-tuned, in the order of `fine_tuned` for each seed."""
+        runs = [run for run in self.runs() if run.model in self.fine_tuned]
+        return sorted(runs, key=lambda run: (run.seed, self.fine_tuned.index(run.model)))
+
+    def options(self, run, chosen=None):
+        """The options of fairseq-train for a run, except folders and devices: list of strings.
+
+        A model without pretraining takes two updates with a learning rate of zero.
+
+        Args:
+            chosen: the learning rate that the pilots decided
+        """
+        optimization, updates = run.optimization or replace(self.optimization, lr=chosen), run.updates
+        if not updates:
+            optimization, updates = replace(optimization, lr=0.0), 2
+        part = min(updates, self.save_updates)
+        options = training_options(run.model, self.size, self.text, optimization, updates, part, run.seed)
+        return [*options, "--keep-interval-updates", "1"]
+
+
+SCORES = Comparison(
+    name="width256",
+    title="Which encoder has the better features?",
+    size=Size(encoder_layers=4, encoder_embed_dim=256, encoder_ffn_embed_dim=1024, encoder_attention_heads=4),
+    text=Text(tokens_per_sample=64, batch_size=32),
+    arms=(
+        Arm(MLM, 12_250, 4, pilots=MLM),
+        Arm(SHARED_LONG, 16_360, 4, pilots=SHARED),
+        Arm(SHARED, 12_250, 4, pilots=SHARED),
+        Arm(MAE_LM, 12_250, 4, pilots=MAE_LM),
+        Arm(SCRATCH, 0, 4),
+    ),
+    compared=(
+        (SHARED_LONG, MLM),
+        (SHARED, MLM),
+        (MAE_LM, MLM),
+        (SHARED, MAE_LM),
+        (SHARED_LONG, SCRATCH),
+        (MLM, SCRATCH),
+    ),
+    pilots=(MLM, SHARED, MAE_LM),
+    tested=True,
+    draws=50,
+    fine_tuned=(MLM, SHARED_LONG, SHARED, MAE_LM),
+)

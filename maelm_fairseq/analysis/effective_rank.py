@@ -1,0 +1,207 @@
+"""How many dimensions token representations use, layer by layer (the paper's Figures 1 and 5): the mathematics.
+
+Letters in shapes: B sequences, T tokens of a sequence, C width, L layers of the encoder, D = L + 1 depths: layer 0 is
+the encoder's input, the embeddings after their LayerNorm.
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from ..data.masked_items import batches_of_similar_length
+from ..masking import NO_POSITION, Masking, MaskSettings
+
+FAMILIES = {
+    "without_mask": "all tokens, inputs without [MASK]",
+    "with_mask": "all tokens, inputs with [MASK]",
+    "real_tokens": "real tokens, inputs with [MASK]",
+    "mask_tokens": "[MASK] tokens",
+}
+TAU = 0.9
+BATCH_TOKENS = 8192
+
+
+def effective_rank(singular_values, tau=TAU):
+    """The smallest number of singular values whose squares make up a share `tau` of the sum of all squares.
+
+    Args:
+        singular_values: (..., C), largest first
+        tau: over 0, at most 1
+    Returns:
+        int64 (...); 0 if all are zero
+    """
+    energy = singular_values.double().square().cumsum(-1)
+    total = energy[..., -1:]
+    below = energy < total * (tau - 1e-12)  # a share such as 0.9 is not exact in binary
+    return torch.where(total[..., 0] > 0, below.sum(-1) + 1, 0)
+
+
+class TokenMoments:
+    """X^T X of the representations X of each family at each depth, exact for any number of tokens.
+
+    `matrices` maps each family to float64 (D, C, C), `tokens` to the number of its tokens.
+    """
+
+    def __init__(self):
+        self.matrices, self.tokens = {}, {}
+
+    def add(self, family, hidden, chosen):
+        """Adds the tokens of a batch that `chosen`, bool (B, T), selects from `hidden`, D tensors (B, T, C)."""
+        if family not in self.matrices:
+            self.matrices[family] = hidden[0].new_zeros(len(hidden), *[hidden[0].size(-1)] * 2, dtype=torch.float64)
+            self.tokens[family] = 0
+        for matrix, layer in zip(self.matrices[family], hidden):
+            x = layer[chosen].double()
+            matrix.addmm_(x.t(), x)
+        self.tokens[family] += int(chosen.sum())
+
+    def matrix(self, family):
+        """float64 (D, C, C); `with_mask` is the sum of real tokens and [MASK] tokens."""
+        if family == "with_mask":
+            return self.matrices["real_tokens"] + self.matrices["mask_tokens"]
+        return self.matrices[family]
+
+    def count(self, family):
+        """The number of tokens of a family."""
+        if family == "with_mask":
+            return self.tokens["real_tokens"] + self.tokens["mask_tokens"]
+        return self.tokens[family]
+
+    def singular_values(self, family):
+        """float64 (D, C), largest first."""
+        return torch.linalg.eigvalsh(self.matrix(family)).flip(-1).clamp(min=0).sqrt()
+
+    def ranks(self, tau=TAU):
+        """Effective ranks: {family: int64 (D,)}."""
+        return {family: effective_rank(self.singular_values(family), tau) for family in FAMILIES}
+
+    def mask_dimensions(self, tau=TAU):
+        """The number of dimensions that [MASK] tokens use and the real tokens beside them do not (Theorem 2.2).
+
+        Each family spans the subspace of its leading singular directions, as many as its effective rank. A direction of
+        [MASK] counts sin^2 of its principal angle to the subspace of the real tokens: 0 within it, 1 if orthogonal.
+
+        Returns:
+            float64 (D,), from 0 to the effective rank of [MASK] tokens
+        """
+        spans = []
+        for family in ["mask_tokens", "real_tokens"]:
+            ranks = effective_rank(self.singular_values(family), tau).tolist()
+            directions = torch.linalg.eigh(self.matrix(family)).eigenvectors.flip(-1)
+            spans.append([vectors[:, :rank] for vectors, rank in zip(directions, ranks)])
+        shared = [(mask.t() @ real).square().sum() for mask, real in zip(*spans)]
+        return torch.stack([mask.size(1) - cosines for mask, cosines in zip(spans[0], shared)])
+
+
+def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
+    """Draws blocks of text, and the positions of each to mask.
+
+    Args:
+        dataset: :class:`~maelm_fairseq.data.masked_items.MaskedBlockDataset`
+        tokens: minimum number of tokens; fewer if the dataset has fewer
+        mask_prob: share of the positions, never `<s>`
+        seed: of both draws
+    Returns:
+        list of (tokens (T,) int64, masked (T,) bool)
+    """
+    masking = Masking(MaskSettings(mask_prob, encoder_mask_fraction=1), dataset.dictionary, seed)
+    order = np.random.default_rng(seed).permutation(len(dataset))
+    enough = int(np.searchsorted(np.cumsum(dataset.sizes[order]), tokens)) + 1
+    blocks = []
+    for index in order[:enough]:
+        block = dataset.tokens(index)
+        masked = np.zeros(len(block), dtype=bool)
+        masked[masking(block, 1, int(index)).predicted_visible] = True
+        blocks.append((torch.from_numpy(block), torch.from_numpy(masked)))
+    return blocks
+
+
+@torch.no_grad()
+def measure(model, blocks, moments=None, progress=None):
+    """Runs an encoder over blocks of text, without and with [MASK].
+
+    Args:
+        model: :class:`~maelm_fairseq.model.MaeLmModel`, pretrained or fine-tuned
+        blocks: from :func:`draw_blocks`
+        moments: :class:`TokenMoments` to add to; None for new ones
+        progress: function called with the number of blocks of each batch
+    Returns:
+        the :class:`TokenMoments`
+    """
+    moments = TokenMoments() if moments is None else moments
+    device, training = model.embed_tokens.weight.device, model.training
+    model.eval()
+    lengths = torch.tensor([len(tokens) for tokens, _ in blocks])
+    for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
+        tokens, masked = zip(*(blocks[row] for row in rows))
+        tokens = pad_sequence(tokens, batch_first=True, padding_value=model.pad).to(device)
+        masked = pad_sequence(masked, batch_first=True, padding_value=False).to(device)
+        padding = tokens.eq(model.pad)
+        hidden = []
+        model.forward_encoder(tokens, padded=bool(padding.any()), hidden=hidden)
+        moments.add("without_mask", hidden, ~padding)
+        hidden = encode_with_mask(model, tokens, masked, padding)
+        moments.add("real_tokens", hidden, ~(padding | masked))
+        moments.add("mask_tokens", hidden, masked)
+        if progress:
+            progress(len(tokens))
+    model.train(training)
+    return moments
+
+
+def encode_with_mask(model, tokens, masked, padding):
+    """The representations of inputs with [MASK].
+
+    With shared decoder layers, [MASK] enters in front of them and is only read by other masks, as in pretraining.
+    Before that, its rank is 0 and inputs with [MASK] are their real tokens. This needs the encoder and the options of
+    pretraining alone: a fine-tuned model is measured the same way if it was fine-tuned with `--share-decoder-layers`,
+    as the recipes do.
+
+    Args:
+        tokens: (B, T); masked, padding: bool (B, T)
+    Returns:
+        list of D tensors (B, T, C), zero where there is no [MASK] yet
+    """
+    hidden = []
+    if not model.cfg.share_decoder_layers:
+        model.forward_encoder(tokens.masked_fill(masked, model.mask), padded=bool(padding.any()), hidden=hidden)
+        return hidden
+    T = tokens.size(1)
+    positions = torch.arange(T, device=tokens.device).expand_as(tokens)
+    visible = positions.masked_fill(masked | padding, NO_POSITION)
+    model.forward_shared(tokens, visible, positions.masked_fill(~masked, NO_POSITION), hidden=hidden)
+    hidden = [F.pad(x, (0, 0, 0, 2 * T - x.size(1))) for x in hidden]
+    return [torch.where(masked[:, :, None], x[:, T:], x[:, :T]) for x in hidden]
+
+
+def analyse(model, blocks, taus=(TAU,), progress=None):
+    """Computes everything that the program writes about one model.
+
+    Args:
+        model, blocks, progress: as for :func:`measure`
+        taus: of the effective rank
+    Returns:
+        ranks: list of dicts: layer, family, tau, tokens, rank, tokens_half, rank_half
+        dimensions: list of dicts: layer, tau; with_mask_less_without and with_mask_less_real, differences of ranks;
+            mask_outside_real (:meth:`TokenMoments.mask_dimensions`)
+        spectra: {family: float64 (D, C) singular values}
+    """
+    half = len(blocks) // 2
+    moments = measure(model, blocks[:half], progress=progress)
+    ranks_half = {tau: moments.ranks(tau) for tau in taus}
+    tokens_half = {family: moments.count(family) for family in FAMILIES}
+    measure(model, blocks[half:], moments, progress)
+    rows, dimensions = [], []
+    for tau in taus:
+        ranks = {family: found.tolist() for family, found in moments.ranks(tau).items()}
+        for layer, outside in enumerate(moments.mask_dimensions(tau).tolist()):
+            here = {family: ranks[family][layer] for family in FAMILIES}
+            for family, rank in here.items():
+                row = dict(layer=layer, family=family, tau=tau, tokens=moments.count(family), rank=rank)
+                row.update(tokens_half=tokens_half[family], rank_half=int(ranks_half[tau][family][layer]))
+                rows.append(row)
+            less_without, less_real = (here["with_mask"] - here[other] for other in ("without_mask", "real_tokens"))
+            row = dict(layer=layer, tau=tau, with_mask_less_without=less_without, with_mask_less_real=less_real)
+            dimensions.append(dict(row, mask_outside_real=round(outside, 2)))
+    return rows, dimensions, {family: moments.singular_values(family).cpu().numpy() for family in FAMILIES}

@@ -1,0 +1,110 @@
+"""Measures how many dimensions token representations use, layer by layer (the paper's Figures 1 and 5).
+
+    python -m maelm_fairseq.effective_rank --checkpoint FILE... --data DIR --dest DIR
+
+Compares four families of tokens from the same text: all tokens of inputs without [MASK]; all tokens of inputs with
+[MASK]; the real tokens of those inputs; and their [MASK] tokens. With shared decoder layers, there is no [MASK] before
+the first of them, and its rank is 0. For each layer the program computes the effective rank of each family, and the
+number of dimensions that only [MASK] uses (Theorem 2.2). --dest receives `ranks.csv`, `mask_dimensions.csv`, all
+singular values (`spectra.npz`) and a figure (`ranks.png`).
+"""
+
+import argparse
+import os
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from ..config import check_positions
+from ..data.vocabulary import load_dictionary
+from ..engine.checkpoints import load_model
+from ..engine.errors import Parser, UsageError
+from ..engine.files import atomic_write
+from ..task import MaeLmTask, MaeLmTaskConfig
+from .effective_rank import TAU, analyse, draw_blocks
+from .rank_report import draw, import_pyplot, report, write_csv
+
+
+def parse_args():
+    parser = Parser(
+        prog="python -m maelm_fairseq.effective_rank",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--checkpoint", required=True, nargs="+", metavar="FILE", help="pretrained or fine-tuned")
+    parser.add_argument(
+        "--names", nargs="+", metavar="NAME", help="of the checkpoints, in figure and tables (default: FILE)"
+    )
+    parser.add_argument("--data", required=True, metavar="DIR", help="binarized text with its dict.txt")
+    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
+    parser.add_argument("--split", default="valid", help="split of the data (default: valid)")
+    parser.add_argument(
+        "--tokens", type=int, default=1_000_000, metavar="N", help="minimum number of tokens (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--tau", type=float, nargs="+", default=[TAU], help="share of the energy, or several (default: 0.9)"
+    )
+    parser.add_argument("--mask-prob", type=float, default=0.15, help="share of [MASK] in inputs (default: 0.15)")
+    parser.add_argument(
+        "--tokens-per-sample", type=int, metavar="T", help="tokens of a block (default: the positions of the models)"
+    )
+    parser.add_argument(
+        "--sample-break-mode",
+        choices=["none", "complete", "complete_doc", "eos"],
+        default="complete_doc",
+        help="as in pretraining (default: %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the draws of blocks and masks (default: 1)")
+    args = parser.parse_args()
+    args.names = args.names or args.checkpoint
+    if len(args.names) != len(args.checkpoint) or len(set(args.names)) < len(args.names):
+        raise UsageError(
+            f"--names {' '.join(args.names)}: expected {len(args.checkpoint)} different names, one for each checkpoint"
+        )
+    for tau in args.tau:
+        if not 0 < tau <= 1:
+            raise UsageError(f"--tau {tau} must be over 0 and at most 1")
+    return args
+
+
+def load_blocks(args):
+    """The dictionary of the data, and the blocks to measure on."""
+    dictionary = load_dictionary(args.data)
+    positions = {file: load_model(file, dictionary).max_positions() for file in args.checkpoint}
+    shortest = min(positions, key=positions.get)
+    tokens = positions[shortest] if args.tokens_per_sample is None else args.tokens_per_sample
+    check_positions(tokens, positions[shortest], f"--tokens-per-sample {tokens}", "lower it", shortest)
+    options = {name: getattr(args, name) for name in ("data", "seed", "mask_prob", "sample_break_mode")}
+    config = MaeLmTaskConfig(**options, tokens_per_sample=tokens, fp16=False, bf16=False, amp=False)
+    task = MaeLmTask.setup_task(config)
+    task.load_dataset(args.split)
+    blocks = draw_blocks(task.dataset(args.split), args.tokens, args.mask_prob, args.seed)
+    if len(blocks) < 2:
+        raise UsageError(f"{args.data}: split {args.split!r} has one block only, expected at least two")
+    return dictionary, blocks
+
+
+def main():
+    args = parse_args()
+    import_pyplot()  # fails now if it is missing, not after hours of work
+    dictionary, blocks = load_blocks(args)
+    os.makedirs(args.dest, exist_ok=True)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    panels, all_dimensions, all_spectra = {}, [], {}
+    for name, file in zip(args.names, args.checkpoint):
+        model = load_model(file, dictionary).to(device)
+        with tqdm(desc=name, total=len(blocks), unit=" blocks", leave=False, disable=None) as bar:
+            rows, dimensions, spectra = analyse(model, blocks, args.tau, bar.update)
+        panels[name] = rows
+        all_dimensions += [dict(checkpoint=name, **row) for row in dimensions]
+        all_spectra.update({f"{name}/{family}": values for family, values in spectra.items()})
+        print(report(name, rows, dimensions, args.tau[0]) + "\n", flush=True)
+    write_csv(
+        os.path.join(args.dest, "ranks.csv"), [dict(checkpoint=n, **row) for n, rows in panels.items() for row in rows]
+    )
+    write_csv(os.path.join(args.dest, "mask_dimensions.csv"), all_dimensions)
+    with atomic_write(os.path.join(args.dest, "spectra.npz"), "wb") as stream:
+        np.savez_compressed(stream, **all_spectra)
+    draw(os.path.join(args.dest, "ranks.png"), panels, args.tau[0])
+    print(f"written: ranks.csv, mask_dimensions.csv, spectra.npz and ranks.png in {args.dest}")

@@ -1,0 +1,170 @@
+"""The model's options, and their checks: against each other, and against the data."""
+
+from dataclasses import dataclass, field
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+
+from .engine.errors import UsageError
+from .heads import FIRST, POOLING
+from .layers import AUTHORS, BUCKETS, T5
+
+
+@dataclass
+class MaeLmConfig(FairseqDataclass):
+    encoder_layers: int = field(default=12, metadata={"help": "layers of the encoder"})
+    encoder_embed_dim: int = field(default=768, metadata={"help": "width of encoder and decoder"})
+    encoder_ffn_embed_dim: int = field(default=3072, metadata={"help": "width of the feed-forward layers"})
+    encoder_attention_heads: int = field(default=12, metadata={"help": "attention heads of a layer"})
+    decoder_layers: int = field(
+        default=4,
+        metadata={"help": "layers of the decoder; 0 for an MLM, with --encoder-mask-fraction 1"},
+    )
+    dropout: float = field(default=0.1, metadata={"help": "dropout of the encoder"})
+    attention_dropout: float = field(default=0.1, metadata={"help": "dropout of the encoder's attention weights"})
+    decoder_dropout: float = field(default=0.0, metadata={"help": "dropout and attention dropout of the decoder"})
+    pooler_dropout: float = field(default=0.1, metadata={"help": "dropout of classification heads"})
+    classification_pooling: ChoiceEnum(list(POOLING)) = field(
+        default=FIRST, metadata={"help": "what new classification heads read: `<s>`, or the mean of the other tokens"}
+    )
+    max_positions: int = field(default=512, metadata={"help": "number of learned positions"})
+    relative_position_num_buckets: int = field(
+        default=32, metadata={"help": "buckets of the encoder's relative position bias, even; 0 for no bias"}
+    )
+    relative_position_max_distance: int = field(
+        default=128, metadata={"help": "this and all larger distances share a bucket"}
+    )
+    relative_position_buckets: ChoiceEnum(BUCKETS) = field(
+        default=AUTHORS,
+        metadata={
+            "help": "how distances share buckets: as in the authors' release, or as in T5, so that Hugging Face's "
+            "MPNet classes hold the encoder exactly"
+        },
+    )
+    relative_position_local_init: bool = field(
+        default=False,
+        metadata={
+            "help": "initialise half of the heads to attend to the left or right neighbour, instead of all with "
+            "BERT's N(0, 0.02): small models on little text then learn several times faster"
+        },
+    )
+    share_decoder_layers: bool = field(
+        default=False,
+        metadata={
+            "help": "no decoder of its own: its --decoder-layers are the encoder's last ones, in which masks attend to "
+            "the tokens that the encoder sees, and those never to masks"
+        },
+    )
+    decoder_relative_bias: bool = field(
+        default=False,
+        metadata={"help": "give the decoder a relative position bias of its own; shared layers have the encoder's"},
+    )
+    compile: bool = field(
+        default=False,
+        metadata={"help": "let torch.compile make the kernels of the layers, which takes a minute at the first update"},
+    )
+
+
+ARCHITECTURES = {
+    "mae_lm_tiny": dict(
+        encoder_layers=2,
+        encoder_embed_dim=128,
+        encoder_ffn_embed_dim=512,
+        encoder_attention_heads=2,
+        decoder_layers=1,
+    ),
+    "mae_lm_base": dict(),
+    "mae_lm_large": dict(
+        encoder_layers=24,
+        encoder_embed_dim=1024,
+        encoder_ffn_embed_dim=4096,
+        encoder_attention_heads=16,
+        relative_position_num_buckets=128,
+        relative_position_max_distance=256,
+    ),
+}
+
+
+MPNET = (32, 128)  # buckets and maximum distance of Hugging Face's MPNet, which its configuration cannot change
+MINIMUM = {
+    "encoder_layers": 1,
+    "encoder_embed_dim": 1,
+    "encoder_ffn_embed_dim": 1,
+    "encoder_attention_heads": 1,
+    "decoder_layers": 0,
+    "max_positions": 2,  # <s> and a token
+    "relative_position_num_buckets": 0,
+    "relative_position_max_distance": 0,
+}
+MAXIMUM = 2**31 - 1
+
+
+def option(name):
+    """The option of a field: --max-positions for max_positions."""
+    return "--" + name.replace("_", "-")
+
+
+def check_sizes(cfg):
+    """Refuses sizes that are out of range or contradict each other."""
+    for name, minimum in MINIMUM.items():
+        value = getattr(cfg, name)
+        if type(value) is not int or value > MAXIMUM:
+            raise UsageError(f"{option(name)} {str(value)[:60]} must be a whole number, at most {MAXIMUM}")
+        if value < minimum:
+            raise UsageError(f"{option(name)} {value} must be at least {minimum}")
+    if str(cfg.relative_position_buckets) not in BUCKETS:
+        raise UsageError(
+            f"--relative-position-buckets {str(cfg.relative_position_buckets)[:60]} must be {' or '.join(BUCKETS)}"
+        )
+    width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
+    num_buckets, max_distance = cfg.relative_position_num_buckets, cfg.relative_position_max_distance
+    if width % heads:
+        raise UsageError(f"--encoder-attention-heads {heads} must divide --encoder-embed-dim {width}")
+    if num_buckets % 2 or num_buckets == 2:
+        raise UsageError(
+            f"--relative-position-num-buckets {num_buckets} must be even and at least 4 (half for each direction), "
+            "or 0 for no bias"
+        )
+    if num_buckets and max_distance - 1 <= num_buckets // 4:
+        raise UsageError(
+            f"--relative-position-max-distance {max_distance} must be over {num_buckets // 4 + 1}: with "
+            f"--relative-position-num-buckets {num_buckets} distances below {num_buckets // 4} have a bucket each"
+        )
+    if str(cfg.relative_position_buckets) == T5 and (num_buckets, max_distance) != MPNET:
+        raise UsageError(
+            f"--relative-position-buckets {T5} needs --relative-position-num-buckets {MPNET[0]} (it is {num_buckets}) "
+            f"and --relative-position-max-distance {MPNET[1]} (it is {max_distance}): MPNet has no others"
+        )
+    for name in ["dropout", "attention_dropout", "decoder_dropout", "pooler_dropout"]:
+        value = getattr(cfg, name)
+        if type(value) not in (int, float) or not 0 <= value < 1:
+            raise UsageError(
+                f"{option(name)} {str(value)[:60]} must be at least 0 and less than 1: it is the share that is dropped"
+            )
+    if cfg.share_decoder_layers:
+        if not 1 <= cfg.decoder_layers <= cfg.encoder_layers:
+            raise UsageError(
+                f"--share-decoder-layers: --decoder-layers {cfg.decoder_layers} must be from 1 to --encoder-layers "
+                f"{cfg.encoder_layers}, of which they are the last"
+            )
+        if cfg.decoder_dropout:
+            raise UsageError(
+                f"--decoder-dropout {cfg.decoder_dropout} contradicts --share-decoder-layers: the layers have the "
+                "--dropout and --attention-dropout of the encoder; remove it"
+            )
+    for name in ["decoder_relative_bias", "relative_position_local_init"]:
+        if getattr(cfg, name) and not num_buckets:
+            raise UsageError(f"{option(name)} needs --relative-position-num-buckets over 0")
+
+
+def check_positions(length, positions, what, fix, model="the model"):
+    """Refuses sequences longer than a model has positions for.
+
+    Args:
+        length: tokens of the longest
+        positions: of the model
+        what: for the message: which sequences, with their length
+        fix: for the message: what to do
+        model: for the message: which model
+    """
+    if length > positions:
+        raise UsageError(f"{what}, but {model} has {positions} positions: {fix}")

@@ -1,0 +1,1 @@
+"""From binarized text to masked batches: blocks, masked items, batches, epochs, the vocabulary."""

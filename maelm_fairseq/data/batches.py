@@ -1,0 +1,98 @@
+"""Which items form a batch: arrays, where fairseq has a Python object for each batch. And how rows are padded."""
+
+import numpy as np
+from fairseq.data import FairseqDataset
+
+NOTHING = -1  # the number of a batch without items
+
+
+def pad_rows(rows, value):
+    """Rows of different lengths -> int64 (rows, longest), padded at the end with `value`."""
+    rows = list(rows)
+    batch = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
+    for into, row in zip(batch, rows):
+        into[: len(row)] = row
+    return batch
+
+
+class Batches:
+    """A sequence of batches, each an array of item numbers.
+
+    Args:
+        indices: (items,), item numbers
+        ends: int64 (batches,), the end of each batch in `indices`; it starts where the one before ends
+        numbers: the batches of this sequence, in its order, or NOTHING; None for all
+    """
+
+    def __init__(self, indices, ends, numbers=None):
+        self._indices, self._ends = indices, ends
+        self._numbers = np.arange(len(ends)) if numbers is None else numbers
+
+    def __len__(self):
+        return len(self._numbers)
+
+    def __getitem__(self, which):
+        """One batch, or a slice of the sequence."""
+        if isinstance(which, slice):
+            return Batches(self._indices, self._ends, self._numbers[which])
+        number = self._numbers[which]
+        if number == NOTHING:
+            return self._indices[:0]
+        return self._indices[self._ends[number - 1] if number else 0 : self._ends[number]]
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    def shuffled(self, random):
+        """The same batches in an order drawn from a NumPy RandomState; that of shuffling a list of them."""
+        numbers = self._numbers.copy()
+        random.shuffle(numbers)
+        return Batches(self._indices, self._ends, numbers)
+
+    def shard(self, count, number):
+        """Every `count`-th batch from `number` on; at the end of some shards an empty one, so that all are as long."""
+        missing = -len(self) % count
+        numbers = np.concatenate([self._numbers, np.full(missing, NOTHING)])[number::count]
+        return Batches(self._indices, self._ends, numbers)
+
+
+def batch_ends(sizes, max_tokens=None, max_sentences=None, multiple=1):
+    """Cuts items in order of size into batches as large as allowed: fairseq's, and its last one is never dropped.
+
+    Args:
+        sizes: (items,), tokens of each item, ascending
+        max_tokens: of a batch, padding included; None for any number. A longer item forms its own batch
+        max_sentences: items of a batch; None for any number
+        multiple: a batch has less than so many items, or a multiple
+    Returns:
+        int64 (batches,): the end of each
+    """
+
+    def allowed(count):
+        return count if count < multiple else count - count % multiple
+
+    ends, start = [np.empty(0, np.int64)], 0
+    while start < len(sizes):
+        most = max_tokens // max(1, int(sizes[start])) if max_tokens else len(sizes)
+        limit = max(1, min(most, max_sentences or len(sizes)))
+        same = np.searchsorted(sizes, sizes[start], side="right") if max_tokens else len(sizes)
+        whole = (same - start) // allowed(limit)
+        if whole:  # batches of items of this size
+            ends.append(start + allowed(limit) * np.arange(1, whole + 1))
+        else:  # one that reaches into longer items, or to the end
+            after = sizes[start : start + limit].astype(np.int64)
+            fits = np.arange(1, len(after) + 1) * after <= (max_tokens or np.inf)
+            ends.append(np.array([start + allowed(max(1, int(fits.sum())))]))
+        start = int(ends[-1][-1])
+    return np.concatenate(ends)
+
+
+class WholeDataset(FairseqDataset):
+    """A dataset of which every item is in a batch."""
+
+    def batch_by_size(self, indices, *args, **kwargs):
+        """fairseq's batches, and one more for the items that it drops when they do not fill a multiple at the end."""
+        ends = np.cumsum([len(batch) for batch in super().batch_by_size(indices, *args, **kwargs)], dtype=np.int64)
+        if not len(ends) or ends[-1] < len(indices):
+            ends = np.append(ends, len(indices))
+        return Batches(indices, ends)

@@ -1,0 +1,211 @@
+"""Binarized text cut into blocks of consecutive tokens, which are read from a memory map.
+
+Nothing here is as large as the text, nor has a Python object for each block: the index of a file is read in parts, and
+of each block its start and its number of tokens are kept. Those of a large file are stored beside it, for all
+processes of a machine to map.
+"""
+
+import os
+
+import numpy as np
+from fairseq.data import indexed_dataset
+
+from ..engine import versions
+from ..engine.errors import UsageError
+from .stored_blocks import Blocks, StoredBlocks
+
+LINES = 1 << 22  # of the index that are read at a time
+STORED_FROM = 1 << 23  # lines of a file whose blocks are stored
+HEADER = 26  # bytes: 9 of name, 8 of version, 1 of the type of the tokens, 8 of the number of lines
+
+
+class LineSizes:
+    """The index of fairseq's mmap format: the number of tokens of each line, `</s>` included.
+
+    Args:
+        prefix: path of the data without `.idx`
+    Raises:
+        ValueError: it is in another format, or its header does not agree with its size
+
+    Attributes:
+        dtype: of the tokens in `.bin`
+    """
+
+    def __init__(self, prefix):
+        implementation = indexed_dataset.infer_dataset_impl(prefix)
+        if implementation != "mmap":
+            raise UsageError(
+                f"{prefix}.idx is in fairseq's format {implementation!r}, expected 'mmap': "
+                "binarize with `fairseq-preprocess --dataset-impl mmap`, its default"
+            )
+        self.path = indexed_dataset.index_file_path(prefix)
+        with open(self.path, "rb") as stream:
+            header = stream.read(HEADER)
+        self._lines = int.from_bytes(header[18:], "little")
+        # After the header, there are 4 bytes of length and 8 of position for each line.
+        found, expected = os.path.getsize(self.path), HEADER + 12 * self._lines
+        if len(header) < HEADER or found != expected:
+            raise UsageError(
+                f"{self.path} has {found} bytes, but its header implies {expected}: it is damaged; binarize again"
+            )
+        start = indexed_dataset.MMapIndexedDataset.Index._HDR_MAGIC + (1).to_bytes(8, "little")
+        if not header.startswith(start) or header[17] not in indexed_dataset._code_to_dtype:
+            raise UsageError(f"{self.path} is damaged: its header is not one of fairseq's; binarize again")
+        self.dtype = np.dtype(indexed_dataset._code_to_dtype[header[17]])
+
+    def __len__(self):
+        return self._lines
+
+    def read(self, first, count=LINES):
+        """The sizes of `count` lines, or of those left: int64 (lines,)."""
+        with open(self.path, "rb") as stream:
+            stream.seek(HEADER + 4 * first)
+            return np.fromfile(stream, np.int32, min(count, self._lines - first)).astype(np.int64)
+
+
+def cut_spans(spans, block_size):
+    """Cuts spans longer than a block into blocks.
+
+    Args:
+        spans: int64 (n, 2), first token and one after the last
+    Returns:
+        starts, sizes: int64 (blocks,)
+    """
+    lengths = spans[:, 1] - spans[:, 0]
+    pieces = -(-lengths // block_size)
+    which = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    starts = np.repeat(spans[:, 0], pieces) + which * block_size
+    sizes = np.minimum(block_size, np.repeat(spans[:, 1], pieces) - starts)
+    return starts, sizes
+
+
+def line_spans(lines, block_size, break_mode, at_once=LINES):
+    """Where fairseq's break modes cut lines, except that longer lines are not cut: yields int64 arrays (n, 2).
+
+    Args:
+        lines: :class:`LineSizes`
+        break_mode: none, complete, complete_doc or eos
+        at_once: lines read at a time, more than fit into a block
+    """
+    line = token = 0
+    while line < len(lines):
+        sizes = lines.read(line, at_once)
+        if break_mode == "none":  # blocks start at multiples of their size
+            line, token = line + len(sizes), token + int(sizes.sum())
+            if line == len(lines):
+                yield np.array([[0, token]])
+            continue
+        spans = versions.block_spans(sizes, block_size, break_mode)
+        ends = np.cumsum(sizes)
+        read = len(sizes)
+        if break_mode != "eos" and line + read < len(lines) and len(spans) and spans[-1, 0] > 0:
+            # The last block may go on in the next lines: begin again where it begins.
+            read = int(np.searchsorted(ends, spans[-1, 0], side="right"))
+            spans = spans[:-1]
+        yield spans + token
+        line, token = line + read, token + int(ends[read - 1])
+
+
+class TokenBlocks:
+    """Blocks of consecutive tokens of one binarized file.
+
+    A line longer than a block is cut into blocks: every token is in exactly one block, except the `</s>` of the
+    blank lines that separate documents in `complete_doc`. The blocks of a file of 8 million lines and more are found
+    once, and stored in `PREFIX.blocks-SIZE-MODE/`: 9 to 12 bytes a block.
+
+    Args:
+        prefix: path of the data without `.bin` and `.idx`
+        block_size: maximum tokens of a block
+        break_mode: none, complete, complete_doc or eos, as in fairseq
+
+    Attributes:
+        starts: int64 (blocks,), the first token of each block
+        sizes: (blocks,), its number of tokens, of the smallest type that holds `block_size` + 1
+    """
+
+    def __init__(self, prefix: str, block_size: int, break_mode: str):
+        self.prefix, self._block_size, self._break_mode = prefix, block_size, break_mode
+        index = LineSizes(prefix)
+        self._dtype, self.lines = index.dtype, len(index)
+        self._size_type = np.min_scalar_type(block_size + 1)
+        stored = StoredBlocks(f"{prefix}.blocks-{block_size}-{break_mode}", index.path, self._size_type)
+        if self.lines < STORED_FROM or not os.access(os.path.dirname(prefix) or ".", os.W_OK):
+            found = stored.read()
+            mapped = found is not None
+            found = found or self._find(index)
+        else:
+            found, mapped = stored.read_or_find(lambda: self._find(index))
+        self.starts, self.sizes, self.tokens_in, blank_lines = found
+        self._stored = stored if mapped else None
+        self._check_length(self.tokens_in)
+        self.separators = blank_lines if break_mode == "complete_doc" else 0
+        lost = self.tokens_in - self.separators - int(self.sizes.sum())
+        if lost:
+            raise RuntimeError(f"{prefix}: {lost} of {self.tokens_in} tokens are in no block")
+        self._map()
+
+    def _find(self, index):
+        """Finds the :class:`~maelm_fairseq.data.stored_blocks.Blocks`."""
+        tokens = blank_lines = 0
+        for first in range(0, self.lines, LINES):
+            sizes = index.read(first)
+            tokens += int(sizes.sum())
+            blank_lines += int((sizes == 1).sum())
+        self._check_length(tokens)
+        self._check_text(tokens, blank_lines)
+        found = [cut_spans(spans, self._block_size) for spans in line_spans(index, self._block_size, self._break_mode)]
+        starts = np.concatenate([starts for starts, _ in found])
+        return Blocks(
+            starts, np.concatenate([sizes.astype(self._size_type) for _, sizes in found]), tokens, blank_lines
+        )
+
+    def _check_length(self, tokens):
+        found, expected = os.path.getsize(indexed_dataset.data_file_path(self.prefix)), tokens * self._dtype.itemsize
+        if found != expected:
+            raise UsageError(
+                f"{self.prefix}.bin has {found} bytes, but .idx implies {expected}: "
+                "it is incomplete, or the two files are of different runs; binarize again"
+            )
+
+    def _check_text(self, tokens, blank_lines):
+        if tokens == 0:
+            raise UsageError(f"{self.prefix}.idx contains no text, expected at least one line; binarize again")
+        if self._break_mode == "complete_doc" and not blank_lines:
+            raise UsageError(
+                f"{self.prefix}: no blank line among {self.lines:,} lines, but --sample-break-mode "
+                "complete_doc recognises documents by the blank line after each; keep blank lines when "
+                "preparing the data (data-prep/prepare.sh does), or use --sample-break-mode complete"
+            )
+        if self._break_mode == "complete_doc" and blank_lines == self.lines:
+            raise UsageError(f"{self.prefix}: all {self.lines:,} lines are blank; binarize again")
+
+    def _map(self):
+        path = indexed_dataset.data_file_path(self.prefix)
+        self._tokens = np.memmap(path, dtype=self._dtype, mode="r")
+
+    def __getstate__(self):
+        """Leaves out what is mapped: a spawned worker maps it itself instead of receiving the corpus."""
+        mapped = ["_tokens", *(["starts", "sizes"] if self._stored else [])]
+        return {name: value for name, value in vars(self).items() if name not in mapped}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self._map()
+        if self._stored:
+            found = self._stored.read()
+            if found is None:
+                raise UsageError(f"{self._stored.folder}: changed during the run; start it again")
+            self.starts, self.sizes = found.starts, found.sizes
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __getitem__(self, i) -> np.ndarray:
+        """Block `i`: int64 (tokens,)."""
+        return self._tokens[self.starts[i] : self.starts[i] + self.sizes[i]].astype(np.int64)
+
+    def __str__(self):
+        return (
+            f"{self.prefix}: {self.lines:,} lines, {self.tokens_in:,} tokens in; {len(self):,} blocks, "
+            f"{int(self.sizes.sum()):,} tokens out, and {self.separators:,} blank lines between documents"
+        )

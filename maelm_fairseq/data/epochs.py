@@ -1,0 +1,186 @@
+"""The batches of an epoch: resumed on any number of processes, with workers that end in time."""
+
+import atexit
+
+import numpy as np
+import torch
+from fairseq.data import data_utils
+from fairseq.data.iterators import BufferedIterator, CountingIterator, EpochBatchIterator
+
+from ..engine.errors import UsageError
+
+
+class ResumableIterator(EpochBatchIterator):
+    """fairseq's, but it remembers which batches *all* processes have consumed, and of what size these were.
+
+    fairseq's skips as many batches as each process had consumed: on another number of processes, or with batches of
+    another size, it repeats some blocks of the epoch and leaves out others.
+
+    Args:
+        dataset: of fairseq's type; its `batch_by_size` returns :class:`~maelm_fairseq.data.batches.Batches`
+        batching (dict): the arguments of its `batch_by_size`
+        epoch: the first one, from 1
+        data_buffer_size: batches to read ahead of training; 0 leaves it to the loader workers
+        seed, num_shards, shard_id, num_workers, skip_remainder_batch: as fairseq's
+        unused: other arguments of a task's `get_batch_iterator`
+    """
+
+    _resumed = None  # the epoch that was resumed
+    _earlier = ()  # what was consumed of it in batches of other sizes: a batching each, and the number of `batches`
+    _rest = ()  # its batches since then, not shuffled
+    _skipped = 0  # how many of them all processes had consumed when the epoch was resumed
+    _start = 0  # the position of this process at that time
+
+    def __init__(
+        self,
+        dataset,
+        batching,
+        epoch=1,
+        seed=1,
+        num_shards=1,
+        shard_id=0,
+        num_workers=0,
+        data_buffer_size=0,
+        skip_remainder_batch=False,
+        **unused,
+    ):
+        super().__init__(
+            dataset,
+            dataset.collater,
+            ResumableIterator._all_batches,  # a function, not a method: no reference cycle
+            seed,
+            num_shards,
+            shard_id,
+            num_workers,
+            epoch,
+            data_buffer_size,
+            skip_remainder_batch=skip_remainder_batch,
+        )
+        self.batching = batching
+
+    @property
+    def frozen_batches(self):
+        """All batches of the epoch, not shuffled; fairseq's makes a tuple of them."""
+        if self._frozen_batches is None:
+            self._frozen_batches = self._all_batches()
+        return self._frozen_batches
+
+    def _all_batches(self):
+        return self.dataset.batch_by_size(self._ordered_indices(), **self.batching)
+
+    def _ordered_indices(self):
+        with data_utils.numpy_seed(self.seed + self.epoch):
+            return self.dataset.ordered_indices()
+
+    def state_dict(self):
+        """fairseq's, with what all processes have consumed of the epoch."""
+        state = super().state_dict()
+        state["consumed"] = []
+        if state["iterations_in_epoch"]:
+            earlier, skipped, start = [], 0, 0
+            if self.epoch == self._resumed:
+                earlier, skipped, start = self._earlier, self._skipped, self._start
+            batches = skipped + (self.iterations_in_epoch - start) * self.num_shards
+            state["consumed"] = [*earlier, dict(self.batching, batches=batches)] if batches else earlier
+        return state
+
+    def load_state_dict(self, state_dict):
+        """Goes on where the processes of a checkpoint were."""
+        self.epoch = state_dict["epoch"]
+        position = state_dict.get("iterations_in_epoch", 0)
+        # Checkpoints of earlier versions say what each process consumed.
+        consumed = state_dict.get("consumed", [dict(self.batching, batches=position * self.num_shards)])
+        if not position:
+            self._next_epoch_itr = None
+            return
+        same = {**consumed[-1], "batches": 0} == {**self.batching, "batches": 0}
+        self._earlier = consumed[:-1] if same else consumed
+        self._skipped = consumed[-1]["batches"] if same else 0
+        self._rest = self._batches_after(self._earlier) if self._earlier else self.frozen_batches
+        if self._skipped >= len(self._rest):
+            raise UsageError(
+                f"cannot resume within epoch {self.epoch}: the checkpoint is behind its end, so the data have changed; "
+                "use the same data, or start the epoch again with --reset-dataloader"
+            )
+        self._resumed = self.epoch
+        self._start = max(1, self._skipped // self.num_shards)
+        self._next_epoch_itr = self._get_iterator_for_epoch(
+            self.epoch, state_dict.get("shuffle", True), offset=self._start
+        )
+
+    def _batches_after(self, consumed):
+        """Makes batches of what is left of the epoch."""
+        indices = self._ordered_indices()
+        used = np.zeros(len(self.dataset), dtype=bool)
+        for part in consumed:
+            batching = {name: value for name, value in part.items() if name != "batches"}
+            batches = self._shuffled(self.dataset.batch_by_size(indices, **batching), self.epoch)
+            for batch in batches[: part["batches"]]:
+                used[batch] = True
+            indices = indices[~used[indices]]
+        return self.dataset.batch_by_size(indices, **self.batching)
+
+    def _shuffled(self, batches, epoch):
+        return batches.shuffled(np.random.RandomState(self.seed + epoch))
+
+    def align(self, update_freq):
+        """Makes the position in a resumed epoch a multiple of `update_freq`, which fairseq takes for granted."""
+        if self._next_epoch_itr is not None:
+            surplus = self._next_epoch_itr.n % update_freq
+            self._start -= surplus
+            self._next_epoch_itr.n -= surplus
+            self._next_epoch_itr.total -= surplus
+
+    def ordered_batches(self, epoch, fix_batches_to_gpus, shuffle):
+        """The batches of this process: those left, if the epoch was resumed."""
+        resumed = epoch == self._resumed
+        batches = self._rest if resumed else self.frozen_batches
+        if shuffle:
+            batches = self._shuffled(batches, epoch)
+        return batches[self._skipped if resumed else 0 :].shard(self.num_shards, self.shard_id)
+
+    def _get_iterator_for_epoch(self, epoch, shuffle, fix_batches_to_gpus=False, offset=0):
+        """fairseq's, without reference cycles, and with workers that are started and ended with the epoch."""
+        iterator = Loader(
+            self.dataset,
+            collate_fn=self.collate_fn,
+            batch_sampler=self.ordered_batches(epoch, fix_batches_to_gpus, shuffle),
+            num_workers=self.num_workers,
+            timeout=self.timeout,
+            pin_memory=torch.cuda.is_available(),
+        )
+        if self.buffer_size > 0:
+            iterator = BufferedIterator(self.buffer_size, iterator)
+        iterator = CountingIterator(iterator, start=offset)
+        if self.skip_remainder_batch:
+            iterator.take(len(iterator) - 1)
+        return iterator
+
+
+class Loader:
+    """A data loader whose workers end when nobody iterates any longer, or the program ends.
+
+    Otherwise each is waited for in vain for seconds: at its end, the interpreter first closes the queue through which
+    they would be told, and so does its garbage collector.
+
+    Args:
+        arguments: of PyTorch's DataLoader
+    """
+
+    def __init__(self, *args, **kwargs):
+        self._loader = torch.utils.data.DataLoader(*args, **kwargs)
+
+    def __len__(self):
+        return len(self._loader)
+
+    def __iter__(self):
+        iterator = iter(self._loader)
+        end_workers = getattr(iterator, "_shutdown_workers", None)  # there is none without workers
+        if end_workers is None:
+            return (yield from iterator)
+        atexit.register(end_workers)
+        try:
+            yield from iterator
+        finally:
+            end_workers()
+            atexit.unregister(end_workers)

@@ -1,0 +1,122 @@
+"""Blocks of text to batches: masked, and collated."""
+
+import io
+import pickle
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+
+from ..engine.errors import UsageError
+from ..masking import MaskedBatch
+from .batches import Batches, batch_ends
+
+
+def batches_of_similar_length(lengths, tokens):
+    """Groups rows into batches with little padding: yields index tensors, the longest rows first.
+
+    Args:
+        lengths: int64 tensor (rows,), tokens of each row
+        tokens: maximum tokens of a batch, including padding; a longer row forms its own batch
+    """
+    order = lengths.argsort(descending=True)
+    while len(order):
+        size = max(1, tokens // max(1, int(lengths[order[0]])))
+        yield order[:size]
+        order = order[size:]
+
+
+class Batch(dict):
+    """A batch that loader workers send as bytes: PyTorch would open a file and a socket for each tensor."""
+
+    def __reduce__(self):
+        stream = io.BytesIO()
+        pickler = pickle.Pickler(stream, pickle.HIGHEST_PROTOCOL)
+        pickler.dispatch_table = {torch.Tensor: lambda tensor: (torch.from_numpy, (tensor.numpy(),))}
+        pickler.dump(dict(self))
+        return pickle.loads, (stream.getvalue(),)
+
+
+class MaskedBlockDataset(FairseqDataset):
+    """Blocks of text with `<s>` in front, masked anew in every epoch.
+
+    Args:
+        parts: list of :class:`~maelm_fairseq.data.blocks.TokenBlocks`, one for each file
+        masking: :class:`~maelm_fairseq.masking.Masking`
+        dictionary: fairseq's, with `<mask>`
+        seed: of the order of the blocks
+    """
+
+    def __init__(self, parts, masking, dictionary, seed: int):
+        self.parts = parts
+        self.masking = masking
+        self.dictionary = dictionary
+        self.seed = seed
+        self.epoch = 1
+        self.sizes = np.concatenate([part.sizes for part in parts]) + 1
+        self._first = np.cumsum([0] + [len(part) for part in parts])
+
+    # Batches are formed anew each epoch, and a new iterator starts new workers, which know the epoch.
+    can_reuse_epoch_itr_across_epochs = False
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def tokens(self, index) -> np.ndarray:
+        """The block before masking, `<s>` first: int64 (T,)."""
+        part = int(np.searchsorted(self._first, index, side="right")) - 1
+        block = self.parts[part][index - self._first[part]]
+        highest, mask = block.max(), self.masking.mask_token
+        if highest >= mask and (highest >= len(self.dictionary) or mask in block):
+            found = "<mask>" if mask in block else f"token {highest}"
+            raise UsageError(
+                f"{self.parts[part].prefix}: {found} in block {index}, expected tokens of text, below "
+                f"{len(self.dictionary)}: the data were binarized with another dict.txt, or their text contains "
+                "<mask>; binarize them again with this dict.txt"
+            )
+        return np.concatenate([[self.dictionary.bos()], block])
+
+    def __getitem__(self, index):
+        return index, self.masking(self.tokens(index), self.epoch, int(index))
+
+    def collater(self, samples):
+        """Merges items to a batch of tensors.
+
+        Returns:
+            dict: `net_input`, a :class:`~maelm_fairseq.masking.MaskedBatch` as a dict; `target` (B, K). Counts exclude
+            padding.
+        """
+        if not samples:
+            return {}
+        indices, blocks = zip(*samples)
+        inputs, target = MaskedBatch.of(blocks, self.dictionary.pad())
+        nvisible = sum(len(b.context) + len(b.predicted_visible) for b in blocks)
+        return Batch(
+            id=np.array(indices),  # not a tensor, which would travel to the device
+            net_input=inputs._asdict(),
+            target=target,
+            nsentences=len(blocks),
+            ntokens=nvisible + sum(len(b.masked) for b in blocks),
+            nvisible=nvisible,
+            npredicted=sum(len(b.targets) for b in blocks),
+        )
+
+    def ordered_indices(self):
+        """Short blocks first; blocks of equal length in an order drawn from (seed, epoch)."""
+        numbers = np.arange(len(self), dtype=np.min_scalar_type(len(self)))
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(numbers)
+        return order[np.argsort(self.sizes[order], kind="stable")]
+
+    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
+        """fairseq's batches of `ordered_indices`, or a part of them, as :class:`~.batches.Batches`."""
+        ends = batch_ends(self.sizes[indices], max_tokens, max_sentences, required_batch_size_multiple)
+        return Batches(indices, ends)
+
+    def size(self, index):
+        return self.sizes[index]
+
+    num_tokens = size
+    num_tokens_vec = size

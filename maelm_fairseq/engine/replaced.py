@@ -1,0 +1,239 @@
+"""The functions of fairseq that are replaced, because it offers a plugin no hook at these places.
+
+| function | what is added | why | when |
+|---|---|---|---|
+| `call_main` | signal handlers; errors of a GPU's process in one line | all hear of a request to stop | our tasks |
+| `add_defaults` | signal handlers; memory; checks and lock of the save folder | each process calls it | ours |
+| `train` | no update after the last one; a resumed epoch goes on with whole updates | exact resume | our tasks |
+| `validate_and_save` | a requested stop saves and ends the process; frees memory | runs after each update | training |
+| `save_checkpoint` | refuses NaN; a full disk is one line | the last good checkpoint stays | training |
+| `torch_persistent_save`, `PathManager.copy` | names appear with complete files | kills leave no half file | training |
+| `load_checkpoint_to_cpu` | verifies the file, executes nothing, drops former options | torch does not | all commands |
+| `load_model_ensemble_and_task` | builds this plugin's classes only | others evaluate its texts | all commands |
+
+"Training": in `fairseq-train` and `fairseq-hydra-train`; "our tasks": there, for tasks of this plugin and those derived
+from them; "all commands": those of fairseq that import this plugin. A program that imports it is left as it is.
+"""
+
+import functools
+import os
+import re
+import sys
+from argparse import Namespace
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.distributed import utils as distributed_utils
+from fairseq.models import MODEL_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+from omegaconf import open_dict
+
+from ..model import MaeLmModel
+from ..task import TokenTask
+from . import checkpoint_files, stopping
+from .allocator import RETURN_INTERVAL, keep_few_descriptions, keep_freed_memory, return_freed_memory
+from .checkpoints import read_pickle
+from .errors import UsageError
+from .versions import weights_only
+
+MODULE = "fairseq_cli.train"
+REGISTRIES = {"model": MODEL_REGISTRY, "task": TASK_REGISTRY, "criterion": CRITERION_REGISTRY}
+HARMLESS = ["sentence_prediction"]  # fairseq's own for fine-tuning: it reads only numbers, names and paths
+
+
+def extend():
+    """Replaces the functions; for fairseq's commands, never for a program that imports us."""
+    _replace(checkpoint_utils, load_checkpoint_to_cpu)
+    if "fairseq_cli" in sys.modules:  # not a recipe
+        _replace(checkpoint_utils, load_model_ensemble_and_task)
+    for name in [MODULE, "__main__"]:  # as a console script, or with `python -m`
+        module = sys.modules.get(name)
+        if module and module.__spec__ and module.__spec__.name == MODULE:
+            for function in [add_defaults, train, validate_and_save]:
+                _replace(module, function)
+            for function in [save_checkpoint, torch_persistent_save]:
+                _replace(checkpoint_utils, function)
+            _replace(distributed_utils, call_main)
+            checkpoint_utils.PathManager = checkpoint_files.AtomicPathManager
+
+
+def _replace(module, function):
+    """Replaces a function of a module by one of the same name that gets the original as its first argument."""
+    original = getattr(module, function.__name__)
+    setattr(module, function.__name__, functools.wraps(original)(functools.partial(function, original)))
+
+
+def is_ours(cfg):
+    """Whether a configuration is for a task of this plugin, or one derived from it."""
+    return _is_registered(TASK_REGISTRY, cfg.task, TokenTask)
+
+
+def _is_registered(registry, cfg, base):
+    registered = registry.get(getattr(cfg, "_name", None))
+    return registered is not None and issubclass(registered, base)
+
+
+def call_main(original, cfg, main, **kwargs):
+    distributed = cfg.distributed_training
+    if not is_ours(cfg):
+        return original(cfg, main, **kwargs)
+    if distributed.distributed_init_method is None:
+        distributed_utils.infer_init_method(distributed)
+    spawns = distributed.distributed_init_method is not None and not distributed.distributed_no_spawn
+    stopping.handle_signals(announce=False, pass_on=spawns)
+    try:
+        return original(cfg, main, **kwargs)
+    except torch.multiprocessing.ProcessExitedException as error:
+        if error.exit_code == stopping.STOPPED:
+            sys.exit(stopping.STOPPED)
+        raise
+    except torch.multiprocessing.ProcessRaisedException as error:
+        message = re.search(r"maelm_fairseq\.engine\.errors\.\w+: (.*)\s*\Z", str(error))
+        if message:
+            raise UsageError(message.group(1)) from None
+        raise
+
+
+def add_defaults(original, cfg):
+    original(cfg)
+    is_master = distributed_utils.is_master(cfg.distributed_training)
+    if is_ours(cfg):
+        stopping.handle_signals(announce=is_master)
+        if cfg.common.cpu or not torch.cuda.is_available():
+            keep_few_descriptions()
+            add_defaults.keeps_memory = keep_freed_memory()
+    if _is_registered(MODEL_REGISTRY, cfg.model, MaeLmModel):
+        open_save_dir(cfg.checkpoint, is_master)
+
+
+def open_save_dir(cfg, is_master):
+    """Checks what a run starts from, and keeps other runs out of its folder.
+
+    Args:
+        cfg: fairseq's configuration of checkpoints
+        is_master: whether this is the process that saves
+    """
+    restores_last = cfg.restore_file == checkpoint_files.LAST
+    if not restores_last:
+        checkpoint_files.check_exists("--restore-file", cfg.restore_file)
+    elif cfg.finetune_from_model and not os.path.exists(os.path.join(cfg.save_dir, checkpoint_files.LAST)):
+        checkpoint_files.check_exists("--finetune-from-model", cfg.finetune_from_model)
+    if is_master and not cfg.no_save:
+        open_save_dir.lock = checkpoint_files.Lock(cfg.save_dir)
+        checkpoint_files.remove_partial(cfg.save_dir)
+        if restores_last:
+            checkpoint_files.repair_last(cfg.save_dir)
+
+
+def load_checkpoint_to_cpu(original, path, *args, **kwargs):
+    if os.path.isfile(path):
+        checkpoint_files.check_whole(path)
+    with weights_only():
+        state = original(path, *args, **kwargs)
+    drop_former_options(state.get("cfg"))
+    return state
+
+
+def drop_former_options(cfg):
+    """Removes options of our tasks that only earlier versions had from a checkpoint's configuration, in place.
+
+    Later fairseqs do so themselves; 0.12.2 only does for models, and refuses those of tasks.
+    """
+    section = cfg and cfg.get("task")
+    if _is_registered(TASK_REGISTRY, section, TokenTask):
+        known = TASK_DATACLASS_REGISTRY[section._name].__dataclass_fields__
+        with open_dict(section):
+            for name in [name for name in section if name not in known]:
+                del section[name]
+
+
+def check_origin(checkpoint_file, state):
+    """Refuses a checkpoint that names a model, task or criterion of fairseq's own: some evaluate strings of theirs."""
+    cfg = state.get("cfg") if isinstance(state, dict) else None
+    for part, registry in REGISTRIES.items():
+        section = cfg.get(part) if isinstance(cfg, dict) else None
+        section = vars(section) if isinstance(section, Namespace) else section  # of models without a dataclass
+        name = section.get("_name") or section.get("arch") if isinstance(section, dict) else None
+        known = registry.get(name) if isinstance(name, str) else None
+        if known is None or known.__module__.startswith("fairseq.") and (part == "model" or name not in HARMLESS):
+            raise UsageError(
+                f"{checkpoint_file}: its configuration names the {part} {name!r}, expected one of this plugin: fairseq "
+                "would build it, and may run code from the file"
+            )
+
+
+def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
+    for path in filenames:
+        if os.path.isfile(path):
+            check_origin(path, read_pickle(path))
+    try:
+        return original(filenames, *args, **kwargs)
+    except (UsageError, OSError):
+        raise
+    except Exception as error:  # of whatever type: fairseq uses what it finds in the file unchecked
+        reason = " ".join(str(error).split())[:300]
+        raise UsageError(
+            f"{', '.join(filenames)}: fairseq cannot build the model ({type(error).__name__}: {reason})"
+        ) from error
+
+
+def torch_persistent_save(original, state, filename, async_write=False):
+    if async_write:
+        return original(state, filename, async_write=True)
+    return checkpoint_files.save(state, filename)
+
+
+def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
+    update = trainer.get_num_updates()
+    if isinstance(trainer.get_model(), MaeLmModel) and not checkpoint_files.are_finite(trainer.model.parameters()):
+        raise not_finite("weights are", update, cfg.save_dir)
+    try:
+        return original(cfg, trainer, epoch_itr, val_loss)
+    except Exception as error:  # PyTorch hides the operating system's in its own
+        cause = error
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__context__
+        if cause is None:
+            raise
+        raise UsageError(
+            f"the checkpoint of update {update:,} cannot be written ({cause.strerror}); "
+            f"{checkpoint_files.describe_newest_good(cfg.save_dir)}; make room, and run the same command again"
+        ) from None
+
+
+def not_finite(what, update, save_dir):
+    """The error of a run whose numbers became NaN or infinite."""
+    return UsageError(
+        f"the {what} not finite after update {update:,}; {checkpoint_files.describe_newest_good(save_dir)}; "
+        "a lower --lr, a longer --warmup-updates or a --clip-norm may help"
+    )
+
+
+def train(original, cfg, trainer, task, epoch_itr):
+    if not isinstance(task, TokenTask):
+        return original(cfg, trainer, task, epoch_itr)
+    if 0 < cfg.optimization.max_update <= trainer.get_num_updates():
+        epoch_itr.next_epoch_itr(shuffle=epoch_itr.next_epoch_idx > cfg.dataset.curriculum)
+        return sys.modules[original.__module__].validate_and_save(
+            cfg, trainer, task, epoch_itr, cfg.dataset.valid_subset.split(","), end_of_epoch=False
+        )
+    frequencies = cfg.optimization.update_freq
+    epoch_itr.align(frequencies[min(epoch_itr.next_epoch_idx, len(frequencies)) - 1])
+    try:
+        return original(cfg, trainer, task, epoch_itr)
+    except FloatingPointError as error:
+        if not re.search(r"\b(nan|inf)\b|loss scale", str(error), re.IGNORECASE):
+            raise
+        raise not_finite("gradients are", trainer.get_num_updates(), cfg.checkpoint.save_dir) from None
+
+
+def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+    if getattr(add_defaults, "keeps_memory", False) and not trainer.get_num_updates() % RETURN_INTERVAL:
+        return_freed_memory()
+    if not stopping.agreed():
+        with stopping.interruptible():
+            return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+    saves = not (cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints)
+    stopping.stop(trainer.get_num_updates(), saves and cfg.checkpoint.save_dir)

@@ -1,0 +1,156 @@
+"""Stopping on request: SIGTERM, SIGUSR1 and Ctrl-C, which all processes of a run notice at the same update.
+
+A signal is only noted when it arrives. The note travels with the logging outputs that fairseq sums over the processes
+in every update, so that all of them see it at once, whichever process was sent the signal.
+"""
+
+import atexit
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from multiprocessing import resource_tracker
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+STOPPED = 75  # exit status of a run that stopped on request: EX_TEMPFAIL of sysexits.h, "try again later"
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+KEY = "stop_requested"  # among the logging outputs
+
+
+class StopRequested(Exception):
+    """Ends a validation, when a stop was requested."""
+
+
+class _Process:
+    """What this process knows of requests to stop."""
+
+    pid = None  # of the process that handles signals; not of the loader workers forked from it
+    announces = False  # whether to confirm a request on standard error
+    passes_on = False  # whether it only starts processes, and passes requests on to them
+    received = False  # a signal arrived here
+    agreed = False  # all processes know that one did
+    validating = False
+
+
+def handle_signals(announce, pass_on=False):
+    """Installs the signal handlers; for fairseq's training commands, never for a program that imports us.
+
+    Args:
+        announce: whether to confirm a request on standard error
+        pass_on: whether this process does not train but waits for processes of `multiprocessing` that do
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if _Process.pid is None:
+        os.register_at_fork(after_in_child=_protect_worker)
+        atexit.register(_ignore)
+    if pass_on:
+        _start_resource_tracker()
+    _Process.pid, _Process.announces, _Process.passes_on = os.getpid(), announce, pass_on
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _note)
+
+
+def _ignore():
+    """Keeps the exit status of a program that has done its work: the interpreter's end takes a moment."""
+    if os.getpid() == _Process.pid:
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _start_resource_tracker():
+    """Starts the helper of `multiprocessing` that processes share such that it outlives SIGUSR1 to the whole group."""
+    handler = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    resource_tracker.ensure_running()
+    signal.signal(signal.SIGUSR1, handler)
+
+
+def _note(number, frame):
+    """The signal handler."""
+    if os.getpid() != _Process.pid:
+        return
+    if number == signal.SIGINT:
+        signal.signal(number, signal.SIG_DFL)  # a second Ctrl-C ends the process at once
+    if _Process.announces and not _Process.received:
+        message = "{}: training stops with a checkpoint after this update{}\n"
+        again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
+        with contextlib.suppress(OSError):  # who read it may have been killed
+            os.write(2, message.format(signal.Signals(number).name, again).encode())
+    _Process.received = True
+    if _Process.passes_on:
+        for process in multiprocessing.active_children():
+            process.terminate()
+
+
+def _protect_worker():
+    """Lets a loader worker live until the process that it works for ends it, when a whole group is sent SIGTERM.
+
+    PyTorch's workers die from a SIGTERM of any process but that one, and take the run with them. The other signals
+    reach :func:`_note`, which leaves workers alone.
+    """
+    if os.getppid() == _Process.pid:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_with, args=(_Process.pid,), daemon=True).start()
+
+
+def _end_with(parent):
+    """Ends this process when `parent` sends it SIGTERM."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(0)
+
+
+def report(logging_output):
+    """Adds to a batch's logging output whether this process was asked to stop; returns it."""
+    if _Process.pid is not None:
+        logging_output[KEY] = int(_Process.received)
+    return logging_output
+
+
+def notice(logging_outputs):
+    """Reads from the summed logging outputs whether any process was asked to stop.
+
+    Raises:
+        StopRequested: it was, and this is a validation
+    """
+    if any(log.get(KEY, 0) for log in logging_outputs):
+        _Process.agreed = True
+        if _Process.validating:
+            raise StopRequested
+
+
+def agreed():
+    """Whether all processes know that one was asked to stop."""
+    return _Process.agreed
+
+
+@contextlib.contextmanager
+def interruptible():
+    """A validation within this block ends when a stop is requested, without an error."""
+    _Process.validating = True
+    try:
+        with contextlib.suppress(StopRequested):
+            yield
+    finally:
+        _Process.validating = False
+
+
+def stop(update, saved):
+    """Ends this process with the status :data:`STOPPED`, when all processes have come here.
+
+    Args:
+        update: number of the last update
+        saved: the folder of the checkpoint, or None if there is none
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()  # whoever ends first must not have the process that saves killed
+    found = f"the same command resumes from {saved}" if saved else "no checkpoint was saved, as the options say"
+    logger.info(f"stopped on request at update {update}; {found}")
+    sys.exit(STOPPED)

@@ -1,0 +1,1 @@
+"""Fine-tuning on sentences and pairs; `squad` shows the pattern for a task of one's own."""

@@ -1,0 +1,114 @@
+"""Answers: the most probable spans over all windows of a question, as text cut from its context.
+
+Letters in shapes: T tokens of a window, S of its context.
+"""
+
+import math
+from typing import List, NamedTuple
+
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+
+from .task import check_windows, network_input, span_log_probs
+from .text import windows
+
+NBEST, LONGEST = 20, 30  # number of candidates, and maximum tokens of each; see Pieces.lengths
+
+
+class Candidate(NamedTuple):
+    text: str
+    score: float  # log-probability of the start plus that of the end; for no answer, those of `<s>`
+
+
+class Answers(NamedTuple):
+    candidates: List[Candidate]  # at least one; different texts, none empty, the most probable first
+    no_answer: float  # score of no answer
+
+    @property
+    def difference(self):
+        """Score of no answer minus that of the best answer: above 0, no answer is more probable."""
+        return self.no_answer - self.candidates[0].score
+
+
+def ranked_spans(start, end, lengths):
+    """Spans in descending order of the sum of their scores.
+
+    Args:
+        start, end: scores of the context's tokens (S,)
+        lengths: maximum tokens of a span from each token on (S,)
+    Yields:
+        (score, first, last)
+    """
+    longest = min(int(lengths.max()), len(start))
+    ends = sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-math.inf), longest)
+    ends = np.where(np.arange(longest) < lengths[:, None], ends, -math.inf)
+    scores = (start[:, None] + ends).ravel()
+    for i in np.argsort(-scores, kind="stable").tolist():
+        if scores[i] == -math.inf:
+            return
+        yield float(scores[i]), i // longest, i // longest + i % longest
+
+
+@torch.no_grad()
+def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress=None):
+    """Answers questions on the model's device.
+
+    A span in several windows gets its best score: windows without the answer were trained to point at `<s>`, so their
+    probabilities are comparable.
+
+    Args:
+        model: :class:`~maelm_fairseq.model.MaeLmModel` with a span head, in evaluation mode
+        questions: list of :class:`~maelm_fairseq.finetuning.squad.questions.Question`
+        tokenizer: :class:`~maelm_fairseq.finetuning.squad.text.SpanTokenizer` of the model's vocabulary
+        sizes: :class:`~maelm_fairseq.finetuning.squad.text.WindowSizes`
+        batch_size: windows per batch
+        progress: called with the number of windows done and the total
+    Returns:
+        list of :class:`Answers`, one for each question
+    Raises:
+        ValueError: the windows are longer than the model has positions for, or have no room for the context
+    """
+    sizes.check()
+    check_windows(sizes, model.max_positions())
+    contexts = {}
+    for question in questions:
+        if question.context not in contexts:
+            contexts[question.context] = tokenizer.encode_context(question)
+    lengths = {context: pieces.lengths(LONGEST) for context, pieces in contexts.items()}
+    jobs = [
+        (number, window)
+        for number, question in enumerate(questions)
+        for window in windows(tokenizer.encode(question.text), contexts[question.context], sizes)
+    ]
+    jobs.sort(key=lambda job: -len(job[1].tokens))  # longest first: running out of memory shows at once
+    found = [{} for _ in questions]
+    no_answer = [math.inf] * len(questions)
+    device = model.embed_tokens.weight.device
+    for begin in range(0, len(jobs), batch_size):
+        batch = jobs[begin : begin + batch_size]
+        net_input = network_input([window.tokens for _, window in batch], model.pad)
+        net_input["src_tokens"] = net_input["src_tokens"].to(device)
+        scores = span_log_probs(model, net_input).double().cpu().numpy()
+        for (number, window), (start, end) in zip(batch, scores.transpose(0, 2, 1)):
+            # The window that is least in favour of no answer decides.
+            no_answer[number] = min(no_answer[number], float(start[0] + end[0]))
+            inside = slice(window.offset, len(window.tokens) - 1)
+            context = questions[number].context
+            pieces = contexts[context]
+            longest = lengths[context][window.first :][: inside.stop - inside.start]
+            texts = set()  # different spans can have the same text
+            for score, first, last in ranked_spans(start[inside], end[inside], longest):
+                begin_character, end_character = pieces.characters(window.first + first, window.first + last)
+                text = context[begin_character:end_character].strip()
+                if text and text not in texts:
+                    texts.add(text)
+                    found[number][text] = max(score, found[number].get(text, -math.inf))
+                if len(texts) == NBEST:
+                    break
+        if progress:
+            progress(begin + len(batch), len(jobs))
+    return [
+        Answers(sorted((Candidate(*item) for item in texts.items()), key=lambda c: -c.score)[:NBEST], score)
+        for texts, score in zip(found, no_answer)
+    ]

