@@ -95,7 +95,6 @@ MINIMUM = {
     "relative_position_num_buckets": 0,
     "relative_position_max_distance": 0,
 }
-MAXIMUM = 2**31 - 1
 
 
 def option(name):
@@ -107,14 +106,8 @@ def check_sizes(cfg):
     """Refuses sizes that are out of range or contradict each other."""
     for name, minimum in MINIMUM.items():
         value = getattr(cfg, name)
-        if type(value) is not int or value > MAXIMUM:
-            raise UsageError(f"{option(name)} {str(value)[:60]} must be a whole number, at most {MAXIMUM}")
         if value < minimum:
             raise UsageError(f"{option(name)} {value} must be at least {minimum}")
-    if str(cfg.relative_position_buckets) not in BUCKETS:
-        raise UsageError(
-            f"--relative-position-buckets {str(cfg.relative_position_buckets)[:60]} must be {' or '.join(BUCKETS)}"
-        )
     width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
     num_buckets, max_distance = cfg.relative_position_num_buckets, cfg.relative_position_max_distance
     if width % heads:
@@ -136,10 +129,8 @@ def check_sizes(cfg):
         )
     for name in ["dropout", "attention_dropout", "decoder_dropout", "pooler_dropout"]:
         value = getattr(cfg, name)
-        if type(value) not in (int, float) or not 0 <= value < 1:
-            raise UsageError(
-                f"{option(name)} {str(value)[:60]} must be at least 0 and less than 1: it is the share that is dropped"
-            )
+        if not 0 <= value < 1:
+            raise UsageError(f"{option(name)} {value} must be at least 0 and less than 1: it is the share dropped")
     if cfg.share_decoder_layers:
         if not 1 <= cfg.decoder_layers <= cfg.encoder_layers:
             raise UsageError(

@@ -71,7 +71,7 @@ class RelativePositionBias(nn.Module):
         self.register_buffer("description", torch.tensor([BUCKETS.index(buckets), max_distance]))
 
     @torch.no_grad()
-    def look_at_neighbours(self):
+    def init_local_heads(self):
         """Makes half of the heads prefer the left or the right neighbour, alternately and with decreasing sharpness.
 
         The other heads attend uniformly, as at BERT's initialisation: `<s>` must see the whole text.

@@ -77,7 +77,7 @@ class MaeLmModel(BaseFairseqModel):
             init_bert_params(module)
         for module in self.modules():
             if isinstance(module, RelativePositionBias) and self.cfg.relative_position_local_init:
-                module.look_at_neighbours()
+                module.init_local_heads()
 
     @classmethod
     def build_model(cls, cfg, task):

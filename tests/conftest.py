@@ -188,10 +188,15 @@ def data(tmp_path_factory):
     return binarize(folder, {"train": text_of(documents(120, 1)), "valid": text_of(documents(20, 2))})
 
 
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory):
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    """A folder that data-prep/prepare.sh wrote, with its vocabulary."""
+    return prepare(tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture(scope="session")
+def pretrained(prepared, tmp_path_factory):
     """Data with a vocabulary, and the checkpoint of a tiny model with 32 positions."""
     folder = tmp_path_factory.mktemp("pretrained")
-    data = prepare(folder)
-    succeed("fairseq-train", data, *TINY, "--max-update", 2, "--save-dir", folder / "run")
-    return data, folder / "run" / "checkpoint_last.pt"
+    succeed("fairseq-train", prepared, *TINY, "--max-update", 2, "--save-dir", folder)
+    return prepared, folder / "checkpoint_last.pt"

@@ -24,6 +24,7 @@ OPTIONS = {
     "--random-token-prob 0.6 --leave-unmasked-prob 0.5": "--random-token-prob 0.6 add up to more than 1",
     "--tokens-per-sample 33": "--tokens-per-sample 33, but the model has 32 positions: lower it, or raise",
     "--decoder-layers 0": "--decoder-layers 0 needs --encoder-mask-fraction 1",
+    "--share-decoder-layers --decoder-layers 3": "--share-decoder-layers: --decoder-layers 3 must be from 1 to",
     "--mask-whole-words": "--mask-whole-words needs a SentencePiece vocabulary",
     "--bf16-autocast --amp": "--bf16-autocast contradicts --amp",
 }

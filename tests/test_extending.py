@@ -6,16 +6,15 @@ from conftest import ROOT, TINY, succeed
 from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.engine.checkpoints import load_model, read_checkpoint
 
-EXAMPLE = ROOT / "tests" / "replaced_tokens"
+EXAMPLE = ROOT / "experiments" / "variants"
 
 
-def test_an_objective_of_ones_own_trains_and_its_encoder_loads(data, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def test_an_objective_of_ones_own_trains_and_its_encoder_loads(data, tmp_path):
     options = ["--user-dir", EXAMPLE, "--arch", "mae_lm_detection", "--criterion", "mae_lm_detection"]
-    sizes = ["--encoder-layers", 2, "--encoder-attention-heads", 2, "--decoder-layers", 1]
+    options += ["--encoder-layers", 2, "--encoder-attention-heads", 2, "--share-decoder-layers", "--decoder-layers", 1]
     printed = succeed(
-        "fairseq-train", data, *TINY, *options, *sizes, "--random-token-prob", 0.3, "--dropout", 0,
-        "--attention-dropout", 0, "--lr", 0.003, "--max-update", 30, "--save-dir", tmp_path, "--log-interval", 10,
+        "fairseq-train", data, *TINY, *options, "--dropout", 0, "--attention-dropout", 0, "--lr", 0.003,
+        "--max-update", 30, "--save-dir", tmp_path, "--log-interval", 10,
     )  # fmt: skip
     losses = [float(loss) for loss in re.findall(r'"loss": "([\d.]+)"', printed)]
     assert losses[-1] < losses[0]
@@ -27,7 +26,7 @@ def test_an_objective_of_ones_own_trains_and_its_encoder_loads(data, tmp_path, m
 
 def test_contributing_names_what_exists():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:maelm_fairseq|recipes|data-prep|tests|benchmarks)/[\w./-]*)`", text)
+    named = re.findall(r"`((?:maelm_fairseq|recipes|experiments|data-prep|tests|benchmarks)/[\w./-]*)`", text)
     assert len(named) > 20
     for path in named:
         assert (ROOT / path).exists(), path

@@ -50,7 +50,7 @@ def test_half_of_the_heads_begin_with_their_neighbours(buckets):
     bias = RelativePositionBias(32, max_distance=128, heads=8, max_positions=32, buckets=buckets)
     torch.nn.init.normal_(bias.table.weight, std=0.02)
     before = bias.table.weight.detach().clone()
-    bias.look_at_neighbours()
+    bias.init_local_heads()
     of_16 = bias(torch.tensor([[16]]), torch.arange(32)[None])[0, :, 0]  # of position 16, (heads, 32)
     for head, side in enumerate([-1, 1, -1, 1]):
         assert of_16[head].argmax() == 16 + side

@@ -4,12 +4,11 @@ import ctypes
 import os
 import platform
 import subprocess
-import sys
 
 import pytest
 import torch
 
-from conftest import TINY, succeed
+from conftest import PYTHON, TINY, succeed
 from maelm_fairseq.engine import allocator
 
 SETTINGS = [*allocator.ENVIRONMENT, allocator.DESCRIPTIONS, "ONEDNN_PRIMITIVE_CACHE_CAPACITY"]
@@ -69,7 +68,7 @@ print((in_use() - before) // 2**10)
 def measure(code, *arguments):
     """The number that a program prints, in an environment without settings of memory."""
     environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
-    return int(subprocess.check_output([sys.executable, "-c", HELPERS + code, *arguments], env=environment))
+    return int(subprocess.check_output([PYTHON, "-c", HELPERS + code, *arguments], env=environment))
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of glibc")

@@ -104,9 +104,8 @@ VALIDATION = 'begin validation on "valid" subset'
 )
 def test_the_run_goes_on_as_if_nothing_had_happened(data, tmp_path, whole, moment, number, group):
     options = [*TINY, *MANY, "--save-dir", tmp_path / "run", "--save-interval-updates", 12]
-    # A group consists of the process and its loader workers; a fork is in another group.
-    sent = trap(tmp_path, moment, number, group)
-    printed = finish([start(command("fairseq-train", data, *options, *sent, real=group))], STOPPED)
+    sent = trap(tmp_path, moment, number, group)  # a group consists of the process and its loader workers
+    printed = finish([start(command("fairseq-train", data, *options, *sent))], STOPPED)
     stopped = updates(tmp_path / "run")
     assert stopped == last_update(printed) == {5: 6, 29: 30}.get(moment, stopped)
     assert f"stopped on request at update {stopped}; the same command resumes" in printed
@@ -118,7 +117,7 @@ def test_the_run_goes_on_as_if_nothing_had_happened(data, tmp_path, whole, momen
 def test_a_second_ctrl_c_stops_at_once(data, tmp_path):
     sent = trap(tmp_path, 5, signal.SIGINT, group=True, times=2)
     options = [*TINY, *MANY, "--save-dir", tmp_path / "run", *sent]
-    printed = finish([start(command("fairseq-train", data, *options, real=True))], -signal.SIGINT)
+    printed = finish([start(command("fairseq-train", data, *options))], -signal.SIGINT)
     assert "Ctrl-C again stops at once" in printed and "Traceback" not in printed
     assert not list((tmp_path / "run").glob("*.pt"))
 

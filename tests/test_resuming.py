@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -104,6 +105,15 @@ def test_a_run_resumed_as_it_was_sees_the_same_batches_in_the_same_order(dataset
     # As many blocks an update, in one process: the same updates.
     one = Run(dataset, 1, first.state, update_freq=2, **SIZE)
     assert seen + one.blocks() == whole
+
+
+def test_only_loader_workers_read_ahead(dataset):
+    """A thread that is amid a tensor when Python ends, as in a run that is stopped within an epoch, aborts it."""
+    before = set(threading.enumerate())
+    run = Run(dataset, 1, workers=1, data_buffer_size=10, **SIZE)
+    seen = run.blocks(2)
+    assert {thread.name for thread in set(threading.enumerate()) - before} <= {"QueueFeederThread"}  # handles bytes
+    assert seen + run.blocks() == Run(dataset, 1, **SIZE).blocks()
 
 
 def test_what_would_lose_blocks_is_refused(dataset):

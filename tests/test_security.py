@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import torch
 
-from conftest import PLUGIN, PYTHON, TINY, prepare, run, succeed
+from conftest import PLUGIN, PYTHON, TINY, run, succeed
 from maelm_fairseq import hub
 from maelm_fairseq.engine import versions
 from maelm_fairseq.engine.errors import UsageError
@@ -50,14 +50,9 @@ HOSTILE = {"model": of_model, "criterion": of_criterion, "task": of_task, "pickl
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return prepare(tmp_path_factory.mktemp("text"))
-
-
-@pytest.fixture(scope="module")
-def trained(data, tmp_path_factory):
+def trained(prepared, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
-    succeed("fairseq-train", data, *TINY, "--save-dir", folder, "--relative-position-num-buckets", 0)
+    succeed("fairseq-train", prepared, *TINY, "--save-dir", folder, "--relative-position-num-buckets", 0)
     return folder / "checkpoint_last.pt"
 
 
@@ -70,16 +65,16 @@ def hostile(request, trained, tmp_path):
     return request.param, tmp_path / "hostile.pt", tmp_path / "marker"
 
 
-def validate(data, path, *options, real=False):
-    return run("fairseq-validate", data, *options, "--cpu", "--batch-size", 8, "--path", path, real=real)
+def validate(data, path, *options):
+    return run("fairseq-validate", data, *options, "--cpu", "--batch-size", 8, "--path", path)
 
 
 OURS = ["--user-dir", PLUGIN, "--task", "mae_lm"]
 
 
-def test_validate(hostile, data):
+def test_validate(hostile, prepared):
     kind, path, marker = hostile
-    done = validate(data, path, *OURS)
+    done = validate(prepared, path, *OURS)
     assert done.returncode == 1 and not marker.exists()
     (error,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
     assert "Traceback" not in done.stdout
@@ -90,40 +85,40 @@ def test_validate(hostile, data):
         assert f"{path}: its configuration names the {kind} {name!r}, expected one of this plugin" in error
 
 
-def test_validate_accepts_our_own(trained, data):
-    assert "valid on 'valid' subset" in validate(data, trained, *OURS).stdout
+def test_validate_accepts_our_own(trained, prepared):
+    assert "valid on 'valid' subset" in validate(prepared, trained, *OURS).stdout
 
 
-def test_validate_says_in_one_line_what_fairseq_cannot_build(trained, data, tmp_path):
+def test_validate_says_in_one_line_what_fairseq_cannot_build(trained, prepared, tmp_path):
     state = versions.load_checkpoint(trained)
     state["model"]["encoder.layers.0.ffn.0.bias"] = torch.zeros(3)
     torch.save(state, tmp_path / "changed.pt")
-    done = validate(data, tmp_path / "changed.pt", *OURS)
+    done = validate(prepared, tmp_path / "changed.pt", *OURS)
     assert done.returncode == 1 and "Traceback" not in done.stdout
     assert f"error: {tmp_path / 'changed.pt'}: fairseq cannot build the model (" in done.stdout
 
 
-def test_training(hostile, data, tmp_path):
+def test_training(hostile, prepared, tmp_path):
     kind, path, marker = hostile
     (tmp_path / "run").mkdir()
     shutil.copy(path, tmp_path / "run" / "checkpoint_last.pt")
     options = [*TINY, "--relative-position-num-buckets", 0, "--save-dir", tmp_path / "run"]
-    assert run("fairseq-train", data, *options).returncode == (1 if kind == "pickle" else 0)
+    assert run("fairseq-train", prepared, *options).returncode == (1 if kind == "pickle" else 0)
     assert not marker.exists()
 
 
-def test_everything_else(hostile, data, tmp_path):
+def test_everything_else(hostile, prepared, tmp_path):
     _, path, marker = hostile
     for use in [
-        lambda: hub.from_pretrained(path, data),
-        lambda: export(path, data, tmp_path / "encoder"),
-        lambda: import_roberta(path, data, tmp_path / "imported.pt"),
+        lambda: hub.from_pretrained(path, prepared),
+        lambda: export(path, prepared, tmp_path / "encoder"),
+        lambda: import_roberta(path, prepared, tmp_path / "imported.pt"),
     ]:
         try:
             use()
         except UsageError as error:
             assert "\n" not in str(error)
-    program = [PYTHON, "-m", "maelm_fairseq.effective_rank", "--data", data, "--dest", tmp_path / "ranks"]
+    program = [PYTHON, "-m", "maelm_fairseq.effective_rank", "--data", prepared, "--dest", tmp_path / "ranks"]
     done = subprocess.run(
         list(map(str, [*program, "--checkpoint", path])), cwd=PLUGIN.parent, capture_output=True, text=True
     )

@@ -4,7 +4,6 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from conftest import TINY, run
 from maelm_fairseq.config import MaeLmConfig, check_positions, check_sizes
 from maelm_fairseq.engine.stored_sizes import compare
 from maelm_fairseq.model import MaeLmModel
@@ -20,10 +19,6 @@ SIZES = dict(
         (dict(encoder_layers=0), "--encoder-layers 0 must be at least 1"),
         (dict(decoder_layers=-1), "--decoder-layers -1 must be at least 0"),
         (dict(max_positions=0), "--max-positions 0 must be at least 2"),
-        (dict(max_positions=2**31), "--max-positions 2147483648 must be a whole number, at most 2147483647"),
-        (dict(relative_position_buckets="bert"), "--relative-position-buckets bert must be authors or t5"),
-        (dict(encoder_layers="two"), "--encoder-layers two must be a whole number"),
-        (dict(dropout=float("nan")), "--dropout nan must be at least 0 and less than 1"),
         (dict(encoder_attention_heads=3), "--encoder-attention-heads 3 must divide --encoder-embed-dim 16"),
         (dict(relative_position_num_buckets=2), "--relative-position-num-buckets 2 must be even and at least 4"),
         (dict(relative_position_max_distance=9), "--relative-position-max-distance 9 must be over 9"),
@@ -37,10 +32,6 @@ SIZES = dict(
         (
             dict(share_decoder_layers=True, decoder_layers=0),
             "--share-decoder-layers: --decoder-layers 0 must be from 1 to --encoder-layers 1",
-        ),
-        (
-            dict(share_decoder_layers=True, decoder_layers=2),
-            "--share-decoder-layers: --decoder-layers 2 must be from 1 to --encoder-layers 1",
         ),
         (
             dict(share_decoder_layers=True, decoder_dropout=0.1),
@@ -89,13 +80,6 @@ def test_each_size_that_differs_from_the_checkpoint_is_named(change, named):
     with pytest.raises(ValueError) as raised:
         compare(weights(**change), weights())
     assert str(raised.value) == f"the checkpoint has other sizes: {named}"
-
-
-def test_fairseq_train_refuses_sizes(data, tmp_path):
-    done = run("fairseq-train", data, *TINY, "--share-decoder-layers", "--decoder-layers", 3, "--save-dir", tmp_path)
-    assert done.returncode == 1 and "Traceback" not in done.stdout
-    (error,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert error.startswith("error: --share-decoder-layers: --decoder-layers 3 must be from")
 
 
 def test_another_vocabulary_of_the_same_size_is_refused():

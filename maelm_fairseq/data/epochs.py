@@ -5,7 +5,7 @@ import atexit
 import numpy as np
 import torch
 from fairseq.data import data_utils
-from fairseq.data.iterators import BufferedIterator, CountingIterator, EpochBatchIterator
+from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 
 from ..engine.errors import UsageError
 
@@ -20,7 +20,8 @@ class ResumableIterator(EpochBatchIterator):
         dataset: of fairseq's type; its `batch_by_size` returns :class:`~maelm_fairseq.data.batches.Batches`
         batching (dict): the arguments of its `batch_by_size`
         epoch: the first one, from 1
-        data_buffer_size: batches to read ahead of training; 0 leaves it to the loader workers
+        data_buffer_size: batches that the loader workers read ahead of training; fairseq's thread for this is not used,
+            since Python's end, when a run stops within an epoch, could abort the process in the middle of a tensor
         seed, num_shards, shard_id, num_workers, skip_remainder_batch: as fairseq's
         unused: other arguments of a task's `get_batch_iterator`
     """
@@ -146,11 +147,10 @@ class ResumableIterator(EpochBatchIterator):
             collate_fn=self.collate_fn,
             batch_sampler=self.ordered_batches(epoch, fix_batches_to_gpus, shuffle),
             num_workers=self.num_workers,
+            prefetch_factor=max(2, self.buffer_size // self.num_workers) if self.num_workers else None,
             timeout=self.timeout,
             pin_memory=torch.cuda.is_available(),
         )
-        if self.buffer_size > 0:
-            iterator = BufferedIterator(self.buffer_size, iterator)
         iterator = CountingIterator(iterator, start=offset)
         if self.skip_remainder_batch:
             iterator.take(len(iterator) - 1)

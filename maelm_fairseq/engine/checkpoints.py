@@ -8,7 +8,7 @@ from ..heads import build_head, head_descriptions
 from ..model import MaeLmModel, drop_modules, modules
 from .checkpoint_files import check_whole
 from .errors import MissingFileError, UsageError
-from .stored_sizes import check_stored_sizes, stored_sizes
+from .stored_sizes import stored_sizes
 from .versions import load_checkpoint
 
 
@@ -98,7 +98,6 @@ def build_and_load(weights, cfg, dictionary):
     """The model of weights and of the section of the configuration that belongs to them, in evaluation mode."""
     cfg = MaeLmConfig(**{name: cfg[name] for name in MaeLmConfig.__dataclass_fields__ if name in cfg})
     check_sizes(cfg)
-    check_stored_sizes(weights, cfg, len(dictionary))
     model = MaeLmModel(cfg, dictionary, pretraining="lm_head.bias" in weights)
     for name, description in head_descriptions(weights).items():
         head = build_head(description, cfg.encoder_embed_dim, cfg.pooler_dropout, name)

@@ -2,7 +2,6 @@
 
 import torch
 
-from ..config import option
 from ..layers import BUCKETS
 from .errors import UsageError
 
@@ -37,27 +36,6 @@ def stored_sizes(weights):
         "--relative-position-max-distance": described(1),
         "--decoder-relative-bias": shape("decoder.relative_bias.table.weight") > 0,
     }
-
-
-def check_stored_sizes(weights, cfg, vocabulary):
-    """Refuses weights that are not of the configuration stored beside them, before a model of its sizes is built.
-
-    Args:
-        weights: state dict
-        cfg: the model's configuration
-        vocabulary: number of symbols in the dictionary
-    """
-    shown, said = stored_sizes(weights), {"vocabulary (dict.txt)": vocabulary}
-    names = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "max_positions"]
-    names += ["relative_position_num_buckets"] + ["decoder_layers"] * ("lm_head.bias" in weights)
-    if cfg.relative_position_num_buckets:
-        names.append("encoder_attention_heads")
-    said.update({option(name): getattr(cfg, name) for name in names})
-    if cfg.share_decoder_layers and "--decoder-layers" in said:
-        said["--decoder-layers"] = 0  # of its own
-    different = [f"{name} {size}, its weights {shown[name]}" for name, size in said.items() if shown[name] != size]
-    if different:
-        raise UsageError("damaged: its configuration says " + "; ".join(different))
 
 
 def check_finite(weights):
