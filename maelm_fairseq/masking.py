@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
-from .data.batches import pad_rows
 from .data.vocabulary import MASK, word_starts
 from .engine.errors import UsageError
 
@@ -112,7 +112,8 @@ class MaskedBatch(NamedTuple):
         """
 
         def merge(value, *groups):
-            return torch.from_numpy(np.concatenate([pad_rows(rows, value) for rows in groups], axis=1))
+            padded = [pad_sequence([torch.from_numpy(row) for row in rows], True, value) for rows in groups]
+            return torch.cat(padded, dim=1)
 
         visible = [len(b.predicted_visible) for b in blocks]
         tokens = merge(pad, [b.context_tokens for b in blocks], [b.predicted_visible_tokens for b in blocks])

@@ -3,7 +3,6 @@
 import subprocess
 from argparse import Namespace
 
-import numpy as np
 import pytest
 import torch
 
@@ -32,18 +31,3 @@ def test_loading_a_checkpoint_leaves_torchs_list_of_safe_classes_alone(tmp_path)
     state = versions.load_checkpoint(tmp_path / "checkpoint.pt")
     assert state["args"] == Namespace(lr=1) and state["weight"].tolist() == [1, 1]
     assert set(torch.serialization.get_safe_globals()) == before
-
-
-def test_lines_are_cut_as_fairseq_cuts_them():
-    sizes = np.array([3, 4, 1, 9], dtype=np.int64)
-    assert versions.block_spans(sizes, 8, "none").tolist() == [[0, 8], [8, 16], [16, 17]]
-    assert versions.block_spans(sizes, 8, "complete").tolist() == [[0, 8], [8, 17]]
-    assert versions.block_spans(sizes, 8, "eos").tolist() == [[0, 3], [3, 7], [7, 8], [8, 17]]
-
-
-def test_the_dtype_of_matrix_products():
-    x = torch.zeros(1)
-    assert versions.matmul_dtype(x) == torch.float32 and versions.matmul_dtype(x.double()) == torch.float64
-    with torch.autocast("cpu", torch.bfloat16):
-        assert versions.matmul_dtype(x) == torch.bfloat16
-    assert versions.matmul_dtype(x) == torch.float32

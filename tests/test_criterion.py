@@ -24,15 +24,6 @@ def sample(target):
     return dict(net_input={}, target=target, npredicted=predicted, nvisible=10, ntokens=12, nsentences=len(target))
 
 
-def test_the_loss_is_the_sum_over_predicted_tokens_without_padding():
-    torch.manual_seed(1)
-    logits, target = torch.randn(2, 3, 7, dtype=torch.float64), [[4, 5, PAD], [6, PAD, PAD]]
-    loss, size, logged = criterion()(lambda: logits, sample(target))
-    expected = -sum(logits.log_softmax(-1)[b, k, target[b][k]] for b, k in [(0, 0), (0, 1), (1, 0)])
-    torch.testing.assert_close(loss, expected)
-    assert size == logged["sample_size"] == 3 and logged["loss"] == loss
-
-
 def test_accuracy_counts_no_padding():
     logits = torch.zeros(1, 3, 7)
     logits[0, 0, 4] = logits[0, 1, 5] = logits[0, 2, PAD] = 1  # right, wrong, and padding predicted at padding
