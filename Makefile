@@ -50,8 +50,7 @@ $(VENV)-transformers-%/.installed: constraints.txt Makefile
 	@echo "Installing transformers $* into $(@D), for the tests."
 	@$(PYTHON) -m venv --clear $(@D)
 	@grep '^torch==' constraints.txt >$(@D)/constraints.txt
-	@$(@D)/bin/python -m pip install --quiet -c $(@D)/constraints.txt torch safetensors transformers==$* \
-	  accelerate sentence-transformers
+	@$(@D)/bin/python -m pip install --quiet -c $(@D)/constraints.txt torch safetensors transformers==$* accelerate
 	@touch $@
 
 test-all: CHOICE = -m ''

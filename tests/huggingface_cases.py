@@ -1,12 +1,12 @@
 """Checkpoints of small random models, and what the export to Hugging Face makes of each."""
 
 import json
+import shutil
 from dataclasses import asdict
 
 import safetensors.torch
 import torch
 
-from conftest import prepare
 from maelm_fairseq import hub
 from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.heads import SequenceClassificationHead, SpanHead
@@ -17,9 +17,9 @@ P, C, F, H = 160, 16, 24, 2
 LABELS = ["bad", "fair", "good"]
 
 
-def prepare_labelled(folder):
-    """Makes a folder of prepared data that also has labels; returns it."""
-    data = prepare(folder)
+def with_labels(prepared, folder):
+    """A copy of a folder of prepared data that also has labels."""
+    data = shutil.copytree(prepared, folder / "data")
     (data / "label").mkdir()
     (data / "label" / "dict.txt").write_text("".join(f"{label} 1\n" for label in LABELS))
     return data
@@ -40,8 +40,7 @@ def write_checkpoint(folder, data, change=None, heads=None, task=None, pretraini
         "cfg": {
             "model": {"_name": "mae_lm_tiny", **asdict(cfg)},
             "task": {"_name": "mae_lm", "encoder_mask_fraction": 0.0, "data": str(data), **(task or {})},
-            "optimization": {"lr": [0.001], "max_update": 7},
-            "checkpoint": {"best_checkpoint_metric": "loss", "save_dir": str(folder)},
+            "checkpoint": {"best_checkpoint_metric": "loss"},
         },
         "optimizer_history": [{"num_updates": 1234}],
         "extra_state": {"val_loss": 5.125},

@@ -1,10 +1,17 @@
-"""Uses exported folders as a stranger would, with transformers and sentence-transformers: without maelm_fairseq.
+"""Uses exported folders as a stranger would: with transformers, without maelm_fairseq.
 
     python huggingface_use.py FOLDER
 
-FOLDER has exported models by the names in main(), and texts.json: {"texts": [...], "masked": [...]}. Prints JSON: under
-"fill_mask" for each pretrained one, masked text and mask {token: probability}; under "largest differences" what should
-be 0; under "steps" the losses of two steps of training by Trainer for each model and head.
+FOLDER has exported models, and
+- for each comparison NAME.npz or NAME@CLASS.npz, where NAME is a folder, with `class`, the name of an AutoModel class;
+  `tokens` (B, T), padded with 1 at the end; and the outputs that are expected at each text without padding, float64
+  (B, T, ...) or, for whole texts, (B, ...); with `mistake`, only float64 is compared, and once
+- tokens.json: {folder with a tokenizer: [[text, second text or null, tokens], ...]}
+- texts.json: {"texts": [...], "masked": [...]}
+
+Prints JSON: "transformers", the version; "compared", {NAME: {"class", "unused", "differences": {"OUTPUT DTYPE ATTENTION
+SIDE": largest difference}}}; "other tokens", [[folder, text, second text, tokens found], ...]; "fill_mask", for each
+pretrained model, masked text and mask {token: probability}; "differences", {what: what should be 0}; "losses".
 """
 
 import json
@@ -15,19 +22,14 @@ from pathlib import Path
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", WANDB_DISABLED="true")
 
+import numpy as np
 import torch
 import transformers
-from sentence_transformers import SentenceTransformer
-from transformers import (
-    AutoConfig,
-    DataCollatorForLanguageModeling,
-    Trainer,
-    TrainingArguments,
-    pipeline,
-)
+from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments, pipeline
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
+PAD = 1
 
 
 def load(auto_class, folder, **options):
@@ -37,19 +39,71 @@ def load(auto_class, folder, **options):
     return loaded.eval() if isinstance(loaded, torch.nn.Module) else loaded
 
 
-def batch_of(folder, texts, side="right"):
-    tokenizer = load("AutoTokenizer", folder, padding_side=side)
-    return tokenizer(texts, padding=True, truncation=True, max_length=24, return_tensors="pt")
+def padded(rows, side):
+    """Lists of tokens -> (B, T) padded at the `right` or `left`, and which are real."""
+    longest = max(map(len, rows))
+    tokens = torch.full((len(rows), longest), PAD)
+    for i, row in enumerate(rows):
+        where = slice(0, len(row)) if side == "right" else slice(longest - len(row), None)
+        tokens[i, where] = torch.tensor(row)
+    return tokens, tokens != PAD
 
 
-def outputs(model, batch):
-    """The tensors that a model returns, without dropout."""
-    with torch.no_grad():
-        return [value for value in model(**batch).values() if isinstance(value, torch.Tensor)]
+@torch.no_grad()
+def compare(folder, reference):
+    """The entry of one comparison."""
+    rows = [[token for token in row if token != PAD] for row in reference["tokens"].tolist()]
+    expected = {name: reference[name] for name in reference.files if name not in ["class", "tokens", "mistake"]}
+    differences, code, once = {}, any(folder.glob("*.py")), "mistake" in reference.files
+    for attention in ["eager"] if once else ["eager", "sdpa"]:
+        try:
+            options = dict(attn_implementation=attention, output_loading_info=True, trust_remote_code=code)
+            model, info = getattr(transformers, str(reference["class"])).from_pretrained(folder, **options)
+        except ValueError as error:  # MPNet has no sdpa in some versions
+            assert attention == "sdpa" and "scaled_dot_product_attention" in str(error)
+            continue
+        assert model.eval().config._attn_implementation == attention and not info["mismatched_keys"]
+        assert all(name.startswith("pooler.") for name in info["missing_keys"]), info
+        for dtype in [torch.float64] if once else [torch.float32, torch.float64]:
+            model.to(dtype)
+            for side in ["right"] if once else ["right", "left"]:
+                tokens, real = padded(rows, side)
+                output = model(input_ids=tokens, attention_mask=real.long())
+                for name, values in expected.items():
+                    found = output[name].double().numpy()
+                    whole = values.ndim < 2 or values.shape[1] != reference["tokens"].shape[1]
+                    if whole and side == "left" and not code:
+                        continue  # the stock heads read the first column, which is padding
+                    pairs = [
+                        (found[i], values[i]) if whole else (found[i][real[i]], values[i][: len(row)])
+                        for i, row in enumerate(rows)
+                    ]
+                    assert all(a.shape == b.shape and np.isfinite(a).all() for a, b in pairs), name
+                    key = f"{name} {str(dtype)[6:]} {attention} {side}"
+                    differences[key] = max(float(np.abs(a - b).max()) for a, b in pairs)
+    return {
+        "class": type(model).__name__,
+        "unused": sorted(info["unexpected_keys"]),
+        "differences": differences,
+    }
 
 
-def difference(one, other):
-    return max(float((a - b).abs().max()) for a, b in zip(one, other))
+def other_tokens(folder, expected):
+    """Texts that get other tokens than expected, by the tokenizer as exported and as transformers saves it."""
+    tokenizer, found = load("AutoTokenizer", folder), []
+    names = ["bos", "pad", "eos", "unk", "mask", "cls", "sep"]
+    with tempfile.TemporaryDirectory() as again:
+        tokenizer.save_pretrained(again)
+        for made in [tokenizer, load("AutoTokenizer", again)]:
+            for text, pair, tokens in expected:
+                ids = made(text, pair)["input_ids"]
+                if ids != tokens:
+                    found.append([folder, text, pair, ids])
+            assert [getattr(made, f"{name}_token_id") for name in names] == [0, 1, 2, 3, len(made) - 1, 0, 2]
+            batch = made(["word " * 999, ""], truncation=True, padding=True)
+            assert sorted(batch) == ["attention_mask", "input_ids"]
+            assert len(batch["input_ids"][1]) == made.model_max_length
+    return found
 
 
 def fill_masks(folder, texts):
@@ -63,104 +117,51 @@ def fill_masks(folder, texts):
     return found
 
 
-def fill_mask_is_refused(folder):
-    try:
-        pipeline("fill-mask", model=str(folder), trust_remote_code=True)
-    except Exception as error:
-        return "MaskedLM" in str(error)
-    return False
+@torch.no_grad()
+def outputs(model, batch):
+    """The tensors that a model returns, without dropout."""
+    return [value for value in model(**batch).values() if isinstance(value, torch.Tensor)]
 
 
-def save_again(folder, texts):
-    """Saves model and tokenizer, loads them again, and compares what they compute."""
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
-    auto_class = "AutoModelFor" + config.architectures[0].partition("For")[2]
+def difference(one, other):
+    assert len(one) == len(other) > 0
+    return max(float((a - b).abs().max()) for a, b in zip(one, other))
+
+
+def save_again(auto_class, folder, batch):
+    """The difference after saving a model and loading it again."""
     model = load(auto_class, folder)
     with tempfile.TemporaryDirectory() as again:
         model.save_pretrained(again)
-        load("AutoTokenizer", folder).save_pretrained(again)
-        batch, batch_again = batch_of(folder, texts), batch_of(again, texts)
-        assert batch["input_ids"].equal(batch_again["input_ids"])
-        return difference(outputs(model, batch), outputs(load(auto_class, again), batch_again))
+        return difference(outputs(model, batch), outputs(load(auto_class, again), batch))
 
 
-def sentence_vectors(folder, texts):
-    """The difference between sentence-transformers' vectors and the mean of the features of all tokens."""
-    vectors = SentenceTransformer(str(folder), trust_remote_code=True, device="cpu").encode(texts)
-    batch = load("AutoTokenizer", folder)(texts, padding=True, return_tensors="pt")
-    features, real = outputs(load("AutoModel", folder), batch)[0], batch["attention_mask"][..., None]
-    return difference([torch.tensor(vectors)], [(features * real).sum(1) / real.sum(1)])
+def hidden_states(folder, batch):
+    """The difference between the last hidden states and the features; attention weights must be complete."""
+    model = load("AutoModel", folder)
+    with torch.no_grad():
+        output = model(**batch, output_hidden_states=True, output_attentions=True)
+    layers = model.config.num_hidden_layers
+    assert len(output.hidden_states) == layers + 1 and len(output.attentions) == layers
+    assert all(torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-5) for weights in output.attentions)
+    return difference([output.hidden_states[-1]], [output.last_hidden_state])
 
 
-def hidden_states(folder, texts):
-    """Whether hidden states and attentions are complete, and the same with padding at the left."""
-    model = load("AutoModel", folder, attn_implementation="eager")
-    found = []
-    for side in ["right", "left"]:
-        batch = batch_of(folder, texts, side)
-        with torch.no_grad():
-            output = model(**batch, output_hidden_states=True, output_attentions=True)
-        layers = model.config.num_hidden_layers
-        assert len(output.hidden_states) == layers + 1 and len(output.attentions) == layers
-        assert output.hidden_states[-1].equal(output.last_hidden_state)
-        real = batch["attention_mask"].bool()
-        for weights in output.attentions:
-            assert torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-5)
-            assert weights.masked_select(~real[:, None, None, :]).eq(0).all()
-        found.append([states[real] for states in output.hidden_states])
-    return difference(*found)
-
-
-def checkpointing(auto_class, folder, texts):
+def checkpointing(folder, batch):
     """The difference between gradients with and without gradient checkpointing."""
     gradients = []
     for enable in [False, True]:
-        model = load(auto_class, folder)
-        for module in model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-            elif hasattr(module, "dropout") and isinstance(module.dropout, float):
-                module.dropout = 0.0
+        model = load("AutoModelForMaskedLM", folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         if enable:
             model.gradient_checkpointing_enable()
-        batch = batch_of(folder, texts)
         model.train()(**batch, labels=batch["input_ids"]).loss.backward()
         gradients.append([p.grad for p in model.parameters() if p.grad is not None])
-    assert len(gradients[0]) == len(gradients[1]) > 30
     return difference(*gradients)
 
 
-def two_steps(auto_class, folder, texts, **options):
-    """Losses of two steps by Trainer; the weights must change."""
-    tokenizer = load("AutoTokenizer", folder)
-    model, collator = load(auto_class, folder, **options), None
-    examples = [dict(tokenizer(text, truncation=True, max_length=16, padding="max_length")) for text in texts]
-    for i, example in enumerate(examples):
-        if "QuestionAnswering" in auto_class:
-            example.update(start_positions=1, end_positions=2)
-        elif "Token" in auto_class:
-            example["labels"] = [j % 3 for j in range(16)]
-        elif "Sequence" in auto_class:
-            example["labels"] = i % 3
-    if "MaskedLM" in auto_class:
-        collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3)
-    before = [p.detach().clone() for p in model.parameters()]
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = TrainingArguments(
-            folder, max_steps=2, per_device_train_batch_size=2, gradient_accumulation_steps=2, logging_steps=1,
-            learning_rate=1e-3, report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no",
-            gradient_checkpointing=model.supports_gradient_checkpointing,
-        )  # fmt: skip
-        trainer = Trainer(model, arguments, train_dataset=examples, data_collator=collator)
-        trainer.train()
-    changed = [not a.equal(b) for a, b in zip(before, model.parameters())]
-    assert sum(changed) > 30 and all(p.isfinite().all() for p in model.parameters())
-    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-
-
-def more_tokens(folder, texts):
-    """Adds a token to the vocabulary of a masked language model: the others keep their logits."""
-    model, batch = load("AutoModelForMaskedLM", folder), batch_of(folder, texts)
+def more_tokens(folder, batch):
+    """Adds tokens to the vocabulary of a masked language model: the others keep their logits."""
+    model = load("AutoModelForMaskedLM", folder)
     before, size = outputs(model, batch)[0], model.config.vocab_size
     model.resize_token_embeddings(size + 3)
     after = outputs(model, batch)[0]
@@ -168,29 +169,69 @@ def more_tokens(folder, texts):
     return difference([before], [after[..., :size]])
 
 
+def train(folder, texts):
+    """Losses of two steps of masked language modelling by Trainer; the weights must change."""
+    tokenizer, model = load("AutoTokenizer", folder), load("AutoModelForMaskedLM", folder)
+    before = [p.detach().clone() for p in model.parameters()]
+    with tempfile.TemporaryDirectory() as dest:
+        arguments = TrainingArguments(
+            dest, max_steps=2, per_device_train_batch_size=2, gradient_accumulation_steps=2, logging_steps=1,
+            learning_rate=1e-3, report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no",
+            gradient_checkpointing=True,
+        )  # fmt: skip
+        examples = [dict(tokenizer(text, truncation=True, max_length=16)) for text in texts]
+        collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3)
+        trainer = Trainer(model, arguments, train_dataset=examples, data_collator=collator)
+        trainer.train()
+    changed = [not a.equal(b) for a, b in zip(before, model.parameters())]
+    assert sum(changed) > 30 and all(p.isfinite().all() for p in model.parameters())
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+def loss_of(auto_class, folder, batch, **options):
+    """The loss of a new head with gradients for all that it reads."""
+    B, T = batch["input_ids"].shape
+    labels = {
+        "AutoModelForSequenceClassification": {"labels": torch.arange(B) % 3},
+        "AutoModelForTokenClassification": {"labels": torch.arange(B * T).view(B, T) % 3},
+        "AutoModelForQuestionAnswering": {
+            "start_positions": torch.ones(B).long(),
+            "end_positions": torch.full((B,), 2),
+        },
+    }
+    model = load(auto_class, folder, **options)
+    loss = model(**batch, **labels[auto_class]).loss
+    loss.backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    return float(loss)
+
+
 def main():
     folder = Path(sys.argv[1])
-    given = json.loads((folder / "texts.json").read_text())
-    texts, zero, steps = given["texts"], {}, {}
-    for name in ["roberta-topic", "mpnet-t5-answers", "code-answers", "code-shared"]:
-        zero[f"save again {name}"] = save_again(folder / name, texts)
-    for name in ["roberta", "code"]:
-        zero[f"sentence-transformers {name}"] = sentence_vectors(folder / name, texts)
-    zero["hidden states"] = hidden_states(folder / "code", texts)
-    zero["gradient checkpointing"] = checkpointing("AutoModelForMaskedLM", folder / "code", texts)
-    zero["more tokens"] = more_tokens(folder / "code", texts)
-    for name, head in [
-        ("roberta", "SequenceClassification"), ("mpnet-t5", "QuestionAnswering"), ("code", "SequenceClassification"),
-        ("code", "TokenClassification"), ("code", "QuestionAnswering"), ("code", "MaskedLM"),
-    ]:  # fmt: skip
-        labels = {"num_labels": 3} if "Classification" in head else {}
-        steps[f"{name} {head}"] = two_steps(f"AutoModelFor{head}", folder / name, texts, **labels)
+    texts, masked = (json.loads((folder / "texts.json").read_text())[key] for key in ["texts", "masked"])
+    batch = dict(load("AutoTokenizer", folder / "code")(texts, padding=True, return_tensors="pt"))
+    tokens = json.loads((folder / "tokens.json").read_text())
+    code = folder / "code"
+    heads = {"SequenceClassification": {"num_labels": 3}, "TokenClassification": {"num_labels": 3}}
+    heads["QuestionAnswering"] = {}
+    losses = {head: [loss_of(f"AutoModelFor{head}", code, batch, **options)] for head, options in heads.items()}
     result = {
         "transformers": transformers.__version__,
-        "fill_mask": {name: fill_masks(folder / name, given["masked"]) for name in ["code", "code-shared"]},
-        "fill_mask_refused": fill_mask_is_refused(folder / "code-narrow"),
-        "largest differences": zero,
-        "steps": steps,
+        "compared": {
+            path.stem: compare(folder / path.stem.partition("@")[0], np.load(path)) for path in folder.glob("*.npz")
+        },
+        "other tokens": [each for name, expected in tokens.items() for each in other_tokens(name, expected)],
+        "fill_mask": {name: fill_masks(folder / name, masked) for name in ["code", "code-shared"]},
+        "differences": {
+            "save a stock class again": save_again(
+                "AutoModelForSequenceClassification", folder / "roberta-topic", batch
+            ),
+            "save the modeling file again": save_again("AutoModelForMaskedLM", folder / "code-shared", batch),
+            "hidden states": hidden_states(code, batch),
+            "gradient checkpointing": checkpointing(code, batch),
+            "more tokens": more_tokens(code, batch),
+        },
+        "losses": {**losses, "MaskedLM": train(code, texts)},
     }
     print(json.dumps(result))
 

@@ -5,86 +5,49 @@ import subprocess
 
 import numpy as np
 import pytest
-import sentencepiece
 
-from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, text_of
+from conftest import ROOT, SCRIPTS_ENVIRONMENT, documents, text_of
 from maelm_fairseq.data.vocabulary import MASK, Tokenizer, load_dictionary, load_sentencepiece, word_starts
 from maelm_fairseq.finetuning.squad.answers import LONGEST, ranked_spans
 from maelm_fairseq.finetuning.squad.questions import Answer, Question
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, place
 from maelm_fairseq.masking import Masking, MaskSettings
-from test_hub import write_vocabulary
+from test_huggingface_tokenizer import vocabulary
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 # As the model normalises them: of one to four bytes, between known letters, at the ends, with spaces, and alone.
 TEXTS = ["\u00e7a va ?", "na\u00efve caf\u00e9", "\u6f22\u5b57 kan \u6f22", "\U0001f600\U0001f600 x", "\ue000", "~"]
 TEXTS += ["a\ue000b", "<0x41>", "</s> <pad> <unk> <s>", "\ue000\ue000. \ue000", "\u044f\u0437\u044b\u043a"]
-LINES = ["\u00c7a va na\u00efve \u6f22\u5b57.", "<0x41> </s> \ue000", "kan \U0001f600\U0001f600lo \u00c7elik"]
 
 
-def text():
-    """Text of ASCII characters, some of them missing."""
-    known = "in (1990) 5% of kan's losh, mipo. 1990, the key is what? \n" * 50
-    return text_of(documents(200, 1)) + known.replace("\n", "\n\n")
-
-
-def prep(name, *arguments, status=0):
-    """Runs a program of data-prep/; returns what it printed."""
-    done = subprocess.run(
-        [ROOT / "data-prep" / name, *map(str, arguments)],
-        env=dict(SCRIPTS_ENVIRONMENT, PYTHON=PYTHON), text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    assert done.returncode == status and "Traceback" not in done.stdout, done.stdout
-    return done.stdout
-
-
-def arguments(folder, dest, *more):
-    """prepare.sh's, for the files in `folder`."""
-    inputs = ["--train", folder / "train.txt", "--valid", folder / "valid.txt", "--dest", dest, "--workers", 2]
-    return ["--vocab-size", 400, "--lowercase", *inputs, *more]
+def read_tokenizer(data):
+    dictionary = load_dictionary(data)
+    return Tokenizer(dictionary, load_sentencepiece(str(data / "sentencepiece.model"), dictionary))
 
 
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
-def prepared(request, tmp_path_factory):
-    """A folder with raw text and `data`, made from it with `--byte-fallback`; and what prepare.sh printed."""
+def tokenizer(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
-    (folder / "train.txt").write_text(text(), encoding="utf-8")
-    (folder / "valid.txt").write_text("".join(line + "\n" for line in LINES + TEXTS), encoding="utf-8")
-    options = ["--byte-fallback", "--model-type", request.param]
-    if request.param == "unigram":
-        options += ["--vocab-size", 310]
-    return folder, options, prep("prepare.sh", *arguments(folder, folder / "data", *options))
-
-
-@pytest.fixture(scope="module")
-def data(prepared):
-    return prepared[0] / "data"
-
-
-@pytest.fixture(scope="module")
-def tokenizer(data):
-    dictionary = load_dictionary(data)
-    return Tokenizer(dictionary, load_sentencepiece(str(data / "sentencepiece.model"), dictionary))
+    return read_tokenizer(vocabulary(folder / "data", kind=request.param, byte_fallback=True, vocab_size=330))
 
 
 def names(tokenizer, text):
     return [tokenizer.dictionary[token] for token in tokenizer.encode(text)]
 
 
-def test_no_character_is_unknown(prepared):
-    folder, options, output = prepared
-    data = folder / "data"
-    assert output.count("unknown 0 of") == 2 and f"{len(LINES + TEXTS)} lines drawn at random decode" in output
+def test_no_character_of_prepared_text_is_unknown(tmp_path):
+    (tmp_path / "train.txt").write_text(text_of(documents(200, 1)), encoding="utf-8")
+    (tmp_path / "valid.txt").write_text("".join(line + "\n" for line in TEXTS), encoding="utf-8")
+    data = tmp_path / "data"
+    command = [ROOT / "data-prep" / "prepare.sh", "--byte-fallback", "--vocab-size", 350, "--dest", data]
+    command += ["--train", tmp_path / "train.txt", "--valid", tmp_path / "valid.txt"]
+    subprocess.run(
+        list(map(str, command)), env=SCRIPTS_ENVIRONMENT, check=True, stdin=subprocess.DEVNULL, capture_output=True
+    )
     record = json.loads((data / "valid.json").read_text(encoding="utf-8"))
     assert record["unknown"] == 0 and record["unknown_pieces"] == []
     lines = (data / "dict.txt").read_text(encoding="utf-8").split("\n")
     assert lines[:256] == [name + " 1" for name in BYTES]
-    assert "unknown 0 of" in prep("check.py", data)
-    # The same command has nothing to do.
-    before = {path.name: path.stat().st_mtime_ns for path in data.iterdir()}
-    assert prep("prepare.sh", *arguments(folder, data, *options)) == output[output.index(f"{data}/train:") :]
-    assert {path.name: path.stat().st_mtime_ns for path in data.iterdir()} == before
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -104,16 +67,13 @@ def test_a_character_is_its_bytes(tokenizer):
     assert tokenizer.decode(tokens) == "\ufffd?\ufffd"
 
 
-AFTER_A_MASK = [".", "?", "\u00e4", "\u6f22\u5b57", "\ue000", "\ue000.", "kan", "<0x41>", "~x", "~ x"]
-
-
-@pytest.mark.parametrize("after", AFTER_A_MASK)
+@pytest.mark.parametrize("after", [".", "\u00e4", "\u6f22\u5b57", "\ue000", "\ue000.", "kan", "<0x41>", "~ x"])
 def test_what_touches_a_mask_begins_no_word(tokenizer, after):
     mask, *touching = names(tokenizer, MASK + after)
     assert mask == MASK and not touching[0].startswith("\u2581")
     # No part is lost, unknown, or left of what stood before it.
     assert tokenizer.decode(tokenizer.encode(MASK + after)) == MASK + after
-    expected = names(tokenizer, "x" + after)[-len(touching) :] if after != "kan" else touching
+    expected = names(tokenizer, "~" + after)[-len(touching) :]
     assert touching == expected
     assert names(tokenizer, f"{MASK} {after}") == [MASK, *names(tokenizer, after)]
 
@@ -122,9 +82,7 @@ def test_what_touches_a_mask_begins_no_word(tokenizer, after):
 def test_symbols_that_are_typed_never_become_special_tokens(tmp_path, typed):
     """Also without bytes, where the vocabulary has none of their letters."""
     lines = ["\u03b1\u03b2\u03b3 \u03b4\u03b5 \u03b1\u03b2", "\u03b3\u03b4 \u03b5\u03b1"]
-    write_vocabulary(tmp_path / "data", "\n".join(lines), 12)
-    dictionary = load_dictionary(tmp_path / "data")
-    tokenizer = Tokenizer(dictionary, load_sentencepiece(str(tmp_path / "data" / "sentencepiece.model"), dictionary))
+    tokenizer = read_tokenizer(vocabulary(tmp_path / "data", lines=lines, vocab_size=12))
     for before in ["", "\u03b1\u03b2 ", MASK]:
         *others, last = names(tokenizer, before + typed)
         assert last == "<unk>" and set(others) <= {"\u2581", "\u2581\u03b1\u03b2", MASK}
@@ -147,12 +105,12 @@ def test_the_bytes_of_a_character_are_masked_with_their_word(tokenizer):
         assert 0 < predicted.sum() < len(tokens)
 
 
-def test_an_answer_of_many_bytes_is_not_cut(data):
+def test_an_answer_of_many_bytes_is_not_cut(tokenizer):
     """Its length counts characters, not bytes: the best span is the answer itself, with up to 30 Han characters."""
-    tokenizer = SpanTokenizer(sentencepiece.SentencePieceProcessor(model_file=str(data / "sentencepiece.model")))
-    for characters, comes_back in [("\u6f22\u5b57", True), ("\u6f22" * 30, True), ("\u6f22" * 31, False)]:
+    spans = SpanTokenizer(tokenizer.processor)
+    for characters, comes_back in [("\u6f22" * 30, True), ("\u6f22" * 31, False)]:
         text = f"kan {characters} losh 1990"
-        context = tokenizer.encode(text)
+        context = spans.encode(text)
         (first, last), exact = place(Answer(characters, 4), Question("q", "", text, ()), context)
         assert exact and last - first + 1 >= 3 * len(characters)
         start, end = np.zeros(len(context.tokens)), np.zeros(len(context.tokens))
@@ -160,5 +118,5 @@ def test_an_answer_of_many_bytes_is_not_cut(data):
         _, *found = next(ranked_spans(start, end, context.lengths(LONGEST)))
         assert (found == [first, last]) == comes_back
     # Pieces of several characters count as before.
-    context = tokenizer.encode("kan losh mipo 1990 " * 20)
+    context = spans.encode("kan losh mipo 1990 " * 20)
     assert context.lengths(30).tolist() == [min(30, len(context.tokens) - i) for i in range(len(context.tokens))]

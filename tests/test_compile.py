@@ -1,9 +1,11 @@
 """--compile: the same results from kernels that torch.compile makes, checkpoints as without it."""
 
 import shutil
+from functools import partialmethod
 
 import pytest
 import torch
+from torch import nn
 
 from maelm_fairseq.layers import Masks, Transformer
 from test_model import MLM, Setting
@@ -40,15 +42,16 @@ def test_layers_are_traced_whole_and_once_for_all_lengths():
                 assert len(traced) == expected, (padded, visible, length)
 
 
-def test_training_is_as_without_and_so_are_checkpoints(tmp_path):
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.nightly)])
+def test_training_is_as_without_and_so_are_checkpoints(tmp_path, monkeypatch, backend):
+    """`inductor`, PyTorch's default, takes half a minute to make its kernels."""
     torch.compiler.reset()  # PyTorch would give up a function that the other test has compiled many times
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend=backend))
     options = dict(MLM, encoder_layers=1, lengths="equal", dtype=torch.float32)
     plain, compiled = Setting(tmp_path, **options), Setting(tmp_path, compile=True, **options)
     for setting in [plain, compiled]:
         setting.loss().backward()
-    assert (
-        compiled.model.encoder.layers[0]._compiled_call_impl and not plain.model.encoder.layers[0]._compiled_call_impl
-    )
+    assert [bool(s.model.encoder.layers[0]._compiled_call_impl) for s in [plain, compiled]] == [False, True]
     assert compiled.model.state_dict().keys() == plain.model.state_dict().keys()
     torch.testing.assert_close(compiled.loss(), plain.loss(), rtol=1e-5, atol=0)
     for ours, expected in zip(compiled.model.parameters(), plain.model.parameters()):

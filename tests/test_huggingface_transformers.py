@@ -13,13 +13,17 @@ import safetensors.torch
 import torch
 
 from conftest import PYTHON, ROOT, TRANSFORMERS
-from huggingface_cases import CASES, LABELS, NO_BIAS, H, P, head_of, make, prepare_labelled, read, write_checkpoint
+from huggingface_cases import CASES, H, P, head_of, make, read, with_labels, write_checkpoint
 from maelm_fairseq.data.vocabulary import load_dictionary
+from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
+from maelm_fairseq.huggingface.tokenizer import reference as reference_tokens
+from maelm_fairseq.huggingface.tokenizer import write_tokenizer
+from test_huggingface_tokenizer import text, vocabulary
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return prepare_labelled(tmp_path_factory.mktemp("text"))
+def data(prepared, tmp_path_factory):
+    return with_labels(prepared, tmp_path_factory.mktemp("labelled"))
 
 
 def swap(weights, one, other):
@@ -33,19 +37,14 @@ def flip(weights, name):
 BIAS, KEY, VALUE = "encoder.relative_attention_bias.weight", ".self.key.weight", ".self.value.weight"
 MISTAKES = {  # deliberate ones, which the comparison must notice: (case, change of configuration and weights)
     "default epsilon": ("roberta", lambda c, w: c.pop("layer_norm_eps")),
-    "other gelu": ("roberta", lambda c, w: c.update(hidden_act="gelu_new")),
     "positions": ("roberta", lambda c, w: flip(w, "embeddings.position_embeddings.weight")),
     "key and value": (
         "roberta", lambda c, w: swap(w, "encoder.layer.1.attention" + KEY, "encoder.layer.1.attention" + VALUE),
     ),
-    "directions": ("mpnet-t5", lambda c, w: w.update({BIAS: w[BIAS].roll(16, 0)})),
     "far bucket": ("mpnet-t5", lambda c, w: w[BIAS][31].add_(torch.arange(H))),
     "output bias": ("roberta-mlm", lambda c, w: [w[n].zero_() for n in ["lm_head.bias", "lm_head.decoder.bias"]]),
-    "classes": ("roberta-topic", lambda c, w: flip(w, "classifier.out_proj.weight")),
     "start and end": ("mpnet-t5-answers", lambda c, w: flip(w, "qa_outputs.weight")),
     "masks seen": ("code", lambda c, w: c.update(masks_in_encoder=True)),
-    "masks not seen": ("code-masks-seen", lambda c, w: c.update(masks_in_encoder=False)),
-    "no decoder": ("code", lambda c, w: c.update(decoder_layers=0)),
     "bucket": ("code", lambda c, w: w["mae_lm.encoder.relative_bias.bucket"][P + 9].add_(1)),
     "shared layers": ("code-shared", lambda c, w: c.update(decoder_layers=2)),
     "decoder's positions": ("code-t5", lambda c, w: flip(w, "decoder.embed_positions.weight")),
@@ -74,33 +73,24 @@ def logits_everywhere(model, row):
     return logits[torch.cat([seen, masked]).argsort()]
 
 
+@torch.no_grad()
 def reference(model, tokens, case):
     """What our model computes in float64 at each text without padding: {output of transformers: array}."""
     model.model.double()
-    outputs, head, T = {}, head_of(case), tokens.size(1)
+    outputs, head = {}, head_of(case)
     for row in tokens:
         row = row[row.ne(1)]
-        with torch.no_grad():
-            found = {"last_hidden_state": model.extract_features(row)}
-            if head is not None:
-                logits = model.model(row[None], classification_head_name=head)[0][0]
-                found = {"logits": logits}
-                if head == "answers":
-                    found = dict(zip(["start_logits", "end_logits"], logits.unbind(-1)))
-            elif model.model.lm_head is not None and (case.startswith("code") or model.masks_in_encoder):
-                found = {"logits": logits_everywhere(model, row)}
+        found = {"last_hidden_state": model.extract_features(row)}
+        if head is not None:
+            logits = model.model(row[None], classification_head_name=head)[0][0]
+            found = {"logits": logits}
+            if head == "answers":
+                found = dict(zip(["start_logits", "end_logits"], logits.unbind(-1)))
+        elif model.model.lm_head is not None and (case.startswith("code") or model.masks_in_encoder):
+            found = {"logits": logits_everywhere(model, row)}
         for name, values in found.items():
             outputs.setdefault(name, []).append(values)
-    whole = head in ["topic", "narrow", "score"]
-    return {
-        name: (torch.stack(rows) if whole else torch.stack([padded(row, T) for row in rows])).numpy()
-        for name, rows in outputs.items()
-    }
-
-
-def padded(row, length):
-    """(T, ...) -> (length, ...), zeros at the end."""
-    return torch.cat([row, row.new_zeros(length - len(row), *row.shape[1:])])
+    return {name: torch.nn.utils.rnn.pad_sequence(rows, True).numpy() for name, rows in outputs.items()}
 
 
 @pytest.fixture(scope="module")
@@ -110,25 +100,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def models(data, folder):
-    """Exports the models of all cases; returns the hub's models by case."""
-    return {case: make(case, data, folder) for case in CASES}
-
-
-def run_with(interpreter, script, folder):
-    """Runs a script beside this file by an interpreter without this package; returns what it printed last."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    environment["HF_HOME"] = str(folder / "huggingface")  # where transformers copies modeling files
-    script = Path(__file__).parent / script
-    done = subprocess.run(
-        [interpreter, script, folder], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-@pytest.fixture(scope="module")
-def compared(data, folder, models):
-    """The results of tests/huggingface_reference.py for each interpreter."""
+    """Exports the models of all cases, with the outputs that are expected; returns the hub's models by case."""
+    models = {case: make(case, data, folder) for case in CASES}
     generator, N = torch.Generator().manual_seed(1), len(load_dictionary(data))
     tokens = torch.full((4, P), 1)
     for i, length in enumerate([P, 3, 101, 47]):
@@ -137,53 +110,84 @@ def compared(data, folder, models):
         tokens[i, 2:length:7] = N - 1  # <mask>, also before </s>
     for case, (class_name, _, _) in CASES.items():
         auto_class = "Auto" + re.search("Model$|For.*", class_name)[0].replace("For", "ModelFor")
-        expected = reference(models[case], tokens, case)
-        np.savez(folder / f"{case}.npz", **{"class": auto_class}, tokens=tokens, **expected)
+        np.savez(
+            folder / f"{case}.npz", **{"class": auto_class}, tokens=tokens, **reference(models[case], tokens, case)
+        )
         if case in ["code", "code-narrow"]:
             features = {"class": "AutoModel", "last_hidden_state": models[case].extract_features(tokens).numpy()}
             np.savez(folder / f"{case}@AutoModel.npz", tokens=tokens, **features)
     make_mistakes(folder)
-    return {interpreter: run_with(interpreter, "huggingface_reference.py", folder) for interpreter in TRANSFORMERS}
+    return models
 
 
-@pytest.mark.parametrize("interpreter", TRANSFORMERS)
-def test_transformers_computes_the_same(compared, interpreter):
-    found = dict(compared[interpreter])
-    version = found.pop("transformers")
+@pytest.fixture(scope="module")
+def texts(data, folder, tmp_path_factory):
+    """The texts of the folder: (to encode, with masks); and what tokens tokenizers of several kinds must give."""
+    lines = [line for _, line in json.loads((data / "valid.json").read_text())["sample"]][:5]
+    masked = [lines[0] + " <mask> " + lines[1][:20], "<mask>.", f"<mask> {lines[2][:30]} <mask>"]
+    (folder / "texts.json").write_text(json.dumps({"texts": lines, "masked": masked}))
+    tokens, parent = {}, tmp_path_factory.mktemp("tokenizers")
+    for name, options in [("words", {}), ("bytes", dict(byte_fallback=True, vocab_size=420))]:
+        vocabulary(parent / name, **options)
+        for for_answers in [False, True] if name == "words" else [False]:
+            made = parent / f"{name}-{for_answers}"
+            made.mkdir()
+            write_tokenizer(made, parent / name, 512, for_answers)
+            encode = reference_tokens(parent / name, for_answers)
+            singles = text(6, 10) + ([] if for_answers else EDGE_CASES + EDGE_CASES_WITH_MASK)
+            pairs = [(a, b) for a, b in zip(singles, singles[::-1]) if b]  # to transformers an empty one is none
+            compared = [*((a, None) for a in singles), *pairs]
+            tokens[str(made)] = [(a, b, encode(a, b)) for a, b in compared]
+    (folder / "tokens.json").write_text(json.dumps(tokens))
+    return lines, masked
+
+
+@pytest.fixture(scope="module", params=TRANSFORMERS)
+def found(request, folder, models, texts):
+    """The results of tests/huggingface_use.py, by an interpreter without this package."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment["HF_HOME"] = str(folder / "huggingface")  # where transformers copies modeling files
+    done = subprocess.run(
+        [request.param, Path(__file__).with_name("huggingface_use.py"), folder],
+        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_transformers_computes_the_same(found):
+    compared = found["compared"]
     for name in MISTAKES:
-        assert max(found.pop(name)["differences"].values()) > 1e-9, (version, name)
-    assert found.keys() == {*CASES, "code@AutoModel", "code-narrow@AutoModel"}
-    for name, result in found.items():
+        assert max(compared.pop(name)["differences"].values()) > 1e-9, name
+    assert compared.keys() == {*CASES, "code@AutoModel", "code-narrow@AutoModel"}
+    for name, result in compared.items():
         case, _, base = name.partition("@")
         assert result["class"] == ("MaeLmModel" if base else CASES[case][0])
-        pooler = ["pooler.dense.bias", "pooler.dense.weight"]
-        assert result["missing"] == (pooler if result["class"] in ["RobertaModel", "MPNetModel"] else []), name
-        assert all(unused.startswith("classifier.") for unused in result["unexpected"]), name
-        assert bool(result["unexpected"]) == (name == "code-narrow@AutoModel") and result["mismatched"] == []
-        if head_of(case) in ["topic", "narrow"]:
-            assert list(result["labels"].values()) == LABELS
+        assert all(unused.startswith("classifier.") for unused in result["unused"]), name
+        assert bool(result["unused"]) == (name == "code-narrow@AutoModel")
         # MPNet has no sdpa in some versions; stock heads read the first column, which is padding on the left.
         assert len(result["differences"]) >= (8 if case.startswith("code") else 2)
         for what, difference in result["differences"].items():
-            assert difference < (1e-12 if "float64" in what else 1e-4), (version, name, what, difference)
+            assert difference < (1e-12 if "float64" in what else 1e-4), (name, what, difference)
 
 
-@pytest.mark.parametrize("interpreter", TRANSFORMERS)
-def test_the_folders_are_used_as_any_others(data, folder, models, interpreter):
-    texts = [line for _, line in json.loads((data / "valid.json").read_text())["sample"]][:5]
-    masked = [texts[0] + " <mask> " + texts[1][:20], "<mask>.", f"<mask> {texts[2][:30]} <mask>"]
-    (folder / "texts.json").write_text(json.dumps({"texts": texts, "masked": masked}))
-    found = run_with(interpreter, "huggingface_use.py", folder)
-    for what, difference in found["largest differences"].items():
-        assert difference < (0 if "save" in what else 1e-5) + 1e-12, (found["transformers"], what)
-    assert len(found["steps"]) == 6
-    for what, losses in found["steps"].items():
-        assert len(losses) == 2 and all(0 < loss < 100 for loss in losses), (what, losses)
-    assert found["fill_mask_refused"]
+def test_transformers_gives_the_same_tokens(found):
+    assert found["other tokens"] == []
+
+
+def test_the_folders_are_used_as_any_others(found):
+    for what, difference in found["differences"].items():
+        assert difference < (1e-12 if what.startswith("save") else 1e-5), what
+    assert len(found["losses"].pop("MaskedLM")) == 2
+    for what, losses in found["losses"].items():
+        assert all(0 < loss < 100 for loss in losses), (what, losses)
+
+
+def test_masks_are_filled_as_by_the_hub(found, models, texts):
     for name, filled in found["fill_mask"].items():
         model = models[name]
         model.model.float()
-        expected = [row for text in masked for row in model.fill_mask(text, topk=1)]
+        expected = [row for line in texts[1] for row in model.fill_mask(line, topk=1)]
         specials = {0, 1, 2, 3, model.mask}
         assert len(filled) == len(expected) == 4
         for probabilities, [(piece, probability)] in zip(filled, expected):
@@ -196,15 +200,15 @@ def test_the_folders_are_used_as_any_others(data, folder, models, interpreter):
 
 WITH_TRANSFORMERS = """
 import sys
-sys.path.append(sys.argv.pop(1))
+packages, checkpoint, data, folder = sys.argv[1:]
+sys.path.append(packages)
 sys.modules["torchaudio"] = None  # if installed for CUDA it does not load beside a torch for the CPU
-from maelm_fairseq.engine.errors import run
 from maelm_fairseq.huggingface import export
 
-if sys.argv.pop(1) == "mistake":
-    right = export.make_config
-    export.make_config = lambda *arguments: dict(right(*arguments), layer_norm_eps=1e-2)
-run(export.main)
+print(export.export(checkpoint, data, folder + "/right")[2])
+right = export.make_config
+export.make_config = lambda *arguments: dict(right(*arguments), layer_norm_eps=1e-2)
+export.export(checkpoint, data, folder + "/mistake")
 """
 
 
@@ -212,17 +216,11 @@ run(export.main)
 def test_the_export_compares_features_where_transformers_is_installed(data, tmp_path, interpreter):
     command = [interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    for which, options in [("mistake", NO_BIAS), ("right", {})]:
-        checkpoint = write_checkpoint(tmp_path / "checkpoints" / which, data, **options)
-        arguments = ["--checkpoint", checkpoint, "--data", data, "--dest", tmp_path / which]
-        done = subprocess.run(
-            [PYTHON, "-c", WITH_TRANSFORMERS, packages, which, *arguments], cwd=ROOT,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        if which == "right":
-            assert done.returncode == 0, done.stdout
-            assert re.search(r"\nfeatures of 8 lines of text: equal to \S+ in transformers \d", done.stdout)
-        else:
-            assert done.returncode == 1 and done.stdout.count("\n") == 1, done.stdout
-            assert re.match(r"error: transformers \S+ computes other features from the export \(", done.stdout)
-    assert sorted(os.listdir(tmp_path)) == ["checkpoints", "right"]
+    checkpoint = write_checkpoint(tmp_path / "run", data)
+    done = subprocess.run(
+        [PYTHON, "-c", WITH_TRANSFORMERS, packages, checkpoint, data, tmp_path], cwd=ROOT,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    assert re.match(r"features of 8 lines of text: equal to \S+ in transformers \d", done.stdout), done.stderr
+    assert re.search(r"UsageError: transformers \S+ computes other features from the export \(", done.stderr)
+    assert sorted(os.listdir(tmp_path)) == ["right", "run"]

@@ -41,7 +41,7 @@ def make_config(model, layout, kind, head=None, labels=None, masks_in_encoder=Fa
     elif layout is MPNET:
         config.update(relative_attention_num_buckets=BUCKETS)
     else:
-        config.update(code_settings(model, kind, head, masks_in_encoder))
+        config.update(code_options(model, kind, head, masks_in_encoder))
     if labels is not None:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
@@ -49,29 +49,23 @@ def make_config(model, layout, kind, head=None, labels=None, masks_in_encoder=Fa
     return config
 
 
-def code_settings(model, kind, head, masks_in_encoder):
-    """What modeling_mae_lm.py has beside the settings of stock classes."""
+def code_options(model, kind, head, masks_in_encoder):
+    """What modeling_mae_lm.py has beside the options of stock classes."""
     cfg, module = model.cfg, MODELING_FILE[: -len(".py")]
     classes = {"AutoConfig": "MaeLmConfig", "AutoModel": "MaeLmModel"}
     # After fine-tuning the head of pretraining is gone: fill-mask is refused rather than answered at random.
     names = FOR_FINE_TUNING + (["MaskedLM"] if kind == MASKED_LM else [])
     classes.update({f"AutoModelFor{name}": f"MaeLmFor{name}" for name in names})
-    settings = {
+    head = None if head is None else model.classification_heads[head]
+    return {
         "auto_map": {auto_class: f"{module}.{name}" for auto_class, name in classes.items()},
         "relative_position_num_buckets": cfg.relative_position_num_buckets,
-        "relative_position_max_distance": cfg.relative_position_max_distance,
-        "relative_position_buckets": str(cfg.relative_position_buckets),
         "mask_token_id": model.mask,
+        "decoder_layers": cfg.decoder_layers,
+        "share_decoder_layers": cfg.share_decoder_layers,
+        "decoder_dropout": cfg.decoder_dropout,
+        "decoder_relative_bias": cfg.decoder_relative_bias,
+        "masks_in_encoder": masks_in_encoder,
         "classifier_dropout": cfg.pooler_dropout,
+        "classifier_size": head.dense.out_features if isinstance(head, SequenceClassificationHead) else None,
     }
-    if kind == MASKED_LM:
-        settings.update(
-            decoder_layers=cfg.decoder_layers,
-            share_decoder_layers=cfg.share_decoder_layers,
-            decoder_dropout=cfg.decoder_dropout,
-            decoder_relative_bias=cfg.decoder_relative_bias,
-            masks_in_encoder=masks_in_encoder,
-        )
-    if head is not None and isinstance(model.classification_heads[head], SequenceClassificationHead):
-        settings["classifier_size"] = model.classification_heads[head].dense.out_features
-    return settings

@@ -2,19 +2,19 @@
 
     python -m maelm_fairseq.huggingface.export --checkpoint FILE_or_DIR --data DIR --dest DIR
 
---format roberta is for models without relative position bias (RobertaModel), --format mpnet for those whose bias
-MPNet's 32 buckets hold exactly (MPNetModel). --format code holds every model and fills masks through the decoder: its
-classes are in a file beside the weights, which users load with trust_remote_code=True. auto takes the first that is
-exact. A fine-tuned checkpoint becomes the class of its head, an MLM (--decoder-layers 0) a ...ForMaskedLM. Stock
-classes leave out MAE-LM's decoder.
+A model without relative position bias becomes a RobertaModel, one whose bias MPNet's 32 buckets hold exactly an
+MPNetModel. These stock classes leave out MAE-LM's decoder. Classes in a file of ours beside the weights, which users
+load with trust_remote_code=True, hold every other model, and fill masks through the decoder: --format code asks for
+them. A fine-tuned checkpoint becomes the class of its head, an MLM (--decoder-layers 0) a ...ForMaskedLM.
 
 --dest receives config.json, model.safetensors, the tokenizer's files, and a model card, README.md. It appears after the
-tokenizer gave the same tokens as this package on lines of the data and on odd strings, and, where transformers is
+tokenizer gave the same tokens as this package on lines of the data and on edge cases, and, where transformers is
 installed, after it computed the same features. transformers is not needed.
 """
 
 import argparse
 import os
+import re
 import shutil
 
 from ..data.vocabulary import read_labels
@@ -22,13 +22,13 @@ from ..engine.checkpoints import build_model, find_checkpoint, read_checkpoint
 from ..engine.errors import Parser, UsageError, run
 from ..engine.files import atomic_folder, save_json
 from ..heads import SequenceClassificationHead, SpanHead
-from ..model import modules
 from .card import model_card
 from .comparison import compare_with_transformers
 from .config import MODELING_FILE, make_config
+from .edge_cases import EDGE_CASES
+from .sentencepiece_model import read_vocabulary
 from .weights import (
     CODE,
-    FORMATS,
     MASKED_LM,
     MODEL,
     MPNET,
@@ -36,7 +36,7 @@ from .weights import (
     ROBERTA,
     SEQUENCE_CLASSIFICATION,
     convert,
-    import_safetensors,
+    import_extra,
     mpnet_table,
     write_weights,
 )
@@ -57,7 +57,7 @@ def parse_args():
     )
     parser.add_argument("--dest", required=True, metavar="DIR", help="new folder to write")
     parser.add_argument(
-        "--format", default="auto", choices=["auto", *FORMATS], help="family of the class (default: auto)"
+        "--format", default="auto", choices=["auto", "code"], help="code: never a stock class (default: auto)"
     )
     parser.add_argument("--head", metavar="NAME", help="which head, if a fine-tuned checkpoint has several")
     return parser.parse_args()
@@ -70,33 +70,30 @@ def export(checkpoint, data, dest, format="auto", head=None):
         the name of the class; parts of the checkpoint that are left out; a sentence about what transformers computes
     Raises:
         FileNotFoundError: an input does not exist
-        ValueError: an input cannot be used, the requested class does not hold the model exactly, or the destination
-            exists
+        ValueError: an input cannot be used, or the destination exists
         ImportError: a package of the extra `huggingface` is missing
     """
     dest = os.path.abspath(dest)
     if os.path.lexists(dest):
         raise UsageError(f"{dest}: exists already; remove it or choose another --dest")
-    # These fail now, not after the work, if a package is missing.
-    import_safetensors()
-    from .hard_texts import HARD
-    from .tokenizer import check_tokenizer, read_vocabulary, reference, sample_lines, write_tokenizer
+    import_extra("safetensors.torch")  # fails now, not after the work, if it is missing; so does the tokenizer
+    from .tokenizer import check_tokenizer, reference, sample_lines, write_tokenizer
 
     checkpoint = find_checkpoint(checkpoint)
     state = read_checkpoint(checkpoint)
     dictionary, _ = read_vocabulary(data)
-    parts = modules(state["model"])
+    stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
+    unused = stored - set(model.state_dict())
     head = choose_head(model, head)
-    layout = choose_layout(model, format, head)
+    layout = CODE if format == "code" else choose_layout(model, head)
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
     # By import_roberta, with a new decoder or head.
     untrained = "imported_from" in state and (model.decoder is not None or not state.get("imported_head", True))
     kind = MODEL if untrained else choose_kind(model, layout, head, masks_in_encoder)
     labels = read_classes(model, head, data) if kind == SEQUENCE_CLASSIFICATION else None
     config = make_config(model, layout, kind, head, labels, masks_in_encoder)
-    weights, dropped = convert(model, layout, kind, head)
-    dropped += sorted(parts - modules(model.state_dict()))
+    weights, left = convert(model, layout, kind, head)
     for_answers = kind == QUESTION_ANSWERING
 
     with atomic_folder(dest) as folder:
@@ -106,12 +103,13 @@ def export(checkpoint, data, dest, format="auto", head=None):
             shutil.copyfile(os.path.join(os.path.dirname(__file__), MODELING_FILE), os.path.join(folder, MODELING_FILE))
         tokenizer = write_tokenizer(folder, data, model.max_positions(), for_answers)
         check_tokenizer(tokenizer, reference(data, for_answers), sample_lines(data), for_answers)
-        lines = (sample_lines(data, ["valid.json"]) or HARD)[:8]
+        lines = (sample_lines(data, ["valid.json"]) or EDGE_CASES)[:8]
         tokens = [reference(data)(line)[: model.max_positions()] for line in lines]
         comparison = compare_with_transformers(folder, config, model, tokens)
         with open(os.path.join(folder, "README.md"), "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(model_card(os.path.basename(dest), state, config, data, head))
-    return config["architectures"][0], dropped, comparison
+            stream.write(model_card(os.path.basename(dest), state, config, data, kind))
+    parts = {re.match(r"classification_heads\.[^.]+|[^.]+", name)[0] for name in left | unused}
+    return config["architectures"][0], sorted(parts), comparison
 
 
 def choose_head(model, head):
@@ -125,41 +123,20 @@ def choose_head(model, head):
         return None
     if head not in heads:
         raise UsageError(f"--head {head}: no such head, the checkpoint has: {known}")
-    spans = isinstance(heads[head], SpanHead) and heads[head].out_features == 2
-    if not spans and not isinstance(heads[head], SequenceClassificationHead):
+    if not isinstance(heads[head], (SequenceClassificationHead, SpanHead)):
         raise UsageError(f"head {head!r} ({type(heads[head]).__name__}) has no class: it cannot be exported")
     return head
 
 
-def choose_layout(model, format, head=None):
-    """The family of classes that holds the model exactly; refuses a requested one that does not."""
-    if format == "auto":
-        return next(layout for layout in [ROBERTA, MPNET, CODE] if not problem_with(model, layout, head))
-    problem = problem_with(model, FORMATS[format], head)
-    if problem:
-        raise UsageError(f"--format {format} does not hold this model exactly: {problem}; use --format auto")
-    return FORMATS[format]
-
-
-def problem_with(model, layout, head=None):
-    """Why a family of classes does not hold the model exactly, or None."""
-    if layout is CODE:
-        return None
-    width, bias = model.cfg.encoder_embed_dim, model.encoder.relative_bias
-    inner = getattr(model.classification_heads[head], "dense", None) if head is not None else None
-    if inner is not None and inner.out_features != width:
-        return (
-            f"head {head!r} has an inner layer of {inner.out_features}, but those of stock classes are as wide as the "
-            f"encoder, {width}"
-        )
-    if layout is ROBERTA:
-        return "the model has a relative position bias, but RobertaModel has none" if bias is not None else None
-    try:
-        if bias is not None:
-            mpnet_table(bias)
-    except UsageError as error:
-        return str(error)
-    return None
+def choose_layout(model, head):
+    """The first family of classes that computes exactly what the model does."""
+    inner = None if head is None else getattr(model.classification_heads[head], "dense", None)
+    if inner is not None and inner.out_features != model.cfg.encoder_embed_dim:
+        return CODE  # the inner layer of stock heads is as wide as the encoder
+    bias = model.encoder.relative_bias
+    if bias is None:
+        return ROBERTA
+    return CODE if mpnet_table(bias) is None else MPNET
 
 
 def choose_kind(model, layout, head, masks_in_encoder):
@@ -184,6 +161,8 @@ def read_classes(model, head, data):
 
 def main():
     args = parse_args()
+    # Its warnings about heads that an encoder lacks would frighten for nothing. It reads these when it is imported.
+    os.environ.update(TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1")
     class_name, dropped, comparison = export(**vars(args))
     left_out = f"; left out: {', '.join(dropped)}" if dropped else ""
     print(f"written: {args.dest}, a {class_name} with config, tokenizer and model card{left_out}")

@@ -17,19 +17,19 @@ from dataclasses import asdict, fields
 
 import torch
 
-from ..config import MaeLmConfig, check_sizes
-from ..data.vocabulary import load_dictionary, load_sentencepiece
+from ..config import MaeLmConfig, check_sizes, option
+from ..data.vocabulary import load_dictionary
 from ..engine.errors import MissingFileError, Parser, UsageError, run
 from ..engine.files import atomic_write, sha256
 from ..layers import BUCKETS
 from ..model import MaeLmModel
 from .roberta_source import read_source
+from .sentencepiece_model import read_vocabulary
 
 OPTIONS = [  # of the model; the encoder has no relative position bias by default, else one that is zero at first
     "decoder_layers", "share_decoder_layers", "relative_position_num_buckets", "relative_position_max_distance",
     "relative_position_buckets", "decoder_relative_bias", "relative_position_local_init",
 ]  # fmt: skip
-FLAGS = ["share_decoder_layers", "decoder_relative_bias"]
 
 
 def parse_args():
@@ -51,7 +51,7 @@ def parse_args():
         else:
             kind = {"type": int, "metavar": "N"} if isinstance(field.default, int) else {"choices": BUCKETS}
             kind["default"] = 0 if field.name == "relative_position_num_buckets" else field.default
-        parser.add_argument("--" + field.name.replace("_", "-"), help=field.metadata["help"], **kind)
+        parser.add_argument(option(field.name), help=field.metadata["help"], **kind)
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of what is new (default: %(default)s)")
     return parser.parse_args()
 
@@ -74,14 +74,8 @@ def import_roberta(checkpoint, data, dest, seed=1, **options):
     max_positions = len(source.weights["encoder.embed_positions.weight"]) - 1
     cfg = MaeLmConfig(**{**source.sizes, "relative_position_num_buckets": 0, **options}, max_positions=max_positions)
     check_sizes(cfg)
-    if cfg.relative_position_local_init and not cfg.decoder_relative_bias:
-        raise UsageError(
-            "--relative-position-local-init needs --decoder-relative-bias: the encoder must compute what it did"
-        )
     dictionary = check_vocabulary(source, data)
     state = build_state(source, cfg, dictionary, data, seed)
-    state["imported_from"] = os.path.basename(os.path.abspath(source.path))  # for the model card
-    state["imported_head"] = source.has_head
     os.makedirs(os.path.dirname(dest), exist_ok=True)
     with atomic_write(dest, "wb") as stream:
         torch.save(state, stream)
@@ -95,28 +89,16 @@ def check_vocabulary(source, data):
         FileNotFoundError: a file is missing
         ValueError: SentencePiece model, dict.txt or the number of embeddings differ
     """
-    dictionary, model_file = load_dictionary(data), os.path.join(data, "sentencepiece.model")
-    if not os.path.isfile(model_file):
-        raise MissingFileError(f"{model_file}: not found, expected data prepared by data-prep/prepare.sh --spm-model")
-    load_sentencepiece(model_file, dictionary)
-    if source.model_file is not None and sha256(source.model_file) != sha256(model_file):
-        raise UsageError(
-            f"{data}: prepared with another SentencePiece model than {source.model_file}; prepare it with "
-            "data-prep/prepare.sh --spm-model and that file"
-        )
+    dictionary, _ = read_vocabulary(data)
+    fix = "prepare the data with data-prep/prepare.sh --spm-model and the SentencePiece model of the checkpoint"
+    if source.model_file is None and source.dict_file is None:
+        raise MissingFileError(f"{source.path}: put beside it the dict.txt or the SentencePiece model of its training")
+    if source.model_file is not None and sha256(source.model_file) != sha256(os.path.join(data, "sentencepiece.model")):
+        raise UsageError(f"{data}: prepared with another SentencePiece model than {source.model_file}; {fix}")
     if source.dict_file is not None:
-        theirs = load_dictionary(os.path.dirname(source.dict_file)).symbols
-        if theirs != dictionary.symbols:
-            raise UsageError(
-                f"{source.dict_file}: not the vocabulary of {data}: {len(theirs):,} symbols and {len(dictionary):,}; "
-                "prepare the data with the SentencePiece model of the checkpoint (a byte-level BPE, as of "
-                "roberta.base, cannot be imported)"
-            )
-    elif source.model_file is None:
-        raise MissingFileError(
-            f"{source.path}: its vocabulary is unknown: put beside it the dict.txt or the SentencePiece model of its "
-            "training"
-        )
+        if load_dictionary(os.path.dirname(source.dict_file)).symbols != dictionary.symbols:
+            bytes_refused = "(byte-level BPE, as of roberta.base, cannot be imported)"
+            raise UsageError(f"{source.dict_file}: not the vocabulary of {data}; {fix} {bytes_refused}")
     rows = len(source.weights["embed_tokens.weight"])
     if rows != len(dictionary):
         raise UsageError(
@@ -133,14 +115,7 @@ def build_state(source, cfg, dictionary, data, seed):
         model = MaeLmModel(cfg, dictionary, pretraining=True)
     if cfg.relative_position_num_buckets:
         torch.nn.init.zeros_(model.encoder.relative_bias.table.weight)
-    weights = model.state_dict()
-    for name, value in source.weights.items():
-        if value.shape != weights[name].shape:
-            raise UsageError(
-                f"{source.path}: {name} is {tuple(value.shape)}, but its configuration gives "
-                f"{tuple(weights[name].shape)}"
-            )
-    model.load_state_dict({**weights, **source.weights})
+    model.load_state_dict({**model.state_dict(), **source.weights})
     task = {"_name": "mae_lm", "data": os.path.abspath(data)}
     task["encoder_mask_fraction"] = 0.0 if cfg.decoder_layers else 1.0
     return {
@@ -149,20 +124,20 @@ def build_state(source, cfg, dictionary, data, seed):
         # fairseq reads these before it resets them.
         "optimizer_history": [{"optimizer_name": "none", "lr_scheduler_state": {}}],
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
+        # For the export.
+        "imported_from": os.path.basename(os.path.abspath(source.path)),
+        "imported_head": source.has_head,
     }
 
 
 def training_options(cfg, dest):
     """The options of fairseq-train that continue with the checkpoint: list of strings."""
-    names = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads"]
-    names += ["max_positions", "decoder_layers", "relative_position_num_buckets"]
-    if cfg.relative_position_num_buckets:
-        names += ["relative_position_max_distance", "relative_position_buckets"]
     plugin = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     options = ["--user-dir", plugin, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
-    for name in names:
-        options += ["--" + name.replace("_", "-"), str(getattr(cfg, name))]
-    options += ["--" + name.replace("_", "-") for name in FLAGS if getattr(cfg, name)]
+    for field in fields(MaeLmConfig):
+        value = getattr(cfg, field.name)
+        if value != field.default:
+            options += [option(field.name)] if value is True else [option(field.name), str(value)]
     if not cfg.decoder_layers:
         options += ["--encoder-mask-fraction", "1"]
     return [*options, "--tokens-per-sample", str(min(512, cfg.max_positions)), "--finetune-from-model", dest]

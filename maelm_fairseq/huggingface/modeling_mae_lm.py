@@ -1,4 +1,4 @@
-"""MAE-LM (Meng et al., ICLR 2024, https://arxiv.org/abs/2302.02060) for transformers 4.41 and newer.
+"""MAE-LM (Meng et al., ICLR 2024, https://arxiv.org/abs/2302.02060) for transformers 4.45 and newer.
 
 The encoder is a post-LN Transformer with learned positions and, optionally, a relative position bias. Masked language
 modelling leaves `<mask>` out of the encoder: its attention does not see the masks, and a shallow decoder puts them back
@@ -26,24 +26,12 @@ from transformers.modeling_outputs import (
 UNSEEN = -3e4  # attention logit of what is not attended to: a weight of exactly 0, and finite in half precision
 
 
-DEFAULTS = dict(
-    vocab_size=32769, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072,
-    hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, max_position_embeddings=512, layer_norm_eps=1e-5,
-    initializer_range=0.02, relative_position_num_buckets=32, relative_position_max_distance=128,
-    relative_position_buckets="authors", decoder_layers=4, share_decoder_layers=False, decoder_dropout=0.0,
-    decoder_relative_bias=False, masks_in_encoder=False, classifier_dropout=0.1, classifier_size=None,
-    mask_token_id=32768, pad_token_id=1, bos_token_id=0, eos_token_id=2,
-)  # fmt: skip
-
-
 class MaeLmConfig(PretrainedConfig):
-    """Sizes and settings.
+    """Sizes and options, which config.json gives. Beside those that all models of transformers have:
 
     Args:
         max_position_embeddings: P, most tokens of a text
         relative_position_num_buckets: of the encoder's bias; 0 for none
-        relative_position_max_distance: this and all larger distances share a bucket
-        relative_position_buckets: `authors` or `t5`, how distances share buckets
         decoder_layers: 0 for a masked language model without decoder
         share_decoder_layers: whether the decoder's layers are the encoder's last ones, instead of its own
         decoder_dropout: dropout and attention dropout of the decoder
@@ -55,36 +43,18 @@ class MaeLmConfig(PretrainedConfig):
 
     model_type = "mae_lm"
 
-    def __init__(self, **settings):
-        super().__init__(**{**DEFAULTS, **settings})  # which become attributes
-
-
-def relative_position_bucket(distance, buckets, num_buckets, max_distance):
-    """The bucket of a distance from query to key; `buckets` is `authors` or `t5`."""
-    half, n = num_buckets // 2, abs(distance)
-    exact = half // 2
-    last = max_distance - 1 if buckets == "authors" else max_distance
-    share = math.log(max(n, exact) / exact) / math.log(last / exact)  # 0 to 1, of the buckets behind the exact ones
-    if buckets == "authors":
-        far = exact + math.ceil(share * (half - 1 - exact))
-    else:
-        far = exact + int(share * (half - exact) + 1e-9)
-    bucket = n if n < exact else min(half - 1, far)
-    if buckets == "authors":
-        return half - 1 + (bucket if distance > 0 else -bucket)
-    return bucket + (half if distance > 0 else 0)
-
 
 class RelativePositionBias(nn.Module):
-    """A bias for each head and bucket of distances, which every layer adds to its attention logits."""
+    """A bias for each head and bucket of distances, which every layer adds to its attention logits.
+
+    The bucket of each distance from query to key, -P to P, comes with the weights: pretraining chose it.
+    """
 
     def __init__(self, config):
         super().__init__()
         num_buckets, P = config.relative_position_num_buckets, config.max_position_embeddings
         self.table = nn.Embedding(num_buckets, config.num_attention_heads)
-        settings = config.relative_position_buckets, num_buckets, config.relative_position_max_distance
-        buckets = [relative_position_bucket(distance, *settings) for distance in range(-P, P + 1)]
-        self.register_buffer("bucket", torch.tensor(buckets))  # saved: from_pretrained may build without data
+        self.register_buffer("bucket", torch.full((2 * P + 1,), num_buckets))  # out of range until it is loaded
 
     def forward(self, positions):
         """(B, T) -> (B, H, T, T)."""
@@ -226,17 +196,8 @@ class MaeLmModel(MaeLmPreTrainedModel):
         self.encoder = Transformer(config, config.num_hidden_layers, dropout, attention_dropout, bias)
         self.post_init()
 
-    def forward(
-        self,
-        input_ids=None,
-        attention_mask=None,
-        position_ids=None,
-        inputs_embeds=None,
-        output_attentions=None,
-        output_hidden_states=None,
-        return_dict=None,
-        hidden_tokens=None,
-    ):
+    def forward(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None,
+                output_attentions=None, output_hidden_states=None, return_dict=None, hidden_tokens=None):  # fmt: skip
         """Computes features.
 
         Args:
@@ -259,7 +220,7 @@ class MaeLmModel(MaeLmPreTrainedModel):
         config = self.config
         with_attentions = config.output_attentions if output_attentions is None else output_attentions
         with_hidden = config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        eager = bool(with_attentions) or getattr(config, "_attn_implementation", None) == "eager"
+        eager = with_attentions or config._attn_implementation == "eager"
         late_layers = config.decoder_layers if config.share_decoder_layers else 0
         hidden, attentions = self.encoder(x, positions, seen, eager, hidden_tokens, late_layers)
         output = BaseModelOutput(
@@ -317,16 +278,8 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
         self.lm_head = LMHead(config)
         self.post_init()
 
-    def forward(
-        self,
-        input_ids=None,
-        attention_mask=None,
-        position_ids=None,
-        labels=None,
-        output_attentions=None,
-        output_hidden_states=None,
-        return_dict=None,
-    ):
+    def forward(self, input_ids=None, attention_mask=None, position_ids=None, labels=None, output_attentions=None,
+                output_hidden_states=None, return_dict=None):  # fmt: skip
         """Computes logits.
 
         Args:
@@ -336,18 +289,14 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
             MaskedLMOutput with `logits` (B, T, N); hidden states and attentions are the encoder's
         """
         config, model = self.config, self.mae_lm
-        masked = torch.zeros_like(input_ids, dtype=torch.bool)
-        if not config.masks_in_encoder:
-            masked = input_ids.eq(config.mask_token_id)
-        outputs = model(
-            input_ids, attention_mask, position_ids, None, output_attentions, output_hidden_states, True, masked
-        )
+        masked = input_ids.eq(config.mask_token_id) & (not config.masks_in_encoder)
+        inputs = input_ids, attention_mask, position_ids, None
+        outputs = model(*inputs, output_attentions, output_hidden_states, True, masked)
         x, embedding = outputs.last_hidden_state, model.embed_tokens.weight
         if self.decoder is not None:
             x = torch.where(masked[..., None], embedding[config.mask_token_id].to(x.dtype), x)
-            positions = model.positions(input_ids, attention_mask, position_ids)
-            eager = getattr(config, "_attn_implementation", None) == "eager"
-            x = self.decoder(x, positions, positions >= 0, eager)[0][-1]
+            positions = model.positions(*inputs)
+            x = self.decoder(x, positions, positions >= 0, config._attn_implementation == "eager")[0][-1]
         logits = self.lm_head(x, embedding)
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
         return self.result(MaskedLMOutput, outputs, return_dict, loss, logits=logits)

@@ -1,19 +1,50 @@
-"""What a SentencePiece model file holds beside the pieces: the normalisation, the kind of model, the kinds of pieces.
+"""The vocabulary of a data folder, and what its SentencePiece model says beside the pieces.
 
-The `sentencepiece` package does not give it without protobuf, of which it does not say the version that it needs.
+`sentencepiece` itself gives the latter only through protobuf, in a version that hardly any environment has.
 """
 
-import struct
+import os
 
-from ..engine.errors import UsageError
+from ..data.vocabulary import load_dictionary, load_sentencepiece
+from ..engine.errors import MissingFileError, UsageError
 
-UNIGRAM, BPE = 1, 2  # kinds of models, in sentencepiece_model.proto
-NORMAL, BYTE = 1, 6  # kinds of pieces
+UNIGRAM, BPE = 1, 2  # kinds of models
+
+
+def read_vocabulary(data):
+    """A data folder -> dictionary, SentencePieceProcessor.
+
+    Raises:
+        FileNotFoundError: there is no `dict.txt` or no `sentencepiece.model`
+        ValueError: they do not belong together
+    """
+    dictionary, model_file = load_dictionary(data), os.path.join(data, "sentencepiece.model")
+    if not os.path.isfile(model_file):
+        raise MissingFileError(f"{model_file}: not found; expected a vocabulary that data-prep/prepare.sh made")
+    return dictionary, load_sentencepiece(model_file, dictionary)
+
+
+def read_settings(processor):
+    """The kind of a SentencePiece model, `BPE` or `UNIGRAM`, and its normalisation, bytes; others are refused."""
+    # The numbers of fields are those of sentencepiece_model.proto.
+    model = _fields(processor.serialized_model_proto())
+    trainer, normalizer = _fields(model[2]), _fields(model[3])
+    kind, charsmap = trainer.get(3, UNIGRAM), normalizer.get(2)
+    # These three mark the beginning of a text as that of a word, remove extra spaces, and mark spaces.
+    spaces = all(normalizer.get(number, 1) for number in (3, 4, 5)) and not trainer.get(24)
+    symbols = trainer.get(30) or trainer.get(31)  # of the user
+    if kind not in (BPE, UNIGRAM) or not charsmap or not spaces or symbols:
+        raise UsageError(
+            "sentencepiece.model: it is neither BPE nor Unigram, does not normalise text, treats spaces in another "
+            "way, or has user-defined pieces, which tokenizer.json cannot hold; use a model that data-prep/prepare.sh "
+            "trained"
+        )
+    return kind, charsmap
 
 
 def _fields(message):
-    """The fields of a message of protobuf, in order: (number, value); integers for variable and bytes otherwise."""
-    i = 0
+    """The fields of a message of protobuf, {number: value}: integers, or bytes; of repeated ones the last."""
+    found, i = {}, 0
 
     def integer():
         nonlocal i
@@ -27,34 +58,9 @@ def _fields(message):
     while i < len(message):
         key = integer()
         if key & 7 == 0:
-            yield key >> 3, integer()
+            found[key >> 3] = integer()
         else:
             size = {1: 8, 5: 4}.get(key & 7) or integer()
-            yield key >> 3, message[i : i + size]
+            found[key >> 3] = message[i : i + size]
             i += size
-
-
-def read_model(model):
-    """Reads a SentencePiece model, as sentencepiece_model.proto describes it; refuses what is not supported.
-
-    Returns:
-        list of pieces (text, score, kind); BPE or UNIGRAM; bytes of the normalisation
-    """
-    pieces, trainer, normalizer = [], {}, {}
-    for number, value in _fields(model):
-        if number == 1:
-            piece = dict(_fields(value))
-            pieces.append((piece[1].decode(), *struct.unpack("<f", piece.get(2, bytes(4))), piece.get(3, NORMAL)))
-        elif number in (2, 3):
-            (trainer if number == 2 else normalizer).update(_fields(value))
-    kind = trainer.get(3, UNIGRAM)
-    # These three mark the beginning of a text as that of a word, remove extra spaces, and mark spaces.
-    spaces = all(normalizer.get(field, 1) for field in (3, 4, 5)) and not trainer.get(24)
-    normal = all(piece_kind in (NORMAL, BYTE) for _, _, piece_kind in pieces[3:])
-    if kind not in (BPE, UNIGRAM) or not spaces or not normal or not normalizer.get(2):
-        raise UsageError(
-            "sentencepiece.model: it is neither BPE nor Unigram, does not normalise text, treats spaces in another "
-            "way, or has user-defined pieces, which tokenizer.json cannot hold; use a model that data-prep/prepare.sh "
-            "trained"
-        )
-    return pieces, kind, normalizer[2]
+    return found

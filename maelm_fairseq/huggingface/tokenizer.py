@@ -10,30 +10,28 @@ It gives the tokens of `hub.encode`, with these known exceptions:
 For question answering, the tokens are those of `squad.text.SpanTokenizer`, except for `<mask>`, which is a
 token here.
 
-transformers can read the files from version 4.41 on.
+transformers can read the files from version 4.45 on.
 """
 
-import json
 import operator
 import os
 import re
 import sys
 import unicodedata
 
-from ..data.vocabulary import MASK, WORD_START, Tokenizer, load_dictionary, load_sentencepiece
-from ..engine.errors import InstallationError, MissingFileError, UsageError
-from ..engine.files import atomic_write, read_json, save_json
+from ..data.vocabulary import MASK, WORD_START, Tokenizer
+from ..engine.errors import UsageError
+from ..engine.files import read_json, save_json
 from ..finetuning.squad.text import SpanTokenizer
-from .hard_texts import HARD, HARD_MASKED
-from .sentencepiece_model import BPE, BYTE, NORMAL, read_model
+from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
+from .sentencepiece_model import BPE, read_settings, read_vocabulary
+from .weights import import_extra
 
-try:
-    import tokenizers
-    from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
-except ImportError as error:
-    raise InstallationError(f"{error}: pip install tokenizers (the extra `huggingface`)") from None
+tokenizers = import_extra("tokenizers")
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors  # noqa: E402
 
-BOUNDARY, APART = "\ufdd0", "\ufdd1"  # put between runs, and before marks; not characters, for use within programs
+# Put between words and before marks for a while; not characters, for use within programs.
+BOUNDARY, APART = "\ufdd0", "\ufdd1"
 MARKS = r"\p{M}\p{Cf}"  # in a regular expression; what belongs to the character before it
 CONTROLS = re.compile("[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x8f\\x9f]{2}")
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -48,7 +46,7 @@ def write_tokenizer(folder, data, max_length, for_answers=False):
         folder: where to write; it must exist
         data: folder with `dict.txt` and `sentencepiece.model`
         max_length: most tokens of a text, with `<s>` and `</s>`
-        for_answers: encode runs of letters, runs of digits and other characters separately, as for question answering
+        for_answers: split where letters, digits and other characters meet, as for question answering
     Returns:
         tokenizers.Tokenizer, read back from the file
     Raises:
@@ -56,14 +54,8 @@ def write_tokenizer(folder, data, max_length, for_answers=False):
         ValueError: the vocabulary cannot be written as `tokenizer.json`
     """
     tokenizer = build_tokenizer(*read_vocabulary(data), for_answers)
-    content = json.loads(tokenizer.to_str())
-    merges = [" ".join(merge) for merge in content["model"].get("merges", [])]
-    # As strings transformers can read them before 4.45 too, but takes a line that begins with this for a header.
-    if merges and not any(merge.startswith("#version") for merge in merges):
-        content["model"]["merges"] = merges
     path = os.path.join(folder, "tokenizer.json")
-    with atomic_write(path) as stream:
-        json.dump(content, stream, ensure_ascii=False, indent=1)
+    tokenizer.save(path)
     mask = {"__type": "AddedToken", "content": MASK, "lstrip": True, "rstrip": False}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -94,14 +86,16 @@ def build_tokenizer(dictionary, processor, for_answers=False):
     Raises:
         ValueError: the SentencePiece model has a setting or a kind of piece that is not supported
     """
-    pieces, kind, charsmap = read_model(processor.serialized_model_proto())
-    has_bytes = any(piece_kind == BYTE for _, _, piece_kind in pieces[3:])
+    kind, charsmap = read_settings(processor)
+    numbers = range(3, len(processor))  # behind <unk>, <s> and </s>
+    has_bytes = any(map(processor.is_byte, numbers))
     vocabulary = dictionary.symbols[:-1]
     if kind == BPE:
         ids = {symbol: i for i, symbol in enumerate(vocabulary)}
-        model = models.BPE(ids, _merges(pieces[3:]), unk_token="<unk>", fuse_unk=True, byte_fallback=has_bytes)
+        scores = {processor.id_to_piece(i): processor.get_score(i) for i in numbers if not processor.is_byte(i)}
+        model = models.BPE(ids, _merges(scores), unk_token="<unk>", fuse_unk=True, byte_fallback=has_bytes)
     else:
-        scores = [0.0] * dictionary.nspecial + [score for _, score, _ in pieces[3:]]
+        scores = [0.0] * dictionary.nspecial + [processor.get_score(i) for i in numbers]
         model = models.Unigram(list(zip(vocabulary, scores)), unk_id=dictionary.unk(), byte_fallback=has_bytes)
     made = tokenizers.Tokenizer(model)
 
@@ -113,7 +107,7 @@ def build_tokenizer(dictionary, processor, for_answers=False):
     normalizer = [normalizers.NFC(), apart, normalizers.Precompiled(charsmap), normalizers.Replace(APART, "")]
     if for_answers:
         # Before the map, which can make several characters out of one.
-        normalizer = [*_marked_runs(processor), *normalizer]
+        normalizer = [*_mark_boundaries(processor), *normalizer]
         splits.append(pre_tokenizers.Split(BOUNDARY, "removed"))
     normalizer += [normalizers.Replace(Regex(r" +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     made.normalizer = normalizers.Sequence(normalizer)
@@ -166,7 +160,7 @@ def sample_lines(data, records=("train.json", "valid.json")):
 
 
 def check_tokenizer(tokenizer, encode, lines, for_answers=False):
-    """Compares the tokens of a tokenizer on texts and on odd strings, by themselves and in pairs.
+    """Compares the tokens of a tokenizer on texts and on edge cases, by themselves and in pairs.
 
     Args:
         tokenizer: tokenizers.Tokenizer
@@ -178,9 +172,10 @@ def check_tokenizer(tokenizer, encode, lines, for_answers=False):
     Raises:
         ValueError: a text gives other tokens; for a Unigram model, more than one of a hundred
     """
-    hard = HARD if for_answers else HARD + HARD_MASKED
-    texts = [*lines, *hard]
-    compared = [*((text, None) for text in texts), *zip(texts[::3], texts[1::3]), *zip(hard, hard[::-1])]
+    edge_cases = EDGE_CASES if for_answers else EDGE_CASES + EDGE_CASES_WITH_MASK
+    texts = [*lines, *edge_cases]
+    pairs = [*zip(texts[::3], texts[1::3]), *zip(edge_cases, reversed(edge_cases))]
+    compared = [*((text, None) for text in texts), *pairs]
     differing = []
     for text, pair in compared:
         expected, found = list(map(int, encode(text, pair))), tokenizer.encode(text, pair).ids
@@ -215,22 +210,8 @@ def is_known_difference(text, for_answers=False):
     )
 
 
-def read_vocabulary(data):
-    """A data folder -> dictionary, SentencePieceProcessor.
-
-    Raises:
-        FileNotFoundError: there is no `dict.txt` or no `sentencepiece.model`
-        ValueError: they do not belong together
-    """
-    dictionary, model_file = load_dictionary(data), os.path.join(data, "sentencepiece.model")
-    if not os.path.isfile(model_file):
-        raise MissingFileError(f"{model_file}: not found; expected a vocabulary that data-prep/prepare.sh made")
-    return dictionary, load_sentencepiece(model_file, dictionary)
-
-
-def _merges(pieces):
-    """Pieces (text, score, kind) -> the pairs of pieces that BPE joins, those it joins first in front."""
-    scores = {piece: score for piece, score, kind in pieces if kind == NORMAL}
+def _merges(scores):
+    """{piece: score} -> the pairs of pieces that BPE joins, those it joins first in front."""
     splits = [
         (-score, i, piece[:i], piece[i:])
         for piece, score in scores.items()
@@ -240,24 +221,22 @@ def _merges(pieces):
     return [(left, right) for _, _, left, right in sorted(splits)]
 
 
-def _marked_runs(processor):
-    """Normalizers that put BOUNDARY between the runs of SpanTokenizer, where no space is."""
+def _mark_boundaries(processor):
+    """Normalizers that put BOUNDARY where SpanTokenizer splits a text, unless a space is there."""
     kind = SpanTokenizer(processor).kind
     characters = [c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) not in ("Cn", "Co", "Cs")]
-    spaces, removed = (
-        "".join(rf"\x{{{ord(c):x}}}" for c in characters if kind(c) == wanted) for wanted in ["space", "none"]
-    )
-    # What SentencePiece removes is in the run before it, or else in that behind it.
+    spaces, removed = ("".join(rf"\x{{{ord(c):x}}}" for c in characters if kind(c) == k) for k in ["space", "none"])
+    # What SentencePiece removes belongs to the part before it, or else to that behind it.
     marks = MARKS + removed
-    # (?>...) does not give back a part of a run, and \K keeps the run: BOUNDARY is put behind it.
-    runs = [
+    parts = [
         rf"\p{{L}}[\p{{L}}{marks}]*",
         rf"\p{{Nd}}[\p{{Nd}}{marks}]*",
         rf"[^\s\p{{L}}\p{{Nd}}{marks}][{marks}]*",
         rf"(?<!\S)[{marks}]*[{MARKS}][{marks}]*",
     ]
-    runs = [(f"[{removed}]*" if removed else "") + run for run in runs]
+    parts = [(f"[{removed}]*" if removed else "") + part for part in parts]
+    # (?>...) does not give back the end of a part, and \K keeps the part: BOUNDARY is put behind it.
     return [
         normalizers.Replace(Regex(f"[{spaces}]"), " "),
-        normalizers.Replace(Regex("(?>" + "|".join(runs) + r")\K(?=\S)"), BOUNDARY),
+        normalizers.Replace(Regex("(?>" + "|".join(parts) + r")\K(?=\S)"), BOUNDARY),
     ]

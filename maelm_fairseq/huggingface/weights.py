@@ -1,14 +1,16 @@
 """The weights of a model under the names of Hugging Face's stock classes, or of those of modeling_mae_lm.py.
 
-Letters in shapes: C width, F width of the feed-forward layers, H heads, N vocabulary, P positions.
+Letters in shapes: C width, H heads.
 """
 
+import importlib
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 
 from ..config import MPNET as MPNET_SIZES
-from ..engine.errors import InstallationError, UsageError
+from ..engine.errors import InstallationError
 from ..layers import RelativePositionBias, t5_bucket
 
 BUCKETS = MPNET_SIZES[0]  # MPNetModel has no others, whatever its configuration says
@@ -30,8 +32,6 @@ ATTENTION = ["attention.self.query", "attention.self.key", "attention.self.value
 ROBERTA = Layout("roberta", "Roberta", *ATTENTION, "attention.output.dense", "attention.output.LayerNorm")
 MPNET = Layout("mpnet", "MPNet", *(f"attention.attn.{part}" for part in "qkvo"), "attention.LayerNorm")
 CODE = Layout("mae_lm", "MaeLm")  # modeling_mae_lm.py
-LAYOUTS = {layout.model_type: layout for layout in [ROBERTA, MPNET, CODE]}
-FORMATS = {"roberta": ROBERTA, "mpnet": MPNET, "code": CODE}
 
 # What a class has beside the encoder; the families' names go in front.
 MODEL, MASKED_LM = "Model", "ForMaskedLM"
@@ -41,63 +41,51 @@ SEQUENCE_CLASSIFICATION, QUESTION_ANSWERING = "ForSequenceClassification", "ForQ
 def mpnet_table(relative_bias):
     """The table (32, H) with which MPNet's buckets give the same bias at every distance that the positions allow.
 
-    Buckets that no distance reaches are zero. If distances with different values share a bucket, a ValueError says so.
+    Buckets that no distance reaches are zero. None if distances with different values share a bucket.
     """
     P = relative_bias.max_positions
-    distance = torch.tensor(sorted(range(1 - P, P), key=abs))
+    distance = torch.arange(1 - P, P)
     values = relative_bias.table.weight.detach()[relative_bias.bucket[distance + P]]
     bucket = torch.from_numpy(t5_bucket(distance.numpy(), *MPNET_SIZES))
-    table, shortest = values.new_zeros(BUCKETS, values.size(1)), {}
-    for i, b in reversed(list(enumerate(bucket.tolist()))):
-        table[b], shortest[b] = values[i], i
-    different = (table[bucket] != values).any(1).nonzero().flatten().tolist()
-    if different:
-        i = different[0]
-        j = shortest[int(bucket[i])]
-        raise UsageError(
-            f"its bias at distance {int(distance[i])} differs from that at distance {int(distance[j])} by up to "
-            f"{float((values[i] - values[j]).abs().max()):.2g}, but MPNet has one value for both"
-        )
-    return table
-
-
-def matching_modules(layout, kind, layers, width, head=None):
-    """The modules of encoder and head that are a weight and a bias in both.
-
-    Args:
-        layout: one of transformers' own families
-        kind: which class of the family: `MODEL`, `MASKED_LM`, ...
-        layers, width: of the encoder
-        head: our name of the head, for the classes that have one
-    Yields:
-        our name, theirs, and the rows of ours that theirs has: a slice
-    """
-    base, whole = base_prefix(layout, kind), slice(None)
-    yield "encoder.norm", base + "embeddings.LayerNorm", whole
-    for i in range(layers):
-        ours, theirs = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
-        yield ours + "attention.query", theirs + layout.query, whole
-        yield ours + "attention.key_value", theirs + layout.key, slice(0, width)
-        yield ours + "attention.key_value", theirs + layout.value, slice(width, None)
-        yield ours + "attention.out", theirs + layout.out, whole
-        yield ours + "attention_norm", theirs + layout.attention_norm, whole
-        yield ours + "ffn.0", theirs + "intermediate.dense", whole
-        yield ours + "ffn.1", theirs + "output.dense", whole
-        yield ours + "ffn_norm", theirs + "output.LayerNorm", whole
-    heads = {
-        MASKED_LM: {"lm_head.dense": "lm_head.dense", "lm_head.norm": "lm_head.layer_norm"},
-        SEQUENCE_CLASSIFICATION: {
-            f"classification_heads.{head}.{part}": f"classifier.{part}" for part in ["dense", "out_proj"]
-        },
-        QUESTION_ANSWERING: {f"classification_heads.{head}": "qa_outputs"},
-    }
-    for ours, theirs in heads.get(kind, {}).items():
-        yield ours, theirs, whole
+    table = values.new_zeros(BUCKETS, values.size(1))
+    table[bucket] = values
+    return table if table[bucket].equal(values) else None
 
 
 def base_prefix(layout, kind):
     """What a class puts in front of the names of its encoder."""
     return "" if kind == MODEL else layout.model_type + "."
+
+
+def stock_modules(layout, kind, layers, head=None):
+    """The modules of encoder and head that are a weight and a bias in both.
+
+    Args:
+        layout: one of transformers' own families
+        kind: which class of the family: `MODEL`, `MASKED_LM`, ...
+        layers: of the encoder
+        head: our name of the head, for the classes that have one
+    Returns:
+        {our name: list of theirs}; where they have several, ours has their rows one after the other
+    """
+    base = base_prefix(layout, kind)
+    found = {"encoder.norm": [base + "embeddings.LayerNorm"]}
+    for i in range(layers):
+        ours, theirs = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
+        found[ours + "attention.query"] = [theirs + layout.query]
+        found[ours + "attention.key_value"] = [theirs + layout.key, theirs + layout.value]
+        found[ours + "attention.out"] = [theirs + layout.out]
+        found[ours + "attention_norm"] = [theirs + layout.attention_norm]
+        found[ours + "ffn.0"] = [theirs + "intermediate.dense"]
+        found[ours + "ffn.1"] = [theirs + "output.dense"]
+        found[ours + "ffn_norm"] = [theirs + "output.LayerNorm"]
+    if kind == MASKED_LM:
+        found.update({"lm_head.dense": ["lm_head.dense"], "lm_head.norm": ["lm_head.layer_norm"]})
+    elif kind == SEQUENCE_CLASSIFICATION:
+        found.update({f"classification_heads.{head}.{part}": [f"classifier.{part}"] for part in ["dense", "out_proj"]})
+    elif kind == QUESTION_ANSWERING:
+        found[f"classification_heads.{head}"] = ["qa_outputs"]
+    return found
 
 
 def convert(model, layout, kind, head=None):
@@ -109,25 +97,17 @@ def convert(model, layout, kind, head=None):
         kind: which class of the family: `MODEL`, `MASKED_LM`, ...
         head: name of the head, for the classes that have one
     Returns:
-        found: {name: tensor}, contiguous copies
-        dropped: parts of the model that the class has no place for, such as "decoder"
-    Raises:
-        ValueError: a weight of the model is unknown
+        {name: tensor}, contiguous copies; the names of the model's weights that the class has no place for: a set
     """
-    found, moved = (_code if layout is CODE else _stock)(model, layout, kind, head)
-    # The descriptions say what config.json says.
-    left = {key for key in model.state_dict().keys() - moved if not key.endswith(("fingerprint", ".description"))}
-    parts = {part: part + "." for part in ["decoder", "lm_head"]}
-    parts.update({f"head {name}": f"classification_heads.{name}." for name in model.classification_heads})
-    dropped = {part for part, prefix in parts.items() if any(key.startswith(prefix) for key in left)}
-    unknown = [key for key in left if not key.startswith(tuple(parts.values()))]
-    if unknown:
-        raise UsageError(f"weights that the export does not know: {', '.join(sorted(unknown))}")
-    return {name: value.detach().clone().contiguous() for name, value in found.items()}, sorted(dropped)
+    weights = model.state_dict()
+    # The descriptions of heads say what config.json says.
+    left = {name: weights[name] for name in weights if not name.endswith(("fingerprint", ".description"))}
+    found = (_code_weights if layout is CODE else _stock_weights)(model, left, layout, kind, head)
+    return {name: value.detach().clone().contiguous() for name, value in found.items()}, set(left)
 
 
-def _code(model, layout, kind, head):
-    """The weights of a class of modeling_mae_lm.py, {name: tensor}, and the names of the model's that it takes."""
+def _code_weights(model, left, layout, kind, head):
+    """Takes the weights of a class of modeling_mae_lm.py out of `left`, {our name: tensor}: {their name: tensor}."""
     base = base_prefix(layout, kind)
     prefixes = {part: base + part for part in ["embed_tokens.", "encoder."]}
     if kind == MASKED_LM:
@@ -135,64 +115,50 @@ def _code(model, layout, kind, head):
     elif kind != MODEL:
         names = {SEQUENCE_CLASSIFICATION: "classifier.", QUESTION_ANSWERING: "qa_outputs."}
         prefixes[f"classification_heads.{head}."] = names[kind]
-    weights = model.state_dict()
     for name, module in model.named_modules():
         if isinstance(module, RelativePositionBias):
-            weights[name + ".bucket"] = module.bucket
-    found, moved = {}, set()
-    for name, value in weights.items():
-        for ours, theirs in prefixes.items():
-            if name.startswith(ours):
-                moved.add(name)
-                if not name.endswith(".description"):
-                    found[theirs + name[len(ours) :]] = value
-    return found, moved
+            left[name + ".bucket"] = module.bucket
+    found = {}
+    for ours, theirs in prefixes.items():
+        for name in [name for name in left if name.startswith(ours)]:
+            found[theirs + name[len(ours) :]] = left.pop(name)
+    return found
 
 
-def _stock(model, layout, kind, head):
-    """The weights of a class of transformers, {name: tensor}, and the names of the model's that it takes."""
-    weights, found = model.state_dict(), {}
-    width, base = model.cfg.encoder_embed_dim, base_prefix(layout, kind)
-    moved = {"embed_tokens.weight", "encoder.embed_positions.weight"}
-    positions = weights["encoder.embed_positions.weight"]
-    found[base + "embeddings.word_embeddings.weight"] = weights["embed_tokens.weight"]
-    found[base + "embeddings.position_embeddings.weight"] = torch.cat([positions.new_zeros(1, width), positions])
+def _stock_weights(model, left, layout, kind, head):
+    """Takes the weights of a class of transformers out of `left`, {our name: tensor}: {their name: tensor}."""
+    base, positions = base_prefix(layout, kind), left.pop("encoder.embed_positions.weight")
+    found = {
+        base + "embeddings.word_embeddings.weight": left.pop("embed_tokens.weight"),
+        base + "embeddings.position_embeddings.weight": F.pad(positions, (0, 0, 1, 0)),  # theirs begin a row later
+    }
     if layout is ROBERTA:
-        found[base + "embeddings.token_type_embeddings.weight"] = positions.new_zeros(2, width)
+        found[base + "embeddings.token_type_embeddings.weight"] = positions.new_zeros(2, positions.size(1))
     else:
-        bias, heads = model.encoder.relative_bias, model.cfg.encoder_attention_heads
-        table = positions.new_zeros(BUCKETS, heads) if bias is None else mpnet_table(bias)
-        found[base + "encoder.relative_attention_bias.weight"] = table
-        moved.add("encoder.relative_bias.table.weight")
-    for ours, theirs, rows in matching_modules(layout, kind, len(model.encoder.layers), width, head):
+        found[base + "encoder.relative_attention_bias.weight"] = mpnet_table(model.encoder.relative_bias)
+        del left["encoder.relative_bias.table.weight"]
+    for ours, theirs in stock_modules(layout, kind, len(model.encoder.layers), head).items():
         for end in ["weight", "bias"]:
-            found[f"{theirs}.{end}"] = weights[f"{ours}.{end}"][rows]
-            moved.add(f"{ours}.{end}")
+            parts = left.pop(f"{ours}.{end}").chunk(len(theirs))
+            found.update({f"{name}.{end}": part for name, part in zip(theirs, parts)})
     if kind == MASKED_LM:
         # The second of the two is tied to the first, but not by all versions of transformers.
-        found["lm_head.bias"] = found["lm_head.decoder.bias"] = weights["lm_head.bias"]
-        moved.add("lm_head.bias")
-    return found, moved
+        found["lm_head.bias"] = found["lm_head.decoder.bias"] = left.pop("lm_head.bias")
+    return found
 
 
-def kind_of(config):
-    """Which class of its family config.json names: `MODEL`, `MASKED_LM`, ..."""
-    return config["architectures"][0][len(LAYOUTS[config["model_type"]].family) :]
-
-
-def import_safetensors():
-    """Imports `safetensors.torch`, or says how to install it."""
+def import_extra(name):
+    """Imports a package of the extra `huggingface`, or says how to install it."""
     try:
-        import safetensors.torch
+        return importlib.import_module(name)
     except ImportError as error:
         raise InstallationError(
-            f"safetensors is not installed ({error}): run `pip install 'maelm_fairseq[huggingface]'`, or "
-            "`pip install -e '.[huggingface]'` in the repository"
+            f"{error}: run `pip install 'maelm_fairseq[huggingface]'`, or `pip install -e '.[huggingface]'` in the "
+            "repository"
         ) from None
-    return safetensors.torch
 
 
 def write_weights(weights, path):
     """Writes `model.safetensors`."""
     with open(path, "wb") as stream:  # save_file would make it readable for its owner only
-        stream.write(import_safetensors().save(weights, metadata={"format": "pt"}))
+        stream.write(import_extra("safetensors.torch").save(weights, metadata={"format": "pt"}))

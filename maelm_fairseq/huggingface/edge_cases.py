@@ -2,7 +2,7 @@
 
 from ..data.vocabulary import MASK
 
-HARD = [
+EDGE_CASES = [
     "", " ", "   ", "\t", "\n", "a", " a", "a ", "  two   spaces  ", "tab\tand\nnewline\r\n",
     "\u00a0no-break\u00a0space", "wide\u3000space", "zero\u200bwidth", "\ufeffbyte order mark", "soft\u00adhyphen",
     "right\u200eto\u200fleft", ".", "...", "Wait... what?!", "don't", "\u201cquoted\u201d \u2014 and \u2018so\u2019",
@@ -20,7 +20,7 @@ HARD = [
     "bell\x07 and \x01 control\x7f", "a\x00b", "\ufffd", "\u2581", "a\u2581b", "\u2581\u2581a", "\ue000private", "<",
     "<mask", "mask>", "<MASK>", "<0x41>", "a" * 300, "\u4e2d" * 300, "word " * 300, "!?" * 100,
 ]  # fmt: skip
-HARD_MASKED = [
+EDGE_CASES_WITH_MASK = [
     MASK, f" {MASK}", f"{MASK} ", f"{MASK}{MASK}", f"{MASK} {MASK}", f"a {MASK}", f"a{MASK}", f"{MASK} a", f"{MASK}a",
     f"a  {MASK}  a", f"The film was {MASK}.", f"The film was {MASK} .", f"The {MASK}, the {MASK}; and {MASK}ing",
     f"un{MASK}able", f"\u201c{MASK}\u201d", f"{MASK}\n{MASK}\t{MASK}", f"\U0001f600{MASK}\U0001f600",
