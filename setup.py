@@ -19,6 +19,7 @@ setup(
         "torch>=2.5",
         "numpy",
         "sentencepiece>=0.2",
+        "tqdm",
     ],
     extras_require={
         "demo": ["matplotlib", "tensorboard"],

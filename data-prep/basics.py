@@ -1,12 +1,13 @@
-"""What the programs here share: one-line errors, options, progress, and files that are complete or not there."""
+"""What the programs here share: one-line errors, options, progress, and files that are complete or not there.
+
+The plugin has modules for some of this, but importing them loads torch, which preparing text does not need.
+"""
 
 import argparse
 import contextlib
-import errno
 import glob
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -14,7 +15,9 @@ import socket
 import sys
 import time
 
-pools = []  # of worker processes, while they are open
+from tqdm import tqdm
+
+tqdm.monitor_interval = 0  # no thread of tqdm's in a process that forks workers
 
 
 class InputError(ValueError):
@@ -43,9 +46,6 @@ def positive(text):
     return value
 
 
-positive.__name__ = "int"  # argparse shows this name in its errors
-
-
 def data_folder(path):
     """The value of an option that names the folder of data to write."""
     if ":" in os.path.abspath(path):
@@ -60,91 +60,34 @@ def cpu_count():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-class Stopped(SystemExit):
-    """A signal asks this program to stop: raised so that `finally` removes partial files."""
-
-
-def stop(number, frame):
-    """Handles the first signal; a second one ends the program where it is."""
-    let_signals_end()
-    raise Stopped(128 + number)
-
-
-def let_signals_end():
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
-
-
-def run(main, program=None):
+def run(main, program=None, *errors):
     """Runs a program's `main()`; an error that the user can fix becomes one line on stderr and exit status 1.
+
+    SIGTERM and Ctrl-C end the program where it is: what is not complete has no final name, and the next run removes it.
 
     Args:
         program: the name to show in error messages, by default that of the script
+        errors: classes of exceptions that the user can fix, besides InputError and OSError
     """
-    program = program or os.path.basename(sys.argv[0])
-    signal.signal(signal.SIGTERM, stop)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if the shell has it ignored
-        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         main()
-    except Stopped as stopped:
-        name = signal.Signals(stopped.code - 128).name
-        end(stopped.code, f"{program}: stopped by {name}; the same command resumes after the last complete step")
-    except (InputError, OSError) as error:
-        message = error
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            message = f"no space left on the disk ({error}); free some and repeat the command: complete steps are kept"
-        end(1, f"{program}: error: {message}")
-
-
-def end(status, message):
-    """Ends the program and its workers."""
-    let_signals_end()
-    say(message)
-    if not pools:
-        sys.exit(status)
-    # Python itself would first wait for the pools, which may never end after their workers died.
-    for process in multiprocessing.active_children():
-        process.kill()
-        process.join(10)
-    sys.stdout.flush()
-    os._exit(status)
+    except (InputError, OSError, *errors) as error:
+        say(f"{program or os.path.basename(sys.argv[0])}: error: {error}")
+        sys.stdout.flush()
+        os._exit(1)  # sys.exit would wait for a pool of processes, which may never end after one was killed
 
 
 def say(message):
     """Prints a message for the user on stderr: stdout is for results."""
-    print(message, file=sys.stderr, flush=True)
+    tqdm.write(str(message), file=sys.stderr)
 
 
-class Progress:
-    """Prints a line every ten seconds, and at the end a summary with the rate.
-
-    Args:
-        what: name of the step
-        total: bytes to process
-    """
-
-    def __init__(self, what, total):
-        self.what, self.total, self.text = what, max(total, 1), 0
-        self.start = self.last = time.time()
-
-    def update(self, done, text):
-        """Reports progress.
-
-        Args:
-            done: bytes processed, out of the total
-            text: bytes of text in them, which is more if the files are compressed
-        """
-        self.text = text
-        if time.time() - self.last > 10:
-            self.last = time.time()
-            say(f"{self.what}: {min(100, 100 * done / self.total):.0f}%, {self.rate()}")
-
-    def rate(self):
-        return f"{self.text / 1e6 / max(time.time() - self.start, 1e-9):.1f} MB/s"
-
-    def close(self):
-        say(f"{self.what}: {self.text / 1e6:,.1f} MB in {time.time() - self.start:.1f} s, {self.rate()}")
+def progress_bar(what, total):
+    """A bar for a number of bytes; in a log, a line every ten seconds."""
+    interval = 0.5 if sys.stderr.isatty() else 10
+    return tqdm(desc=what, total=total, unit="B", unit_scale=True, mininterval=interval, miniters=1)
 
 
 # Files -------------------------------------------------------------------------------------------------------------
@@ -152,13 +95,14 @@ class Progress:
 
 def partial_name(path):
     """The name under which `path` is written until it is complete: hidden, with the machine and the process in it."""
-    folder, name = os.path.split(path)
+    folder, name = os.path.split(os.path.abspath(path))
     return os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
 
 
 @contextlib.contextmanager
 def atomic_write(path, mode="w"):
     """Opens a file that is renamed to `path` when the block succeeds, and removed when it fails."""
+    remove_abandoned(path)
     partial = partial_name(path)
     try:
         with open(partial, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})) as stream:
@@ -174,6 +118,7 @@ def atomic_write(path, mode="w"):
 @contextlib.contextmanager
 def atomic_folder(path):
     """Makes a hidden folder that is renamed to `path` when the block succeeds, and removed when it fails."""
+    remove_abandoned(path)
     partial = partial_name(path)
     try:
         os.makedirs(partial)
@@ -183,30 +128,32 @@ def atomic_folder(path):
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def remove_abandoned(folder):
-    """Removes partial files of killed runs: on this machine if the process is gone, on others after a day untouched."""
-    for path in glob.glob(os.path.join(glob.escape(folder), ".*.partial")):
-        host, pid = path[: -len(".partial")].rsplit(".", 2)[-2:]
-        with contextlib.suppress(FileNotFoundError, ValueError):  # removed meanwhile, or not one of ours
-            if host == socket.gethostname():
-                abandoned = not process_exists(int(pid))
+def remove_abandoned(path):
+    """Removes what killed runs left of `path`: on this machine if the process is gone, on others after a day."""
+    folder, name = os.path.split(os.path.abspath(path))
+    for partial in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name)}.*.partial")):
+        stem, process = partial[: -len(".partial")].rsplit(".", 1)
+        with contextlib.suppress(FileNotFoundError):  # another process removes it, too
+            if stem.endswith("." + socket.gethostname()):
+                abandoned = not process_exists(int(process))
             else:
-                abandoned = time.time() - os.path.getmtime(path) > 86400
-            if abandoned and os.path.isdir(path):
-                shutil.rmtree(path, ignore_errors=True)
-            elif abandoned:
-                os.remove(path)
+                abandoned = time.time() - os.path.getmtime(partial) > 86400
+            if abandoned:
+                shutil.rmtree(partial) if os.path.isdir(partial) else os.remove(partial)
 
 
-def process_exists(pid):
+def process_exists(number):
     """Whether a process with this number runs on this machine."""
     try:
-        os.kill(pid, 0)
+        os.kill(number, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         pass
     return True
+
+
+# Records -----------------------------------------------------------------------------------------------------------
 
 
 def save_json(value, path):
@@ -216,35 +163,31 @@ def save_json(value, path):
         stream.write("\n")
 
 
-def load_json(path, keys, fix):
-    """The record in a JSON file that one of the programs here wrote, or None if the file does not exist.
+def load_json(path, fix):
+    """The contents of a JSON file that one of the programs here wrote; None if it does not exist.
 
     Args:
-        keys: what the record must have
         fix: what to do about a damaged file, for the error message
-    Raises:
-        InputError: the file is not JSON, or lacks a key
     """
     try:
         with open(path, encoding="utf-8") as stream:
-            record = json.load(stream)
+            return json.load(stream)
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f"{path} is damaged: not JSON ({error}); {fix}") from None
-    missing = [key for key in keys if not isinstance(record, dict) or key not in record]
-    if missing:
-        raise InputError(f"{path} is damaged: it has no {', '.join(missing)}; {fix}")
-    return record
 
 
-def refuse_different(dest, different):
-    """Raises InputError if there are differences between what `dest` was prepared from and what is given."""
-    if different:
-        raise InputError(
-            f"--dest: {dest} was prepared from different inputs or with different options: {'; '.join(different)};"
-            " choose another --dest, or remove this one"
-        )
+def finished_record(dest, name):
+    """The record that is written last into the folder `dest`; None if there is no such folder, or it is empty.
+
+    Raises:
+        InputError: the folder contains something else
+    """
+    there = sorted(os.listdir(dest)) if os.path.exists(dest) else []
+    if there and name not in there:
+        raise InputError(f"--dest: {dest} contains {there[0]} but no {name}; expected an empty folder; choose another")
+    return load_json(os.path.join(dest, name), f"remove {dest} and run again")
 
 
 def file_identity(path):
@@ -254,3 +197,23 @@ def file_identity(path):
         for block in iter(lambda: stream.read(1 << 20), b""):
             digest.update(block)
     return {"file": os.path.basename(path), "bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
+
+
+def check_same(dest, was, now):
+    """Raises InputError unless `dest` was prepared from the same inputs with the same options.
+
+    Args:
+        was, now: {name: value} of the options, and of the inputs, whose values are lists or dicts and not shown
+    """
+    different = []
+    for name in {**was, **now}:
+        before, after = was.get(name, "not given"), now.get(name, "not given")
+        if before != after:
+            is_input = isinstance(before, (dict, list)) or isinstance(after, (dict, list))
+            change = f"--{name.replace('_', '-')} was {before} and is {after}"
+            different.append(f"{name} differs" if is_input else change)
+    if different:
+        raise InputError(
+            f"--dest: {dest} was prepared from different inputs or with different options: {'; '.join(different)};"
+            " choose another --dest, or remove this one"
+        )

@@ -19,7 +19,6 @@ HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, lines
 DTYPE_CODES = {np.uint16: 8, np.uint32: 9}  # fairseq's
 DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
 BUFFER = 1 << 20  # bytes of sizes read at a time
-RECORDED = "input documents text_lines tokens checksum unknown unknown_pieces longest_line sample".split()
 AGAIN = "remove {} and run prepare.sh again"
 
 
@@ -31,6 +30,11 @@ def shard_folder(dest, shard, shards):
 def is_encoded(folder, split):
     """Whether a split is complete: its record is written last."""
     return all(os.path.exists(os.path.join(folder, split + ending)) for ending in (".bin", ".idx", ".json"))
+
+
+def fairseq_ids(ids):
+    """fairseq's ids of the pieces with these SentencePiece ids."""
+    return [UNKNOWN if number == 0 else number + 1 for number in ids]
 
 
 def token_dtype(pieces):
@@ -87,24 +91,21 @@ class Split:
     def __init__(self, folder, name):
         self.prefix = os.path.join(folder, name)
         self.again = AGAIN.format(self.prefix + ".*")
-        self.record = load_json(self.prefix + ".json", RECORDED, self.again)
-        for path in [self.prefix + ending for ending in (".bin", ".idx", ".json")]:
-            if not os.path.exists(path):
-                raise InputError(f"{path} does not exist: the preparation was not finished; run prepare.sh again")
+        if not is_encoded(folder, name):
+            raise InputError(f"{self.prefix}.* is not complete: the preparation was not finished; run prepare.sh again")
+        self.record = load_json(self.prefix + ".json", self.again)
         index = self.prefix + ".idx"
         with open(index, "rb") as stream:
-            header = stream.read(HEADER.size).ljust(HEADER.size, b"\0")
-            magic, version, code, lines = HEADER.unpack(header)
+            magic, version, code, lines = HEADER.unpack(stream.read(HEADER.size).ljust(HEADER.size, b"\0"))
             if (magic, version) != (INDEX_MAGIC, 1) or code not in DTYPES:
                 raise InputError(f"{index} is not an index of fairseq-preprocess; {self.again}")
             self.check_size(index, HEADER.size + 12 * lines)
             self.sizes = np.fromfile(stream, dtype=np.int32, count=lines)
             begins = np.fromfile(stream, dtype=np.int64, count=lines)
         self.starts = np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
-        item = np.dtype(DTYPES[code]).itemsize
-        if (self.sizes < 1).any() or not np.array_equal(begins, self.starts[:-1] * item):
+        tokens, item = int(self.starts[-1]), np.dtype(DTYPES[code]).itemsize
+        if not np.array_equal(begins, self.starts[:-1] * item):
             raise InputError(f"{index} is damaged: lines do not follow each other; {self.again}")
-        tokens = int(self.starts[-1])
         self.check_size(self.prefix + ".bin", tokens * item)
         self.tokens = np.memmap(self.prefix + ".bin", dtype=DTYPES[code], mode="r") if tokens else np.zeros(0, int)
 

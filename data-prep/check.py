@@ -7,30 +7,29 @@ Exits with status 1 if a check fails.
 import os
 
 from basics import InputError, Parser, load_json, run
-from binarized import AGAIN, EOS, UNKNOWN, Split, add_to_checksum, shard_folder
+from binarized import AGAIN, UNKNOWN, Split, add_to_checksum, fairseq_ids, shard_folder
 from write_dict import load_vocabulary
 
-MANIFEST_FILE, MANIFEST_KEYS = "prepare.json", ("format", "train", "valid", "options")
+MANIFEST_FILE = "prepare.json"
 MAXIMUM_UNKNOWN_RATE = 0.01
 BLOCK = 1 << 24  # tokens read at a time
 
 
 def count_tokens(split):
-    """The checksum of all tokens, the number of unknown ones, and the number of `</s>`."""
-    checksum, unknown, ends = [0, 0], 0, 0
+    """The checksum of all tokens, and the number of unknown ones."""
+    checksum, unknown = [0, 0], 0
     for start in range(0, len(split.tokens), BLOCK):
         block = split.tokens[start : start + BLOCK]
         checksum = add_to_checksum(checksum, start, block)
         unknown += int((block == UNKNOWN).sum())
-        ends += int((block == EOS).sum())
-    return checksum, unknown, ends
+    return checksum, unknown
 
 
 def decode_sample(split, processor):
     """Compares the ids in the data with SentencePiece's for the raw lines in the record; returns their number."""
     for number, line in split.record["sample"]:
         found = split.line(number) if number < len(split.sizes) else None
-        if found != [UNKNOWN if piece == 0 else piece + 1 for piece in processor.encode(line)]:
+        if found != fairseq_ids(processor.encode(line)):
             raise InputError(
                 f"{split.prefix}.bin: line {number + 1} does not decode to its text, {line[:200]!r}; {split.again}"
             )
@@ -48,37 +47,30 @@ def check_split(folder, name, processor):
     """
     split = Split(folder, name)
     record = split.record
-    checksum, unknown, ends = count_tokens(split)
+    checksum, unknown = count_tokens(split)
     separators = split.sizes == 1
     documents = int((separators[1:] & ~separators[:-1]).sum())
-    text_tokens = len(split.tokens) - len(split.sizes)
-    rate = unknown / max(text_tokens, 1)
-    most_frequent = "  ".join(f"{visible(piece)} ({count:,})" for piece, count in record["unknown_pieces"][:10])
+    pieces = len(split.tokens) - len(split.sizes)
+    rate = unknown / max(pieces, 1)
+    most_frequent = "  ".join(f"{printable(piece)} ({count:,})" for piece, count in record["unknown_pieces"][:10])
     print(f"{split.prefix}:")
     print(
         f"  {documents:,} documents, {record['text_lines']:,} lines with text, {len(split.tokens):,} tokens including a"
         " </s> for each line and document"
     )
     print(
-        f"  longest line {record['longest_line']:,} tokens; unknown {unknown:,} of {text_tokens:,} pieces,"
-        f" {rate:.3%}{'; most frequent: ' + most_frequent if most_frequent else ''}"
+        f"  longest line {record['longest_line']:,} tokens; unknown {unknown:,} of {pieces:,} pieces, {rate:.3%}"
+        f"{'; most frequent: ' + most_frequent if most_frequent else ''}"
     )
     for what, found, expected in [
         ("lines with text", int((~separators).sum()), record["text_lines"]),
         ("documents", documents, record["documents"]),
-        ("tokens", len(split.tokens), record["tokens"]),
-        ("ends of lines", ends, record["text_lines"] + record["documents"]),
         ("checksum of the tokens", checksum, record["checksum"]),
     ]:
         if found != expected:
             raise InputError(
                 f"{split.prefix}.bin: {what}: found {found}, expected {expected} as encode.py recorded; {split.again}"
             )
-    if not documents:
-        raise InputError(
-            f"{split.prefix}.bin contains no documents, so complete_doc finds nothing; give text with a blank line"
-            " after each document"
-        )
     if rate > MAXIMUM_UNKNOWN_RATE:
         raise InputError(
             f"{split.prefix}.bin: {rate:.1%} of the pieces are unknown, expected at most {MAXIMUM_UNKNOWN_RATE:.0%}:"
@@ -93,21 +85,21 @@ def check_split(folder, name, processor):
     return record
 
 
-def visible(piece):
+def printable(piece):
     """A piece as a terminal can show it: code points in place of characters that cannot be printed."""
     return "".join(character if character.isprintable() else f"U+{ord(character):04X}" for character in piece)
 
 
-def check(dest, shards, wanted):
+def check(dest, shards, selected):
     """Checks shards and, given all of them, that together they contain every line and document of the input.
 
     Validation data are in shard 0. See `check_split` for errors.
 
     Args:
-        shards, wanted: number of shards, and the numbers of those to check
+        shards, selected: number of shards, and the numbers of those to check
     """
     records = {"train": [], "valid": []}
-    for shard in wanted:
+    for shard in selected:
         folder = shard_folder(dest, shard, shards)
         processor = load_vocabulary(folder)
         for split in ["train", "valid"] if shard == 0 else ["train"]:
@@ -127,7 +119,7 @@ def check(dest, shards, wanted):
                     f"{split}: {read[key]} {key} were read and {found} written: the shards come from different inputs;"
                     f" {AGAIN.format(dest)}"
                 )
-    if len(wanted) < shards:
+    if len(selected) < shards:
         print(
             f"to compare the number of lines and documents with the input, finish all {shards} shards: check.py {dest}"
         )
@@ -137,7 +129,7 @@ def main():
     parser = Parser(__doc__)
     parser.add_argument("dest", metavar="DEST", help="folder that prepare.sh wrote")
     args = parser.parse_args()
-    manifest = load_json(os.path.join(args.dest, MANIFEST_FILE), MANIFEST_KEYS, AGAIN.format(args.dest))
+    manifest = load_json(os.path.join(args.dest, MANIFEST_FILE), AGAIN.format(args.dest))
     if manifest is None:
         raise InputError(f"{args.dest} has no {MANIFEST_FILE}; expected a folder that prepare.sh wrote")
     shards = manifest["options"]["shards"]

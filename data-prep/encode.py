@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Encodes raw text into binarized data with worker processes; document i goes to shard i mod N.
 
 The folder of each shard gets SPLIT.bin and SPLIT.idx, byte for byte what fairseq-preprocess would write for the pieces
@@ -7,31 +6,19 @@ The folder of each shard gets SPLIT.bin and SPLIT.idx, byte for byte what fairse
 
 import multiprocessing
 import os
-import signal
 import tempfile
 import threading
 from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import chain
 
 import numpy as np
 
-from basics import (
-    InputError,
-    Parser,
-    Progress,
-    atomic_write,
-    cpu_count,
-    let_signals_end,
-    pools,
-    positive,
-    run,
-    save_json,
-)
+from basics import InputError, atomic_write, progress_bar, save_json
 from binarized import EOS, UNKNOWN, add_to_checksum, shard_folder, token_dtype, write_index
-from raw_text import Reservoir, check_files, check_unchanged, file_states, not_utf8, read_lines
+from raw_text import Reservoir, fingerprint, not_utf8, read_lines
 from write_dict import load_model
 
 CHUNK = 1 << 20  # bytes of text that a worker encodes at a time
@@ -72,13 +59,8 @@ class Encoder:
         unknown = Counter()
         for line, ids in zip(lines, encoded):
             if 0 in ids:
-                unknown.update(
-                    name for name, number in zip(self.processor.encode(line, out_type=str), ids) if number == 0
-                )
-            elif line and not ids:
-                raise InputError(
-                    f"the SentencePiece model normalises the line {line[:80]!r} to nothing; use a model that keeps text"
-                )
+                pieces = self.processor.encode(line, out_type=str)
+                unknown.update(piece for piece, number in zip(pieces, ids) if number == 0)
             ids.append(EOS)
         flat = self.fairseq_ids[np.fromiter(chain.from_iterable(encoded), dtype=np.int64)]
         sizes = np.fromiter(map(len, encoded), dtype=np.int32, count=len(encoded))
@@ -87,8 +69,6 @@ class Encoder:
 
 def start_worker(model):
     global encoder
-    let_signals_end()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is left to the main process
     encoder = Encoder(model)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
@@ -191,46 +171,34 @@ class Shard:
         }
 
 
-@contextmanager
-def worker_pool(workers, model):
-    """A pool of processes for `encode_chunk`."""
-    pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(model,))
-    pools.append(pool)
-    yield pool
-    pool.shutdown()  # not after an error: a pool whose workers were killed may wait for ever
-    pools.remove(pool)
-
-
-def encode(paths, dest, split, model, workers, shards=1, wanted=None, states=None):
+def encode(paths, fingerprints, dest, split, model, workers, shards=1, selected=(0,)):
     """Encodes files; the memory needed does not depend on their size.
 
     Args:
         paths: files of raw text; the end of a file ends a document
+        fingerprints: of the files; if they have changed in the end, nothing is written
         dest, split: where to write: `dest/[shardI/]split.bin`, `split.idx` and `split.json`
         model: path of the SentencePiece model
         workers: number of worker processes
-        shards, wanted: number of shards, and the numbers of those to write (None: all)
-        states: `file_states(paths)` from which on the files must not change (None: from now on)
+        shards, selected: number of shards, and the numbers of those to write
     Raises:
         InputError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file that changed, or a
             killed worker
     """
-    wanted = range(shards) if wanted is None else wanted
-    states = states or file_states(paths)
-    read = Counter(lines=0, blank=0, nothing=0, text=0)
+    read = Counter()  # lines of each kind
     documents = 0
     blank_lines = BlankLines(model)
     dtype = token_dtype(blank_lines.processor.get_piece_size())
-    progress = Progress("encode " + split, sum(map(os.path.getsize, paths)))
     pending = deque()
     with ExitStack() as stack:
-        pool = stack.enter_context(worker_pool(workers, model))
+        bar = stack.enter_context(progress_bar("encode " + split, sum(map(os.path.getsize, paths))))
         out = {}
-        for number in wanted:
+        for number in selected:
             folder = shard_folder(dest, number, shards)
             os.makedirs(folder, exist_ok=True)
             tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
             out[number] = Shard(tokens, stack.enter_context(tempfile.TemporaryFile(dir=folder)))
+        pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(model,))
 
         def write_oldest():
             shard, result = pending.popleft()
@@ -244,7 +212,7 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None, states=Non
         try:
             inside = False
             shard = None
-            for line in read_lines(paths, progress, FILE_END):
+            for line in read_lines(paths, bar, FILE_END):
                 kind = "end" if line is FILE_END else blank_lines.kind(line)
                 if kind == "text":
                     if not inside:
@@ -264,12 +232,17 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None, states=Non
                     submit(shard)
             while pending:
                 write_oldest()
-            progress.close()
         except UnicodeDecodeError:
             raise not_utf8(paths) from None
         except BrokenProcessPool:
             raise InputError("a worker was killed (out of memory?); run again with fewer --workers") from None
-        check_unchanged(states)
+        pool.shutdown()
+        for path, before in zip(paths, fingerprints):
+            if fingerprint(path) != before:
+                raise InputError(
+                    f"file {path} changed while it was being read; run again when it is complete, with another --dest"
+                    " if this one is refused"
+                )
         if documents < shards:
             raise InputError(
                 f"{', '.join(map(str, paths))}: found {documents} documents (separated by blank lines), expected at"
@@ -278,7 +251,7 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None, states=Non
         for number, shard in out.items():
             with atomic_write(os.path.join(shard_folder(dest, number, shards), split + ".idx"), "wb") as stream:
                 write_index(stream, shard.sizes, dtype)
-    lines = {
+    read_from = {
         "files": len(paths),
         "lines": read["text"] + read["blank"] + read["nothing"],
         "text_lines": read["text"],
@@ -287,23 +260,5 @@ def encode(paths, dest, split, model, workers, shards=1, wanted=None, states=Non
         "documents": documents,
     }
     for number, shard in out.items():
-        record = {"input": lines, "shard": number, "shards": shards}
-        record.update(shard.record())
+        record = {"input": read_from, "shard": number, "shards": shards, **shard.record()}
         save_json(record, os.path.join(shard_folder(dest, number, shards), split + ".json"))
-
-
-def main():
-    parser = Parser(__doc__)
-    parser.add_argument("--input", nargs="+", required=True, metavar="FILE", help="text files, plain or gzip")
-    parser.add_argument("--spm-model", required=True, metavar="FILE", help="SentencePiece model")
-    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
-    parser.add_argument("--split", required=True, choices=["train", "valid"], help="name of the output")
-    parser.add_argument("--workers", type=positive, default=cpu_count(), metavar="N", help="worker processes")
-    parser.add_argument("--shards", type=positive, default=1, metavar="N", help="number of shards, a folder each")
-    args = parser.parse_args()
-    check_files(args.input, "--input")
-    encode(args.input, args.dest, args.split, args.spm_model, args.workers, args.shards)
-
-
-if __name__ == "__main__":
-    run(main)

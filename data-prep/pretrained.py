@@ -2,13 +2,11 @@
 
 import sys
 
-from basics import InputError
-
 try:
     from maelm_fairseq.config import check_positions
     from maelm_fairseq.data.vocabulary import load_dictionary
     from maelm_fairseq.engine.checkpoints import load_model
-    from maelm_fairseq.engine.errors import UsageError
+    from maelm_fairseq.engine.errors import UsageError  # noqa: F401  what they raise
 except ImportError as error:  # fairseq is missing or does not work: the message says what to do
     sys.exit(f"error: {error}")
 
@@ -19,11 +17,8 @@ def compare_with_checkpoint(folder, checkpoint, max_tokens):
     Args:
         max_tokens: length of the longest example, in tokens
     Raises:
-        InputError: it cannot be read, has another vocabulary, or has too few positions
+        UsageError: it cannot be read, has another vocabulary, or has too few positions
     """
-    try:
-        positions = load_model(checkpoint, load_dictionary(folder)).max_positions()
-        fix = f"give --max-tokens {positions} or less"
-        check_positions(max_tokens, positions, f"--max-tokens {max_tokens}", fix, checkpoint)
-    except UsageError as error:
-        raise InputError(f"--checkpoint: {error}") from None
+    positions = load_model(checkpoint, load_dictionary(folder)).max_positions()
+    fix = f"give --max-tokens {positions} or less"
+    check_positions(max_tokens, positions, f"--max-tokens {max_tokens}", fix, checkpoint)

@@ -16,10 +16,8 @@ BUFFER = 1 << 20
 def check_files(paths, option):
     """Raises FileNotFoundError or InputError unless every path is a file that is not empty."""
     for path in paths:
-        if not os.path.exists(path):
+        if not os.path.isfile(path):  # nor a pipe: it is read more than once
             raise FileNotFoundError(f"{option}: file {path} does not exist; expected a text file; check the path")
-        if not os.path.isfile(path):
-            raise InputError(f"{option}: {path} is not a regular file; expected one, as it is read more than once")
         if os.path.getsize(path) == 0:
             raise InputError(f"{option}: file {path} is empty; expected UTF-8 text; leave it out or fill it")
 
@@ -37,58 +35,39 @@ def fingerprint(path):
     return {"file": os.path.basename(path), "bytes": size, "sha256_of_samples": digest.hexdigest()}
 
 
-def file_states(paths):
-    """{path: (size, time of the last change)}: what `check_unchanged` compares."""
-    states = {path: os.stat(path) for path in paths}
-    return {path: (state.st_size, state.st_mtime_ns) for path, state in states.items()}
-
-
-def check_unchanged(states):
-    """Raises InputError if a file was changed or removed since `file_states` looked."""
-    for path, state in states.items():
-        if not os.path.exists(path) or file_states([path])[path] != state:
-            raise InputError(
-                f"file {path} changed while it was being read; run again when it is complete, with another --dest if"
-                " this one is refused"
-            )
-
-
-def read_lines(paths, progress=None, file_end=None):
+def read_lines(paths, bar=None, file_end=None):
     """Yields the lines of files as bytes, without the `\\n` or `\\r\\n` at their end; nothing else ends a line.
 
     Keeps one line in memory. Skips a byte order mark at the start of a file.
 
     Args:
-        progress: a `basics.Progress` over the sum of the files' sizes
+        bar: a `basics.progress_bar` over the sum of the files' sizes
         file_end: yielded after each file, if not None
     Raises:
         InputError: a gzip file is corrupt or truncated, or a file called `.gz` is not one
     """
-    done = text = reported = 0
     for path in paths:
         with open(path, "rb", buffering=BUFFER) as packed:
             is_gzip = os.fspath(path).endswith(".gz") or packed.peek(2)[:2] == GZIP_MAGIC
             stream = gzip.GzipFile(fileobj=packed) if is_gzip else packed
-            number = 0
+            number = unpacked = reported = 0
             try:
-                for line in stream:
-                    if number == 0 and line.startswith(BYTE_ORDER_MARK):
-                        line = line[len(BYTE_ORDER_MARK) :]
-                    number += 1
-                    text += len(line)
-                    if progress and text - reported > BUFFER:
-                        reported = text
-                        progress.update(done + packed.tell(), text)
+                for number, line in enumerate(stream, 1):
+                    unpacked += len(line)
+                    if bar is not None and unpacked > BUFFER:  # asking for the place in the file takes time
+                        bar.update(packed.tell() - reported)
+                        unpacked, reported = 0, packed.tell()
+                    if number == 1:
+                        line = line.removeprefix(BYTE_ORDER_MARK)
                     yield line.rstrip(b"\r\n")
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise InputError(
                     f"file {path}: corrupt gzip after line {number} ({error}); copy or download it again"
                 ) from None
-            done += os.fstat(packed.fileno()).st_size  # not by its path: the file may have been removed meanwhile
+            if bar is not None:
+                bar.update(packed.tell() - reported)
         if file_end is not None:
             yield file_end
-    if progress:
-        progress.update(done, text)
 
 
 def not_utf8(paths):
@@ -103,7 +82,6 @@ def not_utf8(paths):
                     f" {error.start + 1} of the line); expected UTF-8; convert it, for example with"
                     " iconv -f latin1 -t utf-8"
                 )
-    return InputError(f"one of {', '.join(paths)} changed while it was being read; run again when it is complete")
 
 
 class Reservoir:

@@ -9,7 +9,7 @@ and sentencepiece.model are copies; squad.json contains inputs, options and coun
 import os
 import shutil
 
-from pretrained import compare_with_checkpoint
+from pretrained import UsageError, compare_with_checkpoint
 
 # pretrained.py imports the plugin, which must come before fairseq: it silences fairseq, and explains if it is broken.
 # isort: split
@@ -19,19 +19,18 @@ from fairseq.data import indexed_dataset
 from basics import (
     InputError,
     Parser,
-    Progress,
     atomic_folder,
+    check_same,
     data_folder,
     file_identity,
+    finished_record,
     positive,
-    refuse_different,
-    remove_abandoned,
+    progress_bar,
     run,
     save_json,
     say,
 )
 from maelm_fairseq.data.vocabulary import load_dictionary
-from maelm_fairseq.engine.errors import UsageError
 from maelm_fairseq.finetuning.squad import task as squad
 from maelm_fairseq.finetuning.squad.questions import read_questions
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes, place, windows
@@ -52,84 +51,75 @@ COUNTS = {
 }
 
 
-class Split:
-    """Writes the windows of one file of questions, and counts them.
+def span_of(question, context, found):
+    """The pieces of the context that answer a question: (first, last), or None if it has no usable answer.
+
+    Args:
+        context: the context's :class:`Pieces`
+        found: {count: ids}, to which this question is added
+    """
+    places = [place(answer, question, context) for answer in question.answers]
+    found["answers_misplaced"] += [question.id] * places.count(None)
+    found["answers_invisible"] += [question.id] * places.count((None, False))
+    places = [spot for spot in places if spot and spot[0]]
+    if not places:
+        return None
+    span, exact = max(places, key=lambda spot: spot[1])  # the first exact one, otherwise the first
+    if not exact:
+        found["labels_widened"].append(question.id)
+    return span
+
+
+def write_split(questions, prefix, vocabulary, tokenizer, sizes):
+    """Writes the windows of one file of questions.
 
     Args:
         prefix: path without `.bin` and `.span.bin`
         vocabulary: number of symbols in the dictionary
         sizes: :class:`WindowSizes`
+    Returns:
+        counts: number for each of COUNTS
     """
-
-    def __init__(self, prefix, vocabulary, sizes):
-        self.sizes = sizes
-        self.counts = dict.fromkeys(COUNTS, 0)
-        self.examples = {}  # ids of the first questions in each count
-        self.files = {}
-        for ending, highest in [("", vocabulary), (".span", sizes.max_tokens)]:
-            path = indexed_dataset.data_file_path(prefix + ending)
-            self.files[prefix + ending] = indexed_dataset.make_builder(path, "mmap", highest)
-        self.windows, self.spans = self.files.values()
-
-    def count(self, what, question):
-        self.counts[what] += 1
-        examples = self.examples.setdefault(what, [])
-        if question.id not in examples and len(examples) < SHOWN:
-            examples.append(question.id)
-
-    def add(self, question, question_pieces, context):
-        """Adds the windows of a question, unless all its answers are misplaced."""
-        self.counts["questions"] += 1
-        self.counts["answerable"] += bool(question.answers)
-        if len(question_pieces.tokens) > self.sizes.max_question:
-            self.count("questions_cut", question)
-        span = None
-        if question.answers:
-            places = [place(answer, question, context) for answer in question.answers]
-            for _ in range(places.count(None)):
-                self.count("answers_misplaced", question)
-            for _ in range(places.count((None, False))):
-                self.count("answers_invisible", question)
-            places = [found for found in places if found and found[0]]
-            if not places:
-                self.count("questions_left_out", question)
-                return
-            span, exact = max(places, key=lambda found: found[1])  # the first exact one, otherwise the first
-            if not exact:
-                self.count("labels_widened", question)
-        made = windows(question_pieces, context, self.sizes)
-        labels = [window.label(span) for window in made]
-        if span and not any(end for _, end in labels):
-            self.count("answers_too_long", question)
-        for window, label in zip(made, labels):
-            self.windows.add_item(torch.from_numpy(window.tokens))
-            self.spans.add_item(torch.tensor(label))
-            self.counts["windows"] += 1
-            self.counts["windows_without_answer"] += not label[1]
-
-    def close(self):
-        for prefix, builder in self.files.items():
-            builder.finalize(indexed_dataset.index_file_path(prefix))
-
-
-def write_split(questions, prefix, vocabulary, tokenizer, sizes):
-    """Writes and returns the :class:`Split` of one file of questions."""
-    split = Split(prefix, vocabulary, sizes)
-    progress = Progress("encode " + os.path.basename(prefix), sum(len(q.context) + len(q.text) for q in questions))
-    context = encoded = None
-    done = 0
-    for question in questions:
-        if question.context != context:
-            context, encoded = question.context, tokenizer.encode_context(question)
-        split.add(question, tokenizer.encode(question.text), encoded)
-        done += len(question.context) + len(question.text)
-        progress.update(done, done)
-    progress.close()
-    split.close()
-    if not split.counts["windows"]:
-        name = {"train": "--train", "valid": "--dev"}[os.path.basename(prefix)]
-        raise InputError(f"{name}: no question has a visible answer at its answer_start; correct answer_start")
-    return split
+    name = os.path.basename(prefix)
+    builders = {
+        path: indexed_dataset.make_builder(indexed_dataset.data_file_path(path), "mmap", highest)
+        for path, highest in [(prefix, vocabulary), (prefix + ".span", sizes.max_tokens)]
+    }
+    found = {count: [] for count in COUNTS}  # ids of questions
+    context = pieces = None
+    total = sum(len(question.context) + len(question.text) for question in questions)
+    with progress_bar("encode " + name, total) as bar:
+        for question in questions:
+            bar.update(len(question.context) + len(question.text))
+            if question.context != context:
+                context, pieces = question.context, tokenizer.encode_context(question)
+            text = tokenizer.encode(question.text)
+            if len(text.tokens) > sizes.max_question:
+                found["questions_cut"].append(question.id)
+            span = span_of(question, pieces, found)
+            if question.answers and not span:
+                found["questions_left_out"].append(question.id)
+                continue
+            labelled = [(window, window.label(span)) for window in windows(text, pieces, sizes)]
+            without_answer = [label for _, label in labelled if label == (0, 0)]
+            if span and len(without_answer) == len(labelled):
+                found["answers_too_long"].append(question.id)
+            found["windows"] += [question.id] * len(labelled)
+            found["windows_without_answer"] += [question.id] * len(without_answer)
+            for window, label in labelled:
+                for builder, item in zip(builders.values(), (window.tokens, label)):
+                    builder.add_item(torch.tensor(item))
+    for path, builder in builders.items():
+        builder.finalize(indexed_dataset.index_file_path(path))
+    if not found["windows"]:
+        option = {"train": "--train", "valid": "--dev"}[name]
+        raise InputError(f"{option}: no question has a visible answer at its answer_start; correct answer_start")
+    for count in ("questions_cut", "answers_misplaced", "answers_invisible", "labels_widened", "answers_too_long"):
+        first = list(dict.fromkeys(found[count]))[:SHOWN]
+        if first:
+            say(f"{name}: {len(found[count]):,} {COUNTS[count]}, the first in {', '.join(first)}")
+    counts = {count: len(ids) for count, ids in found.items()}
+    return dict(counts, questions=len(questions), answerable=sum(bool(question.answers) for question in questions))
 
 
 def record_of(args):
@@ -151,32 +141,13 @@ def record_of(args):
 
 
 def is_done(dest, record):
-    """Whether `dest` contains the data, prepared from the same inputs with the same options.
-
-    Raises:
-        InputError: it contains something else
-    """
-    if not os.path.exists(dest):
-        return False
-    there = sorted(os.listdir(dest))
-    if not there:
-        return False
-    if squad.RECORD not in there:
-        raise InputError(
-            f"--dest: {dest} contains {there[0]} but no {squad.RECORD}; expected an empty folder; choose another"
+    """Whether `dest` contains the data, prepared from the same inputs with the same options, and nothing else."""
+    there = finished_record(dest, squad.RECORD)
+    if there is not None:
+        check_same(
+            dest, *({"format": found["format"], **found["inputs"], **found["options"]} for found in (there, record))
         )
-    try:
-        found = squad.load_record(dest)
-    except UsageError as error:
-        raise InputError(f"--dest: {error}; or choose another folder") from None
-    different = [
-        f"{group} {name!r}"
-        for group in ("inputs", "options")
-        for name in record[group]
-        if found[group].get(name) != record[group][name]
-    ]
-    refuse_different(dest, different and [", ".join(different) + " differ"])
-    return True
+    return there is not None
 
 
 def write(args, sizes, record, processor, folder):
@@ -187,10 +158,7 @@ def write(args, sizes, record, processor, folder):
     impossible = any(not question.answers for some in questions.values() for question in some)
     record = dict(record, version="2.0" if impossible else "1.1", counts={})
     for name, some in questions.items():
-        split = write_split(some, os.path.join(folder, name), vocabulary, tokenizer, sizes)
-        record["counts"][name] = split.counts
-        for what, ids in split.examples.items():
-            say(f"{name}: {split.counts[what]:,} {COUNTS[what]}, the first in {', '.join(ids)}")
+        record["counts"][name] = write_split(some, os.path.join(folder, name), vocabulary, tokenizer, sizes)
     if record_of(args)["inputs"] != record["inputs"]:
         raise InputError("--train, --dev or --vocabulary: a file changed while it was being read; run again")
     shutil.copyfile(args.dev, os.path.join(folder, "dev.json"))
@@ -199,39 +167,12 @@ def write(args, sizes, record, processor, folder):
     save_json(record, os.path.join(folder, squad.RECORD))
 
 
-def prepare(args):
-    sizes = WindowSizes(args.max_tokens, args.stride, args.max_question)
-    sizes.check()
-    processor = load_vocabulary(args.vocabulary)
-    record = record_of(args)
-    if args.checkpoint:
-        compare_with_checkpoint(args.vocabulary, args.checkpoint, args.max_tokens)
-    dest = os.path.abspath(args.dest)
-    if is_done(dest, record):
-        say(f"{args.dest} is finished already")
-    else:
-        os.makedirs(os.path.dirname(dest), exist_ok=True)
-        remove_abandoned(os.path.dirname(dest))
-        with atomic_folder(dest) as folder:
-            write(args, sizes, record, processor, folder)
-    record = squad.load_record(dest)
-    print(f"SQuAD {record['version']}")
-    for name in ["train", "valid"]:
-        counts = record["counts"][name]
-        for key, text in COUNTS.items():
-            print(f"{name}: {counts.get(key, 0):,} {text}")  # earlier versions counted less
-
-
-def main():
+def parse_args():
     parser = Parser(__doc__)
+    parser.prog = "squad.sh"
     parser.add_argument("--train", required=True, metavar="FILE", help="SQuAD's JSON to train on")
     parser.add_argument("--dev", required=True, metavar="FILE", help="SQuAD's JSON to evaluate on")
-    parser.add_argument(
-        "--vocabulary",
-        required=True,
-        metavar="DIR",
-        help="data folder of the pretraining run, with sentencepiece.model and dict.txt",
-    )
+    parser.add_argument("--vocabulary", required=True, metavar="DIR", help="data folder of the pretraining run")
     parser.add_argument("--dest", required=True, type=data_folder, metavar="DIR", help="folder to write")
     parser.add_argument("--checkpoint", metavar="FILE", help="check that vocabulary and positions suit this checkpoint")
     parser.add_argument("--max-tokens", type=positive, default=384, metavar="N", help="maximum length of a window")
@@ -243,11 +184,30 @@ def main():
         help="tokens from the start of one window to the start of the next",
     )
     parser.add_argument("--max-question", type=positive, default=64, metavar="N", help="longer questions are cut")
-    try:
-        prepare(parser.parse_args())
-    except UsageError as error:
-        raise InputError(str(error)) from None
+    return parser.parse_args()
+
+
+def main():
+    args = parse_args()
+    sizes = WindowSizes(args.max_tokens, args.stride, args.max_question)
+    sizes.check()
+    processor = load_vocabulary(args.vocabulary)
+    record = record_of(args)
+    if args.checkpoint:
+        compare_with_checkpoint(args.vocabulary, args.checkpoint, args.max_tokens)
+    dest = os.path.abspath(args.dest)
+    if is_done(dest, record):
+        say(f"{args.dest} is finished already")
+    else:
+        os.makedirs(os.path.dirname(dest), exist_ok=True)
+        with atomic_folder(dest) as folder:
+            write(args, sizes, record, processor, folder)
+    record = squad.load_record(dest)
+    print(f"SQuAD {record['version']}")
+    for name in ["train", "valid"]:
+        for key, text in COUNTS.items():
+            print(f"{name}: {record['counts'][name][key]:,} {text}")
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, "squad.sh", UsageError)

@@ -1,5 +1,3 @@
 #!/usr/bin/env bash
 # SQuAD's JSON -> a folder for fairseq-train. `squad.sh --help` lists the options; README.md explains them.
-set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/run.sh"
-run_program squad.py "$@"
+exec bash "$(dirname "${BASH_SOURCE[0]}")/run.sh" squad.py "$@"

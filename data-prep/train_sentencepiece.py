@@ -1,15 +1,14 @@
 """Trains a SentencePiece model on a random sample of lines; the model itself lowercases if asked to."""
 
+import io
 import os
 import re
-import signal
-import time
 from contextlib import contextmanager
 
 import sentencepiece
 
-from basics import InputError, Progress, atomic_write, let_signals_end, positive, say
-from raw_text import Reservoir, check_unchanged, not_utf8, read_lines
+from basics import InputError, atomic_write, progress_bar, say
+from raw_text import Reservoir, not_utf8, read_lines
 
 # SentencePiece sums floats per thread: with a fixed number of threads the model is the same on every machine.
 THREADS = 16
@@ -18,28 +17,21 @@ CHARACTER_COVERAGE = 0.99995
 SAMPLE_LINES = 1000000
 
 
-def sample_lines(paths, count, states):
+def sample_lines(paths, count):
     """Draws `count` lines (bytes) at random from those that are not blank, in one pass.
 
     SentencePiece has an option for this, `input_sentence_size`, but version 0.2.3 draws a different sample in every
     process and offers no seed. Here the same text must give the same model: on every machine, and after a restart.
-
-    Args:
-        states: `file_states(paths)` from which on the files must not change
-    Raises:
-        InputError: a file changed
     """
-    progress = Progress("sample lines", sum(map(os.path.getsize, paths)))
     sample = Reservoir(count)
-    for line in read_lines(paths, progress):
-        if line and not line.isspace():
-            sample.add(line)
-    progress.close()
-    check_unchanged(states)
+    with progress_bar("sample lines", sum(map(os.path.getsize, paths))) as bar:
+        for line in read_lines(paths, bar):
+            if line and not line.isspace():
+                sample.add(line)
     return sample.items
 
 
-def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte_fallback, states):
+def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte_fallback):
     """Trains a SentencePiece model with ids 0 to 2 for `<unk> <s> </s>`.
 
     Args:
@@ -51,12 +43,10 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte
         lowercase: normalise with `nmt_nfkc_cf` rather than `nmt_nfkc`
         count: lines to sample
         byte_fallback: add a piece for each byte, `<0x00>` to `<0xFF>`, so that no character is unknown
-        states: `file_states(paths)` from which on the files must not change
     Raises:
-        InputError: a file that changed, no text, text that is not UTF-8, or a vocab_size too large for the text or too
-            small for its characters
+        InputError: no text, text that is not UTF-8, or a vocab_size that does not suit the text
     """
-    sample = sample_lines(paths, count, states)
+    sample = sample_lines(paths, count)
     try:
         # split() also removes U+0085, which SentencePiece would keep, and at which fairseq would split a piece.
         sample = [" ".join(line.decode("utf-8").split()) for line in sample]
@@ -65,72 +55,41 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte
     if not any(sample):
         raise InputError(f"no text in {', '.join(paths)}; expected lines that are not blank")
     say(f"train SentencePiece: {len(sample):,} lines, {vocab_size:,} pieces, {model_type}; see {log_file}")
-    options = dict(
-        vocab_size=vocab_size,
-        model_type=model_type,
-        normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
-        max_sentence_length=1 << 30,  # by default SentencePiece skips lines of more than 4,192 bytes
-        character_coverage=CHARACTER_COVERAGE,
-        num_threads=THREADS,
-        byte_fallback=byte_fallback,
-    )
-    start = time.time()
+    trained = io.BytesIO()
     try:
-        with logged_to(log_file), atomic_write(model, "wb") as writer:
-            sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sample), model_writer=writer, **options)
+        with logged_to(log_file):
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(sample),
+                model_writer=trained,
+                vocab_size=vocab_size,
+                model_type=model_type,
+                normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
+                max_sentence_length=1 << 30,  # by default SentencePiece skips lines of more than 4,192 bytes
+                character_coverage=CHARACTER_COVERAGE,
+                num_threads=THREADS,
+                byte_fallback=byte_fallback,
+            )
     except RuntimeError as error:
-        raise InputError(explain(str(error), vocab_size, log_file)) from None
-    say(f"train SentencePiece: {time.time() - start:.1f} s")
+        too_large = re.search(r"value <= (\d+)", str(error))
+        if too_large:
+            most = too_large.group(1)
+            raise InputError(
+                f"--vocab-size {vocab_size} is too large for this text; SentencePiece suggests at most {most}"
+            ) from None
+        reason = " ".join(str(error).split())
+        raise InputError(f"SentencePiece failed, perhaps because of --vocab-size: {reason}; see {log_file}") from None
+    with atomic_write(model, "wb") as stream:
+        stream.write(trained.getvalue())
 
 
 @contextmanager
-def logged_to(log_file):
-    """For SentencePiece, which never lets Python handle a signal: signals end the process; output goes to a file."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    kept = [os.dup(1), os.dup(2)]
-    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+def logged_to(path):
+    """Sends what this process writes to stderr, from C++ too, to a file."""
+    stderr = os.dup(2)
     try:
-        for descriptor in (1, 2):
-            os.dup2(log, descriptor)
-        let_signals_end()
+        with open(path, "w") as log:
+            os.dup2(log.fileno(), 2)
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for descriptor, original in zip((1, 2), kept):
-            os.dup2(original, descriptor)
-        for descriptor in [log, *kept]:
-            os.close(descriptor)
-
-
-def explain(message, vocab_size, log_file):
-    """One sentence for the user in place of SentencePiece's own error message."""
-    too_high = re.search(r"value <= (\d+)", message)
-    if too_high:
-        return (
-            f"--vocab-size {vocab_size} is too large for this text; SentencePiece suggests at most {too_high.group(1)}"
-        )
-    too_low = re.search(r"required_chars. \d+ vs (\d+)", message)
-    if too_low:
-        return (
-            f"--vocab-size {vocab_size} is too small for the characters in this text; give at least {too_low.group(1)}"
-        )
-    return f"SentencePiece failed: {' '.join(message.split())}; its log is {log_file}"
-
-
-def add_options(parser):
-    """Adds the options that describe a vocabulary."""
-    parser.add_argument("--vocab-size", type=positive, metavar="N", help="SentencePiece's vocab_size")
-    parser.add_argument("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
-    parser.add_argument("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
-    parser.add_argument(
-        "--byte-fallback",
-        action="store_true",
-        help="the model spells characters outside the vocabulary in bytes, so that none is unknown (256 pieces more)",
-    )
-    parser.add_argument(
-        "--sample-lines",
-        type=positive,
-        metavar="N",
-        help=f"train the model on this many lines, drawn at random ({SAMPLE_LINES:,} if not given)",
-    )
+        os.dup2(stderr, 2)
+        os.close(stderr)

@@ -18,24 +18,23 @@ def load_model(path):
         InputError: not a model; ids 0 to 2 are not `<unk> <s> </s>`; a piece is one of fairseq's special symbols, or
             contains white space
     """
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"SentencePiece model {path} does not exist; check the path")
     try:
-        with open(path, "rb") as stream:
-            processor = sentencepiece.SentencePieceProcessor(model_proto=stream.read())
-    except FileNotFoundError:
-        raise FileNotFoundError(f"SentencePiece model {path} does not exist; check the path") from None
-    except (RuntimeError, TypeError):
+        processor = sentencepiece.SentencePieceProcessor(model_file=path)
+    except (RuntimeError, OSError):
         raise InputError(f"{path} is not a SentencePiece model; expected the .model file of a trained one") from None
-    names = all_pieces(processor)
-    if names[:3] != SENTENCEPIECE_SPECIALS:
+    pieces = all_pieces(processor)
+    if pieces[:3] != SENTENCEPIECE_SPECIALS:
         raise InputError(
-            f"{path}: pieces 0 to 2 are {' '.join(names[:3])}; expected {' '.join(SENTENCEPIECE_SPECIALS)}; train the"
+            f"{path}: pieces 0 to 2 are {' '.join(pieces[:3])}; expected {' '.join(SENTENCEPIECE_SPECIALS)}; train the"
             " model with SentencePiece's default ids"
         )
-    for number, name in enumerate(names[3:], 3):
-        if name in FAIRSEQ_SPECIALS or name.split() != [name]:
+    for piece in pieces[3:]:
+        if piece in FAIRSEQ_SPECIALS or piece.split() != [piece]:
             raise InputError(
-                f"{path}: piece {number} is {name!r}; expected none of {' '.join(FAIRSEQ_SPECIALS)} and no white space,"
-                " which fairseq would misread; train a model without it"
+                f"{path}: piece {piece!r} is a special symbol of fairseq's, or contains white space, at which fairseq"
+                " would split it; train a model without it"
             )
     return processor
 
@@ -67,7 +66,7 @@ def all_pieces(processor):
 
 def dict_text(processor):
     """The contents of dict.txt: the pieces from id 3 on, a line `piece 1` for each."""
-    return "".join(name + " 1\n" for name in all_pieces(processor)[3:])
+    return "".join(piece + " 1\n" for piece in all_pieces(processor)[3:])
 
 
 def write_dict(model, output):

@@ -49,7 +49,7 @@ from dataclasses import dataclass, replace
 from typing import Optional, Tuple
 
 from maelm_fairseq.masking import MaskSettings
-from pretraining import Model, Optimization, Size, Text, training_options
+from pretraining import Model, Size, Text, training_options
 
 # IMDB's 527 held-out reviews are left out: their error would be the largest part of the mean's.
 MADE = ("bigram_shift", "replaced_word")
@@ -57,6 +57,7 @@ TASKS = ("trec", "trec_fine", "rotten_tomatoes", "tweets", "nyt_editorials", "am
 UNSEEN = ("sms_spam", "agreement")
 FINE_TUNED_TASKS = ("trec", "rotten_tomatoes")  # the largest two with different texts: all eight would take days
 CONFIDENCE = 0.95
+LEARNING_RATE = 1e-3  # of arms without pilots
 LEARNING_RATES = (5e-4, 1e-3, 2e-3)
 
 ALL_MASKS, NO_MASKS = MaskSettings(mask_prob=0.3, encoder_mask_fraction=1.0), MaskSettings(mask_prob=0.3)
@@ -75,7 +76,7 @@ class Arm:
         model: :class:`~pretraining.Model`
         updates: total number of updates; 0 for models that keep their initial weights
         seeds: how many; 1, 2, ...
-        pilots: of which model decide its learning rate; None for that of the comparison
+        pilots: of which model decide its learning rate; None for LEARNING_RATE
     """
 
     model: Model
@@ -89,19 +90,18 @@ class Run:
     """One pretraining.
 
     Args:
-        name: of its folder
+        name: of its folder and its record
         model: :class:`~pretraining.Model`
         seed: of the weights, the order of the text and the masks
         updates: total number of updates, 0 for none
-        optimization: :class:`~pretraining.Optimization`; None for what `pilots` decide
-        pilots: a :class:`~pretraining.Model`, or None
+        lr: the learning rate; None for what the pilots of a model, `pilots`, decide
     """
 
     name: str
     model: Model
     seed: int
     updates: int
-    optimization: Optional[Optimization] = None
+    lr: Optional[float] = None
     pilots: Optional[Model] = None
 
 
@@ -116,13 +116,12 @@ class Comparison:
         text: :class:`~pretraining.Text`
         arms: of :class:`Arm`, what matters most first; all first seeds are run, then all second ones
         compared: pairs of models, the first minus the second
-        optimization: of all runs, as far as no pilots decide it
         pilots: the models that have some; pilot_updates: of each, with a schedule of their own
         tested: whether the first of `compared` is tested
         save_updates: number of updates between checkpoints and validations
         rank_tokens, taus: held-out tokens for effective ranks, and their shares of the energy
         tasks: names of those that models are evaluated on
-        draws: of the few-shot probes
+        few_shot_repeats: how often few-shot probes are repeated, with other training examples; 0 for none
         fine_tuned: models; what the heads of fine-tuning read is the mean of tokens
     """
 
@@ -132,7 +131,6 @@ class Comparison:
     text: Text
     arms: Tuple[Arm, ...]
     compared: Tuple[Tuple[Model, Model], ...]
-    optimization: Optimization = Optimization(warmup_ratio=0.06, second_beta=0.999)
     pilots: Tuple[Model, ...] = ()
     pilot_updates: int = 1_000
     tested: bool = False
@@ -140,13 +138,12 @@ class Comparison:
     rank_tokens: int = 100_000
     taus: Tuple[float, ...] = (0.9, 0.99)
     tasks: Tuple[str, ...] = (*TASKS, *UNSEEN)
-    draws: int = 0
+    few_shot_repeats: int = 0
     fine_tuned: Tuple[Model, ...] = ()
 
     def pilot_runs(self, model):
         """The runs that decide the learning rate of a model."""
-        rates = [replace(self.optimization, lr=lr) for lr in LEARNING_RATES]
-        return [Run(f"pilot-{model.name}-lr{o.lr:g}", model, 0, self.pilot_updates, o) for o in rates]
+        return [Run(f"pilot-{model.name}-lr{lr:g}", model, 0, self.pilot_updates, lr) for lr in LEARNING_RATES]
 
     def runs(self):
         """All runs but pilots, what matters most first."""
@@ -154,8 +151,8 @@ class Comparison:
         return [self.run(arm, seed) for seed in range(1, last + 1) for arm in self.arms if seed <= arm.seeds]
 
     def run(self, arm, seed):
-        optimization = None if arm.pilots else self.optimization
-        return Run(f"{arm.model.name}-{seed}", arm.model, seed, arm.updates, optimization, arm.pilots)
+        lr = None if arm.pilots else LEARNING_RATE
+        return Run(f"{arm.model.name}-{seed}", arm.model, seed, arm.updates, lr, arm.pilots)
 
     def fine_tuned_runs(self):
         """The runs whose models are fine-tuned, in the order of `fine_tuned` for each seed."""
@@ -170,12 +167,8 @@ class Comparison:
         Args:
             chosen: the learning rate that the pilots decided
         """
-        optimization, updates = run.optimization or replace(self.optimization, lr=chosen), run.updates
-        if not updates:
-            optimization, updates = replace(optimization, lr=0.0), 2
-        part = min(updates, self.save_updates)
-        options = training_options(run.model, self.size, self.text, optimization, updates, part, run.seed)
-        return [*options, "--keep-interval-updates", "1"]
+        lr, updates = (run.lr or chosen, run.updates) if run.updates else (0.0, 2)
+        return training_options(run.model, self.size, self.text, lr, updates, self.save_updates, run.seed)
 
 
 SCORES = Comparison(
@@ -200,6 +193,6 @@ SCORES = Comparison(
     ),
     pilots=(MLM, SHARED, MAE_LM),
     tested=True,
-    draws=50,
+    few_shot_repeats=50,
     fine_tuned=(MLM, SHARED_LONG, SHARED, MAE_LM),
 )

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from evaluation.statistics import mean_and_error
+from evaluation.statistics import seed_interval
+from maelm_fairseq.analysis.rank_report import import_pyplot
+from maelm_fairseq.engine.files import atomic_write
 
 CAPTION = (
     "Score, and effective rank of text without [MASK], by layer; validation loss against arithmetic "
@@ -11,22 +13,19 @@ CAPTION = (
 STYLES = ["s--", "o-", "v-", "^:", "x-."]  # of so many models, the first of a plan
 
 
-def draw(stream, results):
+def draw(path, results):
     """Draws what the models of a comparison score and use, layer by layer, and how they learn.
 
     Args:
-        stream: that the picture, a PNG, is written to
+        path: of the picture, a PNG
         results: :class:`~results.Results`
     """
-    from matplotlib import pyplot
-
+    pyplot = import_pyplot()
     figure, (scores, ranks, losses) = pyplot.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
     for model, style in zip(results.models(), STYLES):
         runs = results.of(model)
         errors(scores, [results.scores_by_layer(run) for run in runs], style, model.title)
-        ranked = [results.ranks(run) for run in runs if results.ranks(run)]
-        if ranked:
-            errors(ranks, ranked, style, model.title)
+        errors(ranks, [results.ranks(run) for run in runs], style, model.title)
         if runs[0].updates:
             rows = [results.numbers[run.name]["validations"] for run in runs]
             loss = np.mean([[row["loss"] for row in each] for each in rows], 0)
@@ -41,11 +40,13 @@ def draw(stream, results):
     ranks.set_ylim(bottom=0)
     losses.set(xlabel="TFLOP", ylabel="validation loss, bits a predicted token")
     losses.grid(alpha=0.3)
-    figure.savefig(stream, format="png", dpi=120)
+    with atomic_write(path, "wb") as stream:
+        figure.savefig(stream, format="png", dpi=120)
     pyplot.close(figure)
 
 
 def errors(axis, rows, style, title):
     """Draws the mean of rows of numbers, one for each layer, with its standard error."""
-    values, error = mean_and_error(rows)
-    axis.errorbar(range(len(values)), values, error, fmt=style, capsize=3, label=title)
+    found = [seed_interval(column) for column in np.transpose(rows)]
+    values, error = [each.estimate for each in found], [each.error for each in found]
+    axis.errorbar(range(len(found)), values, error, fmt=style, capsize=3, label=title)

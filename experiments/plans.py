@@ -32,7 +32,7 @@ VARIATIONS = (
     predicting(MLM, 0.15),
     *(detecting(model, weight) for weight in (0.5, 1.0, 2.0) for model in (SHARED, MLM)),
 )
-UNTESTED = replace(SCORES, pilots=(), tested=False, draws=0, fine_tuned=())
+UNTESTED = replace(SCORES, pilots=(), tested=False, few_shot_repeats=0, fine_tuned=())
 EXPLORATIONS = replace(
     UNTESTED,
     name="width128",
@@ -72,7 +72,7 @@ SMALL = replace(
     ),
     compared=((MAE_LM, MLM), (SHARED, MLM), (MLM, SCRATCH), *((model, MAE_LM) for model in CHANGES)),
 )
-# Every kind of job but fine-tuning, as small as can be.
+# Everything but fine-tuning, as small as can be.
 TINY = replace(
     SCORES,
     name="tiny",
@@ -81,10 +81,7 @@ TINY = replace(
     arms=(
         Arm(MLM, 14, 2),
         Arm(SHARED_LONG, 18, 2, pilots=SHARED),
-        Arm(SHARED, 14, 2, pilots=SHARED),
         Arm(MAE_LM, 14),
-        Arm(SCRATCH, 0),
-        Arm(BLIND, 14),
         Arm(detecting(MLM, 1.0), 14),
     ),
     pilots=(SHARED,),
@@ -92,7 +89,7 @@ TINY = replace(
     save_updates=2,
     rank_tokens=2_000,
     tasks=("trec", "rotten_tomatoes", "sms_spam"),
-    draws=2,
+    few_shot_repeats=2,
     fine_tuned=(),
 )
 PLANS = {each.name: each for each in (SCORES, EXPLORATIONS, SMALL, TINY)}

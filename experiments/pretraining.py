@@ -1,4 +1,4 @@
-"""What the experiments pretrain, as options of fairseq-train: models, sizes, text and optimization."""
+"""What the experiments pretrain, as options of fairseq-train: models, sizes and text."""
 
 from dataclasses import dataclass, fields
 
@@ -6,11 +6,11 @@ from fairseq_options import option
 from maelm_fairseq.masking import MaskSettings
 
 
-def options_of(settings):
+def options_of(config):
     """The options that set a dataclass's fields: [--mask-prob, 0.15, ...]; a true boolean gives its flag alone."""
     options = []
-    for each in fields(settings):
-        value = getattr(settings, each.name)
+    for each in fields(config):
+        value = getattr(config, each.name)
         if not isinstance(value, bool):
             options += [option(each.name), value]
         elif value:
@@ -27,7 +27,7 @@ class Model:
         title: in tables and figures
         decoder_layers: 0 for none
         masks: what is predicted, and what the encoder sees of it
-        relative_position_bias: of encoder and decoder, with heads that look at neighbours at first
+        relative_position_bias: of encoder and decoder, with heads that attend to neighbours at first
         shared: whether the decoder's layers are the encoder's last ones
         blind_masks: whether masks in shared layers attend to no other masks
         detection_weight: of the loss of telling replaced tokens; 0 for none. It and the last are in variants/
@@ -42,7 +42,13 @@ class Model:
     blind_masks: bool = False
     detection_weight: float = 0.0
 
+    @property
+    def is_variant(self):
+        """Whether the plugin in variants/ trains it."""
+        return self.blind_masks or self.detection_weight > 0
+
     def options(self):
+        """The options of fairseq-train that make this model: list of strings and numbers."""
         options = ["--relative-position-num-buckets", 0]
         if self.relative_position_bias:
             options = [*["--decoder-relative-bias"] * (not self.shared), "--relative-position-local-init"]
@@ -75,43 +81,30 @@ class Text:
     vocab_size: int = 8000  # where the program prepares the text itself
 
 
-@dataclass(frozen=True)
-class Optimization:
-    """The optimizer's settings."""
-
-    lr: float = 1e-3
-    warmup_ratio: float = 0.1
-    clip_norm: float = 2.0
-    second_beta: float = 0.98  # of Adam
-
-    def options(self, updates):
-        """Its options for a run of so many updates: the learning rate falls linearly to zero."""
-        return [
-            *["--optimizer", "torch_adamw", "--adam-betas", f"(0.9, {self.second_beta:g})", "--adam-eps", 1e-6],
-            *["--weight-decay", 0.01, "--clip-norm", self.clip_norm, "--lr-scheduler", "polynomial_decay"],
-            *["--lr", self.lr, "--warmup-updates", max(1, int(updates * self.warmup_ratio))],
-            *["--total-num-update", updates, "--max-update", updates],
-        ]
-
-
-def training_options(model, size, text, optimization, updates, part, seed):
+def training_options(model, size, text, lr, updates, save_updates, seed):
     """The options of fairseq-train for a run, except folders and devices.
 
     Args:
-        model, size, text, optimization: :class:`Model`, :class:`Size`, :class:`Text`, :class:`Optimization`
+        model, size, text: :class:`Model`, :class:`Size`, :class:`Text`
+        lr: the highest learning rate; it rises for 6% of the updates, then falls linearly to zero
         updates: total number of updates
-        part: number of updates between checkpoints
+        save_updates: number of updates between checkpoints, and between validations
         seed: of the weights, the order of the text and the masks
     Returns:
         list of strings
     """
+    save_updates = min(save_updates, updates)
     options = [
         *["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_tiny", *options_of(size)],
         *["--dropout", 0, "--attention-dropout", 0, "--max-positions", text.tokens_per_sample],
         *["--tokens-per-sample", text.tokens_per_sample, "--batch-size", text.batch_size],
         *["--batch-size-valid", text.batch_size_valid, "--num-workers", 0, "--bf16-autocast"],
-        *[*optimization.options(updates), "--distributed-world-size", 1, "--log-format", "json"],
-        *["--log-interval", max(1, min(50, part)), "--save-interval-updates", part, "--no-epoch-checkpoints"],
-        *[*model.options(), "--seed", seed],
+        *["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.999)", "--adam-eps", 1e-6],
+        *["--weight-decay", 0.01, "--clip-norm", 2.0, "--lr-scheduler", "polynomial_decay"],
+        *["--lr", lr, "--warmup-updates", max(1, int(0.06 * updates))],
+        *["--total-num-update", updates, "--max-update", updates],
+        *["--distributed-world-size", 1, "--log-format", "json", "--log-interval", max(1, min(50, save_updates))],
+        *["--save-interval-updates", save_updates, "--no-epoch-checkpoints", *model.options(), "--seed", seed],
+        *["--keep-interval-updates", 1],
     ]
     return list(map(str, options))

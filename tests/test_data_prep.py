@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import sentencepiece
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PREP = os.path.join(os.path.dirname(HERE), "data-prep")
+from conftest import ROOT, documents
+
+PREP = str(ROOT / "data-prep")
 sys.path.insert(0, PREP)
 import basics  # noqa: E402
 import binarized  # noqa: E402
+import prepare  # noqa: E402
 import raw_text  # noqa: E402
 import write_dict  # noqa: E402
 
@@ -50,22 +52,7 @@ def fail(program, *arguments, **more):
     return errors[0]
 
 
-def random_documents(seed, count):
-    """Documents (lists of lines) of invented words, some far more frequent than others."""
-    rng = random.Random(seed)
-    syllables = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "an", "er")]
-    words = ["".join(rng.choice(syllables) for _ in range(rng.randint(1, 4))) for _ in range(800)]
-
-    def line():
-        picked = [words[int(800 * rng.random() ** 3)] for _ in range(rng.randint(3, 25))]
-        return " ".join(picked).capitalize() + rng.choice(
-            [".", "?", "! 1987", ". </br>", " (%d%%)" % rng.randint(1, 99)]
-        )
-
-    return [[line() for _ in range(rng.randint(1, 9))] for _ in range(count)]
-
-
-ODD = [
+UNUSUAL = [
     ["A literal <s> and </s>, <unk>, <pad> and <mask> are text.", "<mask>", "</s>"],
     ["one" + LINE_SEPARATOR + "line", "next" + NEXT_LINE + "line", "vertical\x0btab form\x0cfeed file\x1cseparator"],
     ["caf\u00e9 \u6f22\u5b57 \U0001f600 unknown", "\u3000 ideographic space first", "nul\x00byte, old\rmac"],
@@ -83,8 +70,8 @@ def write(path, documents, end="\n", last=True, packed=False):
 def text(tmp_path_factory):
     """Files of raw text, and the documents in them."""
     folder = tmp_path_factory.mktemp("text")
-    train = [random_documents(1, 300), random_documents(2, 200), ODD]
-    valid = [random_documents(3, 30)]
+    train = [documents(300, 1), documents(200, 2), UNUSUAL]
+    valid = [documents(30, 3)]
     first = write(folder / "first.txt", train[0], last=False)
     # A byte order mark and four different blank lines at the start; no end of line at the end.
     first.write_bytes(b"\xef\xbb\xbf\n \n\t\r\n" + ZERO_WIDTH.encode() + b"\n" + first.read_bytes())
@@ -92,7 +79,7 @@ def text(tmp_path_factory):
         "train": [
             first,
             write(folder / "second.txt.gz", train[1], "\r\n", packed=True),
-            write(folder / "odd.txt", ODD),
+            write(folder / "odd.txt", UNUSUAL),
         ],
         "valid": [write(folder / "valid.txt", valid[0])],
         "train_documents": sum(train, []),
@@ -104,7 +91,7 @@ def arguments(text, dest, *more):
     return ["--train"] + text["train"] + ["--valid"] + text["valid"] + ["--dest", dest] + list(more)
 
 
-OPTIONS = ["--vocab-size", 600, "--lowercase", "--workers", 3]
+OPTIONS = ["--vocab-size", 150, "--lowercase", "--workers", 3]
 
 
 @pytest.fixture(scope="module")
@@ -114,39 +101,21 @@ def prepared(text, tmp_path_factory):
     return {"dest": dest, "result": result}
 
 
-def read_data(folder, split):
-    """What fairseq reads: the dictionary, and the documents as lists of lists of ids.
-
-    A `</s>` ends each line, and a blank line each document.
-    """
+def assert_same_text(folder, split, documents):
+    """Checks that fairseq reads these documents: each line has SentencePiece's ids, and a blank line ends each."""
     from fairseq.data import Dictionary, data_utils
 
-    dictionary = Dictionary.load(os.path.join(str(folder), "dict.txt"))
-    data = data_utils.load_indexed_dataset(os.path.join(str(folder), split), dictionary)
-    documents = [[]]
-    for number in range(len(data)):
-        ids = data[number].tolist()
-        assert ids[-1] == dictionary.eos() and dictionary.eos() not in ids[:-1]
-        if len(ids) > 1:
-            documents[-1].append(ids[:-1])
-        else:
-            documents.append([])
-    assert documents.pop() == []
-    assert all(documents)
-    return dictionary, documents
-
-
-def assert_same_text(folder, split, documents):
-    """Checks that the data are these documents: each line has SentencePiece's ids, which spell its normalised text."""
-    processor = sentencepiece.SentencePieceProcessor(model_file=os.path.join(str(folder), "sentencepiece.model"))
-    dictionary, found = read_data(folder, split)
+    processor = sentencepiece.SentencePieceProcessor(model_file=os.path.join(folder, "sentencepiece.model"))
+    dictionary = Dictionary.load(os.path.join(folder, "dict.txt"))
     assert len(dictionary) == processor.get_piece_size() + 1
-    assert [len(document) for document in found] == [len(document) for document in documents]
-    for ids, line in zip(sum(found, []), sum(documents, [])):
+    data = data_utils.load_indexed_dataset(os.path.join(folder, split), dictionary)
+    lines = [line for document in documents for line in [*document, ""]]
+    assert len(data) == len(lines)
+    for item, line in zip(data, lines):
         expected = processor.encode(line)
-        assert [number - 1 if number != dictionary.unk() else 0 for number in ids] == expected
+        assert item.tolist() == [number + 1 if number else dictionary.unk() for number in expected] + [dictionary.eos()]
         if 0 not in expected:
-            assert "".join(dictionary[number] for number in ids) == processor.normalize(line)
+            assert "".join(dictionary[number] for number in item[:-1]) == processor.normalize(line)
 
 
 def test_data_are_byte_for_byte_what_fairseq_preprocess_writes(text, prepared, tmp_path):
@@ -212,53 +181,29 @@ def test_report_and_running_again(text, prepared):
     assert {path.name: path.stat().st_mtime_ns for path in prepared["dest"].iterdir()} == before
 
 
-@pytest.fixture(scope="module")
-def shards(text, prepared, tmp_path_factory):
+def test_shards_by_several_machines_at_once(text, prepared, tmp_path):
     """Three shards of the same text, by three processes that start at once, as on three machines."""
-    dest = tmp_path_factory.mktemp("shards") / "data"
-    options = ["--shards", 3, "--vocab-size", 600, "--lowercase", "--workers", 1]
+    dest = tmp_path / "data"
+    options = ["--shards", 3, "--vocab-size", 150, "--lowercase", "--workers", 1]
     processes = [
         subprocess.Popen(
             command("prepare.sh", *arguments(text, dest, "--shard", shard, *options)),
-            env=ENVIRONMENT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )  # fmt: skip
+            env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
         for shard in range(3)
-    ]
+    ]  # fmt: skip
     for process in processes:
         output, errors = process.communicate()
         assert process.returncode == 0, output + errors
-    return {"dest": dest, "options": options, "last_line": output.splitlines()[-1]}
-
-
-def test_shards_by_several_machines_at_once(text, prepared, shards):
-    folders = shards["last_line"].split(":")
-    assert folders == [str(shards["dest"] / f"shard{number}") for number in range(3)]
+    folders = output.splitlines()[-1].split(":")
+    assert folders == [str(dest / f"shard{number}") for number in range(3)]
     for number, folder in enumerate(folders):
         assert_same_text(folder, "train", text["train_documents"][number::3])
         assert os.path.exists(os.path.join(folder, "valid.idx")) == (number == 0)
         assert snapshot(folder)["sentencepiece.model"] == snapshot(prepared["dest"])["sentencepiece.model"]
     assert_same_text(folders[0], "valid", text["valid_documents"])
-    output = succeed("check.py", shards["dest"]).stdout
+    output = succeed("check.py", dest).stdout
     assert "train: " in output and f"{len(text['train_documents']):,} documents" in output
-
-
-def test_a_unigram_model_of_a_sample_and_fewer_documents_than_shards(tmp_path):
-    documents = random_documents(6, 100)
-    text = {
-        "train": [write(tmp_path / "train.txt", documents)],
-        "valid": [write(tmp_path / "valid.txt", documents[:3])],
-    }
-    options = ["--vocab-size", 300, "--model-type", "unigram", "--sample-lines", 200]
-    succeed("prepare.sh", *arguments(text, tmp_path / "data", *options))
-    assert_same_text(tmp_path / "data", "train", documents)
-    text = dict(text, train=text["valid"])
-    options = ["--spm-model", tmp_path / "data" / "sentencepiece.model", "--shards", 4, "--shard", 1]
-    error = fail("prepare.sh", *arguments(text, tmp_path / "four", *options))
-    assert "3 documents" in error and "use fewer --shards" in error
-    assert not list((tmp_path / "four" / "shard1").glob("train*"))
 
 
 def test_reservoir_samples_are_uniform_and_repeatable():
@@ -294,49 +239,64 @@ def test_only_fine_tuning_data_need_fairseq(tmp_path):
 # Wrong input -------------------------------------------------------------------------------------------------------
 
 
-def test_missing_empty_and_undecodable_files(text, tmp_path):
-    good = text["valid"][0]
+@pytest.fixture
+def refused(monkeypatch):
+    """A function that runs prepare.py in this process with options that it must refuse; returns its one line."""
 
-    def error(train):
-        options = ["--train", good, train, "--valid", good, "--dest", tmp_path / "dest", "--vocab-size", 300]
-        return fail("prepare.sh", *options)
+    def run_main(*options):
+        monkeypatch.setattr(sys, "argv", ["prepare.py", *map(str, options)])
+        with pytest.raises((basics.InputError, FileNotFoundError)) as error:
+            prepare.main()
+        (line,) = str(error.value).splitlines()
+        return line
 
-    assert f"{tmp_path / 'missing.txt'} does not exist" in error(tmp_path / "missing.txt")
-    (tmp_path / "empty.txt").write_bytes(b"")
-    assert "empty.txt is empty" in error(tmp_path / "empty.txt")
-    (tmp_path / "latin.txt").write_bytes("ab\n\ncd caf\u00e9 ef\n".encode("latin-1"))
-    message = error(tmp_path / "latin.txt")
+    return run_main
+
+
+def test_missing_empty_and_undecodable_files(text, tmp_path, refused):
+    def error(name, content=None):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        options = ["--train", *text["valid"], tmp_path / name, "--valid", *text["valid"], "--vocab-size", 300]
+        return refused(*options, "--dest", tmp_path / "dest")
+
+    assert f"{tmp_path / 'missing.txt'} does not exist" in error("missing.txt")
+    assert "empty.txt is empty" in error("empty.txt", b"")
+    message = error("latin.txt", "ab\n\ncd caf\u00e9 ef\n".encode("latin-1"))
     assert "latin.txt: line 3" in message and "0xe9" in message and "byte 7" in message
-    packed = gzip.compress(os.urandom(1000).hex().encode() * 3)
-    (tmp_path / "cut.gz").write_bytes(packed[: len(packed) // 2])
-    assert "cut.gz: corrupt gzip after line" in error(tmp_path / "cut.gz")
-    write(tmp_path / "plain.txt.gz", [["not packed"]])
-    assert "plain.txt.gz: corrupt gzip after line 0 (Not a gzipped file" in error(tmp_path / "plain.txt.gz")
+    packed = gzip.compress(random.Random(1).randbytes(1000))
+    assert "cut.gz: corrupt gzip after line" in error("cut.gz", packed[:500])
+    assert "plain.txt.gz: corrupt gzip after line 0 (Not a gzipped file" in error("plain.txt.gz", b"not packed")
 
 
-def test_a_wrong_size_of_the_vocabulary_and_the_corrected_command(text, tmp_path):
+def test_a_wrong_size_of_the_vocabulary_and_the_corrected_command(text, tmp_path, refused):
     valid = text["valid"][0]
-    prepare = ["--train", valid, "--valid", valid, "--dest", tmp_path / "dest", "--only-vocabulary", "--vocab-size"]
-    error = fail("prepare.sh", *prepare, 50000)
+    options = ["--train", valid, "--valid", valid, "--dest", tmp_path / "dest", "--only-vocabulary", "--vocab-size"]
+    error = refused(*options, 50000)
     most = error.split()[-1]
     assert "--vocab-size 50000 is too large" in error and most.isdigit()
-    error = fail("prepare.sh", *prepare, 5)
-    assert "--vocab-size 5 is too small" in error and error.split()[-1].isdigit()
-    succeed("prepare.sh", *prepare, most)
+    succeed("prepare.sh", *options, most)
     assert len((tmp_path / "dest" / "dict.txt").read_text(encoding="utf-8").split("\n")) == int(most) - 3 + 1
 
 
-def test_a_destination_with_another_corpus_or_other_options(text, prepared, tmp_path):
+def test_a_destination_with_another_corpus_or_other_options(text, prepared, tmp_path, refused):
     before = snapshot(prepared["dest"])
-    error = fail("prepare.sh", *arguments(text, prepared["dest"], "--vocab-size", 700, "--workers", 2))
-    assert "--vocab-size was 600 and is 700" in error and "--lowercase was True and is False" in error
+    error = refused(*arguments(text, prepared["dest"], "--vocab-size", 700, "--shards", 2))
+    for change in ["--vocab-size was 150 and is 700", "--lowercase was True and is False", "--shards was 1 and is 2"]:
+        assert change in error
     other = dict(text, train=text["train"][:2] + text["valid"])
-    error = fail("prepare.sh", *arguments(other, prepared["dest"], *OPTIONS))
-    assert "--train: other files, or other text" in error
-    assert "--shards was 1 and is 2" in fail("prepare.sh", *arguments(text, prepared["dest"], "--shards", 2, *OPTIONS))
+    assert "train differs" in refused(*arguments(other, prepared["dest"], *OPTIONS))
     assert snapshot(prepared["dest"]) == before
     (tmp_path / "train.bin").write_bytes(b"x")
-    assert "contains train.bin but no prepare.json" in fail("prepare.sh", *arguments(text, tmp_path, *OPTIONS))
+    assert "contains train.bin but no prepare.json" in refused(*arguments(text, tmp_path, *OPTIONS))
+
+
+def test_fewer_documents_than_shards(text, prepared, tmp_path, refused):
+    text = dict(text, train=[write(tmp_path / "train.txt", documents(3, 6))])
+    options = ["--spm-model", prepared["dest"] / "sentencepiece.model", "--shards", 4, "--shard", 1, "--workers", 1]
+    error = refused(*arguments(text, tmp_path / "four", *options))
+    assert "3 documents" in error and "use fewer --shards" in error
+    assert not list((tmp_path / "four" / "shard1").glob("train*"))
 
 
 @pytest.mark.parametrize(
@@ -346,25 +306,21 @@ def test_a_destination_with_another_corpus_or_other_options(text, prepared, tmp_
         (["--vocab-size", "0"], "argument --vocab-size: 0 is not a positive integer"),
         (["--vocab-size", "300", "--shards", "2", "--shard", "2"], "--shard 2: expected 0 to 1"),
         (["--spm-model", "some.model", "--lowercase"], "--lowercase is for training a model"),
-        (["--spm-model", "no-such.model"], "SentencePiece model no-such.model does not exist"),
     ],
 )
-def test_wrong_options(text, tmp_path, options, words):
-    assert words in fail("prepare.sh", *arguments(text, tmp_path / "dest", *options))
+def test_options_that_contradict_each_other(text, tmp_path, monkeypatch, capsys, options, words):
+    monkeypatch.setattr(sys, "argv", ["prepare.py", *map(str, arguments(text, tmp_path, *options))])
+    with pytest.raises(SystemExit, match="1"):
+        prepare.parse_args()
+    assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "options, error",
-    [
-        ({"user_defined_symbols": ["a" + NEXT_LINE + "b"]}, r"piece 3 is 'a\\x85b'; expected"),
-        ({"pad_id": 0, "unk_id": 3}, "pieces 0 to 2 are <pad>"),
-    ],
-)
-def test_models_that_fairseq_would_misread(tmp_path, options, error):
-    lines = [line for document in random_documents(7, 50) for line in document]
+def test_models_that_fairseq_would_misread(tmp_path):
+    lines = [line for document in documents(50, 7) for line in document]
     with open(tmp_path / "model", "wb") as writer:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines), model_writer=writer, vocab_size=200, minloglevel=2, **options
-        )
-    with pytest.raises(basics.InputError, match=error):
+            sentence_iterator=iter(lines), model_writer=writer, vocab_size=40, minloglevel=2,
+            user_defined_symbols=["a" + NEXT_LINE + "b"],
+        )  # fmt: skip
+    with pytest.raises(basics.InputError, match=r"piece 'a\\x85b' is a special symbol"):
         write_dict.load_model(str(tmp_path / "model"))

@@ -1,6 +1,5 @@
 """data-prep/: kills and signals, inputs that change while they are read, and damaged files."""
 
-import json
 import os
 import shutil
 import signal
@@ -10,22 +9,25 @@ import sys
 
 import pytest
 
-from test_data_prep import ENVIRONMENT, PREP, arguments, command, fail, random_documents, run, snapshot, succeed, write
+from conftest import documents
+from test_data_prep import ENVIRONMENT, PREP, arguments, fail, snapshot, succeed, write
 
 sys.path.insert(0, PREP)
 import basics  # noqa: E402
 import check  # noqa: E402
+import encode  # noqa: E402
+import raw_text  # noqa: E402
 
-OPTIONS = ["--vocab-size", 300, "--workers", 2]
+OPTIONS = ["--vocab-size", 100, "--workers", 2]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Enough text that encoding it takes a second, and what an uninterrupted run makes of it."""
+    """Text, and what an uninterrupted run makes of it."""
     folder = tmp_path_factory.mktemp("corpus")
     text = {
-        "train": [write(folder / "train.txt", random_documents(1, 2000) * 3)],
-        "valid": [write(folder / "valid.txt", random_documents(2, 50))],
+        "train": [write(folder / "train.txt", documents(1000, 1))],
+        "valid": [write(folder / "valid.txt", documents(50, 2))],
     }
     succeed("prepare.sh", *arguments(text, folder / "data", *OPTIONS))
     return dict(text, dest=folder / "data")
@@ -62,93 +64,54 @@ def test_killed_at_any_step_and_run_again(corpus, tmp_path):
     """Killed when a complete file is about to get its final name; in the end nothing differs."""
     dest = tmp_path / "data"
     options = arguments(corpus, dest, *OPTIONS)
-    for name in ["prepare.json", "sentencepiece.model", "valid.idx", "train.bin", "train.json"]:
-        kill = "os.kill(os.getpid(), signal.SIGKILL)"
-        assert run_with("prepare.py", ("os.rename", f".{name}."), kill, *options).returncode == -signal.SIGKILL, name
+    for name, number in [
+        ("sentencepiece.model", signal.SIGTERM),
+        ("train.bin", signal.SIGKILL),
+        ("train.json", signal.SIGINT),
+    ]:
+        kill = f"os.kill(os.getpid(), {int(number)})"
+        done = run_with("prepare.py", ("os.rename", f".{name}."), kill, *options)
+        assert done.returncode == -number and "Traceback" not in done.stderr, name
         assert not (dest / name).exists() and list(dest.glob(f".{name}.*.partial"))
-        assert run("check.py", dest).returncode == 1
+    assert fail("check.py", dest).endswith("the preparation was not finished; run prepare.sh again")
     succeed("prepare.sh", *options)
     assert snapshot(dest) == snapshot(corpus["dest"])
     assert not list(dest.glob(".*partial"))
 
 
-def test_a_signal_removes_partial_files(corpus, tmp_path):
-    options = arguments(corpus, tmp_path / "data", *OPTIONS)
-    stop = "os.kill(os.getpid(), signal.SIGTERM)"
-    done = run_with("prepare.py", ("open", ".train.idx."), stop, *options)
-    assert done.returncode == 143 and "Traceback" not in done.stderr
-    assert done.stderr.endswith("stopped by SIGTERM; the same command resumes after the last complete step\n")
-    assert not list((tmp_path / "data").glob("train.*")) and not list((tmp_path / "data").glob(".*"))
-
-
 def test_partial_files_of_killed_runs_are_removed(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.DEVNULL)
     ended.wait()
-    files = [tmp_path / f".train.bin.{socket.gethostname()}.{pid}.partial" for pid in (ended.pid, os.getpid())]
-    files += [tmp_path / f".train.bin.elsewhere.{number}.partial" for number in (1, 2)]
+    files = [tmp_path / f".train.bin.{socket.gethostname()}.{pid}.partial" for pid in (ended.pid, os.getppid())]
+    files += [tmp_path / f".train.bin.else.where.{number}.partial" for number in (1, 2)]
     for path in files:
         path.write_text("in part")
-    os.utime(str(files[2]), (1, 1))
-    basics.remove_abandoned(str(tmp_path))
+    os.utime(files[2], (1, 1))
+    basics.remove_abandoned(str(tmp_path / "train.bin"))
     assert [path.exists() for path in files] == [False, True, False, True]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_killed_worker_is_one_error(corpus, tmp_path):
-    options = arguments(corpus, tmp_path / "data", "--spm-model", corpus["dest"] / "sentencepiece.model")
-    process = subprocess.Popen(
-        command("prepare.py", *options, "--workers", 1),
-        env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, universal_newlines=True,
-    )  # fmt: skip
-    workers = []
-    while not workers:
-        assert process.poll() is None
-        if list((tmp_path / "data").glob(".train.bin.*")):
-            with open(f"/proc/{process.pid}/task/{process.pid}/children") as stream:
-                workers = [int(child) for child in stream.read().split()]
-    os.kill(workers[0], signal.SIGKILL)
-    errors = process.communicate(timeout=300)[1]
-    assert process.returncode == 1 and "Traceback" not in errors, errors
-    assert "error: a worker was killed (out of memory?); run again with fewer --workers" in errors.splitlines()[-1]
-    assert not list((tmp_path / "data").glob("train.*")) and not list((tmp_path / "data").glob(".*"))
+@pytest.fixture
+def encode_train(corpus, tmp_path):
+    """Encodes the corpus in this process with a trained model; it must fail, and leave nothing."""
+
+    def run_encode(fingerprints, error):
+        model = str(corpus["dest"] / "sentencepiece.model")
+        with pytest.raises(basics.InputError, match=error):
+            encode.encode(list(map(str, corpus["valid"])), fingerprints, str(tmp_path), "train", model, workers=1)
+        assert os.listdir(tmp_path) == []
+
+    return run_encode
 
 
-# Inputs that change ------------------------------------------------------------------------------------------------
-
-CHANGES = {
-    "appended to": "open({0!r}, 'ab').write(b'one more line')",
-    "truncated": "os.truncate({0!r}, 100000)",
-}
+def test_a_killed_worker_is_one_error(corpus, encode_train, monkeypatch):
+    monkeypatch.setattr(encode, "start_worker", lambda model: os.kill(os.getpid(), signal.SIGKILL))
+    encode_train([], r"a worker was killed \(out of memory\?\); run again with fewer --workers")
 
 
-@pytest.mark.parametrize(
-    "when, change", [(("open", ".train.bin."), "appended to"), (("os.rename", "prepare.json"), "truncated")]
-)
-def test_a_file_that_changes_while_it_is_read(corpus, tmp_path, when, change):
-    text = {split: [shutil.copy2(str(path), str(tmp_path)) for path in corpus[split]] for split in ("train", "valid")}
-    options = arguments(text, tmp_path / "data", *OPTIONS)
-    done = run_with("prepare.py", when, CHANGES[change].format(text["train"][0]), *options)
-    assert done.returncode == 1 and f"error: file {text['train'][0]} changed while it was being read" in done.stderr
-    assert "Traceback" not in done.stderr
-    names = set(os.listdir(str(tmp_path / "data")))
-    encoded = {"prepare.json", "sentencepiece.model", "dict.txt", "valid.bin", "valid.idx", "valid.json"}
-    assert names - {"sentencepiece.log"} == (encoded if when[0] == "open" else set())
-
-
-def test_glue_and_squad_notice_a_change(corpus, tmp_path):
-    for name in ("train", "dev"):
-        write(tmp_path / f"{name}.tsv", [["sentence\tlabel", *(f"text {i}\t{i % 2}" for i in range(9))]], last=False)
-    question = {"id": "q", "question": "who", "answers": [{"text": "one", "answer_start": 0}]}
-    squad = tmp_path / "squad.json"
-    squad.write_text(json.dumps({"data": [{"paragraphs": [{"context": "one two", "qas": [question]}]}]}))
-    for program, path, inputs in [
-        ("glue.py", tmp_path / "train.tsv", ["--input", tmp_path.parent, "--task", tmp_path.name]),
-        ("squad.py", squad, ["--train", squad, "--dev", squad]),
-    ]:
-        options = [*inputs, "--vocabulary", corpus["dest"], "--dest", tmp_path / "out" / "data"]
-        done = run_with(program, ("open", "valid.bin"), CHANGES["appended to"].format(str(path)), *options)
-        assert done.returncode == 1 and "a file changed while it was being read" in done.stderr
-        assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
+def test_a_file_that_changes_while_it_is_read(corpus, encode_train):
+    before = dict(raw_text.fingerprint(corpus["valid"][0]), bytes=1)
+    encode_train([before], "valid.txt changed while it was being read")
 
 
 # Damaged files -----------------------------------------------------------------------------------------------------
@@ -178,7 +141,6 @@ def damaged(corpus, tmp_path, monkeypatch):
     "name, change, error",
     [
         ("prepare.json", lambda content: content[:10], "is damaged: not JSON"),
-        ("train.json", lambda content: b"{}", "is damaged: it has no input"),
         (
             "train.json",
             lambda content: content.replace(b'"sample": [', b'"sample": [[0, "more"],'),
@@ -201,7 +163,7 @@ def test_damaged_files(damaged, name, change, error):
 
 
 def test_text_of_unknown_characters(corpus, tmp_path):
-    foreign = write(tmp_path / "foreign.txt", [["\u0434\u0430 \u043d\u0435\u0442 bada"], ["ku"]])
+    foreign = write(tmp_path / "foreign.txt", [["\u0434\u0430 \u043d\u0435\u0442 kan"], ["ku"]])
     text = {"train": [foreign], "valid": corpus["valid"]}
     model = corpus["dest"] / "sentencepiece.model"
     error = fail("prepare.sh", *arguments(text, tmp_path / "data", "--spm-model", model))

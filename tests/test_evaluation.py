@@ -6,7 +6,10 @@ import sys
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from conftest import ROOT, documents
 from maelm_fairseq import hub
@@ -14,10 +17,9 @@ from maelm_fairseq.engine.errors import UsageError
 
 sys.path.insert(0, str(ROOT / "recipes"))
 from evaluation import features, few_shot, probes, tasks  # noqa: E402
-from evaluation.tasks import Source, Task  # noqa: E402
+from evaluation.tasks import Task  # noqa: E402
 
 STRENGTHS = [1e-3, 1e-1]
-OWN, VALUES = Source("own"), Source("values", regression=True)
 
 
 def write(folder, **splits):
@@ -45,9 +47,8 @@ def made_up(classes, count=120, width=6, layers=3, seed=0):
         targets = np.argsort(np.argsort(signal)) * classes // count
     else:
         targets = signal.astype(np.float64)
-    source = Source("made-up", not classes)
     labels = [str(i) for i in range(classes)] if classes else None
-    return x, Task(source, [str(i) for i in ids], labels, targets, ids, tasks.deal(targets, ids), 0)
+    return x, Task("made-up", [str(i) for i in ids], labels, targets, ids, tasks.deal(targets, ids), 0)
 
 
 # Tasks and folds ---------------------------------------------------------------------------------------------------
@@ -56,7 +57,7 @@ def made_up(classes, count=120, width=6, layers=3, seed=0):
 def test_all_splits_are_read_together(tmp_path):
     header, rows = ("sentence", "label"), [(text, label) for text, label, _ in examples(60, 1)]
     rare = [("one of a kind", "rare"), (rows[0][0].upper(), rows[0][1])]
-    task = tasks.load_task(OWN, write(tmp_path, train=[header, *rows[:40]], dev=[header, *rows[40:], *rare]))
+    task = tasks.load_task(write(tmp_path, train=[header, *rows[:40]], dev=[header, *rows[40:], *rare]))
     assert task.texts == [text for text, _ in rows] and task.labels == ["down", "up"]
     assert [task.labels[target] for target in task.targets] == [label for _, label in rows]
     assert task.dropped == 2 and task.metric == "accuracy"  # a class that is too small, a text that is there already
@@ -64,9 +65,9 @@ def test_all_splits_are_read_together(tmp_path):
 
 def test_folds_depend_on_texts_alone(tmp_path):
     header, rows = ("label", "sentence"), [(label, text) for text, label, _ in examples(203, 2)]
-    first = tasks.load_task(OWN, write(tmp_path / "a", train=[header, *rows[:100]], dev=[header, *rows[100:]]))
+    first = tasks.load_task(write(tmp_path / "a", train=[header, *rows[:100]], dev=[header, *rows[100:]]))
     shuffled = random.Random(1).sample(rows, len(rows))
-    second = tasks.load_task(OWN, write(tmp_path / "b", train=[header, *shuffled[:9]], dev=[header, *shuffled[9:]]))
+    second = tasks.load_task(write(tmp_path / "b", train=[header, *shuffled[:9]], dev=[header, *shuffled[9:]]))
     assert dict(zip(first.texts, first.folds)) == dict(zip(second.texts, second.folds))
     for target in [0, 1]:
         counts = np.bincount(first.folds[first.targets == target])
@@ -76,9 +77,18 @@ def test_folds_depend_on_texts_alone(tmp_path):
     assert tasks.deal(np.arange(10) % 2, ids).tolist() == [1, 2, 4, 0, 3, 1, 0, 3, 2, 4]
 
 
+def test_the_sentences_of_a_pair_are_in_one_fold(tmp_path):
+    rows = [(text, str(i), label) for i, (text, _, _) in enumerate(examples(63, 6)) for label in ["right", "wrong"]]
+    rows = [(f"{text} {label}", pair, label) for text, pair, label in rows]
+    header = ("sentence", "pair", "label")
+    task = tasks.load_task(write(tmp_path, train=[header, *rows], dev=[header]))
+    assert (task.folds[::2] == task.folds[1::2]).all() and len(set(task.folds)) == 5
+
+
 def test_values_are_spread_over_folds(tmp_path):
     rows = [(text, value) for text, _, value in examples(200, 3)]
-    task = tasks.load_task(VALUES, write(tmp_path, train=[("sentence", "label"), *rows], dev=[("sentence", "label")]))
+    header = ("sentence", "label")
+    task = tasks.load_task(write(tmp_path, train=[header, *rows], dev=[header]), regression=True)
     assert task.labels is None and task.metric == "100 x Pearson"
     np.testing.assert_allclose(task.targets, [float(value) for _, value in rows])
     means = [task.targets[task.folds == fold].mean() for fold in range(5)]
@@ -88,20 +98,20 @@ def test_values_are_spread_over_folds(tmp_path):
 def test_pairs_and_what_is_wrong(tmp_path):
     header = ("sentence1", "sentence2", "label")
     rows = [(text, text[::-1], label) for text, label, _ in examples(50, 4)]
-    task = tasks.load_task(OWN, write(tmp_path / "pairs", train=[header, *rows], dev=[header]))
+    task = tasks.load_task(write(tmp_path / "pairs", train=[header, *rows], dev=[header]))
     assert task.texts[0] == rows[0][:2]
     wrong = {
         "dev.tsv: not found": dict(train=[header, *rows]),
         "found the columns text, label, expected sentence": dict(train=[("text", "label")], dev=[header]),
-        "line 2 has 2 columns, expected 3": dict(train=[header, ("a", "b")], dev=[header]),
-        "2 usable examples|0 usable examples": dict(train=[header, *rows[:2]], dev=[header]),
+        "line 2 does not have 3 columns": dict(train=[header, ("a", "b")], dev=[header]),
+        "0 usable examples": dict(train=[header, *rows[:2]], dev=[header]),
     }
     for i, (message, splits) in enumerate(wrong.items()):
         with pytest.raises(UsageError, match=message) as error:
-            tasks.load_task(OWN, write(tmp_path / str(i), **splits))
+            tasks.load_task(write(tmp_path / str(i), **splits))
         assert "\n" not in str(error.value)
     with pytest.raises(UsageError, match="expected numbers as labels"):
-        tasks.load_task(VALUES, write(tmp_path / "pairs", train=[header, *rows], dev=[header]))
+        tasks.load_task(write(tmp_path / "pairs", train=[header, *rows], dev=[header]), regression=True)
 
 
 # Features ----------------------------------------------------------------------------------------------------------
@@ -113,7 +123,7 @@ def test_features_are_those_of_the_hub(pretrained, tmp_path):
     _, task = made_up(2)
     task.texts = texts
     encoder = features.Encoder(str(checkpoint), str(data))
-    found = encoder.features(task, str(tmp_path))
+    found = encoder.features(task, "a", tmp_path)
     model = hub.from_pretrained(checkpoint, data=data)
     for i, text in enumerate(texts):
         tokens = model.encode(*text) if isinstance(text, tuple) else model.encode(text)
@@ -123,58 +133,56 @@ def test_features_are_those_of_the_hub(pretrained, tmp_path):
         expected = model.extract_features(tokens, all_layers=True)
         np.testing.assert_allclose(found["mean"][:, i], expected[:, 1:].mean(1), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found["first"][:, i], expected[:, 0], rtol=1e-4, atol=1e-5)
-    assert found["mean"].shape == (3, len(texts), 32) and len(list(tmp_path.iterdir())) == 1
+    assert found["mean"].shape == (3, len(texts), 32) and len(list(tmp_path.rglob("*.npz"))) == 1
     again = features.Encoder(str(checkpoint), str(data))
     again.model = None  # cannot compute anything
-    for pool, values in again.features(task, str(tmp_path)).items():
+    for pool, values in again.features(task, "a", tmp_path).items():
         np.testing.assert_array_equal(values, found[pool])
     task.texts = texts[:20]
     with pytest.raises(TypeError):
-        again.features(task, str(tmp_path))
+        again.features(task, "a", tmp_path)
 
 
 # Probes ------------------------------------------------------------------------------------------------------------
 
 
+def fitted(x, targets, strength):
+    """A probe that has been trained, of scikit-learn's parts."""
+    linear = LogisticRegression(C=strength, tol=1e-3, max_iter=300)
+    if targets.dtype.kind == "f":
+        linear = Ridge(alpha=1 / strength)
+    return make_pipeline(StandardScaler(), linear).fit(x, targets)
+
+
+def naive_bits(probe, x, targets, variance):
+    """The log-losses of a probe's predictions."""
+    if variance is None:
+        return -np.log2(probe.predict_proba(x)[np.arange(len(x)), targets])
+    return -np.log2(stats.norm.pdf(targets, probe.predict(x), np.sqrt(variance)))
+
+
 def naive_probe(x, task, strengths):
     """Nested cross-validation written down a second time: answers, log-losses and chosen layers."""
-    regression, count = task.labels is None, len(task.targets)
-
-    def predict(train, test, features, strength):
-        mean, deviation = features[train].mean(0), features[train].std(0)
-        fitted, seen = (features[train] - mean) / deviation, (features[test] - mean) / deviation
-        if regression:
-            return Ridge(alpha=1 / strength).fit(fitted, task.targets[train]).predict(seen)
-        classifier = LogisticRegression(C=strength, tol=1e-3, max_iter=300)
-        return classifier.fit(fitted, task.targets[train]).predict_proba(seen)
-
-    def loss(predicted, targets, variance):
-        if regression:
-            density = np.exp(-((predicted - targets) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
-            return -np.log2(density)
-        return np.array([-np.log2(row[target]) for row, target in zip(predicted, targets)])
-
-    answers, bits, layers = np.empty((len(x), count)), np.empty((len(x), count)), []
+    answers, bits, layers = np.empty(x.shape[:2]), np.empty(x.shape[:2]), []
     for fold in range(5):
-        test, rest, best = np.flatnonzero(task.folds == fold), [f for f in range(5) if f != fold], []
+        test, best = task.folds == fold, []
         for layer, rows in enumerate(x):
             tried = []
             for strength in strengths:
-                parts = []
-                for inner in rest:
-                    train = np.flatnonzero(~np.isin(task.folds, [fold, inner]))
-                    held_out = np.flatnonzero(task.folds == inner)
-                    parts.append((held_out, predict(train, held_out, rows, strength)))
-                held_out = np.concatenate([part[0] for part in parts])
-                predicted = np.concatenate([part[1] for part in parts])
-                targets = task.targets[held_out]
-                variance = np.mean((predicted - targets) ** 2) if regression else None
-                tried.append((loss(predicted, targets, variance).mean(), strength, variance))
-            chosen = min(tried)
-            best.append(chosen[0])
-            predicted = predict(np.flatnonzero(task.folds != fold), test, rows, chosen[1])
-            answers[layer, test] = predicted if regression else predicted.argmax(1)
-            bits[layer, test] = loss(predicted, task.targets[test], chosen[2])
+                parts, variance = [], None
+                for inner in set(range(5)) - {fold}:
+                    train, held_out = ~np.isin(task.folds, [fold, inner]), task.folds == inner
+                    probe = fitted(rows[train], task.targets[train], strength)
+                    parts.append((probe, rows[held_out], task.targets[held_out]))
+                if task.labels is None:
+                    variance = np.mean(np.concatenate([probe.predict(x) - targets for probe, x, targets in parts]) ** 2)
+                loss = np.concatenate([naive_bits(*part, variance) for part in parts]).mean()
+                tried.append((loss, strength, variance))
+            loss, strength, variance = min(tried)
+            probe = fitted(rows[~test], task.targets[~test], strength)
+            answers[layer, test] = probe.predict(rows[test])
+            bits[layer, test] = naive_bits(probe, rows[test], task.targets[test], variance)
+            best.append(loss)
         layers.append(int(np.argmin(best)))
     return answers, bits, layers
 
@@ -209,30 +217,22 @@ def test_nothing_of_a_test_fold_is_used(classes):
     assert after["layers"][2] == before["layers"][2]
 
 
-def test_few_shot_draws_are_shared_balanced_and_apart_from_what_is_tested():
+def test_few_shot_examples_are_the_same_for_all_models_balanced_and_apart_from_what_is_tested():
     x, task = made_up(3, count=200)
-    rows, half = few_shot.draw(task, 8, number=5)
+    rows, half = few_shot.training_examples(task, 8, repeat=5)
     assert np.bincount(task.targets[rows]).tolist() == [8, 8, 8] and len(set(rows)) == 24
     assert np.bincount(task.targets[rows[half]]).tolist() == [4, 4, 4]
-    assert set(few_shot.draw(task, 8, number=6)[0]) != set(rows)
-    assert np.bincount(task.targets[few_shot.draw(task, 128, number=0)[0]]).tolist() == [33, 33, 33]  # half of each
+    assert set(few_shot.training_examples(task, 8, repeat=6)[0]) != set(rows)
+    most, _ = few_shot.training_examples(task, 128, repeat=0)
+    assert np.bincount(task.targets[most]).tolist() == [33, 33, 33]  # half of each
+    scores = few_shot.one_repeat(x, task, 8, 5, [1e-2])
     rest = np.setdiff1d(np.arange(200), rows)
-    scores = few_shot.evaluate_draw(x, task, 8, 5, [1e-3, 1e-2])
-    losses = []
-    for layer in x:
-        parts = [
-            probes.outputs(layer[rows[h]], task.targets[rows[h]], layer[rows[~h]], [1e-3, 1e-2], 3)
-            for h in [half, ~half]
-        ]
-        held_out = np.concatenate([rows[~half], rows[half]])
-        loss = probes.bits(np.concatenate(parts, 1), task.targets[held_out], None).mean(1)
-        best = [1e-3, 1e-2][loss.argmin()]
-        answers = probes.outputs(layer[rows], task.targets[rows], layer[rest], [best], 3)[0].argmax(1)
-        losses.append((loss.min(), 100 * np.mean(answers == task.targets[rest])))
-    assert scores == pytest.approx((losses[-1][1], min(losses)[1]))
+    probes = [fitted(x[layer][rows], task.targets[rows], 1e-2) for layer in (2, 1)]  # the last; that which knows most
+    expected = [100 * probe.score(x[layer][rest], task.targets[rest]) for probe, layer in zip(probes, (2, 1))]
+    assert scores == pytest.approx(expected)
 
 
-def test_few_shot_scores_of_all_draws():
+def test_few_shot_scores_of_all_repeats():
     x, task = made_up(0, count=150)
     scores = few_shot.few_shot(x, task, 3, [1e-2, 1])
     assert scores["last"].shape == scores["chosen"].shape == (3, 3)

@@ -47,7 +47,8 @@ def test_the_interval_over_seeds_is_students():
     found = statistics.seed_interval(values)
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-    assert found.estimate == pytest.approx(values.mean())
+    assert found.estimate == pytest.approx(values.mean()) and found.error == pytest.approx(stats.sem(values))
+    assert statistics.seed_interval(values[:1]) == statistics.Interval(*values[[0, 0, 0]], 0)
 
 
 def binomial_error(share, count):
@@ -64,16 +65,6 @@ def test_the_primary_interval_covers_the_effect(seeds):
         assert coverage >= below, ratio
         if seeds == 4:  # from two seeds the spread is unknown, and the interval very wide
             assert coverage <= 0.98 + 3 * binomial_error(0.98, SIMULATIONS), ratio
-
-
-def test_the_bootstrap_agrees_where_seeds_are_many():
-    random = np.random.default_rng(2)
-    tasks = simulate(random, 40, ratio=1)
-    interval, bootstrap = statistics.crossed_interval(tasks), statistics.bootstrap_interval(tasks)
-    assert bootstrap.estimate == interval.estimate
-    assert bootstrap.error == pytest.approx(interval.error, rel=0.1)
-    assert bootstrap.low == pytest.approx(interval.low, abs=0.25 * interval.error)
-    assert statistics.bootstrap_interval(tasks) == bootstrap  # the same on every call
 
 
 def test_parts_of_the_variance_are_found():
@@ -97,14 +88,15 @@ def test_the_detectable_effect_is_found_in_four_of_five_experiments(seeds):
         assert np.mean(found) == pytest.approx(0.8, abs=0.03 + 3 * binomial_error(0.8, SIMULATIONS)), ratio
 
 
-def test_examples_of_several_tasks_with_the_same_text_count_once():
+def test_from_a_single_seed_only_examples_vary_and_the_same_text_in_several_tasks_counts_once():
     random = np.random.default_rng(5)
-    differences = random.normal(0, 30, (3, 400))
-    once = statistics.example_interval([Paired(differences, np.arange(400))])
-    same = statistics.example_interval([Paired(differences, np.arange(400))] * 2)
-    other = statistics.example_interval([Paired(differences, np.arange(400)), Paired(differences, np.arange(400, 800))])
+    differences = random.normal(0, 30, (1, 400))
+    once = statistics.crossed_interval([Paired(differences, np.arange(400))])
+    same = statistics.crossed_interval([Paired(differences, np.arange(400))] * 2)
+    other = statistics.crossed_interval([Paired(differences, np.arange(400)), Paired(differences, np.arange(400, 800))])
     assert same == once
-    assert once.error == pytest.approx(np.std(differences.mean(0)) / np.sqrt(400))
+    assert once.error == pytest.approx(np.std(differences) / np.sqrt(400))
+    assert (once.low, once.high) == pytest.approx(stats.norm.interval(0.95, differences.mean(), once.error))
     assert other.error == pytest.approx(once.error / np.sqrt(2))
 
 

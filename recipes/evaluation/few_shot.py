@@ -1,32 +1,32 @@
-"""Few-shot probes: the same draws of a few examples of each class for every model."""
+"""Few-shot probes: repeated with different training examples, a few of each class, the same for every model."""
 
 import numpy as np
 
 from . import probes
 
 SHOTS = [8, 32, 128]  # examples of a class; for values, of the lower and of the upper half
-DRAWS = 50
+REPEATS = 50
 MOST_CLASSES = 10  # fine classes have too few examples
 
 
 def strata(task):
     """The class of each example, or the half that its value is in: int64 (N,)."""
-    if task.labels is not None:
+    if task.classes:
         return task.targets
     return (task.targets > np.median(task.targets)).astype(np.int64)
 
 
-def draw(task, shots, number):
-    """The examples of a draw, in random order, and those of its two halves.
+def training_examples(task, shots, repeat):
+    """The training examples of a repetition, in random order, and its two halves.
 
     Classes with fewer than twice as many examples give half of them.
 
     Args:
-        number: of the draw
+        repeat: its number
     Returns:
         int64 (n,) indices; bool (n,), which of them are in the first half, of each class the half
     """
-    random = np.random.RandomState(number)
+    random = np.random.RandomState(repeat)
     chosen, half = [], []
     for stratum in np.unique(strata(task)):
         members = np.flatnonzero(strata(task) == stratum)
@@ -45,26 +45,25 @@ def score(answers, targets, regression):
 
 
 def inner_loss(x, targets, half, classes, strengths):
-    """The log-loss of the best strength when each half of a draw predicts the other, and that strength."""
+    """The lowest log-loss when each half of the training examples predicts the other, and its strength."""
     inner = np.empty((len(strengths), len(targets), classes or 1))
     for train in [half, ~half]:
         inner[:, ~train] = probes.outputs(x[train], targets[train], x[~train], strengths, classes)
-    variance = np.mean((inner[..., 0] - targets) ** 2, -1, keepdims=True) if classes is None else None
-    loss = probes.bits(inner, targets, variance).mean(-1)
-    return loss.min(), strengths[int(loss.argmin())]
+    best, loss, _ = probes.best_strength(inner, targets, classes)
+    return loss, strengths[best]
 
 
-def evaluate_draw(layers, task, shots, number, strengths):
-    """The scores of a draw on all other examples, with the strength and the layer that the draw itself chooses.
+def one_repeat(layers, task, shots, repeat, strengths):
+    """Trains on a few examples and tests on all others, with the strength and layer that the training examples choose.
 
     Args:
         layers: (L + 1, N, C)
     Returns:
         score of the last layer, score of the chosen layer
     """
-    rows, half = draw(task, shots, number)
+    rows, half = training_examples(task, shots, repeat)
     rest = np.setdiff1d(np.arange(len(task.targets)), rows)
-    classes, targets = probes.class_count(task), task.targets[rows]
+    classes, targets = task.classes, task.targets[rows]
     losses, best = zip(*(inner_loss(x[rows], targets, half, classes, strengths) for x in layers))
     last, chosen, scores = len(layers) - 1, int(np.argmin(losses)), {}
     for layer in {last, chosen}:
@@ -73,9 +72,9 @@ def evaluate_draw(layers, task, shots, number, strengths):
     return scores[last], scores[chosen]
 
 
-def few_shot(layers, task, draws, strengths):
-    """The scores of all draws: {"last": (SHOTS, draws), "chosen": (SHOTS, draws)}; None for too many classes."""
-    if task.labels is not None and len(task.labels) > MOST_CLASSES:
+def few_shot(layers, task, repeats, strengths):
+    """The scores of all repeats: {"last": (SHOTS, repeats), "chosen": (SHOTS, repeats)}; None for too many classes."""
+    if task.classes and task.classes > MOST_CLASSES:
         return None
-    scores = np.array([[evaluate_draw(layers, task, shots, k, strengths) for k in range(draws)] for shots in SHOTS])
+    scores = np.array([[one_repeat(layers, task, shots, k, strengths) for k in range(repeats)] for shots in SHOTS])
     return {"last": scores[..., 0], "chosen": scores[..., 1]}

@@ -13,23 +13,20 @@ import numpy as np
 import child_processes
 from finetune_glue import GlueTask
 from maelm_fairseq.engine.errors import UsageError
-from maelm_fairseq.engine.files import atomic_folder, one_at_a_time
 
 from . import outcomes
-from .measurement import shared_arrays, summary
-from .probes import answers, bits, class_count
+from .probes import answers, bits
 
 RECIPES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PREPARE = os.path.join(os.path.dirname(RECIPES), "data-prep", "glue.py")
 RECIPE = os.path.join(RECIPES, "finetune_glue.py")
 BATCH_SIZE = 32
-# Those of the miniature. Batches of one length need half the padding: fairseq shuffles the batches, not the examples.
-SETTINGS = [
+# Batches of one length need half the padding: fairseq shuffles the batches, not the examples.
+OPTIONS = [
     *("--batch-size", str(BATCH_SIZE), "--lr", "5e-4", "--warmup-ratio", "0.1", "--epochs", "3"),
     *("--no-shuffle", "--bf16-autocast"),
 ]
 WINDOW = 32 * BATCH_SIZE  # random examples that are sorted by length
-KINDS = {"first": "fine-tuned-first", "mean": "fine-tuned-mean"}  # by what the head reads
 
 
 def execute(command):
@@ -72,26 +69,15 @@ def write_fold(task, fold, folder):
                 stream.write("\t".join([*text, label]) + "\n")
 
 
-def prepare_fold(task, fold, data, positions, dest):
-    """The data of a fold for fairseq-train, shared by all models with the same vocabulary; returns its folder.
-
-    Evaluations at the same time wait for the one that prepares it.
-
-    Args:
-        data: folder with the vocabulary
-        positions: longer examples are cut
-    """
-    folder = os.path.join(dest, "folds", f"{task.name}-{task.digest()[:16]}", f"{fold}-{positions}")
+def prepare_fold(task, fold, encoder, folder):
+    """Prepares the data of a fold for fairseq-train, unless that is done; returns their folder."""
     raw, prepared = os.path.join(folder, "raw"), os.path.join(folder, "prepared")
-    os.makedirs(folder, exist_ok=True)
-    with one_at_a_time(folder):
-        if not os.path.exists(raw):
-            with atomic_folder(raw) as partial:
-                write_fold(task, fold, partial)
-        if not os.path.exists(os.path.join(prepared, task.name)):
-            options = ["--input", raw, "--task", task.name, "--vocabulary", data, "--dest", prepared]
-            options += ["--max-tokens", str(positions), *(["--regression"] if task.labels is None else [])]
-            execute([PREPARE, *options])
+    if not os.path.exists(os.path.join(prepared, task.name)):
+        shutil.rmtree(raw, ignore_errors=True)
+        write_fold(task, fold, raw)
+        options = ["--input", raw, "--task", task.name, "--vocabulary", encoder.data, "--dest", prepared]
+        options += ["--max-tokens", str(encoder.model().model.max_positions())]  # longer examples are cut
+        execute([PREPARE, *options, *["--regression"] * (task.labels is None)])
     return prepared
 
 
@@ -105,41 +91,36 @@ def predictions(data, task, model_file):
     return logits.softmax(-1).numpy()[:, places]
 
 
-def fine_tune_fold(encoder, task, data, folder, pooling):
+def fine_tune_fold(encoder, task, fold, folder, pooling):
     """Fine-tunes on all folds but one; returns the predictions of that one.
 
     Args:
-        data: the fold's, from :func:`prepare_fold`
+        folder: for everything
         pooling: "first" or "mean"
     """
+    data, runs = prepare_fold(task, fold, encoder, folder), os.path.join(folder, "runs")
     command = [RECIPE, "--task", task.name, "--checkpoint", encoder.checkpoint, "--data", data]
-    command += ["--save-dir", folder, "--seeds", "1", *SETTINGS]
-    execute([*command, "--classification-pooling", pooling])
-    (model_file,) = glob.glob(os.path.join(glob.escape(folder), task.name, "*", "*", "seed1", "model.pt"))
+    execute([*command, "--save-dir", runs, "--seeds", "1", *OPTIONS, "--classification-pooling", pooling])
+    (model_file,) = glob.glob(os.path.join(glob.escape(runs), task.name, "*", "*", "seed1", "model.pt"))
     return predictions(data, task, model_file)
 
 
-def outcome_arrays(task, predicted, kind):
-    """The arrays of a record: answers and log-losses of what was predicted for each example.
+def log_losses(task, predicted):
+    """The log-loss of what was predicted for each example, in bits: (N,).
 
     The density of a value has the variance of the errors in the other folds.
 
     Args:
         predicted: (N, K)
     """
-    classes, folds = class_count(task), np.unique(task.folds)
     found = np.empty(len(task.targets))
-    for fold in folds:
+    for fold in np.unique(task.folds):
         rows, others = task.folds == fold, task.folds != fold
         variance = None
-        if classes is None:
+        if task.labels is None:
             variance = np.mean((predicted[others, 0] - task.targets[others]) ** 2, keepdims=True)
         found[rows] = bits(predicted[rows], task.targets[rows], variance)
-    return {
-        kind + "_answers": answers(predicted, classes)[None].astype(np.float32),
-        kind + "_bits": found[None].astype(np.float32),
-        kind + "_layers": np.zeros(len(folds), np.int64),
-    }
+    return found
 
 
 def fine_tune(name, encoder, task, dest, pooling):
@@ -149,26 +130,21 @@ def fine_tune(name, encoder, task, dest, pooling):
         name: of the model
         encoder: :class:`~evaluation.features.Encoder`
         task: :class:`~evaluation.tasks.Task`
+        dest: folder of the evaluation
         pooling: "first" for a head on `<s>`, "mean" for one on the mean of the other tokens
     """
-    kind = KINDS[pooling]
+    kind = "fine-tuned-" + pooling
     path = outcomes.record_path(dest, name, task.name, kind)
-    digests = {"checkpoint or vocabulary": encoder.digest, "task": task.digest()}
-    origin = {**digests, "setting of fine-tuning": " ".join(SETTINGS)}
+    origin = {"checkpoint or vocabulary": encoder.digest, "task": task.digest(), "options": " ".join(OPTIONS)}
     if outcomes.is_done(path, origin):
         return path
-    folder = os.path.join(dest, kind, name, task.name)
-    predicted = np.empty((len(task.targets), class_count(task) or 1))
-    for fold in np.unique(task.folds):
-        data = prepare_fold(task, fold, encoder.data, encoder.model().model.max_positions(), dest)
-        found = fine_tune_fold(encoder, task, data, os.path.join(folder, f"fold{fold}"), pooling)
+    folder, folds = os.path.join(dest, kind, name, task.name), np.unique(task.folds)
+    predicted = np.empty((len(task.targets), task.classes or 1))
+    for fold in folds:
+        found = fine_tune_fold(encoder, task, fold, os.path.join(folder, f"fold{fold}"), pooling)
         predicted[task.folds == fold] = found
-    arrays = {**shared_arrays(task), **outcome_arrays(task, predicted, kind)}
-    record = {
-        "model": name, "task": task.name, "metric": task.metric, "kinds": [kind], "examples": len(task.texts),
-        "made_from": origin,
-    }  # fmt: skip
-    record["scores"] = {kind: summary(outcomes.Outcome(record, arrays, kind))}
-    outcomes.save(path, record, arrays)
+    found = dict(answers=answers(predicted, task.classes)[None], bits=log_losses(task, predicted)[None])
+    found["layers"] = np.zeros(len(folds), np.int64)  # the head reads one, the last
+    outcomes.save(path, name, task, {kind: found}, origin)
     shutil.rmtree(folder)
     return path

@@ -5,10 +5,11 @@ Letters in shapes: N examples, L + 1 layers with the embeddings, F folds.
 
 import os
 import zipfile
+from dataclasses import dataclass
 
 import numpy as np
 
-from made_from import check as check_made_from
+import made_from
 from maelm_fairseq.engine.errors import UsageError
 from maelm_fairseq.engine.files import atomic_write, read_json, save_json
 
@@ -16,61 +17,35 @@ from .statistics import Paired, pearson_contributions
 
 FROZEN = "frozen"  # the record of the probes; those of fine-tuning have names of their own
 CHOSEN, LAST = "chosen", "last"  # how a layer is selected
-MADE_BY = "a record of recipes/evaluate.sh"
+EXPECTED = "a record of recipes/evaluate.sh"
 
 
-def record_path(dest, model, task, record=FROZEN):
-    """The JSON file of a record; its arrays are beside it, as .npz."""
-    return os.path.join(dest, "records", model, task, record + ".json")
-
-
-def is_done(path, made_from):
-    """Whether a record exists.
-
-    Args:
-        made_from: {title: digest} of all that it depends on
-    Raises:
-        UsageError: it was made from something else
-    """
-    if not os.path.exists(path):
-        return False
-    fix = "give the model another name in --names, choose another --dest, or remove "
-    fix += os.path.dirname(os.path.dirname(path))
-    check_made_from(path, read_json(path, MADE_BY)["made_from"], made_from, fix)
-    return True
-
-
-def save(path, record, arrays):
-    """Writes the arrays, then the record, which completes them.
-
-    Args:
-        arrays: {name: array}; for each kind in the record KIND_answers and KIND_bits (L + 1, N) and KIND_layers (F,),
-            beside ids, targets and folds (N,)
-    """
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with atomic_write(path[: -len(".json")] + ".npz", "wb") as stream:
-        np.savez_compressed(stream, **arrays)
-    save_json(record, path)
-
-
+@dataclass
 class Outcome:
     """The outcome of each example of a task for one model, from one kind of representation.
 
     Args:
-        record: the JSON record
-        arrays: those of :func:`save`
-        kind: such as "mean"
-
-    Attributes: `record`; `ids`, `targets`, `folds` (N,); `answers`, `bits` (L + 1, N); `layers` (F,).
+        record: the JSON record, which says the model, the task and the metric
+        ids, targets, folds: (N,), those of the task
+        answers: what was predicted, (L + 1, N)
+        bits: the log-losses, (L + 1, N)
+        layers: (F,), the layer that the training folds choose for each test fold
     """
 
-    def __init__(self, record, arrays, kind):
-        self.record = record
-        self.ids, self.targets, self.folds = arrays["ids"], arrays["targets"], arrays["folds"]
-        self.answers, self.bits = arrays[kind + "_answers"], arrays[kind + "_bits"]
-        self.layers = arrays[kind + "_layers"]
+    record: dict
+    ids: np.ndarray
+    targets: np.ndarray
+    folds: np.ndarray
+    answers: np.ndarray
+    bits: np.ndarray
+    layers: np.ndarray
 
-    def select(self, rows, selection):
+    @property
+    def is_class(self):
+        """Whether a class is predicted, and not a value."""
+        return self.record["metric"] == "accuracy"
+
+    def select(self, rows, selection=CHOSEN):
         """The values of one layer: (L + 1, N) -> (N,).
 
         Args:
@@ -83,7 +58,7 @@ class Outcome:
     def contributions(self, selection=CHOSEN):
         """What each example contributes to the score, in percent; their mean is the score: (N,)."""
         answers = self.select(self.answers, selection)
-        if self.record["metric"] == "accuracy":
+        if self.is_class:
             return 100.0 * (answers == self.targets)
         return pearson_contributions(answers.astype(np.float64), self.targets)
 
@@ -99,6 +74,65 @@ class Outcome:
         """The mean log-loss, in bits an example."""
         return float(self.select(self.bits, selection).mean())
 
+    def summary(self):
+        """The scores, for the record."""
+        return {
+            **{selection: round(self.score(selection), 4) for selection in (CHOSEN, LAST)},
+            "chosen_layers": self.layers.tolist(),
+            "by_layer": [round(score, 4) for score in self.by_layer()],
+            "bits": {selection: round(self.mean_bits(selection), 5) for selection in (CHOSEN, LAST)},
+        }
+
+
+def record_path(dest, model, task, record=FROZEN):
+    """The JSON file of a record; its arrays are beside it, as .npz."""
+    return os.path.join(dest, "records", model, task, record + ".json")
+
+
+def is_done(path, origin):
+    """Whether a record exists.
+
+    Args:
+        origin: {title: digest} of all that it depends on
+    Raises:
+        UsageError: it was made from something else
+    """
+    if not os.path.exists(path):
+        return False
+    fix = "give the model another name in --names, choose another --dest, or remove "
+    fix += os.path.dirname(os.path.dirname(path))
+    made_from.check(path, read_json(path, EXPECTED)["made_from"], origin, fix)
+    return True
+
+
+def save(path, model, task, found, origin, **more):
+    """Writes the outcomes of a model on a task, then their record, which completes them.
+
+    Args:
+        path: of the record
+        model: its name
+        task: :class:`~evaluation.tasks.Task`
+        found: {kind of representation: {"answers": (L + 1, N), "bits": (L + 1, N), "layers": (F,)}}
+        origin: what it depends on; see :func:`is_done`
+        more: of the record
+    """
+    arrays = {"ids": task.ids, "targets": task.targets, "folds": task.folds}
+    record = dict(model=model, task=task.name, metric=task.metric, kinds=list(found), made_from=origin, **more)
+    scores = {}
+    for kind, each in found.items():
+        answers, bits = (each[name].astype(np.float32) for name in ("answers", "bits"))
+        arrays.update({f"{kind}_answers": answers, f"{kind}_bits": bits, f"{kind}_layers": each["layers"]})
+        scores[kind] = Outcome(record, task.ids, task.targets, task.folds, answers, bits, each["layers"]).summary()
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with atomic_write(arrays_path(path), "wb") as stream:
+        np.savez_compressed(stream, **arrays)
+    save_json({**record, "scores": scores}, path)
+
+
+def arrays_path(path):
+    """The file of the arrays of a record."""
+    return os.path.splitext(path)[0] + ".npz"
+
 
 def read(path):
     """Reads a record: the record, and {kind: :class:`Outcome`}.
@@ -106,13 +140,14 @@ def read(path):
     Raises:
         UsageError: the record or its arrays are damaged
     """
-    record, arrays_file = read_json(path, MADE_BY), path[: -len(".json")] + ".npz"
+    record, found = read_json(path, EXPECTED), {}
     try:
-        with np.load(arrays_file) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        found = {kind: Outcome(record, arrays, kind) for kind in record["kinds"]}
+        with np.load(arrays_path(path)) as arrays:
+            shared = [arrays[name] for name in ("ids", "targets", "folds")]
+            for kind in record["kinds"]:
+                found[kind] = Outcome(record, *shared, *(arrays[f"{kind}_{x}"] for x in ("answers", "bits", "layers")))
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{arrays_file}: damaged ({error}); remove {path} and run again") from None
+        raise UsageError(f"{arrays_path(path)}: damaged ({error}); remove {path} and run again") from None
     return record, found
 
 

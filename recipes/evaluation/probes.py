@@ -60,6 +60,24 @@ def bits(predicted, targets, variance):
     return 0.5 * np.log2(2 * np.pi * variance) + errors / (2 * variance * np.log(2))
 
 
+def best_strength(predicted, targets, classes):
+    """Which of several strengths predicts with the lowest mean log-loss.
+
+    Args:
+        predicted: (S, N, K) probabilities, or (S, N, 1) values
+        targets: (N,)
+        classes: K; None for regression
+    Returns:
+        its place, its loss, and the variance of its errors (1,), None for classes
+    """
+    variance = None
+    if classes is None:
+        variance = np.mean((predicted[..., 0] - targets) ** 2, -1, keepdims=True)
+    loss = bits(predicted, targets, variance).mean(-1)
+    best = int(loss.argmin())
+    return best, loss[best], None if variance is None else variance[best]
+
+
 def answers(predicted, classes):
     """The predicted classes or values: (..., N, K) -> (..., N)."""
     return predicted[..., 0] if classes is None else predicted.argmax(-1)
@@ -76,20 +94,16 @@ def inner_outputs(x, task, strengths):
         float64 (F, S, N, K): in row a, predictions for the examples that are not in fold a, which were not trained on,
         neither they nor fold a; nan for fold a
     """
-    classes, number = class_count(task), int(task.folds.max()) + 1
-    found = np.full((number, len(strengths), len(task.targets), classes or 1), np.nan)
+    number = int(task.folds.max()) + 1
+    found = np.full((number, len(strengths), len(task.targets), task.classes or 1), np.nan)
     for a, b in itertools.combinations(range(number), 2):
         test = np.flatnonzero(np.isin(task.folds, [a, b]))
         train = np.flatnonzero(~np.isin(task.folds, [a, b]))
-        predicted = outputs(x[train], task.targets[train], x[test], strengths, classes)
+        predicted = outputs(x[train], task.targets[train], x[test], strengths, task.classes)
         in_a = task.folds[test] == a
         found[b][:, test[in_a]] = predicted[:, in_a]
         found[a][:, test[~in_a]] = predicted[:, ~in_a]
     return found
-
-
-def class_count(task):
-    return None if task.labels is None else len(task.labels)
 
 
 def probe_layer(x, task, strengths):
@@ -100,19 +114,14 @@ def probe_layer(x, task, strengths):
     Returns:
         answers (N,), bits (N,), and the log-loss inside the training folds of each fold (F,)
     """
-    inner, classes = inner_outputs(x, task, strengths), class_count(task)
     predicted, found, losses = np.empty(len(task.targets)), np.empty(len(task.targets)), []
-    for fold, rows in enumerate(inner):
+    for fold, rows in enumerate(inner_outputs(x, task, strengths)):
         test, train = np.flatnonzero(task.folds == fold), np.flatnonzero(task.folds != fold)
-        targets, variance = task.targets[train], None
-        if classes is None:
-            variance = np.mean((rows[:, train, 0] - targets) ** 2, -1, keepdims=True)
-        loss = bits(rows[:, train], targets, variance).mean(-1)
-        best = int(loss.argmin())
-        losses.append(loss[best])
-        output = outputs(x[train], targets, x[test], strengths[best : best + 1], classes)[0]
-        predicted[test] = answers(output, classes)
-        found[test] = bits(output, task.targets[test], None if variance is None else variance[best])
+        best, loss, variance = best_strength(rows[:, train], task.targets[train], task.classes)
+        output = outputs(x[train], task.targets[train], x[test], strengths[best : best + 1], task.classes)[0]
+        predicted[test] = answers(output, task.classes)
+        found[test] = bits(output, task.targets[test], variance)
+        losses.append(loss)
     return predicted, found, np.array(losses)
 
 

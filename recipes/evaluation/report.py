@@ -6,16 +6,8 @@ import numpy as np
 
 from .few_shot import SHOTS
 from .outcomes import CHOSEN, LAST, Outcome, pair
-from .statistics import (
-    LEVEL,
-    Paired,
-    bootstrap_interval,
-    crossed_interval,
-    detectable_effect,
-    example_interval,
-    variances,
-)
-from .tasks import APART
+from .statistics import Paired, crossed_interval, detectable_effect, variances
+from .tasks import SECONDARY
 
 TITLES = {
     "mean": "mean of tokens",
@@ -27,18 +19,9 @@ SEEDS = [2, 4, 8, 16]
 
 
 def table(header, rows):
-    """A table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
-
-
-def mean_error(found):
-    """The standard error of a model's mean over tasks, as far as it comes from the choice of examples.
-
-    Args:
-        found: list of :class:`~evaluation.outcomes.Outcome`, one for each task
-    """
-    return example_interval([Paired(outcome.contributions()[None], outcome.ids) for outcome in found]).error
+    """A table in Markdown; empty without rows."""
+    lines = [header, ["---"] * len(header), *rows] if rows else []
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n" * bool(rows)
 
 
 def models_of_arm(names, arm):
@@ -58,54 +41,48 @@ class Report:
     def __init__(self, results, comparisons=()):
         self.results, self.comparisons = results, list(comparisons)
         self.tasks = list(next(iter(results.values())))
-        apart = [source.name for source in APART]
-        self.averaged = [task for task in self.tasks if task not in apart] or self.tasks
+        self.averaged = [task for task in self.tasks if task not in SECONDARY] or self.tasks
 
-    def outcomes(self, model, kind, tasks=None):
-        """The outcomes of a model for each of `tasks` (default: those in the mean); None where it was not measured."""
-        return [self.results[model][task][1].get(kind) for task in tasks or self.averaged]
-
-    def mean(self, scores):
-        """The mean of the scores of all tasks, over those that are in it."""
-        return f"{np.mean([score for task, score in zip(self.tasks, scores) if task in self.averaged]):.2f}"
+    def outcomes(self, model, kind, tasks):
+        """The outcomes of a model for each of `tasks`; None where it was not measured."""
+        return [self.results[model][task][1].get(kind) for task in tasks]
 
     def scores(self, kind, score, errors=False):
         """A table of models by tasks.
 
         Args:
             score: function of an outcome -> number
-            errors: show the error of each mean
+            errors: show the error of each mean that comes from the choice of examples
         """
         rows = []
         for model in self.results:
-            found = self.outcomes(model, kind, self.tasks)
-            if all(found):
-                scores = [score(outcome) for outcome in found]
-                error = f" ± {mean_error(self.outcomes(model, kind)):.2f}" if errors else ""
-                rows.append([model, *(f"{value:.2f}" for value in scores), self.mean(scores) + error])
-        return table(["model", *self.tasks, "mean"], rows) if rows else ""
+            if all(self.outcomes(model, kind, self.tasks)):
+                averaged = self.outcomes(model, kind, self.averaged)
+                mean = f"{np.mean([score(outcome) for outcome in averaged]):.2f}"
+                if errors:
+                    alone = [Paired(outcome.contributions()[None], outcome.ids) for outcome in averaged]
+                    mean += f" ± {crossed_interval(alone).error:.2f}"
+                scores = [f"{score(outcome):.2f}" for outcome in self.outcomes(model, kind, self.tasks)]
+                rows.append([model, *scores, mean])
+        return table(["model", *self.tasks, "mean"], rows)
 
     def few_shot(self):
-        """Means over draws of the few-shot probes."""
-        records = {model: {task: found[task][0] for task in self.averaged} for model, found in self.results.items()}
-        tasks = [task for task in self.averaged if all(record[task].get("few_shot") for record in records.values())]
+        """Few-shot probes of the chosen layer: means over repetitions."""
+        records = {model: [found[task][0] for task in self.averaged] for model, found in self.results.items()}
+        places = [i for i in range(len(self.averaged)) if all(each[i].get("few_shot") for each in records.values())]
         rows = []
-        for model, record in records.items() if tasks else []:
-            for shots, values in zip(SHOTS, np.transpose([record[task]["few_shot"][CHOSEN] for task in tasks])):
+        for model, record in records.items() if places else []:
+            for shots, values in zip(SHOTS, np.transpose([record[i]["few_shot"][CHOSEN] for i in places])):
                 rows.append([model, shots, *(f"{value:.2f}" for value in [*values, np.mean(values)])])
-        return table(["model", "examples a class", *tasks, "mean"], rows) if rows else ""
+        return table(["model", "examples a class", *(self.averaged[i] for i in places), "mean"], rows)
 
     def layers(self):
         """Scores of each layer, averaged over tasks, for the mean of tokens and `<s>`."""
         rows = []
         for model in self.results:
             for kind in ["mean", "first"]:
-                found = self.outcomes(model, kind)
-                if all(found) and len(found[0].answers) > 1:
-                    scores = np.mean([outcome.by_layer() for outcome in found], 0)
-                    rows.append([model, TITLES[kind], *(f"{score:.2f}" for score in scores)])
-        if not rows:
-            return ""
+                scores = np.mean([each.by_layer() for each in self.outcomes(model, kind, self.averaged)], 0)
+                rows.append([model, TITLES[kind], *(f"{score:.2f}" for score in scores)])
         most = max(map(len, rows))
         rows = [row + [""] * (most - len(row)) for row in rows]
         return table(["model", "representation", *(f"layer {i}" for i in range(most - 2))], rows)
@@ -144,14 +121,14 @@ class Report:
         last = self.paired(ours, theirs, values=lambda outcome: outcome.contributions(LAST))
         rows.append(difference_row("mean over tasks, last layer", last))
         for kind, title in TITLES.items():
-            each = self.paired(ours, theirs, kind)
-            if kind != "mean" and each:
-                rows.append(difference_row(f"mean over tasks, {title}", each))
-        bits = self.paired(ours, theirs, values=lambda outcome: outcome.select(outcome.bits, CHOSEN).astype(float))
+            tasks = self.paired(ours, theirs, kind)
+            if kind != "mean" and tasks:
+                rows.append(difference_row(f"mean over tasks, {title}", tasks))
+        bits = self.paired(ours, theirs, values=lambda outcome: outcome.select(outcome.bits).astype(float))
         rows.append(difference_row("log-loss, bits", bits, digits=4))
         kind = "seeds and examples" if seeds > 1 else "these two models only: examples vary"
         text = f"{count(seeds)}; intervals of 95% over {kind}.\n\n"
-        text += table(["", f"{ours} minus {theirs}", "from", "to", "error", "Multi-Bootstrap"], rows)
+        text += table(["", f"{ours} minus {theirs}", "from", "to", "error"], rows)
         return text + (self.power(primary) if seeds > 1 else "")
 
     def power(self, tasks):
@@ -166,31 +143,26 @@ class Report:
 
     def text(self):
         """All tables."""
-        sections = [
-            (
-                "Score: mean of tokens, layer chosen inside the training folds (primary)",
-                self.scores("mean", lambda o: o.score(), True),
+        mean, first = TITLES["mean"], TITLES["first"]
+        sections = {
+            f"Score: {mean}, layer chosen inside the training folds (primary)": self.scores(
+                "mean", Outcome.score, True
             ),
-            ("Last layer, mean of tokens", self.scores("mean", lambda outcome: outcome.score(LAST))),
-            ("`<s>`, layer chosen inside the training folds", self.scores("first", lambda outcome: outcome.score())),
-            ("Log-loss in bits, mean of tokens", self.scores("mean", lambda outcome: outcome.mean_bits())),
-            ("Few-shot, layer chosen inside the draw", self.few_shot()),
-            ("By layer, mean over tasks", self.layers()),
-        ]
+            f"Last layer, {mean}": self.scores("mean", lambda outcome: outcome.score(LAST)),
+            f"{first}, layer chosen inside the training folds": self.scores("first", Outcome.score),
+            f"Log-loss in bits, {mean}": self.scores("mean", Outcome.mean_bits),
+            "Few-shot, layer chosen by the training examples": self.few_shot(),
+            "By layer, mean over tasks": self.layers(),
+        }
         for kind in ["fine-tuned-first", "fine-tuned-mean"]:
-            sections.append((TITLES[kind].capitalize(), self.scores(kind, lambda outcome: outcome.score())))
-        sections += [(f"{a} minus {b}", self.comparison(a, b)) for a, b in self.comparisons]
-        return "\n".join(f"## {title}\n{text}" for title, text in sections if text)
+            sections[TITLES[kind].capitalize()] = self.scores(kind, Outcome.score)
+        sections.update({f"{a} minus {b}": self.comparison(a, b) for a, b in self.comparisons})
+        return "\n".join(f"## {title}\n{text}" for title, text in sections.items() if text)
 
 
 def count(seeds):
     """The number of seeds in words."""
     return f"{seeds} seed{'s' * (seeds > 1)}"
-
-
-def interval(tasks, level=LEVEL):
-    """The interval of the mean over tasks: over seeds and examples, or for a single seed over examples."""
-    return (crossed_interval if len(tasks[0].differences) > 1 else example_interval)(tasks, level)
 
 
 def in_words(found, digits=2):
@@ -201,10 +173,6 @@ def in_words(found, digits=2):
 
 def difference_row(title, tasks, digits=2):
     """A row of :meth:`Report.comparison`."""
-    found = interval(tasks)
-    low_high = ""
-    if len(tasks[0].differences) > 1:
-        bootstrap = bootstrap_interval(tasks)
-        low_high = f"{bootstrap.low:+.{digits}f} to {bootstrap.high:+.{digits}f}"
+    found = crossed_interval(tasks)
     numbers = [f"{value:+.{digits}f}" for value in (found.estimate, found.low, found.high)]
-    return [title, *numbers, f"{found.error:.{digits}f}", low_high]
+    return [title, *numbers, f"{found.error:.{digits}f}"]

@@ -7,12 +7,10 @@ estimate is the difference of the arms' contributions, averaged over examples, t
 Both seeds and examples are samples, crossed with each other: every seed answers every example. So the estimate's
 variance has three parts: seeds / S, examples, and their interaction / S.
 
-- :func:`crossed_interval`, the primary one, estimates these parts. Student's t with S - 1 degrees of freedom applies to
-  what varies between seeds, the normal distribution to the examples, and the squares of the two half-widths are added
-  (the modified large-sample method of Graybill and Wang, 1980). It covers 95% or slightly more from two seeds on,
-  whichever part is largest.
-- :func:`bootstrap_interval` is the Multi-Bootstrap of Sellam et al. (2022) with paired seeds: percentiles over
-  resampled seeds and examples. With few seeds it is too narrow.
+:func:`crossed_interval` estimates these parts. Student's t with S - 1 degrees of freedom applies to what varies between
+seeds, the normal distribution to the examples, and the squares of the two half-widths are added (the modified
+large-sample method of Graybill and Wang, 1980). It covers 95% or slightly more from two seeds on, whichever part is
+largest. From a single seed, only examples vary, and the interval is for these very models.
 
 Letters in shapes: S seeds, N examples of a task.
 """
@@ -24,7 +22,6 @@ from scipy import stats
 
 LEVEL = 0.95
 POWER = 0.8
-REPLICATES = 1000
 
 
 def pearson_contributions(predictions, targets):
@@ -43,20 +40,13 @@ def pearson_contributions(predictions, targets):
     return 100 * (x * y - r * (x**2 + y**2) / 2 + r)
 
 
-def mean_and_error(rows):
-    """The means of the columns of rows of numbers, and their standard errors; 0 for a single row."""
-    rows = np.array(rows, dtype=float)
-    error = rows.std(0, ddof=1) / np.sqrt(len(rows)) if len(rows) > 1 else np.zeros(rows.shape[1])
-    return rows.mean(0), error
-
-
 @dataclass
 class Paired:
     """Differences of two arms on one task.
 
     Args:
         differences: (S, N), the contributions of one arm minus those of the other
-        ids: (N,) integers; examples with the same id, of any task, are resampled together
+        ids: (N,) integers; examples with the same id, of any task, are one sample
     """
 
     differences: np.ndarray
@@ -122,9 +112,11 @@ def influences(tasks):
 
 
 def variances(tasks):
-    """Estimates the parts of the variance from two seeds or more; parts are not below 0."""
+    """Estimates the parts of the variance, which are not below 0; from a single seed, that of the examples only."""
     means, influence = seed_means(tasks), influences(tasks)
     seeds = len(means)
+    if seeds == 1:
+        return Variances(seeds, seed=0.0, examples=float((influence**2).sum()), interaction=0.0)
     between = np.var(means, ddof=1)  # seed + interaction
     interaction = np.var(influence, axis=0, ddof=1).sum()
     examples = (influence.mean(0) ** 2).sum() - interaction / seeds
@@ -137,58 +129,28 @@ def variances(tasks):
 
 
 def quantiles(probability, seeds):
-    """The quantile of Student's t with S - 1 degrees of freedom, and that of the normal distribution."""
-    return float(stats.t.ppf(probability, seeds - 1)), float(stats.norm.ppf(probability))
+    """The quantile of Student's t with S - 1 degrees of freedom, or 1, and that of the normal distribution."""
+    return float(stats.t.ppf(probability, max(1, seeds - 1))), float(stats.norm.ppf(probability))
 
 
 def crossed_interval(tasks, level=LEVEL):
     """The interval for the mean difference over seeds and examples.
 
     Args:
-        tasks: list of :class:`Paired` with two seeds or more
+        tasks: list of :class:`Paired`
     """
     parts, estimate = variances(tasks), float(seed_means(tasks).mean())
     width = parts.width(parts.seeds, *quantiles((1 + level) / 2, parts.seeds))
     return Interval(estimate, estimate - width, estimate + width, parts.error(parts.seeds))
 
 
-def example_interval(tasks, level=LEVEL):
-    """The interval for these very models, such as those of a single seed: only examples vary."""
-    estimate, error = float(seed_means(tasks).mean()), float(np.sqrt((influences(tasks).mean(0) ** 2).sum()))
-    width = error * float(stats.norm.ppf((1 + level) / 2))
-    return Interval(estimate, estimate - width, estimate + width, error)
-
-
-def bootstrap_interval(tasks, level=LEVEL, replicates=REPLICATES, seed=0):
-    """The Multi-Bootstrap: percentiles over resampled seeds and examples.
-
-    Each example gets a Poisson weight, which is resampling for many examples.
-    """
-    random = np.random.default_rng(seed)
-    seeds, ids = len(tasks[0].differences), np.unique(np.concatenate([task.ids for task in tasks]))
-    places = [np.searchsorted(ids, task.ids) for task in tasks]
-    found = []
-    for _ in range(replicates):
-        weights = random.poisson(1.0, len(ids))
-        chosen = np.bincount(random.integers(seeds, size=seeds), minlength=seeds) / seeds
-        scores = [
-            chosen @ (task.differences @ weights[place]) / max(weights[place].sum(), 1)
-            for task, place in zip(tasks, places)
-        ]
-        found.append(np.mean(scores))
-    low, high = np.percentile(found, [50 * (1 - level), 50 * (1 + level)])
-    return Interval(float(seed_means(tasks).mean()), float(low), float(high), float(np.std(found)))
-
-
 def seed_interval(values, level=LEVEL):
     """The interval of a mean over seeds, for numbers without examples, such as ranks: Student's t.
 
     Args:
-        values: (S,), of two seeds or more
+        values: (S,); a single one has an interval without width
     """
-    (estimate,), (error,) = mean_and_error(np.reshape(values, (-1, 1)))
-    width = error * quantiles((1 + level) / 2, len(values))[0]
-    return Interval(*map(float, (estimate, estimate - width, estimate + width, error)))
+    return crossed_interval([Paired(np.reshape(values, (-1, 1)), np.zeros(1, np.int64))], level)
 
 
 def detectable_effect(parts, seeds, level=LEVEL, power=POWER):

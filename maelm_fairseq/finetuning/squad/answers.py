@@ -4,31 +4,28 @@ Letters in shapes: T tokens of a window, S of its context.
 """
 
 import math
-from typing import List, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
+from tqdm import trange
 
 from .task import check_windows, network_input, span_log_probs
 from .text import windows
 
-NBEST, LONGEST = 20, 30  # number of candidates, and maximum tokens of each; see Pieces.lengths
+LONGEST = 30  # maximum tokens of an answer; see Pieces.lengths
 
 
-class Candidate(NamedTuple):
-    text: str
-    score: float  # log-probability of the start plus that of the end; for no answer, those of `<s>`
-
-
-class Answers(NamedTuple):
-    candidates: List[Candidate]  # at least one; different texts, none empty, the most probable first
-    no_answer: float  # score of no answer
+class Prediction(NamedTuple):
+    text: str  # the most probable answer, never empty
+    score: float  # log-probability of its start plus that of its end
+    no_answer: float  # the same of `<s>`
 
     @property
     def difference(self):
         """Score of no answer minus that of the best answer: above 0, no answer is more probable."""
-        return self.no_answer - self.candidates[0].score
+        return self.no_answer - self.score
 
 
 def ranked_spans(start, end, lengths):
@@ -50,8 +47,28 @@ def ranked_spans(start, end, lengths):
         yield float(scores[i]), i // longest, i // longest + i % longest
 
 
+def best_answer(context, pieces, window, start, end):
+    """The span with text that has the highest score in a window.
+
+    Args:
+        context, pieces: the text, and its :class:`~maelm_fairseq.finetuning.squad.text.Pieces`
+        window: :class:`~maelm_fairseq.finetuning.squad.text.Window` over them
+        start, end: scores of its tokens (T,)
+    Returns:
+        (score, text)
+    """
+    inside = slice(window.offset, len(window.tokens) - 1)
+    lengths = pieces.lengths(LONGEST)[window.first :][: inside.stop - inside.start]
+    for score, first, last in ranked_spans(start[inside], end[inside], lengths):
+        begin, after = pieces.characters(window.first + first, window.first + last)
+        text = context[begin:after].strip()
+        if text:
+            return score, text
+    return -math.inf, ""
+
+
 @torch.no_grad()
-def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress=None):
+def answer_questions(model, questions, tokenizer, sizes, batch_size=32):
     """Answers questions on the model's device.
 
     A span in several windows gets its best score: windows without the answer were trained to point at `<s>`, so their
@@ -63,9 +80,8 @@ def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress
         tokenizer: :class:`~maelm_fairseq.finetuning.squad.text.SpanTokenizer` of the model's vocabulary
         sizes: :class:`~maelm_fairseq.finetuning.squad.text.WindowSizes`
         batch_size: windows per batch
-        progress: called with the number of windows done and the total
     Returns:
-        list of :class:`Answers`, one for each question
+        list of :class:`Prediction`, one for each question
     Raises:
         ValueError: the windows are longer than the model has positions for, or have no room for the context
     """
@@ -75,17 +91,16 @@ def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress
     for question in questions:
         if question.context not in contexts:
             contexts[question.context] = tokenizer.encode_context(question)
-    lengths = {context: pieces.lengths(LONGEST) for context, pieces in contexts.items()}
     jobs = [
         (number, window)
         for number, question in enumerate(questions)
         for window in windows(tokenizer.encode(question.text), contexts[question.context], sizes)
     ]
     jobs.sort(key=lambda job: -len(job[1].tokens))  # longest first: running out of memory shows at once
-    found = [{} for _ in questions]
+    best = [(-math.inf, "")] * len(questions)
     no_answer = [math.inf] * len(questions)
     device = model.embed_tokens.weight.device
-    for begin in range(0, len(jobs), batch_size):
+    for begin in trange(0, len(jobs), batch_size, desc="answer", unit="batch", disable=None):
         batch = jobs[begin : begin + batch_size]
         net_input = network_input([window.tokens for _, window in batch], model.pad)
         net_input["src_tokens"] = net_input["src_tokens"].to(device)
@@ -93,22 +108,7 @@ def answer_questions(model, questions, tokenizer, sizes, batch_size=32, progress
         for (number, window), (start, end) in zip(batch, scores.transpose(0, 2, 1)):
             # The window that is least in favour of no answer decides.
             no_answer[number] = min(no_answer[number], float(start[0] + end[0]))
-            inside = slice(window.offset, len(window.tokens) - 1)
             context = questions[number].context
-            pieces = contexts[context]
-            longest = lengths[context][window.first :][: inside.stop - inside.start]
-            texts = set()  # different spans can have the same text
-            for score, first, last in ranked_spans(start[inside], end[inside], longest):
-                begin_character, end_character = pieces.characters(window.first + first, window.first + last)
-                text = context[begin_character:end_character].strip()
-                if text and text not in texts:
-                    texts.add(text)
-                    found[number][text] = max(score, found[number].get(text, -math.inf))
-                if len(texts) == NBEST:
-                    break
-        if progress:
-            progress(begin + len(batch), len(jobs))
-    return [
-        Answers(sorted((Candidate(*item) for item in texts.items()), key=lambda c: -c.score)[:NBEST], score)
-        for texts, score in zip(found, no_answer)
-    ]
+            found = best_answer(context, contexts[context], window, start, end)
+            best[number] = max(best[number], found, key=lambda candidate: candidate[0])
+    return [Prediction(text, score, nothing) for (score, text), nothing in zip(best, no_answer)]

@@ -6,8 +6,6 @@ from typing import List, NamedTuple, Tuple
 
 from ...engine.errors import MissingFileError, UsageError
 
-NAMES = {str: "a string", int: "a whole number", bool: "true or false", list: "a list"}
-
 
 class Answer(NamedTuple):
     text: str
@@ -37,43 +35,34 @@ def read_questions(path) -> List[Question]:
     except ValueError as error:  # not UTF-8 either
         raise UsageError(f"{path}: not JSON ({error}), expected SQuAD's, with `data` at the top level") from None
     questions = {}
-    for i, article in enumerate(get(content, "data", list, path), 1):
-        for j, paragraph in enumerate(get(article, "paragraphs", list, f"{path}: article {i}"), 1):
-            where = f"{path}: article {i}, paragraph {j}"
-            context = get(paragraph, "context", str, where)
-            if not context.strip():
-                raise UsageError(f"{where}: 'context' is blank, expected the text that answers the questions")
-            for k, entry in enumerate(get(paragraph, "qas", list, where), 1):
-                question = read_question(entry, context, f"{where}, question {k}")
-                if question.id in questions:
-                    raise UsageError(f"{where}: question id {question.id!r} occurs twice; ids must differ")
-                questions[question.id] = question
+    where = path
+    try:
+        for i, article in enumerate(content["data"], 1):
+            for j, paragraph in enumerate(article["paragraphs"], 1):
+                where = f"{path}: article {i}, paragraph {j}"
+                for entry in paragraph["qas"]:
+                    question = read_question(entry, paragraph["context"], where)
+                    if question.id in questions:
+                        raise UsageError(f"{where}: question id {question.id!r} occurs twice; ids must differ")
+                    questions[question.id] = question
+    except (KeyError, TypeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else error
+        raise UsageError(
+            f"{where}: not SQuAD's format ({reason}), expected data[].paragraphs[].context and .qas[], with id,"
+            " question, answers[].text and .answer_start"
+        ) from None
     if not questions:
         raise UsageError(f"{path}: no questions found")
     return list(questions.values())
 
 
 def read_question(entry, context, where):
-    name = get(entry, "id", str, where)
-    where = f"{where} ({name})"
-    impossible = get(entry, "is_impossible", bool, where) if "is_impossible" in entry else None
-    found = get(entry, "answers", list, where) if "answers" in entry or not impossible else []
-    answers = tuple(Answer(get(a, "text", str, where), get(a, "answer_start", int, where)) for a in found)
+    impossible = entry.get("is_impossible")
+    found = entry.get("answers", []) if impossible else entry["answers"]
+    answers = tuple(Answer(answer["text"], answer["answer_start"]) for answer in found)
+    where = f"{where}, question {entry['id']}"
     if not all(answer.text.strip() for answer in answers):
         raise UsageError(f"{where}: the text of an answer is blank; without an answer the list is empty")
     if impossible is not None and impossible == bool(answers):
-        raise UsageError(
-            f"{where}: 'is_impossible' is {str(impossible).lower()} but 'answers' has {len(answers)}: correct one"
-        )
-    return Question(name, get(entry, "question", str, where), context, answers)
-
-
-def get(value, key, kind, where):
-    """Returns `value[key]`; refuses another kind, and text with half a surrogate pair, which cannot be encoded."""
-    if not isinstance(value, dict) or key not in value:
-        found = "keys " + ", ".join(map(repr, value)) if isinstance(value, dict) and value else repr(value)[:60]
-        raise UsageError(f"{where}: no {key!r} (found {found}), expected {NAMES[kind]}, as in SQuAD's JSON")
-    found = value[key]
-    if type(found) is not kind or kind is str and any("\ud800" <= character <= "\udfff" for character in found):
-        raise UsageError(f"{where}: {key!r} is {ascii(found)[:60]}, expected {NAMES[kind]}")
-    return found
+        raise UsageError(f"{where}: is_impossible is {impossible}, but it has {len(answers)} answers; correct one")
+    return Question(entry["id"], entry["question"], context, answers)

@@ -16,11 +16,12 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from omegaconf import II, MISSING
+from torch.nn.utils.rnn import pad_sequence
 
 from ...config import check_positions
-from ...data.batches import WholeDataset, pad_rows
+from ...data.batches import WholeDataset
 from ...data.vocabulary import load_dictionary
-from ...engine.errors import MissingFileError, UsageError
+from ...engine.errors import UsageError
 from ...engine.files import read_json
 from ...engine.precision import PrecisionConfig, autocast, check_precision
 from ...task import TokenTask
@@ -85,17 +86,10 @@ def load_record(folder):
         ValueError: it is damaged, or of another version of the program
     """
     path = os.path.join(folder, RECORD)
-    record = read_json(path, "the record of a finished run of data-prep/squad.py", fix=AGAIN)
-    try:
-        for name, accepted in [("format", [FORMAT]), ("version", ["1.1", "2.0"])]:
-            if record[name] not in accepted:
-                raise UsageError(f"{name!r} is {record[name]!r}, expected {' or '.join(map(repr, accepted))}")
-        record["options"] = {name: record["options"][name] for name in WindowSizes._fields}
-        WindowSizes(**record["options"]).check()
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}; {AGAIN}") from None
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path}: damaged ({error!r}); {AGAIN}") from None
+    fields = ["format", "version", "inputs", "options", "counts"]
+    record = read_json(path, "the record of a finished run of data-prep/squad.py", fields, AGAIN)
+    if record["format"] != FORMAT:
+        raise UsageError(f"{path}: its format is {record['format']!r}, expected {FORMAT}; {AGAIN}")
     return record
 
 
@@ -115,9 +109,6 @@ class SquadDataset(WholeDataset):
     """
 
     def __init__(self, prefix, dictionary, seed: int):
-        for path in [prefix + ending for ending in (".bin", ".idx", ".span.bin", ".span.idx")]:
-            if not os.path.exists(path):
-                raise MissingFileError(f"{path}: not found; expected a folder that data-prep/squad.py finished")
         self.tokens = indexed_dataset.MMapIndexedDataset(prefix)
         self.spans = indexed_dataset.MMapIndexedDataset(prefix + ".span")
         self.dictionary = dictionary
@@ -161,7 +152,7 @@ class SquadDataset(WholeDataset):
 
 def network_input(windows, pad):
     """The model's input for windows, arrays of tokens: `src_tokens` (B, T), and whether they are padded."""
-    tokens = torch.from_numpy(pad_rows(windows, pad))
+    tokens = pad_sequence(list(map(torch.from_numpy, windows)), batch_first=True, padding_value=pad)
     return {"src_tokens": tokens, "padded": tokens.numel() > sum(map(len, windows))}
 
 

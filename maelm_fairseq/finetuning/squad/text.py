@@ -50,9 +50,9 @@ class Pieces(NamedTuple):
 class SpanTokenizer:
     """Encodes text into SentencePiece's pieces with exact places in the original text.
 
-    Runs of letters, runs of digits and single other characters are encoded separately, so that an answer can begin and
-    end wherever the kind of character changes: no piece contains the end of a year and the comma after it. A piece
-    still begins a word only after white space.
+    A text is first cut into pre-tokens, which are encoded separately: letters in sequence, digits in sequence, and each
+    other character. So an answer can begin and end wherever the kind of character changes: no piece contains the end of
+    a year and the comma after it. A piece still begins a word only after white space.
 
     Args:
         processor: SentencePieceProcessor
@@ -67,8 +67,8 @@ class SpanTokenizer:
         """The pieces of a text, in order."""
         rows = [
             (token, begin + b, begin + e)
-            for begin, end, starts_word in self.runs(text)
-            for token, b, e in self.encode_run(text[begin:end], starts_word)
+            for begin, end, starts_word in self.pre_tokenize(text)
+            for token, b, e in self.encode_pre_token(text[begin:end], starts_word)
         ]
         return Pieces(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
 
@@ -100,14 +100,14 @@ class SpanTokenizer:
             self._kinds[character] = kind
         return self._kinds[character]
 
-    def runs(self, text):
-        """Splits a text where the kind of character changes, and around each symbol.
+    def pre_tokenize(self, text):
+        """Cuts a text where the kind of character changes, and around each symbol.
 
         Returns:
             list of (begin, end, whether a word starts there)
         """
         cuts = []
-        before = "space"  # kind of the current run
+        before = "space"  # kind of the current pre-token
         for i, character in enumerate(text):
             kind = self.kind(character)
             if kind == "none":
@@ -121,14 +121,14 @@ class SpanTokenizer:
             before = kind
         return cuts
 
-    def encode_run(self, run, starts_word):
-        """Encodes a run by itself: a tuple of (token, begin, end). Results are cached, since runs repeat."""
-        key = run, starts_word
+    def encode_pre_token(self, text, starts_word):
+        """Encodes a pre-token by itself: a tuple of (token, begin, end). Results are cached, since words repeat."""
+        key = text, starts_word
         if key not in self._encoded:
             before = GUARD + " " * starts_word
-            spans = piece_spans(self.processor, before + run)
+            spans = piece_spans(self.processor, before + text)
             skip = len(before)
-            # A piece that ends with the guard is not part of the run; unknown characters join the guard in one piece.
+            # A piece that ends with the guard is no part of the text; unknown characters join the guard in one piece.
             self._encoded[key] = tuple((t, max(b - skip, 0), max(e - skip, 0)) for t, b, e in spans if e > len(GUARD))
         return self._encoded[key]
 
@@ -142,7 +142,7 @@ def piece_spans(processor, text):
         ValueError: the pieces do not spell the text
     """
     normalized, origins = processor.normalize(text, with_offsets=True)
-    begins, ends = [], []  # for each byte of the normalised text
+    begins, ends = [], []  # for each byte of the normalised text, in reverse
     end = len(text)
     for i in reversed(range(len(normalized))):
         if origins[i] < origins[i + 1]:
@@ -150,20 +150,17 @@ def piece_spans(processor, text):
         size = len(normalized[i].encode("utf-8"))
         begins += [origins[i]] * size
         ends += [end] * size
-    begins.reverse()
-    ends.reverse()
-    spans, place = [], 0
-    for number, piece in zip(processor.encode(text), processor.encode(text, out_type=str)):
-        size = 1 if processor.is_byte(number) else len(piece.encode("utf-8"))
-        if place + size > len(begins):
-            break
-        spans.append((number + 1 if number else UNKNOWN, begins[place], ends[place + size - 1]))
-        place += size
-    if place != len(begins):
+    ids, pieces = processor.encode(text), processor.encode(text, out_type=str)
+    sizes = [1 if processor.is_byte(i) else len(piece.encode("utf-8")) for i, piece in zip(ids, pieces)]
+    if sum(sizes) != len(begins):
         raise UsageError(
             f"the SentencePiece model's pieces do not spell {text.lstrip(GUARD)!r}: use a model that "
             "data-prep/prepare.sh trained"
         )
+    spans = []
+    for number, size in zip(ids, sizes):
+        spans.append((number + 1 if number else UNKNOWN, begins[-1], ends[-size]))
+        del begins[-size:], ends[-size:]
     return spans
 
 
@@ -178,10 +175,7 @@ class WindowSizes(NamedTuple):
     max_question: int = 64  # maximum pieces of a question; the rest is cut
 
     def check(self):
-        """Refuses sizes that leave no room for the context, or with which the windows would not move on."""
-        for name, value in zip(self._fields, self):
-            if value < 1:
-                raise UsageError(f"--{name.replace('_', '-')} {value} must be at least 1")
+        """Refuses sizes that leave no room for the context."""
         if self.max_tokens <= self.max_question + SEPARATORS:
             raise UsageError(
                 f"--max-tokens {self.max_tokens} leaves no room for the context: a question has up to "
