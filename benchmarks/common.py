@@ -7,7 +7,14 @@ import statistics
 import time
 from pathlib import Path
 
+import maelm_fairseq  # noqa: F401 isort: skip  first: it keeps fairseq's import quiet
+import fairseq
 import numpy as np
+import torch
+from fairseq import options, tasks
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.trainer import Trainer
 
 from maelm_fairseq.engine.errors import UsageError
 
@@ -26,9 +33,6 @@ def write_data(folder, lengths, vocabulary=VOCABULARY, words=None):
         vocabulary: number of symbols, including fairseq's special symbols and `<mask>`
         words: how many of them occur, special symbols aside; None for all
     """
-    import torch
-    from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-
     (folder / "dict.txt").write_text("".join(f"w{i} 1\n" for i in range(vocabulary - 5)))
     rng = np.random.default_rng(1)
     for split in ["train", "valid"]:
@@ -42,9 +46,6 @@ def write_data(folder, lengths, vocabulary=VOCABULARY, words=None):
 
 def configuration(arguments, device="cpu"):
     """fairseq-train's configuration for a list of arguments; on "cuda", for one GPU."""
-    from fairseq import options
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-
     of_device = ["--cpu"] if device == "cpu" else ["--distributed-world-size", 1]
     arguments = list(map(str, [*arguments, "--user-dir", PLUGIN, *of_device]))
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
@@ -60,9 +61,6 @@ class Training:
     """
 
     def __init__(self, arguments, device, count=None):
-        from fairseq import tasks
-        from fairseq.trainer import Trainer
-
         self.device = device
         cfg = configuration(arguments, device)
         self.task = tasks.setup_task(cfg.task)
@@ -88,8 +86,6 @@ def add_device(parser):
 
 def check_device(device):
     """Refuses a GPU that PyTorch cannot use."""
-    import torch
-
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError(
             f"--device cuda: PyTorch {torch.__version__} finds no GPU: check nvidia-smi and that PyTorch is a build "
@@ -99,17 +95,12 @@ def check_device(device):
 
 def synchronize(device):
     """Waits until a GPU has done all its work."""
-    import torch
-
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 def heading(threads, device="cpu"):
     """The date, machine and versions in one line."""
-    import fairseq
-    import torch
-
     gpu = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, " if device == "cuda" else ""
     return (
         f"{datetime.date.today()}, {gpu}{platform.machine()}, {threads} threads, "

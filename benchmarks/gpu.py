@@ -10,7 +10,6 @@ Parts, in this order, unless --only chooses:
     updates   20 updates of recipes/pretrain_base.sh in each precision, also with shared decoder layers, stopped and
               resumed half-way
     steps     training steps beside roberta_base's, as by pretrain_step.py
-    encoding  sentences per second beside RobertaHubInterface's, as by encoding_rate.py
 
 Each part is a process of its own; if one fails, the others go on, and the exit status is 1.
 """
@@ -21,15 +20,14 @@ import os
 import subprocess
 import sys
 
-import encoding_rate
 from common import VOCABULARY, add_device, check_device, heading
 from gpu_checks import check_results, check_updates
 from maelm_fairseq.engine.errors import Parser, run
 from pretrain_step import SIZES, compare
 
-FULL = dict(tokens=512, batch_size=32, vocabulary=VOCABULARY, sizes=SIZES, rounds=5, steps=10, sentences=2048)
+FULL = dict(tokens=512, batch_size=32, vocabulary=VOCABULARY, sizes=SIZES, rounds=5, steps=10)
 TINY_SIZES = dict(layers=4, embed_dim=32, ffn_embed_dim=64, attention_heads=2)
-TINY = dict(tokens=32, batch_size=4, vocabulary=1000, sizes=TINY_SIZES, rounds=1, steps=2, sentences=8)
+TINY = dict(tokens=32, batch_size=4, vocabulary=1000, sizes=TINY_SIZES, rounds=1, steps=2)
 STEPS = dict(mask_prob=0.15, decoder_layers=4, attention_dropout=0.1, threads=1, over="roberta_base")
 BIASED = ["mae_lm_base", "mae_lm_base, bfloat16", "mae_lm_base, compiled", "mae_lm_base, shared"]
 MODELS = [*BIASED, *(f"{name}, no relative bias" for name in BIASED)]
@@ -49,17 +47,7 @@ def measure_steps(settings):
     compare(steps_of(settings, mask_prob=0.3, decoder_layers=2))
 
 
-def measure_encoding(settings):
-    sizes = {f"encoder_{name}": size for name, size in settings.sizes.items()}
-    encoding_rate.measure(settings.sentences, settings.rounds, settings.device, sizes)
-
-
-PARTS = {
-    "checks": check_results,
-    "updates": check_updates,
-    "steps": measure_steps,
-    "encoding": measure_encoding,
-}
+PARTS = {"checks": check_results, "updates": check_updates, "steps": measure_steps}
 
 
 def main():

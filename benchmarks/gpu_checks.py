@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from fairseq import tasks, utils
 
 from common import ROOT, configuration, write_data
 from maelm_fairseq.engine.errors import UsageError
@@ -58,8 +59,6 @@ def loss_and_gradients(folder, settings, device, options=(), half=False):
     Returns:
         loss; {name of a weight: its gradient in float32 on the CPU}
     """
-    from fairseq import tasks, utils
-
     arguments = [folder, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
     arguments += ["--tokens-per-sample", settings.tokens, "--max-positions", settings.tokens]
     arguments += ["--sample-break-mode", "eos", "--dropout", 0, "--attention-dropout", 0]

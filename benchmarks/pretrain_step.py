@@ -23,6 +23,8 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import torch
+
 from common import FP16, ROOT, VOCABULARY, Training, add_device, check_device, heading, ratios, synchronize, write_data
 from maelm_fairseq.engine.allocator import keep_freed_memory
 from maelm_fairseq.engine.errors import Parser, UsageError, run
@@ -66,8 +68,6 @@ def operations(args, variant):
 
 def matmul_rate(args, dtype):
     """Operations per second of a plain matrix product with a feed-forward layer's sizes."""
-    import torch
-
     C, F = args.sizes["embed_dim"], args.sizes["ffn_embed_dim"]
     x = torch.randn(args.batch_size * args.tokens, C, device=args.device).to(dtype)
     w = torch.randn(C, F, device=args.device).to(dtype)
@@ -121,8 +121,6 @@ class Model:
 def work(pipe, folder, args, variant):
     """The process of a :class:`Model`, which makes steps whenever asked."""
     logging.disable(logging.INFO)
-    import torch
-
     torch.set_num_threads(args.threads)
     if args.device == "cpu" and variant != "roberta_base":
         keep_freed_memory()
@@ -192,27 +190,21 @@ def main():
     os.environ["PYTHONWARNINGS"] = "ignore"  # in the models' processes, for fairseq's use of hydra and torch
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_device(parser)
-    parser.add_argument(
-        "--precision",
-        choices=["float32", "fp16"],
-        default="float32",
-        help="of all models but those in bfloat16; fp16 needs a GPU (default: %(default)s)",
-    )
-    parser.add_argument("--rounds", type=int, default=5, help="timed rounds (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=1, help="steps of each model in a round (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=4, help="sequences per step (default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=512, help="tokens per sequence (default: %(default)s)")
-    parser.add_argument("--mask-prob", type=float, default=0.15, help="share of predicted tokens (default: 0.15)")
-    parser.add_argument("--decoder-layers", type=int, default=4, help="decoder layers of MAE-LM (default: %(default)s)")
-    parser.add_argument("--attention-dropout", type=float, default=0.0, help="of all models (default: %(default)s)")
-    parser.add_argument(
-        "--over", choices=VARIANTS, default="roberta_base", metavar="MODEL", help="first model (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--only", nargs="+", choices=VARIANTS, metavar="MODEL", help="the others (default: all but compiled ones)"
-    )
-    parser.add_argument("--vocabulary", type=int, default=VOCABULARY, help="number of symbols (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
+    add = parser.add_argument
+    precision = "of all models but those in bfloat16; fp16 needs a GPU (default: %(default)s)"
+    add("--precision", choices=["float32", "fp16"], default="float32", help=precision)
+    add("--rounds", type=int, default=5, help="timed rounds (default: %(default)s)")
+    add("--steps", type=int, default=1, help="steps of each model in a round (default: %(default)s)")
+    add("--batch-size", type=int, default=4, help="sequences per step (default: %(default)s)")
+    add("--tokens", type=int, default=512, help="tokens per sequence (default: %(default)s)")
+    add("--mask-prob", type=float, default=0.15, help="share of predicted tokens (default: %(default)s)")
+    add("--decoder-layers", type=int, default=4, help="decoder layers of MAE-LM (default: %(default)s)")
+    add("--attention-dropout", type=float, default=0.0, help="of all models (default: %(default)s)")
+    first = "first model (default: %(default)s)"
+    add("--over", choices=VARIANTS, default="roberta_base", metavar="MODEL", help=first)
+    add("--only", nargs="+", choices=VARIANTS, metavar="MODEL", help="the others (default: all but compiled ones)")
+    add("--vocabulary", type=int, default=VOCABULARY, help="number of symbols (default: %(default)s)")
+    add("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
     args = parser.parse_args(namespace=argparse.Namespace(sizes=SIZES))
     check_device(args.device)
     if args.precision == "fp16" and args.device == "cpu":

@@ -5,7 +5,7 @@ Data of --blocks blocks of up to 64 tokens are written directly as `.bin` and `.
 given, where the next run finds them. `fairseq-train` then makes one update of a tiny model, on the CPU, as one process
 or as several with loader workers. Measured from its start to the end of the update, imports included. Memory is
 proportional (Linux's PSS: a page that n processes map counts 1/n for each), sampled while it runs: the highest of one
-training process, and of all processes together, loader workers included. Shown is the median of the rounds.
+training process, and of all processes together, loader workers included.
 
 `first` is the first run on new data, after which the plugin maps the blocks that it has stored beside them.
 """
@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import os
 import shutil
-import statistics
 import subprocess
 import tempfile
 import threading
@@ -32,6 +31,7 @@ LINES_OF_DOCUMENT = 20
 MEAN_LINE = 18  # tokens
 LINES_OF_BLOCK = 2.82  # on average, where blocks end at line ends
 BLOCKS_OF_VALID = 64
+BATCH_SIZE, WORKERS = 32, 2  # blocks; loader workers of each process
 CHUNK = 1 << 20  # lines written at a time
 SIZES = ["--encoder-layers", 1, "--encoder-embed-dim", 32, "--encoder-attention-heads", 2]
 TASKS = {
@@ -83,10 +83,14 @@ def write_data(folder, blocks):
     partial.rename(folder)
 
 
-def command(task, data, folder, processes, workers, batch_size):
+def has_stored_blocks(folder):
+    return any(folder.glob("*.blocks-*"))
+
+
+def command(task, data, folder, processes):
     options = [
         *[data, *TASKS[task], *SIZES, "--sample-break-mode", "complete_doc", "--tokens-per-sample", TOKENS],
-        *["--max-positions", TOKENS, "--batch-size", batch_size, "--num-workers", workers, "--optimizer", "adam"],
+        *["--max-positions", TOKENS, "--batch-size", BATCH_SIZE, "--num-workers", WORKERS, "--optimizer", "adam"],
         *["--lr", 1e-4, "--max-update", 1, "--cpu", "--disable-validation", "--no-save", "--log-format", "json"],
         *["--log-interval", 1, "--save-dir", folder / "save"],
     ]
@@ -147,9 +151,6 @@ def main():
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, nargs="+", default=[500_000, 5_000_000])
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--workers", type=int, default=2, help="loader workers of each process (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=32, help="blocks in a batch (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=TASKS, default=list(TASKS), metavar="TASK")
     parser.add_argument("--folder", type=Path, help="for the data: 8.5 GB for 50 million blocks")
     args = parser.parse_args()
@@ -162,19 +163,14 @@ def main():
             data = (args.folder or Path(temporary)) / f"blocks-{blocks}"
             write_data(data, blocks)
             for processes in args.processes:
-                found = {}
-                for _ in range(args.rounds):
-                    for task in args.only:
-                        stored = any(data.glob("*.blocks-*"))
-                        name = task if stored or task != "mae_lm" else "mae_lm, first"
-                        arguments = command(task, data, Path(temporary), processes, args.workers, args.batch_size)
-                        found.setdefault(name, []).append(measure(arguments))
-                        if name == "mae_lm, first" and any(data.glob("*.blocks-*")):
-                            found.setdefault(task, []).append(measure(arguments))
-                for name, results in found.items():
-                    seconds, one, together = map(statistics.median, zip(*results))
-                    cells = f"{seconds:.1f} | {one:.2f} | {together:.2f}"
-                    print(f"| {blocks:,} | {processes} | {name} | {cells} |", flush=True)
+                for task in args.only:
+                    arguments, stored = command(task, data, Path(temporary), processes), has_stored_blocks(data)
+                    rows = {task: measure(arguments)}
+                    if has_stored_blocks(data) and not stored:
+                        rows = {f"{task}, first": rows[task], task: measure(arguments)}
+                    for name, (seconds, one, together) in rows.items():
+                        cells = f"{seconds:.1f} | {one:.2f} | {together:.2f}"
+                        print(f"| {blocks:,} | {processes} | {name} | {cells} |", flush=True)
             if not args.folder:
                 shutil.rmtree(data)
 

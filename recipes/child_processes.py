@@ -59,11 +59,11 @@ def program(command, **options):
 
 
 @contextlib.contextmanager
-def training(command, log, **options):
-    """Starts a fairseq command as :func:`program` does.
+def logged_program(command, log, **options):
+    """Starts a fairseq command as :func:`program` does, and appends its output to a log.
 
     Yields:
-        the process, and an iterator that appends its output to a log and gives (line, what to show of it or None)
+        the process; an iterator over its output: (line, what to show of it or None)
     """
     progress = Progress()
 
@@ -84,10 +84,9 @@ def run_and_show(command, log, variables=None, name=""):
         variables: more of the environment
         name: put before each line of progress
     """
-    environment = dict(os.environ, PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
-    environment.update(variables or {})
+    path = os.environ["PATH"] + os.pathsep + os.path.dirname(sys.executable)  # where no environment is active
     printed = time.time()
-    with training(command, log, env=environment) as (process, lines):
+    with logged_program(command, log, env={**os.environ, "PATH": path, **(variables or {})}) as (process, lines):
         for _, shown in lines:
             if shown and (not shown.startswith("update ") or time.time() - printed > 10):
                 printed = time.time()

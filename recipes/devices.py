@@ -48,12 +48,10 @@ def find_devices(jobs=None):
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs} must be over 0")
     if not torch.cuda.is_available():
-        jobs = jobs or 1
-        threads = {} if jobs == 1 else {"OMP_NUM_THREADS": str(max(1, cores() // jobs))}
-        return [Device(threads) for _ in range(jobs)]
-    names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if names == [""]:
-        names = list(map(str, range(torch.cuda.device_count())))
+        threads = {"OMP_NUM_THREADS": str(max(1, cores() // jobs))} if jobs and jobs > 1 else {}
+        return [Device(threads)] * (jobs or 1)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else list(map(str, range(torch.cuda.device_count())))
     if jobs is not None and jobs > len(names):
         raise UsageError(f"--jobs {jobs}, but there are {len(names)} GPUs; give at most as many")
     gpus = [Device({"CUDA_VISIBLE_DEVICES": name.strip()}, number) for number, name in enumerate(names)]
@@ -100,13 +98,10 @@ class DeviceQueue:
         with concurrent.futures.ThreadPoolExecutor(self.size) as pool:
             futures = [pool.submit(work, item) for item in items]
             try:
-                done, _ = concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
-                failed = [future for future in futures if future in done and future.exception()]
-                for future in failed[:1]:
-                    future.result()
-                return [future.result() for future in futures]
+                for future in concurrent.futures.as_completed(futures):
+                    future.result()  # raises the first error
             except BaseException:
-                for future in futures:
-                    future.cancel()
+                pool.shutdown(wait=False, cancel_futures=True)
                 stop_all()
                 raise
+            return [future.result() for future in futures]

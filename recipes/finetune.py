@@ -15,7 +15,7 @@ import made_from
 from child_processes import run_and_show
 from devices import DeviceQueue, find_devices
 from fairseq_options import ADAM, PLUGIN, option
-from finetune_results import append_rows, describe, existing_rows, make_rows
+from finetune_results import append_rows, describe, make_rows
 from finetune_settings import combinations, search_space
 from maelm_fairseq.config import check_positions
 from maelm_fairseq.data.vocabulary import load_dictionary
@@ -46,33 +46,23 @@ def parser(description):
         epilog=f"All other options go to fairseq-train, such as {BF16} for bfloat16 on CPU or GPU, in place of fp16. "
         "To resume a stopped run, repeat the same command.",
     )
-    made.add_argument("--checkpoint", required=True, metavar="FILE", help="the pretrained model")
-    made.add_argument("--data", required=True, metavar="DIR", help="the prepared data")
-    made.add_argument("--save-dir", required=True, metavar="DIR", help="folder for all runs")
-    made.add_argument(
-        "--seeds", type=int, default=5, metavar="N", help="number of runs whose median is reported (default: 5)"
-    )
-    made.add_argument("--search", action="store_true", help="search the paper's settings first, with a separate seed")
-    made.add_argument(
-        "--from-scratch", action="store_true", help="train the same architecture without the pretrained weights"
-    )
-    made.add_argument(
-        "--jobs", type=int, metavar="N", help="runs at the same time (default: one on each GPU, or one on the CPU)"
-    )
-    made.add_argument(
-        "--only-seed",
-        type=int,
-        metavar="N",
-        help="only do this one of the --seeds runs, as in a job array; the command without it collects the results",
-    )
-    group = made.add_argument_group("settings", "the defaults are in recipes/finetune_settings.tsv")
+    add = made.add_argument
+    add("--checkpoint", required=True, metavar="FILE", help="the pretrained model")
+    add("--data", required=True, metavar="DIR", help="the prepared data")
+    add("--save-dir", required=True, metavar="DIR", help="folder for all runs")
+    add("--seeds", type=int, default=5, metavar="N", help="number of runs whose median is reported (default: 5)")
+    add("--search", action="store_true", help="search the paper's settings first, with a separate seed")
+    add("--from-scratch", action="store_true", help="train the same architecture without the pretrained weights")
+    add("--jobs", type=int, metavar="N", help="runs at the same time (default: one on each GPU, or one on the CPU)")
+    collects = "only do this one of the --seeds runs, as in a job array; the command without it collects the results"
+    add("--only-seed", type=int, metavar="N", help=collects)
+
+    add = made.add_argument_group("settings", "the defaults are in recipes/finetune_settings.py").add_argument
     several = "; several with --search"
-    group.add_argument("--batch-size", type=int, nargs="+", metavar="N", help="sequences per update" + several)
-    group.add_argument("--lr", type=float, nargs="+", metavar="LR", help="peak learning rate" + several)
-    group.add_argument(
-        "--warmup-ratio", type=float, nargs="+", metavar="R", help="share of the updates spent warming up" + several
-    )
-    group.add_argument("--epochs", type=int, nargs="+", metavar="N", help="passes over the training data" + several)
+    add("--batch-size", type=int, nargs="+", metavar="N", help="sequences per update" + several)
+    add("--lr", type=float, nargs="+", metavar="LR", help="peak learning rate" + several)
+    add("--warmup-ratio", type=float, nargs="+", metavar="R", help="share of the updates spent warming up" + several)
+    add("--epochs", type=int, nargs="+", metavar="N", help="passes over the training data" + several)
     return made
 
 
@@ -88,7 +78,7 @@ class Recipe:
 
     Args:
         args, extra: the options that :func:`parser` read, and those left for fairseq-train
-        task: name of the task, in finetune_settings.tsv and in the path of its runs
+        task: name of the task, in finetune_settings.py and in the path of its runs
         data: data folder for fairseq-train
         record: file that identifies the data
         examples: number of training examples
@@ -104,8 +94,6 @@ class Recipe:
     def __init__(self, args, extra, task, data, record, examples, max_tokens, options, evaluate, epochs):
         self.args, self.extra, self.task, self.data = args, extra, task, data
         self.examples, self.options, self.evaluate = examples, options, evaluate
-        if ":" in data:
-            raise UsageError(f"{data}: fairseq-train separates folders by colons; give the data a path without one")
         self.cfg = load_model(args.checkpoint, load_dictionary(data)).cfg
         positions = self.cfg.max_positions
         check_positions(
@@ -115,16 +103,13 @@ class Recipe:
             f"prepare it again with --max-tokens {positions}",
             args.checkpoint,
         )
-        if args.seeds < 1:
-            raise UsageError(f"--seeds {args.seeds} must be at least 1")
         if args.only_seed is not None and not 1 <= args.only_seed <= args.seeds:
             raise UsageError(f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}")
         self.devices = DeviceQueue(find_devices(args.jobs))
-        self.results = os.path.join(args.save_dir, "results.tsv")
-        existing_rows(self.results)  # fails now, not after hours of work
         self.combinations = combinations(args, task, search_space(self.cfg.encoder_embed_dim, epochs))
-        start = None if args.from_scratch else sha256(args.checkpoint)
-        self.origin = dict(checkpoint=start, data=sha256(record))
+        self.start = "scratch" if args.from_scratch else "pretrained"
+        checkpoint = None if args.from_scratch else sha256(args.checkpoint)
+        self.inputs = dict(checkpoint=checkpoint, data=sha256(record))
 
     def updates(self, settings):
         return math.ceil(self.examples / settings.batch_size) * settings.epochs
@@ -156,26 +141,18 @@ class Recipe:
         return command + self.fairseq_options(settings, seed)
 
     def folder(self, settings, seed):
-        start = "scratch" if self.args.from_scratch else "pretrained"
-        return os.path.join(os.path.abspath(self.args.save_dir), self.task, start, str(settings), f"seed{seed}")
-
-    def is_done(self, settings, seed):
-        return os.path.exists(os.path.join(self.folder(settings, seed), "metrics.json"))
-
-    def identity(self, settings, seed):
-        """The contents of run.json for a run."""
-        return dict(self.origin, options=self.fairseq_options(settings, seed))
+        return os.path.join(os.path.abspath(self.args.save_dir), self.task, self.start, str(settings), f"seed{seed}")
 
     def run(self, settings, seed, device):
         """Trains and evaluates on a device, skipping what is done; prints and returns the metrics."""
         name, folder = f"{self.task}, {settings}, seed {seed}", self.folder(settings, seed)
         os.makedirs(folder, exist_ok=True)
-        identity, identity_file = self.identity(settings, seed), os.path.join(folder, "run.json")
+        now, record = dict(self.inputs, options=self.fairseq_options(settings, seed)), os.path.join(folder, "run.json")
         metrics_file, model_file = os.path.join(folder, "metrics.json"), os.path.join(folder, "model.pt")
-        if os.path.exists(identity_file):
-            found = read_json(identity_file, "the record of a run of this recipe", fix=f"remove {folder}")
-            made_from.check(folder, found, identity, "choose another --save-dir, or remove that folder")
-        save_json(identity, identity_file)
+        if os.path.exists(record):
+            was = read_json(record, "the record of a run of this recipe", fix=f"remove {folder}")
+            made_from.check(folder, was, now, "choose another --save-dir, or remove that folder")
+        save_json(now, record)
         if os.path.exists(metrics_file):
             metrics = read_json(metrics_file, "the metrics of a finished run of this recipe")
         else:
@@ -191,33 +168,34 @@ class Recipe:
     def train(self, settings, seed, checkpoint, device):
         """Runs fairseq-train on a device until `checkpoint` has all updates."""
         expected = self.updates(settings)
-        if updates_of(checkpoint) < expected:  # fairseq would train a finished run for one update more
-            command = self.command(settings, seed)
-            log = os.path.join(os.path.dirname(checkpoint), "train.log")
-            name = "" if self.devices.size == 1 else f"{settings}, seed {seed}, on {device}: "
-            status = run_and_show(command, log, device.environment, name)
-            if status:
-                raise UsageError(f"fairseq-train stopped with exit status {status}; the full log is in {log}")
-            if updates_of(checkpoint) < expected:
-                raise UsageError(
-                    f"fairseq-train did {updates_of(checkpoint)} of {expected} updates; the full log is in {log}"
-                )
+        if updates_of(checkpoint) >= expected:  # fairseq would train a finished run for one update more
+            return
+        log = os.path.join(os.path.dirname(checkpoint), "train.log")
+        name = "" if self.devices.size == 1 else f"{settings}, seed {seed}, on {device}: "
+        status = run_and_show(self.command(settings, seed), log, device.environment, name)
+        done = updates_of(checkpoint)
+        if status or done < expected:
+            raise UsageError(
+                f"fairseq-train ended with exit status {status} after {done} of {expected} updates; "
+                f"the full log is in {log}"
+            )
 
     def search(self):
         """Tries every combination of settings; returns the best."""
         if len(self.combinations) == 1:
             return self.combinations[0]
-        unfinished = [each for each in self.combinations if not self.is_done(each, SEARCH_SEED)]
-        if self.args.only_seed is not None and unfinished:
+        folders = {settings: self.folder(settings, SEARCH_SEED) for settings in self.combinations}
+        finished = [os.path.exists(os.path.join(folder, "metrics.json")) for folder in folders.values()]
+        if self.args.only_seed is not None and not all(finished):
             raise UsageError("--only-seed with --search: the search is not finished; first run it without --only-seed")
 
-        def try_settings(settings, device):
+        def score(settings, device):
             metrics = self.run(settings, SEARCH_SEED, device)
             with contextlib.suppress(FileNotFoundError):
-                os.remove(os.path.join(self.folder(settings, SEARCH_SEED), "model.pt"))
+                os.remove(os.path.join(folders[settings], "model.pt"))
             return next(iter(metrics.values()))
 
-        scores = dict(zip(self.combinations, self.devices.run(try_settings, self.combinations)))
+        scores = dict(zip(self.combinations, self.devices.run(score, self.combinations)))
         best = max(self.combinations, key=scores.get)
         print(f"best of {len(self.combinations)}: {best}", flush=True)
         return best
@@ -239,7 +217,7 @@ class Recipe:
         all_metrics = self.devices.run(run_seed, range(1, self.args.seeds + 1))
         start = "scratch" if self.args.from_scratch else self.args.checkpoint
         rows = make_rows(self.task, all_metrics, start, " ".join([str(settings)] + self.extra))
-        append_rows(self.results, rows)
+        append_rows(os.path.join(self.args.save_dir, "results.tsv"), rows)
         first = next(iter(all_metrics[0]))
         best = max(range(len(all_metrics)), key=lambda i: all_metrics[i][first]) + 1
         return os.path.join(self.folder(settings, best), "model.pt")

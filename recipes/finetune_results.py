@@ -4,8 +4,6 @@ import datetime
 import os
 import statistics
 
-from maelm_fairseq.engine.errors import UsageError
-
 COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
 
 
@@ -37,25 +35,15 @@ def make_rows(task, all_metrics, start, settings):
     return rows
 
 
-def existing_rows(path):
-    """The lines of a table of results; none if it does not exist."""
-    if not os.path.exists(path):
-        return []
-    with open(path, encoding="utf-8") as stream:
-        lines = stream.read().splitlines()
-    if lines and lines[0].split("\t") != COLUMNS:
-        raise UsageError(f"{path}: not a table of results; move it, or choose another --save-dir")
-    return lines
-
-
 def append_rows(path, rows):
     """Appends rows to a table of results, except those that it already contains (with any date)."""
-    rows = ["\t".join(row) for row in rows]
-    existing = existing_rows(path)
+    existing = []
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as stream:
+            existing = stream.read().splitlines()
     known = {line.partition("\t")[2] for line in existing}
-    new = [row for row in rows if row.partition("\t")[2] not in known]
-    if new:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        with open(path, "a", encoding="utf-8") as stream:
-            stream.write("\n".join(([] if existing else ["\t".join(COLUMNS)]) + new) + "\n")
+    new = [] if existing else ["\t".join(COLUMNS)]
+    new += ["\t".join(row) for row in rows if "\t".join(row[1:]) not in known]
+    with open(path, "a", encoding="utf-8") as stream:
+        stream.writelines(line + "\n" for line in new)
     print(f"results: {path}")

@@ -18,7 +18,7 @@ options_help='Options:
   --save-dir DIR        checkpoints, TensorBoard files and train.log; run the same command again to resume
   --gpus N              GPUs per machine (default: all); 0 trains on the CPU, for experiments, with a process a machine
   --nodes N             machines (default: 1); run the same command on each, with MASTER_ADDR set to one of them, whose
-                        ports MASTER_PORT (default: 29500) and MASTER_PORT + 1 the others can reach
+                        port MASTER_PORT (default: 29500) the others can reach
   --batch-size N        sequences per GPU at a time; the effective batch stays the same
   --dry-run             print the fairseq-train command and stop
   All other options go to fairseq-train and override the settings of the recipe.
@@ -39,7 +39,12 @@ use_environment() {
   export PYTHONPATH
 }
 
-is_number() { [[ $1 =~ ^(0|[1-9][0-9]*)$ ]]; }
+# must_be_number OPTION VALUE LEAST
+must_be_number() {
+  if [[ ! $2 =~ ^(0|[1-9][0-9]*)$ ]] || (($2 < $3)); then fail "$1 must be a number, at least $3, not '$2'"; fi
+}
+
+count_gpus() { python -c 'import torch; print(torch.cuda.device_count())' || fail "no torch found; run \`make install\`"; }
 
 # Prints the divisors of $1 on one line.
 divisors() {
@@ -63,7 +68,7 @@ update_freq() {
   echo $((effective_batch / (processes * batch)))
 }
 
-# Sets $launcher and $first_machine, and adds to $device: what connects $nodes machines with $gpus GPUs each.
+# Sets $launcher, and adds to $device: what connects $nodes machines with $gpus GPUs each.
 connect_machines() {
   local method=env:// hosts
   export MASTER_PORT="${MASTER_PORT:-29500}"
@@ -86,25 +91,18 @@ connect_machines() {
     device+=(--distributed-backend gloo --ddp-backend legacy_ddp
       --distributed-no-spawn --distributed-init-method "$method")
   fi
-  first_machine=$MASTER_ADDR:$((MASTER_PORT + 1))
 }
 
 pretrain() {
-  local data='' save_dir='' gpus='' nodes=1 dry_run=0 extra=()
+  local data='' save_dir='' gpus='' nodes=1 dry_run=0 extra=() name
   while (($#)); do
     case $1 in
       --data=* | --save-dir=* | --gpus=* | --nodes=* | --batch-size=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
-    esac
-    case $1 in
       --data | --save-dir | --gpus | --nodes | --batch-size)
-        if (($# < 2)); then fail "$1 needs a value; see --help"; fi ;;
-    esac
-    case $1 in
-      --data) data=$2; shift 2 ;;
-      --save-dir) save_dir=$2; shift 2 ;;
-      --gpus) gpus=$2; shift 2 ;;
-      --nodes) nodes=$2; shift 2 ;;
-      --batch-size) batch_size=$2; shift 2 ;;
+        if (($# < 2)); then fail "$1 needs a value; see --help"; fi
+        name=${1#--}
+        printf -v "${name//-/_}" %s "$2" # the variable of this name
+        shift 2 ;;
       --dry-run) dry_run=1; shift ;;
       -h | --help)
         sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
@@ -124,14 +122,12 @@ pretrain() {
     fail "--data $data: fairseq-train separates folders by colons; give a path without one"
   fi
   use_environment
-  if [ -z "$gpus" ]; then
-    gpus=$(python -c 'import torch; print(torch.cuda.device_count())') || fail "no torch found; run \`make install\`"
-  fi
-  is_number "$gpus" || fail "--gpus must be a number of GPUs, not '$gpus'"
-  if ! is_number "$nodes" || ((nodes < 1)); then fail "--nodes must be at least 1, not '$nodes'"; fi
-  if ! is_number "$batch_size" || ((batch_size < 1)); then fail "--batch-size must be at least 1, not '$batch_size'"; fi
+  if [ -z "$gpus" ]; then gpus=$(count_gpus); fi
+  must_be_number --gpus "$gpus" 0
+  must_be_number --nodes "$nodes" 1
+  must_be_number --batch-size "$batch_size" 1
 
-  local processes=$((gpus == 0 ? nodes : gpus * nodes)) every first_machine='' launcher=()
+  local processes=$((gpus == 0 ? nodes : gpus * nodes)) every launcher=()
   local device=(--fp16 --fp16-init-scale 128)
   if [[ " ${settings[*]} ${extra[*]-} " == *" --bf16-autocast "* ]]; then device=(); fi
   every=$(update_freq "$processes" "$batch_size")
@@ -156,7 +152,11 @@ pretrain() {
     return
   fi
 
-  local shards shard finished="$save_dir/finished"
+  local found shards shard finished="$save_dir/finished"
+  if ((gpus > 0)); then # without one of them, fairseq would train on the CPU
+    found=$(count_gpus)
+    if ((gpus > found)); then fail "--gpus $gpus: PyTorch sees $found here; --gpus 0 trains on the CPU"; fi
+  fi
   IFS=: read -r -d '' -a shards < <(printf '%s\0' "$data") # a name may contain a line break
   for shard in "${shards[@]}"; do
     if [ ! -f "$shard/dict.txt" ]; then
@@ -170,6 +170,6 @@ pretrain() {
   mkdir -p "$save_dir"
   echo "$(basename "$0"): $processes process(es) x $batch_size sequences x $every = $effective_batch sequences per update;" \
     "the full log is in $save_dir/train.log"
-  # In place of this shell, which would not pass signals on. Checks the installation first, which takes seconds.
-  exec python "$recipes/run_training.py" "$save_dir" "$gpus" "$first_machine" "${command[@]}"
+  # In place of this shell, which would not pass signals on.
+  exec python "$recipes/run_training.py" "$save_dir" "${command[@]}"
 }

@@ -7,8 +7,7 @@
 # 2,000,000 updates of 2,048 sequences of 512 tokens, on any number of GPUs that divides 2,048.
 # The authors train it on 64 GPUs with 32 sequences each.
 # Memory, simulated: 6.9, 10.7 or 18.3 GiB with --batch-size 16, 32 or 64, plus about 15% and 1.5 GiB, so that 32 should
-# fit a GPU of 16 GB (benchmarks/RESULTS.md). Time and
-# expected loss: not measured.
+# fit a GPU of 16 GB (benchmarks/RESULTS.md). Time and expected loss: not measured.
 
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

@@ -1,12 +1,10 @@
 """Runs a training command for lib.sh: appends its output to a log, shows its progress, and passes signals on to it.
 
-python recipes/run_training.py SAVE_DIR GPUS FIRST_MACHINE COMMAND...
+python recipes/run_training.py SAVE_DIR COMMAND...
 
 SIGTERM, SIGUSR1 and Ctrl-C ask the command to stop, which takes as long as an update and saving a checkpoint; so does
 SIGKILL to this program. Exits with the command's status: 75 if it stopped on request. SAVE_DIR/finished records a
-command that has finished. GPUS is the number of those that this machine must have.
-
-FIRST_MACHINE is empty, or ADDRESS:PORT in a run on several machines: when another is lost, this one ends with status 1.
+command that has finished.
 """
 
 import contextlib
@@ -15,19 +13,14 @@ import glob
 import os
 import re
 import signal
-import subprocess
 import sys
 
-from child_processes import training
-from machines import Machines
+from child_processes import logged_program
 
 # As in maelm_fairseq.engine.stopping, which takes seconds to import.
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 STOPPED = 75
-KILLED = (128 + signal.SIGTERM, 128 + signal.SIGUSR1)
-
-CHECK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "check_installation.py")
-
+KILLED = [128 + number for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL)]
 WORKER_STATUS = re.compile(rb"torchrun_worker.sh: exit status (\d+)$")
 
 
@@ -40,14 +33,6 @@ def children(pid):
     return found
 
 
-def kill(pid):
-    """Kills a process and all that it has started."""
-    for child in children(pid):
-        kill(child)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
 def stop_with_parent():
     """Makes Linux ask this process to stop when its parent is killed, which can pass on no signal then."""
     if sys.platform == "linux":
@@ -55,19 +40,13 @@ def stop_with_parent():
 
 
 class Training:
-    """A training command as a child process.
+    """A training command as a child process: a list of strings."""
 
-    Args:
-        command: list of strings
-        gpus (str): number of those that this machine must have
-    """
-
-    def __init__(self, command, gpus):
-        self.command, self.gpus = command, gpus
+    def __init__(self, command):
+        self.command = command
         self.by_torchrun = os.path.basename(command[0]) == "torchrun"
-        self.process = None
+        self.process, self.stopping = None, False
         self.workers_ended_with = []  # exit statuses of torchrun's workers
-        self.stopping = self.lost = self.begun = False
 
     def stop(self, number, frame):
         """Handles a signal. A terminal's Ctrl-C reaches the command too, so it is passed on as SIGTERM, not counted."""
@@ -85,42 +64,17 @@ class Training:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         if not pids and not self.workers_ended_with:  # torchrun waits for the other machines
-            self.begun = False
             self.process.kill()
-
-    def lose(self, message):
-        """Ends the training, which waits for a lost machine and so can save nothing."""
-        self.lost = True
-        print(f"error: {message}; ending the training on this machine", file=sys.stderr, flush=True)
-        if self.process:
-            kill(self.process.pid)
 
     def run(self, log):
         """Runs the command to its end; returns its exit status as a shell would."""
         for number in SIGNALS:
             signal.signal(number, self.stop)
-        check = [sys.executable, CHECK, self.gpus]
-        status = subprocess.call(check, start_new_session=True)  # Ctrl-C would end in a stack trace
-        if status == 0 and not self.stopping and not self.lost:
-            self.begun = True
-            status = self.train(log)
-            if status in KILLED:  # these signals end no training that has begun
-                self.begun = False
-        if self.lost:
-            return 1
-        if self.stopping and not self.begun:
-            return STOPPED
-        return status
-
-    def train(self, log):
-        """Trains; returns the exit status."""
         # Ctrl-C must not reach torchrun: see pass_on.
         options = dict(start_new_session=self.by_torchrun, preexec_fn=stop_with_parent)
-        with training(self.command, log, **options) as (self.process, lines):
+        with logged_program(self.command, log, **options) as (self.process, lines):
             if self.stopping:
                 self.process.terminate()
-            if self.lost:
-                kill(self.process.pid)
             for line, shown in lines:
                 ended = WORKER_STATUS.match(line) if self.by_torchrun else None
                 if ended:
@@ -128,26 +82,21 @@ class Training:
                 if shown is not None:
                     print(shown, flush=True)
         status = self.process.returncode
-        return next(filter(None, self.workers_ended_with), status if status >= 0 else 128 - status)
+        status = next(filter(None, self.workers_ended_with), status if status >= 0 else 128 - status)
+        # These signals end no training that has begun: it would have stopped with a checkpoint.
+        return STOPPED if self.stopping and status in KILLED else status
 
 
 def main():
-    save_dir, gpus, first_machine, *command = sys.argv[1:]
+    save_dir, *command = sys.argv[1:]
     log = os.path.join(save_dir, "train.log")
-    supervised, machines = Training(command, gpus), None
-    if first_machine:
-        address, _, port = first_machine.rpartition(":")
-        machines = Machines(address, int(port), supervised.lose)
-        machines.watch()
-    status = supervised.run(log)
-    if machines:
-        machines.end(fine=status == 0 or status == STOPPED and supervised.begun)
+    status = Training(command).run(log)
     if status == 0:
         with open(os.path.join(save_dir, "finished"), "w", encoding="utf-8") as stream:
             stream.write(" ".join(command) + "\n")
     elif status == STOPPED:
         print(f"training stopped on request; the same command resumes; the full log is in {log}", file=sys.stderr)
-    elif supervised.process:
+    else:
         print(
             f"training failed with exit status {status}; the full log is in {log}; "
             "the same command resumes from the last checkpoint",

@@ -29,13 +29,13 @@ def time(seconds):
     """3725 -> '1:02:05'."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return "{}:{:02d}:{:02d}".format(hours, minutes, seconds) if hours else "{}:{:02d}".format(minutes, seconds)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 def quality(stats, prefix=""):
     """Loss and, if it is logged, accuracy, in fairseq's units."""
     accuracy = stats.get(prefix + "accuracy")
-    return "loss {} bits".format(stats[prefix + "loss"]) + (", accuracy {}%".format(accuracy) if accuracy else "")
+    return f"loss {stats[prefix + 'loss']} bits" + (f", accuracy {accuracy}%" if accuracy else "")
 
 
 class Progress:
@@ -53,15 +53,17 @@ class Progress:
         if text.startswith("Traceback"):
             self.in_trace = True
         elif ERROR.match(text) or (self.in_trace and text and not text[0].isspace()):
-            # The message of an error; the stack trace stays in the log.
-            return text
+            return text  # the message of an error; the stack trace stays in the log
         return None
 
     def record(self, level, logger, message):
         if level in ("WARNING", "ERROR", "CRITICAL"):
             return None if any(phrase in message for phrase in USELESS) else message
-        if logger in ("train_inner", "valid") and message.startswith("{"):
-            return getattr(self, logger)(json.loads(message))
+        if logger == "train_inner" and message.startswith("{"):
+            return self.update(json.loads(message))
+        if logger == "valid" and message.startswith("{"):
+            stats = json.loads(message)
+            return f"validation after {stats['valid_num_updates']} updates: {quality(stats, 'valid_')}"
         if logger.startswith("maelm_fairseq") or message.startswith("done training"):
             return message
         configured = re.search(r"^\{'.*'max_update': (\d+)", message)
@@ -70,13 +72,9 @@ class Progress:
         checkpoint = CHECKPOINT.match(message)
         return checkpoint.group() if checkpoint else None
 
-    def train_inner(self, stats):
-        update = int(stats["num_updates"])
-        of = left = ""
+    def update(self, stats):
+        update, of, left = int(stats["num_updates"]), "", ""
         if self.max_update:
-            of = " of {:,}".format(self.max_update)
-            left = ", {} left".format(time((self.max_update - update) / max(float(stats["ups"]), 1e-3)))
-        return "update {:,}{}: {}, {:,.0f} tokens/s{}".format(update, of, quality(stats), float(stats["wps"]), left)
-
-    def valid(self, stats):
-        return "validation after {} updates: {}".format(stats["valid_num_updates"], quality(stats, "valid_"))
+            of = f" of {self.max_update:,}"
+            left = f", {time((self.max_update - update) / max(float(stats['ups']), 1e-3))} left"
+        return f"update {update:,}{of}: {quality(stats)}, {float(stats['wps']):,.0f} tokens/s{left}"

@@ -169,7 +169,7 @@ def text_of(docs):
 
 def prepare(folder):
     """Generated text, as data-prep/prepare.sh makes it ready: the folder of the data, with its vocabulary."""
-    command = [ROOT / "data-prep" / "prepare.sh", "--dest", folder / "data", "--vocab-size", "100"]
+    command = [ROOT / "data-prep" / "prepare.sh", "--dest", folder / "data", "--vocab-size", "100", "--lowercase"]
     for split, seed in [("train", 1), ("valid", 2)]:
         text = folder / f"{split}.txt"
         text.write_text(text_of(documents(100, seed)), encoding="utf-8")

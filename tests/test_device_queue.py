@@ -1,5 +1,8 @@
-"""Work that runs at the same time: each piece has a device of its own, and frees it."""
+"""Work that runs at the same time: each piece has a device of its own, and frees it; nothing outlives the recipe."""
 
+import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -9,7 +12,7 @@ import torch
 
 from conftest import ROOT
 
-sys.path[:0] = [str(ROOT / folder) for folder in ("recipes", "experiments")]
+sys.path.insert(0, str(ROOT / "recipes"))
 import child_processes  # noqa: E402
 import devices  # noqa: E402
 from devices import Device, DeviceQueue, find_devices  # noqa: E402
@@ -60,11 +63,6 @@ def test_a_failed_piece_frees_its_device_and_no_further_one_begins():
         assert {device.environment["CUDA_VISIBLE_DEVICES"] for device in [first, second]} == {"0", "1"}
 
 
-def test_one_device_works_in_this_thread_piece_by_piece():
-    found = DeviceQueue(find_devices()).run(lambda item, device: (item, threading.current_thread()), "ab")
-    assert found == [("a", threading.main_thread()), ("b", threading.main_thread())]
-
-
 @pytest.mark.parametrize("visible, expected", [(None, ["0", "1", "2"]), ("4,6", ["4", "6"]), ("GPU-a1", ["GPU-a1"])])
 def test_gpus_are_those_that_this_process_sees(monkeypatch, visible, expected):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -87,6 +85,30 @@ def test_on_the_cpu_pieces_share_the_cores(monkeypatch):
 
 
 def test_a_training_sees_its_device_alone(tmp_path):
-    command = [sys.executable, "-c", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"]
+    command = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
     assert child_processes.run_and_show(command, tmp_path / "log", {"CUDA_VISIBLE_DEVICES": "3"}) == 0
     assert (tmp_path / "log").read_text() == "3\n"
+
+
+RECIPE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import child_processes
+
+child_processes.terminate_children_on_sigterm()
+with child_processes.program(["sh", "-c", "echo started; exec sleep 60"]):
+    pass
+"""
+
+
+def test_a_recipe_that_is_stopped_leaves_no_program_behind():
+    process = subprocess.Popen(
+        [sys.executable, "-c", RECIPE, ROOT / "recipes"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate()
+    assert process.returncode == 143 and not errors
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)

@@ -1,6 +1,7 @@
-"""benchmarks/gpu.py runs on the CPU with tiny sizes, and its checks notice what is wrong."""
+"""The parts of benchmarks/gpu.py run on the CPU with tiny sizes, and its checks notice what is wrong."""
 
 import argparse
+import logging
 import subprocess
 import sys
 from unittest import mock
@@ -11,6 +12,7 @@ from fairseq import utils
 from torch.utils.flop_counter import FlopCounterMode
 
 from conftest import ROOT, SCRIPTS_ENVIRONMENT
+from maelm_fairseq.engine.errors import UsageError
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import gpu  # noqa: E402
@@ -18,6 +20,9 @@ import gpu_checks  # noqa: E402
 import pretrain_step  # noqa: E402
 from common import Training, write_data  # noqa: E402
 from maelm_fairseq.model import MaeLmModel  # noqa: E402
+
+# fairseq's use of hydra, torch and numpy
+pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ["User", "Future", "Deprecation"]]
 
 
 @pytest.fixture
@@ -33,31 +38,32 @@ def rows(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in kept]
 
 
-def program(*arguments):
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env=SCRIPTS_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+def main(monkeypatch, *arguments):
+    """Runs gpu.py in this process; returns its exit status."""
+    monkeypatch.setattr(sys, "argv", ["gpu.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        gpu.main()
+    return int(ended.value.code)
 
 
-def test_parts_run_in_processes_of_their_own():
-    done = program(ROOT / "benchmarks" / "gpu.py", "--device", "cpu", "--tiny", "--only", "updates", "encoding")
-    assert done.returncode == 0, done.stdout + done.stderr
-    titles = [line for line in done.stdout.splitlines() if line.startswith("#")]
-    assert titles == ["## Updates", "## Encoding"] and done.stdout.endswith("\nall parts passed\n")
-    fp16, *autocast, roberta, ours, short = rows(done.stdout)
-    assert fp16[:2] == ["fp16", "needs a GPU"] and [row[0] for row in autocast] == list(gpu_checks.RUNS)[1:]
-    for row in autocast:
-        assert row[2] == "passed"
-        first, tenth, eleventh, last = map(float, row[1].split(", "))
-        assert first > tenth > last and first > eleventh
-    assert [row[0] for row in (roberta, ours, short)] == ["RobertaHubInterface", "MaeLm", "MaeLm, bfloat16"]
+def test_a_part_that_fails_is_reported_after_all_others(monkeypatch, capsys):
+    commands = []
+
+    def fail_the_first(command, **_):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, int(len(commands) == 1))
+
+    monkeypatch.setattr(subprocess, "run", fail_the_first)
+    assert main(monkeypatch, "--device", "cpu", "--tiny", "--only", "steps", "checks") == 1
+    assert [command[-2:] for command in commands] == [["--part", "steps"], ["--part", "checks"]]
+    assert capsys.readouterr().out.endswith("\nfailed: steps\n")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_they_say_so():
-    done = program(ROOT / "benchmarks" / "gpu.py")
-    assert done.returncode == 1 and done.stdout == "" and done.stderr.startswith("error: --device cuda: PyTorch")
+def test_without_a_gpu_it_says_so(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["gpu.py"])
+    with pytest.raises(UsageError, match="--device cuda: PyTorch .* finds no GPU"):
+        gpu.main()
 
 
 # Results on the device ----------------------------------------------------------------------------------------------
@@ -96,6 +102,8 @@ def test_wrong_results_fail(capsys, settings, monkeypatch, name):
         return model
 
     monkeypatch.setattr(MaeLmModel, "build_model", classmethod(build_wrongly))
+    monkeypatch.setattr(gpu_checks, "DECODERS", {"": []})
+    monkeypatch.setattr(gpu_checks, "PRECISIONS", {"float32": gpu_checks.PRECISIONS["float32"]})
     with pytest.raises(ValueError, match="over the limits: float32"):
         gpu_checks.check_results(settings)
     assert rows(capsys.readouterr().out)[0][-1] == "FAILED"
@@ -123,6 +131,14 @@ def test_bad_updates_are_noticed(losses, resumed, problem):
     assert found.startswith(problem) and bool(found) == bool(problem)
 
 
+def test_a_recipe_is_trained_and_resumed(settings, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", SCRIPTS_ENVIRONMENT["PATH"])
+    monkeypatch.setattr(gpu_checks, "RUNS", {"fp16": [], "bf16-autocast": ["--bf16-autocast"]})
+    gpu_checks.check_updates(settings)
+    fp16, autocast = rows(capsys.readouterr().out)
+    assert fp16[:2] == ["fp16", "needs a GPU"] and autocast[::2] == ["bf16-autocast", "passed"]
+
+
 # Measurements -------------------------------------------------------------------------------------------------------
 
 
@@ -140,12 +156,46 @@ def test_operations_are_those_that_pytorch_counts(settings, tmp_path, variant, l
     assert counter.get_total_flops() == pretrain_step.operations(args, variant)
 
 
-def test_models_are_measured_in_turn_beside_the_first(capsys, settings):
-    pretrain_step.compare(gpu.steps_of(settings, only=["mae_lm_base"], rounds=2))
-    found = rows(capsys.readouterr().out)
-    assert [row[0] for row in found] == ["roberta_base", "mae_lm_base"]
-    assert found[0][2] == "1.00 (1.00 to 1.00)"
-    assert all(float(row[1]) > 0 and 0.05 < float(row[3]) < 10 for row in found)
+class Asked:
+    """The pipe of a model's process, which is asked for one step."""
+
+    def __init__(self):
+        self.questions, self.sent = ["step"], []
+
+    def recv(self):
+        if not self.questions:
+            raise EOFError
+        return self.questions.pop()
+
+    def send(self, what):
+        self.sent.append(what)
+
+
+def test_the_process_of_a_model_makes_a_step_when_asked(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(logging, "disable", lambda level: None)  # this process is the suite's
+    pipe = Asked()
+    with pytest.raises(EOFError):
+        pretrain_step.work(pipe, tmp_path, gpu.steps_of(settings), "roberta_base")
+    (ready, (seconds, rate, memory)) = pipe.sent
+    assert ready == "ready" and seconds > 0 and rate > 0 and 0.1 < memory < 100
+
+
+def test_models_are_compared_with_the_first(capsys, settings, monkeypatch):
+    class Model:
+        memory = 1.0
+
+        def __init__(self, folder, args, variant):
+            self.seconds = 4.0 if variant == "roberta_base" else 6.0
+
+        def step(self):
+            self.seconds /= 2  # the first is warm-up, and counts for nothing
+            return self.seconds, 1e9
+
+    monkeypatch.setattr(pretrain_step, "Model", Model)
+    pretrain_step.compare(gpu.steps_of(settings, only=["mae_lm_base"], rounds=1))
+    (first, ours) = rows(capsys.readouterr().out)
+    assert first[:3] == ["roberta_base", f"{settings.batch_size / 1.0:.2f}", "1.00 (1.00 to 1.00)"]
+    assert ours[:4] == ["mae_lm_base", f"{settings.batch_size / 1.5:.2f}", "1.50 (1.50 to 1.50)", "1.0"]
 
 
 def test_a_batch_that_does_not_fit_is_an_error(settings, tmp_path):

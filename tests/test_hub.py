@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
-from fairseq.data import indexed_dataset
 
-from conftest import PLUGIN, ROOT, TINY, binarize, documents, succeed, text_of
+from conftest import PLUGIN, ROOT, binarize, documents, succeed, text_of
 from maelm_fairseq import hub
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.heads import KINDS, SpanHead
 from maelm_fairseq.masking import MaskedBlock
 
-POSITIONS = 160
+POSITIONS = 32
 
 
 def write_vocabulary(folder, text, size, **options):
@@ -34,43 +33,19 @@ def write_vocabulary(folder, text, size, **options):
     return pieces
 
 
-def write_lines(prefix, lines, pieces):
-    """Writes lines of text as binarized data."""
-    prefix.parent.mkdir(exist_ok=True)
-    builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
-    for line in lines:
-        builder.add_item(torch.tensor([i + 1 for i in pieces.encode(line)] + [2]))
-    builder.finalize(f"{prefix}.idx")
-
-
-def moved(run, data, folder, *names):
-    """Moves the checkpoint and the files it needs to a new folder; everything else of the training is deleted."""
-    folder.mkdir()
-    shutil.copy(run / "checkpoint_last.pt", folder)
-    for name in ["dict.txt", "sentencepiece.model", *names]:
-        (folder / name).parent.mkdir(exist_ok=True)
-        shutil.copy(data / name, folder / name)
-    shutil.rmtree(run)
-    shutil.rmtree(data)
+@pytest.fixture(scope="session")
+def folder(pretrained, tmp_path_factory):
+    """A folder with a pretraining checkpoint and its vocabulary, and nothing else of its training."""
+    data, checkpoint = pretrained
+    folder = tmp_path_factory.mktemp("folder")
+    for path in [checkpoint, data / "dict.txt", data / "sentencepiece.model"]:
+        shutil.copy(path, folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def pretrained(tmp_path_factory):
-    """A folder with a tiny pretraining checkpoint and its vocabulary."""
-    tmp_path = tmp_path_factory.mktemp("pretrained")
-    text = text_of(documents(60, 1))
-    pieces = write_vocabulary(tmp_path / "data", text, 90)
-    for split in ["train", "valid"]:
-        write_lines(tmp_path / "data" / split, text.split("\n"), pieces)
-    sizes = [*TINY, "--max-positions", POSITIONS, "--max-update", 3]
-    succeed("fairseq-train", tmp_path / "data", *sizes, "--save-dir", tmp_path / "run")
-    return moved(tmp_path / "run", tmp_path / "data", tmp_path / "pretrained")
-
-
-@pytest.fixture(scope="session")
-def model(pretrained):
-    return hub.from_pretrained(pretrained)
+def model(folder):
+    return hub.from_pretrained(folder)
 
 
 QUESTIONS = ["kan lo", "ru sen", "ti kan", "kan kan mi", "lon ru mi", "tin sen lon"]
@@ -81,28 +56,28 @@ def label_of(text):
 
 
 @pytest.fixture(scope="session")
-def finetuned(pretrained, tmp_path_factory):
-    """A folder with a tiny classifier of single texts, fine-tuned until it fits its few texts."""
-    tmp_path = tmp_path_factory.mktemp("finetuned")
-    data = tmp_path / "data"
+def finetuned(folder, model, tmp_path_factory):
+    """The same with a tiny classifier of single texts, fine-tuned until it fits its few texts."""
+    data, made = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("finetuned")
     labels = "".join(label_of(text) + "\n" for text in 20 * QUESTIONS)
     binarize(data / "label", {"train": labels, "valid": labels})
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(pretrained / "sentencepiece.model"))
-    for split in ["train", "valid"]:
-        write_lines(data / "input0" / split, 20 * QUESTIONS, pieces)
-    for name in ["dict.txt", "sentencepiece.model"]:
-        shutil.copy(pretrained / name, data)
-    shutil.copy(pretrained / "dict.txt", data / "input0")
+    lines = [" ".join(model.tokenizer.processor.encode(text, out_type=str)) + "\n" for text in 20 * QUESTIONS]
+    binarize(data / "input0", {"train": "".join(lines), "valid": "".join(lines)}, folder / "dict.txt")
+    shutil.copy(folder / "dict.txt", data)
     succeed(
         "fairseq-train", data, "--user-dir", PLUGIN, "--task", "sentence_prediction", "--criterion",
         "sentence_prediction", "--num-classes", 3, "--init-token", 0, "--separator-token", 2, "--arch", "mae_lm_tiny",
         "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64, "--max-positions", POSITIONS, "--batch-size", 6,
         "--required-batch-size-multiple", 1, "--optimizer", "adam", "--lr", 0.005, "--dropout", 0, "--max-update", 60,
-        "--cpu", "--classification-head-name", "topic", "--restore-file", pretrained / "checkpoint_last.pt",
+        "--cpu", "--classification-head-name", "topic", "--restore-file", folder / "checkpoint_last.pt",
         "--reset-optimizer", "--reset-dataloader", "--reset-meters", "--no-epoch-checkpoints", "--num-workers", 0,
-        "--save-dir", tmp_path / "run", "--log-format", "none",
+        "--disable-validation", "--save-dir", made, "--log-format", "none",
     )  # fmt: skip
-    return moved(tmp_path / "run", data, tmp_path / "finetuned", "label/dict.txt")
+    (made / "label").mkdir()
+    shutil.copy(data / "label" / "dict.txt", made / "label")
+    for name in ["dict.txt", "sentencepiece.model"]:
+        shutil.copy(folder / name, made)
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -119,9 +94,9 @@ def changed(folder, destination, change):
     return destination
 
 
-def test_the_readmes_example_runs(pretrained, tmp_path, monkeypatch):
-    shutil.copytree(pretrained, tmp_path / "checkpoints")
-    shutil.copytree(pretrained, tmp_path / "data")
+def test_the_readmes_example_runs(folder, tmp_path, monkeypatch):
+    shutil.copytree(folder, tmp_path / "checkpoints")
+    shutil.copytree(folder, tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", readme, re.S)
@@ -210,14 +185,14 @@ def in_pretraining(model, text, masks_in_encoder):
 @pytest.mark.parametrize(
     "masks_in_encoder, decoder_layers, shared", [(0, 1, 0), (1, 1, 0), (1, 0, 0), (0, 1, 1), (0, 2, 1), (1, 2, 1)]
 )
-def test_masks_are_filled_as_in_pretraining(pretrained, tmp_path, masks_in_encoder, decoder_layers, shared):
-    def pretrained_so(state):
+def test_masks_are_filled_as_in_pretraining(folder, tmp_path, masks_in_encoder, decoder_layers, shared):
+    def folder_so(state):
         state["cfg"]["task"]["encoder_mask_fraction"] = float(masks_in_encoder)
         state["cfg"]["model"].update(decoder_layers=decoder_layers, share_decoder_layers=bool(shared))
         for key in [key for key in state["model"] if key.startswith("decoder.") and (shared or not decoder_layers)]:
             del state["model"][key]
 
-    model = hub.from_pretrained(changed(pretrained, tmp_path / "so", pretrained_so))
+    model = hub.from_pretrained(changed(folder, tmp_path / "so", folder_so))
     text = "kan <mask> lon mipo <mask>"
     filled = model.fill_mask(text, topk=4)
     expected = in_pretraining(model, text, masks_in_encoder).topk(4)
@@ -226,10 +201,17 @@ def test_masks_are_filled_as_in_pretraining(pretrained, tmp_path, masks_in_encod
     assert [[piece for piece, _ in mask] for mask in filled] == pieces
 
 
-def test_the_demos_last_step_runs_and_loading_prints_nothing(pretrained):
+def test_the_demos_last_step_runs_and_loading_prints_nothing(folder, tmp_path):
+    def of_longer_texts(state):
+        state["cfg"]["model"]["max_positions"] = 160
+        for part in ["encoder", "decoder"]:
+            positions = state["model"][f"{part}.embed_positions.weight"]
+            state["model"][f"{part}.embed_positions.weight"] = torch.nn.functional.pad(positions, (0, 0, 0, 128))
+
+    folder = changed(folder, tmp_path / "longer", of_longer_texts)
     done = subprocess.run(
-        [sys.executable, ROOT / "recipes" / "demo" / "use_encoder.py", "--checkpoint", pretrained]
-        + ["--data", pretrained],
+        [sys.executable, ROOT / "recipes" / "demo" / "use_encoder.py", "--checkpoint", folder]
+        + ["--data", folder],
         env={**os.environ, "PYTHONWARNINGS": "ignore"}, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("What it fills in:\n")
@@ -289,18 +271,18 @@ def test_heads(finetuned, model, classifier, tmp_path):
     assert more.predict(QUESTIONS, head="score") == pytest.approx(expected.tolist(), abs=1e-5)
 
 
-def test_vocabularies_refused(pretrained, tmp_path):
+def test_vocabularies_refused(folder, tmp_path):
     checkpoint, other = tmp_path / "alone" / "checkpoint_last.pt", tmp_path / "other"
     checkpoint.parent.mkdir()
-    shutil.copy(pretrained / "checkpoint_last.pt", checkpoint)
+    shutil.copy(folder / "checkpoint_last.pt", checkpoint)
     with pytest.raises(FileNotFoundError, match="dict.txt: not found: pass data="):
         hub.from_pretrained(checkpoint)
-    shutil.copy(pretrained / "dict.txt", checkpoint.parent)
+    shutil.copy(folder / "dict.txt", checkpoint.parent)
     (checkpoint.parent / "sentencepiece.model").write_text("no model")
     with pytest.raises(ValueError, match="sentencepiece.model: not a SentencePiece model"):
         hub.from_pretrained(checkpoint.parent)
     write_vocabulary(other, text_of(documents(60, 1)), 80)
-    with pytest.raises(ValueError, match="trained with another dict.txt, of 92 symbols where this one has 82"):
+    with pytest.raises(ValueError, match="trained with another dict.txt, of 102 symbols where this one has 82"):
         hub.from_pretrained(checkpoint, data=other)
     shutil.copy(other / "sentencepiece.model", checkpoint.parent)
     with pytest.raises(ValueError, match="sentencepiece.model: its 77 pieces differ from those of the dict.txt"):
@@ -318,7 +300,7 @@ def test_texts_refused(model, classifier):
         model.encode([])
     with pytest.raises(ValueError, match="no <mask> in 'kan'"):
         model.fill_mask("kan")
-    with pytest.raises(ValueError, match="topk 0 must be from 1 to 87"):
+    with pytest.raises(ValueError, match="topk 0 must be from 1 to 97"):
         model.fill_mask("<mask>", topk=0)
     with pytest.raises(ValueError, match="fine-tuned and has no decoder"):
         classifier.fill_mask("<mask>")
@@ -327,7 +309,7 @@ def test_texts_refused(model, classifier):
             call("kan " * 200)
 
 
-@pytest.mark.parametrize("tokens", [[], [1, 1], [1, 0, 5, 2], [[0, 5, 2], [0, 1, 2]], [0, 92, 2], [0, -1, 2]])
+@pytest.mark.parametrize("tokens", [[], [1, 1], [1, 0, 5, 2], [[0, 5, 2], [0, 1, 2]], [0, 102, 2], [0, -1, 2]])
 def test_tokens_refused(model, classifier, tokens):
     """Padding before or between tokens would shift features and positions."""
     tokens = torch.tensor(tokens, dtype=torch.int64)
@@ -335,5 +317,5 @@ def test_tokens_refused(model, classifier, tokens):
         model.extract_features,
         lambda tokens: classifier.head_logits(tokens if tokens.dim() == 2 else [tokens]),
     ]:
-        with pytest.raises(ValueError, match="padding .token 1. at the end only|expected 0 to 91"):
+        with pytest.raises(ValueError, match="padding .token 1. at the end only|expected 0 to 101"):
             call(tokens)

@@ -3,10 +3,10 @@
 #
 #   recipes/demo/demo.sh [--dest DIR] [fairseq-train's options]
 #
-# Downloads and prepares the text, pretrains, inspects the result, and exports the encoder to Hugging Face. Everything goes to DIR (default: demo-run/).
-# To resume, run it again: it skips the steps that are done and trains from the last checkpoint.
-# About eight minutes on two cores, six of them training. Expect a loss of 7.4 to 8.3 bits per predicted token; a model
-# that knows only token frequencies has 9.7.
+# Downloads and prepares the text, pretrains, inspects the result, and exports the encoder to Hugging Face. Everything
+# goes to DIR (default: demo-run/). To resume, run it again: it skips the steps that are done and trains from the last
+# checkpoint. About eight minutes on two cores, six of them training. Expect a loss of 7.4 to 8.3 bits per predicted
+# token; a model that knows only token frequencies has 9.7.
 
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 use_environment
@@ -42,7 +42,7 @@ step "3 of 5: pretraining"
 
 step "4 of 5: what it has learned"
 status=0
-python "$recipes/demo/plot_loss.py" "$save/train.log" --data "$data" --png "$dest/loss.png" --margin 0.3 || status=1
+python "$recipes/demo/compare_loss.py" "$save/train.log" --data "$data" --margin 0.3 || status=1
 echo
 python "$recipes/demo/use_encoder.py" --checkpoint "$save/checkpoint_last.pt" --data "$data"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plots the validation loss in a recipe's train.log beside that of a model that knows only token frequencies.
+"""Compares the last validation loss in a recipe's train.log with that of a model that knows only token frequencies.
 
 See recipes/demo/demo.sh.
 """
@@ -9,16 +9,8 @@ import sys
 
 import numpy as np
 
-from maelm_fairseq.analysis.rank_report import import_pyplot
 from maelm_fairseq.engine.errors import MissingFileError, Parser, UsageError, run
-from maelm_fairseq.engine.files import atomic_write
 from show_progress import logged
-
-
-def validation_losses(lines):
-    """The updates and losses (bits) of a log's validations, in order. Of a repeated update, the last counts."""
-    validations = logged(lines, "valid_num_updates")
-    return [int(v["valid_num_updates"]) for v in validations], [float(v["valid_loss"]) for v in validations]
 
 
 def unigram_entropy(data):
@@ -36,26 +28,10 @@ def unigram_entropy(data):
     return float((valid * bits).sum() / valid.sum())
 
 
-def draw_png(path, updates, losses, entropy):
-    """Draws the losses into a PNG file."""
-    pyplot = import_pyplot()
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    axes.plot(updates, losses, marker="o", markersize=3, label="validation loss")
-    axes.axhline(entropy, color="gray", linestyle="--", label="token frequencies only")
-    axes.set_xlabel("updates")
-    axes.set_ylabel("bits per predicted token")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    with atomic_write(path, "wb") as stream:
-        figure.savefig(stream, format="png", dpi=120)
-    pyplot.close(figure)
-
-
 def main():
     parser = Parser(description=__doc__)
     parser.add_argument("log", help="train.log of a recipe, or the output of fairseq-train --log-format json")
     parser.add_argument("--data", required=True, metavar="DIR", help="folder of binarized data, with its dict.txt")
-    parser.add_argument("--png", required=True, help="file to write the plot to")
     parser.add_argument("--margin", type=float, default=0, metavar="BITS", help="fail unless the loss is so far below")
     args = parser.parse_args()
 
@@ -63,15 +39,14 @@ def main():
         if not os.path.isfile(path):
             raise MissingFileError(f"{path}: not found, expected the log of a recipe, and the data that it trained on")
     with open(args.log, encoding="utf-8") as log:
-        updates, losses = validation_losses(log)
-    if not updates:
+        validations = logged(log, "valid_num_updates")
+    if not validations:
         raise UsageError(f"{args.log}: no validation loss found; expected a log written with --log-format json")
+    update, loss = int(validations[-1]["valid_num_updates"]), float(validations[-1]["valid_loss"])
     entropy = unigram_entropy(args.data)
-    draw_png(args.png, updates, losses, entropy)
-    print(f"plot: {args.png}")
-    print(f"validation loss after {updates[-1]:,} updates: {losses[-1]:.3f} bits per predicted token")
+    print(f"validation loss after {update:,} updates: {loss:.3f} bits per predicted token")
     print(f"unigram entropy of the same text: {entropy:.3f} bits per token")
-    if entropy - losses[-1] < args.margin:
+    if entropy - loss < args.margin:
         sys.exit(f"the loss is not {args.margin} bits below the unigram entropy: the model has not learned")
 
 
