@@ -126,7 +126,7 @@ def random_mask(shape, probability):
     """
     count = shape.numel()
     generator = np.random.Generator(np.random.SFC64(torch.randint(2**63 - 1, ()).item()))
-    bits = torch.from_numpy(generator.integers(-(2**63), 2**63, -(-count // 4))).view(torch.int16)[:count]
+    bits = torch.from_numpy(generator.integers(-(2**63), 2**63, count // 4 + 1)).view(torch.int16)[:count]
     return (bits < round(probability * 2**16) - 2**15).view(shape)
 
 

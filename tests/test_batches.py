@@ -17,27 +17,8 @@ def fairseq_batches(sizes, indices, tokens, sentences, multiple):
     return [batch.tolist() for batch in [*batches, left] if len(batch)]
 
 
-@pytest.mark.parametrize("tokens, sentences, multiple", LIMITS)
-def test_ends_are_those_of_fairseq(tokens, sentences, multiple):
-    rng = np.random.default_rng(1)
-    for count in [1, 7, 8, 9, 60, 400, 401]:
-        for most in [2, 5, 40]:
-            sizes = rng.integers(1, most + 1, count).astype(np.uint8)
-            indices = np.argsort(sizes, kind="stable")
-            batches = Batches(indices, batch_ends(sizes[indices], tokens, sentences, multiple))
-            expected = fairseq_batches(sizes, indices, tokens, sentences, multiple)
-            assert [batch.tolist() for batch in batches] == expected
-            for batch in expected:
-                assert len(batch) <= (sentences or count) and len(batch) * int(max(sizes[batch])) <= (tokens or np.inf)
-
-
-def test_no_items_and_items_that_are_too_long():
-    assert batch_ends(np.empty(0, np.uint8), 10, 3, 8).tolist() == []
-    assert batch_ends(np.array([3, 3, 20, 30]), 6, None, 8).tolist() == [2, 3, 4]
-
-
 class Items(WholeDataset):
-    """Items of given sizes, in no particular order."""
+    """Items of given sizes."""
 
     def __init__(self, sizes):
         self.sizes = sizes
@@ -47,13 +28,23 @@ class Items(WholeDataset):
 
 
 @pytest.mark.parametrize("tokens, sentences, multiple", LIMITS)
-def test_whole_datasets_lose_nothing(tokens, sentences, multiple):
-    for seed, count in enumerate([3, 8, 50, 99]):
-        sizes = np.random.default_rng(seed).integers(1, 41, count)
-        indices = np.random.default_rng(seed).permutation(count)
-        batches = Items(sizes).batch_by_size(indices, tokens, sentences, multiple)
-        assert [batch.tolist() for batch in batches] == fairseq_batches(sizes, indices, tokens, sentences, multiple)
-        assert np.concatenate(list(batches)).tolist() == indices.tolist()
+def test_ends_are_those_of_fairseq_and_nothing_is_lost(tokens, sentences, multiple):
+    rng = np.random.default_rng(1)
+    for count in [1, 7, 8, 9, 60, 400, 401]:
+        for most in [2, 5, 40]:
+            sizes = rng.integers(1, most + 1, count).astype(np.uint8)
+            ordered, mixed = np.argsort(sizes, kind="stable"), rng.permutation(count)
+            ours = Batches(ordered, batch_ends(sizes[ordered], tokens, sentences, multiple))
+            whole = Items(sizes).batch_by_size(mixed, tokens, sentences, multiple)
+            for indices, batches in [(ordered, ours), (mixed, whole)]:
+                expected = fairseq_batches(sizes, indices, tokens, sentences, multiple)
+                assert [batch.tolist() for batch in batches] == expected
+                assert np.concatenate(list(batches)).tolist() == indices.tolist()
+
+
+def test_no_items_and_items_that_are_too_long():
+    assert batch_ends(np.empty(0, np.uint8), 10, 3, 8).tolist() == []
+    assert batch_ends(np.array([3, 3, 20, 30]), 6, None, 8).tolist() == [2, 3, 4]
 
 
 def batches_and_list(count):

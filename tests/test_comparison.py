@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import PYTHON, REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, documents
+from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, documents
 from maelm_fairseq.engine.errors import UsageError
 
 sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "experiments"]]
@@ -93,9 +93,6 @@ def test_everything_is_run_and_recorded(finished):
         assert not list((dest / "pretraining" / name).glob("checkpoint*"))
         record = record_of(kept, name)
         assert [row["update"] for row in record["validations"]] == list(range(2, 19 if "long" in name else 15, 2))
-        for row, following in zip(record["validations"], record["validations"][1:]):
-            assert following["gflop"] / following["update"] == pytest.approx(row["gflop"] / row["update"], abs=0.001)
-            assert following["seconds"] >= row["seconds"]
         assert set(record["ranks"]) == {"0.9", "0.99"} and len(record["ranks"]["0.9"]["without_mask"]) == 3
         if name.startswith("shared"):
             assert record["options"][record["options"].index("--lr") + 1] == str(chosen["lr"])
@@ -151,10 +148,9 @@ def test_the_report_is_made_from_the_records_alone(finished, tmp_path, capsys):
     shutil.copytree(dest.parent / "records", tmp_path / "records")
     figure = str(tmp_path / "figure.png")
     compare.compare(["--plan", "tiny", "--records", f"{tmp_path}/records", "--report", "--figure", figure])
-    printed, expected = (text.partition("```\nEncoders")[2].strip() for text in (capsys.readouterr().out, summary))
+    tables, _, link = capsys.readouterr().out.partition("```\nEncoders")[2].strip().rpartition("\n")
+    assert tables.strip() == summary.partition("```\nEncoders")[2].strip() and f"({figure})" in link
     assert Path(figure).read_bytes().startswith(b"\x89PNG")
-    tables, _, link = printed.rpartition("\n")
-    assert tables.strip() == expected and link.startswith("![Score") and link.endswith(f"({figure})")
     with pytest.raises(UsageError, match="nothing to report yet, expected the records of shared_long-1 and mlm-1"):
         compare.compare(["--plan", "tiny", "--records", str(tmp_path), "--report"])
 
@@ -171,15 +167,9 @@ def test_what_is_kept_gives_the_same_scores_for_values(tmp_path):
     assert not kept.has(run)
     kept.add(run, [path])
     assert kept.has(run)
-    record, found = outcomes.read(path)
-    assert kept.read(run)["scores"]["tweets"] == record["scores"]
-    again = kept.outcomes(run)["tweets"][1]["mean"]
-    np.testing.assert_allclose(again.contributions(), found["mean"].contributions(), atol=0.5)
-    assert again.score() == pytest.approx(found["mean"].score(), abs=0.02)
-    task.ids = ids + 1
-    outcomes.save(path, "mlm-1", task, {"mean": dict(answers=answers, bits=np.zeros((3, 200)), layers=layers)}, {})
-    with pytest.raises(UsageError, match="mlm-1 was evaluated on other examples of tweets"):
-        kept.add(run, [path])
+    found, again = outcomes.read(path)[1]["mean"], kept.outcomes(run)["tweets"][1]["mean"]
+    np.testing.assert_allclose(again.contributions(), found.contributions(), atol=0.5)
+    assert again.score() == pytest.approx(found.score(), abs=0.02)
 
 
 def test_nothing_is_decided_before_all_seeds_are_there(finished):
@@ -214,17 +204,14 @@ def test_fine_tuning_comes_last_and_is_reported_for_the_seeds_that_have_it(finis
     monkeypatch.setattr(Runs, "evaluate", evaluate)
     tuned = replace(TINY, fine_tuned=(plans.MLM, plans.SHARED_LONG))
     monkeypatch.setitem(compare.PLANS, "tiny", tuned)
-    command = [*options[:-1], "1", "--records", str(tmp_path / "records")]
-    with pytest.raises(KeyboardInterrupt):
-        compare.compare(command)
-    assert begun == ["mlm-1", "shared_long-1", "mlm-2"]
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            compare.compare([*options[:-1], "1", "--records", str(tmp_path / "records")])
+    assert begun == ["mlm-1", "shared_long-1", "mlm-2", "mlm-2"]  # what the records have is not done again
     summary = Results(tuned, Records(tuned, tmp_path / "records"), "command").summary()
     cell = cells(summary.split("| difference | seeds |")[2], "| shared layers, the MLM's arithmetic minus MLM |")[-1]
     found = [scores_of(dest, f"{name}-1")[:2].mean() for name in ("shared_long", "mlm")]
     assert float(cell.split()[0]) == pytest.approx(found[0] - found[1], abs=0.006)
-    with pytest.raises(KeyboardInterrupt):
-        compare.compare(command)
-    assert begun[3:] == ["mlm-2"]  # what the records have is not done again
 
 
 @pytest.mark.parametrize(
@@ -248,18 +235,3 @@ def test_run_again_it_does_nothing_and_another_plan_is_refused(finished, monkeyp
     with pytest.raises(UsageError, match="lr0.0005: was made with different --batch-size; choose another --dest"):
         compare.compare([*options, "--records", str(dest / "other")])
     assert {path: path.stat().st_mtime_ns for path in dest.parent.rglob("*") if path.is_file()} == before
-
-
-def test_a_lost_record_is_made_again(finished, tmp_path, monkeypatch):
-    """From what the folder of the runs has: nothing is trained."""
-    dest, options, _ = finished
-    shutil.copytree(dest.parent / "records", tmp_path / "records")
-    lost = record_of(tmp_path / "records", "shared_long-2")
-    for path in (tmp_path / "records" / "tiny").glob("shared_long-2.*"):
-        path.unlink()
-    model = dest / "pretraining" / "shared_long-2" / "model.pt"
-    before = model.stat().st_mtime_ns
-    monkeypatch.setattr(sys, "executable", PYTHON)
-    compare.compare([*options, "--records", str(tmp_path / "records")])
-    assert record_of(tmp_path / "records", "shared_long-2") == lost
-    assert model.stat().st_mtime_ns == before

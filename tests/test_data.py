@@ -30,34 +30,15 @@ def test_files_are_read_one_after_the_other(tmp_path):
     assert blocks.sizes.tolist() == list(map(len, expected))
 
 
-@pytest.mark.parametrize(
-    "options", [{}, dict(leave_unmasked_prob=0.3, encoder_mask_fraction=0.3), dict(encoder_mask_fraction=1)]
-)
-def test_a_batch_holds_its_blocks(tmp_path, options):
-    blocks = dataset(tmp_path, [random_lines(3)], **options)
+def test_a_batch_counts_what_it_holds(tmp_path):
+    """What is in it, and where, test_model.py compares with the lines."""
+    blocks = dataset(tmp_path, [random_lines(3)], leave_unmasked_prob=0.3)
     indices = [0, int(blocks.sizes.argmax()), 9, int(blocks.sizes.argmin())]
     batch = blocks.collater([blocks[i] for i in indices])
-    net, target = batch["net_input"], batch["target"]
-    masked = net["masked_positions"]
-    assert target.shape[1] == net["num_predicted"]
-    predicted_visible = target.shape[1] - masked.shape[1]
-    # The last rows of [encoder input, masked] are the predicted ones, in the order of the targets.
-    rows = torch.cat([net["positions"], masked], 1)
-    for row, index in enumerate(indices):
-        tokens = torch.from_numpy(blocks.tokens(index))
-        real = rows[row] >= 0
-        assert sorted(rows[row][real].tolist()) == list(range(len(tokens)))
-        predicted = rows[row, -target.shape[1] :]
-        assert torch.equal(predicted >= 0, target[row] != 1)
-        assert torch.equal(tokens[predicted[predicted >= 0]], target[row][predicted >= 0])
-        context = net["positions"][row, : net["positions"].shape[1] - predicted_visible]
-        seen = net["src_tokens"][row, : len(context)]
-        assert torch.equal(tokens[context[context >= 0]], seen[context >= 0])
-        assert (seen[context < 0] == 1).all()
-    assert net["padded"] is True
     assert batch["ntokens"] == sum(blocks.sizes[i] for i in indices)
-    assert batch["npredicted"] == int((target != 1).sum())
-    assert batch["nvisible"] == int((net["positions"] >= 0).sum())
+    assert batch["npredicted"] == int((batch["target"] != 1).sum())
+    assert batch["nvisible"] == int((batch["net_input"]["positions"] >= 0).sum())
+    assert batch["net_input"]["padded"] is True
     assert blocks.collater([blocks[i] for i in [2, 2]])["net_input"]["padded"] is False
     assert blocks.collater([]) == {}
 

@@ -91,7 +91,6 @@ class Pretraining:
 CASES = {
     "plain": dict(),
     "padded, half of the masks": dict(padded=True, masks=dict(encoder_mask_fraction=0.5)),
-    "some tokens kept or random": dict(masks=dict(leave_unmasked_prob=0.2, random_token_prob=0.2)),
     "MLM": dict(masks=dict(encoder_mask_fraction=1), decoder_layers=0),
     "decoder bias": dict(padded=True, decoder_relative_bias=True),
     "no bias": dict(padded=True, relative_position_num_buckets=0),
@@ -149,12 +148,8 @@ def mistake(function):
 
 MISTAKES = {
     "a new tensor": mistake(lambda x: x.new_tensor(-1.0)),
-    "a tensor of an array": mistake(lambda x: torch.from_numpy(np.zeros(3))),
     "item": mistake(lambda x: x.max().item()),
-    "a list": mistake(lambda x: x[0, 0].tolist()),
-    "nonzero": mistake(lambda x: x.nonzero()),
     "boolean indexing": mistake(lambda x: x[x > 0]),
-    "back to the CPU": mistake(lambda x: x.cpu()),
     "numbers made on the CPU": mistake(lambda x: torch.arange(x.size(1))),
     "a buffer that stays on the CPU": cpu_buffer,
 }

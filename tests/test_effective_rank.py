@@ -12,7 +12,8 @@ import naive
 from conftest import ROOT, TINY, succeed
 from maelm_fairseq.analysis import effective_rank as er
 from maelm_fairseq.data.vocabulary import load_dictionary
-from maelm_fairseq.engine.checkpoints import load_model
+from maelm_fairseq.effective_rank import main
+from maelm_fairseq.engine.errors import MissingFileError, UsageError
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from test_model import enlarge
 
@@ -24,14 +25,6 @@ def moments_of(x, family="without_mask"):
     moments = er.TokenMoments()
     moments.add(family, [x[None]], torch.ones(1, len(x), dtype=torch.bool))
     return moments
-
-
-@pytest.mark.parametrize("rank", [1, 7, 16])
-def test_equal_directions_have_the_rank_that_holds_the_share(rank):
-    directions = torch.linalg.qr(torch.randn(16, 16, dtype=torch.float64))[0][:rank]
-    values = moments_of(directions * 3).singular_values("without_mask")
-    for tau in [0.1, 0.5, 0.9, 1.0]:
-        assert er.effective_rank(values, tau).tolist() == [int(np.ceil(rank * tau - 1e-9))]
 
 
 def test_the_share_is_of_squares():
@@ -57,45 +50,36 @@ def test_a_direction_at_an_angle_counts_with_the_square_of_its_sine():
 
 
 @pytest.fixture(scope="module")
-def trained(data, tmp_path_factory):
-    """A tiny checkpoint."""
-    folder = tmp_path_factory.mktemp("trained")
-    succeed("fairseq-train", data, *TINY, "--save-dir", folder)
-    return folder / "checkpoint_last.pt"
+def dictionary(data):
+    return load_dictionary(data)
 
 
-@pytest.fixture(scope="module")
-def model(data, trained):
-    return load_model(trained, load_dictionary(data)).double()
-
-
-def shared_model(data, layers, pretraining=True):
-    """A model of three layers, of which the last ones are its decoder, too."""
-    sizes = dict(encoder_layers=3, encoder_embed_dim=32, encoder_ffn_embed_dim=64, encoder_attention_heads=2)
-    cfg = MaeLmConfig(**sizes, max_positions=32, decoder_layers=layers, share_decoder_layers=True)
-    torch.manual_seed(1)
-    model = MaeLmModel(cfg, load_dictionary(data), pretraining).double()
-    enlarge(model)
-    return model
-
-
-@pytest.fixture(scope="module")
-def blocks(data):
+def random_blocks(dictionary):
     """Random blocks of different lengths with masks."""
     rng = torch.Generator().manual_seed(1)
-    made = []
     for length in [5, 9, 9, 14, 20, 20, 31, 32]:
-        tokens = torch.randint(4, len(load_dictionary(data)) - 1, (length,), generator=rng)
+        tokens = torch.randint(4, len(dictionary) - 1, (length,), generator=rng)
         masked = torch.rand(length, generator=rng) < 0.3
-        masked[0] = False
-        masked[1] = True
-        made.append((tokens, masked))
-    return made
+        masked[0], masked[1] = False, True
+        yield tokens, masked
 
 
-def families(blocks, hidden_of):
-    """{family: (layer, tokens, C)}, from a function of tokens and masks (T,), which gives (layer, T, C)."""
+def naive_representations(model, blocks):
+    """{family: (layer, tokens, C)}, by the naive implementation, block by block and without padding."""
+    cfg, w = model.cfg, {name: weight.detach() for name, weight in model.named_parameters()}
     found = {family: [] for family in FAMILIES}
+
+    def hidden_of(tokens, masked):
+        x = w["embed_tokens.weight"][torch.where(masked, model.mask, tokens)][None]
+        masked, hidden, late, seen = masked[None], [], None, torch.ones(1, 1, len(tokens), dtype=torch.bool)
+        if cfg.share_decoder_layers:
+            seen, late = naive.who_sees_whom(~masked, masked), naive.entering(masked, cfg.decoder_layers)
+        sizes = cfg.encoder_attention_heads, cfg.relative_position_max_distance
+        hidden.append(naive.transformer(w, "encoder", x, seen, *sizes, late, hidden))
+        for x in hidden[: cfg.encoder_layers - cfg.decoder_layers] if cfg.share_decoder_layers else []:
+            x[masked] = 0  # not there yet
+        return torch.cat(hidden)
+
     for tokens, masked in blocks:
         found["without_mask"].append(hidden_of(tokens, torch.zeros_like(masked)))
         hidden = hidden_of(tokens, masked)
@@ -105,37 +89,15 @@ def families(blocks, hidden_of):
     return {family: torch.cat(parts, 1) for family, parts in found.items()}
 
 
-def naive_representations(model, blocks):
-    """Computed block by block and without padding."""
-
-    def hidden_of(tokens, masked):
-        shown, hidden = torch.where(masked, model.mask, tokens), []
-        model.forward_encoder(shown[None], torch.arange(len(tokens))[None], False, hidden)
-        return torch.stack(hidden)[:, 0]
-
-    return families(blocks, hidden_of)
-
-
-def naive_shared_representations(model, blocks):
-    """The same for shared decoder layers, by the naive implementation."""
-    cfg = model.cfg
-    w = {name: weight.detach() for name, weight in model.named_parameters()}
-    of_model = cfg.encoder_attention_heads, cfg.relative_position_max_distance
-
-    def hidden_of(tokens, masked):
-        late, hidden = masked[None], []
-        x = w["embed_tokens.weight"][torch.where(late, model.mask, tokens)]
-        who, entering = naive.who_sees_whom(~late, late), naive.entering(late, cfg.decoder_layers)
-        hidden.append(naive.transformer(w, "encoder", x, who, *of_model, entering, hidden))
-        for x in hidden[: cfg.encoder_layers - cfg.decoder_layers]:
-            x[late] = 0  # not there yet
-        return torch.cat(hidden)
-
-    return families(blocks, hidden_of)
-
-
-def assert_singular_values(model, blocks, expected, monkeypatch):
-    """Measures in batches of any size, and compares with representations {family: (layer, tokens, C)}."""
+@pytest.mark.parametrize("shared, pretraining", [(0, True), (1, True), (3, False)])
+def test_a_model_has_the_singular_values_of_its_representations(dictionary, monkeypatch, shared, pretraining):
+    """In batches of any size, and without dropout; with shared decoder layers, masks are there from the first."""
+    sizes = dict(encoder_layers=3, encoder_embed_dim=32, encoder_ffn_embed_dim=64, encoder_attention_heads=2)
+    cfg = MaeLmConfig(**sizes, max_positions=32, decoder_layers=shared or 1, share_decoder_layers=shared > 0)
+    torch.manual_seed(1)
+    model, blocks = MaeLmModel(cfg, dictionary, pretraining).double().train(), list(random_blocks(dictionary))
+    enlarge(model)
+    expected = naive_representations(model, blocks)
     for batch_tokens in [1, 70, 10_000]:
         monkeypatch.setattr(er, "BATCH_TOKENS", batch_tokens)
         moments = er.measure(model, blocks)
@@ -145,31 +107,7 @@ def assert_singular_values(model, blocks, expected, monkeypatch):
             svd = torch.linalg.svdvals(expected[family])
             torch.testing.assert_close(values[:, : svd.size(1)], svd, rtol=1e-6, atol=1e-6)
             assert moments.ranks()[family].tolist() == er.effective_rank(svd).tolist()
-
-
-def test_a_model_has_the_singular_values_of_its_representations(model, blocks, monkeypatch):
-    with torch.no_grad():
-        expected = naive_representations(model, blocks)
-    model.train()  # measuring is without dropout, and leaves the model as it was
-    assert_singular_values(model, blocks, expected, monkeypatch)
     assert model.training
-    model.eval()
-
-
-@pytest.mark.parametrize("layers, pretraining", [(1, True), (3, False)])
-def test_a_model_with_shared_layers_has_masks_from_the_first_of_them(data, blocks, monkeypatch, layers, pretraining):
-    model = shared_model(data, layers, pretraining)
-    expected = naive_shared_representations(model, blocks)
-    assert_singular_values(model, blocks, expected, monkeypatch)
-    ranks = er.measure(model, blocks).ranks()
-    before, after = ranks["mask_tokens"].tolist()[: 3 - layers], ranks["mask_tokens"].tolist()[3 - layers :]
-    assert not any(before) and all(after)
-    assert ranks["with_mask"].tolist()[: 3 - layers] == ranks["real_tokens"].tolist()[: 3 - layers]
-
-
-def program(*arguments):
-    command = [sys.executable, "-m", "maelm_fairseq.effective_rank", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
 
 def table(path):
@@ -177,12 +115,15 @@ def table(path):
         return list(csv.DictReader(stream))
 
 
-def test_the_program_writes_tables_spectra_and_a_figure(data, trained, tmp_path):
+def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path):
+    data, checkpoint = pretrained
     succeed("fairseq-train", data, *TINY, "--share-decoder-layers", "--save-dir", tmp_path)
-    done = program(
-        "--checkpoint", trained, tmp_path / "checkpoint_last.pt", "--names", "MAE-LM", "shared", "--data", data,
-        "--dest", tmp_path / "out", "--tokens", 300, "--tau", 0.9, 0.5,
-    )  # fmt: skip
+    program = [
+        sys.executable, "-m", "maelm_fairseq.effective_rank", "--data", data, "--dest", tmp_path / "out",
+        "--checkpoint", checkpoint, tmp_path / "checkpoint_last.pt", "--names", "MAE-LM", "shared", "--tokens", 300,
+        "--tau", 0.9, 0.5,
+    ]  # fmt: skip
+    done = subprocess.run(list(map(str, program)), cwd=ROOT, capture_output=True, text=True)
     assert "MAE-LM: effective rank at tau = 0.9" in done.stdout and done.stderr == ""
     rows = table(tmp_path / "out" / "ranks.csv")
     assert len(rows) == 2 * 2 * 3 * 4  # checkpoints, taus, layers, families
@@ -208,8 +149,9 @@ def test_the_program_writes_tables_spectra_and_a_figure(data, trained, tmp_path)
         (["--checkpoint", "nothing.pt"], "nothing.pt: not found"),
     ],
 )
-def test_wrong_options_are_refused(data, trained, tmp_path, options, message):
-    done = program("--checkpoint", trained, "--data", data, "--dest", tmp_path / "out", *options)
-    (error,) = done.stderr.strip().splitlines()
-    assert done.returncode == 1 and error.startswith("error: ") and message in error
+def test_wrong_options_are_refused(pretrained, tmp_path, monkeypatch, options, message):
+    arguments = ["--checkpoint", pretrained[1], "--data", pretrained[0], "--dest", tmp_path / "out", *options]
+    monkeypatch.setattr(sys, "argv", list(map(str, ["effective_rank", *arguments])))
+    with pytest.raises((UsageError, MissingFileError), match=message):
+        main()
     assert not (tmp_path / "out").exists()

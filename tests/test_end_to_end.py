@@ -1,36 +1,30 @@
 """From raw text to a model that fills masks, with the commands that users run."""
 
 import gzip
-import os
 import re
-import subprocess
-import sys
 
 import pytest
-import torch
 
-from conftest import PLUGIN, ROOT, TINY, documents, succeed, text_of
+from conftest import PLUGIN, TINY, documents, succeed, text_of
 from maelm_fairseq import hub
+from scripts import script
+from test_recipes import ODD
+from training import updates
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
     """Two shards that data-prep/prepare.sh writes, of text with capitals; one of the two input files is compressed."""
-    folder = tmp_path_factory.mktemp("raw")
+    folder = tmp_path_factory.mktemp("raw") / ODD
+    folder.mkdir()
     text = text_of(documents(300, 1)).replace("kan", "Kan")
     (folder / "a.txt").write_text(text, encoding="utf-8")
     with gzip.open(folder / "b.txt.gz", "wt", encoding="utf-8") as file:
         file.write(text_of(documents(200, 2)) + " ".join(["long line"] * 300))
     (folder / "valid.txt").write_text(text_of(documents(30, 3)), encoding="utf-8")
-    done = subprocess.run(
-        [
-            ROOT / "data-prep" / "prepare.sh", "--train", folder / "a.txt", folder / "b.txt.gz",
-            "--valid", folder / "valid.txt", "--dest", folder / "data", "--vocab-size", "120", "--lowercase",
-            "--shards", "2", "--workers", "2",
-        ],
-        env={**os.environ, "PYTHON": sys.executable}, stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
-    return done.stdout.strip().splitlines()[-1]
+    options = ["--train", folder / "a.txt", folder / "b.txt.gz", "--valid", folder / "valid.txt"]
+    options += ["--dest", folder / "data", "--vocab-size", 120, "--lowercase", "--shards", 2, "--workers", 2]
+    return script("data-prep/prepare.sh", *options).stdout.splitlines()[-1]
 
 
 def test_raw_text_to_filled_masks(shards, tmp_path):
@@ -45,7 +39,7 @@ def test_raw_text_to_filled_masks(shards, tmp_path):
     resumed = succeed(*train, "--max-update", 6)
     assert "Loaded checkpoint" in resumed and '"num_updates": "3"' not in resumed
     last = tmp_path / "run" / "checkpoint_last.pt"
-    assert torch.load(last, weights_only=True)["optimizer_history"][-1]["num_updates"] == 6
+    assert updates(tmp_path / "run") == 6
 
     validate = ["--user-dir", PLUGIN, "--task", "mae_lm", "--path", last, "--batch-size", 8, "--cpu"]
     first_shard = shards.split(":")[0]

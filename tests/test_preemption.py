@@ -19,8 +19,12 @@ from maelm_fairseq.engine import stopping
 from test_errors import SPAWN
 from training import assert_same_weights, checkpoint, train, updates
 
+sys.path.insert(0, str(ROOT / "recipes"))
+import run_training  # noqa: E402
+
 STOPPED = 75
 MANY = ["--max-update", 30, "--total-num-update", 30, "--num-workers", 1, "--seed", 1]
+MANY += ["--optimizer", "torch_adamw", "--clip-norm", 1, "--weight-decay", 0.01]  # the recipes' optimizer
 
 
 # A --user-dir that is the plugin's, and sends signals: in an update, or when something is logged.
@@ -203,7 +207,7 @@ def test_a_recipe_stops_with_its_training_and_resumes(data, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
-def test_a_training_stops_with_a_checkpoint_when_its_recipe_is_killed(data, tmp_path, run_training):
+def test_a_training_stops_with_a_checkpoint_when_its_recipe_is_killed(data, tmp_path):
     process = recipe(data, tmp_path, REAL_SCRIPTS_ENVIRONMENT)
     next(line for line in process.stdout if "update 3 of" in line)
     (training,) = run_training.children(process.pid)
@@ -218,15 +222,7 @@ def test_a_training_stops_with_a_checkpoint_when_its_recipe_is_killed(data, tmp_
     assert "in use by another run" not in printed
 
 
-@pytest.fixture
-def run_training(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "recipes"))
-    import run_training
-
-    return run_training
-
-
-def test_a_recipe_and_the_plugin_agree(run_training):
+def test_a_recipe_and_the_plugin_agree():
     assert (run_training.SIGNALS, run_training.STOPPED) == (stopping.SIGNALS, stopping.STOPPED)
 
 

@@ -16,7 +16,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, succeed
-from maelm_fairseq.engine.errors import UsageError
+from scripts import script
 from training import updates
 
 try:
@@ -26,7 +26,7 @@ except ImportError:  # the hydra of fairseq 0.12.2
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # fairseq's use of hydra
 
-RECIPES = ROOT / "recipes"
+RECIPES, DATA = ROOT / "recipes", ["--data", "/data", "--save-dir", "/save"]
 sys.path[:0] = [str(RECIPES), str(RECIPES / "demo")]
 import compare_loss  # noqa: E402
 from show_progress import Progress  # noqa: E402
@@ -41,6 +41,8 @@ TABLE = {
 }
 WARM_UP, DECODER_LAYERS, TOKENS, EFFECTIVE_BATCH, CLIP, ADAM = 10_000, 4, 512, 2048, 2.0, ((0.9, 0.98), 1e-6, 0.01)
 
+ODD = "-odd \"na'me $HOME *"  # of a folder
+
 # A model small enough to train here: the recipe's own settings otherwise.
 SMALL = dict(
     encoder_layers=1, decoder_layers=1, encoder_embed_dim=32, encoder_ffn_embed_dim=64, encoder_attention_heads=2
@@ -48,21 +50,16 @@ SMALL = dict(
 SMALL_OPTIONS = [part for key, value in SMALL.items() for part in ("--" + key.replace("_", "-"), str(value))]
 
 
-def recipe(name, *arguments, **environment):
-    """Runs a script of recipes/; returns the finished process."""
-    return subprocess.run(
-        [str(RECIPES / name), *map(str, arguments)], env=dict(SCRIPTS_ENVIRONMENT, **environment),
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-
-
-def dry_run(name, *arguments, **environment):
+def parts(done):
     """The command that a recipe would run: the launcher with its arguments, and the arguments of fairseq-train."""
-    done = recipe(name, "--data", "/data", "--save-dir", "/save", "--dry-run", *arguments, **environment)
-    assert done.returncode == 0, done.stderr
     words = shlex.split(done.stdout)
     at = words.index("fairseq-train")
     return words[:at], words[at + 1 :]
+
+
+def dry_run(name, *arguments, **environment):
+    """The parts of the command that a recipe would run."""
+    return parts(script(f"recipes/{name}", *DATA, "--dry-run", *arguments, **environment))
 
 
 def parse_command(arguments):
@@ -136,23 +133,18 @@ def test_script_and_yaml_are_one_setting(name):
 
 
 def slurm(folder, *arguments, **environment):
-    """The command that recipes/slurm/pretrain.sbatch starts on the second of two machines."""
+    """The parts of the command that recipes/slurm/pretrain.sbatch starts on the second of two machines."""
     programs = {
         "srun": 'SLURM_STEP_ID=0 SLURM_STEP_NODELIST="node[1-2]" exec "$@"',
         "scontrol": "echo node1; echo node2",
     }
-    for name, script in programs.items():
-        (folder / name).write_text("#!/bin/bash\n" + script + "\n")
+    for name, text in programs.items():
+        (folder / name).write_text("#!/bin/bash\n" + text + "\n")
         (folder / name).chmod(0o755)
     environment.update(SLURM_JOB_ID="7", SLURM_NNODES="2", SLURM_PROCID="1")
-    done = recipe(
-        "slurm/pretrain.sbatch", RECIPES / "pretrain_base.sh", "--data", "/d", "--save-dir", "/s", "--dry-run",
-        *arguments, PATH=str(folder) + os.pathsep + SCRIPTS_ENVIRONMENT["PATH"], **environment,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    words = shlex.split(done.stdout)
-    at = words.index("fairseq-train")
-    return words[:at], words[at + 1 :]
+    environment["PATH"] = str(folder) + os.pathsep + SCRIPTS_ENVIRONMENT["PATH"]
+    recipe = [RECIPES / "pretrain_base.sh", *DATA, "--dry-run"]
+    return parts(script("recipes/slurm/pretrain.sbatch", *recipe, *arguments, **environment))
 
 
 def parse_launched(launcher, arguments, **environment):
@@ -162,15 +154,11 @@ def parse_launched(launcher, arguments, **environment):
     return parse_command(json.loads(printed.splitlines()[0]))
 
 
-def test_slurm_with_gpus(tmp_path):
+def test_several_machines_with_gpus(tmp_path):
     launcher, arguments = slurm(tmp_path, SLURM_GPUS_PER_NODE="a100:4")
     assert launcher == []  # fairseq asks SLURM for the machines, given a port
-    config = parse_command(arguments)
-    assert config.distributed_training.distributed_world_size == 8
-    assert config.distributed_training.distributed_port == 20007
-
-
-def test_torchrun_with_gpus():
+    distributed = parse_command(arguments).distributed_training
+    assert (distributed.distributed_world_size, distributed.distributed_port) == (8, 20007)
     launcher, arguments = dry_run("pretrain_base.sh", "--gpus=8", "--nodes=4", MASTER_ADDR="first")
     assert launcher[0] == "torchrun" and launcher[launcher.index("--nnodes") + 1] == "4"
     assert launcher[launcher.index("--nproc_per_node") + 1] == "8"
@@ -221,31 +209,28 @@ def test_small_recipes(name, sequences):
     ],
 )
 def test_wrong_options_are_refused(arguments, words):
-    done = recipe("pretrain_base.sh", "--data", "/data", "--save-dir", "/save", *arguments, MASTER_ADDR="")
-    assert done.returncode == 1
+    done = script("recipes/pretrain_base.sh", *DATA, *arguments, status=1, MASTER_ADDR="")
     assert all(word in done.stderr for word in words), done.stderr
 
 
 def test_script_trains_resumes_and_stops(data, tmp_path):
-    save = tmp_path / "a folder"
-    start = ["pretrain_base.sh", "--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save]
+    save = tmp_path / ODD
+    start = ["recipes/pretrain_base.sh", "--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save]
     start += [*SMALL_OPTIONS, "--update-freq", 1, "--log-interval", 1, "--max-update"]
-    done = recipe(*start, 2)
-    assert done.returncode == 0, done.stdout + done.stderr
+    printed = script(*start, 2).stdout
     assert updates(save) == 2
-    assert "validation after 2 updates" in done.stdout and "{" not in done.stdout
+    assert "validation after 2 updates" in printed and "{" not in printed
     assert list((save / "tensorboard").glob("*")) and "valid_loss" in (save / "train.log").read_text()
     # A finished run stays as it is, and continues when more updates are asked for.
-    assert "has finished" in recipe(*start, 2).stdout
-    assert updates(save) == 2
-    done = recipe(*start, 3)
-    assert done.returncode == 0 and "Loaded checkpoint" in done.stdout, done.stdout + done.stderr
-    assert updates(save) == 3
+    assert "has finished" in script(*start, 2).stdout and updates(save) == 2
+    assert "Loaded checkpoint" in script(*start, 3).stdout and updates(save) == 3
+    # fairseq would take a folder with a colon in its name for two.
+    (tmp_path / "c:d").symlink_to(data)
+    assert "separates folders by colons" in script(*start, 4, "--data", tmp_path / "c:d", status=1).stderr
     # An error stops the run, and is reported in one line.
-    done = recipe(*start, 4, "--encoder-attention-heads", 5)
-    assert done.returncode == 1 and "has finished" not in done.stdout
+    done = script(*start, 4, "--encoder-attention-heads", 5, status=1)
     assert "--encoder-attention-heads" in done.stdout and "Traceback" not in done.stdout
-    assert "train.log" in done.stderr
+    assert "train.log" in done.stderr and "has finished" not in done.stdout
 
 
 def test_yaml_trains(data, tmp_path):
@@ -285,14 +270,11 @@ def test_the_demo_compares_its_loss_with_unigrams(data, tmp_path, monkeypatch, c
     assert f"after 300 updates: {entropy - 1:.3f} bits" in printed and f"same text: {entropy:.3f} bits" in printed
     with pytest.raises(SystemExit, match="has not learned"):
         compare(margin=1.01)
-    log.write_text("noise\n")
-    with pytest.raises(UsageError, match="no validation loss"):
-        compare(margin=1)
 
 
 def test_progress_shows_the_remaining_time_after_an_epoch_too():
     def log(logger, message):
-        return f"2026-01-01 00:00:00 | INFO | {logger} | {message}\n"
+        return f"2026-01-01 00:00:00 | INFO | {logger} | {message}"
 
     stats = {"num_updates": "5", "ups": "0.5", "loss": "9.1", "accuracy": "4.2", "wps": "1000"}
     update = log("train_inner", json.dumps(stats))
@@ -302,12 +284,11 @@ def test_progress_shows_the_remaining_time_after_an_epoch_too():
         log("train", json.dumps({"epoch": 1, "train_loss": "9.0"})),
         log("valid", json.dumps({"valid_num_updates": "5", "valid_loss": "8.8"})),
         update,
-        "Traceback (most recent call last):\n",
-        '  File "x.py", line 1\n',
-        "ValueError: what went wrong\n",
+        "Traceback (most recent call last):",
+        '  File "x.py", line 1',
+        "ValueError: what went wrong",
     ]
     progress = Progress()
     shown = "update 5 of 20: loss 9.1 bits, accuracy 4.2%, 1,000 tokens/s, 0:30 left"
     after = "validation after 5 updates: loss 8.8 bits"
-    printed = [progress.line(line.rstrip("\n")) for line in lines]
-    assert list(filter(None, printed)) == [shown, after, shown, "ValueError: what went wrong"]
+    assert list(filter(None, map(progress.line, lines))) == [shown, after, shown, "ValueError: what went wrong"]

@@ -18,16 +18,6 @@ from maelm_fairseq.task import TokenTask
 from training import NO_DROPOUT, assert_same_weights, train, updates
 
 
-def test_ten_and_ten_updates_are_twenty(data, tmp_path):
-    arguments = ["--num-workers", 2]
-    train(data, tmp_path / "whole", "--max-update", 20, *arguments)
-    train(data, tmp_path / "parts", "--max-update", 10, *arguments)
-    assert updates(tmp_path / "parts") == 10
-    train(data, tmp_path / "parts", "--max-update", 20, *arguments)
-    assert updates(tmp_path / "whole") == updates(tmp_path / "parts") == 20
-    assert_same_weights(tmp_path / "whole", tmp_path / "parts", 1e-6)
-
-
 @pytest.fixture(scope="module")
 def dataset(data):
     dictionary = load_dictionary(data)

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import subprocess
 import sys
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import sentencepiece
 import torch
 
-from conftest import PLUGIN, PYTHON, ROOT, documents, run, succeed, text_of
+from conftest import PLUGIN, ROOT, documents, run, succeed, text_of
 from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.engine.checkpoints import load_model
 from maelm_fairseq.finetuning.squad.answers import answer_questions
@@ -19,11 +18,12 @@ from maelm_fairseq.finetuning.squad.metric import best_threshold, evaluate, exac
 from maelm_fairseq.finetuning.squad.questions import Answer, Question, read_questions
 from maelm_fairseq.finetuning.squad.task import SquadDataset, load_record, network_input, span_log_probs
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes, place, windows
+from scripts import refused, script
 
 sys.path.insert(0, str(ROOT / "data-prep"))
 import squad  # noqa: E402
 
-PREPARE, ANSWER = ROOT / "data-prep" / "squad.py", ROOT / "recipes" / "answer_questions.py"
+PREPARE, ANSWER = "data-prep/squad.py", "recipes/answer_questions.py"
 
 # An answer may begin or end between two of them, with or without white space.
 LETTERS = ["kan", "Losh", "MIPO", "ru\ufb01n", "na\u00efve", "cafe\u0301", "\u0130stan", "stra\u00dfe", "\u6f22\u5b57"]
@@ -32,21 +32,6 @@ DIGITS = ["1990", "5", "007", "\u0661\u0662", "\uff11\uff12"]
 SYMBOLS = list("()%$-,.;'\"/&") + ["\u2026", "\u00bd", "\u20ac", "\u00ab", "\U0001f600", "\u00b2", "\u2122", "\u2014"]
 SYMBOLS += ["\U0001f469\u200d", "\u2764\ufe0f", "=\u0338", "\ue000", "\u2163", "\u337f"]
 SPACES = [" ", " ", " ", "  ", "\t", "\n\n", "\u00a0", "\u3000", "\u200b", " \u2009 "]
-
-
-def program(path, *arguments, status=0, real=False):
-    command = [sys.executable if real else PYTHON, path, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
-
-
-def refused(path, *arguments):
-    """The one-line error of a program that must fail."""
-    done = program(path, *arguments, status=1)
-    (line,) = [line for line in done.stderr.splitlines() if "error: " in line]
-    assert "Traceback" not in done.stderr
-    return line
 
 
 def squad_json(path, paragraphs, version="1.1"):
@@ -75,8 +60,7 @@ def mixed_context(rng, length):
 
 
 def mixed_paragraphs(seed, count=12, length=60):
-    rng = random.Random(seed)
-    paragraphs = []
+    rng, paragraphs = random.Random(seed), []
     for number in range(count):
         context, spans = mixed_context(rng, length)
         qas = []
@@ -96,20 +80,16 @@ def vocabulary(tmp_path_factory):
     text = text_of(documents(300, 1)) + "in (1990) 5% of kan's losh, mipo. 1990, the key is \n" * 100
     text += " ".join(LETTERS + DIGITS + SYMBOLS[:20]) + "\n"  # the other symbols are unknown
     (folder / "text.txt").write_text(text, encoding="utf-8")
-    program(
-        ROOT / "data-prep" / "prepare.py", "--train", folder / "text.txt", "--valid", folder / "text.txt",
+    script(
+        "data-prep/prepare.py", "--train", folder / "text.txt", "--valid", folder / "text.txt",
         "--vocab-size", 200, "--lowercase", "--only-vocabulary", "--dest", folder / "data",
     )  # fmt: skip
     return folder / "data"
 
 
-def tokenizer_of(folder):
-    return SpanTokenizer(sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model")))
-
-
 @pytest.fixture(scope="module")
 def tokenizer(vocabulary):
-    return tokenizer_of(vocabulary)
+    return SpanTokenizer(sentencepiece.SentencePieceProcessor(model_file=str(vocabulary / "sentencepiece.model")))
 
 
 @pytest.fixture(scope="module")
@@ -117,10 +97,8 @@ def mixed(vocabulary, tmp_path_factory):
     """Texts of mixed scripts prepared: the folder, and the questions of train and dev."""
     folder = tmp_path_factory.mktemp("mixed")
     train, dev = (squad_json(folder / f"{seed}.json", mixed_paragraphs(seed)) for seed in (1, 2))
-    program(
-        PREPARE, "--train", train, "--dev", dev, "--vocabulary", vocabulary, "--dest", folder / "data",
-        "--max-tokens", 64, "--stride", 16, "--max-question", 10,
-    )  # fmt: skip
+    options = ["--train", train, "--dev", dev, "--vocabulary", vocabulary, "--dest", folder / "data"]
+    script(PREPARE, *options, "--max-tokens", 64, "--stride", 16, "--max-question", 10)
     return folder / "data", read_questions(train), read_questions(dev)
 
 
@@ -129,8 +107,7 @@ def test_every_answer_within_a_window_comes_back_as_the_same_string(mixed, token
     dictionary, sizes = load_dictionary(folder), WindowSizes(**load_record(folder)["options"])
     assert sizes == WindowSizes(64, 16, 10)
     for split, questions in [("train", train), ("valid", dev)]:
-        data = SquadDataset(str(folder / split), dictionary, seed=1)
-        index = short = 0
+        data, index, short = SquadDataset(str(folder / split), dictionary, seed=1), 0, 0
         for question in questions:
             (answer,) = question.answers
             context = tokenizer.encode(question.context)
@@ -141,8 +118,7 @@ def test_every_answer_within_a_window_comes_back_as_the_same_string(mixed, token
                 assert tokens.tolist() == window.tokens.tolist() and len(tokens) <= sizes.max_tokens
                 if end:
                     in_windows += 1
-                    places = [window.first + i - window.offset for i in (start, end)]
-                    begin, after = context.characters(*places)
+                    begin, after = context.characters(*(window.first + i - window.offset for i in (start, end)))
                     assert (begin, question.context[begin:after]) == (answer.start, answer.text)
             # A span shorter than the overlap of two windows is complete in one of them.
             (first, last), exact = place(answer, question, context)
@@ -177,7 +153,7 @@ def test_labels(tokenizer):
         return span and (text[slice(*context.characters(*span))], exact)
 
     assert label("Losh", 4) == label(" Losh ", 3) == ("Losh", True)
-    assert label("Losh", 5) is None and label("Losh", -19) is None and label("losh", 4) is None
+    assert label("Losh", 5) is None and label("losh", 4) is None
     assert label("os", 5) == ("Losh", False)  # the fewest pieces around it
     assert place(Answer("\u200b", 22), question, context) == (None, False)  # SentencePiece removes it
     (window,) = windows(tokenizer.encode("kan"), context, WindowSizes())
@@ -204,12 +180,11 @@ def test_counts_and_running_again(vocabulary, tmp_path):
     made = tmp_path / "made" / "data"
     arguments = ["--train", train, "--dev", dev, "--vocabulary", vocabulary, "--dest", made]
     arguments += ["--max-tokens", 100, "--stride", 50]
-    done = program(PREPARE, *arguments)
+    done = script(PREPARE, *arguments)
     counts = load_record(made)["counts"]["train"]
     assert load_record(made)["version"] == "2.0" and done.stdout.startswith("SQuAD 2.0\n")
     expected = dict(questions=7, answerable=6, answers_misplaced=2, answers_invisible=1, questions_left_out=2)
-    expected.update(labels_widened=1, answers_too_long=1)
-    assert {key: counts[key] for key in expected} == expected
+    assert counts.items() >= dict(expected, labels_widened=1, answers_too_long=1).items()
     data = SquadDataset(str(made / "train"), load_dictionary(vocabulary), 1)
     assert counts["windows"] == len(data) > 6
     assert counts["windows_without_answer"] == sum(not data[i][2].any() for i in range(len(data))) == len(data) - 3
@@ -217,18 +192,15 @@ def test_counts_and_running_again(vocabulary, tmp_path):
     # The dev file loses no question: predictions and metrics include all.
     assert len(read_questions(made / "dev.json")) == 2
 
-    before = {path: path.stat().st_mtime_ns for path in made.iterdir()}
-    again = program(PREPARE, *arguments)
+    again = script(PREPARE, *arguments)
     assert again.stdout == done.stdout and "finished already" in again.stderr
-    assert before == {path: path.stat().st_mtime_ns for path in made.iterdir()}
     assert "--stride was 50 and is 49" in refused(PREPARE, *arguments, "--stride", 49)
 
 
 def key_paragraphs(seed, count):
     """Generated text in which the word after "key" is the answer; every third has no key."""
-    rng = random.Random(seed)
-    words = sorted({word for document in documents(50, 1) for line in document for word in line.split()})
-    paragraphs = []
+    rng, paragraphs = random.Random(seed), []
+    words = sorted(set(text_of(documents(50, 1)).split()))
     for number in range(count):
         text = [rng.choice(words) for _ in range(rng.randint(8, 30))]
         place = rng.randrange(len(text))
@@ -261,10 +233,8 @@ def learned(vocabulary, tmp_path_factory):
     train, dev = (
         squad_json(folder / f"{seed}.json", key_paragraphs(seed, count), "2.0") for seed, count in [(1, 300), (2, 45)]
     )
-    program(
-        PREPARE, "--train", train, "--dev", dev, "--vocabulary", vocabulary, "--dest", folder / "data",
-        "--max-tokens", 48, "--stride", 16, "--max-question", 10,
-    )  # fmt: skip
+    options = ["--train", train, "--dev", dev, "--vocabulary", vocabulary, "--dest", folder / "data"]
+    script(PREPARE, *options, "--max-tokens", 48, "--stride", 16, "--max-question", 10)
     printed = succeed(
         "fairseq-train", folder / "data", *FINETUNE, "--save-dir", folder / "run", "--max-update", 300,
         "--validate-interval", 1000, "--no-epoch-checkpoints",
@@ -279,7 +249,7 @@ def test_a_model_learns_to_answer(learned, tmp_path):
     outputs = {name: tmp_path / f"{name}.json" for name in ["predictions", "no-answer-scores", "metrics"]}
     arguments = ["--checkpoint", folder / "run" / "checkpoint_last.pt", "--data", folder / "data"]
     arguments += [a for name, path in outputs.items() for a in (f"--{name}", path)]
-    done = program(ANSWER, *arguments, "--json", train, real=True)
+    done = script(ANSWER, *arguments, "--json", train)
     predictions, differences, metrics = (json.loads(path.read_text("utf-8")) for path in outputs.values())
     questions = read_questions(train)
     assert metrics["exact"] > 80 and metrics["f1"] > 80 and metrics["total"] == len(questions) == 300
@@ -288,21 +258,16 @@ def test_a_model_learns_to_answer(learned, tmp_path):
         text = predictions[question.id]
         assert text in question.context and (text == "") == (differences[question.id] > 0)
     assert metrics["HasAns_exact"] > 80 and metrics["NoAns_exact"] > 80
-    assert metrics["HasAns_total"] == 200 and metrics["NoAns_total"] == 100
-    assert metrics["at_best_threshold"]["f1"] >= metrics["f1"]
     options = ["--predictions", tmp_path / "all.json", "--no-answer-threshold", 1000]
-    all_answered = program(ANSWER, *arguments[:4], *options)
-    assert "unanswerable: exact match 0.00" in all_answered.stdout
-    assert all(json.loads((tmp_path / "all.json").read_text("utf-8")).values())
+    assert "unanswerable: exact match 0.00" in script(ANSWER, *arguments[:4], *options).stdout
 
 
-def test_answers_are_the_best_spans_of_all_windows(learned):
+def test_answers_are_the_best_spans_of_all_windows(learned, tokenizer):
     """Compared with a brute-force search over every span of every window."""
     folder, train, _ = learned
     dictionary = load_dictionary(folder / "data")
     model = load_model(folder / "run" / "checkpoint_last.pt", dictionary)
-    tokenizer, sizes = tokenizer_of(folder / "data"), WindowSizes(30, 7, 5)
-    questions = read_questions(train)[:8]
+    questions, sizes = read_questions(train)[:8], WindowSizes(30, 7, 5)
     found = answer_questions(model, questions, tokenizer, sizes, batch_size=3)
     windows_seen = 0
     for question, answers in zip(questions, found):
@@ -328,35 +293,18 @@ def test_answers_are_the_best_spans_of_all_windows(learned):
     assert windows_seen > len(questions)
 
 
-def test_finetuning_starts_from_a_pretrained_encoder(pretrained, mixed, tmp_path):
-    vocabulary, checkpoint = pretrained
-    questions = squad_json(tmp_path / "questions.json", key_paragraphs(1, 40)[1::3])  # each with an answer
-    data = tmp_path / "data"
-    prepare = ["--train", questions, "--dev", questions, "--vocabulary", vocabulary, "--checkpoint", checkpoint]
-    prepare += ["--max-question", 8, "--dest", data]
-    assert "has 32 positions: give --max-tokens 32" in refused(PREPARE, *prepare)
-    program(PREPARE, *prepare, "--max-tokens", 32)
-    options = ["--max-update", 2, "--lr", 1e-9, "--finetune-from-model", checkpoint, "--bf16-autocast"]
-    positions = ["--max-positions", 32]
-    succeed("fairseq-train", data, *FINETUNE, *positions, *options, "--save-dir", tmp_path / "run")
-    before, after = (
-        torch.load(path, weights_only=True)["model"] for path in (checkpoint, tmp_path / "run" / "checkpoint_last.pt")
-    )
-    assert after["classification_heads.squad.weight"].shape == (2, 32)
-    for key in after:
-        if not key.startswith("classification_heads"):
-            torch.testing.assert_close(after[key], before[key], rtol=0, atol=1e-6)
-
-    # SQuAD 1.1: every question has an answer
-    run_of = ["--data", data, "--predictions", tmp_path / "all.json"]
-    program(ANSWER, "--checkpoint", tmp_path / "run" / "checkpoint_last.pt", *run_of)
-    assert all(json.loads((tmp_path / "all.json").read_text("utf-8")).values())
-    assert "already exists" in refused(ANSWER, "--checkpoint", checkpoint, *run_of)
-    run_of[-1] = tmp_path / "none.json"
-    assert "no head for answers" in refused(ANSWER, "--checkpoint", checkpoint, *run_of) and not run_of[-1].exists()
-    done = run("fairseq-train", data, *FINETUNE, "--max-positions", 31, "--max-update", 1, "--save-dir", tmp_path)
+def test_answers_without_impossible_questions_and_wrong_arguments(learned, mixed, tmp_path):
+    folder, predictions = learned[0], tmp_path / "predictions.json"
+    arguments = ["--checkpoint", folder / "run" / "checkpoint_last.pt", "--data", mixed[0]]  # SQuAD 1.1
+    contexts = [context for context, _ in key_paragraphs(1, 12)[::3]]  # in which the model sees no answer
+    asked = [(context, [qa(context, "what ?", (context.split()[0], 0))]) for context in contexts]
+    arguments += ["--json", squad_json(tmp_path / "asked.json", asked), "--predictions"]
+    script(ANSWER, *arguments, predictions)
+    assert all(json.loads(predictions.read_text("utf-8")).values())
+    assert "already exists" in refused(ANSWER, *arguments, predictions)
+    done = run("fairseq-train", mixed[0], *FINETUNE, "--max-positions", 63, "--max-update", 1, "--save-dir", tmp_path)
     assert done.returncode == 1 and "Traceback" not in done.stdout
-    assert "error: windows of up to 32 tokens, but the model has 31 positions" in done.stdout
+    assert "error: windows of up to 64 tokens, but the model has 63 positions" in done.stdout
 
 
 def test_batches_cover_every_window(mixed):
@@ -439,16 +387,10 @@ def test_json_that_is_not_squads(tmp_path, content, expected):
 
 def test_a_file_that_changes_while_it_is_read(vocabulary, tmp_path, monkeypatch):
     path = squad_json(tmp_path / "questions.json", key_paragraphs(1, 3))
-
-    def read_and_change(path):
-        questions = read_questions(path)
-        with open(path, "a") as stream:
-            stream.write("\n")
-        return questions
-
-    monkeypatch.setattr(squad, "read_questions", read_and_change)
-    options = {"--train": path, "--dev": path, "--vocabulary": vocabulary, "--dest": tmp_path / "out" / "data"}
-    monkeypatch.setattr(sys, "argv", ["squad.py", *(str(part) for option in options.items() for part in option)])
+    found = iter(["at first", "at the end"])
+    monkeypatch.setattr(squad, "record_of", lambda args: {"inputs": next(found)})
+    options = ["--train", path, "--dev", path, "--vocabulary", vocabulary, "--dest", tmp_path / "out" / "data"]
+    monkeypatch.setattr(sys, "argv", ["squad.py", *map(str, options)])
     with pytest.raises(ValueError, match="a file changed while it was being read"):
         squad.main()
     assert list((tmp_path / "out").iterdir()) == []

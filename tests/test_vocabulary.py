@@ -9,9 +9,17 @@ import pytest
 from fairseq.data import Dictionary
 
 from conftest import ROOT, documents, text_of
-from maelm_fairseq.data.vocabulary import MASK, Tokenizer, fingerprint, load_dictionary, read_labels, word_starts
+from maelm_fairseq.data.vocabulary import (
+    MASK,
+    Tokenizer,
+    fingerprint,
+    load_dictionary,
+    load_sentencepiece,
+    read_labels,
+    word_starts,
+)
 from maelm_fairseq.engine.errors import UsageError
-from test_hub import write_vocabulary
+from test_huggingface_tokenizer import vocabulary
 
 
 def dictionary(*symbols):
@@ -65,15 +73,16 @@ def test_tokens_are_those_of_data_preparation(tmp_path, monkeypatch, options):
     from encode import Encoder
 
     folder = tmp_path / "data"
-    text = text_of(documents(60, 1)).replace("s", "z")  # so that "<s>" is unknown
-    processor = write_vocabulary(folder, text, 370 if options else 90, **options)
-    tokenizer, encoder = Tokenizer(load_dictionary(folder), processor), Encoder(str(folder / "sentencepiece.model"))
+    lines = text_of(documents(60, 1)).replace("s", "z").splitlines()  # so that "<s>" is unknown
+    vocabulary(folder, lines=lines, vocab_size=370 if options else 90, **options)
+    dictionary, model_file = load_dictionary(folder), str(folder / "sentencepiece.model")
+    tokenizer, encoder = Tokenizer(dictionary, load_sentencepiece(model_file, dictionary)), Encoder(model_file)
     rng = random.Random(1)
     parts = "<s> </s> <pad> <unk> mask> <0x41> \u2581 kan lo \ue000 \x07 \u6f22".split(" ") + ["lo ", " "]
     lines = ["".join(rng.choices(parts, k=rng.randint(1, 8))) for _ in range(1000)]
     characters = [c for c in map(chr, range(sys.maxunicode + 1)) if c != "\n" and unicodedata.category(c) != "Cs"]
     lines += ["".join(rng.choices(characters, k=rng.randint(1, 9))) for _ in range(1000)]
-    lines = [line for line in lines if MASK not in line and processor.encode(line)]  # no blank ones
+    lines = [line for line in lines if MASK not in line and tokenizer.processor.encode(line)]  # no blank ones
     assert len(lines) > 1900
     tokens, sizes, _ = encoder.encode("\n".join(lines).encode())
     for line, row in zip(lines, np.split(tokens, np.cumsum(sizes))):
