@@ -42,8 +42,9 @@ $(VENV)/.installed: setup.py constraints.txt
 demo: install
 	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" recipes/demo/demo.sh
 
-# Tests load exported models with transformers, in environments of their own without this package.
-VERSIONS := 4.57.6 5.23.0
+# Tests load exported models with transformers, in environments of their own without this package: with the oldest that
+# model cards name, and a recent one.
+VERSIONS := 4.45.2 5.23.0
 TRANSFORMERS = $(patsubst %,$(VENV)-transformers-%/.installed,$(VERSIONS))
 
 $(VENV)-transformers-%/.installed: constraints.txt Makefile

@@ -19,7 +19,7 @@ import torch
 from child_processes import terminate_children_on_sigterm
 from fairseq_options import ADAM, PLUGIN, option
 from maelm_fairseq.engine.errors import Parser, run
-from maelm_fairseq.engine.versions import load_checkpoint
+from maelm_fairseq.engine.reading import load_checkpoint
 from maelm_fairseq.huggingface.import_roberta import import_roberta
 from programs import execute
 

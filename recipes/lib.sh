@@ -34,6 +34,7 @@ use_environment() {
   if ! command -v fairseq-train >/dev/null && [ -x "$plugin/../.venv/bin/fairseq-train" ]; then
     PATH=$(dirname "$plugin")/.venv/bin:$PATH
   fi
+  command -v fairseq-train >/dev/null || fail "no environment with fairseq: run \`make install\`, or activate yours"
   # Recipes import this repository's plugin, installed or not, and each other.
   PYTHONPATH=$(dirname "$plugin"):$recipes${PYTHONPATH:+:$PYTHONPATH}
   export PYTHONPATH
@@ -113,8 +114,9 @@ pretrain() {
     esac
   done
 
-  if [ -z "$data" ]; then fail "--data DIR is missing; see --help"; fi
-  if [ -z "$save_dir" ]; then fail "--save-dir DIR is missing; see --help"; fi
+  for name in data save_dir; do
+    if [ -z "${!name}" ]; then fail "--${name//_/-} DIR is missing${extra:+; found: ${extra[*]}}; see --help"; fi
+  done
   # A relative path that begins with a dash would be taken for an option.
   if [[ $data == -* ]]; then data=./$data; fi
   if [[ $save_dir == -* ]]; then save_dir=./$save_dir; fi

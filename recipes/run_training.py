@@ -97,11 +97,8 @@ def main():
     elif status == STOPPED:
         print(f"training stopped on request; the same command resumes; the full log is in {log}", file=sys.stderr)
     else:
-        print(
-            f"training failed with exit status {status}; the full log is in {log}; "
-            "the same command resumes from the last checkpoint",
-            file=sys.stderr,
-        )
+        resumes = "; the same command resumes" * os.path.exists(os.path.join(save_dir, "checkpoint_last.pt"))
+        print(f"training failed with exit status {status}; the full log is in {log}{resumes}", file=sys.stderr)
     sys.exit(status)
 
 

@@ -4,20 +4,18 @@ import logging
 import os
 import sys
 from argparse import Namespace
+from collections import OrderedDict
 from dataclasses import asdict
 
 import pytest
 import torch
 from fairseq.data import Dictionary
-from omegaconf import OmegaConf
-from omegaconf.errors import ConfigKeyError
 
 from conftest import PLUGIN, ROOT, TINY, run, succeed
 from maelm_fairseq.data.vocabulary import load_dictionary
-from maelm_fairseq.engine import replaced, versions
+from maelm_fairseq.engine import reading, versions
 from maelm_fairseq.engine.checkpoints import find_checkpoint, load_model, read_checkpoint
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
-from maelm_fairseq.task import MaeLmTaskConfig
 
 SIZES = dict(encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, max_positions=9)
 
@@ -51,7 +49,7 @@ def test_a_run_of_version_0_2_validates_and_resumes(data, tmp_path):
     options = [data, *TINY, "--optimizer", "torch_adamw", "--save-dir", tmp_path]
     succeed("fairseq-train", *options, "--max-update", 2)
     path = tmp_path / "checkpoint_last.pt"
-    state = versions.load_checkpoint(path)
+    state = reading.load_checkpoint(path)
     state["cfg"]["model"]["relative_position_bins"] = state["cfg"]["task"]["log_effective_rank"] = None
     save(state, path)
     assert load_model(path, load_dictionary(data)).cfg.relative_position_num_buckets == 32
@@ -61,31 +59,35 @@ def test_a_run_of_version_0_2_validates_and_resumes(data, tmp_path):
     )  # fmt: skip
     assert '"valid_loss"' in validated
     assert "Loaded checkpoint" in succeed("fairseq-train", *options, "--max-update", 3)
-    assert versions.load_checkpoint(path)["optimizer_history"][-1]["num_updates"] == 3
+    assert reading.load_checkpoint(path)["optimizer_history"][-1]["num_updates"] == 3
 
 
-def test_former_options_of_the_task_are_dropped():
-    cfg = OmegaConf.create(
-        {"task": {"_name": "mae_lm", "data": "folder", "mask_prob": 0.3, "log_effective_rank": None}}
-    )
-    with pytest.raises(ConfigKeyError):  # as fairseq 0.12.2 does
-        OmegaConf.merge(MaeLmTaskConfig(), cfg.task)
-    replaced.drop_former_options(cfg)
-    assert OmegaConf.merge(MaeLmTaskConfig(), cfg.task).mask_prob == 0.3
+def test_fairseq_gets_plain_values_and_known_options_alone():
+    task = OrderedDict(_name="mae_lm", data="folder", mask_prob=0.3, log_effective_rank=None)
+    vars(task)["_name"] = "another"
+    state = {"model": {}, "cfg": {"task": task, "model": {"_name": "roberta"}}, "args": Namespace(arch="roberta")}
+    assert reading.for_fairseq(reading.plain({**state, "other": 1})) == {
+        "model": {},
+        "cfg": {"task": {"_name": "mae_lm", "data": "folder", "mask_prob": 0.3}},
+    }
+    assert reading.plain(state)["args"] == {"arch": "roberta"} and not hasattr(reading.plain(task), "_name")
+    with pytest.raises(ValueError, match="it contains a Dictionary, expected tensors and plain values"):
+        reading.plain([Dictionary()])
 
 
 def test_weights_that_are_not_finite_are_refused(data, tmp_path):
     options = [data, *TINY, "--save-dir", tmp_path]
     succeed("fairseq-train", *options, "--max-update", 1)
     path, name = tmp_path / "checkpoint_last.pt", "encoder.layers.0.ffn.0.weight"
-    state = versions.load_checkpoint(path)
+    state = reading.load_checkpoint(path)
     state["model"][name][0, 0] = float("nan")
     save(state, path)
+    (tmp_path / "checkpoint_best.pt").unlink()
     with pytest.raises(ValueError, match=f"checkpoint_last.pt: weight '{name}' of the checkpoint contains NaN or inf"):
         load_model(path, load_dictionary(data))
     done = run("fairseq-train", *options, "--max-update", 2)
     assert done.returncode == 1 and "Traceback" not in done.stdout
-    assert f"error: weight '{name}' of the checkpoint contains NaN" in done.stdout
+    assert f"error: {path}: damaged: it has weights that are NaN or infinite, and" in done.stdout
 
 
 def test_fine_tuning_takes_the_encoder_alone(dictionary, caplog):
@@ -170,8 +172,8 @@ def test_another_dictionary_and_a_missing_weight_are_refused(dictionary, tmp_pat
 def test_loading_a_checkpoint_leaves_torchs_list_of_safe_classes_alone(tmp_path):
     save({"args": Namespace(lr=1), "weight": torch.ones(2)}, tmp_path / "checkpoint.pt")
     before = set(torch.serialization.get_safe_globals())
-    state = versions.load_checkpoint(tmp_path / "checkpoint.pt")
-    assert state["args"] == Namespace(lr=1) and state["weight"].tolist() == [1, 1]
+    state = reading.load_checkpoint(tmp_path / "checkpoint.pt")
+    assert state["args"] == {"lr": 1} and state["weight"].tolist() == [1, 1]
     assert set(torch.serialization.get_safe_globals()) == before
 
 

@@ -6,9 +6,10 @@ import signal
 import subprocess
 
 import pytest
+import torch
 
 from conftest import PLUGIN, TINY, command, run
-from maelm_fairseq.engine import checkpoint_files
+from maelm_fairseq.engine import checkpoint_files, reading
 from test_errors import refused
 from training import assert_same_weights, checkpoint, train, updates
 
@@ -40,17 +41,47 @@ def flip(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage, reason", [(truncate, "its end"), (flip, "checksum")])
+def without_optimizer(path):
+    state = reading.load_checkpoint(path)
+    del state["last_optimizer_state"]
+    torch.save(state, path)
+
+
+def dangle(path):
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+DAMAGE = [
+    (truncate, "its end"),
+    (flip, "checksum"),
+    (without_optimizer, "no state of the optimizer"),
+    (lambda path: torch.save({"model": 3, "last_optimizer_state": {}}, path), "no checkpoint of a run"),
+    (lambda path: path.write_bytes(bytes(5000)), "no checkpoint of a run"),
+    (dangle, "not a file"),
+]
+
+
+@pytest.mark.parametrize("damage, reason", DAMAGE)
 def test_a_run_resumes_from_the_newest_good_checkpoint(data, saved, tmp_path, damage, reason):
     damage(saved / "checkpoint_last.pt")
     damage(saved / "checkpoint_best.pt")
     printed = train(data, saved, *INTERVAL, "--max-update", 7)
     (warning,) = [line for line in printed.splitlines() if "is damaged" in line]
     assert f"{saved}/checkpoint_last.pt" in warning and reason in warning
-    assert f"resuming from {saved}/checkpoint_1_4.pt, the newest good one, at update 4" in warning
-    assert (saved / "checkpoint_last.pt.damaged").exists()
+    assert f"resuming from {saved}/checkpoint_1_4.pt, the newest good checkpoint, at update 4" in printed
+    assert os.path.lexists(saved / "checkpoint_last.pt.damaged")
     train(data, tmp_path / "whole", *INTERVAL, "--max-update", 7)
     assert_same_weights(saved, tmp_path / "whole", 0)
+
+
+def test_the_last_checkpoint_need_not_be_the_newest(data, saved):
+    """Saving may have ended before the newest was copied, or the copy is lost."""
+    for name in ["checkpoint_last.pt", "checkpoint_best.pt"]:
+        (saved / name).unlink()
+    assert "checkpoint_1_4.pt, the newest good checkpoint, at update 4" in train(data, saved, "--max-update", 5)
+    shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_last.pt")
+    assert "at update 5" in train(data, saved, "--max-update", 6) and updates(saved) == 6  # from checkpoint_best.pt
 
 
 def test_damaged_checkpoints_that_nothing_can_replace(data, saved, tmp_path):

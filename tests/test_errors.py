@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import ROOT, TINY, TINY_MODEL, binarize, command, documents, hydra, run, succeed, text_of
+from conftest import PLUGIN, ROOT, TINY, TINY_MODEL, binarize, command, documents, hydra, run, succeed, text_of
 
 
 def refused(*arguments, real=False):
@@ -25,11 +25,25 @@ def refused(*arguments, real=False):
         ("--random-token-prob 0.6 --leave-unmasked-prob 0.5", "--random-token-prob 0.6 add up to more than 1"),
         ("--decoder-layers 0", "--decoder-layers 0 needs --encoder-mask-fraction 1"),
         ("--mask-whole-words", "--mask-whole-words needs a SentencePiece vocabulary"),
+        ("--lr 5e-4x", "an option has the value '5e-4x', expected a number or a list"),
     ],
 )
 def test_options(data, tmp_path, options, message):
     """Of the task, of the model, and against the data; test_task.py and test_sizes.py have the others."""
     assert message in refused(data, *TINY, "--save-dir", tmp_path, *options.split())
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ([], "Must specify batch size"),
+        (["--batch-size", 8], "--path is missing"),
+        (["--batch-size", 8, "--path", "nosuch.pt"], "nosuch.pt: not found, expected a checkpoint"),
+    ],
+)
+def test_validation(data, options, message):
+    done = run("fairseq-validate", data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", *options)
+    assert done.returncode == 1 and "Traceback" not in done.stdout and f"error: {message}" in done.stdout
 
 
 def test_missing_data(data, tmp_path):

@@ -13,7 +13,7 @@ import torch
 
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents
 from maelm_fairseq import hub
-from maelm_fairseq.engine import versions
+from maelm_fairseq.engine import reading
 from maelm_fairseq.engine.errors import MissingFileError, UsageError
 from maelm_fairseq.heads import POOLING
 
@@ -41,7 +41,7 @@ def evaluate(*arguments, check=True):
 def evaluated(pretrained, tmp_path_factory):
     """A folder in which two arms of two seeds, whose weights are noisy, were evaluated on two tasks; the arguments."""
     (data, checkpoint), folder = pretrained, tmp_path_factory.mktemp("evaluated")
-    state = versions.load_checkpoint(checkpoint)
+    state = reading.load_checkpoint(checkpoint)
     for seed, name in enumerate(MODELS):
         torch.manual_seed(seed)
         noise = {key: 0.1 * torch.randn(value.shape) for key, value in state["model"].items() if key.endswith("weight")}

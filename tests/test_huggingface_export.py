@@ -73,6 +73,7 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path, monkeypatch, 
     card = (tmp_path / "new" / "encoder" / "README.md").read_text()
     documents = json.loads((data / "train.json").read_text())["documents"]
     assert f"- Data: {documents:,} documents, " in card and "- Updates: 2\n" in card
+    assert "- Text and language: **please fill in**\n" in card and "truncation=True" in card
     assert "`mask_prob` 0.15" in card and re.search(r"- Validation loss: \d\.\d+\n", card)
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from conftest import TINY, succeed
-from maelm_fairseq.engine import versions
+from maelm_fairseq.engine import reading
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0, "--pooler-dropout", 0]
 
@@ -14,7 +14,7 @@ def train(data, save_dir, *arguments, real=False):
 
 
 def checkpoint(save_dir, name="checkpoint_last.pt"):
-    return versions.load_checkpoint(save_dir / name)
+    return reading.load_checkpoint(save_dir / name)
 
 
 def updates(save_dir):

@@ -1,5 +1,6 @@
 """The files of a save folder: written whole or not at all, verified before they are read, and used by one run only."""
 
+import contextlib
 import fcntl
 import glob
 import logging
@@ -13,7 +14,7 @@ from fairseq.file_io import PathManager
 
 from .errors import UsageError
 from .files import atomic_write
-from .versions import load_checkpoint
+from .reading import load_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -62,27 +63,49 @@ def damage(path):
     return None
 
 
-def newest_good(folder, except_for=None):
-    """The checkpoint with the most updates that is whole and has finite weights.
+def why_unusable(path, needs_optimizer=True):
+    """Why a run cannot go on from a checkpoint: a reason, or None if it can.
+
+    Args:
+        needs_optimizer: whether the state of the optimizer is used
+    """
+    if not os.path.isfile(path):
+        return "it is not a file"
+    found = damage(path)
+    if found:
+        return found
+    try:
+        state = load_checkpoint(path, mmap=True)
+        if needs_optimizer and not isinstance(state.get("last_optimizer_state"), dict):
+            return "it has no state of the optimizer"
+        updates_of(path), state["extra_state"]["train_iterator"]["epoch"]
+        return None if are_finite(state["model"].values()) else "it has weights that are NaN or infinite"
+    except Exception:  # the type depends on what the file contains
+        return "it is no checkpoint of a run of fairseq-train"
+
+
+def updates_of(path):
+    """The number of updates of a checkpoint, without reading its tensors; errors of many types for other files."""
+    return 0 + load_checkpoint(path, mmap=True)["optimizer_history"][-1]["num_updates"]
+
+
+def newest_good(folder, **needs):
+    """The checkpoint with the most updates from which a run can go on.
 
     Args:
         folder: that fairseq saved checkpoints in
-        except_for: a file that does not count
+        needs: of :func:`why_unusable`
     Returns:
         path and number of updates; (None, 0) if there is none
     """
-    best = None, 0
-    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "checkpoint*.pt"))):
-        if path == except_for or damage(path):
-            continue
-        try:
-            state = load_checkpoint(path)
-            updates = state["optimizer_history"][-1]["num_updates"]
-        except Exception:  # not a checkpoint of fairseq's: the type depends on what it contains
-            continue
-        if updates > best[1] and "last_optimizer_state" in state and are_finite(state["model"].values()):
-            best = path, updates
-    return best
+    found = []
+    for path in glob.glob(os.path.join(glob.escape(folder), "checkpoint*.pt")):
+        with contextlib.suppress(Exception):  # not a checkpoint: why_unusable says more
+            found.append((updates_of(path), os.path.basename(path) == LAST, path))
+    for updates, _, path in sorted(found, reverse=True):
+        if why_unusable(path, **needs) is None:
+            return path, updates
+    return None, 0
 
 
 def are_finite(tensors):
@@ -121,29 +144,33 @@ def remove_partial(save_dir):
             os.remove(path)
 
 
-def repair_last(save_dir):
-    """Puts the newest good checkpoint in the place of a damaged last one; for the process that holds the lock.
+def renew_last(save_dir, **needs):
+    """Makes the last checkpoint, from which fairseq resumes, the newest good one; for the process that holds the lock.
 
+    Saving may have ended between a checkpoint and its copy, for example because the disk was full.
+
+    Args:
+        needs: of :func:`why_unusable`
     Raises:
-        ValueError: the last checkpoint is damaged, and there is no other
+        ValueError: there is a last checkpoint, and none from which the run can go on
     """
     last = os.path.join(save_dir, LAST)
-    found = os.path.isfile(last) and damage(last)
-    if not found:
+    path, updates = newest_good(save_dir, **needs)
+    if path == last:
         return
-    path, updates = newest_good(save_dir, except_for=last)
+    reason = why_unusable(last, **needs) if os.path.lexists(last) else None
     if path is None:
-        raise UsageError(
-            f"{last}: damaged: {found}, and {save_dir} has no other checkpoint to resume from; "
-            "copy one there from a backup, or remove the file to train from the start"
-        )
-    aside = last + ".damaged"
-    AtomicPathManager.copy(last, aside)
-    AtomicPathManager.copy(path, last)  # atomic: other processes of this run look for the file
-    logger.warning(
-        f"{last} is damaged ({found}) and now called {aside}; resuming from {path}, the newest good one, "
-        f"at update {updates:,}"
-    )
+        if reason:
+            raise UsageError(
+                f"{last}: damaged: {reason}, and {save_dir} has no other checkpoint to resume from; "
+                "copy one there from a backup, or remove the file to train from the start"
+            )
+        return
+    if reason:
+        os.replace(last, last + ".damaged")
+        logger.warning(f"{last} is damaged ({reason}) and now called {last}.damaged")
+    AtomicPathManager.copy(path, last)
+    logger.warning(f"resuming from {path}, the newest good checkpoint, at update {updates:,}")
 
 
 class Lock:

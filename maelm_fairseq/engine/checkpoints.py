@@ -8,8 +8,8 @@ from ..heads import build_head, head_descriptions
 from ..model import MaeLmModel, drop_modules, modules
 from .checkpoint_files import check_whole
 from .errors import MissingFileError, UsageError
+from .reading import load_checkpoint
 from .stored_sizes import stored_sizes
-from .versions import load_checkpoint
 
 
 def load_model(checkpoint_file, dictionary):

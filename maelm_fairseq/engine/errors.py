@@ -71,8 +71,20 @@ def _usage_error(error):
 
 def _show(kind, error, traceback):
     usage_error = _usage_error(error)
-    if usage_error is None:
+    if usage_error is not None:
+        # An error from a data loader's worker comes with that process's stack trace in front of the message.
+        message = str(usage_error).strip().splitlines()[-1].split("UsageError: ", 1)[-1]
+    elif isinstance(error, SyntaxError) and error.filename in ("<string>", "<unknown>"):
+        message = f"an option has the value {error.text!r}, expected a number or a list ({error.msg})"  # fairseq's eval
+    elif isinstance(error, AssertionError) and str(error) and _raised_in(traceback).startswith("fairseq_cli."):
+        message = str(error)  # fairseq's own checks of options
+    else:
         return _show.others(kind, error, traceback)
-    # An error from a data loader's worker comes with that process's stack trace in front of the message.
-    message = str(usage_error).strip().splitlines()[-1]
-    print("error: " + message.split("UsageError: ", 1)[-1], file=sys.stderr)
+    print("error: " + message, file=sys.stderr)
+
+
+def _raised_in(traceback):
+    """The name of the module that raised an error."""
+    while traceback.tb_next:
+        traceback = traceback.tb_next
+    return getattr(traceback.tb_frame.f_globals.get("__spec__"), "name", "")

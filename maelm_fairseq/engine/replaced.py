@@ -3,12 +3,12 @@
 | function | what is added | why | when |
 |---|---|---|---|
 | `call_main` | signal handlers; errors of a GPU's process in one line | all hear of a request to stop | our tasks |
-| `add_defaults` | signal handlers; memory; checks and lock of the save folder | each process calls it | ours |
+| `add_defaults` | signal handlers; memory; lock of the save folder, newest checkpoint | each process calls it | ours |
 | `train` | no update after the last one; a resumed epoch goes on with whole updates | exact resume | our tasks |
 | `validate_and_save` | a requested stop saves and ends the process; frees memory | runs after each update | training |
 | `save_checkpoint` | refuses NaN; a full disk is one line | the last good checkpoint stays | training |
 | `torch_persistent_save`, `PathManager.copy` | names appear with complete files | kills leave no half file | training |
-| `load_checkpoint_to_cpu` | verifies the file, executes nothing, drops former options | torch does not | all commands |
+| `load_checkpoint_to_cpu` | verifies the file, rebuilds plain values and our options | torch does not | all commands |
 | `load_model_ensemble_and_task` | builds this plugin's classes only | others evaluate its texts | all commands |
 
 "Training": in `fairseq-train` and `fairseq-hydra-train`; "our tasks": there, for tasks of this plugin and those derived
@@ -19,15 +19,12 @@ import functools
 import os
 import re
 import sys
-from argparse import Namespace
 
 import torch
 from fairseq import checkpoint_utils
-from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import MODEL_REGISTRY
-from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
-from omegaconf import open_dict
+from fairseq.tasks import TASK_REGISTRY
 
 from ..model import MaeLmModel
 from ..task import TokenTask
@@ -35,11 +32,9 @@ from . import checkpoint_files, stopping
 from .allocator import RETURN_INTERVAL, keep_few_descriptions, keep_freed_memory, return_freed_memory
 from .checkpoints import read_pickle
 from .errors import UsageError
-from .versions import weights_only
+from .reading import REGISTRIES, for_fairseq, our_options
 
 MODULE = "fairseq_cli.train"
-REGISTRIES = {"model": MODEL_REGISTRY, "task": TASK_REGISTRY, "criterion": CRITERION_REGISTRY}
-HARMLESS = ["sentence_prediction"]  # fairseq's own for fine-tuning: it reads only numbers, names and paths
 
 
 def extend():
@@ -123,40 +118,27 @@ def open_save_dir(cfg, is_master):
         open_save_dir.lock = checkpoint_files.Lock(cfg.save_dir)
         checkpoint_files.remove_partial(cfg.save_dir)
         if restores_last:
-            checkpoint_files.repair_last(cfg.save_dir)
+            checkpoint_files.renew_last(cfg.save_dir, needs_optimizer=not cfg.reset_optimizer)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()  # the others look for the last checkpoint
 
 
 def load_checkpoint_to_cpu(original, path, *args, **kwargs):
-    if os.path.isfile(path):
-        checkpoint_files.check_whole(path)
-    with weights_only():
-        state = original(path, *args, **kwargs)
-    drop_former_options(state.get("cfg"))
-    return state
-
-
-def drop_former_options(cfg):
-    """Removes options of our tasks that only earlier versions had from a checkpoint's configuration, in place.
-
-    Later fairseqs do so themselves; 0.12.2 only does for models, and refuses those of tasks.
-    """
-    section = cfg and cfg.get("task")
-    if _is_registered(TASK_REGISTRY, section, TokenTask):
-        known = TASK_DATACLASS_REGISTRY[section._name].__dataclass_fields__
-        with open_dict(section):
-            for name in [name for name in section if name not in known]:
-                del section[name]
+    state = for_fairseq(read_pickle(path))
+    load, torch.load = torch.load, lambda *args, **options: state
+    try:
+        return original(path, *args, **kwargs)
+    finally:
+        torch.load = load
 
 
 def check_origin(checkpoint_file, state):
     """Refuses a checkpoint that names a model, task or criterion of fairseq's own: some evaluate strings of theirs."""
     cfg = state.get("cfg") if isinstance(state, dict) else None
-    for part, registry in REGISTRIES.items():
+    for part in REGISTRIES:
         section = cfg.get(part) if isinstance(cfg, dict) else None
-        section = vars(section) if isinstance(section, Namespace) else section  # of models without a dataclass
-        name = section.get("_name") or section.get("arch") if isinstance(section, dict) else None
-        known = registry.get(name) if isinstance(name, str) else None
-        if known is None or known.__module__.startswith("fairseq.") and (part == "model" or name not in HARMLESS):
+        if our_options(part, section) is None:
+            name = section.get("_name") if isinstance(section, dict) else None
             raise UsageError(
                 f"{checkpoint_file}: its configuration names the {part} {name!r}, expected one of this plugin: fairseq "
                 "would build it, and may run code from the file"
@@ -165,8 +147,9 @@ def check_origin(checkpoint_file, state):
 
 def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
     for path in filenames:
-        if os.path.isfile(path):
-            check_origin(path, read_pickle(path))
+        if path is None:
+            raise UsageError("--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt")
+        check_origin(path, read_pickle(path))
     try:
         return original(filenames, *args, **kwargs)
     except (UsageError, OSError):

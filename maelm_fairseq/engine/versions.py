@@ -3,7 +3,6 @@
 import argparse
 import collections
 import contextlib
-import functools
 import logging
 import os
 import sys
@@ -58,7 +57,7 @@ def is_command():
     return os.path.abspath((sys.argv or ["."])[0]).startswith(tuple(programs))
 
 
-def _checkpoint_classes():
+def checkpoint_classes():
     """Classes other than tensors that fairseq's checkpoints contain: containers and numbers, nothing that runs code."""
     from fairseq.distributed.utils import _TensorPlaceholder
     from omegaconf import DictConfig, ListConfig, base, nodes
@@ -77,24 +76,7 @@ def allow_fairseq_checkpoints():
 
     A checkpoint contains its configuration beside its tensors, and processes send each other both on resuming.
     """
-    torch.serialization.add_safe_globals(_checkpoint_classes())
-
-
-def load_checkpoint(path):
-    """Reads a fairseq checkpoint onto the CPU with `weights_only`: nothing in it is executed."""
-    with torch.serialization.safe_globals(_checkpoint_classes()):
-        return torch.load(path, map_location="cpu", weights_only=True)
-
-
-@contextlib.contextmanager
-def weights_only():
-    """Within the block, torch.load executes nothing in a file; before torch 2.6 it could. For fairseq's own calls."""
-    load = torch.load
-    torch.load = functools.partial(load, weights_only=True)
-    try:
-        yield
-    finally:
-        torch.load = load
+    torch.serialization.add_safe_globals(checkpoint_classes())
 
 
 def block_spans(sizes, block_size, break_mode):

@@ -9,6 +9,7 @@ from ..engine.files import read_json
 from .config import MODELING_FILE
 from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION
 
+GAP = "**please fill in**"
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
 
@@ -27,7 +28,7 @@ KINDS = {
         '"one sentence ."',
         "features = model(**inputs).last_hidden_state  # (1, tokens, width); a pooler_output is untrained",
         "It is an encoder only: it fills no masks, and has to be fine-tuned before you compare sentences by its "
-        "features.",
+        "features. For one vector a text, take the mean over its tokens.",
     ),
     MASKED_LM: Kind(
         "fill-mask",
@@ -50,7 +51,7 @@ KINDS = {
 }
 
 
-def model_card(name, state, config, data, kind):
+def model_card(name, state, config, data, kind, description=None):
     """The text of the model card.
 
     Args:
@@ -59,6 +60,7 @@ def model_card(name, state, config, data, kind):
         config: the contents of config.json
         data: folder of the training data
         kind: which class of its family the model becomes: `MODEL`, `MASKED_LM`, ...
+        description: of the text and language that it was trained on; None leaves a gap
     """
     code = config["model_type"] == CODE.model_type
     imported = "imported_from" in state  # and not trained since
@@ -81,6 +83,7 @@ def model_card(name, state, config, data, kind):
         "tokens": f"{config['vocab_size']:,}",
         "trust": ", trust_remote_code=True" * code,
         "trust_note": f". With `trust_remote_code=True` you let it run `{MODELING_FILE}` of this folder" * code,
+        "text": description or GAP,
         "training": "\n".join("- " + line for line in training(state, data)),
     }
     if os.path.isdir(os.path.join(data, "input1")):

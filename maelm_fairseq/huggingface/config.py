@@ -35,6 +35,7 @@ def make_config(model, layout, kind, head=None, labels=None, masks_in_encoder=Fa
         "eos_token_id": 2,
         "tie_word_embeddings": True,
         "dtype": "float32",
+        "tokenizer_class": "PreTrainedTokenizerFast",
     }
     if layout is ROBERTA:
         config.update(type_vocab_size=2, classifier_dropout=cfg.pooler_dropout)

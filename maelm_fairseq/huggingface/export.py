@@ -59,11 +59,12 @@ def parse_args():
     parser.add_argument(
         "--format", default="auto", choices=["auto", "code"], help="code: never a stock class (default: auto)"
     )
+    parser.add_argument("--description", metavar="TEXT", help="for the model card: of the text and its language")
     parser.add_argument("--head", metavar="NAME", help="which head, if a fine-tuned checkpoint has several")
     return parser.parse_args()
 
 
-def export(checkpoint, data, dest, format="auto", head=None):
+def export(checkpoint, data, dest, format="auto", description=None, head=None):
     """Writes the folder; the arguments are the program's options.
 
     Returns:
@@ -107,7 +108,7 @@ def export(checkpoint, data, dest, format="auto", head=None):
         tokens = [reference(data)(line)[: model.max_positions()] for line in lines]
         comparison = compare_with_transformers(folder, config, model, tokens)
         with open(os.path.join(folder, "README.md"), "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(model_card(os.path.basename(dest), state, config, data, kind))
+            stream.write(model_card(os.path.basename(dest), state, config, data, kind, description))
     parts = {re.match(r"classification_heads\.[^.]+|[^.]+", name)[0] for name in left | unused}
     return config["architectures"][0], sorted(parts), comparison
 

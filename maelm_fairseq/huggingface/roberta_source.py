@@ -2,13 +2,11 @@
 
 import os
 import re
-from argparse import Namespace
 from dataclasses import dataclass
 from typing import Optional
 
 import torch
 from fairseq import utils
-from omegaconf import OmegaConf
 
 from ..config import MaeLmConfig
 from ..engine.checkpoints import read_pickle
@@ -138,11 +136,9 @@ def read_fairseq(path):
     if "coder.sentence_encoder.embed_tokens.weight" not in names:
         raise UsageError(f"{path}: not a checkpoint of fairseq's roberta, which has sentence_encoder.embed_tokens")
     if state.get("args") is not None:  # of old
-        model = task = vars(state["args"])
+        model = task = state["args"]
     else:
-        cfg = state["cfg"]
-        cfg = OmegaConf.to_container(cfg) if OmegaConf.is_config(cfg) else cfg
-        model, task = (vars(part) if isinstance(part, Namespace) else part for part in (cfg["model"], cfg["task"]))
+        model, task = state["cfg"]["model"], state["cfg"]["task"]
     check_options(path, model, FAIRSEQ_OPTIONS)
     sizes = read_sizes(model, zip(SIZES.values(), SIZES.values()))
     weights = stock_names(weights)

@@ -1,0 +1,93 @@
+"""What is read from a checkpoint file: tensors and plain values, built anew, and for fairseq our own options alone.
+
+torch.load with `weights_only` runs no code, but it makes objects of the classes that fairseq stores, with whatever
+attributes the file gives them; and fairseq evaluates strings of some configurations. So no object of a file is used.
+"""
+
+import argparse
+from collections import OrderedDict, defaultdict
+
+import torch
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from .errors import UsageError
+from .versions import checkpoint_classes
+
+MAPPINGS, SEQUENCES = (dict, OrderedDict, defaultdict), (list, tuple, set)
+SCALARS = (str, bytes, int, float, bool, type(None))
+# What fairseq saves, without the `args` of old releases, which it would prefer to `cfg`.
+KEYS = ["cfg", "model", "criterion", "optimizer_history", "task_state", "extra_state", "last_optimizer_state"]
+REGISTRIES = {
+    "model": (MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY),
+    "task": (TASK_REGISTRY, TASK_DATACLASS_REGISTRY),
+    "criterion": (CRITERION_REGISTRY, CRITERION_DATACLASS_REGISTRY),
+}
+HARMLESS = ["sentence_prediction"]  # fairseq's own for fine-tuning: it reads only numbers, names and paths
+
+
+def load_checkpoint(file, mmap=False):
+    """Reads what torch.save wrote onto the CPU; nothing in it is executed.
+
+    Args:
+        file: path, or an open file
+        mmap: read tensors when they are used
+    Returns:
+        dicts, lists, tuples, sets, tensors, texts and numbers; a namespace or configuration becomes a dict
+    Raises:
+        ValueError: it contains anything else; torch.load raises other types
+    """
+    with torch.serialization.safe_globals(checkpoint_classes()):
+        return plain(torch.load(file, map_location="cpu", weights_only=True, mmap=mmap))
+
+
+def plain(value):
+    """A copy of a value without the objects that it consists of, but for tensors' numbers."""
+    kind = type(value)
+    if kind in MAPPINGS:
+        return {plain(key): plain(each) for key, each in dict.items(value)}
+    if kind in SEQUENCES:
+        return kind(map(plain, value))
+    if kind is argparse.Namespace:
+        return plain(vars(value))
+    if kind in (DictConfig, ListConfig):
+        return plain(OmegaConf.to_container(value))
+    if isinstance(value, torch.Tensor):
+        return value.detach()  # a tensor without attributes
+    if kind in SCALARS:
+        return value
+    raise UsageError(f"it contains a {kind.__name__}, expected tensors and plain values")
+
+
+def for_fairseq(state):
+    """What fairseq's functions get of a checkpoint's contents: known keys, and sections of known options.
+
+    Raises:
+        ValueError: it is not a checkpoint of fairseq's
+    """
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise UsageError("it has no weights of a model; expected a file of fairseq-train")
+    cfg = state["cfg"] if isinstance(state.get("cfg"), dict) else {}
+    sections = {part: our_options(part, cfg.get(part)) for part in REGISTRIES}
+    known = {key: state[key] for key in KEYS if key in state}
+    return {**known, "cfg": {part: options for part, options in sections.items() if options is not None}}
+
+
+def our_options(part, section):
+    """The options of a model, task or criterion of this plugin, or of one derived from it.
+
+    Args:
+        part: a key of `REGISTRIES`
+        section: what the checkpoint's configuration says of it
+    Returns:
+        dict of the options that its dataclass has; None for any other model, task or criterion
+    """
+    registry, dataclasses = REGISTRIES[part]
+    name = section.get("_name") if isinstance(section, dict) else None
+    known = registry.get(name) if isinstance(name, str) else None
+    if known is None or known.__module__.startswith("fairseq.") and (part == "model" or name not in HARMLESS):
+        return None
+    fields = getattr(dataclasses.get(name), "__dataclass_fields__", {})
+    return {"_name": name, **{option: value for option, value in section.items() if option in fields}}
