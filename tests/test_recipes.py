@@ -224,7 +224,7 @@ def test_script_trains_resumes_and_stops(data, tmp_path):
     assert list((save / "tensorboard").glob("*")) and "valid_loss" in (save / "train.log").read_text()
     # fairseq's own usage error comes through, and nothing says that there is something to resume.
     done = script(*start, 2, "--save-dir", tmp_path / "wrong", "--max-updates", 5, status=2)
-    assert "error: unrecognized arguments: --max-updates 5" in done.stdout and "resumes" not in done.stderr
+    assert "error: unrecognized arguments: --max-updates 5" in done.stdout and "command resumes" not in done.stderr
     # A finished run stays as it is, and continues when more updates are asked for.
     assert "has finished" in script(*start, 2).stdout and updates(save) == 2
     assert "Loaded checkpoint" in script(*start, 3).stdout and updates(save) == 3
