@@ -123,9 +123,9 @@ def fit_heads(weights, own):
     """
     for name, description in head_descriptions(weights).items():
         prefix = f"classification_heads.{name}."
-        wanted = own.get(prefix + "description")
-        if wanted is None or description.tolist() != wanted.tolist():
-            if wanted is not None:
+        ours = own.get(prefix + "description")
+        if ours is None or description.tolist() != ours.tolist():
+            if ours is not None:
                 logger.warning("head %r of the checkpoint has another kind or size: it is initialised anew", name)
             for key in [key for key in weights if key.startswith(prefix)]:
                 del weights[key]

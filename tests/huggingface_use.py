@@ -7,11 +7,11 @@ FOLDER has exported models, and
   `tokens` (B, T), padded with 1 at the end; and the outputs that are expected at each text without padding, float64
   (B, T, ...) or, for whole texts, (B, ...); with `mistake`, only float64 is compared, and once
 - tokens.json: {folder with a tokenizer: [[text, second text or null, tokens], ...]}
-- texts.json: [text, ...]
+- texts.json: {"texts": [...], "masked": [...]}
 
 Prints JSON: "transformers", the version; "compared", {NAME: {"class", "unused", "differences": {"OUTPUT DTYPE ATTENTION
-SIDE": largest difference}}}; "other tokens", [[folder, text, second text, tokens found], ...]; "differences",
-{what: what should be 0}; "losses".
+SIDE": largest difference}}}; "other tokens", [[folder, text, second text, tokens found], ...]; "fill_mask", for each
+pretrained model, masked text and mask {token: probability}; "differences", {what: what should be 0}; "losses".
 """
 
 import json
@@ -25,7 +25,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", WANDB_DISABLED="
 import numpy as np
 import torch
 import transformers
-from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
+from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments, pipeline
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -103,6 +103,17 @@ def other_tokens(folder, expected):
             batch = made(["word " * 999, ""], truncation=True, padding=True)
             assert sorted(batch) == ["attention_mask", "input_ids"]
             assert len(batch["input_ids"][1]) == made.model_max_length
+    return found
+
+
+def fill_masks(folder, texts):
+    """For each text and mask the probabilities of all tokens, by the pipeline."""
+    fill = pipeline("fill-mask", model=str(folder), trust_remote_code=True)
+    found = []
+    for text in texts:
+        masks = fill(text, top_k=fill.model.config.vocab_size)
+        for mask in masks if isinstance(masks[0], list) else [masks]:
+            found.append({each["token"]: each["score"] for each in mask})
     return found
 
 
@@ -197,7 +208,7 @@ def loss_of(auto_class, folder, batch, **options):
 
 def main():
     folder = Path(sys.argv[1])
-    texts = json.loads((folder / "texts.json").read_text())
+    texts, masked = (json.loads((folder / "texts.json").read_text())[key] for key in ["texts", "masked"])
     batch = dict(load("AutoTokenizer", folder / "code")(texts, padding=True, return_tensors="pt"))
     tokens = json.loads((folder / "tokens.json").read_text())
     code = folder / "code"
@@ -210,6 +221,7 @@ def main():
             path.stem: compare(folder / path.stem.partition("@")[0], np.load(path)) for path in folder.glob("*.npz")
         },
         "other tokens": [each for name, expected in tokens.items() for each in other_tokens(name, expected)],
+        "fill_mask": {name: fill_masks(folder / name, masked) for name in ["code", "code-shared"]},
         "differences": {
             "save a stock class again": save_again(
                 "AutoModelForSequenceClassification", folder / "roberta-topic", batch

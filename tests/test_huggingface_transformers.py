@@ -122,9 +122,10 @@ def models(data, folder):
 
 @pytest.fixture(scope="module")
 def texts(data, folder, tmp_path_factory):
-    """Writes texts to encode, and what tokens tokenizers of several kinds must give."""
+    """The texts of the folder: (to encode, with masks); and what tokens tokenizers of several kinds must give."""
     lines = [line for _, line in json.loads((data / "valid.json").read_text())["sample"]][:5]
-    (folder / "texts.json").write_text(json.dumps(lines))
+    masked = [lines[0] + " <mask> " + lines[1][:20], "<mask>.", f"<mask> {lines[2][:30]} <mask>"]
+    (folder / "texts.json").write_text(json.dumps({"texts": lines, "masked": masked}))
     tokens, parent = {}, tmp_path_factory.mktemp("tokenizers")
     for name, options in [("words", {}), ("bytes", dict(byte_fallback=True, vocab_size=420))]:
         vocabulary(parent / name, **options)
@@ -138,6 +139,7 @@ def texts(data, folder, tmp_path_factory):
             compared = [*((a, None) for a in singles), *pairs]
             tokens[str(made)] = [(a, b, encode(a, b)) for a, b in compared]
     (folder / "tokens.json").write_text(json.dumps(tokens))
+    return lines, masked
 
 
 @pytest.fixture(scope="module", params=TRANSFORMERS)
@@ -179,6 +181,21 @@ def test_the_folders_are_used_as_any_others(found):
     assert len(found["losses"].pop("MaskedLM")) == 2
     for what, losses in found["losses"].items():
         assert all(0 < loss < 100 for loss in losses), (what, losses)
+
+
+def test_masks_are_filled_as_by_the_hub(found, models, texts):
+    for name, filled in found["fill_mask"].items():
+        model = models[name]
+        model.model.float()
+        expected = [row for line in texts[1] for row in model.fill_mask(line, topk=1)]
+        specials = {0, 1, 2, 3, model.mask}
+        assert len(filled) == len(expected) == 4
+        for probabilities, [(piece, probability)] in zip(filled, expected):
+            # The hub's candidates are pieces only.
+            pieces = {int(token): p for token, p in probabilities.items() if int(token) not in specials}
+            best = max(pieces, key=pieces.get)
+            assert piece in [model.tokenizer.decode([best]), model.dictionary[best].replace("\u2581", " ").strip()]
+            assert pieces[best] / sum(pieces.values()) == pytest.approx(probability, abs=1e-6)
 
 
 WITH_TRANSFORMERS = """
