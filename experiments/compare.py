@@ -18,6 +18,7 @@ import torch
 from child_processes import terminate_children_on_sigterm
 from devices import DeviceQueue, cores, find_devices
 from maelm_fairseq.engine import errors
+from maelm_fairseq.engine.stopping import STOPPED
 
 try:
     import figures
@@ -28,7 +29,6 @@ try:
 except ImportError as error:
     raise errors.InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
 
-STOPPED = 75  # as fairseq-train with this plugin
 RECORDS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "records")
 
 

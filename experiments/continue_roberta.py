@@ -18,6 +18,7 @@ import torch
 
 from child_processes import terminate_children_on_sigterm
 from fairseq_options import ADAM, PLUGIN, option
+from maelm_fairseq.engine.checkpoint_files import count_updates
 from maelm_fairseq.engine.errors import Parser, run
 from maelm_fairseq.engine.reading import load_checkpoint
 from maelm_fairseq.huggingface.import_roberta import import_roberta
@@ -68,7 +69,7 @@ class Experiment:
     def train(self, name, updates, lr, every, more):
         """Trains to the end, from the last checkpoint if there is one; skips what is done."""
         last = self.path(name, "checkpoint_last.pt")
-        if os.path.exists(last) and load_checkpoint(last)["optimizer_history"][-1]["num_updates"] >= updates:
+        if os.path.exists(last) and count_updates(load_checkpoint(last)) >= updates:
             return
         command = [
             *["fairseq-train", self.args.data, "--save-dir", self.path(name), "--user-dir", PLUGIN],

@@ -4,6 +4,7 @@ import os
 
 import torch
 
+from maelm_fairseq.engine.checkpoint_files import count_updates
 from maelm_fairseq.engine.checkpoints import read_checkpoint
 from maelm_fairseq.engine.files import atomic_write
 
@@ -12,7 +13,7 @@ def updates_of(checkpoint):
     """The number of updates of a fairseq checkpoint; 0 if the file does not exist."""
     if not os.path.exists(checkpoint):
         return 0
-    return int(read_checkpoint(checkpoint)["optimizer_history"][-1]["num_updates"])
+    return count_updates(read_checkpoint(checkpoint))
 
 
 def keep_model(folder, model_file):

@@ -66,7 +66,7 @@ def test_fairseq_gets_plain_values_and_known_options_alone():
     task = OrderedDict(_name="mae_lm", data="folder", mask_prob=0.3, log_effective_rank=None)
     vars(task)["_name"] = "another"
     state = {"model": {}, "cfg": {"task": task, "model": {"_name": "roberta"}}, "args": Namespace(arch="roberta")}
-    assert reading.for_fairseq(reading.plain({**state, "other": 1})) == {
+    assert reading.for_fairseq(reading.plain({**state, "other": 1}), "model.pt") == {
         "model": {},
         "cfg": {"task": {"_name": "mae_lm", "data": "folder", "mask_prob": 0.3}},
     }

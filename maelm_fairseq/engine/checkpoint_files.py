@@ -78,15 +78,16 @@ def why_unusable(path, needs_optimizer=True):
         state = load_checkpoint(path, mmap=True)
         if needs_optimizer and not isinstance(state.get("last_optimizer_state"), dict):
             return "it has no state of the optimizer"
-        updates_of(path), state["extra_state"]["train_iterator"]["epoch"]
+        count_updates(state)
+        state["extra_state"]["train_iterator"]["epoch"]  # noqa: B018  fairseq goes on there
         return None if are_finite(state["model"].values()) else "it has weights that are NaN or infinite"
     except Exception:  # the type depends on what the file contains
         return "it is no checkpoint of a run of fairseq-train"
 
 
-def updates_of(path):
-    """The number of updates of a checkpoint, without reading its tensors; errors of many types for other files."""
-    return 0 + load_checkpoint(path, mmap=True)["optimizer_history"][-1]["num_updates"]
+def count_updates(state):
+    """The number of updates of a checkpoint's contents; errors of many types for other contents."""
+    return 0 + state["optimizer_history"][-1]["num_updates"]
 
 
 def newest_good(folder, **needs):
@@ -101,7 +102,8 @@ def newest_good(folder, **needs):
     found = []
     for path in glob.glob(os.path.join(glob.escape(folder), "checkpoint*.pt")):
         with contextlib.suppress(Exception):  # not a checkpoint: why_unusable says more
-            found.append((updates_of(path), os.path.basename(path) == LAST, path))
+            updates = count_updates(load_checkpoint(path, mmap=True))
+            found.append((updates, os.path.basename(path) == LAST, path))
     for updates, _, path in sorted(found, reverse=True):
         if why_unusable(path, **needs) is None:
             return path, updates

@@ -61,14 +61,17 @@ def plain(value):
     raise UsageError(f"it contains a {kind.__name__}, expected tensors and plain values")
 
 
-def for_fairseq(state):
+def for_fairseq(state, path):
     """What fairseq's functions get of a checkpoint's contents: known keys, and sections of known options.
 
+    Args:
+        state: what :func:`load_checkpoint` returned
+        path: of the file, for the error message
     Raises:
         ValueError: it is not a checkpoint of fairseq's
     """
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise UsageError("it has no weights of a model; expected a file of fairseq-train")
+        raise UsageError(f"{path}: it has no weights of a model; expected a file of fairseq-train")
     cfg = state["cfg"] if isinstance(state.get("cfg"), dict) else {}
     sections = {part: our_options(part, cfg.get(part)) for part in REGISTRIES}
     known = {key: state[key] for key in KEYS if key in state}

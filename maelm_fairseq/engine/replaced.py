@@ -124,7 +124,7 @@ def open_save_dir(cfg, is_master):
 
 
 def load_checkpoint_to_cpu(original, path, *args, **kwargs):
-    state = for_fairseq(read_pickle(path))
+    state = for_fairseq(read_pickle(path), path)
     load, torch.load = torch.load, lambda *args, **options: state
     try:
         return original(path, *args, **kwargs)
