@@ -1,13 +1,13 @@
-# make demo      pretrain a small MAE-LM on movie reviews and look at it: at most ten minutes on two cores
+# make demo      pretrain a small MAE-LM on movie reviews and look at it: five minutes on two cores, once installed
 # make test      run the test suite
 # make test-all  run it with the tests by chance, which look for what nobody thought of: for the night
 # make lint      check style and formatting with ruff
 # make install   what both do first: a virtual environment with everything in it
 #
-# make PYTHON=python3.12 ...   which Python makes the environment
+# make PYTHON=python3.11 ...   which Python makes the environment: otherwise one that is found, or that uv fetches
 # make test TESTS=tests/test_recipes.py
 
-PYTHON ?= python3
+PYTHON ?=
 VENV ?= .venv
 TESTS ?= tests
 
@@ -21,13 +21,7 @@ install: $(VENV)/.installed
 # The stamp is written last, so that a failed installation is tried again. A killed one may leave half a package that
 # pip believes to be complete: the environment is then rebuilt.
 $(VENV)/.installed: setup.py constraints.txt
-	@if [ -e $(VENV)/.installing ]; then \
-	  echo "The last installation into $(VENV) was interrupted: starting again."; \
-	  $(PYTHON) -m venv --clear $(VENV); \
-	elif ! $(VENV)/bin/python -m pip --version >/dev/null 2>&1; then \
-	  echo "Making a virtual environment in $(VENV)."; \
-	  $(PYTHON) -m venv $(VENV); \
-	fi
+	@recipes/make_environment.sh "$(VENV)" $(PYTHON)
 	@echo "Installing fairseq, torch and the plugin into $(VENV): a minute or two, longer if torch comes with CUDA."
 	@touch $(VENV)/.installing
 	@$(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -47,11 +41,12 @@ demo: install
 VERSIONS := 4.45.2 5.23.0
 TRANSFORMERS = $(patsubst %,$(VENV)-transformers-%/.installed,$(VERSIONS))
 
-$(VENV)-transformers-%/.installed: constraints.txt Makefile
+$(VENV)-transformers-%/.installed: constraints.txt Makefile | install
 	@echo "Installing transformers $* into $(@D), for the tests."
-	@$(PYTHON) -m venv --clear $(@D)
+	@$(VENV)/bin/python -m venv --clear --without-pip $(@D)
 	@grep '^torch==' constraints.txt >$(@D)/constraints.txt
-	@$(@D)/bin/python -m pip install --quiet -c $(@D)/constraints.txt torch safetensors transformers==$* accelerate
+	@$(VENV)/bin/python -m pip --python $(@D)/bin/python install --quiet -c $(@D)/constraints.txt \
+	  torch safetensors transformers==$* accelerate
 	@touch $@
 
 test-all: CHOICE = -m ''

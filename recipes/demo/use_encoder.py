@@ -1,50 +1,48 @@
 #!/usr/bin/env python3
-"""Shows how to use a pretrained model from Python: fills masks, and compares sentences by their features."""
+"""Shows what a pretrained model has learned: how it fills masks, and which words it finds similar.
+
+With texts of your own, it fills the masks in those.
+"""
 
 import torch.nn.functional as F
 
 from maelm_fairseq import hub
+from maelm_fairseq.data.vocabulary import WORD_START
 from maelm_fairseq.engine.errors import Parser, run
 
 MASKED = [
-    "this is one of the best <mask> i have ever seen .",
+    "the acting <mask> terrible .",
+    "he <mask> not know what to do .",
     "i did not <mask> this movie at all .",
-    "the acting is <mask> and the story is boring .",
-    "he plays the <mask> of a man who lost his wife .",
     "do not waste your <mask> on this film .",
+    "this is one of the best <mask> i have ever seen .",
 ]
-SENTENCES = [
-    "this is the best film of the year .",
-    "one of the worst movies i have ever seen .",
-    "a young man falls in love with a girl from a rich family .",
-    "his wife leaves him and he moves to the city with their son .",
-    "the music is loud and the special effects look cheap .",
-    "the camera work and the costumes are beautiful .",
-]
+WORDS = ["film", "he", "watched", "good", "his"]
 
 
 def main():
     parser = Parser(description=__doc__)
     parser.add_argument("--checkpoint", required=True, help="a .pt file from pretraining, or its folder")
     parser.add_argument("--data", required=True, help="folder of the model's dict.txt and sentencepiece.model")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="a sentence with <mask> in it, in quotes")
     args = parser.parse_args()
     model = hub.from_pretrained(args.checkpoint, data=args.data)
 
     print("What it fills in:")
-    for sentence in MASKED:
-        print("  " + sentence)
-        for candidates in model.fill_mask(sentence):
+    for text in args.texts or MASKED:
+        print("  " + text)
+        for candidates in model.fill_mask(text):
             print("      " + "   ".join("{} {:.0%}".format(piece, p) for piece, p in candidates))
+    if args.texts:
+        return
 
-    features = model.extract_features(SENTENCES, all_layers=True)
-    print("\nFeatures of sentences, (layers, sentences, tokens, width): {}".format(tuple(features.shape)))
-    print("Nearest to each, by the cosine of the last layer's mean over tokens:")
-    real = model.encode(SENTENCES).ne(model.dictionary.pad())
-    means = features[-1].sum(1) / real.sum(1, keepdim=True)
-    unit = F.normalize(means - means.mean(0), dim=1)  # without the shared component
-    cosine, nearest = (unit @ unit.t()).fill_diagonal_(-1).max(1)
-    for sentence, i, similarity in zip(SENTENCES, nearest.tolist(), cosine.tolist()):
-        print("  {}\n      {}  {:.2f}".format(sentence, SENTENCES[i], similarity))
+    print("\nWords that it finds similar, by the cosine of their embeddings:")
+    embeddings = model.model.embed_tokens.weight.detach()
+    unit = F.normalize(embeddings - embeddings.mean(0), dim=1)  # without the shared component
+    for word in WORDS:
+        index = model.dictionary.index(WORD_START + word)
+        _, *nearest = (unit @ unit[index]).topk(6).indices.tolist()
+        print("  {}: {}".format(word, ", ".join(model.dictionary[i].replace(WORD_START, "") for i in nearest)))
 
 
 if __name__ == "__main__":
