@@ -12,24 +12,24 @@ other end, too.
 
 import argparse
 import os
+import re
 
 import torch
 
 from child_processes import terminate_children_on_sigterm
 from devices import DeviceQueue, cores, find_devices
 from maelm_fairseq.engine import errors
+from maelm_fairseq.engine.files import atomic_write
 from maelm_fairseq.engine.stopping import STOPPED
 
 try:
     import figures
-    from kept_records import Records
+    from kept_records import RECORDS, Records
     from plans import PLANS, SCORES
     from results import Results
     from runs import Runs
 except ImportError as error:
     raise errors.InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
-
-RECORDS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "records")
 
 
 def parse(arguments=None):
@@ -48,6 +48,7 @@ def parse(arguments=None):
     )
     add("--figure", metavar="FILE", help="PNG to draw beside the tables, which are printed")
     add("--report", action="store_true", help="report what the records have so far, and stop")
+    add("--page", metavar="FILE", help="put the report between the two comments of a page, instead of printing it")
     args = parser.parse_args(arguments)
     if not (args.dest or args.report):
         parser.error("--dest DIR is missing: where models and logs go")
@@ -66,7 +67,18 @@ def compare(arguments=None):
     results = Results(comparison, records, command)
     if args.figure:
         figures.draw(args.figure, results)
-    print(results.summary(args.figure))
+    if args.page:
+        renew(args.page, results.summary(args.figure and os.path.relpath(args.figure, os.path.dirname(args.page))))
+    else:
+        print(results.summary(args.figure))
+
+
+def renew(page, section):
+    """Replaces what is between the two comments of a page."""
+    with open(page, encoding="utf-8") as stream:
+        before, begin, after = re.split(r"(<!-- Made by .*? -->\n)", stream.read())
+    with atomic_write(page) as stream:
+        stream.write(before + begin + section + after[after.index("\n<!-- End") :])
 
 
 def main():

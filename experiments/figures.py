@@ -1,52 +1,91 @@
-"""The figure of a comparison."""
+"""The figures of a comparison."""
+
+import os
 
 import numpy as np
 
+import added
+from comparison import MADE
 from evaluation.statistics import seed_interval
 from maelm_fairseq.analysis.rank_report import import_pyplot
 from maelm_fairseq.engine.files import atomic_write
 
 CAPTION = (
-    "Score, and effective rank of text without [MASK], by layer; validation loss against arithmetic "
-    "(mean and standard error over seeds)"
+    "Score against arithmetic, and score by layer; means and standard errors over seeds. Filled: runs that ended; a "
+    "solid line joins the two lengths of shared layers. Hollow: within runs, before the learning rate reached its end"
 )
-STYLES = ["s--", "o-", "v-", "^:", "x-."]  # of so many models, the first of a plan
+ORDER_CAPTION = "The two tasks about order by depth; dashed: MAE-LM's decoder; means and standard errors over seeds"
+STYLES = {"mlm": "C0s-", "shared_long": "C1o-", "shared": "C1^-", "mae_lm": "C2v-", "scratch": "C7x-"}
+OTHER = "C8.:"  # models of other plans
+
+
+def order_path(path):
+    """Where the second figure is, beside the first."""
+    return "-order".join(os.path.splitext(path))
 
 
 def draw(path, results):
-    """Draws what the models of a comparison score and use, layer by layer, and how they learn.
+    """Draws scores against arithmetic and by layer, and beside that picture scores of order by depth.
 
     Args:
-        path: of the picture, a PNG
+        path: of the first picture, a PNG; for the second see :func:`order_path`
         results: :class:`~results.Results`
     """
-    pyplot = import_pyplot()
-    figure, (scores, ranks, losses) = pyplot.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
-    for model, style in zip(results.models(), STYLES):
-        runs = results.of(model)
-        errors(scores, [results.scores_by_layer(run) for run in runs], style, model.title)
-        errors(ranks, [results.ranks(run) for run in runs], style, model.title)
+    figure, (scores, layers) = subplots("TFLOP", "layer (0: embeddings)")
+    points, ended = added.on_the_way(results), {}
+    for model in results.models():
+        runs, style = results.of(model), STYLES.get(model.name, OTHER)
+        errors(layers, *columns([results.scores_by_layer(run) for run in runs]), style, label=model.title)
         if runs[0].updates:
-            rows = [results.numbers[run.name]["validations"] for run in runs]
-            loss = np.mean([[row["loss"] for row in each] for each in rows], 0)
-            losses.plot([row["gflop"] / 1000 for row in rows[0]], loss, style[1:], label=model.title)
-    figure.legend(*scores.get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    for axis in (scores, ranks):
-        axis.set_xlabel("layer (0: embeddings)")
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.grid(alpha=0.3)
+            ends = [results.numbers[run.name]["validations"][-1]["gflop"] / 1000 for run in runs]
+            ended[model.name] = end = np.mean(ends), [results.mean_score(run.name) for run in runs]
+            within = list(points.get(model.name, {}).values())
+            errors(scores, *zip(*within, end), style[:3] + ":", fillstyle="none")
+            errors(scores, *zip(end), style[:3])
+    if {"shared", "shared_long"} <= set(ended):
+        errors(scores, *zip(ended["shared"], ended["shared_long"]), STYLES["shared"][:2] + "-")
     scores.set_ylabel("mean score over tasks")
-    ranks.set_ylabel("effective rank without [MASK]")
-    ranks.set_ylim(bottom=0)
-    losses.set(xlabel="TFLOP", ylabel="validation loss, bits a predicted token")
-    losses.grid(alpha=0.3)
+    scores.set_xlim(left=0)
+    figure.legend(*layers.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    save(figure, path)
+    found = added.order(results)
+    if found:
+        figure, axes = subplots(*["layer of the encoder, then of the decoder"] * len(MADE), sharey=True)
+        for task, model, encoders, decoders in found:
+            axis, style = axes[MADE.index(task)], STYLES[model.name]
+            errors(axis, *columns(encoders), style, label=model.title)
+            if decoders:
+                joined = np.column_stack([np.mean(encoders, 0)[-1:].repeat(len(decoders)), decoders])
+                errors(axis, *columns(joined, len(encoders[0]) - 1), style + "-", fillstyle="none", label="its decoder")
+            axis.set_title(task)
+        axes[0].set_ylabel("accuracy, percent")
+        axes[0].legend()
+        save(figure, order_path(path))
+
+
+def subplots(*titles, **options):
+    """Axes side by side, with these titles below."""
+    figure, axes = import_pyplot().subplots(1, len(titles), figsize=(10, 3.8), layout="constrained", **options)
+    for axis, title in zip(axes, titles):
+        axis.set_xlabel(title)
+        axis.grid(alpha=0.3)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    return figure, axes
+
+
+def columns(rows, first=0):
+    """Rows of numbers, one for each seed -> the places of the columns, and the columns."""
+    values = np.transpose(rows)
+    return range(first, first + len(values)), values
+
+
+def errors(axis, x, samples, style, **options):
+    """Draws the means of samples over seeds, with their standard errors."""
+    found = [seed_interval(sample) for sample in samples]
+    axis.errorbar(x, [each.estimate for each in found], [each.error for each in found], fmt=style, capsize=3, **options)
+
+
+def save(figure, path):
     with atomic_write(path, "wb") as stream:
         figure.savefig(stream, format="png", dpi=120)
-    pyplot.close(figure)
-
-
-def errors(axis, rows, style, title):
-    """Draws the mean of rows of numbers, one for each layer, with its standard error."""
-    found = [seed_interval(column) for column in np.transpose(rows)]
-    values, error = [each.estimate for each in found], [each.error for each in found]
-    axis.errorbar(range(len(found)), values, error, fmt=style, capsize=3, label=title)
+    import_pyplot().close(figure)

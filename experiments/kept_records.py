@@ -3,7 +3,7 @@
 RUN.json has the options, validations, effective ranks and scores; RUN.npz the outcome of each example, which intervals
 need: for each task and representation whether the answer was right, a bit, or the predicted value in half precision.
 tasks.npz has what all runs share: the hash of each example, and the values to predict. chosen-MODEL.json has the
-learning rate that pilots decided.
+learning rate that pilots decided. later_scores.py and cost.py, after the runs, keep later-scores.json and cost.json.
 """
 
 import contextlib
@@ -21,6 +21,8 @@ from maelm_fairseq.engine.files import atomic_write, one_at_a_time, read_json, s
 FINE_TUNED = "fine-tuned-mean"
 EACH_EXAMPLE = ("mean", FINE_TUNED)  # the kinds of outcomes of which each example is kept
 EXPECTED = "a record of a comparison"
+RECORDS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "records")
+LATER, COST = "later-scores.json", "cost.json"
 
 
 class Records:
@@ -39,8 +41,7 @@ class Records:
 
     def learning_rate(self, model):
         """The learning rate that the pilots of a model have decided; None while they have not."""
-        path = self.path(f"chosen-{model.name}.json")
-        return read_json(path, EXPECTED)["lr"] if os.path.exists(path) else None
+        return self.read_file(f"chosen-{model.name}.json").get("lr")
 
     def keep_learning_rate(self, model, losses):
         """Keeps the learning rate with the lowest of the pilots' losses, which are in the order of LEARNING_RATES."""
@@ -48,10 +49,22 @@ class Records:
         by_rate = dict(zip(LEARNING_RATES, losses))
         save_json(dict(lr=min(by_rate, key=by_rate.get), losses=by_rate), self.path(f"chosen-{model.name}.json"))
 
+    def read_file(self, name):
+        """A file of the folder; empty if there is none."""
+        path = self.path(name)
+        return read_json(path, EXPECTED) if os.path.exists(path) else {}
+
+    def keep_later_score(self, name, task, found):
+        """Adds the scores of a model, called `name`, on a task: {"chosen": number, "by_layer": list}."""
+        os.makedirs(self.folder, exist_ok=True)
+        with one_at_a_time(self.folder):
+            kept = self.read_file(LATER)
+            kept.setdefault(name, {})[task] = found
+            save_json(kept, self.path(LATER))
+
     def read(self, run):
         """The numbers of a run; empty if nothing is kept of it."""
-        path = self.path(run.name + ".json")
-        return read_json(path, EXPECTED) if os.path.exists(path) else {}
+        return self.read_file(run.name + ".json")
 
     def has(self, run, options=None):
         """Whether the ranks and all scores of frozen features of a run are kept.

@@ -3,7 +3,7 @@
 import numpy as np
 
 from comparison import CONFIDENCE
-from evaluation.report import count, in_words, table
+from evaluation.report import in_words, table
 from evaluation.statistics import seed_interval
 
 TAU = "0.9"  # of the ranks in figures and claims
@@ -34,33 +34,41 @@ def layers_in_words(found):
     return measured, "; ".join(shown)
 
 
-def rank_claims(pairs, ours, theirs):
-    """A table of claims on MAE-LM and the MLM, with intervals over seeds; empty without any.
+def rank_claims(numbers, theirs, alone, pairs):
+    """A table of claims on the MLM, and on models that read no [MASK], with intervals over seeds; empty without any.
 
     Args:
-        pairs: records of both for each seed: list of (MAE-LM's, the MLM's)
-        ours, theirs: the titles of the models
+        numbers: {name of a run: its record}
+        theirs, alone: the MLM's title, and the names of its runs
+        pairs: {title of another model: list of (name of a run, name of the MLM's run with the same seed)}
     """
-    if not pairs:
+    if not any(pairs.values()):
         return ""
 
-    def ranks(family):
-        """By layer, of both models: (2, S, L + 1)."""
-        return np.array([[record["ranks"][TAU][family] for record in both] for both in pairs]).swapaxes(0, 1)
+    def ranks(names, family):
+        """By layer: (S, L + 1)."""
+        return np.array([numbers[name]["ranks"][TAU][family] for name in names])
 
-    (_, masks), real = ranks("mask_tokens"), ranks("without_mask")
-    gaps = ranks("with_mask") - real
-    outside = np.array([[record["mask_outside_real"][TAU] for record in both] for both in pairs]).swapaxes(0, 1)
+    def gaps(names):
+        return ranks(names, "with_mask") - ranks(names, "without_mask")
+
+    def outside(names):
+        return np.array([numbers[name]["mask_outside_real"][TAU] for name in names])
+
+    masks = ranks(alone, "mask_tokens")
     rises = (masks[:, 0] < masks[:, -1]).all() and (np.diff(masks[:, 1:]) >= 0).all()
     means = " ".join(f"{rank:.0f}" for rank in masks.mean(0))
     claim = f"{theirs}: the rank of [MASK] tokens rises with depth, for every seed (Lemma 2.1)"
-    rows = [[claim, f"layers 0 (embeddings) to {masks.shape[1] - 1}: {means}", "yes" if rises else "no"]]
-    own = f"{theirs}: [MASK] has more dimensions outside those of real tokens than in {ours} (Theorem 2.2)"
-    differences = [
-        (f"{theirs}: the rank of inputs with [MASK] exceeds that of inputs without", gaps[1]),
-        (f"{ours}: that gap is smaller", gaps[1] - gaps[0]),
-        (own, outside[1] - outside[0]),
-        (f"{ours} represents text without [MASK] in more dimensions", real[0] - real[1]),
-    ]
-    rows += [[claim, *layers_in_words(by_layer(numbers))] for claim, numbers in differences]
-    return table(["claim", f"{count(len(pairs))}, {CONFIDENCE:.0%} interval", "shown"], rows)
+    measured = f"layers 0 (embeddings) to {masks.shape[1] - 1}: {means}"
+    rows = [[claim, len(alone), measured, "yes" if rises else "no"]]
+    claims = [(f"{theirs}: the rank of inputs with [MASK] exceeds that of inputs without", gaps(alone))]
+    for title, both in pairs.items():
+        if both:
+            ours, mlm = zip(*both)
+            own = f"{theirs}: [MASK] has more dimensions outside those of real tokens than in {title} (Theorem 2.2)"
+            wider = ranks(ours, "without_mask") - ranks(mlm, "without_mask")
+            claims.append((f"{title}: that gap is smaller", gaps(mlm) - gaps(ours)))
+            claims.append((own, outside(mlm) - outside(ours)))
+            claims.append((f"{title}: text without [MASK] takes more dimensions than in {theirs}", wider))
+    rows += [[claim, len(seeds), *layers_in_words(by_layer(seeds))] for claim, seeds in claims]
+    return table(["claim", "seeds", f"measured, {CONFIDENCE:.0%} interval", "shown"], rows)

@@ -1,18 +1,20 @@
-"""The section of results of a comparison, made from the records that are kept, and from them alone."""
+"""The section of results of a comparison, made from the records that are kept, and from them alone.
 
-import datetime
-import platform
+It is the same on every machine and day, so that a page that holds it can be compared with the records.
+"""
+
 from functools import partial
 
 import numpy as np
 
+import added
 import figures
-from comparison import CONFIDENCE, FINE_TUNED_TASKS, MADE, MAE_LM, MLM, TASKS, UNSEEN
+from comparison import CONFIDENCE, FINE_TUNED_TASKS, MADE, MAE_LM, MLM, SHARED, TASKS, UNSEEN
 from evaluation.few_shot import SHOTS
 from evaluation.outcomes import CHOSEN, LAST
 from evaluation.report import Report, in_words, table
 from evaluation.statistics import crossed_interval, seed_interval
-from kept_records import FINE_TUNED
+from kept_records import COST, FINE_TUNED, LATER
 from maelm_fairseq.engine.errors import UsageError
 from rank_claims import TAU, rank_claims
 
@@ -27,16 +29,18 @@ class Results:
     Attributes:
         runs: those that have been evaluated
         numbers: {name of a run: its record}
+        cost, later: what was measured after the runs; see later_scores.py and cost.py
     Raises:
         UsageError: there is no seed for which the first two models that are compared have been evaluated
     """
 
     def __init__(self, comparison, records, command):
         self.comparison, self.command = comparison, command
+        self.cost, self.later = records.read_file(COST), records.read_file(LATER)
         self.runs = [run for run in comparison.runs() if records.has(run)]
         self.numbers = {run.name: records.read(run) for run in self.runs}
         self.tables = Report({run.name: records.outcomes(run) for run in self.runs} or {"": {}})
-        self.tasks = [task for task in TASKS if task in comparison.tasks]
+        self.tasks, self.unseen = ([task for task in found if task in comparison.tasks] for found in (TASKS, UNSEEN))
         self.seeds = len(self.seeds_of(comparison.compared[0]))
         if not self.seeds:
             names = " and ".join(f"{model.name}-1" for model in comparison.compared[0])
@@ -54,10 +58,6 @@ class Results:
         """The names of the runs of two models for the seeds that both have: list of (name, name)."""
         return self.tables.seeds(*(model.name for model in pair))
 
-    def paired(self, pair, tasks=None, kind="mean"):
-        """The differences of two models on tasks, by seed and example."""
-        return self.tables.paired(*(model.name for model in pair), kind, tasks=tasks)
-
     # Numbers of a run
 
     def score(self, name, task, selection=CHOSEN, kind="mean"):
@@ -66,9 +66,14 @@ class Results:
     def mean_score(self, name, selection=CHOSEN, kind="mean"):
         return np.mean([self.score(name, task, selection, kind) for task in self.tasks])
 
-    def scores_by_layer(self, run):
-        """The score of each layer, averaged over tasks: (L + 1,)."""
-        return np.mean([self.score(run.name, task, "by_layer") for task in self.tasks], 0)
+    def scores_by_layer(self, run, tasks=None):
+        """The score of each layer, averaged over tasks, by default those of the mean: (L + 1,)."""
+        return np.mean([self.score(run.name, task, "by_layer") for task in tasks or self.tasks], 0)
+
+    def fine_tuned(self, name):
+        """The mean score of a run that was fine-tuned, else None."""
+        found = [self.numbers[name]["scores"].get(task, {}).get(FINE_TUNED) for task in FINE_TUNED_TASKS]
+        return np.mean([scores[CHOSEN] for scores in found]) if all(found) else None
 
     def few_labels(self, place, name):
         """The mean few-shot score of a run over the tasks that have one; nan if none has.
@@ -79,16 +84,12 @@ class Results:
         found = [self.numbers[name]["scores"][task].get("few_shot") for task in self.tasks]
         return np.mean([scores[CHOSEN][place] for scores in found if scores] or [np.nan])
 
-    def ranks(self, run, tau=TAU, family="without_mask"):
-        """The ranks of a run's model by layer."""
-        return self.numbers[run.name]["ranks"][tau][family]
-
     # The question
 
     def claim(self):
         """The difference that is tested, in words."""
         pair = ours, theirs = self.comparison.compared[0]
-        found = crossed_interval(self.paired(pair, self.tasks), CONFIDENCE)
+        found = self.difference(pair, self.tasks)
         planned = min(arm.seeds for arm in self.comparison.arms if arm.model in pair)
         if not self.comparison.tested:
             verdict = "explorations decide nothing"
@@ -103,45 +104,80 @@ class Results:
 
     # Tables
 
-    def scores(self):
-        """The mean over tasks and each task, for all models: means over seeds, and the standard error of the mean."""
-        rows = []
-        for model in self.models():
-            names = [run.name for run in self.of(model)]
-            found = [[self.score(name, task) for task in self.comparison.tasks] for name in names]
-            mean = seed_interval([self.mean_score(name) for name in names])
-            text = f"{mean.estimate:.2f}" + f" ± {mean.error:.2f}" * (len(names) > 1)
-            rows.append([model.title, len(names), text, *(f"{score:.2f}" for score in np.mean(found, 0))])
-        return table(["model", "seeds", f"mean over {len(self.tasks)} tasks", *self.comparison.tasks], rows)
+    def table_of_models(self, columns, models=None):
+        """A row for each model; columns that are empty for all of them are left out.
+
+        Args:
+            columns: {title: function of a model that gives a cell}
+            models: those of the rows (default: all that were evaluated)
+        """
+        models = models or self.models()
+        found = {title: [cell(model) for model in models] for title, cell in columns.items()}
+        found = {"model": [model.title for model in models], **{key: found[key] for key in found if any(found[key])}}
+        return table(list(found), zip(*found.values()))
+
+    def by_seed(self, value):
+        """A function of a model: a list of its runs' numbers; `value`: function of a name, None if it has none."""
+        return lambda model: [found for found in (value(run.name) for run in self.of(model)) if found is not None]
+
+    def arms(self):
+        """What each model costs, and what comes of it: means over seeds."""
+        updates = {arm.model.name: arm.updates for arm in self.comparison.arms}
+
+        def cost(template):
+            """A cell for models whose cost was measured; `run` in the template is the ratio of a whole run's time."""
+
+            def cell(model):
+                found, times = self.cost.get("models", {}).get(model.name), updates[model.name] / updates[MLM.name]
+                return template.format(run=found["ratio"] * times, **found) if found else ""
+
+            return cell
+
+        def last(key, template, unit=1):
+            """A cell for the mean of a number of the last validation, if there was pretraining."""
+            values = self.by_seed(lambda name: self.numbers[name]["validations"][-1][key] / unit)
+            return lambda model: template.format(np.mean(values(model))) if updates[model.name] else ""
+
+        columns = {
+            "seeds": lambda model: len(self.of(model)),
+            "updates": lambda model: f"{updates[model.name]:,}",
+            "TFLOP": last("gflop", "{:,.1f}", 1000),
+            "seconds an update (ratio)": cost("{seconds:.3f} ({ratio:.2f})"),
+            "time of a run (ratio)": cost("{run:.2f}"),
+            "memory, MiB": cost("{memory_mib:,}"),
+            "loss, bits": last("loss", "{:.3f}"),
+            f"mean over {len(self.tasks)} tasks": mean_of(self.by_seed(self.mean_score)),
+            f"minus {MLM.title}": lambda model: (
+                "" if model == MLM else in_cell(self.difference((model, MLM), self.tasks))
+            ),
+            **self.columns_of(self.unseen),
+            "fine-tuned": mean_of(self.by_seed(self.fine_tuned)),
+        }
+        return self.table_of_models(columns)
+
+    def columns_of(self, tasks):
+        """Columns of a table of models: the scores of tasks."""
+        return {task: mean_of(self.by_seed(partial(self.score, task=task))) for task in tasks}
 
     def differences(self):
         """All pairs of models: the mean over tasks, the mean without the made probes, and the unseen tasks."""
-        columns = {
-            f"mean over {len(self.tasks)} tasks": self.over_examples(self.tasks),
-            "without made probes": self.over_examples([task for task in self.tasks if task not in MADE]),
-        }
-        unseen = [task for task in UNSEEN if task in self.comparison.tasks]
-        return self.table_of_pairs({**columns, **{task: self.over_examples([task]) for task in unseen}})
+        columns = {f"mean over {len(self.tasks)} tasks": self.tasks}
+        columns["without made probes"] = [task for task in self.tasks if task not in MADE]
+        columns.update({task: [task] for task in self.unseen})
+        return self.table_of_pairs({title: partial(self.difference, tasks=tasks) for title, tasks in columns.items()})
 
     def other_differences(self):
-        """The same for other representations: last layer, `<s>`, few labels, fine-tuning."""
-        columns = {
-            "last layer": self.over_seeds(lambda name: self.mean_score(name, LAST)),
-            "`<s>`": self.over_seeds(lambda name: self.mean_score(name, kind="first")),
-        }
+        """The same for other features: last layer, few labels, fine-tuning."""
+        columns = {"last layer": self.over_seeds(lambda name: self.mean_score(name, LAST))}
         for place, shots in enumerate(SHOTS):
             columns[f"{shots} examples a class"] = self.over_seeds(partial(self.few_labels, place))
-        tuned = f"fine-tuned, {' and '.join(FINE_TUNED_TASKS)}"
-        return self.table_of_pairs({**columns, tuned: self.over_examples(kind=FINE_TUNED)})
+        columns[f"fine-tuned, {' and '.join(FINE_TUNED_TASKS)}"] = partial(self.difference, kind=FINE_TUNED)
+        return self.table_of_pairs(columns)
 
-    def over_examples(self, tasks=None, kind="mean"):
-        """A function of a pair of models: their difference on tasks, with an interval over seeds and examples."""
-
-        def found(pair):
-            paired = self.paired(pair, tasks, kind)
-            return crossed_interval(paired, CONFIDENCE) if paired else None
-
-        return found
+    def difference(self, pair, tasks=None, kind="mean"):
+        """The difference of two models on tasks, with an interval over seeds and examples; None if not measured."""
+        paired = self.tables.paired(*(model.name for model in pair), kind, tasks=tasks)
+        return crossed_interval(paired, CONFIDENCE) if paired else None
 
     def over_seeds(self, value):
         """The same for a number that a run has as a whole, with an interval over seeds; `value`: function of a name."""
@@ -155,59 +191,92 @@ class Results:
         """
         rows = []
         for pair in filter(self.seeds_of, self.comparison.compared):
-            cells = [column(pair) for column in columns.values()]
-            cells = [in_words(cell) if cell and np.isfinite(cell.estimate) else "" for cell in cells]
+            cells = [in_cell(column(pair)) for column in columns.values()]
             rows.append([" minus ".join(model.title for model in pair), len(self.seeds_of(pair)), *cells])
         return table(["difference", "seeds", *columns], rows)
 
     def trainings(self):
-        """What the pretraining of each model took and reached, and the ranks of its last layer."""
-        taus, families = [f"{tau:g}" for tau in self.comparison.taus], ("without_mask", "with_mask")
-        header = ["model", "learning rate", "updates", "loss, bits", "seconds", "TFLOP"]
-        for tau in taus:
-            header += [f"rank at {tau}: without [MASK]", "with [MASK]"]
-        rows = []
-        for run in self.runs:
-            if run.updates:
-                last, options = self.numbers[run.name]["validations"][-1], self.numbers[run.name]["options"]
-                row = [run.name, options[options.index("--lr") + 1], last["update"], f"{last['loss']:.3f}"]
-                row += [f"{last['seconds']:,.0f}", f"{last['gflop'] / 1000:,.1f}"]
-                rows.append(row + [self.ranks(run, tau, family)[-1] for tau in taus for family in families])
-        return table(header, rows)
+        """What the pretraining of each seed reached, and the ranks of its last layer."""
+
+        def learning_rate(model):
+            options = self.numbers[self.of(model)[0].name]["options"]
+            return options[options.index("--lr") + 1]
+
+        def each(value):
+            return lambda model: " ".join(map(str, self.by_seed(value)(model)))
+
+        columns = {
+            "learning rate": learning_rate,
+            "loss, bits": each(lambda name: f"{self.numbers[name]['validations'][-1]['loss']:.3f}"),
+            "score": each(lambda name: f"{self.mean_score(name):.2f}"),
+            "rank without [MASK]": each(lambda name: self.numbers[name]["ranks"][TAU]["without_mask"][-1]),
+            "with": each(lambda name: self.numbers[name]["ranks"][TAU]["with_mask"][-1]),
+        }
+        return self.table_of_models(columns, [model for model in self.models() if self.of(model)[0].updates])
 
     def claims(self):
-        """The paper's claims on ranks, for the seeds that both models have."""
-        pairs = [[self.numbers[name] for name in names] for names in self.seeds_of((MAE_LM, MLM))]
-        return rank_claims(pairs, MAE_LM.title, MLM.title)
+        """The paper's claims on ranks, for MAE-LM and shared layers after equal updates."""
+        pairs = {model.title: self.seeds_of((model, MLM)) for model in (MAE_LM, SHARED)}
+        return rank_claims(self.numbers, MLM.title, [run.name for run in self.of(MLM)], pairs)
 
     # Text
 
+    def cost_in_words(self):
+        """How seconds and memory were measured."""
+        if not self.cost:
+            return ""
+        spread = max(each["highest"] - each["lowest"] for each in self.cost["models"].values())
+        return (
+            "Seconds and memory were measured after the runs, apart from them, by `experiments/cost.sh` on "
+            f"{self.cost['date']} ({self.cost['machine']}): medians of {self.cost['rounds']} rounds in alternation. "
+            f"Ratios are to the {MLM.title}'s time, and differ between rounds by {spread:.2f} at most. Memory is the "
+            "peak of the process.\n"
+        )
+
     def summary(self, figure=None):
-        """The section for a page of results; with a link to a figure, if there is one."""
+        """The section for a page of results; with links to the figures, if they are drawn."""
         comparison, size, text = self.comparison, self.comparison.size, self.comparison.text
-        claims, plan = self.claims(), "Nothing is tested: what is run is in `experiments/plans.py`."
+        claims = self.claims()
+        plan = "Nothing is tested: what is run is in `experiments/plans.py`."
         if comparison.tested:
             plan = "What is tested, and how, was written down before the runs: `experiments/comparison.py`."
         sections = [
             f"## {comparison.title}",
-            f"Printed on {datetime.date.today()} (Python {platform.python_version()}, {platform.machine()}) from "
-            f"`experiments/records/{comparison.name}`, which comes from",
+            f"From `experiments/records/{comparison.name}` alone, which comes from",
             f"```\n{self.command}\n```",
             f"Encoders of {size.encoder_layers} layers, width {size.encoder_embed_dim}; batches of {text.batch_size} "
             f"sequences of up to {text.tokens_per_sample} tokens. All models of a seed start from the same weights of "
             f"the encoder and see the same text and masks. {plan}\n",
             self.claim() + "\n",
-            "Frozen features, mean of tokens. Differences are paired; the interval of a single seed is over examples "
-            "only, and so for these models. The tasks that are not in the mean were not looked at when shared layers "
-            "were designed:\n",
-            self.scores(),
+            f"![{figures.CAPTION}]({figure})\n" if figure else "",
+            "### What was written before the runs",
+            "Scores are of frozen features, mean of tokens: means over seeds, ± their standard error. Differences are "
+            f"paired, with intervals of {CONFIDENCE:.0%} over seeds and examples; that of one seed is over examples, "
+            f"and so for these models. {' and '.join(self.unseen)}, in no mean, had not been looked at when shared "
+            f"layers were designed. Fine-tuned is the mean over {' and '.join(FINE_TUNED_TASKS)}.\n",
+            self.arms(),
+            self.cost_in_words(),
+            "The tasks of the mean:\n",
+            self.table_of_models(self.columns_of(self.tasks)),
+            "Differences:\n",
             self.differences(),
-            "Other features, and fine-tuning; intervals are over seeds, for fine-tuning over seeds and examples:\n",
+            "Other features, and fine-tuning; intervals are over seeds, but for fine-tuning:\n",
             self.other_differences(),
-            "Pretraining, and effective ranks of the last layer:\n",
+            f"Pretraining of each seed, and the effective rank of its last layer at tau = {TAU}:\n",
             self.trainings(),
             f"The paper's claims on ranks, at tau = {TAU}; none is corrected for their number:\n" if claims else "",
             claims,
-            f"![{figures.CAPTION}]({figure})" if figure else "",
+            f"### What was added after the runs\n{added.text(self)}",
+            f"![{figures.ORDER_CAPTION}]({figures.order_path(figure)})\n" if figure and added.order(self) else "",
         ]
         return "\n".join(section for section in sections if section) + "\n"
+
+
+def mean_of(values):
+    """A function of a model: the mean over seeds, and its standard error; `values`: function that gives a list."""
+    return lambda model: added.mean_in_words(values(model))
+
+
+def in_cell(interval):
+    """An interval in words; empty for None, and for what was not measured."""
+    return in_words(interval) if interval and np.isfinite(interval.estimate) else ""

@@ -17,6 +17,7 @@ from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, docume
 from maelm_fairseq.engine.errors import UsageError
 
 sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "experiments"]]
+import added  # noqa: E402
 import compare  # noqa: E402
 import plans  # noqa: E402
 from comparison import FINE_TUNED_TASKS  # noqa: E402
@@ -130,16 +131,19 @@ def test_the_summary_reports_what_was_measured(finished):
     assert f"; {verdict}.**" in summary
     row = cells(summary, f"| {title} | 2 |")
     expected = [ours[:, :2].mean(), abs(np.diff(ours[:, :2].mean(1))[0]) / 2]
-    assert list(map(float, row[2].split(" ± "))) == pytest.approx(expected, abs=0.006)
-    assert list(map(float, row[3:])) == pytest.approx(ours.mean(0), abs=0.006)
+    assert list(map(float, row[5].split(" ± "))) == pytest.approx(expected, abs=0.006)
+    assert float(row[6].split()[0]) == pytest.approx(by_seed.mean(), abs=0.006)
+    row = cells(summary.split("| model | trec |")[1], f"| {title} |")
+    assert [float(cell.split()[0]) for cell in row[1:]] == pytest.approx(ours.mean(0)[:2], abs=0.006)
     row = cells(summary, f"| {title} minus MLM | 2 |")
     assert float(row[2].split()[0]) == pytest.approx(by_seed.mean(), abs=0.006)
     assert float(row[4].split()[0]) == pytest.approx((ours - mlm)[:, 2].mean(), abs=0.006)
-    record = record_of(dest.parent / "records", "shared_long-2")
-    row = cells(summary, "| shared_long-2 |")
-    assert row[2:4] == ["18", f"{record['validations'][-1]['loss']:.3f}"]
-    assert row[6] == str(record["ranks"]["0.9"]["without_mask"][-1])
-    assert "| MLM: the rank of [MASK] tokens rises with depth, for every seed (Lemma 2.1) |" in summary
+    records = [record_of(dest.parent / "records", f"shared_long-{seed}") for seed in (1, 2)]
+    row = cells(summary.split("| model | learning rate |")[1], f"| {title} |")
+    assert row[2] == " ".join(f"{record['validations'][-1]['loss']:.3f}" for record in records)
+    assert row[4] == " ".join(str(record["ranks"]["0.9"]["without_mask"][-1]) for record in records)
+    assert "| MLM: the rank of [MASK] tokens rises with depth, for every seed (Lemma 2.1) | 2 |" in summary
+    assert "| MAE-LM: that gap is smaller | 1 |" in summary
 
 
 def test_the_report_is_made_from_the_records_alone(finished, tmp_path, capsys):
@@ -148,11 +152,44 @@ def test_the_report_is_made_from_the_records_alone(finished, tmp_path, capsys):
     shutil.copytree(dest.parent / "records", tmp_path / "records")
     figure = str(tmp_path / "figure.png")
     compare.compare(["--plan", "tiny", "--records", f"{tmp_path}/records", "--report", "--figure", figure])
-    tables, _, link = capsys.readouterr().out.partition("```\nEncoders")[2].strip().rpartition("\n")
-    assert tables.strip() == summary.partition("```\nEncoders")[2].strip() and f"({figure})" in link
+    printed = capsys.readouterr().out.partition("```\nEncoders")[2]
+    link = re.search(rf"!\[.*\]\({re.escape(figure)}\)\n\n", printed)[0]
+    assert printed.replace(link, "") == summary.partition("```\nEncoders")[2]
     assert Path(figure).read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UsageError, match="nothing to report yet, expected the records of shared_long-1 and mlm-1"):
         compare.compare(["--plan", "tiny", "--records", str(tmp_path), "--report"])
+
+
+def test_the_page_of_results_is_what_the_committed_records_say(tmp_path, monkeypatch):
+    """No model is at hand: the command that the page names writes it and its pictures again."""
+    page, pictures = "experiments/RESULTS.md", "experiments/pictures"
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (options,) = re.findall(r"<!-- Made by experiments/compare\.sh (.*) -->", text)
+    (tmp_path / pictures).mkdir(parents=True)
+    (tmp_path / page).write_text(re.sub(r"(?<=-->\n)(?s:.*)(?=\n<!-- End)", "to be replaced", text), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    compare.compare(options.split())
+    assert (tmp_path / page).read_text(encoding="utf-8") == text
+    for folder in (tmp_path, ROOT):
+        found = {f"pictures/{path.name}" for path in (folder / pictures).iterdir()}
+        assert found == set(re.findall(r"\]\((pictures/.*?)\)", text))
+
+
+def test_what_was_measured_after_the_runs_is_reported_beside_them(finished, tmp_path):
+    shutil.copytree(finished[0].parent / "records", tmp_path / "records")
+    kept, folder = Records(TINY, tmp_path / "records"), tmp_path / "records" / "tiny"
+    for name, score in [("mlm-1-8", 40), ("mlm-2-8", 60), ("mae_lm-1-decoder", 99)]:
+        for task in TINY.tasks:
+            kept.keep_later_score(name, task, {"chosen": score, "by_layer": [score]})
+    measured = dict(seconds=0.25, memory_mib=1000, lowest=0.5, highest=0.75)
+    models = {"mlm": dict(measured, ratio=1.0), "shared_long": dict(measured, ratio=0.7)}
+    (folder / "cost.json").write_text(json.dumps(dict(date="a day", machine="one", rounds=3, models=models)))
+    results = Results(TINY, kept, "command")
+    end = record_of(tmp_path / "records", "mlm-1")["validations"][-1]
+    ((update, (tflop, scores)),) = added.on_the_way(results)["mlm"].items()
+    assert (update, scores) == (8, [40, 60]) and tflop == pytest.approx(end["gflop"] / 1000 * 8 / 14)
+    row = cells(results.summary(), "| shared layers, the MLM's arithmetic | 2 |")
+    assert row[4:7] == ["0.250 (0.70)", "0.90", "1,000"]
 
 
 def test_what_is_kept_gives_the_same_scores_for_values(tmp_path):

@@ -1,0 +1,76 @@
+"""Measures what an update of the arms of a comparison costs, by runs of fairseq-train in alternation.
+
+    experiments/cost.sh --data DIR
+
+To be run where nothing else runs. Each run is a process on one core, as in the comparison; its first half is not timed.
+Keeps cost.json in the plan's folder of records: medians over rounds of the seconds, of their ratio to the first arm's
+in the same round, and of the process's peak of memory.
+"""
+
+import argparse
+import datetime
+import os
+import statistics
+import subprocess
+import tempfile
+
+import torch
+
+from comparison import LEARNING_RATE
+from fairseq_options import PLUGIN
+from kept_records import COST, RECORDS, Records
+from maelm_fairseq.engine import errors
+from maelm_fairseq.engine.files import save_json
+from plans import PLANS, SCORES
+from runs import logged_statistics
+
+
+def update(data, options, updates):
+    """Seconds of one update with the options of fairseq-train, and the peak memory of its process in MiB."""
+    command = ["fairseq-train", data, "--user-dir", PLUGIN, *options, "--no-save", "--disable-validation", "--cpu"]
+    command += ["--log-interval", str(updates // 2), "--max-update", str(updates)]
+    with tempfile.NamedTemporaryFile() as log:
+        variables = dict(os.environ, OMP_NUM_THREADS="1")
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=variables)
+        usage = os.wait4(process.pid, 0)[2]
+        row = logged_statistics(log.name, "num_updates").get(updates)
+        if not row:
+            log.seek(0)
+            raise errors.UsageError(f"fairseq-train failed: {log.read().decode(errors='replace')[-1000:]}")
+    return float(row["wpb"]) / float(row["wps"]), usage.ru_maxrss / 2**10
+
+
+def machine():
+    """The processor, its cores, and torch."""
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        name = next((line.partition(": ")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{name}, {os.cpu_count()} cores, torch {torch.__version__}"
+
+
+def main():
+    parser = errors.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, metavar="DIR", help="binarized text")
+    parser.add_argument("--plan", choices=PLANS, default=SCORES.name, help="(default: %(default)s)")
+    parser.add_argument("--records", default=RECORDS, metavar="DIR", help="(default: experiments/records)")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--updates", type=int, default=100, metavar="N", help="of each run (default: %(default)s)")
+    args = parser.parse_args()
+    plan, records, models = PLANS[args.plan], Records(PLANS[args.plan], args.records), {}
+    runs = [run for run in plan.runs() if run.seed == 1 and run.updates and not run.model.is_variant]
+    rounds = []
+    for number in range(1, args.rounds + 1):
+        rounds.append([update(args.data, plan.options(run, LEARNING_RATE), args.updates) for run in runs])
+        print(f"round {number} of {args.rounds}: {rounds[-1]}", flush=True)
+    for run, measured in zip(runs, zip(*rounds)):
+        seconds, memory = map(statistics.median, zip(*measured))
+        ratios = sorted(one[0] / each[0][0] for one, each in zip(measured, rounds))
+        ratio, lowest, highest = (round(value, 3) for value in (statistics.median(ratios), ratios[0], ratios[-1]))
+        models[run.model.name] = dict(seconds=round(seconds, 4), ratio=ratio, lowest=lowest, highest=highest)
+        models[run.model.name]["memory_mib"] = round(memory)
+    os.makedirs(records.folder, exist_ok=True)
+    date = str(datetime.date.today())
+    save_json(dict(date=date, machine=machine(), rounds=args.rounds, models=models), records.path(COST))
+
+
+if __name__ == "__main__":
+    errors.run(main)

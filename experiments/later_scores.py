@@ -1,0 +1,84 @@
+"""Scores that were added after the runs of a comparison were planned, which decide nothing; see RESULTS.md.
+
+    experiments/later_scores.sh --checkpoint mlm-2-3000.pt mlm-2-6000.pt --data DIR --labelled DIR
+    experiments/later_scores.sh --checkpoint model.pt --names mae_lm-1 --decoder --data DIR --labelled DIR
+
+The first evaluates checkpoints within runs, called RUN-UPDATE, on all tasks of the plan: frozen features, mean of
+tokens. The second evaluates the layers of MAE-LM's decoder on text without [MASK], on the tasks about order: its input,
+which is the encoder's output with positions, is its layer 0. The probes are those of recipes/evaluate.sh. What is kept
+in later-scores.json, in the plan's folder of records, is not done again.
+"""
+
+import argparse
+import os
+
+import torch
+
+from comparison import MADE
+from evaluation.features import Encoder, compute
+from evaluation.outcomes import CHOSEN, Outcome
+from evaluation.probes import STRENGTHS, probe
+from evaluation.tasks import REGRESSION, load_task
+from kept_records import LATER, RECORDS, Records
+from maelm_fairseq.engine import errors
+from maelm_fairseq.masking import NO_POSITION
+from plans import PLANS, SCORES
+
+
+class Decoder:
+    """What :func:`evaluation.features.compute` asks of a model, with the decoder's layers in place of the encoder's.
+
+    Args:
+        model: :class:`~maelm_fairseq.hub.MaeLm`
+    """
+
+    def __init__(self, model):
+        if model.model.decoder is None:
+            raise errors.UsageError("--decoder: the model has no decoder of its own")
+        self.encode, self.model, self.dictionary = model.encode, model.model, model.dictionary
+
+    @torch.no_grad()
+    def extract_features(self, tokens, all_layers=True):
+        """Tokens (B, T), padded at the end -> (D + 1, B, T, C), zeros at padding."""
+        tokens, hidden = tokens.to(self.model.embed_tokens.weight.device), []
+        padding = tokens.eq(self.dictionary.pad())
+        positions = torch.arange(tokens.size(1), device=tokens.device).masked_fill(padding, NO_POSITION)
+        encoded = self.model.forward_encoder(tokens, positions, padded=True)
+        self.model.decoder(encoded, positions, padded=True, hidden=hidden)
+        return torch.stack(hidden).masked_fill(padding[..., None], 0)
+
+
+def score(model, task):
+    """The score of a task by layer, and that of the layers that the training folds choose."""
+    found = probe(compute(model, task.texts)["mean"], task, STRENGTHS)
+    answers = [found[name] for name in ("answers", "bits", "layers")]
+    summary = Outcome(dict(metric=task.metric), task.ids, task.targets, task.folds, *answers).summary()
+    return {name: summary[name] for name in (CHOSEN, "by_layer")}
+
+
+def main():
+    parser = errors.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--checkpoint", nargs="+", required=True, metavar="FILE", help="models; RUN-UPDATE.pt without --names")
+    add("--names", nargs="+", default=[], metavar="NAME", help="their names (default: the files')")
+    add("--decoder", action="store_true", help="evaluate the decoder's layers")
+    add("--data", required=True, metavar="DIR", help="folder with their vocabulary")
+    add("--labelled", required=True, metavar="DIR", help="folder with TASK/train.tsv and so on")
+    add("--plan", choices=PLANS, default=SCORES.name, help="(default: %(default)s)")
+    add("--records", default=RECORDS, metavar="DIR", help="where the scores go (default: experiments/records)")
+    args = parser.parse_args()
+    records = Records(PLANS[args.plan], args.records)
+    names = args.names or [os.path.splitext(os.path.basename(path))[0] for path in args.checkpoint]
+    for name, path in zip(names, args.checkpoint):
+        name += "-decoder" * args.decoder
+        model = Encoder(path, args.data).model()
+        for task in MADE if args.decoder else records.comparison.tasks:
+            if task not in records.read_file(LATER).get(name, {}):
+                loaded = load_task(os.path.join(args.labelled, task), regression=task in REGRESSION)
+                found = score(Decoder(model) if args.decoder else model, loaded)
+                records.keep_later_score(name, task, found)
+                print(f"{name}, {task}: {found}", flush=True)
+
+
+if __name__ == "__main__":
+    errors.run(main)
