@@ -1,62 +1,31 @@
-"""Imports go one way: no two modules of a folder import each other, at any depth, not even inside functions."""
+"""Imports go one way: no two modules import each other, at any depth, not even inside functions."""
 
-import ast
 import graphlib
-import importlib.util
+import sys
 
 import pytest
 
-from conftest import ROOT
+from conftest import PLUGIN, ROOT
 
-FOLDERS = {
-    "maelm_fairseq": "maelm_fairseq",
-    "recipes": "",
-    "recipes/evaluation": "evaluation",
-    "data-prep": "",
-    "experiments": "",
-}
+sys.path.insert(0, str(ROOT / "docs"))
+import draw_rooms  # noqa: E402
 
 
-def modules(folder, package):
-    """{dotted name: path} of a folder's Python files; those of recipes and data-prep are top-level modules."""
-    found = {}
-    for path in (ROOT / folder).rglob("*.py"):
-        if not package and (path.parent / "__init__.py").exists():
-            continue  # a package, which has an entry of its own in FOLDERS
-        parts = path.relative_to(ROOT / folder).with_suffix("").parts if package else (path.stem,)
-        if parts[-1] == "__init__":
-            parts = parts[:-1]
-        found[".".join(([package] if package else []) + list(parts))] = path
-    return found
-
-
-def imported(path, name):
-    """Dotted names that a module imports, wherever in it."""
-    package = name if path.stem == "__init__" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package or None)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_there_is_no_circle(folder):
-    package = FOLDERS[folder]
-    known = modules(folder, package)
-    edges = {  # `from . import x` means x, not the package itself
-        name: {other for other in imported(path, name) if other in known and other != package} - {name}
-        for name, path in known.items()
-    }
-    assert sum(map(len, edges.values())) > 5
+def test_there_is_no_circle():
+    edges = {path: draw_rooms.imported(path) for path in draw_rooms.files()}
+    for folder in [*draw_rooms.FOLDERS, ROOT / "recipes" / "evaluation"]:
+        inside = [path for path in edges if folder in path.parents]
+        assert sum(len(edges[path].intersection(inside)) for path in inside) > 5, folder
     try:
         order = list(graphlib.TopologicalSorter(edges).static_order())
     except graphlib.CycleError as error:
-        pytest.fail(" -> ".join(error.args[1]))
-    if folder == "maelm_fairseq":
-        floors = ["model", "engine.checkpoints", "hub"], ["task", "engine.replaced"]
-        for floor in floors:
-            places = [order.index(f"maelm_fairseq.{name}") for name in floor]
-            assert places == sorted(places)
+        pytest.fail(" -> ".join(str(path.relative_to(ROOT)) for path in error.args[1]))
+    for floor in ["model", "engine/checkpoints", "hub"], ["task", "engine/replaced"]:
+        places = [order.index(PLUGIN / f"{name}.py") for name in floor]
+        assert places == sorted(places)
+
+
+def test_these_rooms_alone_import_from_a_higher_floor():
+    imports = draw_rooms.room_imports()
+    up = {(start, end) for start in imports for end in imports[start] if draw_rooms.goes_up(start, end)}
+    assert up == {("data", "the method"), ("engine", "the method"), ("engine", "data")}

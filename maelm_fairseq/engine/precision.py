@@ -23,7 +23,7 @@ class PrecisionConfig(FairseqDataclass):
 def check_precision(cfg):
     """Refuses options of :class:`PrecisionConfig` that contradict each other."""
     if cfg.bf16:
-        raise UsageError("fairseq's --bf16 is for TPUs: use --bf16-autocast, on CPU and GPU")
+        raise UsageError("fairseq's --bf16 implies --tpu: use --bf16-autocast, on GPU and CPU")
     if cfg.bf16_autocast and (cfg.fp16 or cfg.amp):
         raise UsageError(f"--bf16-autocast contradicts {'--fp16' if cfg.fp16 else '--amp'}: choose one")
 

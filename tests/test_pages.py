@@ -1,0 +1,160 @@
+"""README.md and docs/: every block of code is run as it stands, but for sizes; links lead somewhere.
+
+The code runs in a folder that looks like a clone of the repository with a user's files in it, one page after another.
+"""
+
+import gzip
+import re
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, TRANSFORMERS, documents, succeed, text_of
+from test_squad import key_paragraphs, squad_json
+
+TOPICS = ["data", "pretraining", "finetuning", "evaluation", "huggingface", "analysis", "architecture"]
+PAGES = ["README.md", *(f"docs/{topic}.md" for topic in TOPICS)]
+MODEL = (
+    "--arch mae_lm_tiny --encoder-layers 2 --decoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 "
+    "--encoder-attention-heads 2 --max-positions 64 --tokens-per-sample 32 --max-update 2 --num-workers 0"
+)
+SMALLER = [  # so that each command takes seconds
+    (r"--vocab-size \d+", "--vocab-size 100"),
+    (r"(recipes/pretrain.*) --gpus 8", rf"\1 --gpus 0 --batch-size 8 --update-freq 1 {MODEL}"),
+    (r"(fairseq-train .*)--arch mae_lm_base(.*)--fp16(.*)--max-update 125000", rf"\1\2--cpu\3 {MODEL}"),
+    (r"(fairseq-hydra-train .*)=8 .*", r"\1=1 common.cpu=true common.fp16=false optimization.max_update=1"
+     r" dataset.batch_size=1 model._name=mae_lm_tiny"),
+    (r"(data-prep/(glue|squad)\.sh.*)", r"\1 --max-tokens 60"),
+    (r"(data-prep/squad\.sh.*)", r"\1 --stride 20 --max-question 20"),
+    (r"(recipes/finetune.*)", r"\1 --num-workers 0"),
+    (r"(recipes/finetune_squad.*)", r"\1 --seeds 1 --epochs 1"),
+    (r"(recipes/evaluate\.sh(?!.* --tasks).*)", r"\1 --labelled glue_data --tasks my_task"),
+    (r"(recipes/evaluate\.sh.*)", r"\1 --few-shot-repeats 0"),
+]  # fmt: skip
+# What installs, downloads or takes hours: there, options and targets are looked up.
+NOT_RUN = re.compile(r"pip |make |data-prep/movie_reviews|experiments/(substitute|reproduce|compare\.sh --plan)")
+
+
+def blocks(page):
+    """The code of a page: pairs of the language, "" for shell commands, and the text."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.S | re.M)
+
+
+def shell(line, cwd):
+    """Runs a line in bash, with this environment's commands; returns what it printed."""
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=cwd, env=SCRIPTS_ENVIRONMENT,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{line}\n{done.stdout[-3000:]}"
+    return done.stdout
+
+
+def look_up(words, cwd):
+    """Checks the options, the extra or the target of a command without running it."""
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M)
+    elif words[0] == "pip":
+        assert words[1:4] == ["install", "-c", "constraints.txt"] and (ROOT / words[3]).exists()
+        extra = re.search(r"\[(\w+)\]", words[4])
+        assert extra is None or f'"{extra[1]}": [' in (ROOT / "setup.py").read_text()
+    else:
+        known = re.findall(r"--[\w-]+", shell(words[0] + " --help", cwd))
+        assert {word for word in words if word.startswith("--")} <= set(known)
+
+
+def run_page(page, place):
+    for language, code in blocks(page):
+        if language == "python":
+            shell(f"python -c {shlex.quote(code)}", place)
+        elif language == "py":  # needs transformers
+            for python in TRANSFORMERS[-1:]:
+                shell(f"{python} -c {shlex.quote(code)}", place)
+        elif not language:
+            for line in code.replace("\\\n", " ").splitlines():
+                line = line.split("  #")[0].strip()
+                if NOT_RUN.match(line):
+                    look_up(shlex.split(line), place)
+                    continue
+                for pattern, replacement in SMALLER:
+                    line = re.sub(pattern, replacement, line)
+                shell(line, place)
+
+
+def write_task(folder, header, rows):
+    folder.mkdir(parents=True)
+    for split, count in [("train", 40), ("dev", 20), ("test", 10)]:
+        lines = ["\t".join(header), *("\t".join(row) for row in rows[:count])]
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+        rows = rows[count:]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the rooms of the repository and a user's files, in which the README has been followed."""
+    place = tmp_path_factory.mktemp("place") / "maelm_fairseq"
+    place.mkdir()
+    for room in ["maelm_fairseq", "data-prep", "recipes", "experiments", "benchmarks", "docs", "tests"]:
+        (place / room).symlink_to(ROOT / room)
+    for folder in ["corpus", "text"]:
+        (place / folder).mkdir()
+    for seed, name in enumerate(["corpus/a.txt", "text/train.txt", "text/valid.txt", "train.txt", "valid.txt"]):
+        (place / name).write_text(text_of(documents(100, seed)))
+    (place / "corpus/b.txt.gz").write_bytes(gzip.compress((place / "train.txt").read_bytes()))
+    texts = [document[0] for document in documents(200, 9, lines=1)]
+    numbered = [(str(i), texts[i], texts[-i], ["entailment", "not_entailment"][i % 2]) for i in range(70)]
+    write_task(place / "glue_data/RTE", ["index", "sentence1", "sentence2", "label"], numbered)
+    write_task(place / "glue_data/my_task", ["sentence", "label"], [(row[1], row[3]) for row in numbered])
+    for split, seed in [("train", 1), ("dev", 2)]:
+        squad_json(place / f"{split}-v2.0.json", key_paragraphs(seed, 10), "v2.0")
+    (place / "a.pt").symlink_to("checkpoints/checkpoint_best.pt")
+    (place / "b.pt").symlink_to("checkpoints/checkpoint_best.pt")
+    run_page("README.md", place)
+    return place
+
+
+@pytest.fixture
+def roberta(place):
+    """An encoder of Hugging Face's with its SentencePiece model, under the name that the pages give it."""
+    succeed("fairseq-train", place / "data", *TINY, "--save-dir", place / "mlm", "--encoder-mask-fraction", 1,
+            "--decoder-layers", 0, "--relative-position-num-buckets", 0)  # fmt: skip
+    encoder = place / "xlm-roberta-base"
+    shell(f"python -m maelm_fairseq.huggingface.export --checkpoint mlm --data data --dest {encoder}", place)
+    shutil.copy(place / "data/sentencepiece.model", encoder / "sentencepiece.bpe.model")
+
+
+@pytest.mark.parametrize("page", PAGES[1:])
+def test_a_page_can_be_followed(page, place, request):
+    if "xlm-roberta-base" in (ROOT / page).read_text():
+        request.getfixturevalue("roberta")
+    shutil.rmtree(place / "encoder", ignore_errors=True)  # exports never overwrite one
+    run_page(page, place)
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_somewhere():
+    for page in subprocess.check_output(["git", "ls-files", "*.md"], cwd=ROOT, text=True).split():
+        text = re.sub(r"`[^`\n]*`", "", (ROOT / page).read_text(encoding="utf-8"))
+        for link in re.findall(r"\]\(([^)]+)\)", text):
+            path, _, anchor = link.partition("#")
+            target = (ROOT / page).parent / path if path else ROOT / page
+            assert link.startswith("https://") or "$" in link or target.exists(), f"{page}: {link}"
+            assert not anchor or anchor in anchors(target), f"{page}: {link}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md"])
+def test_paths_exist(page):
+    rooms = "maelm_fairseq|data-prep|recipes|experiments|benchmarks|docs|tests"
+    for path in re.findall(rf"`((?:{rooms})/[\w./-]+)`", (ROOT / page).read_text(encoding="utf-8")):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_readme_is_one_page():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
