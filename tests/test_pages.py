@@ -28,8 +28,8 @@ SMALLER = [  # so that each command takes seconds
      r" dataset.batch_size=1 model._name=mae_lm_tiny"),
     (r"(data-prep/(glue|squad)\.sh.*)", r"\1 --max-tokens 60"),
     (r"(data-prep/squad\.sh.*)", r"\1 --stride 20 --max-question 20"),
-    (r"(recipes/finetune.*)", r"\1 --num-workers 0"),
-    (r"(recipes/finetune_squad.*)", r"\1 --seeds 1 --epochs 1"),
+    (r"(recipes/finetune.*)", r"\1 --num-workers 0 --seeds 1"),
+    (r"(recipes/finetune_squad.*)", r"\1 --epochs 1"),
     (r"(recipes/evaluate\.sh(?!.* --tasks).*)", r"\1 --labelled glue_data --tasks my_task"),
     (r"(recipes/evaluate\.sh.*)", r"\1 --few-shot-repeats 0"),
 ]  # fmt: skip
