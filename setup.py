@@ -16,7 +16,7 @@ setup(
         # fairseq 0.12.2 brings the older hydra and omegaconf that it needs; ve-fairseq bounds neither.
         'hydra-core>=1.3.2,<1.4; python_version >= "3.11"',
         'omegaconf>=2.3,<2.4; python_version >= "3.11"',
-        "torch>=2.5",
+        "torch>=2.6",  # older ones execute code from some checkpoints, even with weights_only
         "numpy",
         "sentencepiece>=0.2",
         "tqdm",

@@ -1,17 +1,19 @@
 """Checkpoints from strangers: no entry point executes anything from them."""
 
+import importlib
 import os
 import shutil
 import subprocess
 from collections import OrderedDict
+from typing import Tuple
 
 import pytest
 import torch
 
-from conftest import PLUGIN, PYTHON, TINY, run
+from conftest import PLUGIN, PYTHON, TINY, command, run
 from maelm_fairseq import hub
-from maelm_fairseq.engine import reading
-from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.engine import reading, versions
+from maelm_fairseq.engine.errors import InstallationError, UsageError
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta
 
@@ -53,15 +55,35 @@ def of_args(state, marker):
     vars(state["args"]).update(arch="fconv_lm", task="language_modeling", decoder_layers=expression(marker))
 
 
+class Script(torch.nn.Module):
+    """A module of TorchScript that writes a file when it is loaded; torch before 2.6 does so with weights_only, too."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    @torch.jit.export
+    def __getstate__(self):
+        return (self.path, self.training)
+
+    @torch.jit.export
+    def __setstate__(self, state: Tuple[str, bool]):
+        self.path, self.training = state
+        torch.from_file(self.path, True, 4).fill_(1.0)
+
+
 HOSTILE = {"model": of_model, "criterion": of_criterion, "task": of_task, "pickle": of_pickle, "args": of_args}
 
 
-@pytest.fixture(params=HOSTILE)
+@pytest.fixture(params=[*HOSTILE, "script"])
 def hostile(request, pretrained, tmp_path):
-    """A checkpoint that makes the folder `marker` beside it if it is let."""
-    state = reading.load_checkpoint(pretrained[1])
-    HOSTILE[request.param](state, tmp_path / "marker")
-    torch.save(state, tmp_path / "hostile.pt")
+    """A checkpoint that makes `marker` beside it if it is let."""
+    if request.param == "script":
+        torch.jit.save(torch.jit.script(Script(str(tmp_path / "marker"))), tmp_path / "hostile.pt")
+    else:
+        state = reading.load_checkpoint(pretrained[1])
+        HOSTILE[request.param](state, tmp_path / "marker")
+        torch.save(state, tmp_path / "hostile.pt")
     return request.param, tmp_path / "hostile.pt", tmp_path / "marker"
 
 
@@ -80,7 +102,7 @@ def test_validate(hostile, prepared):
     assert done.returncode == 1
     (error,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
     assert "Traceback" not in done.stdout
-    if kind == "pickle":
+    if kind in ("pickle", "script"):
         assert f"{path}: cannot be read as a checkpoint" in error
     else:
         name = {"model": "wav2vec2", "criterion": "ctc", "task": "audio_pretraining"}[kind]
@@ -101,8 +123,27 @@ def test_training(hostile, prepared, tmp_path):
     (tmp_path / "run").mkdir()
     shutil.copy(path, tmp_path / "run" / "checkpoint_last.pt")
     done = run("fairseq-train", prepared, *TINY, "--save-dir", tmp_path / "run")
-    assert done.returncode == (1 if kind == "pickle" else 0)
+    assert done.returncode == (1 if kind in ("pickle", "script") else 0)
     assert not marker.exists()
+
+
+def test_the_weights_that_an_average_starts_from(pretrained, prepared, tmp_path):
+    """Also where torch's own protection is off, a known way to read old checkpoints."""
+    state, path, marker = reading.load_checkpoint(pretrained[1]), tmp_path / "average.pt", tmp_path / "marker"
+    state["extra_state"].update(ema=state["model"], surprise=Payload(marker))
+    torch.save(state, path)
+    done = subprocess.run(
+        command("fairseq-train", prepared, *TINY, "--no-save", "--store-ema", "--ema-seed-model", path),
+        env={**os.environ, "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert f"error: {path}: cannot be read as a checkpoint" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1 and not marker.exists()
+
+
+def test_a_torch_that_executes_code_is_refused(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
+    with pytest.raises(InstallationError, match="torch 2.5.1.cpu executes code from some checkpoints.*2.6 or newer"):
+        importlib.reload(versions)
 
 
 def test_everything_else(hostile, prepared, tmp_path):

@@ -9,6 +9,7 @@
 | `save_checkpoint` | refuses NaN; a full disk is one line | the last good checkpoint stays | training |
 | `torch_persistent_save`, `PathManager.copy` | names appear with complete files | kills leave no half file | training |
 | `load_checkpoint_to_cpu` | verifies the file, rebuilds plain values and our options | torch does not | all commands |
+| `load_ema_from_checkpoint` | the same, for `--ema-seed-model` | torch does not | all commands |
 | `load_model_ensemble_and_task` | builds this plugin's classes only | others evaluate its texts | all commands |
 
 "Training": in `fairseq-train` and `fairseq-hydra-train`; "our tasks": there, for tasks of this plugin and those derived
@@ -39,7 +40,8 @@ MODULE = "fairseq_cli.train"
 
 def extend():
     """Replaces the functions; for fairseq's commands, never for a program that imports us."""
-    _replace(checkpoint_utils, load_checkpoint_to_cpu)
+    for function in [load_checkpoint_to_cpu, load_ema_from_checkpoint]:
+        _replace(checkpoint_utils, function)
     if "fairseq_cli" in sys.modules:  # not a recipe
         _replace(checkpoint_utils, load_model_ensemble_and_task)
     for name in [MODULE, "__main__"]:  # as a console script, or with `python -m`
@@ -130,6 +132,10 @@ def load_checkpoint_to_cpu(original, path, *args, **kwargs):
         return original(path, *args, **kwargs)
     finally:
         torch.load = load
+
+
+def load_ema_from_checkpoint(original, path):
+    return load_checkpoint_to_cpu(original, path)
 
 
 def check_origin(checkpoint_file, state):

@@ -47,6 +47,12 @@ except Exception as error:  # a mutable default, a missing module, a broken exte
         )
     ) from None
 
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
+    raise InstallationError(
+        f"torch {torch.__version__} executes code from some checkpoints, even when told to read weights only "
+        "(CVE-2025-32434); this needs torch 2.6 or newer: pip install -c constraints.txt ."
+    )
+
 
 def is_command():
     """Whether this process runs one of fairseq's commands or a recipe, rather than a program that imports us."""
