@@ -75,6 +75,14 @@ def test_a_run_resumes_from_the_newest_good_checkpoint(data, saved, tmp_path, da
     assert_same_weights(saved, tmp_path / "whole", 0)
 
 
+@pytest.mark.parametrize("contents", [{}, 3, {"model": {}}, {"optimizer_history": []}])
+def test_a_run_does_not_start_from_what_is_no_checkpoint(data, tmp_path, contents):
+    path = tmp_path / "other.pt"
+    torch.save(contents, path)
+    error = refused(data, *TINY, "--save-dir", tmp_path / "run", "--restore-file", path)
+    assert f"--restore-file {path}: it " in error and "give a checkpoint of fairseq-train" in error
+
+
 def test_the_last_checkpoint_need_not_be_the_newest(data, saved):
     """Saving may have ended before the newest was copied, or the copy is lost."""
     for name in ["checkpoint_last.pt", "checkpoint_best.pt"]:

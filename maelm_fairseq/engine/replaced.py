@@ -114,6 +114,10 @@ def open_save_dir(cfg, is_master):
     restores_last = cfg.restore_file == checkpoint_files.LAST
     if not restores_last:
         checkpoint_files.check_exists("--restore-file", cfg.restore_file)
+        checkpoint_files.check_whole(cfg.restore_file)
+        found = checkpoint_files.why_unusable(cfg.restore_file, needs_optimizer=not cfg.reset_optimizer)
+        if found and not cfg.reset_dataloader:  # which fairseq takes from weights alone
+            raise UsageError(f"--restore-file {cfg.restore_file}: {found}; give a checkpoint of fairseq-train")
     elif cfg.finetune_from_model and not os.path.exists(os.path.join(cfg.save_dir, checkpoint_files.LAST)):
         checkpoint_files.check_exists("--finetune-from-model", cfg.finetune_from_model)
     if is_master and not cfg.no_save:
