@@ -65,8 +65,8 @@ def finished(prepared, tmp_path_factory):
     printed, _ = process.communicate()
     assert process.returncode == 75, printed
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if runs_in(path, dest)]
-    done = subprocess.run(command, env=SCRIPTS_ENVIRONMENT, **streams)
-    assert done.returncode == 0, done.stdout
+    done = subprocess.run(command, env=SCRIPTS_ENVIRONMENT, **{**streams, "stderr": subprocess.PIPE})
+    assert done.returncode == 0, done.stderr
     return dest, options, done.stdout.partition("## ")[2]
 
 
