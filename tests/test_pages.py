@@ -58,8 +58,8 @@ def look_up(words, cwd):
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M)
     elif words[0] == "pip":
         assert words[1:4] == ["install", "-c", "constraints.txt"] and (ROOT / words[3]).exists()
-        extra = re.search(r"\[(\w+)\]", words[4])
-        assert extra is None or f'"{extra[1]}": [' in (ROOT / "setup.py").read_text()
+        for extra in re.findall(r"\w+", words[4]):
+            assert f'"{extra}": [' in (ROOT / "setup.py").read_text()
     else:
         known = re.findall(r"--[\w-]+", shell(words[0] + " --help", cwd))
         assert {word for word in words if word.startswith("--")} <= set(known)
