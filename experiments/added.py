@@ -9,7 +9,6 @@ from scipy.stats import rankdata
 from comparison import CONFIDENCE, MADE, MAE_LM, MLM, SHARED
 from evaluation.outcomes import CHOSEN
 from evaluation.report import table
-from evaluation.statistics import seed_interval
 from rank_claims import TAU
 
 RESAMPLES = 2_000
@@ -109,9 +108,3 @@ def text(results):
             order_table(results),
         ]
     return "\n".join(sections)
-
-
-def mean_in_words(values):
-    """The mean of the values of seeds, with its standard error; empty without any."""
-    mean = seed_interval(values) if values else None
-    return f"{mean.estimate:.2f}" + f" ± {mean.error:.2f}" * (len(values) > 1) if mean else ""

@@ -274,7 +274,13 @@ class Results:
 
 def mean_of(values):
     """A function of a model: the mean over seeds, and its standard error; `values`: function that gives a list."""
-    return lambda model: added.mean_in_words(values(model))
+
+    def cell(model):
+        found = values(model)
+        mean = seed_interval(found) if found else None
+        return f"{mean.estimate:.2f}" + f" ± {mean.error:.2f}" * (len(found) > 1) if mean else ""
+
+    return cell
 
 
 def in_cell(interval):

@@ -114,10 +114,8 @@ def open_save_dir(cfg, is_master):
     restores_last = cfg.restore_file == checkpoint_files.LAST
     if not restores_last:
         checkpoint_files.check_exists("--restore-file", cfg.restore_file)
-        checkpoint_files.check_whole(cfg.restore_file)
-        found = checkpoint_files.why_unusable(cfg.restore_file, needs_optimizer=not cfg.reset_optimizer)
-        if found and not cfg.reset_dataloader:  # which fairseq takes from weights alone
-            raise UsageError(f"--restore-file {cfg.restore_file}: {found}; give a checkpoint of fairseq-train")
+        if is_master and not cfg.reset_dataloader:  # else weights alone will do
+            refuse_unusable(cfg.restore_file, needs_optimizer=not cfg.reset_optimizer)
     elif cfg.finetune_from_model and not os.path.exists(os.path.join(cfg.save_dir, checkpoint_files.LAST)):
         checkpoint_files.check_exists("--finetune-from-model", cfg.finetune_from_model)
     if is_master and not cfg.no_save:
@@ -127,6 +125,14 @@ def open_save_dir(cfg, is_master):
             checkpoint_files.renew_last(cfg.save_dir, needs_optimizer=not cfg.reset_optimizer)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()  # the others look for the last checkpoint
+
+
+def refuse_unusable(restore_file, **needs):
+    """Refuses a file that no run can go on from."""
+    found = checkpoint_files.why_unusable(restore_file, **needs)
+    if found:
+        newest = checkpoint_files.describe_newest_good(os.path.dirname(restore_file) or ".")
+        raise UsageError(f"--restore-file {restore_file}: {found}; give a checkpoint of fairseq-train: {newest}")
 
 
 def load_checkpoint_to_cpu(original, path, *args, **kwargs):

@@ -3,9 +3,10 @@
 #
 #   recipes/demo/pretrain_demo.sh --gpus 0 --data DIR --save-dir DIR
 #
-# 1,500 updates of 32 sequences of 64 tokens, or as many as four and a half minutes allow. The settings differ from the method's
-# where that helps to learn from little text: many small updates, 30% predicted tokens, relative positions in the decoder
-# too, so that it need not learn them from its position embeddings, and heads that start by attending to neighbours.
+# 1,500 updates of 32 sequences of 64 tokens, or as many as four and a half minutes allow. The settings differ from the
+# method's where that helps to learn from little text: many small updates, 30% predicted tokens, relative positions in
+# the decoder too, so that it need not learn them from its position embeddings, and heads that start by attending to
+# neighbours.
 # T5's buckets let Hugging Face's MPNet hold the encoder.
 
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
