@@ -24,7 +24,8 @@ class MaeLmCriterion(FairseqCriterion):
         logits, target = logits.flatten(0, 1), target.flatten()
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         loss = F.cross_entropy(logits, target, reduction="sum", ignore_index=self.padding_idx)
-        correct = logits.detach().argmax(-1).eq(target) & target.ne(self.padding_idx)
+        best = logits.detach().max(-1).indices  # on the CPU several times as fast as argmax
+        correct = best.eq(target) & target.ne(self.padding_idx)
         logged = {
             "loss": loss.detach(),
             "correct": correct.sum(),
