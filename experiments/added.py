@@ -6,7 +6,7 @@ Letters in shapes: P points, a layer of a model each; S seeds, L + 1 layers with
 import numpy as np
 from scipy.stats import rankdata
 
-from comparison import CONFIDENCE, MADE, MAE_LM, MLM, SHARED
+from comparison import CONFIDENCE, MADE, MAE_LM, MLM, SHARED, SHARED_LONG
 from evaluation.outcomes import CHOSEN
 from evaluation.report import table
 from rank_claims import TAU
@@ -58,7 +58,7 @@ def order(results):
     """
     found = []
     for task in [task for task in MADE if task in results.tasks]:
-        for model in filter(results.of, (MLM, SHARED, MAE_LM)):
+        for model in filter(results.of, (MLM, SHARED, SHARED_LONG, MAE_LM)):
             runs = results.of(model)
             kept = [results.later.get(run.name + "-decoder", {}).get(task) for run in runs]
             decoders = [scores["by_layer"][1:] for scores in kept if scores]

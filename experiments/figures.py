@@ -46,7 +46,7 @@ def draw(path, results):
         errors(scores, *zip(ended["shared"], ended["shared_long"]), STYLES["shared"][:2] + "-")
     scores.set_ylabel("mean score over tasks")
     scores.set_xlim(left=0)
-    figure.legend(*layers.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    legend(figure, layers)
     save(figure, path)
     found = added.order(results)
     if found:
@@ -59,7 +59,7 @@ def draw(path, results):
                 errors(axis, *columns(joined, len(encoders[0]) - 1), style + "-", fillstyle="none", label="its decoder")
             axis.set_title(task)
         axes[0].set_ylabel("accuracy, percent")
-        axes[0].legend()
+        legend(figure, axes[0])
         save(figure, order_path(path))
 
 
@@ -71,6 +71,11 @@ def subplots(*titles, **options):
         axis.grid(alpha=0.3)
         axis.xaxis.get_major_locator().set_params(integer=True)
     return figure, axes
+
+
+def legend(figure, axis):
+    """The legend of an axis, above all of them."""
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside upper center", ncols=3)
 
 
 def columns(rows, first=0):
