@@ -82,6 +82,8 @@ class MaeLmModel(BaseFairseqModel):
     @classmethod
     def build_model(cls, cfg, task):
         """Builds the model for a task: with a decoder if the task has `needs_decoder = True`, else the encoder."""
+        if not cfg.decoder_layers:
+            cfg.share_decoder_layers = False  # so that --decoder-layers 0 makes an MLM of recipes that share layers
         check_sizes(cfg)
         pretraining = getattr(task, "needs_decoder", False)
         if pretraining:

@@ -4,18 +4,17 @@
 #   recipes/demo/pretrain_demo.sh --gpus 0 --data DIR --save-dir DIR
 #
 # 1,500 updates of 32 sequences of 64 tokens, or as many as four and a half minutes allow. The settings differ from the
-# method's where that helps to learn from little text: many small updates, 30% predicted tokens, relative positions in
-# the decoder too, so that it need not learn them from its position embeddings, and heads that start by attending to
-# neighbours.
-# T5's buckets let Hugging Face's MPNet hold the encoder.
+# method's where that helps to learn from little text: many small updates, 30% predicted tokens, the encoder's layers in
+# place of a decoder of its own, and heads that start by attending to neighbours. T5's buckets let Hugging Face's MPNet
+# hold the encoder.
 
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 effective_batch=32
 batch_size=32
 settings=(
-  --arch mae_lm_tiny --encoder-layers 2 --decoder-layers 1 --decoder-relative-bias --relative-position-local-init
-  --relative-position-buckets t5
+  --arch mae_lm_tiny --encoder-layers 2 --share-decoder-layers --decoder-layers 2
+  --relative-position-local-init --relative-position-buckets t5
   --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4
   --dropout 0 --attention-dropout 0 --max-positions 64 --bf16-autocast
   --tokens-per-sample 64 --sample-break-mode complete_doc --mask-prob 0.3
