@@ -132,10 +132,10 @@ def check_sizes(cfg):
         if not 0 <= value < 1:
             raise UsageError(f"{option(name)} {value} must be at least 0 and less than 1: it is the share dropped")
     if cfg.share_decoder_layers:
-        if not 1 <= cfg.decoder_layers <= cfg.encoder_layers:
+        if cfg.decoder_layers > cfg.encoder_layers:
             raise UsageError(
-                f"--share-decoder-layers: --decoder-layers {cfg.decoder_layers} must be from 1 to --encoder-layers "
-                f"{cfg.encoder_layers}, of which they are the last"
+                f"--share-decoder-layers: --decoder-layers {cfg.decoder_layers} must be at most --encoder-layers "
+                f"{cfg.encoder_layers}, of which they are the last; 0 makes an MLM"
             )
         if cfg.decoder_dropout:
             raise UsageError(

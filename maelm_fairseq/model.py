@@ -36,6 +36,7 @@ class MaeLmModel(BaseFairseqModel):
     def __init__(self, cfg, dictionary, pretraining: bool):
         super().__init__()
         self.cfg = self.args = cfg  # sentence_prediction of fairseq 0.12.2 asks for `args`
+        self.shared_layers = cfg.decoder_layers if cfg.share_decoder_layers else 0
         self.pad = dictionary.pad()
         self.mask = dictionary.index(MASK)
         seed = int(torch.randint(2**31, (), device="cpu"))
@@ -82,8 +83,6 @@ class MaeLmModel(BaseFairseqModel):
     @classmethod
     def build_model(cls, cfg, task):
         """Builds the model for a task: with a decoder if the task has `needs_decoder = True`, else the encoder."""
-        if not cfg.decoder_layers:
-            cfg.share_decoder_layers = False  # so that --decoder-layers 0 makes an MLM of recipes that share layers
         check_sizes(cfg)
         pretraining = getattr(task, "needs_decoder", False)
         if pretraining:
@@ -139,7 +138,7 @@ class MaeLmModel(BaseFairseqModel):
                 "this model was built without a decoder: a task that pretrains sets needs_decoder = True; others pass "
                 "features_only=True or classification_head_name"
             )
-        if self.cfg.share_decoder_layers:
+        if self.shared_layers:
             decoded = self.forward_shared(src_tokens, positions, masked_positions, num_predicted, padded)
         else:
             encoded = self.forward_encoder(src_tokens, positions, padded)
@@ -187,7 +186,7 @@ class MaeLmModel(BaseFairseqModel):
         Returns:
             (B, K, C), or (B, V + M, C)
         """
-        masks = Masks(self.embed_masks(masked_positions), masked_positions, self.cfg.decoder_layers)
+        masks = Masks(self.embed_masks(masked_positions), masked_positions, self.shared_layers)
         return self.encoder(self.embed_tokens(tokens), positions, padded, num_predicted, hidden, masks)
 
     def embed_masks(self, masked_positions):

@@ -29,8 +29,8 @@ SIZES = dict(
         (dict(pooler_dropout=1.0), "--pooler-dropout 1.0 must be at least 0 and less than 1"),
         (dict(relative_position_num_buckets=0, decoder_relative_bias=True), "--decoder-relative-bias needs"),
         (
-            dict(share_decoder_layers=True, decoder_layers=0),
-            "--share-decoder-layers: --decoder-layers 0 must be from 1 to --encoder-layers 1",
+            dict(share_decoder_layers=True, decoder_layers=2),
+            "--share-decoder-layers: --decoder-layers 2 must be at most --encoder-layers 1",
         ),
         (
             dict(share_decoder_layers=True, decoder_dropout=0.1),

@@ -60,7 +60,7 @@ class Detection(MaeLmModel):
         if self.training:
             shown, replaced = self.replace(src_tokens[:, :context])
             src_tokens = torch.cat([shown, src_tokens[:, context:]], dim=1)
-        if self.cfg.share_decoder_layers:
+        if self.shared_layers:
             rows = self.forward_shared(src_tokens, positions, masked_positions, None, padded)
         else:
             rows = self.forward_encoder(src_tokens, positions, padded)

@@ -164,7 +164,7 @@ def encode_with_mask(model, tokens, masked, padding):
         list of D tensors (B, T, C), zero where there is no [MASK] yet
     """
     hidden = []
-    if not model.cfg.share_decoder_layers:
+    if not model.shared_layers:
         model.forward_encoder(tokens.masked_fill(masked, model.mask), padded=bool(padding.any()), hidden=hidden)
         return hidden
     T = tokens.size(1)
