@@ -123,7 +123,7 @@ updates=400
 
 # pretrain_options FOLDER: the options of a run that takes about a minute: all but those that depend on the machine.
 pretrain_options() {
-  options=(--gpus 0 --batch-size 16 --save-dir "$1" --encoder-layers 1 --encoder-embed-dim 64
+  options=(--gpus 0 --batch-size 16 --save-dir "$1" --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 64
     --encoder-ffn-embed-dim 128 --tokens-per-sample 32 --max-positions 32 --batch-size-valid 16
     --max-update "$updates" --total-num-update "$updates" --warmup-updates 10 --log-interval 1
     --save-interval-updates 100 --stop-time-hours 0)
