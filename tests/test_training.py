@@ -98,6 +98,7 @@ def test_shards_take_turns(data, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
+        ["--encoder-mask-fraction", 1, "--decoder-layers", 0],
         ["--share-decoder-layers", "--encoder-mask-fraction", 1, "--decoder-layers", 0],  # none to share: an MLM
         ["--encoder-mask-fraction", 0.5, "--random-token-prob", 0.1, "--decoder-relative-bias"],
         ["--bf16-autocast", "--sample-break-mode", "none"],
