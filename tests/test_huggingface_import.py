@@ -6,6 +6,7 @@ What transformers computes from an exported folder is in test_huggingface_transf
 import argparse
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -132,7 +133,7 @@ def old_names(weights):
         if "self_attn.q_proj" in name:
             parts = [weights[name.replace("decoder.", "encoder.", 1).replace("q_proj", f"{p}_proj")] for p in "qkv"]
             found[name.replace("q_proj.", "in_proj_")] = torch.cat(parts)
-        elif not any(part in name for part in ["k_proj", "v_proj", "version"]):
+        elif not re.search("[kv]_proj|version|[.][0-9]+[.][a-z0-9_]+$", name):  # the last: fairseq 0.12.2's copies
             found[name] = value
     return found
 
