@@ -76,7 +76,7 @@ class Training:
             if self.stopping:
                 self.process.terminate()
             for line, shown in lines:
-                ended = WORKER_STATUS.match(line) if self.by_torchrun else None
+                ended = WORKER_STATUS.search(line) if self.by_torchrun else None
                 if ended:
                     self.workers_ended_with.append(int(ended.group(1)))
                 if shown is not None:

@@ -144,6 +144,8 @@ def attend(pid, connection):
 
 def become(option, program):
     """Runs a program in this process, as a new interpreter would."""
+    import atexit
+    import gc
     import runpy
 
     import numpy
@@ -152,6 +154,8 @@ def become(option, program):
     numpy.random.seed()
     if torch.initial_seed() != 67280421310721:  # torch's fixed seed; newer versions draw one
         torch.seed()
+    if "triton" in sys.modules:
+        atexit.register(gc.unfreeze)  # of what is never freed, triton prints at the end that it has leaked
     name = program[0]
     first = {"file": os.path.dirname(os.path.realpath(name)), "-c": "", "-m": os.getcwd()}[option]
     path = os.environ.get("PYTHONPATH")

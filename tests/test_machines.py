@@ -7,6 +7,7 @@ import sys
 import time
 
 from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT
+from scripts import script
 from test_preemption import STOPPED, free_port, start
 from training import updates
 
@@ -42,6 +43,13 @@ def test_a_signal_to_one_machine_stops_both(data, tmp_path):
         assert machine.wait() == STOPPED, printed
         assert "training stopped on request; the same command resumes" in printed and "Traceback" not in printed
     assert f"stopped on request at update {updates(tmp_path)}" in (tmp_path / "train.log").read_text()
+    assert not (tmp_path / "finished").exists()
+
+
+def test_a_stop_is_one_even_if_the_line_before_its_status_has_no_end(tmp_path):
+    launcher = ["torchrun", "--nnodes", 1, "--nproc_per_node", 1, "--no-python", ROOT / "recipes/torchrun_worker.sh"]
+    stopped = ["sh", "-c", f"printf unfinished; exit {STOPPED}"]
+    script("recipes/run_training.py", tmp_path, *launcher, *stopped, status=STOPPED)
     assert not (tmp_path / "finished").exists()
 
 
