@@ -28,6 +28,7 @@ import torch
 from common import FP16, ROOT, VOCABULARY, Training, add_device, check_device, heading, ratios, synchronize, write_data
 from maelm_fairseq.engine.allocator import keep_freed_memory
 from maelm_fairseq.engine.errors import Parser, UsageError, run
+from maelm_fairseq.engine.precision import is_fast_in_bfloat16
 
 sys.path.append(str(ROOT / "experiments"))
 import arithmetic  # noqa: E402
@@ -175,6 +176,8 @@ def compare(args):
           f"vocabulary {args.vocabulary}, {args.decoder_layers} decoder layers, "
           f"attention dropout {args.attention_dropout}, {args.rounds} rounds\n")  # fmt: skip
     only = args.only or [name for name in VARIANTS if "compiled" not in name]
+    if not is_fast_in_bfloat16(args.device):  # they would compute in float32
+        only = [name for name in only if "bfloat16" not in name]
     first = args.over
     chosen = [first, *(name for name in VARIANTS if name != first and name in only)]
     seconds, shares, memory = measure({name: (args, name) for name in chosen}, args.rounds)

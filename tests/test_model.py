@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 
 import naive
 from maelm_fairseq.criterion import MaeLmCriterion
+from maelm_fairseq.engine import precision as precision_module
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 from test_blocks import write
 
@@ -462,8 +463,9 @@ def test_computes_no_more_rows_than_needed(tmp_path, depth, encoder_mask_fractio
     "depth", [MLM, SHARED, dict(decoder_relative_bias=True), dict(relative_position_num_buckets=0)]
 )
 @pytest.mark.parametrize("precision", ["autocast", torch.float16])
-def test_lower_precision(tmp_path, depth, precision):
+def test_lower_precision(tmp_path, depth, precision, monkeypatch):
     """bfloat16 by autocast, and the weights of fairseq's --fp16: nearly the loss of float32, and finite gradients."""
+    monkeypatch.setattr(precision_module, "is_fast_in_bfloat16", lambda kind: True)
     setting = Setting(tmp_path, dtype=torch.float32, **depth)
     full, dtypes = setting.loss(), set()
     setting.model.encoder.layers[0].ffn[0].register_forward_hook(lambda m, args, output: dtypes.add(output.dtype))
@@ -479,3 +481,17 @@ def test_lower_precision(tmp_path, depth, precision):
     for name, weight in setting.model.named_parameters():
         assert weight.dtype == weight.grad.dtype == of_weights, name
         assert weight.grad.isfinite().all(), name
+
+
+def test_bfloat16_is_left_to_cpus_that_are_fast_at_it(tmp_path, monkeypatch, caplog):
+    """Others would take eight times as long as in float32."""
+    setting = Setting(tmp_path, dtype=torch.float32)
+    full = setting.loss()
+    setting.task.cfg.bf16_autocast = True
+    for fast in (True, False):
+        precision_module.is_fast_in_bfloat16.cache_clear()
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda fast=fast: fast)
+        assert (setting.loss() == setting.loss() == full) == (not fast)
+    precision_module.is_fast_in_bfloat16.cache_clear()
+    (warning,) = caplog.messages
+    assert warning.startswith("--bf16-autocast: ") and "float32" in warning

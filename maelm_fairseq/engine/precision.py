@@ -1,5 +1,7 @@
 """bfloat16 by torch.autocast: the option of tasks and criterions, and what it contradicts."""
 
+import functools
+import logging
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -9,11 +11,13 @@ from omegaconf import II
 
 from .errors import UsageError
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass
 class PrecisionConfig(FairseqDataclass):
     bf16_autocast: bool = field(
-        default=False, metadata={"help": "bfloat16 where it is safe, with torch.autocast, on CPU and GPU"}
+        default=False, metadata={"help": "bfloat16 where it is safe, with torch.autocast, on GPUs and on CPUs that are fast at it"}
     )
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")
@@ -33,4 +37,17 @@ def autocast(cfg, device):
 
     For criterions rather than a task's train_step, where fairseq sets autocast itself (off, or to --amp).
     """
-    return torch.autocast(device.type, torch.bfloat16) if cfg.bf16_autocast else nullcontext()
+    wanted = cfg.bf16_autocast and is_fast_in_bfloat16(device.type)
+    return torch.autocast(device.type, torch.bfloat16) if wanted else nullcontext()
+
+
+@functools.lru_cache(maxsize=None)
+def is_fast_in_bfloat16(kind):
+    """Whether bfloat16 pays on the devices of a kind, "cpu" or "cuda"; if not, the first call says so in the log.
+
+    On a CPU without AVX-512, a matrix product takes eight times as long as in float32.
+    """
+    if kind != "cpu" or (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
+        return True
+    logger.warning("--bf16-autocast: bfloat16 would be slow on this CPU, which lacks AVX-512; computing in float32")
+    return False
