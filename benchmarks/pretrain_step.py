@@ -60,8 +60,6 @@ def operations(args, variant):
         masks=SimpleNamespace(mask_prob=predicted, encoder_mask_fraction=float(sees_masks)),
         decoder_layers=0 if sees_masks else args.decoder_layers,
         shared="shared" in variant,
-        blind_masks=False,
-        detection_weight=0,
     )
     size = SimpleNamespace(**{f"encoder_{name}": value for name, value in args.sizes.items()})
     return args.batch_size * round(arithmetic.operations(model, size, args.tokens, args.vocabulary))

@@ -25,10 +25,9 @@ def operations(model, size, tokens, vocabulary):
 
     forward = 2 * K * C * (C + vocabulary)
     if model.shared:
-        masks = (T - V) * (V if model.blind_masks else T)
+        masks = (T - V) * T
         forward += (size.encoder_layers - D) * layer(V, V, V * V) + (D - 1) * layer(T, T, V * V + masks)
-        last = T if model.detection_weight else K
-        forward += layer(last, T, masks + (last - (T - V)) * V)
+        forward += layer(K, T, masks + (K - (T - V)) * V)
     else:
         forward += size.encoder_layers * layer(V, V, V * V)
         forward += (D - 1) * layer(T, T, T * T) + layer(K, T, K * T) if D else 0

@@ -1,7 +1,7 @@
 """Pretrains MLMs, MAE-LM and encoders with shared decoder layers, and compares their scores and effective ranks.
 
-Plans: `width256`, which tests what comparison.py says; `width128`, explorations of single models; `small`, the paper in
-miniature, meant to take an hour on two cores, where the first two take days; `tiny`, to try the program itself.
+Plans: `width256`, which tests what comparison.py says, and takes days on two cores; `small`, the paper in miniature,
+meant to take an hour there; `tiny`, to try the program itself.
 
 Film reviews and labelled texts are downloaded unless --data and --tasks are given. Short pilots choose the learning
 rate of models that have some. The losses and arithmetic of each run, its effective ranks, and its scores by

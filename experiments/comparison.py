@@ -37,12 +37,6 @@ same seeds without pretraining (SCRATCH) show what pretraining adds.
 UNSEEN tasks were not looked at when shared decoder layers were designed, chosen before the runs, and are reported
 whatever they say: text messages (sms_spam), and minimal pairs of agreement that a rule makes from held-out reviews, the
 two sentences of a pair in one fold. They are in no mean.
-
-EXPLORATIONS are single runs of 3,500 updates at width 128, in this order, with the MLM, MAE-LM and shared layers
-beside them; they decide nothing. Other numbers of shared layers; masks that do not see each other (a pilot: they
-should); 15% and 50% predicted, with an MLM at 15%; last, 10% of the real tokens replaced by tokens of the batch, which
-a linear head on the encoder's output has to tell from the others, with three weights, in shared layers and the MLM
-alike.
 """
 
 from dataclasses import dataclass, replace

@@ -56,7 +56,7 @@ def main():
     parser.add_argument("--updates", type=int, default=100, metavar="N", help="of each run (default: %(default)s)")
     args = parser.parse_args()
     plan, records, models = PLANS[args.plan], Records(PLANS[args.plan], args.records), {}
-    runs = [run for run in plan.runs() if run.seed == 1 and run.updates and not run.model.is_variant]
+    runs = [run for run in plan.runs() if run.seed == 1 and run.updates]
     rounds = []
     for number in range(1, args.rounds + 1):
         rounds.append([update(args.data, plan.options(run, LEARNING_RATE), args.updates) for run in runs])

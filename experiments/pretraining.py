@@ -29,8 +29,6 @@ class Model:
         masks: what is predicted, and what the encoder sees of it
         relative_position_bias: of encoder and decoder, with heads that attend to neighbours at first
         shared: whether the decoder's layers are the encoder's last ones
-        blind_masks: whether masks in shared layers attend to no other masks
-        detection_weight: of the loss of telling replaced tokens; 0 for none. It and the last are in variants/
     """
 
     name: str
@@ -39,13 +37,6 @@ class Model:
     masks: MaskSettings
     relative_position_bias: bool = True
     shared: bool = False
-    blind_masks: bool = False
-    detection_weight: float = 0.0
-
-    @property
-    def is_variant(self):
-        """Whether the plugin in variants/ trains it."""
-        return self.blind_masks or self.detection_weight > 0
 
     def options(self):
         """The options of fairseq-train that make this model: list of strings and numbers."""
@@ -53,11 +44,6 @@ class Model:
         if self.relative_position_bias:
             options = [*["--decoder-relative-bias"] * (not self.shared), "--relative-position-local-init"]
         options += ["--share-decoder-layers"] * self.shared
-        if self.blind_masks:
-            options += ["--arch", "mae_lm_blind_masks"]
-        if self.detection_weight:
-            options += ["--arch", "mae_lm_detection", "--criterion", "mae_lm_detection"]
-            options += ["--detection-weight", self.detection_weight]
         return ["--decoder-layers", self.decoder_layers, *options_of(self.masks), *options]
 
 

@@ -92,7 +92,7 @@ class Results:
         found = self.difference(pair, self.tasks)
         planned = min(arm.seeds for arm in self.comparison.arms if arm.model in pair)
         if not self.comparison.tested:
-            verdict = "explorations decide nothing"
+            verdict = "nothing is tested"
         elif self.seeds < planned:
             verdict = f"not decided: {self.seeds} of {planned} seeds, and no test before all of them"
         else:

@@ -103,8 +103,7 @@ class Runs:
         updates, last = int(options[options.index("--max-update") + 1]), os.path.join(folder, "checkpoint_last.pt")
         # A run that was stopped at its last update has a checkpoint of it, and no validation.
         if min(updates_of(last), max(logged_statistics(log, "valid_num_updates"), default=0)) < updates:
-            user_dir = os.path.join(HERE, "variants") if run.model.is_variant else PLUGIN
-            command = ["fairseq-train", self.data, "--user-dir", user_dir, "--save-dir", folder, *options]
+            command = ["fairseq-train", self.data, "--user-dir", PLUGIN, "--save-dir", folder, *options]
             execute(command + ["--cpu"] * (not torch.cuda.is_available()), log, device.environment)
         if updates_of(last) < updates:
             raise UsageError(f"{folder}: {updates_of(last)} of {updates} updates; the whole log is in {log}")

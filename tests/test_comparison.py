@@ -29,7 +29,7 @@ from runs import Runs  # noqa: E402
 
 TINY = plans.TINY
 PILOTS = [f"pilot-shared-lr{lr}" for lr in ("0.0005", "0.001", "0.002")]
-PRETRAINED = ["mlm-1", "shared_long-1", "mae_lm-1", "mlm_detect1-1", "mlm-2", "shared_long-2"]
+PRETRAINED = ["mlm-1", "shared_long-1", "mae_lm-1", "mlm-2", "shared_long-2"]
 
 
 def write_tasks(folder):
@@ -217,7 +217,7 @@ def test_nothing_is_decided_before_all_seeds_are_there(finished):
     assert "; not decided: 2 of 3 seeds" in claim(arms=tuple(replace(arm, seeds=3) for arm in TINY.arms))
     one = claim(arms=tuple(replace(arm, seeds=1) for arm in TINY.arms))
     assert "these two models only: examples vary" in one
-    assert "; explorations decide nothing.**" in claim(tested=False)
+    assert "; nothing is tested.**" in claim(tested=False)
 
 
 def test_fine_tuning_comes_last_and_is_reported_for_the_seeds_that_have_it(finished, tmp_path, monkeypatch):
@@ -265,7 +265,7 @@ def test_run_again_it_does_nothing_and_another_plan_is_refused(finished, monkeyp
     options = [*options[:-1], "1"]  # at a time
     before = {path: path.stat().st_mtime_ns for path in dest.parent.rglob("*") if path.is_file()}
     compare.compare(options)
-    assert "6 of 6 runs are in " in capsys.readouterr().out
+    assert "5 of 5 runs are in " in capsys.readouterr().out
     monkeypatch.setitem(compare.PLANS, "tiny", replace(TINY, text=replace(TINY.text, batch_size=4)))
     with pytest.raises(UsageError, match="mlm-1.json: was made with different --batch-size; choose another --records"):
         compare.compare(options)

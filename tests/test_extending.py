@@ -6,7 +6,7 @@ from conftest import ROOT, TINY, succeed
 from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.engine.checkpoints import load_model, read_checkpoint
 
-EXAMPLE = ROOT / "experiments" / "variants"
+EXAMPLE = ROOT / "docs" / "replaced_tokens"
 
 
 def test_an_objective_of_ones_own_trains_and_its_encoder_loads(data, tmp_path):

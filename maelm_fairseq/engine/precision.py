@@ -17,7 +17,8 @@ logger = logging.getLogger(__name__)
 @dataclass
 class PrecisionConfig(FairseqDataclass):
     bf16_autocast: bool = field(
-        default=False, metadata={"help": "bfloat16 where it is safe, with torch.autocast, on GPUs and on CPUs that are fast at it"}
+        default=False,
+        metadata={"help": "bfloat16 where it is safe, with torch.autocast, on GPUs and on CPUs that are fast at it"},
     )
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")

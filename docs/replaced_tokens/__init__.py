@@ -1,4 +1,4 @@
-"""Variants of the method that the comparison explores: a plugin beside maelm_fairseq, for `--user-dir`.
+"""An objective of one's own beside that of MAE-LM, replaced-token detection, as an example: a plugin for `--user-dir`.
 
 Letters in shapes: B sequences, T tokens of the context, which are seen and not predicted, K predicted tokens,
 N vocabulary.
@@ -14,24 +14,9 @@ from fairseq.models import register_model
 from torch import nn
 
 from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.layers import Transformer
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 
 REPLACED = 0.1  # share of the real tokens
-
-
-@register_model("mae_lm_blind_masks", dataclass=MaeLmConfig)
-class BlindMasks(MaeLmModel):
-    """Shared decoder layers in which masks attend to visible tokens, and not to masks."""
-
-    def _build_parts(self, *args):
-        super()._build_parts(*args)
-        self.encoder.stream = self._stream
-
-    def _stream(self, queries, keys, padded, dtype):
-        if queries is not keys:  # those of masks: keys are the visible positions, then the masked
-            keys = keys[:, : keys.size(1) - queries.size(1)]
-        return Transformer.stream(self.encoder, queries, keys, padded, dtype)
 
 
 @register_model("mae_lm_detection", dataclass=MaeLmConfig)
