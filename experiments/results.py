@@ -12,7 +12,7 @@ import figures
 from comparison import CONFIDENCE, FINE_TUNED_TASKS, MADE, MAE_LM, MLM, SHARED, TASKS, UNSEEN
 from evaluation.few_shot import SHOTS
 from evaluation.outcomes import CHOSEN, LAST
-from evaluation.report import Report, in_words, table
+from evaluation.report import Report, count, in_words, table
 from evaluation.statistics import crossed_interval, seed_interval
 from kept_records import COST, FINE_TUNED, LATER
 from maelm_fairseq.engine.errors import UsageError
@@ -120,6 +120,19 @@ class Results:
         """A function of a model: a list of its runs' numbers; `value`: function of a name, None if it has none."""
         return lambda model: [found for found in (value(run.name) for run in self.of(model)) if found is not None]
 
+    def mean_of(self, value):
+        """A cell for the mean over seeds of what :meth:`by_seed` gives, and its standard error."""
+
+        def cell(model):
+            found = self.by_seed(value)(model)
+            if not found:
+                return ""
+            mean = seed_interval(found)
+            error = f" ± {mean.error:.2f}" * (len(found) > 1)
+            return f"{mean.estimate:.2f}{error}" + fewer(len(found), len(self.of(model)))
+
+        return cell
+
     def arms(self):
         """What each model costs, and what comes of it: means over seeds."""
         updates = {arm.model.name: arm.updates for arm in self.comparison.arms}
@@ -146,32 +159,30 @@ class Results:
             "time of a run (ratio)": cost("{run:.2f}"),
             "memory, MiB": cost("{memory_mib:,}"),
             "loss, bits": last("loss", "{:.3f}"),
-            f"mean over {len(self.tasks)} tasks": mean_of(self.by_seed(self.mean_score)),
-            f"minus {MLM.title}": lambda model: (
-                "" if model == MLM else in_cell(self.difference((model, MLM), self.tasks))
-            ),
+            f"mean over {len(self.tasks)} tasks": self.mean_of(self.mean_score),
+            f"minus {MLM.title}": lambda model: "" if model == MLM else self.cell((model, MLM), self.tasks),
             **self.columns_of(self.unseen),
-            "fine-tuned": mean_of(self.by_seed(self.fine_tuned)),
+            "fine-tuned": self.mean_of(self.fine_tuned),
         }
         return self.table_of_models(columns)
 
     def columns_of(self, tasks):
         """Columns of a table of models: the scores of tasks."""
-        return {task: mean_of(self.by_seed(partial(self.score, task=task))) for task in tasks}
+        return {task: self.mean_of(partial(self.score, task=task)) for task in tasks}
 
     def differences(self):
         """All pairs of models: the mean over tasks, the mean without the made probes, and the unseen tasks."""
         columns = {f"mean over {len(self.tasks)} tasks": self.tasks}
         columns["without made probes"] = [task for task in self.tasks if task not in MADE]
         columns.update({task: [task] for task in self.unseen})
-        return self.table_of_pairs({title: partial(self.difference, tasks=tasks) for title, tasks in columns.items()})
+        return self.table_of_pairs({title: partial(self.cell, tasks=tasks) for title, tasks in columns.items()})
 
     def other_differences(self):
         """The same for other features: last layer, few labels, fine-tuning."""
         columns = {"last layer": self.over_seeds(lambda name: self.mean_score(name, LAST))}
         for place, shots in enumerate(SHOTS):
             columns[f"{shots} examples a class"] = self.over_seeds(partial(self.few_labels, place))
-        columns[f"fine-tuned, {' and '.join(FINE_TUNED_TASKS)}"] = partial(self.difference, kind=FINE_TUNED)
+        columns[f"fine-tuned, {' and '.join(FINE_TUNED_TASKS)}"] = partial(self.cell, kind=FINE_TUNED)
         return self.table_of_pairs(columns)
 
     def difference(self, pair, tasks=None, kind="mean"):
@@ -179,19 +190,24 @@ class Results:
         paired = self.tables.paired(*(model.name for model in pair), kind, tasks=tasks)
         return crossed_interval(paired, CONFIDENCE) if paired else None
 
+    def cell(self, pair, tasks=None, kind="mean"):
+        """The same in words, with the number of seeds where only some were measured."""
+        seeds = len(self.tables.seeds(*(model.name for model in pair), kind))
+        return in_cell(self.difference(pair, tasks, kind)) + fewer(seeds, len(self.seeds_of(pair)))
+
     def over_seeds(self, value):
         """The same for a number that a run has as a whole, with an interval over seeds; `value`: function of a name."""
-        return lambda pair: seed_interval([value(a) - value(b) for a, b in self.seeds_of(pair)], CONFIDENCE)
+        return lambda pair: in_cell(seed_interval([value(a) - value(b) for a, b in self.seeds_of(pair)], CONFIDENCE))
 
     def table_of_pairs(self, columns):
         """A row for each pair of models that is compared, and has a seed in common.
 
         Args:
-            columns: {title: function of a pair that gives an interval, or None}
+            columns: {title: function of a pair that gives a cell}
         """
         rows = []
         for pair in filter(self.seeds_of, self.comparison.compared):
-            cells = [in_cell(column(pair)) for column in columns.values()]
+            cells = [column(pair) for column in columns.values()]
             rows.append([" minus ".join(model.title for model in pair), len(self.seeds_of(pair)), *cells])
         return table(["difference", "seeds", *columns], rows)
 
@@ -272,17 +288,11 @@ class Results:
         return "\n".join(section for section in sections if section) + "\n"
 
 
-def mean_of(values):
-    """A function of a model: the mean over seeds, and its standard error; `values`: function that gives a list."""
-
-    def cell(model):
-        found = values(model)
-        mean = seed_interval(found) if found else None
-        return f"{mean.estimate:.2f}" + f" ± {mean.error:.2f}" * (len(found) > 1) if mean else ""
-
-    return cell
-
-
 def in_cell(interval):
     """An interval in words; empty for None, and for what was not measured."""
     return in_words(interval) if interval and np.isfinite(interval.estimate) else ""
+
+
+def fewer(seeds, planned):
+    """What to add to a cell of fewer seeds than its row has."""
+    return f", {count(seeds)}" if 0 < seeds < planned else ""

@@ -248,7 +248,8 @@ def test_fine_tuning_comes_last_and_is_reported_for_the_seeds_that_have_it(finis
     summary = Results(tuned, Records(tuned, tmp_path / "records"), "command").summary()
     cell = cells(summary.split("| difference | seeds |")[2], "| shared layers, the MLM's arithmetic minus MLM |")[-1]
     found = [scores_of(dest, f"{name}-1")[:2].mean() for name in ("shared_long", "mlm")]
-    assert float(cell.split()[0]) == pytest.approx(found[0] - found[1], abs=0.006)
+    assert float(cell.split()[0]) == pytest.approx(found[0] - found[1], abs=0.006) and cell.endswith(", 1 seed")
+    assert summary.count(", 1 seed |") == 3  # and those of the two arms
 
 
 @pytest.mark.parametrize(
