@@ -1,4 +1,4 @@
-# make demo      pretrain a small MAE-LM on movie reviews and look at it: three minutes on two cores, once installed
+# make demo      pretrain a small MAE-LM on movie reviews and look at it: three to five minutes on two cores, once installed
 # make test      run the test suite
 # make test-all  run it with the tests by chance, which look for what nobody thought of: for the night
 # make lint      check style and formatting with ruff

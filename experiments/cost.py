@@ -3,8 +3,8 @@
     experiments/cost.sh --data DIR
 
 To be run where nothing else runs. Each run is a process on one core, as in the comparison; its first half is not timed.
-Keeps cost.json in the plan's folder of records: medians over rounds of the seconds, of their ratio to the first arm's
-in the same round, and of the process's peak of memory.
+Adds to cost.json in the plan's folder of records, a list with an entry for each machine: medians over rounds of the
+seconds, of their ratio to the first arm's in the same round, and of the process's peak of memory.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from fairseq_options import PLUGIN
 from kept_records import COST, RECORDS, Records
 from maelm_fairseq.engine import errors
 from maelm_fairseq.engine.files import save_json
+from maelm_fairseq.engine.precision import is_fast_in_bfloat16
 from plans import PLANS, SCORES
 from runs import logged_statistics
 
@@ -41,10 +42,11 @@ def update(data, options, updates):
 
 
 def machine():
-    """The processor, its cores, and torch."""
+    """The processor, its cores, torch, and the precision of matrix products under --bf16-autocast."""
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         name = next((line.partition(": ")[2].strip() for line in lines if line.startswith("model name")), "")
-    return f"{name}, {os.cpu_count()} cores, torch {torch.__version__}"
+    precision = "bfloat16" if is_fast_in_bfloat16("cpu") else "float32"
+    return f"{name}, {os.cpu_count()} cores, torch {torch.__version__}, {precision}"
 
 
 def main():
@@ -68,8 +70,9 @@ def main():
         models[run.model.name] = dict(seconds=round(seconds, 4), ratio=ratio, lowest=lowest, highest=highest)
         models[run.model.name]["memory_mib"] = round(memory)
     os.makedirs(records.folder, exist_ok=True)
-    date = str(datetime.date.today())
-    save_json(dict(date=date, machine=machine(), rounds=args.rounds, models=models), records.path(COST))
+    measured = dict(date=str(datetime.date.today()), machine=machine(), rounds=args.rounds, models=models)
+    others = [each for each in records.read_file(COST) or [] if each["machine"] != measured["machine"]]
+    save_json([*others, measured], records.path(COST))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 import added
+import costs
 import figures
 from comparison import CONFIDENCE, FINE_TUNED_TASKS, MADE, MAE_LM, MLM, SHARED, TASKS, UNSEEN
 from evaluation.few_shot import SHOTS
@@ -29,14 +30,14 @@ class Results:
     Attributes:
         runs: those that have been evaluated
         numbers: {name of a run: its record}
-        cost, later: what was measured after the runs; see later_scores.py and cost.py
+        costs, later: what was measured after the runs; see cost.py and later_scores.py
     Raises:
         UsageError: there is no seed for which the first two models that are compared have been evaluated
     """
 
     def __init__(self, comparison, records, command):
         self.comparison, self.command = comparison, command
-        self.cost, self.later = records.read_file(COST), records.read_file(LATER)
+        self.costs, self.later = records.read_file(COST) or [], records.read_file(LATER)
         self.runs = [run for run in comparison.runs() if records.has(run)]
         self.numbers = {run.name: records.read(run) for run in self.runs}
         self.tables = Report({run.name: records.outcomes(run) for run in self.runs} or {"": {}})
@@ -49,6 +50,9 @@ class Results:
     def of(self, model):
         """The evaluated runs of a model."""
         return [run for run in self.runs if run.model == model]
+
+    def updates(self, model):
+        return next(arm.updates for arm in self.comparison.arms if arm.model == model)
 
     def models(self):
         """The models that have been evaluated."""
@@ -135,25 +139,16 @@ class Results:
 
     def arms(self):
         """What each model costs, and what comes of it: means over seeds."""
-        updates = {arm.model.name: arm.updates for arm in self.comparison.arms}
-
-        def cost(template):
-            """A cell for models whose cost was measured; `run` in the template is the ratio of a whole run's time."""
-
-            def cell(model):
-                found, times = self.cost.get("models", {}).get(model.name), updates[model.name] / updates[MLM.name]
-                return template.format(run=found["ratio"] * times, **found) if found else ""
-
-            return cell
+        cost = partial(costs.cell, self.costs[0] if self.costs else {"models": {}}, self.updates)
 
         def last(key, template, unit=1):
             """A cell for the mean of a number of the last validation, if there was pretraining."""
             values = self.by_seed(lambda name: self.numbers[name]["validations"][-1][key] / unit)
-            return lambda model: template.format(np.mean(values(model))) if updates[model.name] else ""
+            return lambda model: template.format(np.mean(values(model))) if self.updates(model) else ""
 
         columns = {
             "seeds": lambda model: len(self.of(model)),
-            "updates": lambda model: f"{updates[model.name]:,}",
+            "updates": lambda model: f"{self.updates(model):,}",
             "TFLOP": last("gflop", "{:,.1f}", 1000),
             "seconds an update (ratio)": cost("{seconds:.3f} ({ratio:.2f})"),
             "time of a run (ratio)": cost("{run:.2f}"),
@@ -237,18 +232,6 @@ class Results:
 
     # Text
 
-    def cost_in_words(self):
-        """How seconds and memory were measured."""
-        if not self.cost:
-            return ""
-        spread = max(each["highest"] - each["lowest"] for each in self.cost["models"].values())
-        return (
-            "Seconds and memory were measured after the runs, apart from them, by `experiments/cost.sh` on "
-            f"{self.cost['date']} ({self.cost['machine']}): medians of {self.cost['rounds']} rounds in alternation. "
-            f"Ratios are to the {MLM.title}'s time, and differ between rounds by {spread:.2f} at most. Memory is the "
-            "peak of the process.\n"
-        )
-
     def summary(self, figure=None):
         """The section for a page of results; with links to the figures, if they are drawn."""
         comparison, size, text = self.comparison, self.comparison.size, self.comparison.text
@@ -271,7 +254,7 @@ class Results:
             f"and so for these models. {' and '.join(self.unseen)}, in no mean, had not been looked at when shared "
             f"layers were designed. Fine-tuned is the mean over {' and '.join(FINE_TUNED_TASKS)}.\n",
             self.arms(),
-            self.cost_in_words(),
+            costs.in_words(self.costs, self.models(), self.updates),
             "The tasks of the mean:\n",
             self.table_of_models(self.columns_of(self.tasks)),
             "Differences:\n",

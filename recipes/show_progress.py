@@ -66,6 +66,9 @@ class Progress:
             return f"validation after {stats['valid_num_updates']} updates: {quality(stats, 'valid_')}"
         if logger.startswith("maelm_fairseq") or message.startswith("done training"):
             return message
+        limit = re.search(r"^Stopping training due to .* > stop_time_hours: ([\d.]+)", message)
+        if limit:
+            return f"stopping before the last update: the training has taken the {limit[1]} hours of --stop-time-hours"
         configured = re.search(r"^\{'.*'max_update': (\d+)", message)
         if configured:
             self.max_update = int(configured.group(1))

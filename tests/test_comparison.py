@@ -183,13 +183,16 @@ def test_what_was_measured_after_the_runs_is_reported_beside_them(finished, tmp_
             kept.keep_later_score(name, task, {"chosen": score, "by_layer": [score]})
     measured = dict(seconds=0.25, memory_mib=1000, lowest=0.5, highest=0.75)
     models = {"mlm": dict(measured, ratio=1.0), "shared_long": dict(measured, ratio=0.7)}
-    (folder / "cost.json").write_text(json.dumps(dict(date="a day", machine="one", rounds=3, models=models)))
+    costs = [dict(date="a day", machine=name, rounds=3, models=models) for name in ("one", "two")]
+    (folder / "cost.json").write_text(json.dumps(costs))
     results = Results(TINY, kept, "command")
     end = record_of(tmp_path / "records", "mlm-1")["validations"][-1]
     ((update, (tflop, scores)),) = added.on_the_way(results)["mlm"].items()
     assert (update, scores) == (8, [40, 60]) and tflop == pytest.approx(end["gflop"] / 1000 * 8 / 14)
     row = cells(results.summary(), "| shared layers, the MLM's arithmetic | 2 |")
     assert row[4:7] == ["0.250 (0.70)", "0.90", "1,000"]
+    two = "MLM 0.250 (1.00), 1.00; shared layers, the MLM's arithmetic 0.250 (0.70), 0.90"
+    assert f"\nSeconds and times on a day (two): {two}; medians of 3 rounds, " in results.summary()
 
 
 def test_what_is_kept_gives_the_same_scores_for_values(tmp_path):

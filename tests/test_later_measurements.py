@@ -63,8 +63,12 @@ def test_the_cost_of_an_update_is_kept(prepared, tmp_path, monkeypatch):
     options = ["--data", prepared, "--plan", "tiny", "--records", tmp_path, "--rounds", 1, "--updates", 4]
     monkeypatch.setattr(sys, "argv", ["cost.py", *map(str, options)])
     monkeypatch.setattr(os, "environ", SCRIPTS_ENVIRONMENT)
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "cost.json").write_text(json.dumps([dict(machine=name) for name in ("other", cost.machine())]))
     cost.main()
-    kept = json.loads((tmp_path / "tiny" / "cost.json").read_text())["models"]
+    other, measured = json.loads((tmp_path / "tiny" / "cost.json").read_text())
+    assert (other["machine"], measured["machine"]) == ("other", cost.machine())
+    kept = measured["models"]
     assert list(kept) == ["mlm", "shared_long", "mae_lm"] and kept["mlm"]["ratio"] == 1
     assert all(each["seconds"] > 0 and each["memory_mib"] > 10 for each in kept.values())
 

@@ -288,6 +288,10 @@ def test_progress_shows_the_remaining_time_after_an_epoch_too():
         log("train", json.dumps({"epoch": 1, "train_loss": "9.0"})),
         log("valid", json.dumps({"valid_num_updates": "5", "valid_loss": "8.8"})),
         update,
+        log(
+            "fairseq_cli.train",
+            "Stopping training due to cumulative_training_time: 0.0751 > stop_time_hours: 0.075 hour(s)",
+        ),
         "Traceback (most recent call last):",
         '  File "x.py", line 1',
         "ValueError: what went wrong",
@@ -295,4 +299,5 @@ def test_progress_shows_the_remaining_time_after_an_epoch_too():
     progress = Progress()
     shown = "update 5 of 20: loss 9.1 bits, accuracy 4.2%, 1,000 tokens/s, 0:30 left"
     after = "validation after 5 updates: loss 8.8 bits"
-    assert list(filter(None, map(progress.line, lines))) == [shown, after, shown, "ValueError: what went wrong"]
+    stops = "stopping before the last update: the training has taken the 0.075 hours of --stop-time-hours"
+    assert list(filter(None, map(progress.line, lines))) == [shown, after, shown, stops, "ValueError: what went wrong"]
