@@ -232,6 +232,16 @@ class Results:
 
     # Text
 
+    def missing(self):
+        """The runs of the plan that have not been evaluated or fine-tuned."""
+        plan, evaluated = self.comparison, {run.name for run in self.runs}
+        tuned = {name for name in evaluated if self.fine_tuned(name) is not None}
+        text = ""
+        for what, done, runs in [("evaluated", evaluated, plan.runs()), ("fine-tuned", tuned, plan.fine_tuned_runs())]:
+            names = [run.name for run in runs if run.name not in done]
+            text += f"Of the plan, not {what}: {', '.join(names)}.\n" if names else ""
+        return text
+
     def summary(self, figure=None):
         """The section for a page of results; with links to the figures, if they are drawn."""
         comparison, size, text = self.comparison, self.comparison.size, self.comparison.text
@@ -254,6 +264,7 @@ class Results:
             f"and so for these models. {' and '.join(self.unseen)}, in no mean, had not been looked at when shared "
             f"layers were designed. Fine-tuned is the mean over {' and '.join(FINE_TUNED_TASKS)}.\n",
             self.arms(),
+            self.missing(),
             costs.in_words(self.costs, self.models(), self.updates),
             "The tasks of the mean:\n",
             self.table_of_models(self.columns_of(self.tasks)),

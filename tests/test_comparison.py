@@ -253,6 +253,7 @@ def test_fine_tuning_comes_last_and_is_reported_for_the_seeds_that_have_it(finis
     found = [scores_of(dest, f"{name}-1")[:2].mean() for name in ("shared_long", "mlm")]
     assert float(cell.split()[0]) == pytest.approx(found[0] - found[1], abs=0.006) and cell.endswith(", 1 seed")
     assert summary.count(", 1 seed |") == 3  # and those of the two arms
+    assert "Of the plan, not fine-tuned: mlm-2, shared_long-2.\n" in summary and "not evaluated" not in summary
 
 
 @pytest.mark.parametrize(
