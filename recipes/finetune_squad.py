@@ -7,31 +7,58 @@ seeds, and writes the best seed's answers in the format of the official evaluati
 
 import os
 
+import torch
+
 import finetune
-from answer_questions import answer
 from child_processes import terminate_children_on_sigterm
+from maelm_fairseq.data.vocabulary import load_dictionary, load_sentencepiece
+from maelm_fairseq.engine.checkpoints import load_model
 from maelm_fairseq.engine.errors import run
 from maelm_fairseq.engine.files import save_json
+from maelm_fairseq.finetuning.squad import metric
 from maelm_fairseq.finetuning.squad import task as squad
+from maelm_fairseq.finetuning.squad.answers import answer_questions
+from maelm_fairseq.finetuning.squad.questions import read_questions
+from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes
+
+METRICS = ["f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact"]
 
 
-def evaluate(model_file, data):
-    """Exact match and F1 on the dev set, in percent.
+def answer(model_file, data, questions):
+    """Answers questions, and evaluates the answers.
 
-    For SQuAD 2.0 also of answerable and unanswerable questions apart, and at the best threshold.
+    Args:
+        model_file: a fine-tuned model
+        data: folder that data-prep/squad.py wrote
+        questions: list of :class:`~maelm_fairseq.finetuning.squad.questions.Question`
+    Returns:
+        {id: text}, for SQuAD 2.0 empty where no answer scores higher than the best one; {name of a metric: percent},
+        for SQuAD 2.0 also of answerable and unanswerable questions apart, and at the best threshold
     """
-    found = answer(model_file, data).metrics
-    names = ["f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact"]
-    scores = {name: found[name] for name in names if name in found}
-    best = found.get("at_best_threshold", {})
-    scores.update({f"{name}_at_best_threshold": best[name] for name in names[:2] if name in best})
-    return scores
+    record, dictionary = squad.load_record(data), load_dictionary(data)
+    model = load_model(model_file, dictionary).to("cuda" if torch.cuda.is_available() else "cpu")
+    tokenizer = SpanTokenizer(load_sentencepiece(os.path.join(data, "sentencepiece.model"), dictionary))
+    found = answer_questions(model, questions, tokenizer, WindowSizes(**record["options"]))
+    texts = {question.id: answers.text for question, answers in zip(questions, found)}
+    differences = {question.id: answers.difference for question, answers in zip(questions, found)}
+    may_be_empty = record["version"] != "1.1"
+
+    def answered(threshold):
+        return {name: "" if may_be_empty and differences[name] > threshold else text for name, text in texts.items()}
+
+    predictions = answered(0)
+    scores = metric.evaluate(predictions, questions)
+    scores = {name: scores[name] for name in METRICS if name in scores}
+    if may_be_empty:
+        best = metric.evaluate(answered(metric.best_threshold(texts, differences, questions)), questions)
+        scores.update({f"{name}_at_best_threshold": best[name] for name in METRICS[:2]})
+    return predictions, scores
 
 
 def main():
     terminate_children_on_sigterm()
     args, extra = finetune.parser(__doc__).parse_known_args()
-    record = squad.load_record(args.data)
+    record, questions = squad.load_record(args.data), read_questions(os.path.join(args.data, "dev.json"))
     task = "squad_" + record["version"]
     recipe = finetune.Recipe(
         args,
@@ -42,14 +69,14 @@ def main():
         examples=record["counts"]["train"]["windows"],
         max_tokens=record["options"]["max_tokens"],
         options=["--task", "squad", "--criterion", "squad"],
-        evaluate=lambda model_file: evaluate(model_file, args.data),
+        evaluate=lambda model_file: answer(model_file, args.data, questions)[1],
         epochs=[2, 3],
     )
     best = recipe.main()
     if best:
         path = os.path.join(args.save_dir, "submission", task + ".json")
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        save_json(answer(best, args.data).predictions, path)
+        save_json(answer(best, args.data, questions)[0], path)
         print(f"answers to the dev set: {path}")
 
 

@@ -279,8 +279,6 @@ def test_squad(pretrained, tmp_path):
     assert "has 32 positions: give --max-tokens 32" in refused("data-prep/squad.sh", *prepare)
     script("data-prep/squad.sh", *prepare, "--max-tokens", 32)
     arguments = ["--checkpoint", checkpoint, "--data", data]
-    error = refused("recipes/answer_questions.py", *arguments, "--predictions", tmp_path / "none.json")
-    assert "no head for answers" in error and not (tmp_path / "none.json").exists()
     settings = [*SETTINGS, "--lr", 1e-9, "--epochs", 1, "--bf16-autocast", "--seeds", 1]
     printed = script("recipes/finetune_squad.sh", *arguments, "--save-dir", save, *settings).stdout
     rows = {row["metric"]: float(row["median"]) for row in table(save)}
