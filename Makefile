@@ -1,8 +1,7 @@
-# make demo      pretrain a small MAE-LM on movie reviews and look at it: three to five minutes on two cores, once installed
-# make test      run the test suite
-# make test-all  run it with the tests by chance, which look for what nobody thought of: for the night
-# make lint      check style and formatting with ruff
-# make install   what both do first: a virtual environment with everything in it
+# make demo     pretrain a small MAE-LM on movie reviews and look at it: three to five minutes on two cores, once installed
+# make test     run the test suite
+# make lint     check style and formatting with ruff
+# make install  what both do first: a virtual environment with everything in it
 #
 # make PYTHON=python3.11 ...   which Python makes the environment: otherwise one that is found, or that uv fetches
 # make test TESTS=tests/test_recipes.py
@@ -11,7 +10,7 @@ PYTHON ?=
 VENV ?= .venv
 TESTS ?= tests
 
-.PHONY: help install demo test test-all lint
+.PHONY: help install demo test lint
 
 help:
 	@sed -n '/^PYTHON/q; s/^# \{0,1\}//p' Makefile
@@ -49,13 +48,10 @@ $(VENV)-transformers-%/.installed: constraints.txt Makefile | install
 	  torch safetensors transformers==$* accelerate
 	@touch $@
 
-test-all: CHOICE = -m ''
-test-all: test
-
 test: install $(TRANSFORMERS)
 	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" OMP_NUM_THREADS=1 \
 	  TESTS_TRANSFORMERS="$(subst $() $(),:,$(patsubst %/.installed,$(CURDIR)/%/bin/python,$(TRANSFORMERS)))" \
-	  $(VENV)/bin/python -m pytest -n 2 --dist loadfile --max-worker-restart 1 $(CHOICE) $(TESTS)
+	  $(VENV)/bin/python -m pytest -n 2 --dist loadfile --max-worker-restart 1 $(TESTS)
 
 lint: install
 	@$(VENV)/bin/ruff check .

@@ -4,7 +4,6 @@ Commands that tests start are forks of a process that has imported fairseq and t
 test says `real=True`. `TESTS_FORK=0` in the environment makes all of them real processes.
 """
 
-import contextlib
 import json
 import os
 import random
@@ -69,8 +68,8 @@ TINY = [
 TINY_MODEL = {"_name": "mae_lm_tiny", "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "max_positions": 32}
 
 
-@contextlib.contextmanager
-def forks_served():
+@pytest.fixture(scope="session", autouse=True)
+def fork_server():
     """The process that the commands in FORKS are forks of. Should this one be killed, its standard input is closed."""
     if FORKS == BIN:
         yield
@@ -82,12 +81,6 @@ def forks_served():
         yield
         server.stdin.close()
     shutil.rmtree(FORKS)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def fork_server():
-    with forks_served():
-        yield
 
 
 def command(program, *arguments, real=False):
@@ -109,6 +102,25 @@ def succeed(program, *arguments, cwd=None, real=False):
     done = run(program, *arguments, cwd=cwd, real=real)
     assert done.returncode == 0, done.stdout[-5000:]
     return done.stdout
+
+
+def script(path, *arguments, status=0, cwd=None, **environment):
+    """Runs a script, or a Python program, that must end with this status; returns the finished process."""
+    interpreter = [PYTHON] if path.endswith(".py") else []
+    done = subprocess.run(
+        [*interpreter, str(ROOT / path), *map(str, arguments)], env={**SCRIPTS_ENVIRONMENT, **environment},
+        cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert done.returncode == status, (done.stdout + done.stderr)[-5000:]
+    return done
+
+
+def refused(path, *arguments, **more):
+    """The one line of error of a script that must fail."""
+    done = script(path, *arguments, status=1, **more)
+    assert "Traceback" not in done.stdout + done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "error: " in line]
+    return line
 
 
 def hydra(tmp_path, data, model, **options):
@@ -167,20 +179,6 @@ def text_of(docs):
     return "".join("".join(line + "\n" for line in document) + "\n" for document in docs)
 
 
-def prepare(folder):
-    """Generated text, as data-prep/prepare.sh makes it ready: the folder of the data, with its vocabulary."""
-    command = [ROOT / "data-prep" / "prepare.sh", "--dest", folder / "data", "--vocab-size", "100", "--lowercase"]
-    for split, seed in [("train", 1), ("valid", 2)]:
-        text = folder / f"{split}.txt"
-        text.write_text(text_of(documents(100, seed)), encoding="utf-8")
-        command += ["--" + split, text]
-    subprocess.run(
-        list(map(str, command)),
-        env=SCRIPTS_ENVIRONMENT, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    return folder / "data"
-
-
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
     """A folder of binarized text: train and valid, documents separated by blank lines."""
@@ -190,8 +188,13 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory):
-    """A folder that data-prep/prepare.sh wrote, with its vocabulary."""
-    return prepare(tmp_path_factory.mktemp("prepared"))
+    """Generated text, as data-prep/prepare.sh makes it ready: the folder of the data, with its vocabulary."""
+    folder = tmp_path_factory.mktemp("prepared")
+    for split, seed in [("train", 1), ("valid", 2)]:
+        (folder / f"{split}.txt").write_text(text_of(documents(100, seed)), encoding="utf-8")
+    texts = ["--train", folder / "train.txt", "--valid", folder / "valid.txt"]
+    script("data-prep/prepare.sh", "--dest", folder / "data", "--vocab-size", 100, "--lowercase", *texts)
+    return folder / "data"
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from fairseq.data import data_utils
-from fairseq.data.iterators import ShardedIterator
 
 from maelm_fairseq.data.batches import Batches, WholeDataset, batch_ends
 
@@ -45,22 +44,3 @@ def test_ends_are_those_of_fairseq_and_nothing_is_lost(tokens, sentences, multip
 def test_no_items_and_items_that_are_too_long():
     assert batch_ends(np.empty(0, np.uint8), 10, 3, 8).tolist() == []
     assert batch_ends(np.array([3, 3, 20, 30]), 6, None, 8).tolist() == [2, 3, 4]
-
-
-def batches_and_list(count):
-    ends = np.cumsum(np.random.default_rng(count).integers(1, 5, count))
-    indices = np.random.default_rng(1).permutation(ends[-1])
-    return Batches(indices, ends), np.split(indices, ends[:-1])
-
-
-@pytest.mark.parametrize("count", [1, 6, 7, 50])
-def test_they_are_shuffled_sliced_and_sharded_as_lists_are(count):
-    batches, listed = batches_and_list(count)
-    shuffled = batches.shuffled(np.random.RandomState(5))
-    np.random.RandomState(5).shuffle(listed)
-    for ours, theirs in [(shuffled, listed), (shuffled[2:], listed[2:]), (shuffled[:4], listed[:4])]:
-        assert len(ours) == len(theirs)
-        assert [batch.tolist() for batch in ours] == [batch.tolist() for batch in theirs]
-        for shard in range(3):
-            expected = list(ShardedIterator(theirs, 3, shard, fill_value=[]))
-            assert [batch.tolist() for batch in ours.shard(3, shard)] == list(map(list, expected))

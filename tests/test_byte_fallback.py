@@ -1,12 +1,11 @@
 """Vocabularies with a piece for each byte, `<0x00>` to `<0xFF>`, in which no character is unknown."""
 
 import json
-import subprocess
 
 import numpy as np
 import pytest
 
-from conftest import ROOT, SCRIPTS_ENVIRONMENT, documents, text_of
+from conftest import documents, script, text_of
 from maelm_fairseq.data.vocabulary import MASK, Tokenizer, load_dictionary, load_sentencepiece, word_starts
 from maelm_fairseq.finetuning.squad.answers import LONGEST, ranked_spans
 from maelm_fairseq.finetuning.squad.questions import Answer, Question
@@ -38,11 +37,8 @@ def test_no_character_of_prepared_text_is_unknown(tmp_path):
     (tmp_path / "train.txt").write_text(text_of(documents(200, 1)), encoding="utf-8")
     (tmp_path / "valid.txt").write_text("".join(line + "\n" for line in TEXTS), encoding="utf-8")
     data = tmp_path / "data"
-    command = [ROOT / "data-prep" / "prepare.sh", "--byte-fallback", "--vocab-size", 350, "--dest", data]
-    command += ["--train", tmp_path / "train.txt", "--valid", tmp_path / "valid.txt"]
-    subprocess.run(
-        list(map(str, command)), env=SCRIPTS_ENVIRONMENT, check=True, stdin=subprocess.DEVNULL, capture_output=True
-    )
+    texts = ["--train", tmp_path / "train.txt", "--valid", tmp_path / "valid.txt"]
+    script("data-prep/prepare.sh", "--byte-fallback", "--vocab-size", 350, "--dest", data, *texts)
     record = json.loads((data / "valid.json").read_text(encoding="utf-8"))
     assert record["unknown"] == 0 and record["unknown_pieces"] == []
     lines = (data / "dict.txt").read_text(encoding="utf-8").split("\n")
@@ -75,17 +71,6 @@ def test_what_touches_a_mask_begins_no_word(tokenizer, after):
     expected = names(tokenizer, "~" + after)[-len(touching) :]
     assert touching == expected
     assert names(tokenizer, f"{MASK} {after}") == [MASK, *names(tokenizer, after)]
-
-
-@pytest.mark.parametrize("typed", ["</s>", "<unk>", "\uff1cmask>", "<0x41>"])
-def test_symbols_that_are_typed_never_become_special_tokens(tmp_path, typed):
-    """Also without bytes, where the vocabulary has none of their letters."""
-    lines = ["\u03b1\u03b2\u03b3 \u03b4\u03b5 \u03b1\u03b2", "\u03b3\u03b4 \u03b5\u03b1"]
-    tokenizer = read_tokenizer(vocabulary(tmp_path / "data", lines=lines, vocab_size=12))
-    for before in ["", "\u03b1\u03b2 ", MASK]:
-        *others, last = names(tokenizer, before + typed)
-        assert last == "<unk>" and set(others) <= {"\u2581", "\u2581\u03b1\u03b2", MASK}
-        assert others.count(MASK) == before.count(MASK)
 
 
 def test_the_bytes_of_a_character_begin_no_word(tokenizer):

@@ -16,16 +16,14 @@ from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.engine import reading, versions
 from maelm_fairseq.engine.checkpoints import find_checkpoint, load_model, read_checkpoint
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
+from test_vocabulary import dictionary as dictionary_of
 
 SIZES = dict(encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, max_positions=9)
 
 
 @pytest.fixture(scope="module")
 def dictionary():
-    made = Dictionary()
-    for symbol in ["a", "b", "<mask>"]:
-        made.add_symbol(symbol)
-    return made
+    return dictionary_of("a", "b")
 
 
 def state_of(dictionary, pretraining=True, **sizes):
@@ -75,17 +73,14 @@ def test_fairseq_gets_plain_values_and_known_options_alone():
         reading.plain([Dictionary()])
 
 
-def test_weights_that_are_not_finite_are_refused(data, tmp_path):
-    options = [data, *TINY, "--save-dir", tmp_path]
-    succeed("fairseq-train", *options, "--max-update", 1)
-    path, name = tmp_path / "checkpoint_last.pt", "encoder.layers.0.ffn.0.weight"
-    state = reading.load_checkpoint(path)
+def test_weights_that_are_not_finite_are_refused(pretrained, tmp_path):
+    (data, checkpoint), path, name = pretrained, tmp_path / "checkpoint_last.pt", "encoder.layers.0.ffn.0.weight"
+    state = reading.load_checkpoint(checkpoint)
     state["model"][name][0, 0] = float("nan")
     save(state, path)
-    (tmp_path / "checkpoint_best.pt").unlink()
     with pytest.raises(ValueError, match=f"checkpoint_last.pt: weight '{name}' of the checkpoint contains NaN or inf"):
         load_model(path, load_dictionary(data))
-    done = run("fairseq-train", *options, "--max-update", 2)
+    done = run("fairseq-train", data, *TINY, "--save-dir", tmp_path, "--max-update", 3)
     assert done.returncode == 1 and "Traceback" not in done.stdout
     assert f"error: {path}: damaged: it has weights that are NaN or infinite, and" in done.stdout
 
@@ -158,9 +153,7 @@ def test_what_is_no_checkpoint_is_refused(kind, message, dictionary, tmp_path):
 
 
 def test_another_dictionary_and_a_missing_weight_are_refused(dictionary, tmp_path):
-    state, other = state_of(dictionary), Dictionary()
-    for symbol in ["b", "a", "<mask>"]:
-        other.add_symbol(symbol)
+    state, other = state_of(dictionary), dictionary_of("b", "a")
     with pytest.raises(ValueError, match="another dict.txt, of 7 symbols where this one has 7"):
         load_model(save(state, tmp_path / "model.pt"), other)
     del state["model"]["encoder.layers.0.ffn.0.bias"]

@@ -63,16 +63,15 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize("damage, reason", DAMAGE)
-def test_a_run_resumes_from_the_newest_good_checkpoint(data, saved, tmp_path, damage, reason):
+def test_a_run_resumes_from_the_newest_good_checkpoint(data, run_of_five, saved, damage, reason):
     damage(saved / "checkpoint_last.pt")
     damage(saved / "checkpoint_best.pt")
-    printed = train(data, saved, *INTERVAL, "--max-update", 7)
+    printed = train(data, saved, *INTERVAL)
     (warning,) = [line for line in printed.splitlines() if "is damaged" in line]
     assert f"{saved}/checkpoint_last.pt" in warning and reason in warning
     assert f"resuming from {saved}/checkpoint_1_4.pt, the newest good checkpoint, at update 4" in printed
     assert os.path.lexists(saved / "checkpoint_last.pt.damaged")
-    train(data, tmp_path / "whole", *INTERVAL, "--max-update", 7)
-    assert_same_weights(saved, tmp_path / "whole", 0)
+    assert_same_weights(saved, run_of_five, 0)
 
 
 @pytest.mark.parametrize("contents", [{}, 3, {"model": {}}, {"optimizer_history": []}])
@@ -149,7 +148,7 @@ checkpoint_files.atomic_write = atomic_write
 
 
 @pytest.mark.parametrize("name", ["checkpoint_1_4.pt", "checkpoint_last.pt"])  # one is saved, one copied
-def test_a_kill_during_saving_leaves_a_folder_that_resumes(data, tmp_path, name):
+def test_a_kill_during_saving_leaves_a_folder_that_resumes(data, run_of_five, tmp_path, name):
     plugin = tmp_path / "plugin_with_trap"
     plugin.mkdir()
     (plugin / "__init__.py").write_text(TRAP.format(name=name))
@@ -162,8 +161,7 @@ def test_a_kill_during_saving_leaves_a_folder_that_resumes(data, tmp_path, name)
     assert not any(map(checkpoint_files.damage, save.glob("checkpoint*.pt")))
     train(data, save, *INTERVAL)
     assert not list(save.glob(".checkpoint*.partial"))
-    train(data, tmp_path / "whole", *INTERVAL)
-    assert_same_weights(save, tmp_path / "whole", 0)
+    assert_same_weights(save, run_of_five, 0)
 
 
 def test_a_full_disk(data, saved):

@@ -4,7 +4,6 @@ import json
 import random
 import re
 import shutil
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -13,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, documents
+from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, documents, script
 from maelm_fairseq.engine.errors import UsageError
+from test_preemption import STOPPED, finish, start
 
 sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "experiments"]]
 import added  # noqa: E402
 import compare  # noqa: E402
+import evaluate  # noqa: E402
 import plans  # noqa: E402
 from comparison import FINE_TUNED_TASKS  # noqa: E402
 from evaluation import outcomes, statistics, tasks  # noqa: E402
@@ -54,20 +55,15 @@ def finished(prepared, tmp_path_factory):
     dest = folder / "dest"
     folders = ["--data", prepared, "--tasks", write_tasks(folder / "tasks"), "--dest", dest]
     options = list(map(str, [*folders, "--records", folder / "records", "--plan", "tiny", "--jobs", 2]))
-    command = [str(ROOT / "experiments" / "compare.sh"), *options]
-    streams = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    process = subprocess.Popen(command, env=REAL_SCRIPTS_ENVIRONMENT, **streams)
+    process = start([ROOT / "experiments" / "compare.sh", *options], PATH=REAL_SCRIPTS_ENVIRONMENT["PATH"])
     log = dest / "pretraining" / PILOTS[0] / "pretraining.log"
     while not (log.exists() and "train_inner" in log.read_text()):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     process.terminate()
-    printed, _ = process.communicate()
-    assert process.returncode == 75, printed
+    finish([process], STOPPED)
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if runs_in(path, dest)]
-    done = subprocess.run(command, env=SCRIPTS_ENVIRONMENT, **{**streams, "stderr": subprocess.PIPE})
-    assert done.returncode == 0, done.stderr
-    return dest, options, done.stdout.partition("## ")[2]
+    return dest, options, script("experiments/compare.sh", *options).stdout.partition("## ")[2]
 
 
 def runs_in(cmdline, folder):
@@ -229,19 +225,20 @@ def test_fine_tuning_comes_last_and_is_reported_for_the_seeds_that_have_it(finis
     shutil.copytree(dest.parent / "records", tmp_path / "records")
     begun = []
 
-    def evaluate(runs, run, device, kind, names, *more):
-        begun.append(run.name)
-        assert (kind, names, more) == (FINE_TUNED, FINE_TUNED_TASKS, ("--fine-tune", "mean"))
+    def execute(runs, name, command, device=None):
+        args = evaluate.parse(list(map(str, command[2:])))
+        (model,) = args.names
+        begun.append(model)
+        assert (args.tasks, args.fine_tune) == (list(FINE_TUNED_TASKS), ["mean"])
         if begun[2:]:  # the third one is stopped
             raise KeyboardInterrupt
-        for name in names:
-            mean = outcomes.read(outcomes.record_path(dest / "evaluation", run.name, name))[1]["mean"]
+        for name in args.tasks:
+            mean = outcomes.read(outcomes.record_path(args.dest, model, name))[1]["mean"]
             task = tasks.Task(name, [], ["class0", "class1"], mean.targets, mean.ids, mean.folds, 0)
-            path = outcomes.record_path(tmp_path, run.name, name, kind)
-            outcomes.save(path, run.name, task, {kind: vars(mean)}, {})
-            runs.records.add(run, [path])
+            path = outcomes.record_path(args.dest, model, name, FINE_TUNED)
+            outcomes.save(path, model, task, {FINE_TUNED: vars(mean)}, {})
 
-    monkeypatch.setattr(Runs, "evaluate", evaluate)
+    monkeypatch.setattr(Runs, "execute", execute)
     tuned = replace(TINY, fine_tuned=(plans.MLM, plans.SHARED_LONG))
     monkeypatch.setitem(compare.PLANS, "tiny", tuned)
     for _ in range(2):

@@ -4,19 +4,16 @@ from multiprocessing.reduction import ForkingPickler
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary
 
 from maelm_fairseq.data.blocks import TokenBlocks
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.masking import Masking, MaskSettings
 from test_blocks import naive_blocks, random_lines, write
+from test_vocabulary import dictionary as dictionary_of
 
 
 def dataset(tmp_path, lines_of_parts, size=12, mode="complete_doc", **options):
-    dictionary = Dictionary()
-    for i in range(4, 40):
-        dictionary.add_symbol(f"w{i}")
-    dictionary.add_symbol("<mask>")
+    dictionary = dictionary_of(*(f"w{i}" for i in range(4, 40)))
     masking = Masking(MaskSettings(**{"mask_prob": 0.3, **options}), dictionary, seed=1)
     parts = [TokenBlocks(write(tmp_path / f"part{i}", lines), size, mode) for i, lines in enumerate(lines_of_parts)]
     return MaskedBlockDataset(parts, masking, dictionary, seed=1)
@@ -41,15 +38,6 @@ def test_a_batch_counts_what_it_holds(tmp_path):
     assert batch["net_input"]["padded"] is True
     assert blocks.collater([blocks[i] for i in [2, 2]])["net_input"]["padded"] is False
     assert blocks.collater([]) == {}
-
-
-def test_order_is_by_length_and_new_each_epoch(tmp_path):
-    blocks = dataset(tmp_path, [random_lines(4)])
-    first = blocks.ordered_indices()
-    assert np.array_equal(first, blocks.ordered_indices())
-    assert (np.diff(blocks.sizes[first]) >= 0).all()
-    blocks.set_epoch(2)
-    assert not np.array_equal(first, blocks.ordered_indices())
 
 
 def test_a_batch_travels_as_bytes(tmp_path):

@@ -9,8 +9,7 @@ import sys
 
 import pytest
 
-from conftest import documents
-from scripts import refused, script
+from conftest import documents, refused, script
 from test_data_prep import PREP, arguments, snapshot, write
 
 sys.path.insert(0, PREP)

@@ -1,8 +1,5 @@
-"""Work that runs at the same time: each piece has a device of its own, and frees it; nothing outlives the recipe."""
+"""Work that runs at the same time: each piece has a device of its own, and frees it."""
 
-import os
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -88,25 +85,3 @@ def test_a_training_sees_its_device_alone(tmp_path):
     command = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
     assert child_processes.run_and_show(command, tmp_path / "log", {"CUDA_VISIBLE_DEVICES": "3"}) == 0
     assert (tmp_path / "log").read_text() == "3\n"
-
-
-RECIPE = """
-import child_processes
-
-child_processes.terminate_children_on_sigterm()
-with child_processes.program(["sh", "-c", "echo started; exec sleep 60"]):
-    pass
-"""
-
-
-def test_a_recipe_that_is_stopped_leaves_no_program_behind():
-    process = subprocess.Popen(
-        [sys.executable, "-c", RECIPE], cwd=ROOT / "recipes",
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    assert process.stdout.readline() == "started\n"
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate()
-    assert process.returncode == 143 and not errors
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)

@@ -1,7 +1,6 @@
 """The effective rank of matrices with a known answer, and of models."""
 
 import csv
-import subprocess
 import sys
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 import torch
 
 import naive
-from conftest import ROOT, TINY, succeed
+from conftest import TINY, succeed
 from maelm_fairseq.analysis import effective_rank as er
 from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.effective_rank import main
@@ -115,16 +114,15 @@ def table(path):
         return list(csv.DictReader(stream))
 
 
-def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path):
+def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, monkeypatch, capsys):
     data, checkpoint = pretrained
     succeed("fairseq-train", data, *TINY, "--share-decoder-layers", "--save-dir", tmp_path)
-    program = [
-        sys.executable, "-m", "maelm_fairseq.effective_rank", "--data", data, "--dest", tmp_path / "out",
-        "--checkpoint", checkpoint, tmp_path / "checkpoint_last.pt", "--names", "MAE-LM", "shared", "--tokens", 300,
-        "--tau", 0.9, 0.5,
-    ]  # fmt: skip
-    done = subprocess.run(list(map(str, program)), cwd=ROOT, capture_output=True, text=True)
-    assert "MAE-LM: effective rank at tau = 0.9" in done.stdout and done.stderr == ""
+    options = ["--data", data, "--dest", tmp_path / "out", "--checkpoint", checkpoint, tmp_path / "checkpoint_last.pt"]
+    options += ["--names", "MAE-LM", "shared", "--tokens", 300, "--tau", 0.9, 0.5]
+    monkeypatch.setattr(sys, "argv", list(map(str, ["effective_rank", *options])))
+    main()
+    printed = capsys.readouterr()
+    assert "MAE-LM: effective rank at tau = 0.9" in printed.out and printed.err == ""
     rows = table(tmp_path / "out" / "ranks.csv")
     assert len(rows) == 2 * 2 * 3 * 4  # checkpoints, taus, layers, families
     count = {row["family"]: int(row["tokens"]) for row in rows}

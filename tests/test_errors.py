@@ -2,12 +2,10 @@
 
 import shutil
 import socket
-import subprocess
-import sys
 
 import pytest
 
-from conftest import PLUGIN, ROOT, TINY, TINY_MODEL, binarize, command, documents, hydra, run, succeed, text_of
+from conftest import PLUGIN, TINY, TINY_MODEL, binarize, documents, hydra, run, text_of
 
 
 def refused(*arguments, real=False):
@@ -63,9 +61,9 @@ def test_mask_in_the_data(tmp_path):
     assert f"{folder}/train: <mask> in block" in error
 
 
-def test_checkpoint_of_another_size_or_vocabulary(data, tmp_path):
-    succeed("fairseq-train", data, *TINY, "--save-dir", tmp_path, "--max-update", 1)
-    restore = ["--save-dir", tmp_path / "run", "--restore-file", tmp_path / "checkpoint_last.pt"]
+def test_checkpoint_of_another_size_or_vocabulary(pretrained, tmp_path):
+    data, checkpoint = pretrained
+    restore = ["--save-dir", tmp_path / "run", "--restore-file", checkpoint]
     error = refused(data, *TINY, *restore, "--encoder-layers", 3, "--relative-position-num-buckets", 8)
     assert "--encoder-layers 2 in the checkpoint, 3 here;" in error
     assert "; --relative-position-num-buckets 32 in the checkpoint, 8 here" in error
@@ -76,12 +74,9 @@ def test_checkpoint_of_another_size_or_vocabulary(data, tmp_path):
 
 
 def test_hydra(data, tmp_path):
-    done = subprocess.run(
-        command("fairseq-hydra-train", *hydra(tmp_path, data, TINY_MODEL), "+task.mask_prob=2"),
-        stdin=subprocess.DEVNULL, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 1 and "Traceback" not in done.stderr and "Error executing" not in done.stderr
-    assert "error: --mask-prob 2.0 must be over 0 and under 1" in done.stderr.splitlines()
+    done = run("fairseq-hydra-train", *hydra(tmp_path, data, TINY_MODEL), "+task.mask_prob=2")
+    assert done.returncode == 1 and "Traceback" not in done.stdout and "Error executing" not in done.stdout
+    assert "error: --mask-prob 2.0 must be over 0 and under 1" in done.stdout.splitlines()
 
 
 # fairseq-train on two pretended GPUs: one process that starts two.
@@ -94,15 +89,11 @@ def test_in_the_process_of_each_gpu(data, tmp_path):
         port = listening.getsockname()[1]
     options = ["--distributed-backend", "gloo", "--distributed-world-size", 2, "--mask-prob", 2]
     options += ["--distributed-init-method", f"tcp://localhost:{port}", "--save-dir", tmp_path]
-    done = subprocess.run(
-        [sys.executable, "-c", SPAWN, str(data), *map(str, [*TINY, *options])],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+    done = run("python", "-c", SPAWN, data, *TINY, *options, real=True)
     assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
     assert done.stdout.splitlines()[-1] == "error: --mask-prob 2.0 must be over 0 and under 1"
 
 
 def test_other_errors_keep_their_stack_trace():
-    code = "import fairseq_cli.train, maelm_fairseq; {}['other']"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1 and "Traceback" in done.stderr and "KeyError: 'other'" in done.stderr
+    done = run("python", "-c", "import fairseq_cli.train, maelm_fairseq; {}['other']", real=True)
+    assert done.returncode == 1 and "Traceback" in done.stdout and "KeyError: 'other'" in done.stdout

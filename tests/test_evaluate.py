@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents
+from conftest import PYTHON, ROOT, documents, script
 from maelm_fairseq import hub
 from maelm_fairseq.engine import reading
 from maelm_fairseq.engine.errors import MissingFileError, UsageError
@@ -25,16 +24,6 @@ from evaluation.report import Report  # noqa: E402
 from evaluation.tasks import load_task  # noqa: E402
 
 MODELS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"]
-
-
-def evaluate(*arguments, check=True):
-    """Runs the recipe; returns the finished process."""
-    done = subprocess.run(
-        [str(ROOT / "recipes" / "evaluate.sh"), *map(str, arguments)], env=SCRIPTS_ENVIRONMENT,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert not check or done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +48,7 @@ def evaluated(pretrained, tmp_path_factory):
         "--labelled", folder / "labelled", "--tasks", "kind", "length", "--regression", "length",
         "--few-shot-repeats", 2, "--compare", "mae_lm", "mlm",
     ]  # fmt: skip
-    return folder, arguments, evaluate(*arguments).stdout
+    return folder, arguments, script("recipes/evaluate.sh", *arguments).stdout
 
 
 def load(folder, model, task):
@@ -147,7 +136,7 @@ def test_the_same_command_resumes(evaluated):
     lost = folder / "out" / "records" / "mlm-2" / "kind" / "frozen.json"
     before = json.loads(lost.read_text())
     lost.unlink()
-    assert evaluate(*arguments).stdout == output
+    assert script("recipes/evaluate.sh", *arguments).stdout == output
     changed = [path for path, time in zip(records, times) if path.stat().st_mtime_ns != time]
     assert {path.parent for path in changed} == {lost.parent}
     assert json.loads(lost.read_text()) == before
@@ -232,8 +221,8 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     record = folder / "out" / "records" / "mlm-1" / "kind" / "frozen.npz"
     record.write_bytes(record.read_bytes()[:100])
     refused("frozen.npz: damaged")
-    done = evaluate(*arguments[: arguments.index("--labelled")], "--tasks", "mood", check=False)
-    assert done.returncode == 1 and "invalid choice: 'mood' (choose from" in done.stderr
+    done = script("recipes/evaluate.sh", *arguments[: arguments.index("--labelled")], "--tasks", "mood", status=1)
+    assert "invalid choice: 'mood' (choose from" in done.stderr
     assert done.stderr.splitlines()[-1].startswith(
         "error: --tasks mood: not fetched (see above); give texts of your own"
     )

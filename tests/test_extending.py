@@ -25,10 +25,9 @@ def test_an_objective_of_ones_own_trains_and_its_encoder_loads(data, tmp_path):
 
 
 def test_contributing_names_what_exists():
+    """test_pages.py looks for the files."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:maelm_fairseq|recipes|experiments|data-prep|tests|benchmarks)/[\w./-]*)`", text)
-    assert len(named) > 20
-    for path in named:
-        assert (ROOT / path).exists(), path
-    for path, name in re.findall(r"`([\w/-]+/[\w.-]+\.py)` \(`(\w+)[`(.]", text):
+    named = re.findall(r"`([\w/-]+/[\w.-]+\.py)` \(`(\w+)[`(.]", text)
+    assert len(named) > 5
+    for path, name in named:
         assert re.search(rf"^ *(?:class|def) {name}\b|^{name} = ", (ROOT / path).read_text(), re.M), (path, name)

@@ -14,9 +14,8 @@ import torch
 from fairseq import checkpoint_utils
 from scipy import stats
 
-from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, documents
+from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, documents, refused, script
 from maelm_fairseq.engine.errors import UsageError
-from scripts import refused, script
 from test_preemption import start, trap
 from test_squad import key_paragraphs, squad_json
 

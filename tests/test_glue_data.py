@@ -11,9 +11,8 @@ import sentencepiece
 from fairseq.data import Dictionary
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
-from conftest import ROOT
+from conftest import ROOT, script
 from maelm_fairseq.engine.errors import UsageError
-from scripts import script
 
 PREP = ROOT / "data-prep"
 sys.path.insert(0, str(PREP))
@@ -257,11 +256,3 @@ def test_run_again(prepare, tmp_path):
     error = prepare("--task", "own", fails=True)
     assert "train.tsv differs" in error and "dev.tsv" not in error
     assert {path: path.read_bytes() for path in before} == before
-
-
-def test_a_file_that_changes_while_it_is_read(prepare, tmp_path, monkeypatch):
-    write_own(tmp_path / "glue" / "own", [["a", "x"], ["b", "y"]])
-    found = iter(["at first", "at the end"])
-    monkeypatch.setattr(glue, "identities", lambda *_: next(found))
-    assert "a file changed while it was being read" in prepare("--task", "own", fails=True)
-    assert os.listdir(tmp_path / "out") == []

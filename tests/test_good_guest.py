@@ -1,13 +1,10 @@
 """Importing a module of this project changes nothing in the importing program."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
-from conftest import PYTHON, ROOT
+from conftest import ROOT, succeed
 
 # Imports modules one after the other; prints [[module, what it changed, before, after]]. What torch and the libraries
 # that fairseq imports change is not ours, but what fairseq changes when the plugin imports it is.
@@ -49,14 +46,10 @@ print(json.dumps(changes))
 """
 
 
-def changes(python, modules, *folders):
+def changes(modules, *folders, real=True):
     """What importing modules changes in a new process: [[module, what, before, after]]."""
-    done = subprocess.run(
-        [python, "-c", IMPORT_ALL, json.dumps(modules), json.dumps(list(map(str, folders)))],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    arguments = json.dumps(modules), json.dumps(list(map(str, folders)))
+    return json.loads(succeed("python", "-c", IMPORT_ALL, *arguments, cwd=ROOT, real=real).splitlines()[-1])
 
 
 def test_the_package():
@@ -64,7 +57,7 @@ def test_the_package():
     files = [file for file in files if file.name not in ["modeling_mae_lm", "__main__"]]  # transformers; programs
     modules = [".".join(file.parts).replace(".__init__", "") for file in files]
     assert "maelm_fairseq" in modules and "maelm_fairseq.finetuning.squad.task" in modules
-    assert changes(sys.executable, modules) == []
+    assert changes(modules) == []
 
 
 @pytest.mark.parametrize("folders", [["recipes", "recipes/demo", "experiments", "data-prep"], ["benchmarks"]])
@@ -72,7 +65,7 @@ def test_programs(folders):
     folders = [ROOT / folder for folder in folders]
     modules = [path.stem for folder in folders for path in sorted(folder.glob("*.py"))]
     assert modules and len(modules) == len(set(modules))
-    for _, what, before, after in changes(sys.executable, modules, *folders):
+    for _, what, before, after in changes(modules, *folders):
         # Programs find the packages of this repository by adding its folders.
         added = [folder for folder in after if folder not in before]
         assert what == "sys.path" and all(folder.startswith(str(ROOT)) for folder in added) and {*before} <= {*after}
@@ -87,5 +80,5 @@ def test_a_change_is_noticed(tmp_path):
         "warnings.simplefilter('ignore')\n"
         "os.environ['RUDE'] = '1'\n"
     )
-    noticed = {change[1] for change in changes(PYTHON, ["json", "rude"], tmp_path)}
+    noticed = {change[1] for change in changes(["json", "rude"], tmp_path, real=False)}
     assert noticed == {"hooks", "signal handlers", "logging", "warnings.filters", "environment"}

@@ -1,15 +1,12 @@
 """Using a model from Python."""
 
-import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 
-from conftest import PLUGIN, ROOT, binarize, documents, succeed, text_of
+from conftest import PLUGIN, binarize, documents, script, succeed, text_of
 from maelm_fairseq import hub
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.heads import KINDS, SpanHead
@@ -175,12 +172,8 @@ def test_the_demos_last_step_runs_and_loading_prints_nothing(folder, tmp_path):
             state["model"][f"{part}.embed_positions.weight"] = torch.nn.functional.pad(positions, (0, 0, 0, 128))
 
     folder = changed(folder, tmp_path / "longer", of_longer_texts)
-    done = subprocess.run(
-        [sys.executable, ROOT / "recipes" / "demo" / "use_encoder.py", "--checkpoint", folder]
-        + ["--data", folder],
-        env={**os.environ, "PYTHONWARNINGS": "ignore"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("What it fills in:\n")
+    done = script("recipes/demo/use_encoder.py", "--checkpoint", folder, "--data", folder, PYTHONWARNINGS="ignore")
+    assert done.stderr == "" and done.stdout.startswith("What it fills in:\n")
     assert done.stdout.count("%") == 25 and "finds similar" in done.stdout
 
 

@@ -123,17 +123,3 @@ def test_refused(data, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"label/dict.txt: 3 labels \(bad, fair, good\), but the head has 4 classes"):
         program.export(four, data, tmp_path / "new")
     assert os.listdir(tmp_path) == ["run"]
-
-
-def test_no_folder_is_left_by_an_export_that_fails(data, tmp_path, monkeypatch):
-    def fail(*arguments):
-        raise OSError("disk full")
-
-    checkpoint = write_checkpoint(tmp_path / "run", data, **NO_BIAS)
-    monkeypatch.setattr(program, "model_card", fail)
-    with pytest.raises(OSError, match="disk full"):
-        program.export(checkpoint, data, tmp_path / "new")
-    monkeypatch.setattr("maelm_fairseq.huggingface.tokenizer.reference", lambda *_: lambda a, b=None: [0, 2])
-    with pytest.raises(ValueError, match="^tokenizer.json: "):
-        program.export(checkpoint, data, tmp_path / "new")
-    assert os.listdir(tmp_path) == ["run"]

@@ -6,23 +6,18 @@ import signal
 import sys
 import time
 
-from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT
-from scripts import script
-from test_preemption import STOPPED, free_port, start
+from conftest import ROOT, script
+from test_preemption import STOPPED, free_port, recipe
 from training import updates
 
 sys.path.insert(0, str(ROOT / "recipes"))
 from run_training import children  # noqa: E402
 
 
-def two_machines(data, save_dir, environment=SCRIPTS_ENVIRONMENT):
+def two_machines(data, save_dir, real=False):
     """Starts a recipe as on two machines, each with a process on the CPU; returns both when they train."""
-    options = ["--arch", "mae_lm_tiny", "--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 32]
-    options += ["--encoder-ffn-embed-dim", 64, "--update-freq", 1, "--log-interval", 1, "--num-workers", 1]
-    command = [ROOT / "recipes" / "pretrain_base.sh", "--gpus", 0, "--nodes", 2, "--batch-size", 4, *options]
-    command += ["--data", data, "--save-dir", save_dir]
-    variables = dict(MASTER_ADDR="localhost", MASTER_PORT=str(free_port()), PATH=environment["PATH"])
-    both = [start(command, **variables) for _ in range(2)]
+    variables = dict(MASTER_ADDR="localhost", MASTER_PORT=str(free_port()))
+    both = [recipe(data, save_dir, "--nodes", 2, real=real, **variables) for _ in range(2)]
     log = save_dir / "train.log"
     while not (log.exists() and "num_updates" in log.read_text()):  # written by rank 0: torchrun decides which that is
         assert all(machine.poll() is None for machine in both)
@@ -54,7 +49,7 @@ def test_a_stop_is_one_even_if_the_line_before_its_status_has_no_end(tmp_path):
 
 
 def test_a_machine_ends_when_all_processes_of_the_other_are_killed(data, tmp_path):
-    lost, other = two_machines(data, tmp_path, REAL_SCRIPTS_ENVIRONMENT)
+    lost, other = two_machines(data, tmp_path, real=True)
     for pid in family(lost.pid):
         with contextlib.suppress(ProcessLookupError):  # the kernel has killed it with its parent
             os.kill(pid, signal.SIGKILL)

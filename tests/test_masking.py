@@ -1,24 +1,17 @@
 """Which positions are masked; that visible and left-out ones partition a block, test_model.py checks."""
 
 import numpy as np
-from fairseq.data import Dictionary
 
 from maelm_fairseq.masking import Masking, MaskSettings
+from test_vocabulary import dictionary as dictionary_of
 
-MASK, SPECIAL, SIZE = 50, 4, 51
-
-
-def dictionary(word_start=lambda token: token % 3 > 0):
-    """Tokens 4 to 49 and `<mask>`; those that begin a word carry SentencePiece's mark."""
-    made = Dictionary()
-    for token in range(SPECIAL, MASK):
-        made.add_symbol("\u2581" * word_start(token) + f"w{token}")
-    assert made.add_symbol("<mask>") == MASK and len(made) == SIZE
-    return made
+MASK, SPECIAL = 50, 4
+# Tokens 4 to 49 and `<mask>`; those that begin a word carry SentencePiece's mark.
+DICTIONARY = dictionary_of(*("\u2581" * (token % 3 > 0) + f"w{token}" for token in range(SPECIAL, MASK)))
 
 
 def masking(seed=1, **settings):
-    return Masking(MaskSettings(**settings), dictionary(), seed)
+    return Masking(MaskSettings(**settings), DICTIONARY, seed)
 
 
 def block(length, seed=0):

@@ -12,12 +12,11 @@ import sys
 import time
 
 import pytest
-import torch
 
 from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, TINY, command, succeed
 from maelm_fairseq.engine import stopping
 from test_errors import SPAWN
-from training import assert_same_weights, checkpoint, train, updates
+from training import assert_same_weights, train, updates
 
 sys.path.insert(0, str(ROOT / "recipes"))
 import run_training  # noqa: E402
@@ -179,23 +178,14 @@ def test_the_process_that_starts_one_for_each_gpu_passes_signals_on(data, tmp_pa
     assert updates(tmp_path) == last_update(printed)
 
 
-def test_a_finished_run_trains_no_further_update(data, tmp_path):
-    train(data, tmp_path)
-    before = checkpoint(tmp_path)
-    assert "valid_loss" in train(data, tmp_path)
-    assert updates(tmp_path) == 4
-    after = checkpoint(tmp_path)
-    assert before["extra_state"]["train_iterator"] == after["extra_state"]["train_iterator"]
-    assert all(torch.equal(before["model"][key], after["model"][key]) for key in before["model"])
-
-
-def recipe(data, save_dir, environment=SCRIPTS_ENVIRONMENT):
+def recipe(data, save_dir, *more, real=False, **variables):
     """Starts a recipe with a tiny model; returns the process."""
     options = ["--arch", "mae_lm_tiny", "--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 32]
     options += ["--encoder-ffn-embed-dim", 64, "--update-freq", 1, "--log-interval", 1, "--num-workers", 1]
     script = ROOT / "recipes" / "pretrain_base.sh"
-    arguments = ["--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save_dir, *options]
-    return start([script, *arguments], PATH=environment["PATH"])
+    arguments = ["--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save_dir, *options, *more]
+    path = (REAL_SCRIPTS_ENVIRONMENT if real else SCRIPTS_ENVIRONMENT)["PATH"]
+    return start([script, *arguments], PATH=path, **variables)
 
 
 def test_a_recipe_stops_with_its_training_and_resumes(data, tmp_path):
@@ -208,7 +198,7 @@ def test_a_recipe_stops_with_its_training_and_resumes(data, tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
 def test_a_training_stops_with_a_checkpoint_when_its_recipe_is_killed(data, tmp_path):
-    process = recipe(data, tmp_path, REAL_SCRIPTS_ENVIRONMENT)
+    process = recipe(data, tmp_path, real=True)
     next(line for line in process.stdout if "update 3 of" in line)
     (training,) = run_training.children(process.pid)
     process.kill()

@@ -15,8 +15,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, succeed
-from scripts import script
+from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, script
 from training import updates
 
 try:
@@ -44,10 +43,8 @@ WARM_UP, DECODER_LAYERS, TOKENS, EFFECTIVE_BATCH, CLIP, ADAM = 10_000, 4, 512, 2
 ODD = "-odd \"na'me $HOME *"  # of a folder
 
 # A model small enough to train here: the recipe's own settings otherwise.
-SMALL = dict(
-    encoder_layers=1, decoder_layers=1, encoder_embed_dim=32, encoder_ffn_embed_dim=64, encoder_attention_heads=2
-)
-SMALL_OPTIONS = [part for key, value in SMALL.items() for part in ("--" + key.replace("_", "-"), str(value))]
+SMALL = ["--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64]
+SMALL += ["--encoder-attention-heads", 2]
 
 
 def parts(done):
@@ -215,9 +212,10 @@ def test_wrong_options_are_refused(arguments, words):
 
 
 def test_script_trains_resumes_and_stops(data, tmp_path):
-    save = tmp_path / ODD
-    start = ["recipes/pretrain_base.sh", "--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save]
-    start += [*SMALL_OPTIONS, "--update-freq", 1, "--log-interval", 1, "--max-update"]
+    save, text = tmp_path / ODD, tmp_path / (ODD + "data")
+    text.symlink_to(data)
+    start = ["recipes/pretrain_base.sh", "--gpus", 0, "--batch-size", 4, "--data", text, "--save-dir", save]
+    start += [*SMALL, "--update-freq", 1, "--log-interval", 1, "--max-update"]
     printed = script(*start, 2).stdout
     assert updates(save) == 2
     assert "validation after 2 updates" in printed and "{" not in printed
@@ -235,19 +233,6 @@ def test_script_trains_resumes_and_stops(data, tmp_path):
     done = script(*start, 4, "--encoder-attention-heads", 5, status=1)
     assert "--encoder-attention-heads" in done.stdout and "Traceback" not in done.stdout
     assert "train.log" in done.stderr and "has finished" not in done.stdout
-
-
-def test_yaml_trains(data, tmp_path):
-    succeed(
-        "fairseq-hydra-train", "--config-dir", RECIPES / "hydra", "--config-name", "pretrain_base",
-        *variant("pretrain_large_plus_plus"), f"common.user_dir={PLUGIN}", f"task.data={data}",
-        f"checkpoint.save_dir={tmp_path}", "common.cpu=true", "common.fp16=false",
-        "distributed_training.distributed_world_size=1", "dataset.batch_size=4", "optimization.update_freq=[1]",
-        "optimization.max_update=2",
-        *(("" if key == "decoder_layers" else "+") + f"model.{key}={value}" for key, value in SMALL.items()),
-        cwd=str(tmp_path),
-    )  # fmt: skip
-    assert updates(tmp_path) == 2
 
 
 def test_the_demo_compares_its_loss_with_unigrams(data, tmp_path, monkeypatch, capsys):
@@ -277,27 +262,16 @@ def test_the_demo_compares_its_loss_with_unigrams(data, tmp_path, monkeypatch, c
 
 
 def test_progress_shows_the_remaining_time_after_an_epoch_too():
-    def log(logger, message):
-        return f"2026-01-01 00:00:00 | INFO | {logger} | {message}"
-
-    stats = {"num_updates": "5", "ups": "0.5", "loss": "9.1", "accuracy": "4.2", "wps": "1000"}
-    update = log("train_inner", json.dumps(stats))
+    log = "2026-01-01 00:00:00 | INFO | {} | {}".format
+    update = log("train_inner", '{"num_updates": "5", "ups": "0.5", "loss": "9.1", "accuracy": "4.2", "wps": "1000"}')
+    limit = "Stopping training due to cumulative_training_time: 0.0751 > stop_time_hours: 0.075 hour(s)"
     lines = [
         log("fairseq_cli.train", "{'_name': None, 'optimization': {'max_update': 20}}"),
         update,
-        log("train", json.dumps({"epoch": 1, "train_loss": "9.0"})),
-        log("valid", json.dumps({"valid_num_updates": "5", "valid_loss": "8.8"})),
+        log("train", '{"epoch": 1, "train_loss": "9.0"}'),
         update,
-        log(
-            "fairseq_cli.train",
-            "Stopping training due to cumulative_training_time: 0.0751 > stop_time_hours: 0.075 hour(s)",
-        ),
-        "Traceback (most recent call last):",
-        '  File "x.py", line 1',
-        "ValueError: what went wrong",
+        log("fairseq_cli.train", limit),
     ]
-    progress = Progress()
     shown = "update 5 of 20: loss 9.1 bits, accuracy 4.2%, 1,000 tokens/s, 0:30 left"
-    after = "validation after 5 updates: loss 8.8 bits"
     stops = "stopping before the last update: the training has taken the 0.075 hours of --stop-time-hours"
-    assert list(filter(None, map(progress.line, lines))) == [shown, after, shown, stops, "ValueError: what went wrong"]
+    assert list(map(Progress().line, lines)) == [None, shown, None, shown, stops]

@@ -1,11 +1,11 @@
 """Checks of sizes: against each other, the data, and a checkpoint. tests/test_errors.py shows them to a user."""
 
 import pytest
-from fairseq.data import Dictionary
 
 from maelm_fairseq.config import MaeLmConfig, check_sizes
 from maelm_fairseq.engine.stored_sizes import compare
 from maelm_fairseq.model import MaeLmModel
+from test_vocabulary import dictionary as dictionary_of
 
 SIZES = dict(
     encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, encoder_attention_heads=2
@@ -45,10 +45,8 @@ def test_sizes_that_do_not_fit_each_other(sizes, message):
 
 
 def weights(symbols="ab", **sizes):
-    dictionary = Dictionary()
-    for symbol in [*symbols, "<mask>"]:
-        dictionary.add_symbol(symbol)
-    return MaeLmModel(MaeLmConfig(**{**SIZES, **sizes}), dictionary, pretraining=True).state_dict()
+    model = MaeLmModel(MaeLmConfig(**{**SIZES, **sizes}), dictionary_of(*symbols), pretraining=True)
+    return model.state_dict()
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,11 @@ import random
 import re
 import sys
 
-import numpy as np
 import pytest
 import sentencepiece
 import torch
 
-from conftest import PLUGIN, ROOT, documents, run, succeed, text_of
+from conftest import PLUGIN, ROOT, documents, refused, run, script, succeed, text_of
 from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.engine.checkpoints import load_model
 from maelm_fairseq.finetuning.squad.answers import answer_questions
@@ -18,10 +17,8 @@ from maelm_fairseq.finetuning.squad.metric import best_threshold, evaluate, exac
 from maelm_fairseq.finetuning.squad.questions import Answer, Question, read_questions
 from maelm_fairseq.finetuning.squad.task import SquadDataset, load_record, network_input, span_log_probs
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes, place, windows
-from scripts import refused, script
 
-sys.path[:0] = [str(ROOT / folder) for folder in ("data-prep", "recipes")]
-import squad  # noqa: E402
+sys.path.insert(0, str(ROOT / "recipes"))
 from finetune_squad import answer  # noqa: E402
 
 PREPARE = "data-prep/squad.py"
@@ -143,26 +140,6 @@ def test_windows_keep_the_question_and_leave_out_nothing(tokenizer):
             assert part == context.tokens[window.first : window.first + len(part)].tolist()
             seen.update(range(window.first, window.first + len(part)))
         assert seen == set(range(len(context.tokens)))
-
-
-def test_labels(tokenizer):
-    text = "kan Losh the ru , mipo\u200b"
-    question, context = Question("q", "", text, ()), tokenizer.encode(text)
-
-    def label(answer, start):
-        span, exact = place(Answer(answer, start), question, context) or (None, False)
-        return span and (text[slice(*context.characters(*span))], exact)
-
-    assert label("Losh", 4) == label(" Losh ", 3) == ("Losh", True)
-    assert label("Losh", 5) is None and label("losh", 4) is None
-    assert label("os", 5) == ("Losh", False)  # the fewest pieces around it
-    assert place(Answer("\u200b", 22), question, context) == (None, False)  # SentencePiece removes it
-    (window,) = windows(tokenizer.encode("kan"), context, WindowSizes())
-    assert window.label(None) == (0, 0)
-    assert window.label((0, 1)) == (window.offset, window.offset + 1)
-    later = window._replace(first=1)  # a window that begins one piece later
-    assert later.label((0, 1)) == (0, 0) and later.label((1, 1)) == (window.offset, window.offset)
-    assert window.label((1, len(context.tokens))) == (0, 0)
 
 
 def test_counts_and_running_again(vocabulary, tmp_path):
@@ -295,16 +272,6 @@ def test_answers_without_impossible_questions_and_wrong_arguments(learned, mixed
     assert "error: windows of up to 64 tokens, but the model has 63 positions" in done.stdout
 
 
-def test_batches_cover_every_window(mixed):
-    data = SquadDataset(str(mixed[0] / "valid"), load_dictionary(mixed[0]), seed=1)
-    batches = data.batch_by_size(data.ordered_indices(), max_sentences=16, required_batch_size_multiple=8)
-    assert sorted(np.concatenate(batches)) == list(range(len(data))) and len(data) % 8
-    batch = data.collater([data[int(i)] for i in batches[0]])
-    for row, index, target in zip(batch["net_input"]["src_tokens"], batches[0].tolist(), batch["target"]):
-        _, window, span = data[index]
-        assert row.tolist() == [*window, *[1] * (len(row) - len(window))] and target.tolist() == [*span]
-
-
 def test_metrics_are_those_of_torchmetrics():
     from torchmetrics.text import SQuAD
 
@@ -371,17 +338,6 @@ def test_json_that_is_not_squads(tmp_path, content, expected):
     (tmp_path / "wrong.json").write_text(content if isinstance(content, str) else json.dumps(content))
     with pytest.raises(ValueError, match=re.escape(expected)):
         read_questions(tmp_path / "wrong.json")
-
-
-def test_a_file_that_changes_while_it_is_read(vocabulary, tmp_path, monkeypatch):
-    path = squad_json(tmp_path / "questions.json", key_paragraphs(1, 3))
-    found = iter(["at first", "at the end"])
-    monkeypatch.setattr(squad, "record_of", lambda args: {"inputs": next(found)})
-    options = ["--train", path, "--dev", path, "--vocabulary", vocabulary, "--dest", tmp_path / "out" / "data"]
-    monkeypatch.setattr(sys, "argv", ["squad.py", *map(str, options)])
-    with pytest.raises(ValueError, match="a file changed while it was being read"):
-        squad.main()
-    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_preparing_with_wrong_options(mixed, vocabulary, tmp_path):

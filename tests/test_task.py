@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.task import MaeLmTaskConfig, check
+from test_vocabulary import dictionary as dictionary_of
 
 PRECISION = dict(fp16=False, bf16=False, amp=False)
 SIZES = dict(
@@ -16,10 +16,7 @@ SIZES = dict(
 
 @pytest.fixture
 def dictionary():
-    made = Dictionary()
-    for symbol in ["a", "b", "<mask>"]:
-        made.add_symbol(symbol)
-    return made
+    return dictionary_of("a", "b")
 
 
 def config(**options):

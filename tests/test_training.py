@@ -1,15 +1,13 @@
 """Pretraining with fairseq-train, from data to logs and checkpoints."""
 
 import json
-import os
 import re
-import subprocess
 
 import pytest
 import torch
 
-from conftest import PLUGIN, PYTHON, ROOT, TINY, binarize, documents, succeed, text_of
-from training import checkpoint, train, updates
+from conftest import PLUGIN, TINY, TINY_MODEL, binarize, documents, hydra, succeed, text_of
+from training import assert_same_weights, checkpoint, train, updates
 
 
 def test_trains_validates_saves_and_logs(tmp_path):
@@ -29,6 +27,14 @@ def test_trains_validates_saves_and_logs(tmp_path):
         "--path", tmp_path / "checkpoint_best.pt", "--log-format", "json", real=True,
     )  # fmt: skip
     assert f'"valid_loss": "{valid_log["valid_loss"]}"' in validated
+
+
+def test_hydra_is_the_legacy_command_line(data, tmp_path):
+    """Also in the sizes that neither names, which are those of the architecture."""
+    succeed("fairseq-hydra-train", *hydra(tmp_path, data, TINY_MODEL), cwd=tmp_path, real=True)
+    train(data, tmp_path / "legacy")
+    assert updates(tmp_path / "hydra") == updates(tmp_path / "legacy") == 4
+    assert_same_weights(tmp_path / "hydra", tmp_path / "legacy", 1e-6)
 
 
 def test_loss_falls(tmp_path):
@@ -66,12 +72,7 @@ def masks_of_three_epochs(data, folder, workers):
     """Returns {epoch: {index of a block: its masked positions}} of fairseq's own training loop."""
     arguments = [data, *TINY, "--max-update", 1000, "--max-epoch", 3, "--save-dir", folder, "--no-save"]
     arguments += ["--disable-validation", "--num-workers", workers]
-    command = [PYTHON, "-c", RECORDING, folder / "masks.json", *arguments]
-    done = subprocess.run(
-        list(map(str, command)),
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-5000:]
+    succeed("python", "-c", RECORDING, folder / "masks.json", *arguments)
     return json.loads((folder / "masks.json").read_text())
 
 
@@ -84,8 +85,7 @@ def test_masks_change_every_epoch_and_do_not_depend_on_the_number_of_workers(dat
         long = [index for index in seen[a] if len(seen[a][index]) > 2]
         equal = sum(seen[a][index] == seen[b][index] for index in long)
         assert len(long) > 30 and equal < len(long) / 10
-    for workers in [1, 2]:
-        assert masks_of_three_epochs(data, tmp_path, workers) == seen
+    assert masks_of_three_epochs(data, tmp_path, workers=2) == seen
 
 
 def test_shards_take_turns(data, tmp_path):

@@ -78,7 +78,7 @@ def test_tokens_are_those_of_data_preparation(tmp_path, monkeypatch, options):
     dictionary, model_file = load_dictionary(folder), str(folder / "sentencepiece.model")
     tokenizer, encoder = Tokenizer(dictionary, load_sentencepiece(model_file, dictionary)), Encoder(model_file)
     rng = random.Random(1)
-    parts = "<s> </s> <pad> <unk> mask> <0x41> \u2581 kan lo \ue000 \x07 \u6f22".split(" ") + ["lo ", " "]
+    parts = "<s> </s> <pad> <unk> mask> \uff1cmask> <0x41> \u2581 kan lo \ue000 \x07 \u6f22".split(" ") + ["lo ", " "]
     lines = ["".join(rng.choices(parts, k=rng.randint(1, 8))) for _ in range(1000)]
     characters = [c for c in map(chr, range(sys.maxunicode + 1)) if c != "\n" and unicodedata.category(c) != "Cs"]
     lines += ["".join(rng.choices(characters, k=rng.randint(1, 9))) for _ in range(1000)]

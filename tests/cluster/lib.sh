@@ -105,17 +105,14 @@ EOF
 
 # check_same_weights FOLDER FOLDER: both runs have made $updates updates, and their last checkpoints are equal.
 check_same_weights() {
-  python - "$1" "$2" "$updates" <<'EOF'
-import sys, torch
-from maelm_fairseq.engine.versions import load_checkpoint
+  TESTS_FORK=0 PYTHONPATH=$repository/tests python - "$1" "$2" "$updates" <<'EOF'
+import sys
+from pathlib import Path
+from training import assert_same_weights, updates
 
-one, other = (load_checkpoint(folder + "/checkpoint_last.pt") for folder in sys.argv[1:3])
-updates = [state["optimizer_history"][-1]["num_updates"] for state in (one, other)]
-if updates != [int(sys.argv[3])] * 2:
-    sys.exit(f"error: {sys.argv[1:3]}: {updates} updates, not {sys.argv[3]}")
-different = [name for name in one["model"] if not torch.equal(one["model"][name], other["model"][name])]
-if different or one["model"].keys() != other["model"].keys():
-    sys.exit(f"error: {sys.argv[1:3]}: {len(different)} of {len(one['model'])} tensors differ")
+one, other = map(Path, sys.argv[1:3])
+assert updates(one) == updates(other) == int(sys.argv[3]), (updates(one), updates(other))
+assert_same_weights(one, other, 0)
 EOF
 }
 
