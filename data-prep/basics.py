@@ -57,7 +57,7 @@ def data_folder(path):
 
 def cpu_count():
     """The number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(os.sched_getaffinity(0))
 
 
 def run(main, program=None, *errors):
@@ -135,22 +135,11 @@ def remove_abandoned(path):
         stem, process = partial[: -len(".partial")].rsplit(".", 1)
         with contextlib.suppress(FileNotFoundError):  # another process removes it, too
             if stem.endswith("." + socket.gethostname()):
-                abandoned = not process_exists(int(process))
+                abandoned = not os.path.exists(f"/proc/{process}")
             else:
                 abandoned = time.time() - os.path.getmtime(partial) > 86400
             if abandoned:
                 shutil.rmtree(partial) if os.path.isdir(partial) else os.remove(partial)
-
-
-def process_exists(number):
-    """Whether a process with this number runs on this machine."""
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 # Records -----------------------------------------------------------------------------------------------------------

@@ -132,8 +132,6 @@ def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
             )
             if rate > MAXIMUM_UNKNOWN_RATE:
                 say(f"warning: {task.name} {split}: {rate:.1%} of the tokens are not in the vocabulary")
-        if identities(task, source, vocabulary) != inputs:
-            raise InputError(f"{source}: a file changed while it was being read; run again when all are complete")
         if labels is not None:
             with open(os.path.join(folder, "label", "dict.txt"), "w", encoding="utf-8", newline="\n") as stream:
                 stream.writelines(f"{label} 1\n" for label in labels)

@@ -159,8 +159,6 @@ def write(args, sizes, record, processor, folder):
     record = dict(record, version="2.0" if impossible else "1.1", counts={})
     for name, some in questions.items():
         record["counts"][name] = write_split(some, os.path.join(folder, name), vocabulary, tokenizer, sizes)
-    if record_of(args)["inputs"] != record["inputs"]:
-        raise InputError("--train, --dev or --vocabulary: a file changed while it was being read; run again")
     shutil.copyfile(args.dev, os.path.join(folder, "dev.json"))
     for name in ("dict.txt", "sentencepiece.model"):
         shutil.copyfile(os.path.join(args.vocabulary, name), os.path.join(folder, name))

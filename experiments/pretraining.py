@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from fairseq_options import option
+from maelm_fairseq.config import option
 from maelm_fairseq.masking import MaskSettings
 
 

@@ -5,7 +5,6 @@ Every step looks at what is there and does the rest, so a comparison that was st
 
 import csv
 import os
-import shutil
 import statistics
 import sys
 
@@ -160,13 +159,12 @@ class Runs:
         self.evaluate(run, device, FINE_TUNED, FINE_TUNED_TASKS, "--fine-tune", "mean")
 
     def evaluate(self, run, device, kind, tasks, *options):
-        """Evaluates a run by recipes/evaluate.sh, and adds the outcomes to its record; does not keep its features."""
+        """Evaluates a run by recipes/evaluate.sh, and adds the outcomes to its record."""
         dest = self.path("evaluation")
         command = [sys.executable, os.path.join(RECIPES, "evaluate.py"), "--checkpoint", self.model(run)]
         command += ["--names", run.name, "--data", self.data, "--labelled", self.labelled, "--dest", dest]
         command += ["--tasks", *tasks, "--few-shot-repeats", self.comparison.few_shot_repeats, *options]
         self.execute(f"{kind}-{run.name}", command, device)
-        shutil.rmtree(os.path.join(dest, "features", run.name), ignore_errors=True)
         self.records.add(run, [outcomes.record_path(dest, run.name, task, kind) for task in tasks])
 
     def execute(self, name, command, device=None):

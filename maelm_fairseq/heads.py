@@ -57,12 +57,8 @@ class SpanHead(nn.Linear):
         return super().forward(x)
 
 
-class MeanClassificationHead(RobertaClassificationHead):
-    """A :class:`SequenceClassificationHead` that reads the mean of all tokens but `<s>` instead."""
-
-    def __init__(self, width: int, outputs: int, inner: int, dropout: float):
-        super().__init__(width, inner, outputs, "tanh", dropout)
-        describe(self, outputs, inner)
+class MeanClassificationHead(SequenceClassificationHead):
+    """Reads the mean of all tokens but `<s>` instead."""
 
     def forward(self, x, padding):
         """(B, T, C) and whether a token is padding (B, T) -> (B, outputs)."""

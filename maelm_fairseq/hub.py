@@ -11,10 +11,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from .config import check_positions
 from .data.masked_items import batches_of_similar_length
-from .data.vocabulary import MASK, WORD_START, Tokenizer, load_dictionary, load_sentencepiece, read_labels
+from .data.vocabulary import MASK, WORD_START, Tokenizer, read_labels, read_vocabulary
 from .engine.checkpoints import build_model, find_checkpoint, read_checkpoint
 from .engine.errors import MissingFileError, UsageError
-from .heads import MeanClassificationHead, SequenceClassificationHead
+from .heads import SequenceClassificationHead
 
 BATCH_TOKENS = 2048  # of a batch, including padding
 
@@ -34,16 +34,14 @@ def from_pretrained(checkpoint, data=None):
     """
     checkpoint_file = find_checkpoint(os.fspath(checkpoint))
     folder = os.path.dirname(checkpoint_file) or "." if data is None else os.fspath(data)
-    dict_file, model_file = (os.path.join(folder, name) for name in ["dict.txt", "sentencepiece.model"])
-    for path in [dict_file, model_file]:
-        if not os.path.isfile(path):
-            raise MissingFileError(f"{path}: not found: pass data=, the folder with the vocabulary it was trained with")
-    dictionary = load_dictionary(folder)
+    if not os.path.isfile(os.path.join(folder, "dict.txt")):
+        fix = "pass data=, the folder with the vocabulary it was trained with"
+        raise MissingFileError(f"{os.path.join(folder, 'dict.txt')}: not found: {fix}")
+    dictionary, processor = read_vocabulary(folder)
     state = read_checkpoint(checkpoint_file)
     model = build_model(state, dictionary, checkpoint_file)
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
-    tokenizer = Tokenizer(dictionary, load_sentencepiece(model_file, dictionary))
-    return MaeLm(model, dictionary, tokenizer, folder, masks_in_encoder)
+    return MaeLm(model, dictionary, Tokenizer(dictionary, processor), folder, masks_in_encoder)
 
 
 def text_pairs(texts, pairs=None):
@@ -215,7 +213,7 @@ class MaeLm:
         name = known if name is None else name
         if name not in list(heads):
             raise UsageError(f"no head {name!r}, the checkpoint has: {known}")
-        if not isinstance(heads[name], (SequenceClassificationHead, MeanClassificationHead)):
+        if not isinstance(heads[name], SequenceClassificationHead):
             raise UsageError(f"head {name!r} finds the start and end of answers, expected one for whole texts")
         return name, heads[name]
 

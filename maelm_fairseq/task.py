@@ -47,9 +47,7 @@ class TokenTask(FairseqTask):
         """Refuses sequences that do not fit; fairseq would drop them."""
         longest = dataset.sizes.max()
         if max_positions is not None and longest > max_positions:
-            raise UsageError(
-                f"sequences of up to {longest} tokens, but only {max_positions} are allowed: {self.length_fix()}"
-            )
+            raise UsageError(f"sequences of up to {longest} tokens, {max_positions} are allowed: raise --max-tokens")
         return indices
 
     def get_batch_iterator(
@@ -93,10 +91,6 @@ class TokenTask(FairseqTask):
         """fairseq's; the values come from all processes here."""
         stopping.notice(logging_outputs)
         super().reduce_metrics(logging_outputs, criterion)
-
-    def length_fix(self):
-        """What to do about sequences that are too long, for the error message."""
-        return "raise --max-tokens"
 
 
 @dataclass
@@ -168,9 +162,6 @@ class MaeLmTask(TokenTask):
 
     def max_positions(self):
         return self.cfg.tokens_per_sample
-
-    def length_fix(self):
-        return f"--max-tokens must be at least --tokens-per-sample ({self.cfg.tokens_per_sample})"
 
 
 def check(cfg):

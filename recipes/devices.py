@@ -34,7 +34,7 @@ class Device:
 
 def cores():
     """The number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(os.sched_getaffinity(0))
 
 
 def find_devices(jobs=None):
@@ -70,16 +70,6 @@ class DeviceQueue:
         for device in devices:
             self._free.put(device)
 
-    @contextlib.contextmanager
-    def one(self):
-        """Waits for a free device, yields it, and frees it at the end of the block, also after an error."""
-        device = self._free.get()
-        try:
-            with contextlib.nullcontext() if device.number is None else torch.cuda.device(device.number):
-                yield device
-        finally:
-            self._free.put(device)
-
     def run(self, function, items):
         """Calls a function of (item, device) for each item, as many at a time as there are devices.
 
@@ -90,8 +80,12 @@ class DeviceQueue:
         """
 
         def work(item):
-            with self.one() as device:
-                return function(item, device)
+            device = self._free.get()
+            try:
+                with contextlib.nullcontext() if device.number is None else torch.cuda.device(device.number):
+                    return function(item, device)
+            finally:
+                self._free.put(device)
 
         if self.size == 1:  # in this thread, where an interruption arrives
             return [work(item) for item in items]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Evaluates pretrained encoders by what linear probes find in their frozen features.
 
-For each model and task: the features of every layer, averaged over tokens and of `<s>`, computed once and kept in
-DEST/features; logistic or ridge regression by 5-fold cross-validation over all labelled examples, with the same folds
-for every model. Features are standardised, and the regularisation and the layer chosen, inside the training folds.
+For each model and task: the features of every layer, averaged over tokens and of `<s>`; logistic or ridge regression by
+5-fold cross-validation over all labelled examples, with the same folds for every model. Features are standardised, and
+the regularisation and the layer chosen, inside the training folds.
 The score is the accuracy in percent or 100 x Pearson's correlation, beside the log-loss in bits (for values, of a
 Gaussian density with the variance of the errors inside the training folds). Few-shot probes train on 8, 32 and 128
 examples a class.
@@ -31,7 +31,7 @@ try:
     import sklearn
 
     from evaluation import outcomes
-    from evaluation.features import Encoder
+    from evaluation.features import Encoder, compute
     from evaluation.few_shot import REPEATS, SHOTS, few_shot
     from evaluation.fine_tuning import fine_tune
     from evaluation.probes import STRENGTHS, probe
@@ -142,10 +142,10 @@ def measure(name, encoder, task, dest, repeats):
     path, probes = outcomes.record_path(dest, name, task.name), f"{STRENGTHS}, shots {SHOTS}, {repeats} times"
     origin = {"checkpoint or vocabulary": encoder.digest, "task": task.digest(), "probes": probes}
     if not outcomes.is_done(path, origin):
-        features = encoder.features(task, name, dest)
+        features = compute(encoder.model(), task.texts)
         found = {pool: probe(layers, task, STRENGTHS) for pool, layers in features.items()}
         shots = few_shot(features["mean"], task, repeats, STRENGTHS[1::2]) if repeats else None
-        means = shots and {selection: np.round(scores.mean(1), 4).tolist() for selection, scores in shots.items()}
+        means = None if shots is None else {outcomes.CHOSEN: np.round(shots.mean(1), 4).tolist()}
         outcomes.save(path, name, task, found, origin, few_shot=means)
     return path
 

@@ -5,8 +5,3 @@ import os
 RECIPES = os.path.dirname(os.path.abspath(__file__))
 PLUGIN = os.path.join(os.path.dirname(RECIPES), "maelm_fairseq")
 ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
-
-
-def option(name):
-    """The option of an attribute: --warmup-ratio for warmup_ratio."""
-    return "--" + name.replace("_", "-")

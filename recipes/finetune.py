@@ -14,10 +14,10 @@ import torch
 import made_from
 from child_processes import run_and_show
 from devices import DeviceQueue, find_devices
-from fairseq_options import ADAM, PLUGIN, option
+from fairseq_options import ADAM, PLUGIN
 from finetune_results import append_rows, describe, make_rows
 from finetune_settings import combinations, search_space
-from maelm_fairseq.config import check_positions
+from maelm_fairseq.config import check_positions, option
 from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.engine.checkpoints import load_model
 from maelm_fairseq.engine.errors import Parser, UsageError

@@ -3,7 +3,7 @@
 import itertools
 from collections import namedtuple
 
-from fairseq_options import option
+from maelm_fairseq.config import option
 from maelm_fairseq.engine.errors import UsageError
 
 

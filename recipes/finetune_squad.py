@@ -11,7 +11,7 @@ import torch
 
 import finetune
 from child_processes import terminate_children_on_sigterm
-from maelm_fairseq.data.vocabulary import load_dictionary, load_sentencepiece
+from maelm_fairseq.data.vocabulary import read_vocabulary
 from maelm_fairseq.engine.checkpoints import load_model
 from maelm_fairseq.engine.errors import run
 from maelm_fairseq.engine.files import save_json
@@ -35,10 +35,9 @@ def answer(model_file, data, questions):
         {id: text}, for SQuAD 2.0 empty where no answer scores higher than the best one; {name of a metric: percent},
         for SQuAD 2.0 also of answerable and unanswerable questions apart, and at the best threshold
     """
-    record, dictionary = squad.load_record(data), load_dictionary(data)
+    record, (dictionary, processor) = squad.load_record(data), read_vocabulary(data)
     model = load_model(model_file, dictionary).to("cuda" if torch.cuda.is_available() else "cpu")
-    tokenizer = SpanTokenizer(load_sentencepiece(os.path.join(data, "sentencepiece.model"), dictionary))
-    found = answer_questions(model, questions, tokenizer, WindowSizes(**record["options"]))
+    found = answer_questions(model, questions, SpanTokenizer(processor), WindowSizes(**record["options"]))
     texts = {question.id: answers.text for question, answers in zip(questions, found)}
     differences = {question.id: answers.difference for question, answers in zip(questions, found)}
     may_be_empty = record["version"] != "1.1"

@@ -47,28 +47,6 @@ must_be_number() {
 
 count_gpus() { python -c 'import torch; print(torch.cuda.device_count())' || fail "no torch found; run \`make install\`"; }
 
-# Prints the divisors of $1 on one line.
-divisors() {
-  local n
-  for ((n = 1; n <= $1; n++)); do
-    if (($1 % n == 0)); then printf ' %d' "$n"; fi
-  done
-}
-
-# Prints the --update-freq for $effective_batch sequences per update in $1 processes with $2 sequences each.
-update_freq() {
-  local processes=$1 batch=$2
-  if ((effective_batch % processes != 0)); then
-    fail "$processes processes cannot share an effective batch of $effective_batch sequences evenly;" \
-      "their number (--gpus times --nodes) must be one of:$(divisors "$effective_batch")"
-  fi
-  if ((effective_batch % (processes * batch) != 0)); then
-    fail "--batch-size $batch in $processes process(es) does not divide the effective batch of $effective_batch sequences;" \
-      "--batch-size must be one of:$(divisors $((effective_batch / processes)))"
-  fi
-  echo $((effective_batch / (processes * batch)))
-}
-
 # Sets $launcher, and adds to $device: what connects $nodes machines with $gpus GPUs each.
 connect_machines() {
   local method=env:// hosts
@@ -132,7 +110,11 @@ pretrain() {
   local processes=$((gpus == 0 ? nodes : gpus * nodes)) every launcher=()
   local device=(--fp16 --fp16-init-scale 128)
   if [[ " ${settings[*]} ${extra[*]-} " == *" --bf16-autocast "* ]]; then device=(); fi
-  every=$(update_freq "$processes" "$batch_size")
+  if ((effective_batch % (processes * batch_size) != 0)); then
+    fail "$processes process(es) (--gpus times --nodes) with --batch-size $batch_size: their product must divide the" \
+      "effective batch of $effective_batch sequences"
+  fi
+  every=$((effective_batch / (processes * batch_size)))
   if ((gpus == 0)); then
     device=(--cpu)
     export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" # spinning threads are slow on a busy machine

@@ -20,7 +20,7 @@ versions="3.12 3.11 3.10"
 needed="Python 3.11 or 3.12, or 3.10 with a C++ compiler, since fairseq has builds for no other"
 case $system in
   "Linux x86_64") ;;
-  "Linux aarch64" | "Darwin arm64")
+  "Linux aarch64")
     versions=3.10
     needed="Python 3.10 with a C++ compiler, since fairseq has no builds for $system"
     ;;

@@ -35,8 +35,7 @@ def children(pid):
 
 def stop_with_parent():
     """Makes Linux ask this process to stop when its parent is killed, which can pass on no signal then."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1: PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1: PR_SET_PDEATHSIG
 
 
 class Training:

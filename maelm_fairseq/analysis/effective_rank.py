@@ -118,18 +118,17 @@ def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
 
 
 @torch.no_grad()
-def measure(model, blocks, moments=None, progress=None):
+def measure(model, blocks, progress=None):
     """Runs an encoder over blocks of text, without and with [MASK].
 
     Args:
         model: :class:`~maelm_fairseq.model.MaeLmModel`, pretrained or fine-tuned
         blocks: from :func:`draw_blocks`
-        moments: :class:`TokenMoments` to add to; None for new ones
         progress: function called with the number of blocks of each batch
     Returns:
         the :class:`TokenMoments`
     """
-    moments = TokenMoments() if moments is None else moments
+    moments = TokenMoments()
     device, training = model.embed_tokens.weight.device, model.training
     model.eval()
     lengths = torch.tensor([len(tokens) for tokens, _ in blocks])
@@ -182,26 +181,16 @@ def analyse(model, blocks, taus=(TAU,), progress=None):
         model, blocks, progress: as for :func:`measure`
         taus: of the effective rank
     Returns:
-        ranks: list of dicts: layer, family, tau, tokens, rank, tokens_half, rank_half
-        dimensions: list of dicts: layer, tau; with_mask_less_without and with_mask_less_real, differences of ranks;
-            mask_outside_real (:meth:`TokenMoments.mask_dimensions`)
+        ranks: list of dicts: layer, family, tau, tokens, rank
+        dimensions: list of dicts: layer, tau, mask_outside_real (:meth:`TokenMoments.mask_dimensions`)
         spectra: {family: float64 (D, C) singular values}
     """
-    half = len(blocks) // 2
-    moments = measure(model, blocks[:half], progress=progress)
-    ranks_half = {tau: moments.ranks(tau) for tau in taus}
-    tokens_half = {family: moments.count(family) for family in FAMILIES}
-    measure(model, blocks[half:], moments, progress)
+    moments = measure(model, blocks, progress)
     rows, dimensions = [], []
     for tau in taus:
-        ranks = {family: found.tolist() for family, found in moments.ranks(tau).items()}
+        for family, ranks in moments.ranks(tau).items():
+            row = dict(family=family, tau=tau, tokens=moments.count(family))
+            rows += [dict(layer=layer, **row, rank=rank) for layer, rank in enumerate(ranks.tolist())]
         for layer, outside in enumerate(moments.mask_dimensions(tau).tolist()):
-            here = {family: ranks[family][layer] for family in FAMILIES}
-            for family, rank in here.items():
-                row = dict(layer=layer, family=family, tau=tau, tokens=moments.count(family), rank=rank)
-                row.update(tokens_half=tokens_half[family], rank_half=int(ranks_half[tau][family][layer]))
-                rows.append(row)
-            less_without, less_real = (here["with_mask"] - here[other] for other in ("without_mask", "real_tokens"))
-            row = dict(layer=layer, tau=tau, with_mask_less_without=less_without, with_mask_less_real=less_real)
-            dimensions.append(dict(row, mask_outside_real=round(outside, 2)))
+            dimensions.append(dict(layer=layer, tau=tau, mask_outside_real=round(outside, 2)))
     return rows, dimensions, {family: moments.singular_values(family).cpu().numpy() for family in FAMILIES}

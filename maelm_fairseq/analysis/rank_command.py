@@ -23,7 +23,7 @@ from ..engine.errors import Parser, UsageError
 from ..engine.files import atomic_write
 from ..task import MaeLmTask, MaeLmTaskConfig
 from .effective_rank import TAU, analyse, draw_blocks
-from .rank_report import draw, import_pyplot, report, write_csv
+from .rank_report import draw, report, write_csv
 
 
 def parse_args():
@@ -79,15 +79,13 @@ def load_blocks(args):
     config = MaeLmTaskConfig(**options, tokens_per_sample=tokens, fp16=False, bf16=False, amp=False)
     task = MaeLmTask.setup_task(config)
     task.load_dataset(args.split)
-    blocks = draw_blocks(task.dataset(args.split), args.tokens, args.mask_prob, args.seed)
-    if len(blocks) < 2:
-        raise UsageError(f"{args.data}: split {args.split!r} has one block only, expected at least two")
-    return dictionary, blocks
+    return dictionary, draw_blocks(task.dataset(args.split), args.tokens, args.mask_prob, args.seed)
 
 
 def main():
     args = parse_args()
-    import_pyplot()  # fails now if it is missing, not after hours of work
+    import matplotlib  # noqa: F401  fails now if it is missing, not after hours of work
+
     dictionary, blocks = load_blocks(args)
     os.makedirs(args.dest, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"

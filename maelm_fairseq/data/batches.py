@@ -79,7 +79,15 @@ def batch_ends(sizes, max_tokens=None, max_sentences=None, multiple=1):
 
 
 class WholeDataset(FairseqDataset):
-    """A dataset of which every item is in a batch."""
+    """A dataset of which every item is in a batch; `sizes` has the tokens of each item."""
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def size(self, index):
+        return self.sizes[index]
+
+    num_tokens = num_tokens_vec = size
 
     def batch_by_size(self, indices, *args, **kwargs):
         """fairseq's batches, and one more for the items that it drops when they do not fill a multiple at the end."""

@@ -130,19 +130,16 @@ class TokenBlocks:
         self._size_type = np.min_scalar_type(block_size + 1)
         stored = StoredBlocks(f"{prefix}.blocks-{block_size}-{break_mode}", index.path, self._size_type)
         if self.lines < STORED_FROM or not os.access(os.path.dirname(prefix) or ".", os.W_OK):
-            found = stored.read()
-            mapped = found is not None
-            found = found or self._find(index)
+            found = stored.read() or self._find(index)
         else:
-            found, mapped = stored.read_or_find(lambda: self._find(index))
+            found = stored.read_or_find(lambda: self._find(index))
         self.starts, self.sizes, self.tokens_in, blank_lines = found
-        self._stored = stored if mapped else None
         self._check_length(self.tokens_in)
         self.separators = blank_lines if break_mode == "complete_doc" else 0
         lost = self.tokens_in - self.separators - int(self.sizes.sum())
         if lost:
             raise RuntimeError(f"{prefix}: {lost} of {self.tokens_in} tokens are in no block")
-        self._map()
+        self._tokens = np.memmap(indexed_dataset.data_file_path(prefix), self._dtype, "r")
 
     def _find(self, index):
         """Finds the :class:`~maelm_fairseq.data.stored_blocks.Blocks`."""
@@ -178,24 +175,6 @@ class TokenBlocks:
             )
         if self._break_mode == "complete_doc" and blank_lines == self.lines:
             raise UsageError(f"{self.prefix}: all {self.lines:,} lines are blank; binarize again")
-
-    def _map(self):
-        path = indexed_dataset.data_file_path(self.prefix)
-        self._tokens = np.memmap(path, dtype=self._dtype, mode="r")
-
-    def __getstate__(self):
-        """Leaves out what is mapped: a spawned worker maps it itself instead of receiving the corpus."""
-        mapped = ["_tokens", *(["starts", "sizes"] if self._stored else [])]
-        return {name: value for name, value in vars(self).items() if name not in mapped}
-
-    def __setstate__(self, state):
-        vars(self).update(state)
-        self._map()
-        if self._stored:
-            found = self._stored.read()
-            if found is None:
-                raise UsageError(f"{self._stored.folder}: changed during the run; start it again")
-            self.starts, self.sizes = found.starts, found.sizes
 
     def __len__(self):
         return len(self.sizes)

@@ -5,11 +5,10 @@ import pickle
 
 import numpy as np
 import torch
-from fairseq.data import FairseqDataset
 
 from ..engine.errors import UsageError
 from ..masking import MaskedBatch
-from .batches import Batches, batch_ends
+from .batches import Batches, WholeDataset, batch_ends
 
 
 def batches_of_similar_length(lengths, tokens):
@@ -37,7 +36,7 @@ class Batch(dict):
         return pickle.loads, (stream.getvalue(),)
 
 
-class MaskedBlockDataset(FairseqDataset):
+class MaskedBlockDataset(WholeDataset):
     """Blocks of text with `<s>` in front, masked anew in every epoch.
 
     Args:
@@ -61,9 +60,6 @@ class MaskedBlockDataset(FairseqDataset):
 
     def set_epoch(self, epoch):
         self.epoch = epoch
-
-    def __len__(self):
-        return len(self.sizes)
 
     def tokens(self, index) -> np.ndarray:
         """The block before masking, `<s>` first: int64 (T,)."""
@@ -114,9 +110,3 @@ class MaskedBlockDataset(FairseqDataset):
         """fairseq's batches of `ordered_indices`, or a part of them, as :class:`~.batches.Batches`."""
         ends = batch_ends(self.sizes[indices], max_tokens, max_sentences, required_batch_size_multiple)
         return Batches(indices, ends)
-
-    def size(self, index):
-        return self.sizes[index]
-
-    num_tokens = size
-    num_tokens_vec = size

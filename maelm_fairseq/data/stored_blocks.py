@@ -49,19 +49,18 @@ class StoredBlocks:
         Args:
             find: function that returns the :class:`Blocks`
         Returns:
-            :class:`Blocks`, and whether they are mapped: not if they could not be stored
+            :class:`Blocks`, not mapped if they could not be stored
         """
         with one_at_a_time(self._index) as alone:
             stored = self.read()
             if stored is not None:
-                return stored, True
+                return stored
             found = find()
             try:
                 self._write(found, alone)
             except OSError as error:  # another machine was faster just now, or the disk is full
                 logger.info(f"{self.folder}: {error.strerror}")
-        stored = self.read()
-        return found if stored is None else stored, stored is not None
+        return self.read() or found
 
     def _write(self, blocks, alone):
         """Stores blocks, unless another machine has by now; `alone`: no other process of this one is writing."""

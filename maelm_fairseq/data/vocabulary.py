@@ -84,6 +84,19 @@ def read_labels(path, classes, fix):
     return labels
 
 
+def read_vocabulary(folder):
+    """A data folder -> dictionary, SentencePieceProcessor.
+
+    Raises:
+        FileNotFoundError: there is no `dict.txt` or no `sentencepiece.model`
+        ValueError: they cannot be used, or do not belong together
+    """
+    dictionary, model_file = load_dictionary(folder), os.path.join(folder, "sentencepiece.model")
+    if not os.path.isfile(model_file):
+        raise MissingFileError(f"{model_file}: not found; expected a vocabulary that data-prep/prepare.sh made")
+    return dictionary, load_sentencepiece(model_file, dictionary)
+
+
 def load_sentencepiece(model_file, dictionary):
     """Reads the SentencePiece model of a dictionary; fairseq's token is SentencePiece's id + 1.
 

@@ -6,6 +6,8 @@ import os
 import sys
 import warnings
 
+OPTIONAL = {"matplotlib", "safetensors", "tokenizers"}  # packages of the extras that are imported when they are needed
+
 
 class UsageError(ValueError):
     """A one-line message that names the file or option, what was found, what was expected, and what to do."""
@@ -38,28 +40,7 @@ def show_in_one_line():
     """Makes this process print a :class:`UsageError` in one line; for commands, never for a program that imports us."""
     if sys.excepthook is not _show:
         _show.others, sys.excepthook = sys.excepthook, _show
-        if "fairseq_cli.hydra_train" in sys.modules or _main_module() == "fairseq_cli.hydra_train":
-            _let_hydra_pass_on()
-
-
-def _main_module():
-    return getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", None)
-
-
-def _let_hydra_pass_on():
-    """Keeps Hydra from printing errors itself, with a stack trace, and from printing a line in front of ours."""
-    from hydra.core.utils import JobReturn
-
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    returned = vars(JobReturn).get("return_value")
-    if isinstance(returned, property):  # not in Hydra 1.0, which prints no such line
-
-        def get(job):
-            if isinstance(job._return_value, BaseException) and _usage_error(job._return_value):
-                raise job._return_value
-            return returned.fget(job)
-
-        JobReturn.return_value = returned.getter(get)
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors itself, with a stack trace
 
 
 def _usage_error(error):
@@ -74,6 +55,8 @@ def _show(kind, error, traceback):
     if usage_error is not None:
         # An error from a data loader's worker comes with that process's stack trace in front of the message.
         message = str(usage_error).strip().splitlines()[-1].split("UsageError: ", 1)[-1]
+    elif isinstance(error, ModuleNotFoundError) and error.name.partition(".")[0] in OPTIONAL:
+        message = f"{error}: pip install -c constraints.txt '.[demo,huggingface]'"
     elif isinstance(error, SyntaxError) and error.filename in ("<string>", "<unknown>"):
         message = f"an option has the value {error.text!r}, expected a number or a list ({error.msg})"  # fairseq's eval
     elif isinstance(error, AssertionError) and str(error) and _raised_in(traceback).startswith("fairseq_cli."):

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 from string import Template
-from typing import NamedTuple
 
 from ..engine.files import read_json
 from .config import MODELING_FILE
@@ -13,40 +12,31 @@ GAP = "**please fill in**"
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
 
-class Kind(NamedTuple):
-    """What the card says about a kind of class."""
-
-    pipeline: str
-    example: str  # what is given to the tokenizer
-    usage: str  # what the model makes of it
-    limits: str
-
-
-KINDS = {
-    MODEL: Kind(
-        "feature-extraction",
-        '"one sentence ."',
-        "features = model(**inputs).last_hidden_state  # (1, tokens, width); a pooler_output is untrained",
-        "It is an encoder only: it fills no masks, and has to be fine-tuned before you compare sentences by its "
+KINDS = {  # `example` is given to the tokenizer, `usage` is what the model makes of it
+    MODEL: dict(
+        pipeline="feature-extraction",
+        example='"one sentence ."',
+        usage="features = model(**inputs).last_hidden_state  # (1, tokens, width); a pooler_output is untrained",
+        limits="It is an encoder only: it fills no masks, and has to be fine-tuned before you compare sentences by its "
         "features. For one vector a text, take the mean over its tokens.",
     ),
-    MASKED_LM: Kind(
-        "fill-mask",
-        '"one of the best <mask> i have ever seen ."',
-        "logits = model(**inputs).logits  # (1, tokens, vocabulary)",
-        "It is no sentence encoder: fine-tune it before you compare sentences by its features.",
+    MASKED_LM: dict(
+        pipeline="fill-mask",
+        example='"one of the best <mask> i have ever seen ."',
+        usage="logits = model(**inputs).logits  # (1, tokens, vocabulary)",
+        limits="It is no sentence encoder: fine-tune it before you compare sentences by its features.",
     ),
-    SEQUENCE_CLASSIFICATION: Kind(
-        "text-classification",
-        '"a text"',
-        "logits = model(**inputs).logits  # (1, labels)",
-        "It was fine-tuned for one task, and fills no masks.",
+    SEQUENCE_CLASSIFICATION: dict(
+        pipeline="text-classification",
+        example='"a text"',
+        usage="logits = model(**inputs).logits  # (1, labels)",
+        limits="It was fine-tuned for one task, and fills no masks.",
     ),
-    QUESTION_ANSWERING: Kind(
-        "question-answering",
-        '"Who came ?", "Nobody came ."',
-        "outputs = model(**inputs)  # start_logits and end_logits of each token; both highest at 0: no answer",
-        "It was fine-tuned for one task, and fills no masks.",
+    QUESTION_ANSWERING: dict(
+        pipeline="question-answering",
+        example='"Who came ?", "Nobody came ."',
+        usage="outputs = model(**inputs)  # start_logits and end_logits of each token; both highest at 0: no answer",
+        limits="It was fine-tuned for one task, and fills no masks.",
     ),
 }
 
@@ -70,7 +60,7 @@ def model_card(name, state, config, data, kind, description=None):
     else:
         method = f"pretrained by MAE-LM ({PAPER})" + " or its MLM baseline" * (mask_fraction is None)
     facts = {
-        **KINDS[kind]._asdict(),
+        **KINDS[kind],
         "name": name,
         "tag": "masked-lm" if mask_fraction == 1 else "mae-lm",
         "method": method,

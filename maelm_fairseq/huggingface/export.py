@@ -17,16 +17,15 @@ import os
 import re
 import shutil
 
-from ..data.vocabulary import read_labels
+from ..data.vocabulary import read_labels, read_vocabulary
 from ..engine.checkpoints import build_model, find_checkpoint, read_checkpoint
 from ..engine.errors import Parser, UsageError, run
 from ..engine.files import atomic_folder, save_json
-from ..heads import SequenceClassificationHead, SpanHead
+from ..heads import MeanClassificationHead, SpanHead
 from .card import model_card
 from .comparison import compare_with_transformers
 from .config import MODELING_FILE, make_config
 from .edge_cases import EDGE_CASES
-from .sentencepiece_model import read_vocabulary
 from .weights import (
     CODE,
     MASKED_LM,
@@ -36,7 +35,6 @@ from .weights import (
     ROBERTA,
     SEQUENCE_CLASSIFICATION,
     convert,
-    import_extra,
     mpnet_table,
     write_weights,
 )
@@ -77,7 +75,9 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
     dest = os.path.abspath(dest)
     if os.path.lexists(dest):
         raise UsageError(f"{dest}: exists already; remove it or choose another --dest")
-    import_extra("safetensors.torch")  # fails now, not after the work, if it is missing; so does the tokenizer
+    # Packages of the extra `huggingface`: what is missing fails now, not after the work.
+    import safetensors  # noqa: F401
+
     from .tokenizer import check_tokenizer, reference, sample_lines, write_tokenizer
 
     checkpoint = find_checkpoint(checkpoint)
@@ -124,8 +124,8 @@ def choose_head(model, head):
         return None
     if head not in heads:
         raise UsageError(f"--head {head}: no such head, the checkpoint has: {known}")
-    if not isinstance(heads[head], (SequenceClassificationHead, SpanHead)):
-        raise UsageError(f"head {head!r} ({type(heads[head]).__name__}) has no class: it cannot be exported")
+    if isinstance(heads[head], MeanClassificationHead):
+        raise UsageError(f"head {head!r} reads the mean of the tokens, which no class does: it cannot be exported")
     return head
 
 

@@ -18,13 +18,12 @@ from dataclasses import asdict, fields
 import torch
 
 from ..config import MaeLmConfig, check_sizes, option
-from ..data.vocabulary import load_dictionary
+from ..data.vocabulary import load_dictionary, read_vocabulary
 from ..engine.errors import MissingFileError, Parser, UsageError, run
 from ..engine.files import atomic_write, sha256
 from ..layers import BUCKETS
 from ..model import MaeLmModel
 from .roberta_source import read_source
-from .sentencepiece_model import read_vocabulary
 
 OPTIONS = [  # of the model; the encoder has no relative position bias by default, else one that is zero at first
     "decoder_layers", "share_decoder_layers", "relative_position_num_buckets", "relative_position_max_distance",

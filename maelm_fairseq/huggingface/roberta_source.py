@@ -12,7 +12,7 @@ from ..config import MaeLmConfig
 from ..engine.checkpoints import read_pickle
 from ..engine.errors import MissingFileError, UsageError
 from ..engine.files import read_json
-from .weights import MASKED_LM, MODEL, ROBERTA, import_extra, stock_modules
+from .weights import MASKED_LM, MODEL, ROBERTA, stock_modules
 
 CHECKPOINTS = ["checkpoint_best.pt", "checkpoint_last.pt", "model.pt"]  # the last is what fairseq publishes
 SENTENCEPIECE_MODELS = ["sentencepiece.bpe.model", "sentencepiece.model", "spiece.model"]
@@ -174,9 +174,10 @@ def read_weights(folder):
     """The weights of a folder of transformers: {name: tensor}."""
     path = os.path.join(folder, "model.safetensors")
     if os.path.isfile(path):
-        library = import_extra("safetensors.torch")
+        import safetensors.torch
+
         try:
-            return library.load_file(path)
+            return safetensors.torch.load_file(path)
         except Exception as error:  # the type depends on the version
             raise UsageError(f"{path}: cannot be read ({error}); expected a complete file of transformers") from None
     path = os.path.join(folder, "pytorch_model.bin")

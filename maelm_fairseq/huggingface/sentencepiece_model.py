@@ -1,27 +1,11 @@
-"""The vocabulary of a data folder, and what its SentencePiece model says beside the pieces.
+"""What a SentencePiece model says beside the pieces.
 
-`sentencepiece` itself gives the latter only through protobuf, in a version that hardly any environment has.
+`sentencepiece` itself gives it only through protobuf, in a version that hardly any environment has.
 """
 
-import os
-
-from ..data.vocabulary import load_dictionary, load_sentencepiece
-from ..engine.errors import MissingFileError, UsageError
+from ..engine.errors import UsageError
 
 UNIGRAM, BPE = 1, 2  # kinds of models
-
-
-def read_vocabulary(data):
-    """A data folder -> dictionary, SentencePieceProcessor.
-
-    Raises:
-        FileNotFoundError: there is no `dict.txt` or no `sentencepiece.model`
-        ValueError: they do not belong together
-    """
-    dictionary, model_file = load_dictionary(data), os.path.join(data, "sentencepiece.model")
-    if not os.path.isfile(model_file):
-        raise MissingFileError(f"{model_file}: not found; expected a vocabulary that data-prep/prepare.sh made")
-    return dictionary, load_sentencepiece(model_file, dictionary)
 
 
 def read_settings(processor):

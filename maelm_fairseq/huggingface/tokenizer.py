@@ -19,16 +19,15 @@ import re
 import sys
 import unicodedata
 
-from ..data.vocabulary import MASK, WORD_START, Tokenizer
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+
+from ..data.vocabulary import MASK, WORD_START, Tokenizer, read_vocabulary
 from ..engine.errors import UsageError
 from ..engine.files import read_json, save_json
 from ..finetuning.squad.text import SpanTokenizer
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
-from .sentencepiece_model import BPE, read_settings, read_vocabulary
-from .weights import import_extra
-
-tokenizers = import_extra("tokenizers")
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors  # noqa: E402
+from .sentencepiece_model import BPE, read_settings
 
 # Put between words and before marks for a while; not characters, for use within programs.
 BOUNDARY, APART = "\ufdd0", "\ufdd1"

@@ -3,14 +3,12 @@
 Letters in shapes: C width, H heads.
 """
 
-import importlib
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
 from ..config import MPNET as MPNET_SIZES
-from ..engine.errors import InstallationError
 from ..layers import RelativePositionBias, t5_bucket
 
 BUCKETS = MPNET_SIZES[0]  # MPNetModel has no others, whatever its configuration says
@@ -147,18 +145,9 @@ def _stock_weights(model, left, layout, kind, head):
     return found
 
 
-def import_extra(name):
-    """Imports a package of the extra `huggingface`, or says how to install it."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise InstallationError(
-            f"{error}: run `pip install 'maelm_fairseq[huggingface]'`, or `pip install -e '.[huggingface]'` in the "
-            "repository"
-        ) from None
-
-
 def write_weights(weights, path):
     """Writes `model.safetensors`."""
+    import safetensors.torch
+
     with open(path, "wb") as stream:  # save_file would make it readable for its owner only
-        stream.write(import_extra("safetensors.torch").save(weights, metadata={"format": "pt"}))
+        stream.write(safetensors.torch.save(weights, metadata={"format": "pt"}))

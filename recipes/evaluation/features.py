@@ -1,9 +1,8 @@
-"""Frozen features: what each layer of an encoder gives for a text, computed once and kept on disk.
+"""Frozen features: what each layer of an encoder gives for a text.
 
 Letters in shapes: N texts, T tokens, L + 1 layers with the embeddings, C width.
 """
 
-import hashlib
 import os
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 
 from maelm_fairseq import hub
 from maelm_fairseq.data.masked_items import batches_of_similar_length
-from maelm_fairseq.engine.files import atomic_write, sha256
+from maelm_fairseq.engine.files import sha256
 
 POOLS = ["mean", "first"]  # the mean of all tokens but `<s>`; `<s>`
 BATCH_TOKENS = 2048
@@ -68,15 +67,3 @@ class Encoder:
             self._model = hub.from_pretrained(self.checkpoint, data=self.data)
             self._model.to("cuda" if torch.cuda.is_available() else "cpu")
         return self._model
-
-    def features(self, task, name, dest):
-        """The features of a task's texts, from `dest`/features/`name` if they are there: {pool: (L + 1, N, C)}."""
-        folder, key = os.path.join(dest, "features", name), hashlib.sha256(f"{self.digest} {task.digest()}".encode())
-        path = os.path.join(folder, f"{task.name}-{key.hexdigest()[:32]}.npz")
-        if not os.path.exists(path):
-            found = compute(self.model(), task.texts)
-            os.makedirs(folder, exist_ok=True)
-            with atomic_write(path, "wb") as stream:
-                np.savez(stream, **found)
-        with np.load(path) as arrays:
-            return dict(arrays)

@@ -59,22 +59,20 @@ def one_repeat(layers, task, shots, repeat, strengths):
     Args:
         layers: (L + 1, N, C)
     Returns:
-        score of the last layer, score of the chosen layer
+        the score
     """
     rows, half = training_examples(task, shots, repeat)
     rest = np.setdiff1d(np.arange(len(task.targets)), rows)
     classes, targets = task.classes, task.targets[rows]
     losses, best = zip(*(inner_loss(x[rows], targets, half, classes, strengths) for x in layers))
-    last, chosen, scores = len(layers) - 1, int(np.argmin(losses)), {}
-    for layer in {last, chosen}:
-        output = probes.outputs(layers[layer][rows], targets, layers[layer][rest], [best[layer]], classes)[0]
-        scores[layer] = score(probes.answers(output, classes), task.targets[rest], classes is None)
-    return scores[last], scores[chosen]
+    chosen = int(np.argmin(losses))
+    x = layers[chosen]
+    output = probes.outputs(x[rows], targets, x[rest], [best[chosen]], classes)[0]
+    return score(probes.answers(output, classes), task.targets[rest], classes is None)
 
 
 def few_shot(layers, task, repeats, strengths):
-    """The scores of all repeats: {"last": (SHOTS, repeats), "chosen": (SHOTS, repeats)}; None for too many classes."""
+    """The scores of all repeats, (SHOTS, repeats); None for too many classes."""
     if task.classes and task.classes > MOST_CLASSES:
         return None
-    scores = np.array([[one_repeat(layers, task, shots, k, strengths) for k in range(repeats)] for shots in SHOTS])
-    return {"last": scores[..., 0], "chosen": scores[..., 1]}
+    return np.array([[one_repeat(layers, task, shots, k, strengths) for k in range(repeats)] for shots in SHOTS])

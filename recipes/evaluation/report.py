@@ -6,7 +6,7 @@ import numpy as np
 
 from .few_shot import SHOTS
 from .outcomes import CHOSEN, LAST, Outcome, pair
-from .statistics import Paired, crossed_interval, detectable_effect, variances
+from .statistics import Paired, crossed_interval
 from .tasks import SECONDARY
 
 TITLES = {
@@ -15,7 +15,6 @@ TITLES = {
     "fine-tuned-first": "fine-tuned on `<s>`",
     "fine-tuned-mean": "fine-tuned on the mean of tokens",
 }
-SEEDS = [2, 4, 8, 16]
 
 
 def table(header, rows):
@@ -115,8 +114,7 @@ class Report:
     def comparison(self, ours, theirs):
         """The differences of two arms with their intervals, the primary one first."""
         seeds = len(self.seeds(ours, theirs))
-        primary = self.paired(ours, theirs)
-        rows = [difference_row("**mean over tasks** (primary)", primary)]
+        rows = [difference_row("**mean over tasks** (primary)", self.paired(ours, theirs))]
         rows += [difference_row(task, self.paired(ours, theirs, tasks=[task])) for task in self.tasks]
         last = self.paired(ours, theirs, values=lambda outcome: outcome.contributions(LAST))
         rows.append(difference_row("mean over tasks, last layer", last))
@@ -128,18 +126,7 @@ class Report:
         rows.append(difference_row("log-loss, bits", bits, digits=4))
         kind = "seeds and examples" if seeds > 1 else "these two models only: examples vary"
         text = f"{count(seeds)}; intervals of 95% over {kind}.\n\n"
-        text += table(["", f"{ours} minus {theirs}", "from", "to", "error"], rows)
-        return text + (self.power(primary) if seeds > 1 else "")
-
-    def power(self, tasks):
-        """What the evaluation can detect, from the spread of these seeds."""
-        parts = variances(tasks)
-        rows = [[seeds, f"{parts.error(seeds):.2f}", f"{detectable_effect(parts, seeds):.2f}"] for seeds in SEEDS]
-        text = (
-            f"\nParts of the variance, in points squared: {parts.seed:.3f} between seeds and {parts.interaction:.3f} "
-            f"from seeds with examples, both divided by the number of seeds; {parts.examples:.3f} from examples.\n\n"
-        )
-        return text + table(["seeds", "standard error", "smallest effect found with 80% probability"], rows)
+        return text + table(["", f"{ours} minus {theirs}", "from", "to", "error"], rows)
 
     def text(self):
         """All tables."""

@@ -21,7 +21,6 @@ import numpy as np
 from scipy import stats
 
 LEVEL = 0.95
-POWER = 0.8
 
 
 def pearson_contributions(predictions, targets):
@@ -51,32 +50,6 @@ class Paired:
 
     differences: np.ndarray
     ids: np.ndarray
-
-
-@dataclass
-class Variances:
-    """The parts of an estimate's variance.
-
-    Args:
-        seeds: number of seeds
-        seed: variance between seeds, of which an estimate has 1 / `seeds`
-        examples: variance from the choice of examples, the same for any number of seeds
-        interaction: of seeds and examples, of which an estimate has 1 / `seeds`
-    """
-
-    seeds: int
-    seed: float
-    examples: float
-    interaction: float
-
-    def error(self, seeds):
-        """The standard error of an estimate from a number of seeds."""
-        return self.width(seeds, 1, 1)
-
-    def width(self, seeds, seed_factor, example_factor):
-        """The root of the sum of squares of the two parts of the error, each times its factor."""
-        between = (self.seed + self.interaction) / seeds
-        return float(np.sqrt(seed_factor**2 * between + example_factor**2 * self.examples))
 
 
 @dataclass
@@ -111,37 +84,24 @@ def influences(tasks):
     return found
 
 
-def variances(tasks):
-    """Estimates the parts of the variance, which are not below 0; from a single seed, that of the examples only."""
-    means, influence = seed_means(tasks), influences(tasks)
-    seeds = len(means)
-    if seeds == 1:
-        return Variances(seeds, seed=0.0, examples=float((influence**2).sum()), interaction=0.0)
-    between = np.var(means, ddof=1)  # seed + interaction
-    interaction = np.var(influence, axis=0, ddof=1).sum()
-    examples = (influence.mean(0) ** 2).sum() - interaction / seeds
-    return Variances(
-        seeds=seeds,
-        seed=max(0.0, float(between - interaction)),
-        examples=max(0.0, float(examples)),
-        interaction=float(interaction),
-    )
-
-
-def quantiles(probability, seeds):
-    """The quantile of Student's t with S - 1 degrees of freedom, or 1, and that of the normal distribution."""
-    return float(stats.t.ppf(probability, max(1, seeds - 1))), float(stats.norm.ppf(probability))
-
-
 def crossed_interval(tasks, level=LEVEL):
     """The interval for the mean difference over seeds and examples.
+
+    The parts of the variance are estimated, and not below 0; from a single seed, that of the examples only.
 
     Args:
         tasks: list of :class:`Paired`
     """
-    parts, estimate = variances(tasks), float(seed_means(tasks).mean())
-    width = parts.width(parts.seeds, *quantiles((1 + level) / 2, parts.seeds))
-    return Interval(estimate, estimate - width, estimate + width, parts.error(parts.seeds))
+    means, influence = seed_means(tasks), influences(tasks)
+    seeds, between, examples = len(means), 0.0, (influence.mean(0) ** 2).sum()
+    if seeds > 1:
+        interaction = np.var(influence, axis=0, ddof=1).sum()
+        between = max(np.var(means, ddof=1), interaction) / seeds  # of seeds, and of their interaction with examples
+        examples = max(0.0, examples - interaction / seeds)
+    probability = (1 + level) / 2
+    t, z = stats.t.ppf(probability, max(1, seeds - 1)), stats.norm.ppf(probability)
+    estimate, width = float(means.mean()), float(np.sqrt(t**2 * between + z**2 * examples))
+    return Interval(estimate, estimate - width, estimate + width, float(np.sqrt(between + examples)))
 
 
 def seed_interval(values, level=LEVEL):
@@ -151,14 +111,3 @@ def seed_interval(values, level=LEVEL):
         values: (S,); a single one has an interval without width
     """
     return crossed_interval([Paired(np.reshape(values, (-1, 1)), np.zeros(1, np.int64))], level)
-
-
-def detectable_effect(parts, seeds, level=LEVEL, power=POWER):
-    """The difference that :func:`crossed_interval` separates from 0 with a probability of about `power`.
-
-    Args:
-        parts: :class:`Variances` of a pilot
-        seeds: number of seeds, at least 2
-    """
-    factors = zip(quantiles((1 + level) / 2, seeds), quantiles(power, seeds))
-    return parts.width(seeds, *map(sum, factors))

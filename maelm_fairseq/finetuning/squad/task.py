@@ -74,9 +74,6 @@ class SquadTask(TokenTask):
     def max_positions(self):
         return self.sizes.max_tokens
 
-    def length_fix(self):
-        return "raise --max-tokens, or prepare the data with a lower --max-tokens of data-prep/squad.py"
-
 
 def load_record(folder):
     """Reads the record that data-prep/squad.py writes with its data.
@@ -115,9 +112,6 @@ class SquadDataset(WholeDataset):
         self.seed = seed
         self.sizes = self.tokens.sizes.astype(np.int64)
 
-    def __len__(self):
-        return len(self.sizes)
-
     def __getitem__(self, index):
         return index, self.tokens[index].numpy(), self.spans[index].numpy()
 
@@ -142,12 +136,6 @@ class SquadDataset(WholeDataset):
         """Windows of similar length side by side, otherwise in an order drawn from the seed."""
         order = np.random.default_rng(self.seed).permutation(len(self))
         return order[np.argsort(self.sizes[order] // 32, kind="stable")]
-
-    def size(self, index):
-        return self.sizes[index]
-
-    num_tokens = size
-    num_tokens_vec = size
 
 
 def network_input(windows, pad):
