@@ -104,7 +104,7 @@ def test_validate(hostile, prepared):
     if kind in ("pickle", "script"):
         assert f"{path}: cannot be read as a checkpoint" in error
     else:
-        assert f"{path}: not a checkpoint of this plugin: its {kind} is of another" in error
+        assert f"{path}: expected a checkpoint of this plugin, found another {kind}" in error
 
 
 def test_the_weights_that_an_average_starts_from(pretrained, prepared, tmp_path, monkeypatch):

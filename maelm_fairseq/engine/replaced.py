@@ -154,7 +154,7 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
             raise UsageError("--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt")
         foreign = sorted(REGISTRIES.keys() - for_fairseq(read_pickle(path), path)["cfg"].keys())
         if foreign:  # fairseq's own, of which some evaluate strings of the configuration
-            raise UsageError(f"{path}: not a checkpoint of this plugin: its {' and '.join(foreign)} is of another")
+            raise UsageError(f"{path}: expected a checkpoint of this plugin, found another {' and '.join(foreign)}")
     try:
         return original(filenames, *args, **kwargs)
     except (UsageError, OSError):

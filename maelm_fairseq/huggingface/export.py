@@ -21,7 +21,7 @@ from ..data.vocabulary import read_labels, read_vocabulary
 from ..engine.checkpoints import build_model, find_checkpoint, read_checkpoint
 from ..engine.errors import Parser, UsageError, run
 from ..engine.files import atomic_folder, save_json
-from ..heads import MeanClassificationHead, SpanHead
+from ..heads import SequenceClassificationHead, SpanHead
 from .card import model_card
 from .comparison import compare_with_transformers
 from .config import MODELING_FILE, make_config
@@ -124,8 +124,8 @@ def choose_head(model, head):
         return None
     if head not in heads:
         raise UsageError(f"--head {head}: no such head, the checkpoint has: {known}")
-    if isinstance(heads[head], MeanClassificationHead):
-        raise UsageError(f"head {head!r} reads the mean of the tokens, which no class does: it cannot be exported")
+    if type(heads[head]) not in (SequenceClassificationHead, SpanHead):
+        raise UsageError(f"head {head!r} ({type(heads[head]).__name__}) has no class: it cannot be exported")
     return head
 
 
