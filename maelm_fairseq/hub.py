@@ -34,9 +34,9 @@ def from_pretrained(checkpoint, data=None):
     """
     checkpoint_file = find_checkpoint(os.fspath(checkpoint))
     folder = os.path.dirname(checkpoint_file) or "." if data is None else os.fspath(data)
-    if not os.path.isfile(os.path.join(folder, "dict.txt")):
-        fix = "pass data=, the folder with the vocabulary it was trained with"
-        raise MissingFileError(f"{os.path.join(folder, 'dict.txt')}: not found: {fix}")
+    for path in [os.path.join(folder, name) for name in ["dict.txt", "sentencepiece.model"]]:
+        if not os.path.isfile(path):
+            raise MissingFileError(f"{path}: not found: pass data=, the folder with the vocabulary it was trained with")
     dictionary, processor = read_vocabulary(folder)
     state = read_checkpoint(checkpoint_file)
     model = build_model(state, dictionary, checkpoint_file)

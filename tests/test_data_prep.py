@@ -24,6 +24,7 @@ import basics  # noqa: E402
 import binarized  # noqa: E402
 import prepare  # noqa: E402
 import raw_text  # noqa: E402
+import write_dict  # noqa: E402
 
 NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"
 
@@ -241,6 +242,14 @@ def test_a_destination_with_another_corpus_or_other_options(text, prepared, tmp_
     assert "contains train.bin but no prepare.json" in refused(*arguments(text, tmp_path, *OPTIONS))
 
 
+def test_fewer_documents_than_shards(text, prepared, tmp_path, refused):
+    text = dict(text, train=[write(tmp_path / "train.txt", documents(3, 6))])
+    options = ["--spm-model", prepared["dest"] / "sentencepiece.model", "--shards", 4, "--shard", 1, "--workers", 1]
+    error = refused(*arguments(text, tmp_path / "four", *options))
+    assert "3 documents" in error and "use fewer --shards" in error
+    assert not list((tmp_path / "four" / "shard1").glob("train*"))
+
+
 @pytest.mark.parametrize(
     "options, words",
     [
@@ -256,3 +265,14 @@ def test_options_that_contradict_each_other(text, tmp_path, monkeypatch, capsys,
     with pytest.raises(SystemExit, match="1"):
         prepare.parse_args()
     assert words in capsys.readouterr().err
+
+
+def test_models_that_fairseq_would_misread(tmp_path):
+    lines = [line for document in documents(50, 7) for line in document]
+    with open(tmp_path / "model", "wb") as writer:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=writer, vocab_size=40, minloglevel=2,
+            user_defined_symbols=["a" + NEXT_LINE + "b"],
+        )  # fmt: skip
+    with pytest.raises(basics.InputError, match=r"piece 'a\\x85b' is a special symbol"):
+        write_dict.load_model(str(tmp_path / "model"))

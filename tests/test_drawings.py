@@ -1,4 +1,4 @@
-"""The picture in the README, and the names on its page about the architecture."""
+"""The picture in the README, and the names on the page about the architecture."""
 
 import re
 import sys

@@ -84,6 +84,17 @@ def test_shapes_of_products_take_little_memory():
     assert measure(SHAPES, "ours") < measure(SHAPES) * 0.6
 
 
+def test_left_alone(monkeypatch):
+    """With settings of the user's, and with a C library that has none."""
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    for name in allocator.ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    assert not allocator.keep_freed_memory()
+    monkeypatch.setattr(ctypes, "CDLL", None)  # would fail
+    monkeypatch.setenv(allocator.ENVIRONMENT[0], "1")
+    assert not allocator.keep_freed_memory()
+
+
 @pytest.mark.parametrize("ours", [True, False])
 def test_in_training_of_our_tasks(data, tmp_path, ours):
     plugin = tmp_path / "plugin_that_tells"

@@ -107,6 +107,15 @@ def test_validate(hostile, prepared):
         assert f"{path}: expected a checkpoint of this plugin, found another {kind}" in error
 
 
+def test_validate_says_in_one_line_what_fairseq_cannot_build(pretrained, prepared, tmp_path):
+    state = reading.load_checkpoint(pretrained[1])
+    state["model"]["encoder.layers.0.ffn.0.bias"] = torch.zeros(3)
+    torch.save(state, tmp_path / "changed.pt")
+    done = validate(prepared, tmp_path / "changed.pt")
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    assert f"error: {tmp_path / 'changed.pt'}: fairseq cannot build the model (" in done.stdout
+
+
 def test_the_weights_that_an_average_starts_from(pretrained, prepared, tmp_path, monkeypatch):
     """Also where torch's own protection is off, a known way to read old checkpoints."""
     state, path, marker = reading.load_checkpoint(pretrained[1]), tmp_path / "average.pt", tmp_path / "marker"
