@@ -7,7 +7,7 @@ import statistics
 import time
 from pathlib import Path
 
-import maelm_fairseq  # noqa: F401 isort: skip  first: it keeps fairseq's import quiet
+import maelm_fairseq.plugin  # noqa: F401 isort: skip  first: it keeps fairseq's import quiet
 import fairseq
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
-from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.base.errors import UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "maelm_fairseq"

@@ -22,7 +22,7 @@ import sys
 
 from common import VOCABULARY, add_device, check_device, heading
 from gpu_checks import check_results, check_updates
-from maelm_fairseq.engine.errors import Parser, run
+from maelm_fairseq.base.errors import Parser, run
 from pretrain_step import SIZES, compare
 
 FULL = dict(tokens=512, batch_size=32, vocabulary=VOCABULARY, sizes=SIZES, rounds=5, steps=10)

@@ -13,7 +13,7 @@ import torch
 from fairseq import tasks, utils
 
 from common import ROOT, configuration, write_data
-from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.base.errors import UsageError
 
 NEEDS_A_GPU = "needs a GPU"
 # {name: (options, half precision, limits of the relative errors of loss, all gradients, and those of each weight)}

@@ -26,9 +26,9 @@ from types import SimpleNamespace
 import torch
 
 from common import FP16, ROOT, VOCABULARY, Training, add_device, check_device, heading, ratios, synchronize, write_data
-from maelm_fairseq.engine.allocator import keep_freed_memory
-from maelm_fairseq.engine.errors import Parser, UsageError, run
-from maelm_fairseq.engine.precision import is_fast_in_bfloat16
+from maelm_fairseq.base.errors import Parser, UsageError, run
+from maelm_fairseq.precision import is_fast_in_bfloat16
+from maelm_fairseq.training.memory import keep_freed_memory
 
 sys.path.append(str(ROOT / "experiments"))
 import arithmetic  # noqa: E402

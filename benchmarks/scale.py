@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from common import PLUGIN, heading
-from maelm_fairseq.engine.errors import Parser, UsageError, run
+from maelm_fairseq.base.errors import Parser, UsageError, run
 
 VOCABULARY = 1000
 TOKENS = 64  # of a block at most

@@ -3,10 +3,10 @@
 import sys
 
 try:
+    from maelm_fairseq.base.errors import UsageError  # noqa: F401  what they raise
+    from maelm_fairseq.checkpoints.building import load_model
     from maelm_fairseq.config import check_positions
-    from maelm_fairseq.data.vocabulary import load_dictionary
-    from maelm_fairseq.engine.checkpoints import load_model
-    from maelm_fairseq.engine.errors import UsageError  # noqa: F401  what they raise
+    from maelm_fairseq.vocabulary import load_dictionary
 except ImportError as error:  # fairseq is missing or does not work: the message says what to do
     sys.exit(f"error: {error}")
 

@@ -30,10 +30,10 @@ from basics import (
     save_json,
     say,
 )
-from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.finetuning.squad import task as squad
 from maelm_fairseq.finetuning.squad.questions import read_questions
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes, place, windows
+from maelm_fairseq.vocabulary import load_dictionary
 from write_dict import load_vocabulary
 
 SHOWN = 5  # ids of questions that are shown for each count

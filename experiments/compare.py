@@ -18,9 +18,9 @@ import torch
 
 from child_processes import terminate_children_on_sigterm
 from devices import DeviceQueue, cores, find_devices
-from maelm_fairseq.engine import errors
-from maelm_fairseq.engine.files import atomic_write
-from maelm_fairseq.engine.stopping import STOPPED
+from maelm_fairseq.base import errors
+from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.signals import STOPPED
 
 try:
     import figures

@@ -19,9 +19,9 @@ import torch
 from comparison import LEARNING_RATE
 from fairseq_options import PLUGIN
 from kept_records import COST, RECORDS, Records
-from maelm_fairseq.engine import errors
-from maelm_fairseq.engine.files import save_json
-from maelm_fairseq.engine.precision import is_fast_in_bfloat16
+from maelm_fairseq.base import errors
+from maelm_fairseq.base.files import save_json
+from maelm_fairseq.precision import is_fast_in_bfloat16
 from plans import PLANS, SCORES
 from runs import logged_statistics
 

@@ -7,7 +7,7 @@ import numpy as np
 import added
 from comparison import MADE
 from evaluation.statistics import seed_interval
-from maelm_fairseq.engine.files import atomic_write
+from maelm_fairseq.base.files import atomic_write
 
 CAPTION = (
     "Score against arithmetic, and score by layer; means and standard errors over seeds. Filled: runs that ended; a "

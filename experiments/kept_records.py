@@ -11,12 +11,12 @@ import os
 
 import numpy as np
 
-import made_from
 from comparison import FINE_TUNED_TASKS, LEARNING_RATES
 from evaluation import outcomes
 from evaluation.outcomes import Outcome
-from maelm_fairseq.engine.errors import UsageError
-from maelm_fairseq.engine.files import atomic_write, one_at_a_time, read_json, save_json
+from maelm_fairseq.base import provenance
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import atomic_write, one_at_a_time, read_json, save_json
 
 FINE_TUNED = "fine-tuned-mean"
 EACH_EXAMPLE = ("mean", FINE_TUNED)  # the kinds of outcomes of which each example is kept
@@ -76,8 +76,8 @@ class Records:
         """
         found = self.read(run)
         if found and options:
-            now, was = made_from.by_option(options), made_from.by_option(found["options"])
-            made_from.check(self.path(run.name + ".json"), was, now, "choose another --records")
+            now, was = provenance.by_option(options), provenance.by_option(found["options"])
+            provenance.check(self.path(run.name + ".json"), was, now, "choose another --records")
         scores = found.get("scores", {})
         return "ranks" in found and all("mean" in scores.get(task, {}) for task in self.comparison.tasks)
 

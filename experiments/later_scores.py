@@ -20,7 +20,7 @@ from evaluation.outcomes import CHOSEN, Outcome
 from evaluation.probes import STRENGTHS, probe
 from evaluation.tasks import REGRESSION, load_task
 from kept_records import LATER, RECORDS, Records
-from maelm_fairseq.engine import errors
+from maelm_fairseq.base import errors
 from maelm_fairseq.masking import NO_POSITION
 from plans import PLANS, SCORES
 

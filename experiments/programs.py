@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from child_processes import program
-from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.base.errors import UsageError
 
 
 def execute(command, log, variables=None):

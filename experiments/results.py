@@ -16,7 +16,7 @@ from evaluation.outcomes import CHOSEN, LAST
 from evaluation.report import Report, count, in_words, table
 from evaluation.statistics import crossed_interval, seed_interval
 from kept_records import COST, FINE_TUNED, LATER
-from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.base.errors import UsageError
 from rank_claims import TAU, rank_claims
 
 

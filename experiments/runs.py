@@ -10,15 +10,15 @@ import sys
 
 import torch
 
-import made_from
 from arithmetic import operations
 from comparison import FINE_TUNED_TASKS
 from evaluation import outcomes
 from fairseq_options import PLUGIN, RECIPES
 from kept_records import FINE_TUNED
-from maelm_fairseq.data.vocabulary import load_dictionary
-from maelm_fairseq.engine.errors import UsageError
-from maelm_fairseq.engine.files import read_json, save_json, sha256
+from maelm_fairseq.base import provenance
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import read_json, save_json, sha256
+from maelm_fairseq.vocabulary import load_dictionary
 from programs import execute
 from show_progress import logged
 from trained_model import keep_model, updates_of
@@ -112,10 +112,10 @@ class Runs:
         """Writes down what the folder of a run is made from; refuses one that was made from something else."""
         path = os.path.join(folder, "run.json")
         text = {name: sha256(os.path.join(self.data, name)) for name in ("dict.txt", "train.idx", "valid.idx")}
-        now = {**made_from.by_option(options), **text}
+        now = {**provenance.by_option(options), **text}
         if os.path.exists(folder):
             fix = "choose another --dest, or remove that folder to train again"
-            made_from.check(folder, read_json(path, "the record of a run"), now, fix)
+            provenance.check(folder, read_json(path, "the record of a run"), now, fix)
         os.makedirs(folder, exist_ok=True)
         save_json(now, path)
 

@@ -1,17 +1,12 @@
 """MAE-LM for fairseq: masked language modelling with the masks left out of the encoder.
 
-`--user-dir` imports this package. Everything that registers itself is imported here by name: fairseq itself would
-import only files in `tasks/` and `models/`, never criterions.
+`--user-dir` imports this package; fairseq is imported by then, and :mod:`maelm_fairseq.plugin` registers everything.
+Without fairseq, importing the package imports nothing: `maelm_fairseq.base` needs neither fairseq nor torch.
 """
 
-from .engine import versions  # isort: skip  first: it recognises a fairseq that does not work
-from . import criterion, model, task  # noqa: F401
-from .engine import errors, optimizer, replaced  # noqa: F401
-from .finetuning import sentence_criterion, squad  # noqa: F401
+import sys
 
 __version__ = "0.2.0"
 
-if versions.is_command():
-    errors.show_in_one_line()
-    versions.allow_fairseq_checkpoints()
-    replaced.extend()
+if "fairseq" in sys.modules:
+    from . import plugin  # noqa: F401

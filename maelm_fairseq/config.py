@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-
-from .engine.errors import UsageError
+from .base.errors import UsageError
+from .engine import ChoiceEnum, FairseqDataclass
 from .heads import FIRST, POOLING
 from .layers import AUTHORS, BUCKETS, T5
 

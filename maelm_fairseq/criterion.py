@@ -4,12 +4,9 @@ import math
 
 import torch
 import torch.nn.functional as F
-from fairseq import utils
-from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.dataclass import FairseqDataclass
-from fairseq.logging import metrics
 
-from .engine.precision import autocast
+from .engine import FairseqCriterion, FairseqDataclass, metrics, register_criterion, utils
+from .precision import autocast
 
 
 @register_criterion("mae_lm", dataclass=FairseqDataclass)

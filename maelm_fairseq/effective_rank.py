@@ -2,7 +2,7 @@
 
 from .analysis.effective_rank import TokenMoments, analyse, draw_blocks, effective_rank, measure  # noqa: F401
 from .analysis.rank_command import main
-from .engine.errors import run
+from .base.errors import run
 
 if __name__ == "__main__":
     run(main)

@@ -7,10 +7,10 @@ import logging
 
 import torch
 import torch.nn.functional as F
-from fairseq.models.roberta.model import RobertaClassificationHead
 from torch import nn
 
-from .engine.errors import UsageError
+from .base.errors import UsageError
+from .engine import RobertaClassificationHead
 
 logger = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from itertools import chain
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from .base.errors import MissingFileError, UsageError
+from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from .config import check_positions
 from .data.masked_items import batches_of_similar_length
-from .data.vocabulary import MASK, WORD_START, Tokenizer, read_labels, read_vocabulary
-from .engine.checkpoints import build_model, find_checkpoint, read_checkpoint
-from .engine.errors import MissingFileError, UsageError
 from .heads import SequenceClassificationHead
+from .vocabulary import MASK, WORD_START, Tokenizer, read_labels, read_vocabulary
 
 BATCH_TOKENS = 2048  # of a batch, including padding
 
@@ -64,7 +64,7 @@ class MaeLm:
     Args:
         model: :class:`~maelm_fairseq.model.MaeLmModel`, in evaluation mode
         dictionary: fairseq's, with `<mask>`
-        tokenizer: :class:`~maelm_fairseq.data.vocabulary.Tokenizer`
+        tokenizer: :class:`~maelm_fairseq.vocabulary.Tokenizer`
         data: folder of the data, for `label/dict.txt` and `input1`
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
     """

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .cpu_kernels import Dropout, GeluLinear, scaled_dot_product_attention
-from .engine.versions import matmul_dtype
+from .precision import matmul_dtype
 
 AUTHORS, T5 = "authors", "t5"
 ALIGNMENT = 8  # of the rows of an attention bias, in numbers

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from .data.vocabulary import MASK, word_starts
-from .engine.errors import UsageError
+from .base.errors import UsageError
+from .vocabulary import MASK, word_starts
 
 NO_POSITION = -1  # what padding has for a position
 # Independent streams of random numbers: how many positions are selected, and which.

@@ -8,17 +8,16 @@ import zlib
 from dataclasses import field, make_dataclass
 
 import torch
-from fairseq.models import BaseFairseqModel, register_model
-from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import nn
 
+from .base.errors import UsageError
+from .checkpoints.stored_sizes import check_finite, compare
 from .config import ARCHITECTURES, MaeLmConfig, check_positions, check_sizes
-from .data.vocabulary import MASK, fingerprint
-from .engine.errors import UsageError
-from .engine.stored_sizes import check_finite, compare
+from .engine import BaseFairseqModel, init_bert_params, register_model
 from .heads import POOLING, LMHead, SpanHead, fit_heads
 from .layers import Masks, RelativePositionBias, Transformer
 from .masking import NO_POSITION
+from .vocabulary import MASK, fingerprint
 
 logger = logging.getLogger(__name__)
 

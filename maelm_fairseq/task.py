@@ -5,20 +5,17 @@ import logging
 import os
 from dataclasses import dataclass, field
 
-from fairseq import utils
-from fairseq.data.indexed_dataset import data_file_path, index_file_path
-from fairseq.dataclass import ChoiceEnum
-from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
+from .base.errors import MissingFileError, UsageError
 from .data.blocks import TokenBlocks
 from .data.epochs import ResumableIterator
 from .data.masked_items import MaskedBlockDataset
-from .data.vocabulary import dictionary_path, load_dictionary
-from .engine import stopping
-from .engine.errors import MissingFileError, UsageError
-from .engine.precision import PrecisionConfig, check_precision
+from .engine import ChoiceEnum, FairseqTask, indexed_dataset, register_task, utils
 from .masking import Masking, MaskSettings
+from .precision import PrecisionConfig, check_precision
+from .training import stopping
+from .vocabulary import dictionary_path, load_dictionary
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +24,7 @@ class TokenTask(FairseqTask):
     """A task with one dictionary that uses every sequence of its data.
 
     Args:
-        cfg: a :class:`~maelm_fairseq.engine.precision.PrecisionConfig`
+        cfg: a :class:`~maelm_fairseq.precision.PrecisionConfig`
         dictionary: fairseq's, with `<mask>`
     """
 
@@ -143,10 +140,10 @@ class MaeLmTask(TokenTask):
         prefixes = [os.path.join(folder, split)]
         for k in itertools.count(1):
             more = f"{prefixes[0]}{k}"
-            if not combine or not os.path.exists(index_file_path(more)):
+            if not combine or not os.path.exists(indexed_dataset.index_file_path(more)):
                 break
             prefixes.append(more)
-        for path in [index_file_path(prefixes[0]), data_file_path(prefixes[0])]:
+        for path in [indexed_dataset.index_file_path(prefixes[0]), indexed_dataset.data_file_path(prefixes[0])]:
             if not os.path.exists(path):
                 found = ", ".join(sorted(os.listdir(folder))) or "nothing"
                 raise MissingFileError(

@@ -3,6 +3,6 @@
 import sys
 
 try:
-    import maelm_fairseq  # noqa: F401
+    import maelm_fairseq.plugin  # noqa: F401
 except ImportError as error:
     sys.exit(f"error: {error}")

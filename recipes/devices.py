@@ -13,7 +13,7 @@ from typing import Dict, Optional
 import torch
 
 from child_processes import stop_all
-from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.base.errors import UsageError
 
 
 @dataclass

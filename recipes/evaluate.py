@@ -20,10 +20,10 @@ import shlex
 import sys
 
 import child_processes
-from maelm_fairseq.engine import errors
-from maelm_fairseq.engine.checkpoints import find_checkpoint
-from maelm_fairseq.engine.errors import InstallationError, MissingFileError, UsageError
-from maelm_fairseq.engine.files import atomic_write
+from maelm_fairseq.base import errors
+from maelm_fairseq.base.errors import InstallationError, MissingFileError, UsageError
+from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.checkpoints.building import find_checkpoint
 from maelm_fairseq.heads import POOLING
 
 try:

@@ -11,17 +11,17 @@ import os
 
 import torch
 
-import made_from
 from child_processes import run_and_show
 from devices import DeviceQueue, find_devices
 from fairseq_options import ADAM, PLUGIN
 from finetune_results import append_rows, describe, make_rows
 from finetune_settings import combinations, search_space
+from maelm_fairseq.base import provenance
+from maelm_fairseq.base.errors import Parser, UsageError
+from maelm_fairseq.base.files import read_json, save_json, sha256
+from maelm_fairseq.checkpoints.building import load_model
 from maelm_fairseq.config import check_positions, option
-from maelm_fairseq.data.vocabulary import load_dictionary
-from maelm_fairseq.engine.checkpoints import load_model
-from maelm_fairseq.engine.errors import Parser, UsageError
-from maelm_fairseq.engine.files import read_json, save_json, sha256
+from maelm_fairseq.vocabulary import load_dictionary
 from trained_model import keep_model, updates_of
 
 BF16 = "--bf16-autocast"
@@ -151,7 +151,7 @@ class Recipe:
         metrics_file, model_file = os.path.join(folder, "metrics.json"), os.path.join(folder, "model.pt")
         if os.path.exists(record):
             was = read_json(record, "the record of a run of this recipe", fix=f"remove {folder}")
-            made_from.check(folder, was, now, "choose another --save-dir, or remove that folder")
+            provenance.check(folder, was, now, "choose another --save-dir, or remove that folder")
         save_json(now, record)
         if os.path.exists(metrics_file):
             metrics = read_json(metrics_file, "the metrics of a finished run of this recipe")

@@ -13,9 +13,9 @@ import torch
 import finetune
 from child_processes import terminate_children_on_sigterm
 from maelm_fairseq import hub
-from maelm_fairseq.data.vocabulary import load_dictionary
-from maelm_fairseq.engine.errors import InstallationError, UsageError, run
-from maelm_fairseq.engine.files import atomic_write, read_json
+from maelm_fairseq.base.errors import InstallationError, UsageError, run
+from maelm_fairseq.base.files import atomic_write, read_json
+from maelm_fairseq.vocabulary import load_dictionary
 
 try:
     from scipy import stats

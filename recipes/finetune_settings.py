@@ -3,8 +3,8 @@
 import itertools
 from collections import namedtuple
 
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.config import option
-from maelm_fairseq.engine.errors import UsageError
 
 
 class Settings(namedtuple("Settings", "batch_size lr warmup_ratio epochs")):

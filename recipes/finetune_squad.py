@@ -11,15 +11,15 @@ import torch
 
 import finetune
 from child_processes import terminate_children_on_sigterm
-from maelm_fairseq.data.vocabulary import read_vocabulary
-from maelm_fairseq.engine.checkpoints import load_model
-from maelm_fairseq.engine.errors import run
-from maelm_fairseq.engine.files import save_json
+from maelm_fairseq.base.errors import run
+from maelm_fairseq.base.files import save_json
+from maelm_fairseq.checkpoints.building import load_model
 from maelm_fairseq.finetuning.squad import metric
 from maelm_fairseq.finetuning.squad import task as squad
 from maelm_fairseq.finetuning.squad.answers import answer_questions
 from maelm_fairseq.finetuning.squad.questions import read_questions
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes
+from maelm_fairseq.vocabulary import read_vocabulary
 
 METRICS = ["f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact"]
 

@@ -16,10 +16,8 @@ import signal
 import sys
 
 from child_processes import logged_program
+from maelm_fairseq.base.signals import SIGNALS, STOPPED
 
-# As in maelm_fairseq.engine.stopping, which takes seconds to import.
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-STOPPED = 75
 KILLED = [128 + number for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL)]
 WORKER_STATUS = re.compile(rb"torchrun_worker.sh: exit status (\d+)$")
 

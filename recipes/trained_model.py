@@ -4,9 +4,9 @@ import os
 
 import torch
 
-from maelm_fairseq.engine.checkpoint_files import count_updates
-from maelm_fairseq.engine.checkpoints import read_checkpoint
-from maelm_fairseq.engine.files import atomic_write
+from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.checkpoints.building import read_checkpoint
+from maelm_fairseq.checkpoints.checkpoint_files import count_updates
 
 
 def updates_of(checkpoint):

@@ -8,10 +8,10 @@ import safetensors.torch
 import torch
 
 from maelm_fairseq import hub
-from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.heads import SequenceClassificationHead, SpanHead
 from maelm_fairseq.huggingface import export as program
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
+from maelm_fairseq.vocabulary import load_dictionary
 
 P, C, F, H = 160, 16, 24, 2
 LABELS = ["bad", "fair", "good"]

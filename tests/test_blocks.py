@@ -12,10 +12,10 @@ import torch
 from fairseq.data import indexed_dataset
 
 from conftest import PYTHON
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.data import blocks as module
 from maelm_fairseq.data import stored_blocks
 from maelm_fairseq.data.blocks import LineSizes, TokenBlocks, line_spans
-from maelm_fairseq.engine.errors import UsageError
 
 EOS = 2
 

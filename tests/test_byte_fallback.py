@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from conftest import documents, script, text_of
-from maelm_fairseq.data.vocabulary import MASK, Tokenizer, load_dictionary, load_sentencepiece, word_starts
 from maelm_fairseq.finetuning.squad.answers import LONGEST, ranked_spans
 from maelm_fairseq.finetuning.squad.questions import Answer, Question
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, place
+from maelm_fairseq.vocabulary import MASK, Tokenizer, load_dictionary, load_sentencepiece, word_starts
 from test_huggingface_tokenizer import vocabulary
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]

@@ -11,11 +11,12 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from conftest import PLUGIN, ROOT, TINY, run, succeed
-from maelm_fairseq.data.vocabulary import load_dictionary
-from maelm_fairseq.engine import reading, versions
-from maelm_fairseq.engine.checkpoints import find_checkpoint, load_model, read_checkpoint
+from conftest import PLUGIN, TINY, run, succeed
+from maelm_fairseq.checkpoints import reading
+from maelm_fairseq.checkpoints.building import find_checkpoint, load_model, read_checkpoint
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
+from maelm_fairseq.training import hooks
+from maelm_fairseq.vocabulary import load_dictionary
 from test_vocabulary import dictionary as dictionary_of
 
 SIZES = dict(encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, max_positions=9)
@@ -170,12 +171,10 @@ def test_loading_a_checkpoint_leaves_torchs_list_of_safe_classes_alone(tmp_path)
     assert set(torch.serialization.get_safe_globals()) == before
 
 
-@pytest.mark.parametrize(
-    "program, expected", [("recipes/finetune_glue.py", True), ("recipes_of_mine/program.py", False)]
-)
-def test_only_commands_change_their_process(monkeypatch, program, expected):
+def test_only_commands_change_their_process(monkeypatch):
     """A program that imports us is left as it is (test_good_guest.py); fairseq's commands load checkpoints above."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "fairseq_cli"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "argv", [str(ROOT / program)])
-    assert versions.is_command() == expected
+    assert not hooks.is_command()
+    monkeypatch.setitem(sys.modules, "fairseq_cli", sys)
+    assert hooks.is_command()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conftest import PLUGIN, TINY, command, run
-from maelm_fairseq.engine import checkpoint_files, reading
+from maelm_fairseq.checkpoints import checkpoint_files, reading
 from test_errors import refused
 from training import assert_same_weights, checkpoint, train, updates
 
@@ -122,8 +122,8 @@ def test_starting_points(data, saved, tmp_path):
 # A --user-dir that is the plugin's, and is killed in the middle of writing the checkpoint with a certain name.
 TRAP = """
 import contextlib, os, signal
-import maelm_fairseq
-from maelm_fairseq.engine import checkpoint_files
+import maelm_fairseq.plugin
+from maelm_fairseq.checkpoints import checkpoint_files
 
 class Trap:
     def __init__(self, stream):

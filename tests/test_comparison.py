@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, documents, script
-from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.base.errors import UsageError
 from test_preemption import STOPPED, finish, start
 
 sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "experiments"]]

@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "recipes"))
 import child_processes  # noqa: E402
 import devices  # noqa: E402
 from devices import Device, DeviceQueue, find_devices  # noqa: E402
-from maelm_fairseq.engine.errors import UsageError  # noqa: E402
+from maelm_fairseq.base.errors import UsageError  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ import torch
 import naive
 from conftest import TINY, succeed
 from maelm_fairseq.analysis import effective_rank as er
-from maelm_fairseq.data.vocabulary import load_dictionary
+from maelm_fairseq.base.errors import MissingFileError, UsageError
 from maelm_fairseq.effective_rank import main
-from maelm_fairseq.engine.errors import MissingFileError, UsageError
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
+from maelm_fairseq.vocabulary import load_dictionary
 from test_model import enlarge
 
 FAMILIES = list(er.FAMILIES)

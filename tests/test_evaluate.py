@@ -11,8 +11,8 @@ import torch
 
 from conftest import PYTHON, ROOT, documents, script
 from maelm_fairseq import hub
-from maelm_fairseq.engine import reading
-from maelm_fairseq.engine.errors import MissingFileError, UsageError
+from maelm_fairseq.base.errors import MissingFileError, UsageError
+from maelm_fairseq.checkpoints import reading
 from maelm_fairseq.heads import POOLING
 
 sys.path.insert(0, str(ROOT / "recipes"))

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from conftest import ROOT, documents
 from maelm_fairseq import hub
-from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.base.errors import UsageError
 
 sys.path.insert(0, str(ROOT / "recipes"))
 from evaluation import features, few_shot, probes, tasks  # noqa: E402

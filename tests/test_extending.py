@@ -3,8 +3,8 @@
 import re
 
 from conftest import ROOT, TINY, succeed
-from maelm_fairseq.data.vocabulary import load_dictionary
-from maelm_fairseq.engine.checkpoints import load_model, read_checkpoint
+from maelm_fairseq.checkpoints.building import load_model, read_checkpoint
+from maelm_fairseq.vocabulary import load_dictionary
 
 EXAMPLE = ROOT / "docs" / "replaced_tokens"
 

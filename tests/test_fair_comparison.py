@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
+from maelm_fairseq.vocabulary import load_dictionary
 
 MLM = dict(decoder_layers=0)
 SIZES = dict(encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2)

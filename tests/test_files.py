@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from maelm_fairseq.engine.files import atomic_folder, atomic_write, read_json, save_json
+from maelm_fairseq.base.files import atomic_folder, atomic_write, read_json, save_json
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path):

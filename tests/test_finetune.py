@@ -15,7 +15,7 @@ from fairseq import checkpoint_utils
 from scipy import stats
 
 from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, documents, refused, script
-from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.base.errors import UsageError
 from test_preemption import start, trap
 from test_squad import key_paragraphs, squad_json
 

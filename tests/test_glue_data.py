@@ -12,7 +12,7 @@ from fairseq.data import Dictionary
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from conftest import ROOT, script
-from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.base.errors import UsageError
 
 PREP = ROOT / "data-prep"
 sys.path.insert(0, str(PREP))

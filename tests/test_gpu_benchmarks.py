@@ -10,8 +10,8 @@ from fairseq import utils
 from torch.utils.flop_counter import FlopCounterMode
 
 from conftest import ROOT, SCRIPTS_ENVIRONMENT
-from maelm_fairseq.engine import precision
-from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq import precision
+from maelm_fairseq.base.errors import UsageError
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import gpu  # noqa: E402

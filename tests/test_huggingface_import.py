@@ -20,10 +20,10 @@ from omegaconf import OmegaConf
 
 from conftest import succeed
 from maelm_fairseq import hub
-from maelm_fairseq.data.vocabulary import load_dictionary
-from maelm_fairseq.engine import reading
+from maelm_fairseq.checkpoints import reading
 from maelm_fairseq.huggingface import export
 from maelm_fairseq.huggingface import import_roberta as program
+from maelm_fairseq.vocabulary import load_dictionary
 from test_huggingface_tokenizer import vocabulary
 
 C, F, H, P, LAYERS = 16, 24, 2, 160, 2

@@ -14,10 +14,10 @@ import torch
 
 from conftest import PYTHON, ROOT, TRANSFORMERS
 from huggingface_cases import CASES, H, P, head_of, make, read, with_labels, write_checkpoint
-from maelm_fairseq.data.vocabulary import load_dictionary
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.huggingface.tokenizer import reference as reference_tokens
 from maelm_fairseq.huggingface.tokenizer import write_tokenizer
+from maelm_fairseq.vocabulary import load_dictionary
 from test_huggingface_tokenizer import text, vocabulary
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from conftest import ROOT, SCRIPTS_ENVIRONMENT
 from maelm_fairseq import hub
-from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.base.errors import UsageError
 from test_comparison import TINY, write_tasks
 
 sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "experiments"]]

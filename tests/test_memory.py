@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from conftest import PYTHON, TINY, succeed
-from maelm_fairseq.engine import allocator
+from maelm_fairseq.training import memory
 
-SETTINGS = [*allocator.ENVIRONMENT, allocator.DESCRIPTIONS, "ONEDNN_PRIMITIVE_CACHE_CAPACITY"]
+SETTINGS = [*memory.ENVIRONMENT, memory.DESCRIPTIONS, "ONEDNN_PRIMITIVE_CACHE_CAPACITY"]
 SETTINGS += ["DNNL_PRIMITIVE_CACHE_CAPACITY"]
 HELPERS = """
 import resource, sys, torch
-from maelm_fairseq.engine import allocator
+from maelm_fairseq.training import memory
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
@@ -29,16 +29,16 @@ def faults():
 """
 FAULTS = """
 if "ours" in sys.argv:
-    assert allocator.keep_freed_memory()
+    assert memory.keep_freed_memory()
 faults()
 print(faults())
 """
 RETURNED = """
-assert allocator.keep_freed_memory()
+assert memory.keep_freed_memory()
 tensors = [torch.ones(2**20) for _ in range(100)]
 del tensors[:-1]  # the last one is in the way
 full = resident()
-allocator.return_freed_memory()
+memory.return_freed_memory()
 print((full - resident()) // 2**20)
 """
 # What is in use, as freed memory is kept.
@@ -53,9 +53,9 @@ def in_use():
     libc.mallinfo2.restype = Counts
     return libc.mallinfo2().field7  # uordblks
 
-assert allocator.keep_freed_memory()
+assert memory.keep_freed_memory()
 if "ours" in sys.argv:
-    assert allocator.keep_few_descriptions()
+    assert memory.keep_few_descriptions()
 rows, weights = torch.ones(500, 16, dtype=torch.bfloat16), torch.ones(16, 16, dtype=torch.bfloat16)
 rows @ weights
 before = in_use()
@@ -87,12 +87,12 @@ def test_shapes_of_products_take_little_memory():
 def test_left_alone(monkeypatch):
     """With settings of the user's, and with a C library that has none."""
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    for name in allocator.ENVIRONMENT:
+    for name in memory.ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
-    assert not allocator.keep_freed_memory()
+    assert not memory.keep_freed_memory()
     monkeypatch.setattr(ctypes, "CDLL", None)  # would fail
-    monkeypatch.setenv(allocator.ENVIRONMENT[0], "1")
-    assert not allocator.keep_freed_memory()
+    monkeypatch.setenv(memory.ENVIRONMENT[0], "1")
+    assert not memory.keep_freed_memory()
 
 
 @pytest.mark.parametrize("ours", [True, False])
@@ -100,11 +100,11 @@ def test_in_training_of_our_tasks(data, tmp_path, ours):
     plugin = tmp_path / "plugin_that_tells"
     plugin.mkdir()
     (plugin / "__init__.py").write_text(
-        "from maelm_fairseq.engine import replaced\n"
-        "replaced.RETURN_INTERVAL = 2\n"
-        "replaced.keep_freed_memory = lambda: print('freed memory is kept') or True\n"
-        "replaced.keep_few_descriptions = lambda: print('few descriptions are kept')\n"
-        "replaced.return_freed_memory = lambda: print('freed memory is returned')\n"
+        "from maelm_fairseq.training import hooks\n"
+        "hooks.RETURN_INTERVAL = 2\n"
+        "hooks.keep_freed_memory = lambda: print('freed memory is kept') or True\n"
+        "hooks.keep_few_descriptions = lambda: print('few descriptions are kept')\n"
+        "hooks.return_freed_memory = lambda: print('freed memory is returned')\n"
     )
     options = [*TINY, "--user-dir", plugin, "--max-update", 5, "--save-dir", tmp_path / "run"]
     if not ours:

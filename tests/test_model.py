@@ -9,8 +9,8 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
 import naive
+from maelm_fairseq import precision as precision_module
 from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.engine import precision as precision_module
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 from test_blocks import write
 

@@ -5,7 +5,7 @@ from argparse import Namespace
 import torch
 from fairseq.optim.adam import Adam
 
-from maelm_fairseq.engine.optimizer import TorchAdamW
+from maelm_fairseq.optimizer import TorchAdamW
 
 
 def test_steps_are_those_of_fairseqs_adam():

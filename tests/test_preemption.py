@@ -14,7 +14,6 @@ import time
 import pytest
 
 from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, TINY, command, succeed
-from maelm_fairseq.engine import stopping
 from test_errors import SPAWN
 from training import assert_same_weights, train, updates
 
@@ -29,7 +28,7 @@ MANY += ["--optimizer", "torch_adamw", "--clip-norm", 1, "--weight-decay", 0.01]
 # A --user-dir that is the plugin's, and sends signals: in an update, or when something is logged.
 TRAP = """
 import logging, os, signal
-import maelm_fairseq
+import maelm_fairseq.plugin, maelm_fairseq.task
 
 moment, number, times, rank, kill = {moment!r}, {number}, {times}, {rank}, os.{kill}
 
@@ -209,10 +208,6 @@ def test_a_training_stops_with_a_checkpoint_when_its_recipe_is_killed(data, tmp_
     assert stopped >= 3
     printed = stop(recipe(data, tmp_path), f"update {stopped + 1:,} of", signal.SIGTERM)
     assert "in use by another run" not in printed
-
-
-def test_a_recipe_and_the_plugin_agree():
-    assert (run_training.SIGNALS, run_training.STOPPED) == (stopping.SIGNALS, stopping.STOPPED)
 
 
 def test_slurm_requeues_a_job_that_stopped(tmp_path):

@@ -9,12 +9,12 @@ import pytest
 from fairseq.data.iterators import GroupedIterator
 
 from conftest import FORKS, TINY, succeed
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.data.blocks import TokenBlocks
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
-from maelm_fairseq.data.vocabulary import load_dictionary
-from maelm_fairseq.engine.errors import UsageError
 from maelm_fairseq.masking import Masking, MaskSettings
 from maelm_fairseq.task import TokenTask
+from maelm_fairseq.vocabulary import load_dictionary
 from training import NO_DROPOUT, assert_same_weights, train, updates
 
 

@@ -11,8 +11,8 @@ import torch
 
 from conftest import PLUGIN, TINY, run
 from maelm_fairseq import hub
-from maelm_fairseq.engine import reading, versions
-from maelm_fairseq.engine.errors import InstallationError, UsageError
+from maelm_fairseq.base.errors import InstallationError, UsageError
+from maelm_fairseq.checkpoints import reading
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta
 
@@ -130,7 +130,7 @@ def test_the_weights_that_an_average_starts_from(pretrained, prepared, tmp_path,
 def test_a_torch_that_executes_code_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
     with pytest.raises(InstallationError, match="torch 2.5.1.cpu executes code from some checkpoints.*2.6 or newer"):
-        importlib.reload(versions)
+        importlib.reload(reading)
 
 
 def test_everything_else(hostile, prepared, tmp_path):

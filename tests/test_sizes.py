@@ -2,8 +2,8 @@
 
 import pytest
 
+from maelm_fairseq.checkpoints.stored_sizes import compare
 from maelm_fairseq.config import MaeLmConfig, check_sizes
-from maelm_fairseq.engine.stored_sizes import compare
 from maelm_fairseq.model import MaeLmModel
 from test_vocabulary import dictionary as dictionary_of
 

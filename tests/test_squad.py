@@ -10,13 +10,13 @@ import sentencepiece
 import torch
 
 from conftest import PLUGIN, ROOT, documents, refused, run, script, succeed, text_of
-from maelm_fairseq.data.vocabulary import load_dictionary
-from maelm_fairseq.engine.checkpoints import load_model
+from maelm_fairseq.checkpoints.building import load_model
 from maelm_fairseq.finetuning.squad.answers import answer_questions
 from maelm_fairseq.finetuning.squad.metric import best_threshold, evaluate, exact_match, f1
 from maelm_fairseq.finetuning.squad.questions import Answer, Question, read_questions
 from maelm_fairseq.finetuning.squad.task import SquadDataset, load_record, network_input, span_log_probs
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes, place, windows
+from maelm_fairseq.vocabulary import load_dictionary
 
 sys.path.insert(0, str(ROOT / "recipes"))
 from finetune_squad import answer  # noqa: E402

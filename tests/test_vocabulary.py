@@ -9,7 +9,8 @@ import pytest
 from fairseq.data import Dictionary
 
 from conftest import ROOT, documents, text_of
-from maelm_fairseq.data.vocabulary import (
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.vocabulary import (
     MASK,
     Tokenizer,
     fingerprint,
@@ -18,7 +19,6 @@ from maelm_fairseq.data.vocabulary import (
     read_labels,
     word_starts,
 )
-from maelm_fairseq.engine.errors import UsageError
 from test_huggingface_tokenizer import vocabulary
 
 

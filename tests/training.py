@@ -3,7 +3,7 @@
 import torch
 
 from conftest import TINY, succeed
-from maelm_fairseq.engine import reading
+from maelm_fairseq.checkpoints import reading
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0, "--pooler-dropout", 0]
 

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from ..base.errors import Parser, UsageError
+from ..base.files import atomic_write
+from ..checkpoints.building import load_model
 from ..config import check_positions
-from ..data.vocabulary import load_dictionary
-from ..engine.checkpoints import load_model
-from ..engine.errors import Parser, UsageError
-from ..engine.files import atomic_write
 from ..task import MaeLmTask, MaeLmTaskConfig
+from ..vocabulary import load_dictionary
 from .effective_rank import TAU, analyse, draw_blocks
 from .rank_report import draw, report, write_csv
 

@@ -2,7 +2,7 @@
 
 import csv
 
-from ..engine.files import atomic_write
+from ..base.files import atomic_write
 from .effective_rank import FAMILIES, TAU
 
 

@@ -1,7 +1,8 @@
 """Which items form a batch: arrays, where fairseq has a Python object for each batch."""
 
 import numpy as np
-from fairseq.data import FairseqDataset
+
+from ..engine import FairseqDataset
 
 NOTHING = -1  # the number of a batch without items
 

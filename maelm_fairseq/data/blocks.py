@@ -8,10 +8,9 @@ processes of a machine to map.
 import os
 
 import numpy as np
-from fairseq.data import indexed_dataset
 
-from ..engine import versions
-from ..engine.errors import UsageError
+from ..base.errors import UsageError
+from ..engine import _get_slice_indices_fast, indexed_dataset
 from .stored_blocks import Blocks, StoredBlocks
 
 LINES = 1 << 22  # of the index that are read at a time
@@ -63,6 +62,21 @@ class LineSizes:
             return np.fromfile(stream, np.int32, min(count, self._lines - first)).astype(np.int64)
 
 
+def block_spans(sizes, block_size, break_mode):
+    """Where fairseq's break modes cut a stream of lines.
+
+    Args:
+        sizes (int64 array): tokens of each line, its `</s>` counted
+        block_size (int): tokens a block holds at most; in `eos` mode, and for a longer line, more
+        break_mode (str): none, complete, complete_doc or eos
+    Returns:
+        int64 array (blocks, 2): first token of each block, and the one after its last
+    """
+    if break_mode == "complete_doc" and (sizes == 1).all():  # fairseq's fails where there is no block
+        return np.empty((0, 2), np.int64)
+    return _get_slice_indices_fast(sizes, break_mode, block_size, 1)
+
+
 def cut_spans(spans, block_size):
     """Cuts spans longer than a block into blocks.
 
@@ -95,7 +109,7 @@ def line_spans(lines, block_size, break_mode, at_once=LINES):
             if line == len(lines):
                 yield np.array([[0, token]])
             continue
-        spans = versions.block_spans(sizes, block_size, break_mode)
+        spans = block_spans(sizes, block_size, break_mode)
         ends = np.cumsum(sizes)
         read = len(sizes)
         if break_mode != "eos" and line + read < len(lines) and len(spans) and spans[-1, 0] > 0:

@@ -4,10 +4,9 @@ import atexit
 
 import numpy as np
 import torch
-from fairseq.data import data_utils
-from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 
-from ..engine.errors import UsageError
+from ..base.errors import UsageError
+from ..engine import CountingIterator, EpochBatchIterator, data_utils
 
 
 class ResumableIterator(EpochBatchIterator):

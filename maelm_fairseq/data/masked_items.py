@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import torch
 
-from ..engine.errors import UsageError
+from ..base.errors import UsageError
 from ..masking import MaskedBatch
 from .batches import Batches, WholeDataset, batch_ends
 

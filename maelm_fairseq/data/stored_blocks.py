@@ -8,7 +8,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from ..engine.files import atomic_folder, one_at_a_time, partial_name, read_json, save_json
+from ..base.files import atomic_folder, one_at_a_time, partial_name, read_json, save_json
 
 logger = logging.getLogger(__name__)
 

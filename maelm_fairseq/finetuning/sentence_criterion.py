@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from fairseq.criterions import register_criterion
-from fairseq.criterions.sentence_prediction import SentencePredictionConfig, SentencePredictionCriterion
-
-from ..engine.precision import PrecisionConfig, autocast, check_precision
+from ..engine import SentencePredictionConfig, SentencePredictionCriterion, register_criterion
+from ..precision import PrecisionConfig, autocast, check_precision
 
 
 @dataclass
@@ -21,7 +19,7 @@ class MaeLmSentencePredictionCriterion(SentencePredictionCriterion):
         cfg: :class:`MaeLmSentencePredictionConfig`
         task: fairseq's `sentence_prediction`
     Raises:
-        UsageError: options of :class:`~maelm_fairseq.engine.precision.PrecisionConfig` contradict each other
+        UsageError: options of :class:`~maelm_fairseq.precision.PrecisionConfig` contradict each other
     """
 
     def __init__(self, cfg, task):

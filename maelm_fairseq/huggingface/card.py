@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from string import Template
 
-from ..engine.files import read_json
+from ..base.files import read_json
 from .config import MODELING_FILE
 from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION
 

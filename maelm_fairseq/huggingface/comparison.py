@@ -2,7 +2,7 @@
 
 import torch
 
-from ..engine.errors import UsageError
+from ..base.errors import UsageError
 from .weights import CODE
 
 TOLERANCE = 1e-4  # of features in float32; rounding gives some 3e-6

@@ -1,6 +1,6 @@
 """Texts on which tokenizers tend to differ, for :func:`~maelm_fairseq.huggingface.tokenizer.check_tokenizer`."""
 
-from ..data.vocabulary import MASK
+from ..vocabulary import MASK
 
 EDGE_CASES = [
     "", " ", "   ", "\t", "\n", "a", " a", "a ", "  two   spaces  ", "tab\tand\nnewline\r\n",

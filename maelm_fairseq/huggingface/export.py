@@ -17,11 +17,11 @@ import os
 import re
 import shutil
 
-from ..data.vocabulary import read_labels, read_vocabulary
-from ..engine.checkpoints import build_model, find_checkpoint, read_checkpoint
-from ..engine.errors import Parser, UsageError, run
-from ..engine.files import atomic_folder, save_json
+from ..base.errors import Parser, UsageError, run
+from ..base.files import atomic_folder, save_json
+from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from ..heads import SequenceClassificationHead, SpanHead
+from ..vocabulary import read_labels, read_vocabulary
 from .card import model_card
 from .comparison import compare_with_transformers
 from .config import MODELING_FILE, make_config

@@ -17,12 +17,12 @@ from dataclasses import asdict, fields
 
 import torch
 
+from ..base.errors import MissingFileError, Parser, UsageError, run
+from ..base.files import atomic_write, sha256
 from ..config import MaeLmConfig, check_sizes, option
-from ..data.vocabulary import load_dictionary, read_vocabulary
-from ..engine.errors import MissingFileError, Parser, UsageError, run
-from ..engine.files import atomic_write, sha256
 from ..layers import BUCKETS
 from ..model import MaeLmModel
+from ..vocabulary import load_dictionary, read_vocabulary
 from .roberta_source import read_source
 
 OPTIONS = [  # of the model; the encoder has no relative position bias by default, else one that is zero at first

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Optional
 
 import torch
-from fairseq import utils
 
+from ..base.errors import MissingFileError, UsageError
+from ..base.files import read_json
+from ..checkpoints.building import read_pickle
 from ..config import MaeLmConfig
-from ..engine.checkpoints import read_pickle
-from ..engine.errors import MissingFileError, UsageError
-from ..engine.files import read_json
+from ..engine import utils
 from .weights import MASKED_LM, MODEL, ROBERTA, stock_modules
 
 CHECKPOINTS = ["checkpoint_best.pt", "checkpoint_last.pt", "model.pt"]  # the last is what fairseq publishes

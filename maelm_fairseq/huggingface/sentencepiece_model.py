@@ -3,7 +3,7 @@
 `sentencepiece` itself gives it only through protobuf, in a version that hardly any environment has.
 """
 
-from ..engine.errors import UsageError
+from ..base.errors import UsageError
 
 UNIGRAM, BPE = 1, 2  # kinds of models
 

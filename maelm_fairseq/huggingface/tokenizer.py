@@ -22,10 +22,10 @@ import unicodedata
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from ..data.vocabulary import MASK, WORD_START, Tokenizer, read_vocabulary
-from ..engine.errors import UsageError
-from ..engine.files import read_json, save_json
+from ..base.errors import UsageError
+from ..base.files import read_json, save_json
 from ..finetuning.squad.text import SpanTokenizer
+from ..vocabulary import MASK, WORD_START, Tokenizer, read_vocabulary
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from .sentencepiece_model import BPE, read_settings
 
@@ -78,7 +78,7 @@ def build_tokenizer(dictionary, processor, for_answers=False):
 
     Args:
         dictionary: fairseq's, with `<mask>`
-        processor: SentencePieceProcessor, from :func:`~maelm_fairseq.data.vocabulary.load_sentencepiece`
+        processor: SentencePieceProcessor, from :func:`~maelm_fairseq.vocabulary.load_sentencepiece`
         for_answers: as in :func:`write_tokenizer`
     Returns:
         tokenizers.Tokenizer

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 
-from maelm_fairseq.engine.errors import MissingFileError, Parser, UsageError, run
+from maelm_fairseq.base.errors import MissingFileError, Parser, UsageError, run
 from show_progress import logged
 
 

@@ -7,8 +7,8 @@ With texts of your own, it fills the masks in those.
 import torch.nn.functional as F
 
 from maelm_fairseq import hub
-from maelm_fairseq.data.vocabulary import WORD_START
-from maelm_fairseq.engine.errors import Parser, run
+from maelm_fairseq.base.errors import Parser, run
+from maelm_fairseq.vocabulary import WORD_START
 
 MASKED = [
     "the acting <mask> terrible .",

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from maelm_fairseq import hub
+from maelm_fairseq.base.files import sha256
 from maelm_fairseq.data.masked_items import batches_of_similar_length
-from maelm_fairseq.engine.files import sha256
 
 POOLS = ["mean", "first"]  # the mean of all tokens but `<s>`; `<s>`
 BATCH_TOKENS = 2048

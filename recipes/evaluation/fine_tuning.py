@@ -12,7 +12,7 @@ import numpy as np
 
 import child_processes
 from finetune_glue import GlueTask
-from maelm_fairseq.engine.errors import UsageError
+from maelm_fairseq.base.errors import UsageError
 
 from . import outcomes
 from .probes import answers, bits

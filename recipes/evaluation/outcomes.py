@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import made_from
-from maelm_fairseq.engine.errors import UsageError
-from maelm_fairseq.engine.files import atomic_write, read_json, save_json
+from maelm_fairseq.base import provenance
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import atomic_write, read_json, save_json
 
 from .statistics import Paired, pearson_contributions
 
@@ -101,7 +101,7 @@ def is_done(path, origin):
         return False
     fix = "give the model another name in --names, choose another --dest, or remove "
     fix += os.path.dirname(os.path.dirname(path))
-    made_from.check(path, read_json(path, EXPECTED)["made_from"], origin, fix)
+    provenance.check(path, read_json(path, EXPECTED)["made_from"], origin, fix)
     return True
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maelm_fairseq.engine.errors import MissingFileError, UsageError
+from maelm_fairseq.base.errors import MissingFileError, UsageError
 
 FOLDS = 5
 MINIMUM_OF_A_CLASS = 2 * FOLDS  # so that each training set within a training set has the class

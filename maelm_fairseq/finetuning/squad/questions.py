@@ -4,7 +4,7 @@ import json
 import os
 from typing import List, NamedTuple, Tuple
 
-from ...engine.errors import MissingFileError, UsageError
+from ...base.errors import MissingFileError, UsageError
 
 
 class Answer(NamedTuple):

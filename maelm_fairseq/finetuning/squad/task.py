@@ -10,21 +10,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.data import indexed_dataset
-from fairseq.dataclass import FairseqDataclass
-from fairseq.logging import metrics
-from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 from torch.nn.utils.rnn import pad_sequence
 
+from ...base.errors import UsageError
+from ...base.files import read_json
 from ...config import check_positions
 from ...data.batches import WholeDataset
-from ...data.vocabulary import load_dictionary
-from ...engine.errors import UsageError
-from ...engine.files import read_json
-from ...engine.precision import PrecisionConfig, autocast, check_precision
+from ...engine import (
+    FairseqCriterion,
+    FairseqDataclass,
+    indexed_dataset,
+    metrics,
+    register_criterion,
+    register_task,
+)
+from ...precision import PrecisionConfig, autocast, check_precision
 from ...task import TokenTask
+from ...vocabulary import load_dictionary
 from .text import EOS, WindowSizes
 
 logger = logging.getLogger(__name__)

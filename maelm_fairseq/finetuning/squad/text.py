@@ -8,8 +8,8 @@ from typing import List, NamedTuple
 
 import numpy as np
 
-from ...data.vocabulary import WORD_START
-from ...engine.errors import UsageError
+from ...base.errors import UsageError
+from ...vocabulary import WORD_START
 from .questions import Answer, Question
 
 BOS, EOS, UNKNOWN = 0, 2, 3  # fairseq's ids of <s>, </s> and <unk>

@@ -2,8 +2,8 @@
 
 import torch
 
+from ..base.errors import UsageError
 from ..layers import BUCKETS
-from .errors import UsageError
 
 
 def stored_sizes(weights):

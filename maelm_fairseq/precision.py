@@ -6,10 +6,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
-from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 
-from .errors import UsageError
+from .base.errors import UsageError
+from .engine import FairseqDataclass
 
 logger = logging.getLogger(__name__)
 
@@ -52,3 +52,11 @@ def is_fast_in_bfloat16(kind):
         return True
     logger.warning("--bf16-autocast: bfloat16 would be slow on this CPU, which lacks AVX-512; computing in float32")
     return False
+
+
+def matmul_dtype(x):
+    """The dtype in which matrix products with `x` are computed: autocast's where it is on, else `x.dtype`."""
+    kind = x.device.type
+    if kind == "meta":  # it has no autocast
+        return x.dtype
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

@@ -5,16 +5,22 @@ attributes the file gives them; and fairseq evaluates strings of some configurat
 """
 
 import argparse
+import typing
 from collections import OrderedDict, defaultdict
 
 import torch
-from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
-from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
-from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf, base, nodes
 
-from .errors import UsageError
-from .versions import checkpoint_classes
+from ..base.errors import InstallationError, UsageError
+from ..engine import (
+    CRITERION_DATACLASS_REGISTRY,
+    CRITERION_REGISTRY,
+    MODEL_DATACLASS_REGISTRY,
+    MODEL_REGISTRY,
+    TASK_DATACLASS_REGISTRY,
+    TASK_REGISTRY,
+    distributed_utils,
+)
 
 MAPPINGS, SEQUENCES = (dict, OrderedDict, defaultdict), (list, tuple, set)
 SCALARS = (str, bytes, int, float, bool, type(None))
@@ -25,7 +31,23 @@ REGISTRIES = {
     "task": (TASK_REGISTRY, TASK_DATACLASS_REGISTRY),
     "criterion": (CRITERION_REGISTRY, CRITERION_DATACLASS_REGISTRY),
 }
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
+    raise InstallationError(
+        f"torch {torch.__version__} executes code from some checkpoints, even when told to read weights only "
+        "(CVE-2025-32434); this needs torch 2.6 or newer: pip install -c constraints.txt ."
+    )
 HARMLESS = ["sentence_prediction"]  # fairseq's own for fine-tuning: it reads only numbers, names and paths
+
+
+def checkpoint_classes():
+    """Classes other than tensors that fairseq's checkpoints contain: containers and numbers, nothing that runs code."""
+    value_nodes = [kind for kind in vars(nodes).values() if isinstance(kind, type) and issubclass(kind, base.Node)]
+    return (
+        [argparse.Namespace, DictConfig, ListConfig, base.ContainerMetadata, base.Metadata]
+        + value_nodes
+        + [defaultdict, typing.Any, distributed_utils._TensorPlaceholder]
+        + [dict, list, tuple, set, int, float, bool, str, bytes]
+    )
 
 
 def load_checkpoint(file, mmap=False):

@@ -16,10 +16,10 @@ from multiprocessing import resource_tracker
 
 import torch
 
+from ..base.signals import SIGNALS, STOPPED
+
 logger = logging.getLogger(__name__)
 
-STOPPED = 75  # exit status of a run that stopped on request: EX_TEMPFAIL of sysexits.h, "try again later"
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 KEY = "stop_requested"  # among the logging outputs
 
 

@@ -22,24 +22,31 @@ import re
 import sys
 
 import torch
-from fairseq import checkpoint_utils
-from fairseq.distributed import utils as distributed_utils
-from fairseq.models import MODEL_REGISTRY
-from fairseq.tasks import TASK_REGISTRY
 
+from ..base.errors import UsageError, show_in_one_line
+from ..base.signals import STOPPED
+from ..checkpoints import checkpoint_files
+from ..checkpoints.building import read_pickle
+from ..checkpoints.reading import REGISTRIES, checkpoint_classes, for_fairseq
+from ..engine import MODEL_REGISTRY, TASK_REGISTRY, checkpoint_utils, distributed_utils
 from ..model import MaeLmModel
 from ..task import TokenTask
-from . import checkpoint_files, stopping
-from .allocator import RETURN_INTERVAL, keep_few_descriptions, keep_freed_memory, return_freed_memory
-from .checkpoints import read_pickle
-from .errors import UsageError
-from .reading import REGISTRIES, for_fairseq
+from . import stopping
+from .memory import RETURN_INTERVAL, keep_few_descriptions, keep_freed_memory, return_freed_memory
 
 MODULE = "fairseq_cli.train"
 
 
+def is_command():
+    """Whether this process runs one of fairseq's commands, rather than a program that imports us."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return any(name.partition(".")[0] == "fairseq_cli" for name in [*sys.modules, getattr(main, "name", "")])
+
+
 def extend():
     """Replaces the functions; for fairseq's commands, never for a program that imports us."""
+    show_in_one_line()
+    torch.serialization.add_safe_globals(checkpoint_classes())  # processes send each other what they have read
     for function in [load_checkpoint_to_cpu, load_ema_from_checkpoint]:
         _replace(checkpoint_utils, function)
     if "fairseq_cli" in sys.modules:  # not a recipe
@@ -82,11 +89,11 @@ def call_main(original, cfg, main, **kwargs):
     try:
         return original(cfg, main, **kwargs)
     except torch.multiprocessing.ProcessExitedException as error:
-        if error.exit_code == stopping.STOPPED:
-            sys.exit(stopping.STOPPED)
+        if error.exit_code == STOPPED:
+            sys.exit(STOPPED)
         raise
     except torch.multiprocessing.ProcessRaisedException as error:
-        message = re.search(r"maelm_fairseq\.engine\.errors\.\w+: (.*)\s*\Z", str(error))
+        message = re.search(r"maelm_fairseq\.base\.errors\.\w+: (.*)\s*\Z", str(error))
         if message:
             raise UsageError(message.group(1)) from None
         raise

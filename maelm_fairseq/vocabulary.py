@@ -6,9 +6,9 @@ import os
 import numpy as np
 import sentencepiece
 import torch
-from fairseq.data import Dictionary
 
-from ..engine.errors import MissingFileError, UsageError
+from .base.errors import MissingFileError, UsageError
+from .engine import Dictionary
 
 MASK = "<mask>"
 WORD_START = "\u2581"  # SentencePiece's mark

@@ -2,12 +2,12 @@
 
 import os
 
+from ..base.errors import MissingFileError, UsageError
 from ..config import MaeLmConfig, check_sizes
-from ..data.vocabulary import fingerprint
 from ..heads import build_head, head_descriptions
 from ..model import MaeLmModel, drop_modules, modules
+from ..vocabulary import fingerprint
 from .checkpoint_files import check_whole
-from .errors import MissingFileError, UsageError
 from .reading import load_checkpoint
 from .stored_sizes import stored_sizes
 

@@ -10,10 +10,10 @@ import socket
 import zipfile
 
 import torch
-from fairseq.file_io import PathManager
 
-from .errors import UsageError
-from .files import atomic_write
+from ..base.errors import UsageError
+from ..base.files import atomic_write
+from ..engine import PathManager
 from .reading import load_checkpoint
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Whether finished work is still valid: its record, written first, says what it is made from."""
 
-from maelm_fairseq.engine.errors import UsageError
+from .errors import UsageError
 
 
 def by_option(options):

@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any, List
 
 import torch
-from fairseq.dataclass import FairseqDataclass
-from fairseq.optim import FairseqOptimizer, register_optimizer
-from fairseq.optim.adam import FairseqAdam
 from omegaconf import II
+
+from .engine import FairseqAdam, FairseqDataclass, FairseqOptimizer, register_optimizer
 
 
 @dataclass

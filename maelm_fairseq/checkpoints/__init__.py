@@ -1,0 +1,1 @@
+"""Checkpoints: read without executing anything, written whole, and their models built."""

@@ -1,0 +1,72 @@
+"""fairseq, the engine: all that this package uses of it, imported in one place and quietly.
+
+On import, fairseq configures the root logger and prints warnings, which must not reach a program that only uses the
+hub; and on some Pythons it cannot be imported at all, which is then said in one line. fairseq's own commands, which
+have imported it before, are left as they are. What is hooked into them is in :mod:`maelm_fairseq.training`.
+"""
+
+import contextlib
+import logging
+import sys
+import warnings
+
+from .base.errors import InstallationError
+
+
+@contextlib.contextmanager
+def undisturbed():
+    """Imports within the block leave logging and warning filters as they were."""
+    root, disabled = logging.getLogger(), logging.root.manager.disable
+    level, handlers = root.level, root.handlers[:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(disabled)
+            root.setLevel(level)
+            root.handlers[:] = handlers
+
+
+try:
+    with undisturbed():
+        from fairseq import checkpoint_utils, utils
+        from fairseq.criterions import (
+            CRITERION_DATACLASS_REGISTRY,
+            CRITERION_REGISTRY,
+            FairseqCriterion,
+            register_criterion,
+        )
+        from fairseq.criterions.sentence_prediction import (
+            SentencePredictionConfig,
+            SentencePredictionCriterion,
+        )
+        from fairseq.data import Dictionary, FairseqDataset, data_utils, indexed_dataset
+        from fairseq.data.iterators import CountingIterator, EpochBatchIterator
+        from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
+        from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+        from fairseq.distributed import utils as distributed_utils
+        from fairseq.file_io import PathManager
+        from fairseq.logging import metrics
+        from fairseq.models import (
+            MODEL_DATACLASS_REGISTRY,
+            MODEL_REGISTRY,
+            BaseFairseqModel,
+            register_model,
+        )
+        from fairseq.models.roberta.model import RobertaClassificationHead
+        from fairseq.modules.transformer_sentence_encoder import init_bert_params
+        from fairseq.optim import FairseqOptimizer, register_optimizer
+        from fairseq.optim.adam import FairseqAdam
+        from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY, FairseqTask, register_task
+except Exception as error:  # a mutable default, a missing module, a broken extension: the type differs
+    raise InstallationError(
+        "fairseq does not work on this Python {}.{} ({}: {}): run `make install`, or `pip install -c "
+        "constraints.txt .` in a new virtual environment, which installs {}".format(
+            *sys.version_info[:2],
+            type(error).__name__,
+            (str(error).splitlines() or [""])[0],
+            "ve-fairseq, the same code for newer Pythons" if sys.version_info >= (3, 11) else "fairseq==0.12.2",
+        )
+    ) from None

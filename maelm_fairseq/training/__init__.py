@@ -1,0 +1,1 @@
+"""What is hooked into the commands of fairseq that train and validate."""
