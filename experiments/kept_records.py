@@ -52,7 +52,7 @@ class Records:
     def read_file(self, name):
         """A file of the folder; empty if there is none."""
         path = self.path(name)
-        return read_json(path, EXPECTED) if os.path.exists(path) else {}
+        return read_json(path, dict, EXPECTED) if os.path.exists(path) else {}
 
     def keep_later_score(self, name, task, found):
         """Adds the scores of a model, called `name`, on a task: {"chosen": number, "by_layer": list}."""
@@ -77,7 +77,7 @@ class Records:
         found = self.read(run)
         if found and options:
             now, was = provenance.by_option(options), provenance.by_option(found["options"])
-            provenance.check(self.path(run.name + ".json"), was, now, "choose another --records")
+            provenance.check_same(self.path(run.name + ".json"), was, now, "choose another --records")
         scores = found.get("scores", {})
         return "ranks" in found and all("mean" in scores.get(task, {}) for task in self.comparison.tasks)
 

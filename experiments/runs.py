@@ -115,7 +115,7 @@ class Runs:
         now = {**provenance.by_option(options), **text}
         if os.path.exists(folder):
             fix = "choose another --dest, or remove that folder to train again"
-            provenance.check(folder, read_json(path, "the record of a run"), now, fix)
+            provenance.check_same(folder, read_json(path, dict, "the record of a run"), now, fix)
         os.makedirs(folder, exist_ok=True)
         save_json(now, path)
 

@@ -150,11 +150,11 @@ class Recipe:
         now, record = dict(self.inputs, options=self.fairseq_options(settings, seed)), os.path.join(folder, "run.json")
         metrics_file, model_file = os.path.join(folder, "metrics.json"), os.path.join(folder, "model.pt")
         if os.path.exists(record):
-            was = read_json(record, "the record of a run of this recipe", fix=f"remove {folder}")
-            provenance.check(folder, was, now, "choose another --save-dir, or remove that folder")
+            was = read_json(record, dict, "the record of a run of this recipe", fix=f"remove {folder}")
+            provenance.check_same(folder, was, now, "choose another --save-dir, or remove that folder")
         save_json(now, record)
         if os.path.exists(metrics_file):
-            metrics = read_json(metrics_file, "the metrics of a finished run of this recipe")
+            metrics = read_json(metrics_file, dict, "the metrics of a finished run of this recipe")
         else:
             if not os.path.exists(model_file):
                 print(f"{name}: on {device}", flush=True)

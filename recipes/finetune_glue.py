@@ -49,8 +49,8 @@ class GlueTask:
         self.record_file = os.path.join(folder, "task.json")
         self.record = read_json(
             self.record_file,
+            dict,
             "the record of a finished run of data-prep/glue.sh",
-            ["pair", "labels", "max_tokens", "splits"],
             "prepare the data again with data-prep/glue.sh",
         )
         self.labels = self.record["labels"]  # None for regression

@@ -94,6 +94,21 @@ def test_in_the_process_of_each_gpu(data, tmp_path):
     assert done.stdout.splitlines()[-1] == "error: --mask-prob 2.0 must be over 0 and under 1"
 
 
-def test_other_errors_keep_their_stack_trace():
-    done = run("python", "-c", "import fairseq_cli.train, maelm_fairseq; {}['other']", real=True)
-    assert done.returncode == 1 and "Traceback" in done.stdout and "KeyError: 'other'" in done.stdout
+# Ends with an error that has nothing to do with the input, before the first update or after it.
+BUG = """
+import fairseq_cli.train, maelm_fairseq
+from maelm_fairseq.training.reporting import reporter
+reporter.trained = {}
+{{}}["other"]
+"""
+
+
+@pytest.mark.parametrize("trained, variable", [(False, None), (True, None), (False, "MAELM_TRACEBACK")])
+def test_other_errors(monkeypatch, trained, variable):
+    """Their type is in the line before the first update; their stack trace is shown after it, or if asked for."""
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    done = run("python", "-c", BUG.format(trained), real=True)
+    assert done.returncode == 1 and "KeyError: 'other'" in done.stdout
+    assert ("Traceback" in done.stdout) == (trained or variable is not None)
+    assert ("error: KeyError: 'other' (MAELM_TRACEBACK=1 shows where)" in done.stdout) == (not trained)

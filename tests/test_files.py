@@ -1,11 +1,15 @@
-"""Files that appear when they are complete."""
+"""Files that appear when they are complete, and what is read from JSON."""
 
 import json
 import os
+import socket
+import typing
+from dataclasses import dataclass
 
 import pytest
 
-from maelm_fairseq.base.files import atomic_folder, atomic_write, read_json, save_json
+from maelm_fairseq.base.files import atomic_folder, atomic_write, read_json, save_json, typed
+from maelm_fairseq.config import MaeLmConfig
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path):
@@ -41,18 +45,91 @@ def test_a_folder_appears_when_it_is_complete(tmp_path):
     assert os.listdir(tmp_path / "new") == ["folder"]
 
 
+def test_its_contents_are_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: done.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    monkeypatch.setattr(os, "replace", lambda *paths, original=os.replace: done.append("named") or original(*paths))
+    monkeypatch.setattr(os, "rename", lambda *paths, original=os.rename: done.append("named") or original(*paths))
+    with atomic_write(tmp_path / "file"):
+        pass
+    with atomic_folder(tmp_path / "folder") as partial:
+        (tmp_path / partial / "inside").touch()
+    assert done == [done[0], "named", str(tmp_path), f"{partial}/inside", partial, "named", str(tmp_path)]
+    assert ".file." in done[0]
+
+
+def test_what_a_killed_process_left_goes_the_next_time(tmp_path):
+    host, dead = socket.gethostname(), 2**22 + 1  # over the highest number of a process
+    left = [tmp_path / f".file.{host}.{process}.partial" for process in (dead, os.getppid())]
+    left += [tmp_path / ".file.elsewhere.1.partial", tmp_path / f".other.{host}.{dead}.partial"]
+    for path in left:
+        path.touch()
+    os.utime(left[2], (0, 0))
+    (tmp_path / f".folder.{host}.{dead}.partial").mkdir()
+    save_json(1, tmp_path / "file")
+    with atomic_folder(tmp_path / "folder"):
+        pass
+    assert [path.exists() for path in left] == [False, True, False, True]
+    assert not (tmp_path / f".folder.{host}.{dead}.partial").exists()
+
+
+@dataclass
+class Part:
+    sizes: typing.Tuple[int, ...]
+    share: float = 0.5
+
+
+@dataclass
+class Record:
+    name: str
+    parts: typing.List[Part]
+    counts: typing.Dict[str, int]
+    other: typing.Optional[str] = None
+
+
+GOOD = {"name": "ä", "parts": [{"sizes": [1, 2], "share": 1, "unknown": 3}], "counts": {"a": 1}}
+
+
 def test_json(tmp_path):
     path = tmp_path / "record.json"
-    value = {"text": "ä", "number": 0.1, "list": [1, None]}
-    save_json(value, path)
-    assert read_json(path, "a record") == value == json.loads(path.read_text(encoding="utf-8"))
+    save_json(GOOD, path)
+    assert json.loads(path.read_text(encoding="utf-8")) == GOOD
+    assert read_json(path, Record, "a record") == Record("ä", [Part((1, 2), 1.0)], {"a": 1})
     with pytest.raises(FileNotFoundError, match="nosuch.json: not found, expected a record"):
-        read_json(tmp_path / "nosuch.json", "a record")
-    assert read_json(path, "a record", ["text", "list"]) == value
-    with pytest.raises(ValueError, match="record.json: no 'size' in it, expected a record; remove it"):
-        read_json(path, "a record", ["text", "size"])
+        read_json(tmp_path / "nosuch.json", Record, "a record")
     for content in [b"", b"{", b"\xff", b"[" * 100000]:
         path.write_bytes(content)
         with pytest.raises(ValueError, match="record.json: not JSON .* expected a record; remove it") as raised:
-            read_json(path, "a record")
+            read_json(path, Record, "a record")
         assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ([], "record.json: found a list, expected an object"),
+        (dict(name=None), "name: found None, expected a text"),
+        (dict(counts={"a": True}), "counts: a: found True, expected a whole number"),
+        (dict(counts={"a": 1.5}), "counts: a: found 1.5, expected a whole number"),
+        (dict(parts={}), "parts: found a dict, expected a list"),
+        (dict(parts=[{"sizes": [1, "2"]}]), "parts: item 1: sizes: item 2: found '2', expected a whole number"),
+        (dict(parts=[{"sizes": [], "share": "1"}]), "parts: item 1: share: found '1', expected a number"),
+        (dict(parts=[{}]), "parts: item 1: found no sizes"),
+        (dict(other=5), "other: found 5, expected a text"),
+    ],
+)
+def test_values_of_another_type(tmp_path, change, message):
+    save_json({**GOOD, **change} if isinstance(change, dict) else change, tmp_path / "record.json")
+    with pytest.raises(ValueError, match=message):
+        read_json(tmp_path / "record.json", Record, "a record")
+
+
+def test_options_are_typed_too():
+    assert typed(MaeLmConfig, {"encoder_layers": 3, "of_a_later_version": []}, "file").encoder_layers == 3
+    for options, message in [
+        ({"encoder_layers": 3.5}, "file: encoder_layers: found 3.5, expected a whole number"),
+        ({"classification_pooling": "last"}, "found 'last', expected one of first, mean"),
+        ({"dropout": []}, "dropout: found a list, expected a number"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            typed(MaeLmConfig, options, "file")

@@ -163,7 +163,7 @@ def test_a_repeated_command_does_only_what_is_left(mnli):
     assert before == {run: (run / "model.pt").stat().st_mtime_ns for run in runs}
     assert [row["seeds"] for row in table(save)] == ["2", "2", "3", "3"]
     error = refused(RECIPE, *arguments, "--seeds", 2, "--clip-norm", 1)
-    assert "made with different options" in error and "choose another --save-dir" in error
+    assert "with different options: options differs" in error and "choose another --save-dir" in error
 
 
 def test_runs_start_from_the_pretrained_encoder_or_from_scratch(arguments, pretrained, tmp_path):

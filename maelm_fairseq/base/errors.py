@@ -1,12 +1,14 @@
-"""Errors that a user can fix, reported in one line without a stack trace."""
+"""Errors that are not the program's fault, reported in one line without a stack trace."""
 
 import argparse
 import logging
 import os
+import signal
 import sys
 import warnings
 
 OPTIONAL = {"matplotlib", "safetensors", "tokenizers"}  # packages of the extras that are imported when they are needed
+SHOW_TRACEBACK = "MAELM_TRACEBACK"  # set in the environment: stack traces, too
 
 
 class UsageError(ValueError):
@@ -28,46 +30,61 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (--help lists the options)")
 
 
+def one_line(error):
+    """What the user is told of an error of the input, the operating system or the installation; None for others."""
+    if isinstance(error, ModuleNotFoundError) and error.name.partition(".")[0] in OPTIONAL:
+        return f"{error}: pip install -c constraints.txt '.[demo,huggingface]'"
+    chain = error
+    while chain is not None and not isinstance(chain, UsageError):
+        chain = chain.__cause__ or chain.__context__
+    if chain is not None:
+        # An error from a data loader's worker comes with that process's stack trace in front of the message.
+        return str(chain).strip().splitlines()[-1].split("UsageError: ", 1)[-1]
+    if isinstance(error, OSError):
+        paths = [os.fspath(path) for path in (error.filename, error.filename2) if isinstance(path, (str, bytes))]
+        return ": ".join([*map(os.fsdecode, paths), error.strerror or " ".join(str(error).split())])
+    if is_out_of_memory(error):
+        return "out of memory: use a smaller batch, or a machine with more"
+    return None
+
+
+def is_out_of_memory(error):
+    """Whether there was not enough memory, by Python or by PyTorch, which has no error of its own for it on the CPU."""
+    text = str(error)
+    return isinstance(error, MemoryError) or "can't allocate memory" in text or "out of memory" in text
+
+
 def run(main):
-    """Runs the `main()` of one of this project's programs: quietly, with a :class:`UsageError` shown in one line."""
+    """Runs the `main()` of one of this project's programs: quietly, with errors of :func:`one_line` in one line.
+
+    Ctrl-C ends it as a signal does, and so does a closed pipe, when what is half done has been removed. A
+    program that is killed leaves it under a hidden name; the next run removes it.
+    """
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
-    show_in_one_line()
-    main()
+    try:
+        main()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        end_by(signal.SIGINT)
+    except BrokenPipeError:
+        end_by(signal.SIGPIPE)
+    except Exception as error:
+        line = one_line(error)
+        if line is None or SHOW_TRACEBACK in os.environ:
+            raise
+        sys.stdout.flush()
+        print_error(line)
+        os._exit(1)  # sys.exit would wait for a pool of processes, which may never end after one was killed
 
 
-def show_in_one_line():
-    """Makes this process print a :class:`UsageError` in one line; for commands, never for a program that imports us."""
-    if sys.excepthook is not _show:
-        _show.others, sys.excepthook = sys.excepthook, _show
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors itself, with a stack trace
+def print_error(line):
+    """Prints an error on standard error, whatever characters it can show."""
+    encoding = sys.stderr.encoding or "utf-8"
+    print("error: " + line.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr, flush=True)
 
 
-def _usage_error(error):
-    """The UsageError that an exception is, or was raised while handling; else None."""
-    while error is not None and not isinstance(error, UsageError):
-        error = error.__cause__ or error.__context__
-    return error
-
-
-def _show(kind, error, traceback):
-    usage_error = _usage_error(error)
-    if usage_error is not None:
-        # An error from a data loader's worker comes with that process's stack trace in front of the message.
-        message = str(usage_error).strip().splitlines()[-1].split("UsageError: ", 1)[-1]
-    elif isinstance(error, ModuleNotFoundError) and error.name.partition(".")[0] in OPTIONAL:
-        message = f"{error}: pip install -c constraints.txt '.[demo,huggingface]'"
-    elif isinstance(error, SyntaxError) and error.filename in ("<string>", "<unknown>"):
-        message = f"an option has the value {error.text!r}, expected a number or a list ({error.msg})"  # fairseq's eval
-    elif isinstance(error, AssertionError) and str(error) and _raised_in(traceback).startswith("fairseq_cli."):
-        message = str(error)  # fairseq's own checks of options
-    else:
-        return _show.others(kind, error, traceback)
-    print("error: " + message, file=sys.stderr)
-
-
-def _raised_in(traceback):
-    """The name of the module that raised an error."""
-    while traceback.tb_next:
-        traceback = traceback.tb_next
-    return getattr(traceback.tb_frame.f_globals.get("__spec__"), "name", "")
+def end_by(number):
+    """Ends this process as an unhandled signal would."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

@@ -1,40 +1,50 @@
-"""Files that appear under their name only when they are complete, and JSON records."""
+"""Files that appear under their name only when they are complete, and typed JSON records."""
 
 import contextlib
+import dataclasses
+import enum
 import fcntl
+import glob
 import hashlib
 import json
 import os
 import shutil
 import socket
+import time
+import typing
 
 from .errors import MissingFileError, UsageError
 
+A_DAY = 86400  # seconds
 
-def partial_name(path, process=None):
-    """The name of `path` until it is complete; it says which process writes it, so that two never collide.
+# Complete or not there --------------------------------------------------------------------------------------------
 
-    Args:
-        process: its number; None for this process
-    """
-    folder, name = os.path.split(os.fspath(path))
-    return os.path.join(folder, f".{name}.{socket.gethostname()}.{process or os.getpid()}.partial")
+
+def partial_name(path):
+    """The name under which `path` is written until it is complete: hidden, with the machine and the process in it."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
 
 
 @contextlib.contextmanager
 def atomic_write(path, mode="w"):
     """Opens a file that gets the name `path` when the block ends well, and is removed when it does not.
 
+    When it has its name, its contents are on the disk.
+
     Args:
         path: of the finished file; its folder must exist
         mode: "w" for UTF-8 text with "\\n" as line ends, "wb" for bytes
     """
     partial = partial_name(path)
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    remove_abandoned(*split(path))
     try:
-        with open(partial, mode, **text) as stream:
+        with open(partial, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})) as stream:
             yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
         os.replace(partial, path)
+        sync(os.path.dirname(partial))
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(partial)
@@ -45,36 +55,73 @@ def atomic_folder(path):
     """Makes a folder that gets the name `path` when the block ends well, and is removed when it does not.
 
     Args:
-        path: of the finished folder, which must not exist
+        path: of the finished folder, which must not exist; those above it are made
     """
-    path = os.path.abspath(path)
     partial = partial_name(path)
+    remove_abandoned(*split(path))
     try:
-        shutil.rmtree(partial, ignore_errors=True)
         os.makedirs(partial)
         yield partial
+        for folder, _, names in os.walk(partial):
+            for name in [*names, ""]:
+                sync(os.path.join(folder, name))
         os.rename(partial, path)
+        sync(os.path.dirname(partial))
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def sync(path):
+    """Has the operating system write a file or a folder to the disk, where the file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def split(path):
+    """The folder of a path, and a pattern that matches its name alone."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return folder, glob.escape(name)
+
+
+def remove_abandoned(folder, pattern):
+    """Removes what killed processes left half-written: on this machine if they are gone, on others after a day.
+
+    Args:
+        folder: of the files and folders that were to be written
+        pattern: that their names match, such as `checkpoint*.pt`
+    """
+    for partial in glob.glob(os.path.join(glob.escape(folder), f".{pattern}.*.partial")):
+        stem, process = partial.removesuffix(".partial").rsplit(".", 1)
+        with contextlib.suppress(FileNotFoundError):  # another process removes it, too
+            if stem.endswith("." + socket.gethostname()):
+                abandoned = not os.path.exists(f"/proc/{process}")
+            else:
+                abandoned = time.time() - os.path.getmtime(partial) > A_DAY
+            if abandoned:
+                shutil.rmtree(partial) if os.path.isdir(partial) else os.remove(partial)
+
+
 @contextlib.contextmanager
 def one_at_a_time(path):
-    """Lets one process of this machine into the block at a time; yields whether it can, which some file systems cannot.
+    """Lets one process of this machine into the block at a time, if the file system can.
 
     Args:
         path: of a file or folder that all of them can read
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        locked = True
-    except OSError:
-        locked = False
-    try:
-        yield locked
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(descriptor)
+
+
+# Records ----------------------------------------------------------------------------------------------------------
 
 
 def save_json(value, path):
@@ -84,31 +131,82 @@ def save_json(value, path):
         stream.write("\n")
 
 
-def read_json(path, expected, fields=(), fix="remove it and run again"):
+def read_json(path, kind, expected, fix="remove it and run again"):
     """Reads a JSON file.
 
     Args:
         path: of the file
+        kind: of its value, as for :func:`typed`
         expected: what the file should be, for the error message, such as "data prepared by data-prep/glue.sh"
-        fields: names of what the object in the file must contain; () if it may be anything
         fix: what to do about a damaged file, for the error message
     Raises:
         FileNotFoundError: there is no such file
-        ValueError: it cannot be read, is not JSON, or a field is missing
+        ValueError: it is not JSON, or its value is of another kind
+        OSError: it cannot be read
     """
     if not os.path.isfile(path):
         raise MissingFileError(f"{path}: not found, expected {expected}")
-    try:
-        with open(path, encoding="utf-8") as stream:
+    with open(path, encoding="utf-8-sig") as stream:
+        try:
             value = json.load(stream)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}), expected {expected}") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not JSON ({error}), expected {expected}; {fix}") from None
-    missing = [name for name in fields if not isinstance(value, dict) or name not in value]
-    if missing:
-        raise UsageError(f"{path}: no {missing[0]!r} in it, expected {expected}; {fix}")
-    return value
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{path}: not JSON ({error}), expected {expected}; {fix}") from None
+    try:
+        return typed(kind, value, path)
+    except UsageError as error:
+        raise UsageError(f"{error}; {path} should be {expected}; {fix}") from None
+
+
+KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "an object"}
+
+
+def typed(kind, value, where):
+    """A value read from a file as a value of a type, or an error that says where it is another.
+
+    Args:
+        kind: int, float, str, bool, dict, list; a dataclass, for an object whose unknown fields are ignored; an Enum of
+            texts; List, Dict with texts as keys, Tuple with `...`, or Optional of these
+        value: what was read
+        where: for the message: the file, and the place in it
+    Raises:
+        ValueError: `WHERE: found WHAT, expected WHAT`
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Union:
+        return None if value is None else typed(arguments[0], value, where)
+    if origin in (list, tuple) and isinstance(value, (list, tuple)):
+        return origin(typed(arguments[0], each, f"{where}: item {i}") for i, each in enumerate(value, 1))
+    if origin is dict and isinstance(value, dict):
+        return {key: typed(arguments[1], each, f"{where}: {key}") for key, each in value.items()}
+    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+        return kind(**dict(typed_fields(kind, value, where)))
+    if isinstance(kind, enum.EnumMeta):
+        choices = [choice.value for choice in kind]
+        if value in choices:
+            return value
+        raise UsageError(f"{where}: found {shown(value)}, expected one of {', '.join(choices)}")
+    if type(value) is kind or kind is typing.Any:
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    expected = KINDS.get(kind) or ("a list" if list in (kind, origin) or origin is tuple else "an object")
+    raise UsageError(f"{where}: found {shown(value)}, expected {expected}")
+
+
+def typed_fields(kind, value, where):
+    """Yields the fields of a dataclass that an object has, as (name, value); see :func:`typed`."""
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        if field.name in value:
+            yield field.name, typed(hints[field.name], value[field.name], f"{where}: {field.name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise UsageError(f"{where}: found no {field.name}")
+
+
+def shown(value):
+    """A value as an error message can show it."""
+    text = repr(value) if isinstance(value, (str, bytes, int, float, bool, type(None))) else f"a {type(value).__name__}"
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def sha256(path):

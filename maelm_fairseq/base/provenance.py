@@ -1,11 +1,19 @@
-"""Whether finished work is still valid: its record, written first, says what it is made from."""
+"""What finished work was made from: files and options, recorded beside it and compared before it is used again."""
+
+import os
 
 from .errors import UsageError
+from .files import sha256
+
+
+def file_identity(path):
+    """Name, size and SHA-256 of a file."""
+    return {"file": os.path.basename(path), "bytes": os.path.getsize(path), "sha256": sha256(path)}
 
 
 def by_option(options):
     """A list of options as {option: its values}, such as {"--lr": ["0.001"]}; of a repeated option, the last counts."""
-    found = {}
+    values, found = [], {}
     for word in options:
         if word.startswith("--"):
             values = found[word] = []
@@ -14,16 +22,21 @@ def by_option(options):
     return found
 
 
-def check(path, was, now, fix):
+def check_same(path, was, now, fix):
     """Refuses work that was made from something else.
 
     Args:
         path: of the work
-        was, now: {title: a digest, or options}
+        was, now: {name: value} of options and inputs; short values are shown
         fix: what the user can do
     Raises:
         UsageError: they differ
     """
-    different = [title for title in {**now, **was} if was.get(title) != now.get(title)]
+    different = []
+    for name in {**was, **now}:
+        before, after = was.get(name, "not given"), now.get(name, "not given")
+        if before != after:
+            is_short = all(isinstance(value, (str, int, float)) and len(str(value)) < 50 for value in (before, after))
+            different.append(f"{name} was {before} and is {after}" if is_short else f"{name} differs")
     if different:
-        raise UsageError(f"{path}: was made with different {' and '.join(different)}; {fix}")
+        raise UsageError(f"{path}: made from different inputs or with different options: {'; '.join(different)}; {fix}")

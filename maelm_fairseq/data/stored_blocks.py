@@ -1,6 +1,5 @@
 """The blocks of a large file, stored beside it: one process of a machine finds them, all map them."""
 
-import glob
 import logging
 import os
 import shutil
@@ -8,7 +7,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from ..base.files import atomic_folder, one_at_a_time, partial_name, read_json, save_json
+from ..base.files import atomic_folder, one_at_a_time, read_json, save_json
 
 logger = logging.getLogger(__name__)
 
@@ -34,12 +33,12 @@ class StoredBlocks:
     def read(self):
         """Maps the stored :class:`Blocks`; None if there are none of this index, or their files are damaged."""
         try:
-            record = read_json(self._path("blocks.json"), "stored blocks", FIELDS)
+            record = read_json(self._path("blocks.json"), dict, "stored blocks")
             if record["index"] != self._identity():
                 return None
             starts = self._map("starts.bin", np.int64, record["blocks"])
             sizes = self._map("sizes.bin", self._size_type, record["blocks"])
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, KeyError):
             return None
         return Blocks(starts, sizes, record["tokens"], record["blank_lines"])
 
@@ -51,22 +50,19 @@ class StoredBlocks:
         Returns:
             :class:`Blocks`, not mapped if they could not be stored
         """
-        with one_at_a_time(self._index) as alone:
+        with one_at_a_time(self._index):
             stored = self.read()
             if stored is not None:
                 return stored
             found = find()
             try:
-                self._write(found, alone)
+                self._write(found)
             except OSError as error:  # another machine was faster just now, or the disk is full
                 logger.info(f"{self.folder}: {error.strerror}")
         return self.read() or found
 
-    def _write(self, blocks, alone):
-        """Stores blocks, unless another machine has by now; `alone`: no other process of this one is writing."""
-        if alone:  # left behind by processes that were killed
-            for other in glob.glob(partial_name(glob.escape(self.folder), process="*")):
-                shutil.rmtree(other)
+    def _write(self, blocks):
+        """Stores blocks, unless another machine has by now."""
         if self.read() is not None:
             return
         shutil.rmtree(self.folder, ignore_errors=True)  # of another index

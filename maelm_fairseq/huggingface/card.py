@@ -88,7 +88,7 @@ def training(state, data):
     cfg, lines = state["cfg"], []
     path = os.path.join(data, "train.json")
     if os.path.isfile(path):
-        record = read_json(path, "the record that data-prep/prepare.sh wrote")
+        record = read_json(path, dict, "the record that data-prep/prepare.sh wrote")
         counts = {"documents": "documents", "text_lines": "lines", "tokens": "tokens"}
         lines.append("Data: " + ", ".join(f"{record.get(key, 0):,} {word}" for key, word in counts.items()))
     if state.get("optimizer_history"):

@@ -152,7 +152,7 @@ def read_fairseq(path):
 
 def read_transformers(folder):
     """Reads a folder of transformers; see :func:`read_source`."""
-    config = read_json(os.path.join(folder, "config.json"), "the configuration of a transformers model")
+    config = read_json(os.path.join(folder, "config.json"), dict, "the configuration of a transformers model")
     model_file = first_file([folder], SENTENCEPIECE_MODELS)
     if model_file is None:
         raise UsageError(

@@ -154,7 +154,7 @@ def sample_lines(data, records=("train.json", "valid.json")):
         path = os.path.join(data, name)
         if os.path.exists(path):
             expected = "the record that data-prep/prepare.sh wrote"
-            lines += [line for _, line in read_json(path, expected).get("sample", [])]
+            lines += [line for _, line in read_json(path, dict, expected).get("sample", [])]
     return lines[:MAXIMUM_LINES]
 
 

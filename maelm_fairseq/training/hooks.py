@@ -23,7 +23,7 @@ import sys
 
 import torch
 
-from ..base.errors import UsageError, show_in_one_line
+from ..base.errors import UsageError
 from ..base.signals import STOPPED
 from ..checkpoints import checkpoint_files
 from ..checkpoints.building import read_pickle
@@ -33,6 +33,7 @@ from ..model import MaeLmModel
 from ..task import TokenTask
 from . import stopping
 from .memory import RETURN_INTERVAL, keep_few_descriptions, keep_freed_memory, return_freed_memory
+from .reporting import reporter
 
 MODULE = "fairseq_cli.train"
 
@@ -45,7 +46,7 @@ def is_command():
 
 def extend():
     """Replaces the functions; for fairseq's commands, never for a program that imports us."""
-    show_in_one_line()
+    reporter.install()
     torch.serialization.add_safe_globals(checkpoint_classes())  # processes send each other what they have read
     for function in [load_checkpoint_to_cpu, load_ema_from_checkpoint]:
         _replace(checkpoint_utils, function)
@@ -224,6 +225,7 @@ def train(original, cfg, trainer, task, epoch_itr):
 
 
 def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+    reporter.trained = True
     if getattr(add_defaults, "keeps_memory", False) and not trainer.get_num_updates() % RETURN_INTERVAL:
         return_freed_memory()
     if not stopping.agreed():

@@ -101,7 +101,7 @@ def is_done(path, origin):
         return False
     fix = "give the model another name in --names, choose another --dest, or remove "
     fix += os.path.dirname(os.path.dirname(path))
-    provenance.check(path, read_json(path, EXPECTED)["made_from"], origin, fix)
+    provenance.check_same(path, read_json(path, dict, EXPECTED)["made_from"], origin, fix)
     return True
 
 
@@ -140,7 +140,7 @@ def read(path):
     Raises:
         UsageError: the record or its arrays are damaged
     """
-    record, found = read_json(path, EXPECTED), {}
+    record, found = read_json(path, dict, EXPECTED), {}
     try:
         with np.load(arrays_path(path)) as arrays:
             shared = [arrays[name] for name in ("ids", "targets", "folds")]

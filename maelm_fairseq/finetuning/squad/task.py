@@ -86,8 +86,7 @@ def load_record(folder):
         ValueError: it is damaged, or of another version of the program
     """
     path = os.path.join(folder, RECORD)
-    fields = ["format", "version", "inputs", "options", "counts"]
-    record = read_json(path, "the record of a finished run of data-prep/squad.py", fields, AGAIN)
+    record = read_json(path, dict, "the record of a finished run of data-prep/squad.py", AGAIN)
     if record["format"] != FORMAT:
         raise UsageError(f"{path}: its format is {record['format']!r}, expected {FORMAT}; {AGAIN}")
     return record

@@ -1,0 +1,48 @@
+"""How fairseq's commands report errors: in one line where the user can do something about them."""
+
+import os
+import sys
+
+from ..base.errors import SHOW_TRACEBACK, one_line, print_error
+
+
+class Reporter:
+    """The exception hook of a command.
+
+    Before the first update every error comes from options, files or data, and is one line with its type. Afterwards
+    those of :func:`~maelm_fairseq.base.errors.one_line` are; others keep their stack trace.
+
+    Attributes:
+        trained: whether an update was made
+    """
+
+    def __init__(self):
+        self.trained = False
+        self._others = sys.excepthook
+
+    def install(self):
+        """Makes this process report errors so; for commands, never for a program that imports us."""
+        sys.excepthook = self
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors itself, with a stack trace
+
+    def __call__(self, kind, error, traceback):
+        line = self.line(error)
+        if line is None or SHOW_TRACEBACK in os.environ:
+            self._others(kind, error, traceback)
+        if line is not None:
+            print_error(line)
+
+    def line(self, error):
+        """The line that reports an error; None if its stack trace does."""
+        line = one_line(error)
+        if line is not None or self.trained or not isinstance(error, Exception):
+            return line
+        text = " ".join(str(error).split())[:500]
+        if isinstance(error, AssertionError) and text:  # fairseq's own checks of options
+            return text
+        if isinstance(error, SyntaxError):  # fairseq evaluates some options
+            text = f"an option has the value {error.text!r}, expected a number or a list ({error.msg})"
+        return f"{type(error).__name__}: {text} ({SHOW_TRACEBACK}=1 shows where)"
+
+
+reporter = Reporter()
