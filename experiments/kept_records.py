@@ -52,7 +52,7 @@ class Records:
     def read_file(self, name):
         """A file of the folder; empty if there is none."""
         path = self.path(name)
-        return read_json(path, dict, EXPECTED) if os.path.exists(path) else {}
+        return read_json(path, list if name == COST else dict, EXPECTED) if os.path.exists(path) else {}
 
     def keep_later_score(self, name, task, found):
         """Adds the scores of a model, called `name`, on a task: {"chosen": number, "by_layer": list}."""

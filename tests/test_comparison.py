@@ -269,7 +269,9 @@ def test_run_again_it_does_nothing_and_another_plan_is_refused(finished, monkeyp
     compare.compare(options)
     assert "5 of 5 runs are in " in capsys.readouterr().out
     monkeypatch.setitem(compare.PLANS, "tiny", replace(TINY, text=replace(TINY.text, batch_size=4)))
-    with pytest.raises(UsageError, match="mlm-1.json: .*different options: --batch-size differs; choose another --records"):
+    with pytest.raises(
+        UsageError, match="mlm-1.json: .*different options: --batch-size differs; choose another --records"
+    ):
         compare.compare(options)
     with pytest.raises(UsageError, match="lr0.0005: .*different options: --batch-size differs; choose another --dest"):
         compare.compare([*options, "--records", str(dest / "other")])

@@ -214,7 +214,9 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     refused("mlm-1.pt: not found, expected a checkpoint", *missing)
     refused("dict.txt: not found, expected the vocabulary", "--data", tmp_path)
     refused("--tasks mood: .* has no folder of that name", "--tasks", "mood")
-    refused("with different options: checkpoint or vocabulary differs", "--names", "mae_lm-1", "mlm-1", "mae_lm-2", "mlm-2")
+    refused(
+        "with different options: checkpoint or vocabulary differs", "--names", "mae_lm-1", "mlm-1", "mae_lm-2", "mlm-2"
+    )
     record = folder / "out" / "records" / "mlm-1" / "kind" / "frozen.npz"
     record.write_bytes(record.read_bytes()[:100])
     refused("frozen.npz: damaged")
