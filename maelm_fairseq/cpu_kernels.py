@@ -127,7 +127,8 @@ def random_mask(shape, probability):
     count = shape.numel()
     generator = np.random.Generator(np.random.SFC64(torch.randint(2**63 - 1, ()).item()))
     bits = torch.from_numpy(generator.integers(-(2**63), 2**63, count // 4 + 1)).view(torch.int16)[:count]
-    return (bits < round(probability * 2**16) - 2**15).view(shape)
+    limit = round(probability * 2**16) - 2**15 - 1
+    return (bits <= min(limit, 2**15 - 1)).view(shape)  # no number is higher
 
 
 class Dropout(nn.Dropout):

@@ -46,9 +46,10 @@ try:
         from fairseq.data.iterators import CountingIterator, EpochBatchIterator
         from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
         from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+        from fairseq.dataclass.utils import overwrite_args_by_name
         from fairseq.distributed import utils as distributed_utils
         from fairseq.file_io import PathManager
-        from fairseq.logging import metrics
+        from fairseq.logging import metrics, progress_bar
         from fairseq.models import (
             MODEL_DATACLASS_REGISTRY,
             MODEL_REGISTRY,
@@ -60,6 +61,7 @@ try:
         from fairseq.optim import FairseqOptimizer, register_optimizer
         from fairseq.optim.adam import FairseqAdam
         from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY, FairseqTask, register_task
+        from fairseq.trainer import Trainer
 except Exception as error:  # a mutable default, a missing module, a broken extension: the type differs
     raise InstallationError(
         "fairseq does not work on this Python {}.{} ({}: {}): run `make install`, or `pip install -c "

@@ -1,4 +1,4 @@
-"""Heads: the language-model head of pretraining, and fine-tuning heads that describe themselves in the checkpoint.
+"""Heads: the language-model head of pretraining, and those of fine-tuning.
 
 Letters in shapes: B sequences, T tokens, C width, K predicted positions, N vocabulary.
 """
@@ -43,18 +43,6 @@ class SequenceClassificationHead(RobertaClassificationHead):
 
     def __init__(self, width: int, outputs: int, inner: int, dropout: float):
         super().__init__(width, inner, outputs, "tanh", dropout)
-        describe(self, outputs, inner)
-
-
-class SpanHead(nn.Linear):
-    """Start and end logits of an answer at every token, (B, T, C) -> (B, T, 2)."""
-
-    def __init__(self, width: int, outputs: int = 2, inner: int = 0, dropout: float = 0.0):
-        super().__init__(width, outputs)
-        describe(self, outputs, inner)
-
-    def forward(self, x, padding=None):
-        return super().forward(x)
 
 
 class MeanClassificationHead(SequenceClassificationHead):
@@ -67,64 +55,78 @@ class MeanClassificationHead(SequenceClassificationHead):
         return super().forward(mean[:, None])
 
 
-# A head's kind is stored as its place in this list: only ever append to it.
-KINDS = [SequenceClassificationHead, SpanHead, MeanClassificationHead]
+class SpanHead(nn.Linear):
+    """Start and end logits of an answer at every token, (B, T, C) -> (B, T, 2)."""
+
+    def __init__(self, width: int):
+        super().__init__(width, 2)
+
+    def forward(self, x, padding=None):
+        return super().forward(x)
+
+
 # What --classification-pooling can be.
 FIRST, MEAN = "first", "mean"
 POOLING = {FIRST: SequenceClassificationHead, MEAN: MeanClassificationHead}
+HEADS = "classification_heads."  # what the names of their weights begin with
 
 
-def describe(head, outputs, inner):
-    """Stores the kind, outputs and inner width of a head with its weights: int64 (3,)."""
-    head.register_buffer("description", torch.tensor([KINDS.index(type(head)), outputs, inner]))
-
-
-def build_head(description, width, dropout, name):
-    """The head that a description read from a checkpoint calls for.
-
-    Raises:
-        ValueError: a later version of this package wrote it
-    """
-    kind, outputs, inner = description.tolist()
-    if not 0 <= kind < len(KINDS):
-        raise UsageError(f"head {name!r} is of kind {kind}, which this version does not know: update maelm_fairseq")
-    return KINDS[kind](width, outputs, inner, dropout)
-
-
-def head_descriptions(weights):
-    """The heads in the weights of a model: {name: description}.
+def build_heads(weights, cfg):
+    """The heads that the weights of a model show, newly initialised: {name: module}.
 
     Args:
         weights: state dict
+        cfg: :class:`~maelm_fairseq.config.MaeLmConfig`, whose `classification_pooling` is that of all of them
     Raises:
-        ValueError: a head has no description
+        ValueError: the weights are of no head that is known
     """
-    prefix, found = "classification_heads.", {}
-    for name in dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(prefix)):
-        found[name] = weights.get(f"{prefix}{name}.description")
-        if found[name] is None or found[name].shape != (3,):
-            raise UsageError(f"head {name!r} has no description: it was written before version 0.2.0, or is damaged")
-    return found
+    heads = {}
+    for name in dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(HEADS)):
+        shapes = {key: tuple(weight.shape) for key, weight in part(weights, HEADS + name).items()}
+        width = cfg.encoder_embed_dim
+        if shapes.keys() == {"weight", "bias"}:
+            head = SpanHead(width)
+        else:
+            inner, outputs = (shapes.get(key, (0,))[0] for key in ("dense.bias", "out_proj.bias"))
+            head = POOLING[str(cfg.classification_pooling)](width, outputs, inner, cfg.pooler_dropout)
+        if shapes != {key: tuple(weight.shape) for key, weight in head.state_dict().items()}:
+            raise UsageError(f"head {name!r} is of a kind that this version does not know: update maelm_fairseq")
+        heads[name] = head
+    return heads
 
 
-def fit_heads(weights, own):
-    """Gives a checkpoint's weights the heads of a model, in place.
+def part(weights, name):
+    """The weights of one module: {name within it: tensor}."""
+    return {key[len(name) + 1 :]: value for key, value in weights.items() if key.startswith(name + ".")}
 
-    Heads that the model lacks, or has in another kind or size, are dropped; those that the checkpoint lacks are taken
-    from the model.
+
+def fit_parts(weights, own):
+    """Gives a checkpoint's weights the parts of a model, in place: decoder, language-model head, fine-tuning heads.
+
+    Parts that the model lacks are dropped. Those that the checkpoint lacks, or has in other shapes, are taken from the
+    model: they are initialised anew.
 
     Args:
         weights: state dict of the checkpoint
         own: state dict of the model
     """
-    for name, description in head_descriptions(weights).items():
-        prefix = f"classification_heads.{name}."
-        ours = own.get(prefix + "description")
-        if ours is None or description.tolist() != ours.tolist():
-            if ours is not None:
-                logger.warning("head %r of the checkpoint has another kind or size: it is initialised anew", name)
-            for key in [key for key in weights if key.startswith(prefix)]:
-                del weights[key]
-    for key, value in own.items():
-        if key.startswith("classification_heads."):
-            weights.setdefault(key, value)
+
+    def names(state):
+        """The parts in a state dict, in its order."""
+        return dict.fromkeys(
+            ".".join(key.split(".")[: 2 if key.startswith(HEADS) else 1])
+            for key in state
+            if not key.startswith(ENCODER)
+        )
+
+    for name in names({**own, **weights}):
+        theirs, ours = part(weights, name), part(own, name)
+        if {key: value.shape for key, value in theirs.items()} == {key: value.shape for key, value in ours.items()}:
+            continue
+        for key in theirs:
+            del weights[f"{name}.{key}"]
+        weights.update({f"{name}.{key}": value for key, value in ours.items()})
+        logger.info("%s is newly initialised" if ours else "%s of the checkpoint is not used", name)
+
+
+ENCODER = ("embed_tokens.", "encoder.")  # what every model has

@@ -17,7 +17,7 @@ from .precision import matmul_dtype
 
 AUTHORS, T5 = "authors", "t5"
 ALIGNMENT = 8  # of the rows of an attention bias, in numbers
-BUCKETS = [AUTHORS, T5]  # checkpoints store the place in this list: only ever append to it
+BUCKETS = [AUTHORS, T5]
 
 
 def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
@@ -54,21 +54,17 @@ def t5_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.n
 
 
 class RelativePositionBias(nn.Module):
-    """A learned bias for each head and bucket of distances, added to the attention logits of every layer.
-
-    Its `description`, stored with the weights, is int64 (2,): the place of `buckets` in BUCKETS, and max_distance.
-    """
+    """A learned bias for each head and bucket of distances, added to the attention logits of every layer."""
 
     def __init__(self, num_buckets: int, max_distance: int, heads: int, max_positions: int, buckets: str = AUTHORS):
         super().__init__()
         self.table = nn.Embedding(num_buckets, heads)
-        self.max_positions = max_positions
+        self.max_positions, self.buckets = max_positions, buckets
         distances = np.arange(-max_positions, max_positions + 1)  # padding has position -1
         function = {AUTHORS: relative_position_bucket, T5: t5_bucket}[buckets]
         self.register_buffer(
             "bucket", torch.from_numpy(function(distances, num_buckets, max_distance)), persistent=False
         )
-        self.register_buffer("description", torch.tensor([BUCKETS.index(buckets), max_distance]))
 
     @torch.no_grad()
     def init_local_heads(self):
@@ -79,7 +75,7 @@ class RelativePositionBias(nn.Module):
         num_buckets, heads = self.table.weight.shape
         head, number, half = torch.arange(heads // 2), torch.arange(num_buckets), num_buckets // 2
         offset = number - (half - 1)  # how many buckets to the right of distance 0
-        if self.description[0] == BUCKETS.index(T5):
+        if self.buckets == T5:
             offset = torch.where(number < half, -number, number - half)
         side, slope = 2 * (head % 2) - 1, 2.0 ** (1 - head // 2)
         self.table.weight[:, : heads // 2] = -slope * (offset[:, None] - side).abs()

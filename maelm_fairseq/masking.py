@@ -13,7 +13,6 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import UsageError
-from .vocabulary import MASK, word_starts
 
 NO_POSITION = -1  # what padding has for a position
 # Independent streams of random numbers: how many positions are selected, and which.
@@ -132,17 +131,18 @@ class Masking:
 
     Args:
         settings: :class:`MaskSettings`
-        dictionary: fairseq's, with `<mask>`
+        mask_token: the id of `<mask>`
+        text_tokens: the ids of pieces of text, from the first to that behind the last
+        word_starts: bool (N,), which symbols begin a word; needed to mask whole words
         seed: of all draws
     """
 
-    def __init__(self, settings, dictionary, seed: int):
+    def __init__(self, settings, mask_token: int, text_tokens: range, word_starts, seed: int):
         self.mask_prob = settings.mask_prob
         unmasked, visible = settings.leave_unmasked_prob, settings.leave_unmasked_prob + settings.random_token_prob
         self.visible_shares = unmasked, visible, visible + settings.encoder_mask_fraction * (1 - visible)
-        self.mask_token = dictionary.index(MASK)
-        self.text_tokens = dictionary.nspecial, len(dictionary) - 1  # the first, and one after the last
-        self.word_starts = word_starts(dictionary) if settings.mask_whole_words else None
+        self.mask_token, self.text_tokens = mask_token, text_tokens
+        self.word_starts = word_starts if settings.mask_whole_words else None
         self.seed = seed
 
     def __call__(self, tokens: np.ndarray, epoch: int, index: int) -> MaskedBlock:
@@ -173,7 +173,7 @@ class Masking:
         unmasked, random, visible = (min(k, int(share * k + round_k)) for share in self.visible_shares)
         seen = tokens[selected[:visible]]
         if random > unmasked:
-            seen[unmasked:random] = rng.integers(*self.text_tokens, size=random - unmasked)
+            seen[unmasked:random] = rng.integers(self.text_tokens.start, self.text_tokens.stop, random - unmasked)
         seen[random:] = self.mask_token
 
         is_context = np.ones(len(tokens), dtype=bool)

@@ -3,7 +3,6 @@
 Letters in shapes: B sequences, T tokens of a sequence, V visible to the encoder, K predicted, C width, N vocabulary.
 """
 
-import logging
 import zlib
 from dataclasses import field, make_dataclass
 
@@ -11,15 +10,12 @@ import torch
 from torch import nn
 
 from .base.errors import UsageError
-from .checkpoints.stored_sizes import check_finite, compare
 from .config import ARCHITECTURES, MaeLmConfig, check_positions, check_sizes
 from .engine import BaseFairseqModel, init_bert_params, register_model
-from .heads import POOLING, LMHead, SpanHead, fit_heads
+from .heads import POOLING, LMHead, SpanHead, fit_parts
 from .layers import Masks, RelativePositionBias, Transformer
 from .masking import NO_POSITION
-from .vocabulary import MASK, fingerprint
-
-logger = logging.getLogger(__name__)
+from .vocabulary import FINGERPRINT, MASK, fingerprint
 
 
 @register_model("mae_lm", dataclass=MaeLmConfig)
@@ -42,7 +38,6 @@ class MaeLmModel(BaseFairseqModel):
         with torch.random.fork_rng(devices=[]):
             self._build_parts(len(dictionary), pretraining)
             self._initialize(seed)
-        self.register_buffer("dictionary_fingerprint", fingerprint(dictionary))
 
     def _build_parts(self, symbols, pretraining):
         cfg = self.cfg
@@ -95,6 +90,7 @@ class MaeLmModel(BaseFairseqModel):
                     "only a decoder can predict what the encoder does not see"
                 )
         model = cls(cfg, task.source_dictionary, pretraining)
+        task.state.merge_state_dict({FINGERPRINT: fingerprint(task.source_dictionary)})  # fairseq saves it
         if cfg.compile:
             model.compile_layers()
         return model
@@ -205,41 +201,23 @@ class MaeLmModel(BaseFairseqModel):
         self.register_head(name, SpanHead(self.cfg.encoder_embed_dim))
 
     def register_head(self, name, head):
-        """Adds one of :data:`~maelm_fairseq.heads.KINDS`, newly initialised."""
+        """Adds one of :mod:`~maelm_fairseq.heads`, newly initialised."""
         self.classification_heads[name] = head.apply(init_bert_params)
 
     def upgrade_state_dict(self, state_dict):
-        """Fits a checkpoint to this model, in place.
+        """Fits the weights of a checkpoint to this model, in place; see :func:`~maelm_fairseq.heads.fit_parts`.
 
-        A model without a decoder uses the checkpoint's encoder alone: whatever else pretraining added is dropped. Heads
-        that the model does not have, or has in another kind or size, are dropped too.
-
-        Raises:
-            ValueError: the encoders or the vocabularies differ, or a weight is NaN or infinite
+        fairseq calls it before it loads weights, those of an average at every update: what is checked of a checkpoint
+        is checked where it is read.
         """
-        check_finite(state_dict)
-        own = self.state_dict()
-        if self.lm_head is None:
-            drop_modules(state_dict, modules(state_dict) - ENCODER)
-        fit_heads(state_dict, own)
-        compare(state_dict, own)
+        drop_plain_values(state_dict)
+        fit_parts(state_dict, self.state_dict())
 
 
-# What fine-tuning takes from a pretrained checkpoint.
-ENCODER = {"embed_tokens", "encoder", "classification_heads", "dictionary_fingerprint"}
-
-
-def modules(state_dict):
-    """The model's direct children that have weights: a set of names such as "decoder"."""
-    return {key.partition(".")[0] for key in state_dict}
-
-
-def drop_modules(state_dict, names):
-    """Removes the weights of whole modules from a state dict, and logs which."""
-    for key in [key for key in state_dict if key.partition(".")[0] in names]:
-        del state_dict[key]
-    if names:
-        logger.info("parts of the checkpoint that are not used: %s", ", ".join(sorted(names)))
+def drop_plain_values(weights):
+    """Removes what versions until 0.2.0 stored among the weights and is no weight."""
+    for key in [key for key in weights if key == FINGERPRINT or key.endswith(".description")]:
+        del weights[key]
 
 
 for _name, _sizes in ARCHITECTURES.items():

@@ -46,12 +46,18 @@ def autocast(cfg, device):
 def is_fast_in_bfloat16(kind):
     """Whether bfloat16 pays on the devices of a kind, "cpu" or "cuda"; if not, the first call says so in the log.
 
-    On a CPU without AVX-512, a matrix product takes eight times as long as in float32.
+    On a CPU without AVX-512, a matrix product takes eight times as long as in float32. GPUs before Ampere, such as V100
+    and T4, emulate it.
     """
-    if kind != "cpu" or (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
-        return True
-    logger.warning("--bf16-autocast: bfloat16 would be slow on this CPU, which lacks AVX-512; computing in float32")
-    return False
+    if kind == "cpu":
+        fast = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        slow = "this CPU, which lacks AVX-512"
+    else:
+        fast = kind != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
+        slow = "this GPU, which lacks units for it (--fp16 is fast there)"
+    if not fast:
+        logger.warning(f"--bf16-autocast: bfloat16 would be slow on {slow}; computing in float32")
+    return fast
 
 
 def matmul_dtype(x):

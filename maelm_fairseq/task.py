@@ -10,11 +10,10 @@ from omegaconf import II, MISSING
 from .base.errors import MissingFileError, UsageError
 from .data.blocks import TokenBlocks
 from .data.epochs import ResumableIterator
-from .data.masked_items import MaskedBlockDataset
+from .data.masked_items import MaskedBlockDataset, masking_of
 from .engine import ChoiceEnum, FairseqTask, indexed_dataset, register_task, utils
-from .masking import Masking, MaskSettings
+from .masking import MaskSettings
 from .precision import PrecisionConfig, check_precision
-from .training import stopping
 from .vocabulary import dictionary_path, load_dictionary
 
 logger = logging.getLogger(__name__)
@@ -74,21 +73,6 @@ class TokenTask(FairseqTask):
         )
         return ResumableIterator(dataset, batching, epoch=epoch, **kwargs)
 
-    def train_step(self, *args, **kwargs):
-        """fairseq's; the values to log tell all processes whether one was asked to stop."""
-        loss, sample_size, logged = super().train_step(*args, **kwargs)
-        return loss, sample_size, stopping.report(logged)
-
-    def valid_step(self, *args, **kwargs):
-        """fairseq's; see :meth:`train_step`."""
-        loss, sample_size, logged = super().valid_step(*args, **kwargs)
-        return loss, sample_size, stopping.report(logged)
-
-    def reduce_metrics(self, logging_outputs, criterion):
-        """fairseq's; the values come from all processes here."""
-        stopping.notice(logging_outputs)
-        super().reduce_metrics(logging_outputs, criterion)
-
 
 @dataclass
 class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
@@ -119,7 +103,7 @@ class MaeLmTask(TokenTask):
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
         self.mask_settings = MaskSettings.of(cfg)
-        self.masking = Masking(self.mask_settings, dictionary, cfg.seed)
+        self.masking = masking_of(self.mask_settings, dictionary, cfg.seed)
 
     needs_decoder = True  # the model builds its decoder for tasks that say so
 

@@ -5,12 +5,12 @@ import os
 
 import numpy as np
 import sentencepiece
-import torch
 
 from .base.errors import MissingFileError, UsageError
 from .engine import Dictionary
 
 MASK = "<mask>"
+FINGERPRINT = "dictionary_fingerprint"  # its name in checkpoints
 WORD_START = "\u2581"  # SentencePiece's mark
 PRIVATE_USE = range(0xE000, 0xF900)  # code points without a meaning: hardly any is in a vocabulary
 
@@ -180,6 +180,6 @@ def word_starts(dictionary):
 
 
 def fingerprint(dictionary):
-    """A number that identifies a vocabulary: int64 scalar."""
+    """A number that identifies a vocabulary, of 64 bits; checkpoints have it in the state of their task."""
     digest = hashlib.sha256("\n".join(dictionary.symbols).encode()).digest()
-    return torch.tensor(int.from_bytes(digest[:8], "little", signed=True))
+    return int.from_bytes(digest[:8], "little", signed=True)

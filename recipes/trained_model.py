@@ -6,14 +6,13 @@ import torch
 
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.checkpoints.checkpoint_files import count_updates
 
 
 def updates_of(checkpoint):
     """The number of updates of a fairseq checkpoint; 0 if the file does not exist."""
     if not os.path.exists(checkpoint):
         return 0
-    return count_updates(read_checkpoint(checkpoint))
+    return read_checkpoint(checkpoint)["optimizer_history"][-1]["num_updates"]
 
 
 def keep_model(folder, model_file):

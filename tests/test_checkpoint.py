@@ -12,11 +12,11 @@ import torch
 from fairseq.data import Dictionary
 
 from conftest import PLUGIN, TINY, run, succeed
-from maelm_fairseq.checkpoints import reading
+from maelm_fairseq.checkpoints import reading, sections
 from maelm_fairseq.checkpoints.building import find_checkpoint, load_model, read_checkpoint
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.training import hooks
-from maelm_fairseq.vocabulary import load_dictionary
+from maelm_fairseq.vocabulary import FINGERPRINT, fingerprint, load_dictionary
 from test_vocabulary import dictionary as dictionary_of
 
 SIZES = dict(encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, max_positions=9)
@@ -35,7 +35,8 @@ def state_of(dictionary, pretraining=True, **sizes):
     model.register_classification_head("topic", num_classes=3)
     model.register_span_head("answers")
     task = {"encoder_mask_fraction": 0.0, "effective_rank_tokens": 0}
-    return {"model": model.state_dict(), "cfg": {"model": asdict(cfg), "task": task}}
+    cfg = {"model": asdict(cfg), "task": task}
+    return {"model": model.state_dict(), "cfg": cfg, "task_state": {FINGERPRINT: fingerprint(dictionary)}}
 
 
 def save(state, path):
@@ -43,13 +44,20 @@ def save(state, path):
     return path
 
 
+def as_of_version_0_2(state):
+    """What that version would have saved: what tells the model apart among its weights, and options without a value."""
+    state["model"][FINGERPRINT] = torch.tensor(state["task_state"].pop(FINGERPRINT))
+    state["model"]["encoder.relative_bias.description"] = torch.tensor([0, 128])
+    state["cfg"]["model"]["relative_position_bins"] = state["cfg"]["task"]["log_effective_rank"] = None
+
+
 def test_a_run_of_version_0_2_validates_and_resumes(data, tmp_path):
-    """That version stored options with an older name beside each, which was None."""
     options = [data, *TINY, "--optimizer", "torch_adamw", "--save-dir", tmp_path]
     succeed("fairseq-train", *options, "--max-update", 2)
     path = tmp_path / "checkpoint_last.pt"
-    state = reading.load_checkpoint(path)
-    state["cfg"]["model"]["relative_position_bins"] = state["cfg"]["task"]["log_effective_rank"] = None
+    state = reading.read_file(path)
+    assert all(weight.is_floating_point() for weight in state["model"].values())
+    as_of_version_0_2(state)
     save(state, path)
     assert load_model(path, load_dictionary(data)).cfg.relative_position_num_buckets == 32
     validated = succeed(
@@ -58,32 +66,72 @@ def test_a_run_of_version_0_2_validates_and_resumes(data, tmp_path):
     )  # fmt: skip
     assert '"valid_loss"' in validated
     assert "Loaded checkpoint" in succeed("fairseq-train", *options, "--max-update", 3)
-    assert reading.load_checkpoint(path)["optimizer_history"][-1]["num_updates"] == 3
+    assert reading.read_file(path)["optimizer_history"][-1]["num_updates"] == 3
+
+
+def average(checkpoints, path):
+    """What fairseq's average_checkpoints.py writes: the means of all weights, and all else of the last checkpoint."""
+    states = [torch.load(checkpoint, map_location="cpu", weights_only=True) for checkpoint in checkpoints]
+    state = states[-1]
+    for name, weight in state["model"].items():
+        total = sum(each["model"][name].clone() for each in states)
+        state["model"][name] = total / len(states) if weight.is_floating_point() else total // len(states)
+    return save(state, path)
+
+
+def test_averages_of_checkpoints_and_of_a_run(data, tmp_path):
+    """By fairseq's script, and by --store-ema, from which another run can start and which it resumes."""
+    options = [data, *TINY, "--store-ema", "--ema-decay", 0.5, "--save-interval-updates", 2, "--max-update", 3]
+    succeed("fairseq-train", *options, "--save-dir", tmp_path)
+    averaged = average([tmp_path / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt"], tmp_path / "average.pt")
+    first, last, mean = (
+        load_model(path, load_dictionary(data)).lm_head.bias
+        for path in [tmp_path / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt", averaged]
+    )
+    torch.testing.assert_close(mean, (first + last) / 2)
+    validated = run("fairseq-validate", *validation(data), "--path", averaged)
+    assert validated.returncode == 0, validated.stdout
+    assert "Loading EMA" in succeed("fairseq-train", *options, "--max-update", 5, "--save-dir", tmp_path)
+    seed = ["--ema-seed-model", tmp_path / "checkpoint_last.pt", "--max-update", 1]
+    succeed("fairseq-train", *options, *seed, "--save-dir", tmp_path / "other")
+    error = run("fairseq-train", *options, "--ema-seed-model", averaged, "--save-dir", tmp_path / "third")
+    assert error.returncode == 0, error.stdout
+    state = reading.read_file(tmp_path / "checkpoint_last.pt")
+    del state["extra_state"]["ema"]
+    error = run("fairseq-train", *options, "--ema-seed-model", save(state, averaged), "--save-dir", tmp_path / "fourth")
+    assert "average.pt: it has no averaged weights; --ema-seed-model takes" in error.stdout
+
+
+def validation(data):
+    return [data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8]
 
 
 def test_fairseq_gets_plain_values_and_known_options_alone():
     task = OrderedDict(_name="mae_lm", data="folder", mask_prob=0.3, log_effective_rank=None)
     vars(task)["_name"] = "another"
     state = {"model": {}, "cfg": {"task": task, "model": {"_name": "roberta"}}, "args": Namespace(arch="roberta")}
-    assert reading.for_fairseq(reading.plain({**state, "other": 1}), "model.pt") == {
+    assert sections.for_fairseq(reading.plain({**state, "other": 1}, 1000), "model.pt") == {
         "model": {},
         "cfg": {"task": {"_name": "mae_lm", "data": "folder", "mask_prob": 0.3}},
+        "components": {"criterion": None, "optimizer": None, "lr_scheduler": None},
     }
-    assert reading.plain(state)["args"] == {"arch": "roberta"} and not hasattr(reading.plain(task), "_name")
+    assert reading.plain(state, 1000)["args"] == {"arch": "roberta"} and not hasattr(reading.plain(task, 9), "_name")
     with pytest.raises(ValueError, match="it contains a Dictionary, expected tensors and plain values"):
-        reading.plain([Dictionary()])
+        reading.plain([Dictionary()], 1000)
+    with pytest.raises(ValueError, match="model.pt: task: mask_prob: found '0.3', expected a number"):
+        sections.for_fairseq({"model": {}, "cfg": {"task": {"_name": "mae_lm", "mask_prob": "0.3"}}}, "model.pt")
 
 
 def test_weights_that_are_not_finite_are_refused(pretrained, tmp_path):
     (data, checkpoint), path, name = pretrained, tmp_path / "checkpoint_last.pt", "encoder.layers.0.ffn.0.weight"
-    state = reading.load_checkpoint(checkpoint)
+    state = reading.read_file(checkpoint)
     state["model"][name][0, 0] = float("nan")
     save(state, path)
-    with pytest.raises(ValueError, match=f"checkpoint_last.pt: weight '{name}' of the checkpoint contains NaN or inf"):
+    with pytest.raises(ValueError, match=f"checkpoint_last.pt: weight '{name}' contains NaN or infinity"):
         load_model(path, load_dictionary(data))
     done = run("fairseq-train", data, *TINY, "--save-dir", tmp_path, "--max-update", 3)
     assert done.returncode == 1 and "Traceback" not in done.stdout
-    assert f"error: {path}: damaged: it has weights that are NaN or infinite, and" in done.stdout
+    assert f"error: {path}: weight '{name}' contains NaN or infinity" in done.stdout
 
 
 def test_fine_tuning_takes_the_encoder_alone(dictionary, caplog):
@@ -100,11 +148,12 @@ def test_fine_tuning_takes_the_encoder_alone(dictionary, caplog):
         if not key.startswith("classification_heads.new."):
             assert torch.equal(value, weights[key]), key
     assert torch.equal(encoder.classification_heads["new"].out_proj.weight, new)
-    assert "not used: decoder, detection_head, lm_head" in caplog.text
+    for part in ["decoder", "detection_head", "lm_head"]:
+        assert f"{part} of the checkpoint is not used" in caplog.text
 
 
 def test_shared_decoder_layers_are_those_of_the_encoder(dictionary, tmp_path, caplog):
-    """Fine-tuning takes the encoder; an MLM can be continued so, a decoder of its own is refused."""
+    """Fine-tuning takes the encoder; an MLM can be continued so."""
     caplog.set_level(logging.INFO)
     state = state_of(dictionary, share_decoder_layers=True)
     shared = load_model(save(state, tmp_path / "shared.pt"), dictionary)
@@ -115,10 +164,8 @@ def test_shared_decoder_layers_are_those_of_the_encoder(dictionary, tmp_path, ca
         and shared.state_dict().keys() == state["model"].keys()
     )
     MaeLmModel(shared.cfg, dictionary, pretraining=False).load_state_dict(dict(state["model"]), strict=True)
-    assert "not used: lm_head" in caplog.text
+    assert "lm_head of the checkpoint is not used" in caplog.text
     shared.load_state_dict(state_of(dictionary, decoder_layers=0)["model"], strict=True)
-    with pytest.raises(ValueError, match=r"--decoder-layers 1 in the checkpoint, 0 \(or shared ones\) here$"):
-        shared.load_state_dict(state_of(dictionary)["model"])
 
 
 def test_a_folder_means_its_best_checkpoint_or_else_its_last(tmp_path):
@@ -134,7 +181,7 @@ def test_a_folder_means_its_best_checkpoint_or_else_its_last(tmp_path):
 @pytest.mark.parametrize(
     "kind, message",
     [
-        ("part", "damaged: its end is missing"), ("text", "cannot be read as a checkpoint"),
+        ("part", "damaged: its end is missing"), ("text", "damaged: its end is missing"),
         ("another", "not a checkpoint of MAE-LM"),
     ],
 )  # fmt: skip
@@ -158,7 +205,7 @@ def test_another_dictionary_and_a_missing_weight_are_refused(dictionary, tmp_pat
     with pytest.raises(ValueError, match="another dict.txt, of 7 symbols where this one has 7"):
         load_model(save(state, tmp_path / "model.pt"), other)
     del state["model"]["encoder.layers.0.ffn.0.bias"]
-    with pytest.raises(ValueError, match="model.pt: damaged: .*encoder.layers.0.ffn.0.bias") as raised:
+    with pytest.raises(ValueError, match="model.pt: damaged, or of another version: .*layers.0.ffn.0.bias") as raised:
         load_model(save(state, tmp_path / "model.pt"), dictionary)
     assert "\n" not in str(raised.value)
 
@@ -166,7 +213,9 @@ def test_another_dictionary_and_a_missing_weight_are_refused(dictionary, tmp_pat
 def test_loading_a_checkpoint_leaves_torchs_list_of_safe_classes_alone(tmp_path):
     save({"args": Namespace(lr=1), "weight": torch.ones(2)}, tmp_path / "checkpoint.pt")
     before = set(torch.serialization.get_safe_globals())
-    state = reading.load_checkpoint(tmp_path / "checkpoint.pt")
+    with pytest.raises(ValueError, match="contains objects that are neither tensors nor plain values"):
+        reading.read_file(tmp_path / "checkpoint.pt")
+    state = reading.read_file(tmp_path / "checkpoint.pt", old=True)
     assert state["args"] == {"lr": 1} and state["weight"].tolist() == [1, 1]
     assert set(torch.serialization.get_safe_globals()) == before
 

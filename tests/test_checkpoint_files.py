@@ -1,4 +1,4 @@
-"""Whatever happens to the files of a save folder, a run resumes from a whole checkpoint or says in one line why not."""
+"""A run goes on from the last checkpoint of its folder, or says in one line why not; files are whole or not there."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conftest import PLUGIN, TINY, command, run
-from maelm_fairseq.checkpoints import checkpoint_files, reading
+from maelm_fairseq.checkpoints import reading
 from test_errors import refused
 from training import assert_same_weights, checkpoint, train, updates
 
@@ -41,79 +41,137 @@ def flip(path):
     path.write_bytes(content)
 
 
-def without_optimizer(path):
-    state = reading.load_checkpoint(path)
-    del state["last_optimizer_state"]
-    torch.save(state, path)
-
-
 def dangle(path):
     path.unlink()
     path.symlink_to("nowhere")
 
 
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
 DAMAGE = [
     (truncate, "its end"),
     (flip, "checksum"),
-    (without_optimizer, "no state of the optimizer"),
-    (lambda path: torch.save({"model": 3, "last_optimizer_state": {}}, path), "no checkpoint of a run"),
-    (lambda path: path.write_bytes(bytes(5000)), "no checkpoint of a run"),
+    (lambda path: path.write_bytes(bytes(5000)), "its end"),
+    (lambda path: path.write_bytes(b""), "it is empty"),
     (dangle, "not a file"),
+    (pipe, "not a file"),
 ]
 
 
 @pytest.mark.parametrize("damage, reason", DAMAGE)
-def test_a_run_resumes_from_the_newest_good_checkpoint(data, run_of_five, saved, damage, reason):
+def test_a_damaged_last_checkpoint_is_kept_and_the_newest_of_an_interval_used(data, run_of_five, saved, damage, reason):
     damage(saved / "checkpoint_last.pt")
-    damage(saved / "checkpoint_best.pt")
+    (saved / "checkpoint_1_3.pt.part").touch()
     printed = train(data, saved, *INTERVAL)
-    (warning,) = [line for line in printed.splitlines() if "is damaged" in line]
-    assert f"{saved}/checkpoint_last.pt" in warning and reason in warning
-    assert f"resuming from {saved}/checkpoint_1_4.pt, the newest good checkpoint, at update 4" in printed
+    (warning,) = [line for line in printed.splitlines() if "damaged: " in line]
+    assert f"{saved}/checkpoint_last.pt: " in warning and reason in warning
+    assert f"resuming from {saved}/checkpoint_1_4.pt, the newest whole checkpoint" in printed
     assert os.path.lexists(saved / "checkpoint_last.pt.damaged")
     assert_same_weights(saved, run_of_five, 0)
 
 
-@pytest.mark.parametrize("contents", [{}, 3, {"model": {}}, {"optimizer_history": []}])
-def test_a_run_does_not_start_from_what_is_no_checkpoint(data, tmp_path, contents):
-    path = tmp_path / "other.pt"
-    torch.save(contents, path)
-    error = refused(data, *TINY, "--save-dir", tmp_path / "run", "--restore-file", path)
-    assert f"--restore-file {path}: it " in error and "give a checkpoint of fairseq-train" in error
-
-
-def test_the_last_checkpoint_need_not_be_the_newest(data, saved):
-    """Saving may have ended before the newest was copied, or the copy is lost."""
-    for name in ["checkpoint_last.pt", "checkpoint_best.pt"]:
-        (saved / name).unlink()
-    assert "checkpoint_1_4.pt, the newest good checkpoint, at update 4" in train(data, saved, "--max-update", 5)
+def test_a_whole_last_checkpoint_is_used_and_nothing_else_is_looked_at(data, saved):
+    """Rewinding works, and files of other runs, with more updates or of other contents, do not matter."""
     shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_last.pt")
-    assert "at update 5" in train(data, saved, "--max-update", 6) and updates(saved) == 6  # from checkpoint_best.pt
+    for name in ["checkpoint_best.pt", "checkpoint_1_4.pt", "checkpoint_pretrained.pt"]:
+        (saved / name).unlink(missing_ok=True)
+        os.mkfifo(saved / name)
+    assert "@ 2 updates" in train(data, saved, "--max-update", 3)
+    assert updates(saved) == 3
 
 
-def test_damaged_checkpoints_that_nothing_can_replace(data, saved, tmp_path):
-    damaged = saved / "checkpoint_1_2.pt"
+def test_a_missing_last_checkpoint(data, saved, tmp_path):
+    """The newest of an interval, by its name, takes its place; with --finetune-from-model, that does."""
+    start = shutil.copy(saved / "checkpoint_best.pt", tmp_path / "start.pt")
+    (saved / "checkpoint_last.pt").unlink()
+    shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_1_10.pt")
+    options = ["--finetune-from-model", start, "--max-update", 1]
+    assert f"loading pretrained model from {start}" in train(data, shutil.copytree(saved, tmp_path / "copy"), *options)
+    assert "checkpoint_1_10.pt, the newest whole checkpoint" in train(data, saved, "--max-update", 3)
+    assert updates(saved) == 3
+
+
+def test_an_explicit_restore_file_is_used_as_given(data, saved):
+    restore = ["--restore-file", saved / "checkpoint_1_2.pt", "--max-update", 3]
+    assert "@ 2 updates" in train(data, saved, *restore)
+    assert updates(saved) == 3
+    damaged = saved / "checkpoint_1_4.pt"
     flip(damaged)
-    expected = f"the newest good checkpoint is {saved}/checkpoint_"
-    validate = [data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8, "--path", damaged]
-    done = run("fairseq-validate", *validate)
-    assert done.returncode == 1 and "Traceback" not in done.stdout
-    assert f"error: {damaged}: damaged: the checksum" in done.stdout and expected in done.stdout
-    assert expected in refused(data, *TINY, "--save-dir", tmp_path / "run", "--restore-file", damaged)
+    error = refused(data, *TINY, "--save-dir", saved, "--restore-file", damaged)
+    assert f"{damaged}: damaged: the checksum" in error and updates(saved) == 3
+
+
+def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
+    names = sorted(path.name for path in saved.glob("checkpoint*.pt"))
     for path in saved.glob("checkpoint*.pt"):
         truncate(path)
-    error = refused(data, *TINY, "--save-dir", saved)
-    assert f"{saved}/checkpoint_last.pt: damaged: its end is missing" in error and "no other checkpoint" in error
+    for _ in range(2):  # what is damaged is not taken for missing the second time
+        error = refused(data, *TINY, "--save-dir", saved)
+        assert f"damaged: {saved}/checkpoint_last.pt: its end is missing" in error and "no other checkpoint" in error
+    assert sorted(path.name for path in saved.glob("checkpoint*")) == names
+    validate = [data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8]
+    done = run("fairseq-validate", *validate, "--path", saved / "checkpoint_best.pt")
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    assert f"error: {saved}/checkpoint_best.pt: damaged: its end is missing" in done.stdout
+
+
+def changed(path, **parts):
+    """Writes a checkpoint again with other parts; None removes one."""
+    state = {**reading.read_file(path), **parts}
+    torch.save({key: value for key, value in state.items() if value is not None}, path)
+
+
+@pytest.mark.parametrize(
+    "options, parts, message",
+    [
+        ([], {"last_optimizer_state": None}, "it has no state of the optimizer, so no run can go on from it"),
+        ([], {"optimizer_history": [{"num_updates": 10**30}]}, "its number of updates is missing or absurd"),
+        ([], {"optimizer_history": [{"num_updates": "5"}]}, "num_updates: found '5', expected a whole number"),
+        ([], {"extra_state": {"train_iterator": []}}, "train_iterator: found a list, expected an object"),
+        ([], {"model": {}}, "not a checkpoint of MAE-LM"),
+        ([], {"last_optimizer_state": {"state": {}, "param_groups": []}}, "the run cannot go on from it"),
+        (["--optimizer", "torch_adamw"], {}, "--optimizer was adam and is torch_adamw: go on with the same, or add"),
+        (["--lr-scheduler", "inverse_sqrt"], {}, "--lr-scheduler was polynomial_decay and is inverse_sqrt"),
+        (["--relative-position-num-buckets", 0], {}, "--relative-position-num-buckets 32 in the checkpoint, 0 here"),
+        (["--encoder-attention-heads", 4], {}, "--encoder-attention-heads 2 in the checkpoint, 4 here"),
+        (["--share-decoder-layers"], {}, "--share-decoder-layers False in the checkpoint, True here"),
+    ],
+)
+def test_a_whole_checkpoint_from_which_no_run_goes_on_is_refused_and_stays(data, saved, options, parts, message):
+    last = saved / "checkpoint_last.pt"
+    if parts:
+        changed(last, **parts)
+    before = last.read_bytes()
+    if "--lr-scheduler" in options:
+        at = TINY.index("--total-num-update")
+        options = [*TINY[:at], *TINY[at + 2 :], *options]
+    else:
+        options = [*TINY, *options]
+    error = refused(data, *options, "--save-dir", saved)
+    assert f"{last}: " in error and message in error
+    assert last.read_bytes() == before and not list(saved.glob("*.damaged"))
+
+
+def test_the_optimizer_may_begin_anew(data, saved):
+    changed(saved / "checkpoint_last.pt", last_optimizer_state=None)
+    train(data, saved, "--reset-optimizer", "--optimizer", "torch_adamw", "--max-update", 1)
+    assert checkpoint(saved)["optimizer_history"][-1]["optimizer_name"] == "TorchAdamW"
 
 
 def test_starting_points(data, saved, tmp_path):
-    """They must be files, and a run that has a checkpoint of its own resumes without them."""
+    """They must be files outside the save folder, and a run that has a checkpoint of its own resumes without them."""
     start = saved.rename(tmp_path / "start")
     option = [data, *TINY, "--save-dir", tmp_path / "run", "--finetune-from-model"]
     assert f"--finetune-from-model {tmp_path}/nosuch.pt does not exist" in refused(*option, tmp_path / "nosuch.pt")
     assert f"--finetune-from-model {start} is a folder" in refused(*option, start)
-    arguments = ["--finetune-from-model", start / "checkpoint_last.pt"]
-    train(data, tmp_path / "run", *arguments)
+    inside = [data, *TINY, "--save-dir", start, "--finetune-from-model", start / "checkpoint_best.pt"]
+    assert "the run would overwrite what it starts from" in refused(*inside)
+    arguments = ["--finetune-from-model", start / "checkpoint_last.pt", "--decoder-layers", 2]
+    printed = train(data, tmp_path / "run", *arguments)
+    assert "decoder is newly initialised" in printed  # that of the checkpoint has one layer
     shutil.rmtree(start)
     train(data, tmp_path / "run", "--max-update", 6, *arguments)
     assert updates(tmp_path / "run") == 6
@@ -123,7 +181,7 @@ def test_starting_points(data, saved, tmp_path):
 TRAP = """
 import contextlib, os, signal
 import maelm_fairseq.plugin
-from maelm_fairseq.checkpoints import checkpoint_files
+from maelm_fairseq.checkpoints import writing
 
 class Trap:
     def __init__(self, stream):
@@ -139,15 +197,15 @@ class Trap:
             os.kill(os.getpid(), signal.SIGKILL)
 
 @contextlib.contextmanager
-def atomic_write(path, mode, original=checkpoint_files.atomic_write):
+def atomic_write(path, mode, original=writing.atomic_write):
     with original(path, mode) as stream:
         yield Trap(stream) if os.path.basename(path) == "{name}" else stream
 
-checkpoint_files.atomic_write = atomic_write
+writing.atomic_write = atomic_write
 """
 
 
-@pytest.mark.parametrize("name", ["checkpoint_1_4.pt", "checkpoint_last.pt"])  # one is saved, one copied
+@pytest.mark.parametrize("name", ["checkpoint_1_4.pt", "checkpoint_last.pt"])  # one is copied, one saved
 def test_a_kill_during_saving_leaves_a_folder_that_resumes(data, run_of_five, tmp_path, name):
     plugin = tmp_path / "plugin_with_trap"
     plugin.mkdir()
@@ -158,7 +216,9 @@ def test_a_kill_during_saving_leaves_a_folder_that_resumes(data, run_of_five, tm
     done = run("fairseq-train", *options)
     assert done.returncode == -signal.SIGKILL, done.stdout[-2000:]
     assert list(save.glob(".checkpoint*.partial"))
-    assert not any(map(checkpoint_files.damage, save.glob("checkpoint*.pt")))
+    assert not any(map(reading.damage, save.glob("checkpoint*.pt")))
+    if name == "checkpoint_1_4.pt":
+        assert updates(save) == 4  # the last checkpoint is written first
     train(data, save, *INTERVAL)
     assert not list(save.glob(".checkpoint*.partial"))
     assert_same_weights(save, run_of_five, 0)
@@ -174,9 +234,8 @@ def test_a_full_disk(data, saved):
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
-    assert "error: the checkpoint of update 7 cannot be written (File too large); the newest good checkpoint is" in (
-        done.stdout
-    )
+    error = "error: the checkpoint of update 7 cannot be written (File too large); the same command goes on from"
+    assert f"{error} {saved}/checkpoint_last.pt" in done.stdout
     assert checkpoint(saved)["optimizer_history"] == before and not list(saved.glob(".checkpoint*.partial"))
 
 
@@ -184,7 +243,7 @@ def test_numbers_that_are_not_finite_stop_the_run(data, tmp_path):
     arguments = ["--lr", 1e30, "--warmup-updates", 0, "--save-interval-updates", 1, "--save-dir", tmp_path]
     error = refused(data, *TINY, *arguments, "--max-update", 9)
     assert "not finite after update" in error and "a lower --lr" in error
-    assert "the newest good checkpoint is" in error
+    assert "the same command goes on from" in error
 
 
 def test_a_second_run_in_the_same_folder_is_refused(data, tmp_path):

@@ -100,6 +100,7 @@ def test_a_random_mask_has_its_probability_and_the_seed_of_pytorch(seeded):
     other = random_mask(found.shape, 0.9)
     torch.manual_seed(1)
     assert torch.equal(random_mask(found.shape, 0.9), found) and not torch.equal(other, found)
+    assert random_mask(torch.Size([100]), 1 - 1e-6).all()  # which 16 bits cannot tell from 1
     assert random_mask(torch.Size([8, 0, 32]), 0.9).shape == (8, 0, 32)  # no position is left out of the encoder
 
 

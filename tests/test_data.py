@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from maelm_fairseq.data.blocks import TokenBlocks
-from maelm_fairseq.data.masked_items import MaskedBlockDataset
-from maelm_fairseq.masking import Masking, MaskSettings
+from maelm_fairseq.data.masked_items import MaskedBlockDataset, masking_of
+from maelm_fairseq.masking import MaskSettings
 from test_blocks import naive_blocks, random_lines, write
 from test_vocabulary import dictionary as dictionary_of
 
 
 def dataset(tmp_path, lines_of_parts, size=12, mode="complete_doc", **options):
     dictionary = dictionary_of(*(f"w{i}" for i in range(4, 40)))
-    masking = Masking(MaskSettings(**{"mask_prob": 0.3, **options}), dictionary, seed=1)
+    masking = masking_of(MaskSettings(**{"mask_prob": 0.3, **options}), dictionary, seed=1)
     parts = [TokenBlocks(write(tmp_path / f"part{i}", lines), size, mode) for i, lines in enumerate(lines_of_parts)]
     return MaskedBlockDataset(parts, masking, dictionary, seed=1)
 

@@ -29,7 +29,7 @@ MODELS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"]
 def evaluated(pretrained, tmp_path_factory):
     """A folder in which two arms of two seeds, whose weights are noisy, were evaluated on two tasks; the arguments."""
     (data, checkpoint), folder = pretrained, tmp_path_factory.mktemp("evaluated")
-    state = reading.load_checkpoint(checkpoint)
+    state = reading.read_file(checkpoint)
     for seed, name in enumerate(MODELS):
         torch.manual_seed(seed)
         noise = {key: 0.1 * torch.randn(value.shape) for key, value in state["model"].items() if key.endswith("weight")}

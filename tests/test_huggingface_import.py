@@ -66,7 +66,7 @@ def stock(data, tmp_path_factory):
     """The folder of a checkpoint that stock fairseq wrote, with random weights."""
     folder = tmp_path_factory.mktemp("stock")
     succeed("fairseq-train", data, *STOCK, *OPTIMIZATION, "--save-dir", folder, "--disable-validation")
-    state = reading.load_checkpoint(folder / "checkpoint_last.pt")
+    state = reading.read_file(folder / "checkpoint_last.pt")
     scramble(state["model"])
     torch.save(state, folder / "checkpoint_last.pt")
     return folder
@@ -106,17 +106,17 @@ def test_stock_fairseq(stock, data, tmp_path):
     bias = dict(relative_position_num_buckets=32, relative_position_buckets="t5", decoder_relative_bias=True)
     source, _ = program.import_roberta(stock, data, dest, **bias)
     assert source.dropped == [] and os.listdir(dest.parent) == [dest.name]
-    state = reading.load_checkpoint(stock / "checkpoint_last.pt")
+    state = reading.read_file(stock / "checkpoint_last.pt")
     model = stock_model(state["model"], state["cfg"]["model"], load_dictionary(data))
     assert_computes_the_same(dest, data, model)
-    ours = reading.load_checkpoint(dest)["model"]
+    ours = reading.read_file(dest)["model"]
     assert ours["encoder.relative_bias.table.weight"].eq(0).all()
     assert not ours["decoder.relative_bias.table.weight"].eq(0).any()
 
 
 def test_what_other_versions_of_fairseq_write(stock, data, tmp_path):
     """A configuration of omegaconf; copies of weights."""
-    state = reading.load_checkpoint(stock / "checkpoint_last.pt")
+    state = reading.read_file(stock / "checkpoint_last.pt")
     state["model"]["encoder.sentence_encoder.layers.1.fc1_weight"] = torch.zeros(2)
     known = {name: value for name, value in state["cfg"]["model"].items() if name.startswith("encoder_")}
     state["cfg"] = OmegaConf.create({"model": {**known, "dropout": 0.25}, "task": {"data": str(data)}})
@@ -187,10 +187,10 @@ def test_pretraining_continues_by_the_command_that_is_printed(case, stock, data,
     slow = ["--lr", 1e-12, "--max-update", 1]
     output = succeed(*command, *OPTIMIZATION, *slow, "--save-dir", tmp_path / "run")
     assert f"Loaded checkpoint {dest} (epoch 1 @ 0 updates)" in output
-    imported = reading.load_checkpoint(dest)
+    imported = reading.read_file(dest)
     assert imported["cfg"]["task"]["encoder_mask_fraction"] == (case == "mlm")
     assert CONTINUED[case].items() <= imported["cfg"]["model"].items()
-    continued = reading.load_checkpoint(tmp_path / "run" / "checkpoint_last.pt")
+    continued = reading.read_file(tmp_path / "run" / "checkpoint_last.pt")
     assert continued["optimizer_history"][-1]["num_updates"] == 1
     assert continued["model"].keys() == imported["model"].keys()
     for name, value in imported["model"].items():
@@ -213,7 +213,7 @@ def test_there_and_back(exported, data, tmp_path):
     card = (exported / "README.md").read_text()
     assert "pretrained by masked language modelling elsewhere" in card and "checkpoint_last.pt" in card
     program.import_roberta(exported, data, tmp_path / "again.pt", decoder_layers=0)
-    first, again = (reading.load_checkpoint(p) for p in [exported.parent / "mlm.pt", tmp_path / "again.pt"])
+    first, again = (reading.read_file(p) for p in [exported.parent / "mlm.pt", tmp_path / "again.pt"])
     assert first["model"].keys() == again["model"].keys() and first["cfg"] == again["cfg"]
     assert all(first["model"][name].equal(again["model"][name]) for name in first["model"])
 
@@ -233,7 +233,7 @@ def test_camembert_in_half_precision(exported, data, tmp_path):
     (folder / "model.safetensors").unlink()
     torch.save({name: value.half() for name, value in weights.items()}, folder / "pytorch_model.bin")
     program.import_roberta(folder, data, tmp_path / "new.pt", decoder_layers=0)
-    first, ours = (reading.load_checkpoint(p)["model"] for p in [exported.parent / "mlm.pt", tmp_path / "new.pt"])
+    first, ours = (reading.read_file(p)["model"] for p in [exported.parent / "mlm.pt", tmp_path / "new.pt"])
     for name, value in first.items():
         assert ours[name].equal(value.half().float() if value.is_floating_point() else value), name
 
@@ -253,8 +253,8 @@ def test_an_encoder_without_head_and_with_token_types(exported, data, tmp_path, 
     written, new, *_ = call(monkeypatch, capsys, *arguments)
     assert written.endswith(f"exactly as in {folder}: the encoder")
     assert new == "new: the decoder (2 layers) and the language-model head, which the source lacks; left out: pooler"
-    first = reading.load_checkpoint(exported.parent / "mlm.pt")["model"]
-    ours = reading.load_checkpoint(tmp_path / "new.pt")["model"]
+    first = reading.read_file(exported.parent / "mlm.pt")["model"]
+    ours = reading.read_file(tmp_path / "new.pt")["model"]
     assert not ours["lm_head.dense.weight"].equal(first["lm_head.dense.weight"])
     positions = "encoder.embed_positions.weight"
     torch.testing.assert_close(ours[positions][1:], first[positions][1:] + torch.arange(C) / 8)
@@ -301,7 +301,7 @@ OF_FAIRSEQ = {  # change of options, change of weights, message
 @pytest.mark.parametrize("name", OF_FAIRSEQ)
 def test_fairseq_refused(name, stock, data, tmp_path):
     options, changes, message = OF_FAIRSEQ[name]
-    state = reading.load_checkpoint(stock / "checkpoint_last.pt")
+    state = reading.read_file(stock / "checkpoint_last.pt")
     state["cfg"]["model"].update(options)
     for weight, change in changes.items():
         state["model"][weight] = change(state["model"][weight])

@@ -37,10 +37,9 @@ def test_words_start_at_sentencepieces_mark_and_special_symbols_are_words():
 
 
 def test_a_fingerprint_depends_on_symbols_and_their_order():
-    found = {int(fingerprint(dictionary(*symbols))) for symbols in ["ab", "ba", "a", "abc"]}
+    found = {fingerprint(dictionary(*symbols)) for symbols in ["ab", "ba", "a", "abc"]}
     assert len(found) == 4
-    assert fingerprint(dictionary("a")).shape == () and fingerprint(dictionary(*"ab")) == fingerprint(dictionary(*"ab"))
-    assert int(fingerprint(dictionary(*"ab"))) == -8587359395319196510  # checkpoints store it
+    assert fingerprint(dictionary(*"ab")) == -8587359395319196510  # checkpoints store it
 
 
 DAMAGED = {

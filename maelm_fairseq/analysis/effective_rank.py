@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from ..data.masked_items import batches_of_similar_length
-from ..masking import NO_POSITION, Masking, MaskSettings
+from ..data.masked_items import batches_of_similar_length, masking_of
+from ..masking import NO_POSITION, MaskSettings
 
 FAMILIES = {
     "without_mask": "all tokens, inputs without [MASK]",
@@ -105,7 +105,7 @@ def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
     Returns:
         list of (tokens (T,) int64, masked (T,) bool)
     """
-    masking = Masking(MaskSettings(mask_prob, encoder_mask_fraction=1), dataset.dictionary, seed)
+    masking = masking_of(MaskSettings(mask_prob, encoder_mask_fraction=1), dataset.dictionary, seed)
     order = np.random.default_rng(seed).permutation(len(dataset))
     enough = int(np.searchsorted(np.cumsum(dataset.sizes[order]), tokens)) + 1
     blocks = []

@@ -62,6 +62,7 @@ def run(main):
     """
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
+    show_anything()
     try:
         main()
         sys.stdout.flush()
@@ -78,10 +79,16 @@ def run(main):
         os._exit(1)  # sys.exit would wait for a pool of processes, which may never end after one was killed
 
 
+def show_anything():
+    """Lets this process print any text: what an encoding, such as ASCII, cannot show, is escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def print_error(line):
-    """Prints an error on standard error, whatever characters it can show."""
-    encoding = sys.stderr.encoding or "utf-8"
-    print("error: " + line.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr, flush=True)
+    """Prints an error on standard error."""
+    print("error: " + line, file=sys.stderr, flush=True)
 
 
 def end_by(number):

@@ -157,7 +157,14 @@ def read_json(path, kind, expected, fix="remove it and run again"):
         raise UsageError(f"{error}; {path} should be {expected}; {fix}") from None
 
 
-KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "an object"}
+KINDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    list: "a list",
+    tuple: "a list",
+}
 
 
 def typed(kind, value, where):
@@ -189,7 +196,8 @@ def typed(kind, value, where):
         return value
     if kind is float and type(value) is int:
         return float(value)
-    expected = KINDS.get(kind) or ("a list" if list in (kind, origin) or origin is tuple else "an object")
+    is_object = dict in (kind, origin) or dataclasses.is_dataclass(kind)
+    expected = "an object" if is_object else KINDS.get(origin or kind) or f"a {kind.__name__}"
     raise UsageError(f"{where}: found {shown(value)}, expected {expected}")
 
 

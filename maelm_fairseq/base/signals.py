@@ -2,5 +2,5 @@
 
 import signal
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 STOPPED = 75  # exit status of a run that stopped on request: EX_TEMPFAIL of sysexits.h, "try again later"

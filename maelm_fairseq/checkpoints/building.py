@@ -1,15 +1,35 @@
-"""Checkpoints of this plugin: finding them, reading them without executing anything, building their models."""
+"""The models of checkpoints of this plugin: finding the file, reading it, building its model."""
 
 import os
+from dataclasses import dataclass
+from typing import Dict
+
+import torch
 
 from ..base.errors import MissingFileError, UsageError
+from ..base.files import typed
 from ..config import MaeLmConfig, check_sizes
-from ..heads import build_head, head_descriptions
-from ..model import MaeLmModel, drop_modules, modules
-from ..vocabulary import fingerprint
-from .checkpoint_files import check_whole
-from .reading import load_checkpoint
-from .stored_sizes import stored_sizes
+from ..heads import build_heads
+from ..model import MaeLmModel, drop_plain_values
+from ..vocabulary import FINGERPRINT
+from .comparing import check_vocabulary, check_weights, model_configuration, options_of
+from .reading import read_file
+
+
+@dataclass
+class Sections:
+    """Of the configuration of a checkpoint, those that this package reads."""
+
+    model: dict
+    task: dict
+
+
+@dataclass
+class Contents:
+    """What this package reads of a checkpoint."""
+
+    model: Dict[str, torch.Tensor]
+    cfg: Sections
 
 
 def load_model(checkpoint_file, dictionary):
@@ -36,76 +56,64 @@ def find_checkpoint(path):
     for name in names:
         if os.path.isfile(os.path.join(path, name)):
             return os.path.join(path, name)
-    found = ", ".join(sorted(os.listdir(path))) or "nothing"
-    raise MissingFileError(f"{path}: expected {' or '.join(names)}, found {found}; give the path of a checkpoint file")
+    there = ", ".join(sorted(os.listdir(path))) or "nothing"
+    raise MissingFileError(f"{path}: expected {' or '.join(names)}, found {there}; give the path of a checkpoint file")
 
 
 def read_checkpoint(checkpoint_file):
-    """Reads a checkpoint of this plugin, as fairseq wrote it; nothing in it is executed.
-
-    Raises:
-        FileNotFoundError: there is no such file
-        ValueError: it cannot be read, or is not a checkpoint of MAE-LM
-    """
-    state = read_pickle(checkpoint_file)
-    weights, cfg = (state.get(name) if isinstance(state, dict) else None for name in ["model", "cfg"])
-    parts = [weights, cfg, *(isinstance(cfg, dict) and cfg.get(name) for name in ["model", "task"])]
-    if not all(isinstance(part, dict) for part in parts) or "dictionary_fingerprint" not in weights:
-        raise UsageError(
-            f"{checkpoint_file}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_..."
-        )
-    return state
+    """Reads a checkpoint of this plugin; see :func:`as_checkpoint`."""
+    return as_checkpoint(read_file(checkpoint_file), checkpoint_file)
 
 
-def read_pickle(path, writer="fairseq-train"):
-    """Reads what torch.save wrote; nothing in it is executed.
+def as_checkpoint(state, path):
+    """The contents of a file as those of a checkpoint of this plugin, in the form that this version writes.
 
     Args:
-        path: of the file
-        writer: the program that writes such files, for the error message
+        state: from :func:`~maelm_fairseq.checkpoints.reading.read_file`
+        path: of the file, for messages
+    Returns:
+        `state` with the weights in "model", the model's options in `["cfg"]["model"]`, sizes being those of the
+        weights, and the vocabulary's fingerprint in `["task_state"]`
     Raises:
-        FileNotFoundError: there is no such file
-        ValueError: it cannot be read
+        ValueError: it is not a checkpoint of MAE-LM
     """
-    if not os.path.isfile(path):
-        raise MissingFileError(f"{path}: not found, expected a checkpoint (a .pt file)")
-    check_whole(path)
+    expected = "not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_..."
     try:
-        return load_checkpoint(path)
-    except Exception as error:  # the type depends on the file's contents
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(
-            f"{path}: cannot be read as a checkpoint ({reason}); expected a complete file of {writer}"
-        ) from None
+        contents = typed(Contents, state, path)
+    except UsageError as error:
+        raise UsageError(f"{path}: {expected} ({error})") from None
+    weights = dict(contents.model)
+    stored = weights.get(FINGERPRINT)  # by versions until 0.2.0
+    task_state = state.get("task_state")
+    task_state = dict(task_state) if isinstance(task_state, dict) else {}
+    if stored is not None and stored.numel() == 1:
+        task_state[FINGERPRINT] = int(stored)
+    if not isinstance(task_state.get(FINGERPRINT), int) or "embed_tokens.weight" not in weights:
+        raise UsageError(f"{path}: {expected}")
+    drop_plain_values(weights)
+    options = contents.cfg.model
+    options = {**options, **options_of(model_configuration(weights, options, path))}
+    cfg = {**state["cfg"], "model": options}
+    return {**state, "model": weights, "cfg": cfg, "task_state": task_state}
 
 
 def build_model(state, dictionary, checkpoint_file):
     """Builds the model of a checkpoint that :func:`read_checkpoint` returned; see :func:`load_model`."""
-    weights = state["model"]
-    if weights["dictionary_fingerprint"] != fingerprint(dictionary):
-        symbols = stored_sizes(weights)["vocabulary (dict.txt)"]
-        raise UsageError(
-            f"{checkpoint_file}: trained with another dict.txt, of {symbols:,} symbols where this one has "
-            f"{len(dictionary):,} (with special symbols and <mask>); use the one it was trained with"
-        )
+    check_vocabulary(state, dictionary, checkpoint_file)
+    weights, options = state["model"], state["cfg"]["model"]
+    cfg = MaeLmConfig(**{name: options[name] for name in MaeLmConfig.__dataclass_fields__})
     try:
-        return build_and_load(weights, state["cfg"]["model"], dictionary)
-    except UsageError as error:  # sizes, NaN
+        check_sizes(cfg)
+        heads = build_heads(weights, cfg)
+    except UsageError as error:
         raise UsageError(f"{checkpoint_file}: {error}") from None
-
-
-def build_and_load(weights, cfg, dictionary):
-    """The model of weights and of the section of the configuration that belongs to them, in evaluation mode."""
-    cfg = MaeLmConfig(**{name: cfg[name] for name in MaeLmConfig.__dataclass_fields__ if name in cfg})
-    check_sizes(cfg)
     model = MaeLmModel(cfg, dictionary, pretraining="lm_head.bias" in weights)
-    for name, description in head_descriptions(weights).items():
-        head = build_head(description, cfg.encoder_embed_dim, cfg.pooler_dropout, name)
+    for name, head in heads.items():
         model.register_head(name, head)
+    own = model.state_dict()
     # Objectives beside MAE-LM may have pretrained modules of their own.
-    drop_modules(weights, modules(weights) - modules(model.state_dict()))
-    try:
-        model.load_state_dict(weights, strict=True)
-    except RuntimeError as error:  # weights are missing, surplus, or of other shapes
-        raise UsageError(f"damaged: {' '.join(str(error).split())[:500]}") from None
+    modules = {name.partition(".")[0] for name in own}
+    weights = {name: weight for name, weight in weights.items() if name.partition(".")[0] in modules}
+    check_weights(weights, own, checkpoint_file)
+    model.load_state_dict(weights, strict=True)
     return model.eval()

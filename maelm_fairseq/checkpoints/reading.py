@@ -1,118 +1,125 @@
-"""What is read from a checkpoint file: tensors and plain values, built anew, and for fairseq our own options alone.
+"""What is read from checkpoint files: tensors and plain values. Nothing is executed, and no size is believed.
 
-torch.load with `weights_only` runs no code, but it makes objects of the classes that fairseq stores, with whatever
-attributes the file gives them; and fairseq evaluates strings of some configurations. So no object of a file is used.
+torch.load with `weights_only` runs no code. What it returns is used only if all of it fits into the file it came from:
+references to one list from many others, or a tensor that claims more numbers than are stored, could otherwise keep a
+reader busy for ever, or take all memory.
 """
 
 import argparse
-import typing
-from collections import OrderedDict, defaultdict
+import os
+import pickle
+import zipfile
+from collections import OrderedDict
 
 import torch
-from omegaconf import DictConfig, ListConfig, OmegaConf, base, nodes
 
-from ..base.errors import InstallationError, UsageError
-from ..engine import (
-    CRITERION_DATACLASS_REGISTRY,
-    CRITERION_REGISTRY,
-    MODEL_DATACLASS_REGISTRY,
-    MODEL_REGISTRY,
-    TASK_DATACLASS_REGISTRY,
-    TASK_REGISTRY,
-    distributed_utils,
-)
+from ..base.errors import InstallationError, MissingFileError, UsageError, is_out_of_memory
 
-MAPPINGS, SEQUENCES = (dict, OrderedDict, defaultdict), (list, tuple, set)
-SCALARS = (str, bytes, int, float, bool, type(None))
-# What fairseq saves, without the `args` of old releases, which it would prefer to `cfg`.
-KEYS = ["cfg", "model", "criterion", "optimizer_history", "task_state", "extra_state", "last_optimizer_state"]
-REGISTRIES = {
-    "model": (MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY),
-    "task": (TASK_REGISTRY, TASK_DATACLASS_REGISTRY),
-    "criterion": (CRITERION_REGISTRY, CRITERION_DATACLASS_REGISTRY),
-}
 if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
     raise InstallationError(
         f"torch {torch.__version__} executes code from some checkpoints, even when told to read weights only "
         "(CVE-2025-32434); this needs torch 2.6 or newer: pip install -c constraints.txt ."
     )
-HARMLESS = ["sentence_prediction"]  # fairseq's own for fine-tuning: it reads only numbers, names and paths
+
+MAPPINGS, SEQUENCES = (dict, OrderedDict), (list, tuple, set, torch.Size)
+SCALARS = (str, bytes, int, float, bool, type(None))
 
 
-def checkpoint_classes():
-    """Classes other than tensors that fairseq's checkpoints contain: containers and numbers, nothing that runs code."""
-    value_nodes = [kind for kind in vars(nodes).values() if isinstance(kind, type) and issubclass(kind, base.Node)]
-    return (
-        [argparse.Namespace, DictConfig, ListConfig, base.ContainerMetadata, base.Metadata]
-        + value_nodes
-        + [defaultdict, typing.Any, distributed_utils._TensorPlaceholder]
-        + [dict, list, tuple, set, int, float, bool, str, bytes]
-    )
+def damage(path):
+    """What is wrong with a checkpoint file as a file, or None: not whole, or a checksum does not match.
+
+    Reads the whole file once. PyTorch stores a CRC-32 of each tensor but does not look at it when it loads them.
+
+    Raises:
+        OSError: it cannot be read
+    """
+    with open(path, "rb") as stream:
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                wrong = archive.testzip()
+        except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError):
+            size = os.path.getsize(path)
+            return "its end is missing or overwritten" if size else "it is empty"
+    return f"the checksum of {wrong} in it does not match" if wrong else None
 
 
-def load_checkpoint(file, mmap=False):
+def read_file(path, writer="fairseq-train", old=False):
     """Reads what torch.save wrote onto the CPU; nothing in it is executed.
 
     Args:
-        file: path, or an open file
-        mmap: read tensors when they are used
+        path: of the file
+        writer: the program that writes such files, for the error message
+        old: read files of other programs, too: written before PyTorch 1.6, or with options in a Namespace
     Returns:
-        dicts, lists, tuples, sets, tensors, texts and numbers; a namespace or configuration becomes a dict
+        dicts, lists, tuples, sets, tensors, texts and numbers; a Namespace becomes a dict
     Raises:
-        ValueError: it contains anything else; torch.load raises other types
+        FileNotFoundError: there is no such file
+        ValueError: it is damaged, or contains anything else
+        OSError: it cannot be read; MemoryError, or PyTorch's own: it does not fit into memory
     """
-    with torch.serialization.safe_globals(checkpoint_classes()):
-        return plain(torch.load(file, map_location="cpu", weights_only=True, mmap=mmap))
+    if not os.path.isfile(path):
+        raise MissingFileError(f"{path}: not found, expected a checkpoint (a .pt file)")
+    fix = f"expected a complete file of {writer}; copy it again, or use another"
+    with open(path, "rb") as stream:
+        is_old = old and stream.read(2) != b"PK"
+    if not is_old:
+        wrong = damage(path)
+        if wrong:
+            raise UsageError(f"{path}: damaged: {wrong}; {fix}")
+        check_members(path)
+    try:
+        with open(path, "rb") as stream, torch.serialization.safe_globals([argparse.Namespace] if old else []):
+            value = torch.load(stream, map_location="cpu", weights_only=True)
+        return plain(value, 2 * os.path.getsize(path))
+    except (OSError, MemoryError):
+        raise
+    except pickle.UnpicklingError:
+        found = "objects that are neither tensors nor plain values, which were not loaded"
+        raise UsageError(f"{path}: cannot be read as a checkpoint: it contains {found}; {fix}") from None
+    except Exception as error:  # the type depends on the file's contents
+        if is_out_of_memory(error):
+            raise
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise UsageError(f"{path}: cannot be read as a checkpoint ({type(error).__name__}: {reason}); {fix}") from None
 
 
-def plain(value):
-    """A copy of a value without the objects that it consists of, but for tensors' numbers."""
-    kind = type(value)
-    if kind in MAPPINGS:
-        return {plain(key): plain(each) for key, each in dict.items(value)}
-    if kind in SEQUENCES:
-        return kind(map(plain, value))
-    if kind is argparse.Namespace:
-        return plain(vars(value))
-    if kind in (DictConfig, ListConfig):
-        return plain(OmegaConf.to_container(value))
-    if isinstance(value, torch.Tensor):
-        return value.detach()  # a tensor without attributes
-    if kind in SCALARS:
-        return value
-    raise UsageError(f"it contains a {kind.__name__}, expected tensors and plain values")
+def check_members(path):
+    """Refuses an archive that PyTorch does not write: of compressed members, or of a program."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    if any(member.filename.endswith("/constants.pkl") for member in members):
+        raise UsageError(f"{path}: a program of TorchScript, expected a checkpoint")
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise UsageError(f"{path}: its members are compressed, expected a file as PyTorch writes it")
+    if sum(member.file_size for member in members) > os.path.getsize(path):
+        raise UsageError(f"{path}: its members overlap, expected a file as PyTorch writes it")
 
 
-def for_fairseq(state, path):
-    """What fairseq's functions get of a checkpoint's contents: known keys, and sections of known options.
+def plain(value, most):
+    """A value without Namespaces, refused if it is anything but containers, tensors, texts and numbers.
 
     Args:
-        state: what :func:`load_checkpoint` returned
-        path: of the file, for the error message
-    Raises:
-        ValueError: it is not a checkpoint of fairseq's
+        value: what torch.load returned
+        most: bytes that all tensors may have together, each other value counted as one
     """
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise UsageError(f"{path}: it has no weights of a model; expected a file of fairseq-train")
-    cfg = state["cfg"] if isinstance(state.get("cfg"), dict) else {}
-    sections = {part: our_options(part, cfg.get(part)) for part in REGISTRIES}
-    known = {key: state[key] for key in KEYS if key in state}
-    return {**known, "cfg": {part: options for part, options in sections.items() if options is not None}}
+    left = most
 
+    def copy(value):
+        nonlocal left
+        kind = type(value)
+        left -= value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 1
+        if left < 0:
+            raise UsageError("it claims to contain more than its size allows")
+        if kind is argparse.Namespace:
+            return copy(vars(value))
+        if kind in MAPPINGS:
+            return {copy(key): copy(each) for key, each in dict.items(value)}
+        if kind in SEQUENCES:
+            return (tuple if kind is torch.Size else kind)(map(copy, value))
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided and value.device.type == "cpu":
+            return value.detach()  # without attributes
+        if kind in SCALARS:
+            return value
+        raise UsageError(f"it contains a {kind.__name__}, expected tensors and plain values")
 
-def our_options(part, section):
-    """The options of a model, task or criterion of this plugin, or of one derived from it.
-
-    Args:
-        part: a key of `REGISTRIES`
-        section: what the checkpoint's configuration says of it
-    Returns:
-        dict of the options that its dataclass has; None for any other model, task or criterion
-    """
-    registry, dataclasses = REGISTRIES[part]
-    name = section.get("_name") if isinstance(section, dict) else None
-    known = registry.get(name) if isinstance(name, str) else None
-    if known is None or known.__module__.startswith("fairseq.") and (part == "model" or name not in HARMLESS):
-        return None
-    fields = getattr(dataclasses.get(name), "__dataclass_fields__", {})
-    return {"_name": name, **{option: value for option, value in section.items() if option in fields}}
+    return copy(value)

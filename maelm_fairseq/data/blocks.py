@@ -1,20 +1,18 @@
-"""Binarized text cut into blocks of consecutive tokens, which are read from a memory map.
+"""Binarized text cut into blocks of consecutive tokens, which are read when they are needed.
 
 Nothing here is as large as the text, nor has a Python object for each block: the index of a file is read in parts, and
-of each block its start and its number of tokens are kept. Those of a large file are stored beside it, for all
-processes of a machine to map.
+of each block its start and its number of tokens are kept, 9 to 12 bytes.
 """
 
+import functools
 import os
 
 import numpy as np
 
 from ..base.errors import UsageError
 from ..engine import _get_slice_indices_fast, indexed_dataset
-from .stored_blocks import Blocks, StoredBlocks
 
 LINES = 1 << 22  # of the index that are read at a time
-STORED_FROM = 1 << 23  # lines of a file whose blocks are stored
 HEADER = 26  # bytes: 9 of name, 8 of version, 1 of the type of the tokens, 8 of the number of lines
 
 
@@ -124,8 +122,7 @@ class TokenBlocks:
     """Blocks of consecutive tokens of one binarized file.
 
     A line longer than a block is cut into blocks: every token is in exactly one block, except the `</s>` of the
-    blank lines that separate documents in `complete_doc`. The blocks of a file of 8 million lines and more are found
-    once, and stored in `PREFIX.blocks-SIZE-MODE/`: 9 to 12 bytes a block.
+    blank lines that separate documents in `complete_doc`.
 
     Args:
         prefix: path of the data without `.bin` and `.idx`
@@ -138,64 +135,72 @@ class TokenBlocks:
     """
 
     def __init__(self, prefix: str, block_size: int, break_mode: str):
-        self.prefix, self._block_size, self._break_mode = prefix, block_size, break_mode
+        self.prefix = prefix
         index = LineSizes(prefix)
         self._dtype, self.lines = index.dtype, len(index)
-        self._size_type = np.min_scalar_type(block_size + 1)
-        stored = StoredBlocks(f"{prefix}.blocks-{block_size}-{break_mode}", index.path, self._size_type)
-        if self.lines < STORED_FROM or not os.access(os.path.dirname(prefix) or ".", os.W_OK):
-            found = stored.read() or self._find(index)
-        else:
-            found = stored.read_or_find(lambda: self._find(index))
-        self.starts, self.sizes, self.tokens_in, blank_lines = found
-        self._check_length(self.tokens_in)
+        self.tokens_in = blank_lines = 0
+        for first in range(0, self.lines, LINES):
+            sizes = index.read(first)
+            self.tokens_in += int(sizes.sum())
+            blank_lines += int((sizes == 1).sum())
+        self._check_length()
+        self._check_text(break_mode, blank_lines)
         self.separators = blank_lines if break_mode == "complete_doc" else 0
+
+        size_type, starts, sizes = np.min_scalar_type(block_size + 1), [], []
+        for spans in line_spans(index, block_size, break_mode):
+            first, counts = cut_spans(spans, block_size)
+            starts.append(first)
+            sizes.append(counts.astype(size_type))
+        self.starts, self.sizes = np.concatenate(starts), np.concatenate(sizes)
         lost = self.tokens_in - self.separators - int(self.sizes.sum())
         if lost:
             raise RuntimeError(f"{prefix}: {lost} of {self.tokens_in} tokens are in no block")
-        self._tokens = np.memmap(indexed_dataset.data_file_path(prefix), self._dtype, "r")
 
-    def _find(self, index):
-        """Finds the :class:`~maelm_fairseq.data.stored_blocks.Blocks`."""
-        tokens = blank_lines = 0
-        for first in range(0, self.lines, LINES):
-            sizes = index.read(first)
-            tokens += int(sizes.sum())
-            blank_lines += int((sizes == 1).sum())
-        self._check_length(tokens)
-        self._check_text(tokens, blank_lines)
-        found = [cut_spans(spans, self._block_size) for spans in line_spans(index, self._block_size, self._break_mode)]
-        starts = np.concatenate([starts for starts, _ in found])
-        return Blocks(
-            starts, np.concatenate([sizes.astype(self._size_type) for _, sizes in found]), tokens, blank_lines
-        )
+    @functools.cached_property
+    def _file(self):
+        return open(indexed_dataset.data_file_path(self.prefix), "rb", buffering=0)
 
-    def _check_length(self, tokens):
-        found, expected = os.path.getsize(indexed_dataset.data_file_path(self.prefix)), tokens * self._dtype.itemsize
-        if found != expected:
+    def __getstate__(self):
+        """For loader workers, which open the file themselves where they are not forks."""
+        return {name: value for name, value in vars(self).items() if name != "_file"}
+
+    def _check_length(self):
+        actual, expected = os.fstat(self._file.fileno()).st_size, self.tokens_in * self._dtype.itemsize
+        if actual != expected:
             raise UsageError(
-                f"{self.prefix}.bin has {found} bytes, but .idx implies {expected}: "
+                f"{self.prefix}.bin has {actual} bytes, but .idx implies {expected}: "
                 "it is incomplete, or the two files are of different runs; binarize again"
             )
 
-    def _check_text(self, tokens, blank_lines):
-        if tokens == 0:
+    def _check_text(self, break_mode, blank_lines):
+        if self.tokens_in == 0:
             raise UsageError(f"{self.prefix}.idx contains no text, expected at least one line; binarize again")
-        if self._break_mode == "complete_doc" and not blank_lines:
+        if break_mode == "complete_doc" and not blank_lines:
             raise UsageError(
                 f"{self.prefix}: no blank line among {self.lines:,} lines, but --sample-break-mode "
                 "complete_doc recognises documents by the blank line after each; keep blank lines when "
                 "preparing the data (data-prep/prepare.sh does), or use --sample-break-mode complete"
             )
-        if self._break_mode == "complete_doc" and blank_lines == self.lines:
+        if break_mode == "complete_doc" and blank_lines == self.lines:
             raise UsageError(f"{self.prefix}: all {self.lines:,} lines are blank; binarize again")
 
     def __len__(self):
         return len(self.sizes)
 
     def __getitem__(self, i) -> np.ndarray:
-        """Block `i`: int64 (tokens,)."""
-        return self._tokens[self.starts[i] : self.starts[i] + self.sizes[i]].astype(np.int64)
+        """Block `i`: int64 (tokens,).
+
+        Raises:
+            ValueError: the file has become shorter since it was opened
+        """
+        size = int(self.sizes[i]) * self._dtype.itemsize
+        # Not mapped: a process that reads beyond the end of a mapped file is killed without a word.
+        content = os.pread(self._file.fileno(), size, int(self.starts[i]) * self._dtype.itemsize)
+        if len(content) < size:
+            self._check_length()
+            raise UsageError(f"{self.prefix}.bin: block {i} cannot be read whole; check the disk")
+        return np.frombuffer(content, self._dtype).astype(np.int64)
 
     def __str__(self):
         return (

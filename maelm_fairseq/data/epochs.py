@@ -74,8 +74,7 @@ class ResumableIterator(EpochBatchIterator):
 
     def state_dict(self):
         """fairseq's, with what all processes have consumed of the epoch."""
-        state = super().state_dict()
-        state["consumed"] = []
+        state = {**super().state_dict(), "consumed": [], "data": self._data()}
         if state["iterations_in_epoch"]:
             earlier, skipped, start = [], 0, 0
             if self.epoch == self._resumed:
@@ -83,6 +82,10 @@ class ResumableIterator(EpochBatchIterator):
             batches = skipped + (self.iterations_in_epoch - start) * self.num_shards
             state["consumed"] = [*earlier, dict(self.batching, batches=batches)] if batches else earlier
         return state
+
+    def _data(self):
+        """What tells the data of an epoch from others, in words."""
+        return f"{len(self.dataset):,} items of {int(np.sum(self.dataset.sizes, dtype=np.int64)):,} tokens"
 
     def load_state_dict(self, state_dict):
         """Goes on where the processes of a checkpoint were."""
@@ -93,6 +96,12 @@ class ResumableIterator(EpochBatchIterator):
         if not position:
             self._next_epoch_itr = None
             return
+        was, now = state_dict.get("data", self._data()), self._data()
+        if was != now:
+            raise UsageError(
+                f"cannot resume within epoch {self.epoch}: the checkpoint is of data with {was}, and these have {now}; "
+                "use the same data, or start the epoch again with --reset-dataloader"
+            )
         same = {**consumed[-1], "batches": 0} == {**self.batching, "batches": 0}
         self._earlier = consumed[:-1] if same else consumed
         self._skipped = consumed[-1]["batches"] if same else 0

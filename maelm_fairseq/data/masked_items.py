@@ -7,7 +7,8 @@ import numpy as np
 import torch
 
 from ..base.errors import UsageError
-from ..masking import MaskedBatch
+from ..masking import MaskedBatch, Masking
+from ..vocabulary import MASK, word_starts
 from .batches import Batches, WholeDataset, batch_ends
 
 
@@ -23,6 +24,21 @@ def batches_of_similar_length(lengths, tokens):
         size = max(1, tokens // max(1, int(lengths[order[0]])))
         yield order[:size]
         order = order[size:]
+
+
+def masking_of(settings, dictionary, seed):
+    """The :class:`~maelm_fairseq.masking.Masking` of text in a vocabulary.
+
+    Args:
+        settings: :class:`~maelm_fairseq.masking.MaskSettings`
+        dictionary: fairseq's, with `<mask>`
+        seed: of all draws
+    Raises:
+        ValueError: whole words are to be masked, and no symbol begins a word
+    """
+    text_tokens = range(dictionary.nspecial, len(dictionary) - 1)
+    starts = word_starts(dictionary) if settings.mask_whole_words else None
+    return Masking(settings, dictionary.index(MASK), text_tokens, starts, seed)
 
 
 class Batch(dict):

@@ -9,7 +9,7 @@ import torch
 
 from ..base.errors import MissingFileError, UsageError
 from ..base.files import read_json
-from ..checkpoints.building import read_pickle
+from ..checkpoints.reading import read_file
 from ..config import MaeLmConfig
 from ..engine import utils
 from .weights import MASKED_LM, MODEL, ROBERTA, stock_modules
@@ -128,10 +128,10 @@ def read_sizes(options, names):
 
 def read_fairseq(path):
     """Reads a checkpoint of fairseq's `roberta`; see :func:`read_source`."""
-    state = read_pickle(path)
+    state = read_file(path, old=True)
     weights = state.get("model") if isinstance(state, dict) else None
     names = " ".join(map(str, weights)) if isinstance(weights, dict) else ""
-    if "dictionary_fingerprint" in names:
+    if "embed_tokens.weight encoder.embed_positions.weight" in names:
         raise UsageError(f"{path}: a checkpoint of MAE-LM needs no import: give it to --finetune-from-model")
     if "coder.sentence_encoder.embed_tokens.weight" not in names:
         raise UsageError(f"{path}: not a checkpoint of fairseq's roberta, which has sentence_encoder.embed_tokens")
@@ -182,7 +182,7 @@ def read_weights(folder):
             raise UsageError(f"{path}: cannot be read ({error}); expected a complete file of transformers") from None
     path = os.path.join(folder, "pytorch_model.bin")
     if os.path.isfile(path):
-        return read_pickle(path, "transformers")
+        return read_file(path, "transformers", old=True)
     raise MissingFileError(f"{folder}: expected model.safetensors or pytorch_model.bin, whole, beside config.json")
 
 

@@ -1,41 +1,50 @@
 """The functions of fairseq that are replaced, because it offers a plugin no hook at these places.
 
-| function | what is added | why | when |
-|---|---|---|---|
-| `call_main` | signal handlers; errors of a GPU's process in one line | all hear of a request to stop | our tasks |
-| `add_defaults` | signal handlers; memory; lock of the save folder, newest checkpoint | each process calls it | ours |
-| `train` | no update after the last one; a resumed epoch goes on with whole updates | exact resume | our tasks |
-| `validate_and_save` | a requested stop saves and ends the process; frees memory | runs after each update | training |
-| `save_checkpoint` | refuses NaN; a full disk is one line | the last good checkpoint stays | training |
-| `torch_persistent_save`, `PathManager.copy` | names appear with complete files | kills leave no half file | training |
-| `load_checkpoint_to_cpu` | verifies the file, rebuilds plain values and our options | torch does not | all commands |
-| `load_ema_from_checkpoint` | the same, for `--ema-seed-model` | torch does not | all commands |
-| `load_model_ensemble_and_task` | builds this plugin's classes only | others evaluate its texts | all commands |
+| function | what is added | when |
+|---|---|---|
+| `call_main` | signal handlers; errors of a GPU's process in one line | our models |
+| `convert_namespace_to_omegaconf` | options that it would reinterpret are refused | all commands |
+| `add_defaults` | begins a run: signal handlers; memory; the save folder; no state of an earlier run | our models |
+| `train` | no update after the last one; whole updates in a resumed epoch; the task hears of signals | our models |
+| `validate_and_save` | a requested stop saves and ends the process; frees memory | training |
+| `save_checkpoint` | refuses NaN; a full disk is one line; the last checkpoint is written first | training |
+| `torch_persistent_save`, `PathManager.copy` | names appear with complete files | training |
+| `Trainer.load_checkpoint` | compares the checkpoint with the run; what patience has seen goes on | training |
+| `load_checkpoint_to_cpu`, `load_ema_from_checkpoint` | tensors, plain values and our options alone | all commands |
+| `load_model_ensemble_and_task` | builds this plugin's classes only, of whole checkpoints | all commands |
 
-"Training": in `fairseq-train` and `fairseq-hydra-train`; "our tasks": there, for tasks of this plugin and those derived
-from them; "all commands": those of fairseq that import this plugin. A program that imports it is left as it is.
+"Training": in `fairseq-train` and `fairseq-hydra-train`; "our models": there, for models of this plugin and those
+derived from them, whatever the task; "all commands": those of fairseq that import this plugin. A program that imports
+it is left as it is.
 """
 
+import contextlib
 import functools
+import logging
 import os
 import re
 import sys
 
 import torch
+from omegaconf import OmegaConf
 
-from ..base.errors import UsageError
+from ..base.errors import UsageError, one_line
 from ..base.signals import STOPPED
-from ..checkpoints import checkpoint_files
-from ..checkpoints.building import read_pickle
-from ..checkpoints.reading import REGISTRIES, checkpoint_classes, for_fairseq
-from ..engine import MODEL_REGISTRY, TASK_REGISTRY, checkpoint_utils, distributed_utils
+from ..checkpoints import writing
+from ..checkpoints.reading import read_file
+from ..checkpoints.sections import REGISTRIES, for_fairseq, is_of_our_model
+from ..config import option
+from ..data.epochs import ResumableIterator
+from ..engine import PathManager, Trainer, checkpoint_utils, distributed_utils, overwrite_args_by_name, progress_bar
 from ..model import MaeLmModel
-from ..task import TokenTask
-from . import stopping
+from . import comparison, save_folder, stopping
 from .memory import RETURN_INTERVAL, keep_few_descriptions, keep_freed_memory, return_freed_memory
 from .reporting import reporter
 
-MODULE = "fairseq_cli.train"
+logger = logging.getLogger(__name__)
+
+TRAINING = "fairseq_cli.train"
+EARLY_STOPPING = ("best", "num_runs")  # what fairseq keeps as attributes of its function should_stop_early
 
 
 def is_command():
@@ -47,190 +56,279 @@ def is_command():
 def extend():
     """Replaces the functions; for fairseq's commands, never for a program that imports us."""
     reporter.install()
-    torch.serialization.add_safe_globals(checkpoint_classes())  # processes send each other what they have read
-    for function in [load_checkpoint_to_cpu, load_ema_from_checkpoint]:
-        _replace(checkpoint_utils, function)
-    if "fairseq_cli" in sys.modules:  # not a recipe
-        _replace(checkpoint_utils, load_model_ensemble_and_task)
-    for name in [MODULE, "__main__"]:  # as a console script, or with `python -m`
-        module = sys.modules.get(name)
-        if module and module.__spec__ and module.__spec__.name == MODULE:
-            for function in [add_defaults, train, validate_and_save]:
-                _replace(module, function)
-            for function in [save_checkpoint, torch_persistent_save]:
-                _replace(checkpoint_utils, function)
-            _replace(distributed_utils, call_main)
-            checkpoint_utils.PathManager = checkpoint_files.AtomicPathManager
+    hooks = Hooks()
+    for name in ["load_checkpoint_to_cpu", "load_ema_from_checkpoint", "load_model_ensemble_and_task"]:
+        _replace(checkpoint_utils, name, hooks)
+    for module in list(sys.modules.values()):  # as a console script, or with `python -m`
+        spec = getattr(module, "__spec__", None)
+        if spec and spec.name.startswith("fairseq_cli.") and hasattr(module, "convert_namespace_to_omegaconf"):
+            _replace(module, "convert_namespace_to_omegaconf", hooks)
+        if spec and spec.name == TRAINING:
+            for name in ["add_defaults", "train", "validate_and_save"]:
+                _replace(module, name, hooks)
+            hooks.training.append(module)
+    if hooks.training:
+        for name in ["save_checkpoint", "torch_persistent_save"]:
+            _replace(checkpoint_utils, name, hooks)
+        _replace(distributed_utils, "call_main", hooks)
+        _replace(Trainer, "load_checkpoint", hooks)
+        checkpoint_utils.PathManager = type("AtomicPathManager", (PathManager,), {"copy": staticmethod(hooks.copy)})
 
 
-def _replace(module, function):
-    """Replaces a function of a module by one of the same name that gets the original as its first argument."""
-    original = getattr(module, function.__name__)
-    setattr(module, function.__name__, functools.wraps(original)(functools.partial(function, original)))
+def _replace(place, name, hooks):
+    """Replaces a function of a module or class by the method of this name, which gets the original first."""
+    original, method = getattr(place, name), getattr(hooks, name)
+
+    @functools.wraps(original)
+    def replacement(*args, **kwargs):
+        return method(original, *args, **kwargs)
+
+    vars(replacement).clear()  # what fairseq keeps as attributes of the original is of no run yet
+    setattr(place, name, replacement)
 
 
-def is_ours(cfg):
-    """Whether a configuration is for a task of this plugin, or one derived from it."""
-    return _is_registered(TASK_REGISTRY, cfg.task, TokenTask)
+class Hooks:
+    """The replacements, and what they know of the current run.
 
+    Attributes:
+        training: the modules of fairseq that train
+    """
 
-def _is_registered(registry, cfg, base):
-    registered = registry.get(getattr(cfg, "_name", None))
-    return registered is not None and issubclass(registered, base)
+    def __init__(self):
+        self.training = []
+        self._lock = None  # of the save folder, in the process that saves
+        self._keeps_memory = False
+        self._last = None  # path of the last checkpoint that is being saved
+        self._read = {}  # {path: contents} of checkpoints that were read and checked, and fairseq is about to read
 
+    # Starting
 
-def call_main(original, cfg, main, **kwargs):
-    distributed = cfg.distributed_training
-    if not is_ours(cfg):
-        return original(cfg, main, **kwargs)
-    if distributed.distributed_init_method is None:
-        distributed_utils.infer_init_method(distributed)
-    spawns = distributed.distributed_init_method is not None and not distributed.distributed_no_spawn
-    stopping.handle_signals(announce=False, pass_on=spawns)
-    try:
-        return original(cfg, main, **kwargs)
-    except torch.multiprocessing.ProcessExitedException as error:
-        if error.exit_code == STOPPED:
-            sys.exit(STOPPED)
-        raise
-    except torch.multiprocessing.ProcessRaisedException as error:
-        message = re.search(r"maelm_fairseq\.base\.errors\.\w+: (.*)\s*\Z", str(error))
-        if message:
-            raise UsageError(message.group(1)) from None
-        raise
+    def convert_namespace_to_omegaconf(self, original, args):
+        for name, value in vars(args).items():
+            if isinstance(value, str) and re.search(r"\$\{|\\", value):
+                raise UsageError(f"{option(name)} {value}: fairseq reads ${{...}} and \\ as something else; rename it")
+        return original(args)
 
+    def call_main(self, original, cfg, main, **kwargs):
+        distributed = cfg.distributed_training
+        if not is_of_our_model(cfg):
+            return original(cfg, main, **kwargs)
+        if distributed.distributed_init_method is None:
+            distributed_utils.infer_init_method(distributed)
+        spawns = distributed.distributed_init_method is not None and not distributed.distributed_no_spawn
+        stopping.handle_signals(announce=False, pass_on=spawns)
+        try:
+            return original(cfg, main, **kwargs)
+        except torch.multiprocessing.ProcessExitedException as error:
+            if error.exit_code == STOPPED:
+                sys.exit(STOPPED)
+            raise
+        except torch.multiprocessing.ProcessRaisedException as error:
+            line = reporter.line_of_trace(str(error))
+            if line:
+                raise UsageError(line) from None
+            raise
 
-def add_defaults(original, cfg):
-    original(cfg)
-    is_master = distributed_utils.is_master(cfg.distributed_training)
-    if is_ours(cfg):
+    def add_defaults(self, original, cfg):
+        original(cfg)
+        if not is_of_our_model(cfg):
+            return
+        self._forget()
+        is_master = distributed_utils.is_master(cfg.distributed_training)
         stopping.handle_signals(announce=is_master)
         if cfg.common.cpu or not torch.cuda.is_available():
             keep_few_descriptions()
-            add_defaults.keeps_memory = keep_freed_memory()
-    if _is_registered(MODEL_REGISTRY, cfg.model, MaeLmModel):
-        open_save_dir(cfg.checkpoint, is_master)
+            self._keeps_memory = keep_freed_memory()
+        cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True  # otherwise one process sends the others pickled objects
+        self._open(cfg.checkpoint, is_master)
+
+    def _forget(self):
+        """Clears what fairseq has kept of an earlier run in this process, as in a sweep of Hydra."""
+        reporter.trained = False
+        for function in [checkpoint_utils.save_checkpoint, *(module.should_stop_early for module in self.training)]:
+            vars(function).clear()
+        writers = getattr(progress_bar, "_tensorboard_writers", None) or {}
+        for writer in writers.values():
+            writer.close()
+        writers.clear()
+        if self._lock:
+            self._lock.release()
+        self._lock = None
+
+    def _open(self, cfg, is_master):
+        """Checks what a run starts from, and keeps other runs out of its folder.
+
+        Args:
+            cfg: fairseq's configuration of checkpoints
+            is_master: whether this is the process that saves
+        """
+        resumes = cfg.restore_file == save_folder.LAST
+        if not resumes:
+            save_folder.check_start("--restore-file", cfg.restore_file)
+        elif cfg.finetune_from_model:
+            save_folder.check_outside(cfg.finetune_from_model, cfg.save_dir)
+            if not os.path.lexists(os.path.join(cfg.save_dir, save_folder.LAST)):
+                save_folder.check_start("--finetune-from-model", cfg.finetune_from_model)
+        if is_master and not cfg.no_save:
+            self._lock = save_folder.Lock(cfg.save_dir)
+            if resumes:
+                save_folder.renew_last(cfg.save_dir, starts_elsewhere=bool(cfg.finetune_from_model))
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.barrier()  # the others look for the last checkpoint
+
+    # Reading checkpoints
+
+    def _contents(self, path):
+        """What fairseq gets of a checkpoint."""
+        return for_fairseq(read_file(path), path)
+
+    def load_checkpoint_to_cpu(self, original, path, arg_overrides=None, load_on_all_ranks=False):
+        state = self._read.pop(path, None) or self._contents(path)
+        state["cfg"] = OmegaConf.create(state["cfg"])
+        if arg_overrides is not None:
+            overwrite_args_by_name(state["cfg"], arg_overrides)
+        return checkpoint_utils._upgrade_state_dict(state)
+
+    def load_ema_from_checkpoint(self, original, path):
+        state = self._contents(path)
+        weights = comparison.averaged_weights(state, path)
+        return {**state, "model": {name: weight.float().clone() for name, weight in weights.items()}}
+
+    def load_model_ensemble_and_task(self, original, filenames, *args, **kwargs):
+        for path in filenames:
+            if path is None:
+                raise UsageError("--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt")
+            self._read[path] = self._contents(path)
+            foreign = sorted(REGISTRIES.keys() - self._read[path]["cfg"].keys())
+            if foreign:  # fairseq's own, of which some evaluate strings of the configuration
+                raise UsageError(f"{path}: expected a checkpoint of this plugin, found another {' and '.join(foreign)}")
+        states = dict(self._read)
+        with explained(", ".join(map(str, filenames)), "fairseq cannot build the model"):
+            models, cfg, task = original(filenames, *args, **kwargs)
+        for model, path in zip(models, filenames):
+            if isinstance(model, MaeLmModel):
+                comparison.check_built(model, states[path], task, path)
+        return models, cfg, task
+
+    def load_checkpoint(self, original, trainer, filename, reset_optimizer=False, *args, **kwargs):
+        """Of fairseq's Trainer."""
+        if not isinstance(trainer.get_model(), MaeLmModel) or not PathManager.isfile(filename):
+            return original(trainer, filename, reset_optimizer, *args, **kwargs)
+        self._read[filename] = state = self._contents(filename)
+        comparison.check_run(state, trainer, filename, starts_anew=reset_optimizer)
+        seen = state["extra_state"].get("early_stopping")
+        with explained(filename, "the run cannot go on from it"):
+            extra_state = original(trainer, filename, reset_optimizer, *args, **kwargs)
+        if isinstance(seen, dict) and not reset_optimizer:
+            for module in self.training:
+                vars(module.should_stop_early).update({name: seen[name] for name in EARLY_STOPPING if name in seen})
+        return extra_state
+
+    # Writing them
+
+    def save_checkpoint(self, original, cfg, trainer, epoch_itr, val_loss):
+        update = trainer.get_num_updates()
+        if isinstance(trainer.get_model(), MaeLmModel) and not are_finite(trainer.model.parameters()):
+            raise not_finite("weights are", update, cfg.save_dir)
+        if not cfg.no_last_checkpoints:
+            self._last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+        try:
+            return original(cfg, trainer, epoch_itr, val_loss)
+        except Exception as error:  # PyTorch hides the operating system's in its own
+            cause = error
+            while cause is not None and not isinstance(cause, OSError):
+                cause = cause.__context__
+            if cause is None:
+                raise
+            raise UsageError(
+                f"the checkpoint of update {update:,} cannot be written ({cause.strerror}); "
+                f"{save_folder.where_to_go_on(cfg.save_dir)}: make room, and run it again"
+            ) from None
+        finally:
+            self._last = None
+
+    def torch_persistent_save(self, original, state, filename, async_write=False):
+        seen = {}
+        for module in self.training:
+            seen.update({name: vars(module.should_stop_early).get(name) for name in EARLY_STOPPING})
+        if seen.get("best") is not None:
+            state["extra_state"]["early_stopping"] = seen
+        if async_write:
+            return original(state, filename, async_write=True)
+        # The last checkpoint first: from there a run goes on that is killed, or finds the disk full, meanwhile.
+        writing.save(state, self._last or filename)
+        if self._last and filename != self._last:
+            writing.copy(self._last, filename)
+
+    def copy(self, src_path, dst_path, overwrite=False):
+        """Of fairseq's PathManager."""
+        if dst_path != self._last:  # which was written first
+            writing.copy(src_path, dst_path)
+        return True
+
+    # Training
+
+    def train(self, original, cfg, trainer, task, epoch_itr):
+        if not isinstance(trainer.get_model(), MaeLmModel):
+            return original(cfg, trainer, task, epoch_itr)
+        stopping.listen(task)
+        update, last = trainer.get_num_updates(), cfg.optimization.max_update
+        if 0 < last <= update:
+            logger.info(f"nothing to train: the checkpoint is of update {update:,}, and --max-update is {last:,}")
+            epoch_itr.next_epoch_itr(shuffle=epoch_itr.next_epoch_idx > cfg.dataset.curriculum)
+            return sys.modules[original.__module__].validate_and_save(
+                cfg, trainer, task, epoch_itr, cfg.dataset.valid_subset.split(","), end_of_epoch=False
+            )
+        frequencies = cfg.optimization.update_freq
+        if isinstance(epoch_itr, ResumableIterator):
+            epoch_itr.align(frequencies[min(epoch_itr.next_epoch_idx, len(frequencies)) - 1])
+        try:
+            return original(cfg, trainer, task, epoch_itr)
+        except FloatingPointError as error:
+            if not re.search(r"\b(nan|inf)\b|loss scale", str(error), re.IGNORECASE):
+                raise
+            raise not_finite("gradients are", trainer.get_num_updates(), cfg.checkpoint.save_dir) from None
+
+    def validate_and_save(self, original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+        reporter.trained = True
+        if self._keeps_memory and not trainer.get_num_updates() % RETURN_INTERVAL:
+            return_freed_memory()
+        if not stopping.agreed():
+            with stopping.interruptible():
+                return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+        saves = not (cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints)
+        stopping.stop(trainer.get_num_updates(), saves and cfg.checkpoint.save_dir)
 
 
-def open_save_dir(cfg, is_master):
-    """Checks what a run starts from, and keeps other runs out of its folder.
+@contextlib.contextmanager
+def explained(path, what):
+    """Errors in the block that come from what fairseq finds in a file, and uses unchecked, become one line.
 
     Args:
-        cfg: fairseq's configuration of checkpoints
-        is_master: whether this is the process that saves
+        path: of the file
+        what: cannot be done
     """
-    restores_last = cfg.restore_file == checkpoint_files.LAST
-    if not restores_last:
-        checkpoint_files.check_exists("--restore-file", cfg.restore_file)
-        if is_master and not cfg.reset_dataloader:  # else weights alone will do
-            refuse_unusable(cfg.restore_file, needs_optimizer=not cfg.reset_optimizer)
-    elif cfg.finetune_from_model and not os.path.exists(os.path.join(cfg.save_dir, checkpoint_files.LAST)):
-        checkpoint_files.check_exists("--finetune-from-model", cfg.finetune_from_model)
-    if is_master and not cfg.no_save:
-        open_save_dir.lock = checkpoint_files.Lock(cfg.save_dir)
-        checkpoint_files.remove_partial(cfg.save_dir)
-        if restores_last:
-            checkpoint_files.renew_last(cfg.save_dir, needs_optimizer=not cfg.reset_optimizer)
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.barrier()  # the others look for the last checkpoint
-
-
-def refuse_unusable(restore_file, **needs):
-    """Refuses a file that no run can go on from."""
-    found = checkpoint_files.why_unusable(restore_file, **needs)
-    if found:
-        newest = checkpoint_files.describe_newest_good(os.path.dirname(restore_file) or ".")
-        raise UsageError(f"--restore-file {restore_file}: {found}; give a checkpoint of fairseq-train: {newest}")
-
-
-def load_checkpoint_to_cpu(original, path, *args, **kwargs):
-    state = for_fairseq(read_pickle(path), path)
-    load, torch.load = torch.load, lambda *args, **options: state
     try:
-        return original(path, *args, **kwargs)
-    finally:
-        torch.load = load
-
-
-def load_ema_from_checkpoint(original, path):
-    return load_checkpoint_to_cpu(original, path)
-
-
-def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
-    for path in filenames:
-        if path is None:
-            raise UsageError("--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt")
-        foreign = sorted(REGISTRIES.keys() - for_fairseq(read_pickle(path), path)["cfg"].keys())
-        if foreign:  # fairseq's own, of which some evaluate strings of the configuration
-            raise UsageError(f"{path}: expected a checkpoint of this plugin, found another {' and '.join(foreign)}")
-    try:
-        return original(filenames, *args, **kwargs)
-    except (UsageError, OSError):
-        raise
-    except Exception as error:  # of whatever type: fairseq uses what it finds in the file unchecked
-        reason = " ".join(str(error).split())[:300]
-        raise UsageError(
-            f"{', '.join(filenames)}: fairseq cannot build the model ({type(error).__name__}: {reason})"
-        ) from error
-
-
-def torch_persistent_save(original, state, filename, async_write=False):
-    if async_write:
-        return original(state, filename, async_write=True)
-    return checkpoint_files.save(state, filename)
-
-
-def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
-    update = trainer.get_num_updates()
-    if isinstance(trainer.get_model(), MaeLmModel) and not checkpoint_files.are_finite(trainer.model.parameters()):
-        raise not_finite("weights are", update, cfg.save_dir)
-    try:
-        return original(cfg, trainer, epoch_itr, val_loss)
-    except Exception as error:  # PyTorch hides the operating system's in its own
-        cause = error
-        while cause is not None and not isinstance(cause, OSError):
-            cause = cause.__context__
-        if cause is None:
+        yield
+    except Exception as error:
+        if one_line(error) is not None:
             raise
-        raise UsageError(
-            f"the checkpoint of update {update:,} cannot be written ({cause.strerror}); "
-            f"{checkpoint_files.describe_newest_good(cfg.save_dir)}; make room, and run the same command again"
-        ) from None
+        cause = error
+        while cause.__context__ is not None:  # fairseq hides the reason
+            cause = cause.__context__
+        reason = " ".join(str(cause).split())[:300]
+        raise UsageError(f"{path}: {what} ({type(cause).__name__}: {reason})") from error
+
+
+def are_finite(tensors):
+    """Whether there is no NaN or infinity among the numbers of tensors."""
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
 def not_finite(what, update, save_dir):
     """The error of a run whose numbers became NaN or infinite."""
     return UsageError(
-        f"the {what} not finite after update {update:,}; {checkpoint_files.describe_newest_good(save_dir)}; "
+        f"the {what} not finite after update {update:,}; {save_folder.where_to_go_on(save_dir)}; "
         "a lower --lr, a longer --warmup-updates or a --clip-norm may help"
     )
-
-
-def train(original, cfg, trainer, task, epoch_itr):
-    if not isinstance(task, TokenTask):
-        return original(cfg, trainer, task, epoch_itr)
-    if 0 < cfg.optimization.max_update <= trainer.get_num_updates():
-        epoch_itr.next_epoch_itr(shuffle=epoch_itr.next_epoch_idx > cfg.dataset.curriculum)
-        return sys.modules[original.__module__].validate_and_save(
-            cfg, trainer, task, epoch_itr, cfg.dataset.valid_subset.split(","), end_of_epoch=False
-        )
-    frequencies = cfg.optimization.update_freq
-    epoch_itr.align(frequencies[min(epoch_itr.next_epoch_idx, len(frequencies)) - 1])
-    try:
-        return original(cfg, trainer, task, epoch_itr)
-    except FloatingPointError as error:
-        if not re.search(r"\b(nan|inf)\b|loss scale", str(error), re.IGNORECASE):
-            raise
-        raise not_finite("gradients are", trainer.get_num_updates(), cfg.checkpoint.save_dir) from None
-
-
-def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
-    reporter.trained = True
-    if getattr(add_defaults, "keeps_memory", False) and not trainer.get_num_updates() % RETURN_INTERVAL:
-        return_freed_memory()
-    if not stopping.agreed():
-        with stopping.interruptible():
-            return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-    saves = not (cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints)
-    stopping.stop(trainer.get_num_updates(), saves and cfg.checkpoint.save_dir)

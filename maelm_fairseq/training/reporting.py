@@ -3,7 +3,7 @@
 import os
 import sys
 
-from ..base.errors import SHOW_TRACEBACK, one_line, print_error
+from ..base.errors import SHOW_TRACEBACK, UsageError, one_line, print_error, show_anything
 
 
 class Reporter:
@@ -23,6 +23,7 @@ class Reporter:
     def install(self):
         """Makes this process report errors so; for commands, never for a program that imports us."""
         sys.excepthook = self
+        show_anything()
         os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors itself, with a stack trace
 
     def __call__(self, kind, error, traceback):
@@ -43,6 +44,15 @@ class Reporter:
         if isinstance(error, SyntaxError):  # fairseq evaluates some options
             text = f"an option has the value {error.text!r}, expected a number or a list ({error.msg})"
         return f"{type(error).__name__}: {text} ({SHOW_TRACEBACK}=1 shows where)"
+
+    @staticmethod
+    def line_of_trace(text):
+        """The line that reports an error of another process, from its stack trace; None if that should be shown."""
+        last = text.strip().splitlines()[-1]
+        name, _, message = last.partition(": ")
+        if name in {f"{kind.__module__}.{kind.__qualname__}" for kind in [UsageError, *UsageError.__subclasses__()]}:
+            return message
+        return None if "in train_step" in text else last
 
 
 reporter = Reporter()

@@ -1,4 +1,4 @@
-"""Stopping on request: SIGTERM, SIGUSR1 and Ctrl-C, which all processes of a run notice at the same update.
+"""Stopping on request, by the signals of :mod:`~maelm_fairseq.base.signals`: all processes notice at the same update.
 
 A signal is only noted when it arrives. The note travels with the logging outputs that fairseq sums over the processes
 in every update, so that all of them see it at once, whichever process was sent the signal.
@@ -6,6 +6,7 @@ in every update, so that all of them see it at once, whichever process was sent 
 
 import atexit
 import contextlib
+import functools
 import logging
 import multiprocessing
 import os
@@ -61,7 +62,7 @@ def handle_signals(announce, pass_on=False):
 def _ignore():
     """Keeps the exit status of a program that has done its work: the interpreter's end takes a moment."""
     if os.getpid() == _Process.pid:
-        for number in (signal.SIGTERM, signal.SIGUSR1):
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
 
 
@@ -107,15 +108,33 @@ def _end_with(parent):
     os._exit(0)
 
 
-def report(logging_output):
-    """Adds to a batch's logging output whether this process was asked to stop; returns it."""
-    if _Process.pid is not None:
-        logging_output[KEY] = int(_Process.received)
-    return logging_output
+def listen(task):
+    """Has the steps of a task tell, and its metrics hear, that a process was asked to stop.
+
+    Args:
+        task: of any class; its own methods are called by those that take their place
+    """
+    if vars(task).get("reduce_metrics") is not None:
+        return
+
+    def telling(step):
+        @functools.wraps(step)
+        def tell(*args, **kwargs):
+            loss, sample_size, logging_output = step(*args, **kwargs)
+            return loss, sample_size, {**logging_output, KEY: int(_Process.received)}
+
+        return tell
+
+    def reduce_metrics(logging_outputs, criterion, original=task.reduce_metrics):
+        hear(logging_outputs)
+        original([{key: value for key, value in log.items() if key != KEY} for log in logging_outputs], criterion)
+
+    task.train_step, task.valid_step = telling(task.train_step), telling(task.valid_step)
+    task.reduce_metrics = reduce_metrics
 
 
-def notice(logging_outputs):
-    """Reads from the summed logging outputs whether any process was asked to stop.
+def hear(logging_outputs):
+    """Reads from the logging outputs of all processes whether any was asked to stop.
 
     Raises:
         StopRequested: it was, and this is a validation

@@ -1,0 +1,115 @@
+"""What a checkpoint says of its model, and whether that is the model it is to be loaded into."""
+
+from dataclasses import fields, replace
+
+import torch
+
+from ..base.errors import UsageError
+from ..base.files import typed
+from ..config import MaeLmConfig, option
+from ..vocabulary import FINGERPRINT, fingerprint
+
+# Of the encoder: these must be the same wherever its weights are used.
+ENCODER = [
+    "encoder_layers",
+    "encoder_embed_dim",
+    "encoder_ffn_embed_dim",
+    "encoder_attention_heads",
+    "max_positions",
+    "relative_position_num_buckets",
+    "relative_position_max_distance",
+    "relative_position_buckets",
+]
+# A run that goes on must not change these either.
+OTHERS = ["decoder_layers", "share_decoder_layers", "decoder_relative_bias", "classification_pooling"]
+
+
+def model_configuration(weights, options, path):
+    """The configuration of the model of a checkpoint; sizes are those of its weights, whatever the options say.
+
+    Args:
+        weights: state dict
+        options: of its configuration, {name: value}; unknown ones are ignored
+        path: of the file, for messages
+    Returns:
+        :class:`~maelm_fairseq.config.MaeLmConfig`
+    Raises:
+        ValueError: an option has a value of another type
+    """
+    cfg = typed(MaeLmConfig, options, f"{path}: model")
+
+    def size(key, dimension=0):
+        return weights[key].size(dimension) if key in weights and weights[key].dim() > dimension else 0
+
+    def layers(part):
+        return sum(key.startswith(part + ".layers.") and key.endswith(".ffn_norm.bias") for key in weights)
+
+    sizes = {
+        "encoder_layers": layers("encoder"),
+        "encoder_embed_dim": size("embed_tokens.weight", 1),
+        "encoder_ffn_embed_dim": size("encoder.layers.0.ffn.0.weight"),
+        "max_positions": size("encoder.embed_positions.weight") - 1,
+        "relative_position_num_buckets": size("encoder.relative_bias.table.weight"),
+    }
+    if sizes["relative_position_num_buckets"]:
+        sizes["encoder_attention_heads"] = size("encoder.relative_bias.table.weight", 1)
+    if "lm_head.bias" in weights and not cfg.share_decoder_layers:
+        sizes["decoder_layers"] = layers("decoder")
+        sizes["decoder_relative_bias"] = "decoder.relative_bias.table.weight" in weights
+    return replace(cfg, **sizes)
+
+
+def check_vocabulary(state, dictionary, path):
+    """Refuses a checkpoint that was trained with another dictionary.
+
+    Args:
+        state: contents of the checkpoint, from :func:`~maelm_fairseq.checkpoints.building.as_checkpoint`
+        dictionary: fairseq's, with `<mask>`
+        path: of the file, for the message
+    """
+    if state["task_state"][FINGERPRINT] != fingerprint(dictionary):
+        symbols = len(state["model"]["embed_tokens.weight"])
+        raise UsageError(
+            f"{path}: trained with another dict.txt, of {symbols:,} symbols where this one has {len(dictionary):,} "
+            "(with special symbols and <mask>); use the one it was trained with"
+        )
+
+
+def compare_configurations(theirs, ours, names, path):
+    """Refuses a checkpoint of another model, naming each option that differs.
+
+    Args:
+        theirs, ours: :class:`~maelm_fairseq.config.MaeLmConfig` of the checkpoint, and of the model to load it into
+        names: of the options to compare
+        path: of the file, for the message
+    """
+    pairs = [(name, getattr(theirs, name), getattr(ours, name)) for name in names]
+    different = [f"{option(name)} {a} in the checkpoint, {b} here" for name, a, b in pairs if str(a) != str(b)]
+    if different:
+        raise UsageError(f"{path}: the checkpoint is of another model: {'; '.join(different)}")
+
+
+def check_weights(weights, own, path):
+    """Refuses weights that are not those of a model, by name and shape, or are not finite.
+
+    Args:
+        weights, own: state dicts of the checkpoint and of the model
+        path: of the file, for the message
+    """
+    for name, weight in weights.items():
+        if weight.is_floating_point() and not torch.isfinite(weight).all():
+            raise UsageError(
+                f"{path}: weight {name!r} contains NaN or infinity: its training diverged; use an earlier checkpoint"
+            )
+    theirs, ours = ({name: tuple(weight.shape) for name, weight in each.items()} for each in (weights, own))
+    for name in {**ours, **theirs}:
+        if theirs.get(name) != ours.get(name):
+            raise UsageError(
+                f"{path}: damaged, or of another version: weight {name!r} has the shape {theirs.get(name, 'none')}, "
+                f"expected {ours.get(name, 'none')}"
+            )
+
+
+def options_of(cfg):
+    """A configuration as plain values: {name: value}."""
+    return {field.name: getattr(cfg, field.name) for field in fields(MaeLmConfig)}

@@ -1,0 +1,29 @@
+"""Checkpoints are written whole or not at all, and contain tensors and plain values only."""
+
+import argparse
+import shutil
+
+import torch
+
+from ..base.files import atomic_write
+
+
+def save(state, path):
+    """Writes a checkpoint, which gets its name when it is complete and on the disk.
+
+    Args:
+        state: its contents; options that fairseq keeps in a Namespace become a dict
+        path: of the file
+    """
+    cfg = state.get("cfg")
+    if isinstance(cfg, dict):
+        cfg = {name: vars(part) if isinstance(part, argparse.Namespace) else part for name, part in cfg.items()}
+        state = {**state, "cfg": cfg}
+    with atomic_write(path, "wb") as stream:
+        torch.save(state, stream)
+
+
+def copy(source, path):
+    """Copies a file to a name that it gets when it is complete."""
+    with open(source, "rb") as original, atomic_write(path, "wb") as stream:
+        shutil.copyfileobj(original, stream, 1 << 24)

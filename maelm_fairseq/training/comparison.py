@@ -1,0 +1,113 @@
+"""Whether a checkpoint is one that a run, or a validation, can use: checked before fairseq takes anything from it."""
+
+from dataclasses import dataclass
+from typing import Dict, List
+
+import torch
+
+from ..base.errors import UsageError
+from ..base.files import typed
+from ..checkpoints.comparing import ENCODER, OTHERS, check_vocabulary, check_weights, compare_configurations
+from ..checkpoints.sections import name_in
+from ..config import MaeLmConfig, option
+from ..heads import HEADS, fit_parts
+from ..vocabulary import FINGERPRINT
+
+
+@dataclass
+class Update:
+    num_updates: int = 0
+
+
+@dataclass
+class Iterator:
+    epoch: int
+    iterations_in_epoch: int = 0
+
+
+@dataclass
+class Extra:
+    train_iterator: Iterator
+
+
+@dataclass
+class Progress:
+    """How far a run has come, in its checkpoint."""
+
+    optimizer_history: List[Update]
+    extra_state: Extra
+
+
+@dataclass
+class Averages:
+    ema: Dict[str, torch.Tensor]
+
+
+def check_run(state, trainer, path, starts_anew):
+    """Refuses a checkpoint that a run cannot start from, or go on from.
+
+    Args:
+        state: its contents, from :func:`~maelm_fairseq.checkpoints.sections.for_fairseq`
+        trainer: fairseq's
+        path: of the file, for messages
+        starts_anew: with another optimizer, as by --finetune-from-model or --reset-optimizer: the encoder must be the
+            same, other parts need not
+    """
+    if "model" not in state["cfg"] or FINGERPRINT not in state.get("task_state", {}):
+        raise UsageError(f"{path}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_...")
+    history = typed(Progress, state, path).optimizer_history
+    if not history or not 0 <= history[-1].num_updates < 2**53:
+        raise UsageError(f"{path}: its number of updates is missing or absurd; use another checkpoint")
+    model = trainer.get_model()
+    theirs, ours = (configuration(options) for options in (state["cfg"]["model"], vars_of(model.cfg)))
+    check_vocabulary(state, trainer.task.source_dictionary, path)
+    own = model.state_dict()
+    if starts_anew:
+        compare_configurations(theirs, ours, ENCODER, path)
+        if theirs.classification_pooling != ours.classification_pooling:
+            for name in [name for name in state["model"] if name.startswith(HEADS)]:
+                del state["model"][name]  # they read something else
+        fit_parts(state["model"], own)
+    else:
+        compare_configurations(theirs, ours, ENCODER + OTHERS, path)
+        check_components(state, trainer, path)
+    check_weights(state["model"], own, path)
+
+
+def check_components(state, trainer, path):
+    """Refuses to go on with another criterion, optimizer or schedule, or without the state of the optimizer."""
+    if not isinstance(state.get("last_optimizer_state"), dict):
+        raise UsageError(
+            f"{path}: it has no state of the optimizer, so no run can go on from it: add --reset-optimizer, or start "
+            "another run with --finetune-from-model"
+        )
+    for name, stored in state["components"].items():
+        current = name_in(trainer.cfg[name])
+        if stored and stored != current:
+            raise UsageError(
+                f"{path}: {option(name)} was {stored} and is {current}: go on with the same, or add --reset-optimizer"
+            )
+
+
+def check_built(model, state, task, path):
+    """Refuses a checkpoint of which fairseq has built a model that is not the one that was trained."""
+    check_vocabulary(state, task.source_dictionary, path)
+    check_weights(state["model"], model.state_dict(), path)
+
+
+def averaged_weights(state, path):
+    """The weights of --store-ema in a checkpoint: {name: tensor}."""
+    extra = state.get("extra_state")
+    if not isinstance(extra, dict) or not extra.get("ema"):
+        raise UsageError(f"{path}: it has no averaged weights; --ema-seed-model takes a checkpoint of --store-ema")
+    return typed(Averages, extra, path).ema
+
+
+def configuration(options):
+    """Options as a :class:`~maelm_fairseq.config.MaeLmConfig`: sizes and kinds of parts."""
+    return MaeLmConfig(**{name: options[name] for name in MaeLmConfig.__dataclass_fields__ if name in options})
+
+
+def vars_of(cfg):
+    """The options of a model's configuration, a DictConfig or a dataclass: {name: value}."""
+    return {name: getattr(cfg, name) for name in MaeLmConfig.__dataclass_fields__}

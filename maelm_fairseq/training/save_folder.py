@@ -1,0 +1,137 @@
+"""The save folder of a run: used by one run only, and what the run goes on from."""
+
+import fcntl
+import logging
+import os
+import re
+import socket
+
+from ..base.errors import UsageError
+from ..base.files import remove_abandoned
+from ..checkpoints import writing
+from ..checkpoints.reading import damage
+from ..engine import PathManager
+
+logger = logging.getLogger(__name__)
+
+LAST = "checkpoint_last.pt"
+INTERVAL = re.compile(r"checkpoint_\d+_(\d+)\.pt")  # what fairseq calls the one of --save-interval-updates
+
+
+def check_start(option, path):
+    """Refuses a starting point that is not a file; fairseq would train from scratch."""
+    if not PathManager.isfile(path):
+        what = "is a folder" if os.path.isdir(path) else "is not a file" if os.path.lexists(path) else "does not exist"
+        raise UsageError(f"{option} {path} {what}; give the path of a checkpoint, such as DIR/checkpoint_best.pt")
+
+
+def check_outside(finetune_from_model, save_dir):
+    """Refuses to fine-tune from a file that the run would overwrite."""
+    if os.path.realpath(os.path.dirname(finetune_from_model) or ".") == os.path.realpath(save_dir):
+        raise UsageError(
+            f"--finetune-from-model {finetune_from_model} is in --save-dir {save_dir}: the run would overwrite what it "
+            "starts from; choose another --save-dir, or leave --finetune-from-model out to go on with that run"
+        )
+
+
+def interval_checkpoints(save_dir):
+    """The paths of the checkpoints of intervals in a folder, by the updates in their names, newest first."""
+    matches = filter(None, map(INTERVAL.fullmatch, os.listdir(save_dir)))
+    return [os.path.join(save_dir, match[0]) for match in sorted(matches, key=lambda match: -int(match[1]))]
+
+
+def renew_last(save_dir, starts_elsewhere):
+    """Makes sure that there is a whole last checkpoint, from which fairseq resumes; for the holder of the lock.
+
+    If it is whole, nothing else is looked at. If it is damaged, or missing and the run does not start elsewhere, the
+    newest whole checkpoint of an interval takes its place.
+
+    Args:
+        starts_elsewhere: whether a run without a last checkpoint starts from --finetune-from-model
+    Raises:
+        ValueError: there are checkpoints, and none of them is whole
+    """
+    last = os.path.join(save_dir, LAST)
+    exists = os.path.lexists(last)
+    wrong = "it is not a file" if exists and not os.path.isfile(last) else damage(last) if exists else None
+    if exists and not wrong or starts_elsewhere and not exists:
+        return
+    damaged = [f"{last}: {wrong}"] if wrong else []
+    for path in interval_checkpoints(save_dir):
+        reason = damage(path)
+        if reason is None:
+            break
+        damaged.append(f"{path}: {reason}")
+    else:
+        if damaged:
+            raise UsageError(
+                f"damaged: {'; '.join(damaged)}; there is no other checkpoint to resume from in {save_dir}: copy one "
+                "there from a backup, or remove these files to train from the start"
+            )
+        return
+    for reason in damaged:
+        logger.warning(f"damaged: {reason}")
+    if exists:
+        kept = next(name for name in name_variants(last + ".damaged") if not os.path.lexists(name))
+        os.rename(last, kept)
+        logger.warning(f"{last} is now called {kept}")
+    writing.copy(path, last)
+    logger.warning(f"resuming from {path}, the newest whole checkpoint")
+
+
+def name_variants(path):
+    """A path, and then the same with 2, 3, ... behind it."""
+    yield path
+    number = 2
+    while True:
+        yield f"{path}{number}"
+        number += 1
+
+
+def where_to_go_on(save_dir):
+    """Which checkpoint the same command goes on from, as the end of an error message."""
+    last = os.path.join(save_dir, LAST)
+    paths = [last] if os.path.isfile(last) else interval_checkpoints(save_dir)
+    return f"the same command goes on from {paths[0]}" if paths else f"{save_dir} has no checkpoint yet"
+
+
+class Lock:
+    """Keeps other runs out of a save folder until this process ends.
+
+    A lock of the operating system: it ends with the process, holds on other machines too where the folder is on NFS,
+    and is not inherited by loader workers.
+
+    Whoever takes it removes what a killed run left half-written.
+
+    Args:
+        save_dir: the folder, which is created
+    Raises:
+        ValueError: another process holds the lock, or the folder cannot be written
+    """
+
+    def __init__(self, save_dir):
+        path = os.path.join(save_dir, ".lock")
+        try:
+            os.makedirs(save_dir, exist_ok=True)
+            self._stream = open(path, "a+", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--save-dir {save_dir}: cannot be written ({error.strerror}); choose another") from None
+        try:
+            fcntl.lockf(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            self._stream.seek(0)
+            holder = self._stream.read().strip() or "another process"
+            self._stream.close()
+            raise UsageError(
+                f"--save-dir {save_dir}: in use by another run, {holder}; wait for it or stop it, or choose another"
+            ) from None
+        except OSError as error:  # a file system without locks
+            logger.warning(f"{path}: no lock ({error.strerror}); make sure that no other run uses this folder")
+        self._stream.truncate(0)
+        self._stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        self._stream.flush()
+        remove_abandoned(save_dir, "checkpoint*")
+
+    def release(self):
+        """Lets other runs in."""
+        self._stream.close()
