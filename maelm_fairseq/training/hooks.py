@@ -134,6 +134,9 @@ class Hooks:
         if not is_of_our_model(cfg):
             return
         self._forget()
+        rates, lowest = cfg.optimization.lr, cfg.optimization.stop_min_lr
+        if rates and min(rates) <= lowest:
+            raise UsageError(f"--lr {min(rates)} must be over --stop-min-lr, {lowest}: nothing would be trained")
         is_master = distributed_utils.is_master(cfg.distributed_training)
         stopping.handle_signals(announce=is_master)
         if cfg.common.cpu or not torch.cuda.is_available():

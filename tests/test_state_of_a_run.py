@@ -1,0 +1,156 @@
+"""What a run knows is in its checkpoint, and of no other run: early stopping, sweeps, its data, its options."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from conftest import TINY, TINY_MODEL, binarize, command, documents, hydra, run, script, succeed, text_of
+from maelm_fairseq.base.signals import SIGNALS, STOPPED
+from test_errors import refused
+from test_preemption import VALIDATION, finish, start, trap
+from training import assert_same_weights, checkpoint, train, updates
+
+# The loss never falls: every validation counts towards patience.
+PATIENCE = ["--lr", 1e-12, "--warmup-updates", 0, "--patience", 5, "--validate-interval-updates", 1]
+PATIENCE += ["--save-interval-updates", 1, "--max-update", 30]
+
+
+def test_patience_goes_on(data, tmp_path):
+    whole = train(data, tmp_path / "whole", *PATIENCE)
+    last = updates(tmp_path / "whole")
+    assert "early stop" in whole and last == 6
+    sent = trap(tmp_path, 3, signal.SIGTERM)
+    finish([start(command("fairseq-train", data, *TINY, *PATIENCE, "--save-dir", tmp_path / "run", *sent))], STOPPED)
+    assert updates(tmp_path / "run") < last
+    assert "early stop" in train(data, tmp_path / "run", *PATIENCE)
+    assert updates(tmp_path / "run") == last + 1  # the update at which it stopped was not validated
+
+
+def test_a_second_job_of_a_sweep_knows_nothing_of_the_first(data, tmp_path):
+    arguments = hydra(tmp_path, data, TINY_MODEL, lr=[0.01])[:-1] + ["-m", f"hydra.sweep.dir={tmp_path}/sweep"]
+    jobs = [tmp_path / "good", tmp_path / "bad"]
+    sweep = [f"checkpoint.save_dir={','.join(map(str, jobs))}", "+common.tensorboard_logdir=${checkpoint.save_dir}/tb"]
+    succeed("fairseq-hydra-train", *arguments, *sweep, "optimization.max_update=2", cwd=tmp_path)
+    for job in jobs:
+        assert updates(job) == 2 and (job / "checkpoint_best.pt").exists() and list(job.glob("tb/*/events*"))
+        assert checkpoint(job)["extra_state"]["best"] == checkpoint(job)["extra_state"]["val_loss"]
+
+
+def glue_data(prepared, tmp_path):
+    """A task of one's own, prepared for fairseq's sentence_prediction; its options of fairseq-train."""
+    folder = tmp_path / "glue" / "mine"
+    folder.mkdir(parents=True)
+    for split in ["train", "dev"]:
+        rows = [line for document in documents(30, 3) for line in document]
+        labelled = "".join(f"{row}\t{'ka' in row}\n" for row in rows)
+        (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + labelled)
+    arguments = ["--input", tmp_path / "glue", "--task", "mine", "--vocabulary", prepared, "--dest", tmp_path / "glued"]
+    script("data-prep/glue.sh", *arguments, "--max-tokens", 32)
+    options = ["--task", "sentence_prediction", "--criterion", "sentence_prediction", "--num-classes", 2]
+    options += ["--init-token", 0, "--num-workers", 0, "--max-update", 12, "--seed", 1]
+    at = TINY.index("--tokens-per-sample")
+    return tmp_path / "glued" / "mine", [*TINY[:at], *TINY[at + 2 :], *options]
+
+
+def test_fairseqs_own_task_of_fine_tuning_stops_and_resumes_too(prepared, tmp_path):
+    data, options = glue_data(prepared, tmp_path)
+    succeed("fairseq-train", data, *options, "--save-dir", tmp_path / "whole")
+    process = start(command("fairseq-train", data, *options, "--max-update", 100_000, "--save-dir", tmp_path / "run"))
+    next(line for line in process.stdout if '"num_updates": "3"' in line)
+    process.send_signal(signal.SIGHUP)  # as a terminal that is closed
+    assert "stopped on request" in finish([process], STOPPED)
+    assert updates(tmp_path / "run") >= 3
+    shutil.rmtree(tmp_path / "run")
+    succeed("fairseq-train", data, *options, "--max-update", 5, "--save-dir", tmp_path / "run")
+    succeed("fairseq-train", data, *options, "--save-dir", tmp_path / "run")
+    assert_same_weights(tmp_path / "run", tmp_path / "whole", 0)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_every_signal_stops_a_validation(data, tmp_path, number):
+    sent = trap(tmp_path, VALIDATION, number)
+    printed = finish([start(command("fairseq-train", data, *TINY, "--save-dir", tmp_path / "run", *sent))], STOPPED)
+    assert "stopped on request" in printed and updates(tmp_path / "run") == 4
+
+
+def test_a_signal_that_is_ignored_stays_so(data, tmp_path):
+    """As nohup has it."""
+    sent = trap(tmp_path, 2, signal.SIGHUP)
+    training = command("fairseq-train", data, *TINY, "--save-dir", tmp_path / "run", *sent, real=True)
+    done = subprocess.run(["sh", "-c", 'trap "" HUP; exec "$@"', "_", *training], capture_output=True)
+    assert done.returncode == 0 and updates(tmp_path / "run") == 4
+
+
+def test_other_text_within_an_epoch_is_noticed(data, tmp_path):
+    train(data, tmp_path / "run", "--max-update", 3)
+    other = binarize(tmp_path / "other", {"train": text_of(documents(119, 1)), "valid": "kan\n\n"}, data / "dict.txt")
+    error = refused(other, *TINY, "--save-dir", tmp_path / "run", "--max-update", 6)
+    assert "cannot resume within epoch 1: the checkpoint is of data with 151 items of" in error
+    train(other, tmp_path / "run", "--max-update", 6, "--reset-dataloader")
+    assert updates(tmp_path / "run") == 6
+
+
+def test_a_finished_run_says_so(data, tmp_path):
+    train(data, tmp_path / "run")
+    before = checkpoint(tmp_path / "run")["model"]
+    printed = train(data, tmp_path / "run", "--max-update", 3)
+    assert "nothing to train: the checkpoint is of update 4, and --max-update is 3" in printed
+    assert updates(tmp_path / "run") == 4
+    assert all((weight == before[name]).all() for name, weight in checkpoint(tmp_path / "run")["model"].items())
+
+
+ODD = ["a 'b' \"c\"", "[1] {x} (y) *", "a,b=c", "#a ~b", "$a $(b)", b"\xff".decode("utf-8", "surrogateescape")]
+
+
+@pytest.mark.parametrize("name", [*ODD, "${x}", "a\\'b", "end\\"])
+def test_names_of_folders_are_used_or_refused(data, tmp_path, name):
+    folder = tmp_path / name
+    if "\\" in name or "${" in name:
+        assert f"--save-dir {folder}: fairseq reads" in refused(data, *TINY, "--save-dir", folder)
+        assert sorted(path.name for path in tmp_path.iterdir()) == []
+        return
+    train(shutil.copytree(data, folder / "data"), folder / "run", "--max-update", 1)
+    assert updates(folder / "run") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin1"])
+def test_a_terminal_that_cannot_show_a_name(data, tmp_path, encoding):
+    done = subprocess.run(
+        command("fairseq-train", data, *TINY, "--save-dir", tmp_path / "日本", "--max-update", 1, real=True),
+        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0 and b"Logging error" not in done.stderr and b"\\u65e5" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--fp16"],
+        ["--update-freq", "0"],
+        ["--lr", "-1"],
+        ["--optimizer", "torch_adamw", "--adam-betas", "x"],
+        ["--valid-subset", "valid,nosuch"],
+        ["--distributed-world-size", "2"],
+    ],
+)
+def test_refusals_of_fairseqs_are_one_line(data, tmp_path, options):
+    done = run("fairseq-train", data, *TINY, "--save-dir", tmp_path / "run", *options)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 1 and "Traceback" not in done.stdout and len(lines) == 1, done.stdout[-3000:]
+
+
+def test_new_validation_data_beside_the_old_ones_are_named(data, tmp_path):
+    more = shutil.copytree(data, tmp_path / "data")
+    for ending in ["bin", "idx"]:
+        shutil.copy(data / f"valid.{ending}", more / f"valid1.{ending}")
+    assert "Valid paths" in refused(more, *TINY, "--save-dir", tmp_path / "run")
+
+
+def test_the_state_of_the_task_says_which_vocabulary(data, tmp_path):
+    train(data, tmp_path, "--max-update", 1)
+    state = checkpoint(tmp_path)
+    assert list(state["task_state"]) == ["dictionary_fingerprint"] and json.dumps(state["cfg"]["model"])
