@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import resource
 import shutil
 from collections import OrderedDict
 from typing import Tuple
@@ -9,10 +10,12 @@ from typing import Tuple
 import pytest
 import torch
 
+import hostile_files
 from conftest import PLUGIN, TINY, run
+from hostile_files import FILES
 from maelm_fairseq import hub
-from maelm_fairseq.base.errors import InstallationError, UsageError
-from maelm_fairseq.checkpoints import reading
+from maelm_fairseq.base.errors import InstallationError, UsageError, one_line
+from maelm_fairseq.checkpoints import reading, sections
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta
 
@@ -155,3 +158,35 @@ def test_everything_else(hostile, prepared, tmp_path):
             assert "\n" not in str(error)
     program = ["-m", "maelm_fairseq.effective_rank", "--data", prepared, "--dest", tmp_path / "ranks"]
     assert "Traceback" not in run("python", *program, "--checkpoint", path).stdout and not marker.exists()
+
+
+@pytest.fixture(scope="module")
+def broken(pretrained, tmp_path_factory):
+    """A function that writes one of the damaged and hostile files; returns its path."""
+
+    def write(name):
+        path = tmp_path_factory.mktemp(name) / "checkpoint_last.pt"
+        shutil.copy(pretrained[1], path)
+        FILES[name](path, hostile_files.good(path))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_reader_runs_into_a_stack_trace(name, broken, prepared, tmp_path):
+    """The readers that programs share; all programs with all files: `-m nightly`."""
+    path = broken(name)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for read in [
+        lambda: hub.from_pretrained(path, prepared),
+        lambda: sections.for_fairseq(reading.read_file(path), path),
+        lambda: import_roberta(path, prepared, tmp_path / "imported.pt"),
+    ]:
+        try:
+            read()
+        except UsageError as error:
+            assert "\n" not in str(error) and str(path) in str(error)
+        except (OSError, MemoryError) as error:
+            assert one_line(error)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB
