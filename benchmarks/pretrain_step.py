@@ -6,9 +6,8 @@ tokens. Each model has its own process; only one of them steps at a time. Report
 ratios to the first model, and memory: on the CPU the process's peak, on a GPU what PyTorch holds of it after a step.
 On the CPU the plugin's models keep freed memory, as under fairseq-train; fairseq's RoBERTa does so in a row of its own.
 
-The operations of a step are those of its matrix products, as experiments/arithmetic.py counts them.
-The share of the matmul rate is this count over the time, divided by the rate of a plain matrix product of a layer's
-sizes in the same precision, measured in the same process before each step.
+The share of the matmul rate is the FLOP/s of a step, in matrix products as experiments/flops.py counts them, divided by
+those of a plain matrix product of a layer's sizes in the same precision, timed in the same process before each step.
 """
 
 import argparse
@@ -31,7 +30,7 @@ from maelm_fairseq.precision import is_fast_in_bfloat16
 from maelm_fairseq.training.memory import keep_freed_memory
 
 sys.path.append(str(ROOT / "experiments"))
-import arithmetic  # noqa: E402
+import flops  # noqa: E402
 
 STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
 OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
@@ -62,7 +61,7 @@ def operations(args, variant):
         shared="shared" in variant,
     )
     size = SimpleNamespace(**{f"encoder_{name}": value for name, value in args.sizes.items()})
-    return args.batch_size * round(arithmetic.operations(model, size, args.tokens, args.vocabulary))
+    return args.batch_size * round(flops.training_flops(model, size, args.tokens, args.vocabulary))
 
 
 def matmul_rate(args, dtype):

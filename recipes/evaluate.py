@@ -33,11 +33,11 @@ try:
     from evaluation import outcomes
     from evaluation.features import Encoder, compute
     from evaluation.few_shot import REPEATS, SHOTS, few_shot
-    from evaluation.fine_tuning import fine_tune
+    from evaluation.finetune_folds import fine_tune
+    from evaluation.intervals import crossed_interval
+    from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
     from evaluation.probes import STRENGTHS, probe
     from evaluation.report import Report, in_words, models_of_arm
-    from evaluation.statistics import crossed_interval
-    from evaluation.tasks import PRIMARY, REGRESSION, SECONDARY, load_task
 except ImportError as error:
     raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
 
@@ -107,7 +107,7 @@ def labelled_folder(args):
 
 
 def load_tasks(args):
-    """The :class:`~evaluation.tasks.Task` of each name."""
+    """The :class:`~evaluation.labelled_tasks.Task` of each name."""
     folder, tasks = labelled_folder(args), []
     for name in dict.fromkeys(args.tasks):
         path = os.path.join(folder, name)
@@ -135,7 +135,7 @@ def measure(name, encoder, task, dest, repeats):
     Args:
         name: of the model
         encoder: :class:`~evaluation.features.Encoder`
-        task: :class:`~evaluation.tasks.Task`
+        task: :class:`~evaluation.labelled_tasks.Task`
         dest: folder of the evaluation
         repeats: of the few-shot probes; 0 for none
     """

@@ -17,14 +17,14 @@ from maelm_fairseq.base.errors import UsageError
 from test_preemption import STOPPED, finish, start
 
 sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "experiments"]]
-import added  # noqa: E402
 import compare  # noqa: E402
 import evaluate  # noqa: E402
+import exploratory  # noqa: E402
 import plans  # noqa: E402
-from comparison import FINE_TUNED_TASKS  # noqa: E402
 from evaluation import outcomes, statistics, tasks  # noqa: E402
-from kept_records import FINE_TUNED, Records  # noqa: E402
+from preregistration import FINE_TUNED_TASKS  # noqa: E402
 from rank_claims import layers_in_words  # noqa: E402
+from record_store import FINE_TUNED, Records  # noqa: E402
 from results import Results  # noqa: E402
 from runs import Runs  # noqa: E402
 
@@ -183,7 +183,7 @@ def test_what_was_measured_after_the_runs_is_reported_beside_them(finished, tmp_
     (folder / "cost.json").write_text(json.dumps(costs))
     results = Results(TINY, kept, "command")
     end = record_of(tmp_path / "records", "mlm-1")["validations"][-1]
-    ((update, (tflop, scores)),) = added.on_the_way(results)["mlm"].items()
+    ((update, (tflop, scores)),) = exploratory.on_the_way(results)["mlm"].items()
     assert (update, scores) == (8, [40, 60]) and tflop == pytest.approx(end["gflop"] / 1000 * 8 / 14)
     row = cells(results.summary(), "| shared layers, the MLM's arithmetic | 2 |")
     assert row[4:7] == ["0.250 (0.70)", "0.90", "1,000"]

@@ -19,8 +19,8 @@ sys.path.insert(0, str(ROOT / "recipes"))
 import evaluate as evaluate_program  # noqa: E402
 from evaluation import fine_tuning, outcomes, statistics  # noqa: E402
 from evaluation.features import Encoder  # noqa: E402
+from evaluation.labelled_tasks import load_task  # noqa: E402
 from evaluation.report import Report  # noqa: E402
-from evaluation.tasks import load_task  # noqa: E402
 
 MODELS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"]
 

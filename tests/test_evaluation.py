@@ -17,7 +17,7 @@ from maelm_fairseq.base.errors import UsageError
 
 sys.path.insert(0, str(ROOT / "recipes"))
 from evaluation import features, few_shot, probes, tasks  # noqa: E402
-from evaluation.tasks import Task  # noqa: E402
+from evaluation.labelled_tasks import Task  # noqa: E402
 
 
 def write(folder, **splits):

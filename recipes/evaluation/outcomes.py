@@ -13,7 +13,7 @@ from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, read_json, save_json
 
-from .statistics import Paired, pearson_contributions
+from .intervals import Paired, pearson_contributions
 
 FROZEN = "frozen"  # the record of the probes; those of fine-tuning have names of their own
 CHOSEN, LAST = "chosen", "last"  # how a layer is selected
@@ -111,7 +111,7 @@ def save(path, model, task, found, origin, **more):
     Args:
         path: of the record
         model: its name
-        task: :class:`~evaluation.tasks.Task`
+        task: :class:`~evaluation.labelled_tasks.Task`
         found: {kind of representation: {"answers": (L + 1, N), "bits": (L + 1, N), "layers": (F,)}}
         origin: what it depends on; see :func:`is_done`
         more: of the record

@@ -130,7 +130,7 @@ def probe(layers, task, strengths):
 
     Args:
         layers: features (L + 1, N, C)
-        task: :class:`~evaluation.tasks.Task`
+        task: :class:`~evaluation.labelled_tasks.Task`
         strengths: list of S numbers
     Returns:
         {"answers": (L + 1, N), "bits": (L + 1, N), "layers": (F,), the layers that the training folds choose}

@@ -5,9 +5,9 @@ import re
 import numpy as np
 
 from .few_shot import SHOTS
+from .intervals import Paired, crossed_interval
+from .labelled_tasks import SECONDARY
 from .outcomes import CHOSEN, LAST, Outcome, pair
-from .statistics import Paired, crossed_interval
-from .tasks import SECONDARY
 
 TITLES = {
     "mean": "mean of tokens",

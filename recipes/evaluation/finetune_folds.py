@@ -129,7 +129,7 @@ def fine_tune(name, encoder, task, dest, pooling):
     Args:
         name: of the model
         encoder: :class:`~evaluation.features.Encoder`
-        task: :class:`~evaluation.tasks.Task`
+        task: :class:`~evaluation.labelled_tasks.Task`
         dest: folder of the evaluation
         pooling: "first" for a head on `<s>`, "mean" for one on the mean of the other tokens
     """

@@ -10,7 +10,7 @@ from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "recipes"))
 from evaluation import statistics  # noqa: E402
-from evaluation.statistics import Paired  # noqa: E402
+from evaluation.intervals import Paired  # noqa: E402
 
 EFFECT = 0.5
 EXAMPLES = [200, 300]  # of two tasks
