@@ -51,8 +51,7 @@ class Decoder:
 def score(model, task):
     """The score of a task by layer, and that of the layers that the training folds select."""
     probed = probe(compute(model, task.texts)["mean"], task, STRENGTHS)
-    answers = [probed[name] for name in ("answers", "bits", "layers")]
-    summary = Outcome(dict(metric=task.metric), task.ids, task.targets, task.folds, *answers).summary()
+    summary = Outcome(dict(metric=task.metric), task.ids, task.targets, task.folds, **probed).summary()
     return {name: summary[name] for name in (CHOSEN, "by_layer")}
 
 
@@ -71,7 +70,7 @@ def main():
     names = args.names or [os.path.splitext(os.path.basename(path))[0] for path in args.checkpoint]
     for name, path in zip(names, args.checkpoint):
         name += "-decoder" * args.decoder
-        model = Encoder(path, args.data).model()
+        model = Encoder(path, args.data).model
         for task in MADE if args.decoder else records.comparison.tasks:
             if task not in records.read_file(PROBED).get(name, {}):
                 loaded = load_task(os.path.join(args.labelled, task), regression=task in REGRESSION)

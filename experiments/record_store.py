@@ -155,7 +155,7 @@ class Records:
                     answers = np.unpackbits(answers, count=len(ids))
                 if answers is not None:
                     expected = np.ones(len(ids), np.uint8) if targets is None else targets
-                    kinds[kind] = Outcome(record, ids, expected, folds, answers[None], None, folds[:1])
+                    kinds[kind] = Outcome(record, ids, expected, folds, answers[None], folds[:1])
             by_task[task] = record, kinds
         return by_task
 

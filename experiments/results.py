@@ -103,7 +103,7 @@ class Results:
             verdict = "better" if interval.low > 0 else "worse" if interval.high < 0 else "no difference is shown"
         text = f"**{ours.title} minus {theirs.title}, in points: {in_words(interval)}; {verdict}.** "
         if self.seeds == 1:
-            return text + "The interval is for these two models only: it covers the choice of examples."
+            return text + "The interval is over examples, for these two models only."
         return text + f"{self.seeds} seeds; {CONFIDENCE:.0%} interval over seeds and examples."
 
     # Tables
