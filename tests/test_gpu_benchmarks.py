@@ -136,7 +136,7 @@ def test_a_recipe_is_trained_and_resumed(settings, monkeypatch, capsys):
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("variant", ["mae_lm_base", "mae_lm_base, shared", "MLM, no relative bias"])
-def test_operations_are_those_that_pytorch_counts(settings, tmp_path, variant, layers):
+def test_flops_are_those_that_pytorch_counts(settings, tmp_path, variant, layers):
     args = gpu.steps_of(settings, decoder_layers=layers, mask_prob=0.3)
     write_data(tmp_path, args.batch_size * [args.tokens - 1], args.vocabulary)
     training = Training(pretrain_step.training_arguments(tmp_path, args, variant), "cpu")
@@ -145,7 +145,7 @@ def test_operations_are_those_that_pytorch_counts(settings, tmp_path, variant, l
     with FlopCounterMode(display=False) as counter:
         loss, _, _ = training.trainer.criterion(model, batch)
         loss.backward()
-    assert counter.get_total_flops() == pretrain_step.operations(args, variant)
+    assert counter.get_total_flops() == pretrain_step.step_flops(args, variant)
 
 
 def test_models_are_compared_with_the_first(capsys, settings, monkeypatch):
