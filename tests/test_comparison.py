@@ -1,5 +1,6 @@
 """The comparison: a tiny one from end to end, stopped and resumed; its records, and what it reports."""
 
+import functools
 import json
 import random
 import re
@@ -117,25 +118,24 @@ def cells(text, start):
 
 def test_the_summary_reports_what_was_measured(finished):
     dest, _, summary = finished
-    assert summary.startswith("Which encoder has the better features?\n")
     ours, mlm = (np.array([scores_of(dest, f"{name}-{seed}") for seed in (1, 2)]) for name in ("shared_long", "mlm"))
-    by_seed = (ours - mlm)[:, :2].mean(1)  # the last task is in no mean
-    title = "shared layers, the MLM's compute"
-    claim = re.search(rf"\*\*{title} minus MLM, in points: (\S+?)(?: \((\S+) to (\S+)\))?; ", summary)
+    mean, difference = ours[:, :2].mean(1), (ours - mlm)[:, :2].mean()  # the last task is in no mean
+    title, near = "shared layers, the MLM's compute", functools.partial(pytest.approx, abs=0.006)
+
+    def numbers(row):
+        return [float(cell.split()[0]) for cell in row]
+
+    claim = re.search(rf"\*\*{title} minus MLM, in points: (\S+?)(?: \((\S+) to (\S+)\))?; (.*)\.\*\*", summary)
     estimate = float(claim[1])
     low, high = (float(claim[k] or estimate) for k in (2, 3))  # no interval where both seeds agree
-    assert estimate == pytest.approx(by_seed.mean(), abs=0.006) and low <= estimate <= high
-    verdict = "better" if low > 0 else "worse" if high < 0 else "no difference is shown"
-    assert f"; {verdict}.**" in summary
+    assert estimate == near(difference) and low <= estimate <= high
+    assert claim[4] == ("better" if low > 0 else "worse" if high < 0 else "no difference is shown")
     row = cells(summary, f"| {title} | 2 |")
-    expected = [ours[:, :2].mean(), abs(np.diff(ours[:, :2].mean(1))[0]) / 2]
-    assert list(map(float, row[5].split(" ± "))) == pytest.approx(expected, abs=0.006)
-    assert float(row[6].split()[0]) == pytest.approx(by_seed.mean(), abs=0.006)
-    row = cells(summary.split("| model | trec |")[1], f"| {title} |")
-    assert [float(cell.split()[0]) for cell in row[1:]] == pytest.approx(ours.mean(0)[:2], abs=0.006)
+    assert list(map(float, row[5].split(" ± "))) == near([mean.mean(), abs(mean[1] - mean[0]) / 2])
+    assert numbers(row[6:7]) == near([difference])
+    assert numbers(cells(summary.split("| model | trec |")[1], f"| {title} |")[1:]) == near(ours.mean(0)[:2])
     row = cells(summary, f"| {title} minus MLM | 2 |")
-    assert float(row[2].split()[0]) == pytest.approx(by_seed.mean(), abs=0.006)
-    assert float(row[4].split()[0]) == pytest.approx((ours - mlm)[:, 2].mean(), abs=0.006)
+    assert numbers([row[2], row[4]]) == near([difference, (ours - mlm)[:, 2].mean()])
     records = [record_of(dest.parent / "records", f"shared_long-{seed}") for seed in (1, 2)]
     row = cells(summary.split("| model | learning rate |")[1], f"| {title} |")
     assert row[2] == " ".join(f"{record['validations'][-1]['loss']:.3f}" for record in records)
