@@ -80,10 +80,6 @@ def write_data(folder, blocks):
         write_split(f"{partial}/valid", BLOCKS_OF_VALID)
 
 
-def has_stored_blocks(folder):
-    return any(folder.glob("*.blocks-*"))
-
-
 def command(task, data, folder, processes):
     options = [
         *[data, *TASKS[task], *SIZES, "--sample-break-mode", "complete_doc", "--tokens-per-sample", TOKENS],
@@ -162,11 +158,11 @@ def main():
                 write_data(data, blocks)
             for processes in args.processes:
                 for task in args.only:
-                    arguments, stored = command(task, data, Path(temporary), processes), has_stored_blocks(data)
-                    rows = {task: measure(arguments)}
-                    if has_stored_blocks(data) and not stored:
-                        rows = {f"{task}, first": rows[task], task: measure(arguments)}
-                    for name, (seconds, one, together) in rows.items():
+                    arguments, before = command(task, data, Path(temporary), processes), set(data.iterdir())
+                    rows = [measure(arguments)]
+                    if set(data.iterdir()) != before:  # it has stored the blocks
+                        rows.append(measure(arguments))
+                    for name, (seconds, one, together) in zip([f"{task}, first", task][-len(rows) :], rows):
                         cells = f"{seconds:.1f} | {one:.2f} | {together:.2f}"
                         print(f"| {blocks:,} | {processes} | {name} | {cells} |", flush=True)
             if not args.folder:

@@ -104,9 +104,8 @@ def test_pairs_and_what_is_wrong(tmp_path):
         "0 usable examples": dict(train=[header, *rows[:2]], dev=[header]),
     }
     for i, (message, splits) in enumerate(wrong.items()):
-        with pytest.raises(UsageError, match=message) as error:
+        with pytest.raises(UsageError, match=f"^.*{message}.*$"):
             load_task(write(tmp_path / str(i), **splits))
-        assert "\n" not in str(error.value)
     with pytest.raises(UsageError, match="expected numbers as labels"):
         load_task(write(tmp_path / "pairs", train=[header, *rows], dev=[header]), regression=True)
 
@@ -194,7 +193,6 @@ def test_few_shot_examples_are_the_same_for_all_models_balanced_and_apart_from_w
 
 
 def test_few_shot_scores_of_all_repeats():
-    x, task = made_up(0, count=150)
-    scores = few_shot.few_shot(x, task, 3, [1e-2, 1])
+    scores = few_shot.few_shot(*made_up(0, count=150), 3, [1e-2, 1])
     assert scores.shape == (3, 3) and scores[2].mean() > scores[0].mean()  # from more examples
-    assert few_shot.few_shot(x, made_up(12, count=240)[1], 1, [1]) is None
+    assert few_shot.few_shot(*made_up(12, count=240), 1, [1]) is None
