@@ -1,9 +1,8 @@
-"""Shared by the benchmarks: data of random tokens, models in fairseq's Trainer, and how results are shown."""
+"""Shared by the benchmarks: data of random tokens, models in fairseq's Trainer, formats of results."""
 
 import datetime
 import itertools
 import platform
-import statistics
 import time
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from maelm_fairseq.base.errors import UsageError
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "maelm_fairseq"
 VOCABULARY = 32768  # symbols
-FP16 = ["--fp16", "--fp16-init-scale", 128]  # as in the recipes
 
 
 def write_data(folder, lengths, vocabulary=VOCABULARY, words=None):
@@ -44,6 +42,11 @@ def write_data(folder, lengths, vocabulary=VOCABULARY, words=None):
         builder.finalize(str(folder / f"{split}.idx"))
 
 
+def size_options(sizes):
+    """The options of fairseq-train for the sizes of an encoder: {"layers": 12, ...}."""
+    return [word for name, size in sizes.items() for word in ("--encoder-" + name.replace("_", "-"), size)]
+
+
 def configuration(arguments, device="cpu"):
     """fairseq-train's configuration for a list of arguments; on "cuda", for one GPU."""
     of_device = ["--cpu"] if device == "cpu" else ["--distributed-world-size", 1]
@@ -52,7 +55,7 @@ def configuration(arguments, device="cpu"):
 
 
 class Training:
-    """A model in fairseq's Trainer, built as fairseq-train does, and batches to train it on, in turn without end.
+    """A model in fairseq's Trainer, built as by fairseq-train, and an endless cycle of batches.
 
     Args:
         arguments: of fairseq-train
@@ -85,7 +88,7 @@ def add_device(parser):
 
 
 def check_device(device):
-    """Refuses a GPU that PyTorch cannot use."""
+    """Raises a UsageError for a GPU that PyTorch cannot use."""
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError(
             f"--device cuda: PyTorch {torch.__version__} finds no GPU: check nvidia-smi and that PyTorch is a build "
@@ -106,9 +109,3 @@ def heading(threads, device="cpu"):
         f"{datetime.date.today()}, {gpu}{platform.machine()}, {threads} threads, "
         f"Python {platform.python_version()}, torch {torch.__version__}, fairseq {fairseq.__version__}"
     )
-
-
-def ratios(ours, theirs):
-    """The median of the ratios of two lists, with their range."""
-    found = [a / b for a, b in zip(ours, theirs)]
-    return f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"

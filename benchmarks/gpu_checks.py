@@ -1,6 +1,6 @@
-"""Checks of gpu.py: losses and gradients of a GPU, and updates of a recipe there.
+"""The checks of gpu.py: losses and gradients on a GPU, and updates of a recipe there.
 
-A check prints a row of its table in any case, and raises an error at the end if one of them is not as it should be.
+Each check prints its row; an error at the end names those that failed.
 """
 
 import json
@@ -12,10 +12,9 @@ from pathlib import Path
 import torch
 from fairseq import tasks, utils
 
-from common import ROOT, configuration, write_data
+from common import ROOT, configuration, size_options, write_data
 from maelm_fairseq.base.errors import UsageError
 
-NEEDS_A_GPU = "needs a GPU"
 # {name: (options, half precision, limits of the relative errors of loss, all gradients, and those of each weight)}
 PRECISIONS = {
     "float32": ([], False, (1e-5, 1e-4, 1e-3)),
@@ -63,8 +62,7 @@ def loss_and_gradients(folder, settings, device, options=(), half=False):
     arguments += ["--tokens-per-sample", settings.tokens, "--max-positions", settings.tokens]
     arguments += ["--sample-break-mode", "eos", "--dropout", 0, "--attention-dropout", 0]
     arguments.append("--relative-position-local-init")  # a bias that matters before any training
-    for name, size in settings.sizes.items():
-        arguments += ["--encoder-" + name.replace("_", "-"), size]
+    arguments += size_options(settings.sizes)
     cfg = configuration([*arguments, *options], device)
     task = tasks.setup_task(cfg.task)
     task.load_dataset("train")
@@ -83,13 +81,13 @@ def loss_and_gradients(folder, settings, device, options=(), half=False):
     return total, {name: weight.grad.float().cpu() for name, weight in model.named_parameters()}
 
 
-def errors(found, expected):
+def errors(actual, expected):
     """Relative errors of a loss with its gradients.
 
     Returns:
-        of the loss; of all gradients, by their norm; of the gradient of the weight whose is the largest; its name
+        of the loss; of all gradients, by their norm; the largest of the gradient of a weight; the name of that weight
     """
-    (loss, gradients), (expected_loss, expected_gradients) = found, expected
+    (loss, gradients), (expected_loss, expected_gradients) = actual, expected
     differences = {name: (gradients[name] - of).norm().item() for name, of in expected_gradients.items()}
     norms = {name: of.norm().item() for name, of in expected_gradients.items()}
     every, norm = (sum(value**2 for value in of.values()) ** 0.5 for of in (differences, norms))
@@ -113,11 +111,12 @@ def check_results(settings):
                 if settings.device == "cpu" and "--compile" in options:  # this takes minutes: tests/test_compile.py
                     continue
                 name, options = precision + decoder, [*options, *shared]
-                *found, worst = errors(loss_and_gradients(folder, settings, settings.device, options, half), expected)
-                passed = all(error <= limit for error, limit in zip(found, limits))  # nan is not
+                actual = loss_and_gradients(folder, settings, settings.device, options, half)
+                *relative, worst = errors(actual, expected)
+                passed = all(error <= limit for error, limit in zip(relative, limits))  # nan is not
                 if not passed:
                     failed.append(name)
-                cells = [f"{error:.1e}" for error in found] + [", ".join(f"{limit:.0e}" for limit in limits)]
+                cells = [f"{error:.1e}" for error in relative] + [", ".join(f"{limit:.0e}" for limit in limits)]
                 cells[2] += f" ({worst})"
                 print(f"| {name} | {' | '.join(cells)} | {'passed' if passed else 'FAILED'} |", flush=True)
                 torch.compiler.reset()  # it compiles a function 8 times at most, then runs it as it is
@@ -126,17 +125,15 @@ def check_results(settings):
 
 
 def train(folder, settings, kind, max_update):
-    """Runs the recipe with the options of one of RUNS, or goes on with it; returns {update: loss in bits}."""
+    """Runs, or resumes, the recipe with the options of one of RUNS; returns {update: loss in bits}."""
     command = [ROOT / "recipes" / "pretrain_base.sh", "--data", folder / "data", "--save-dir", folder / kind]
     command += ["--gpus", 1 if settings.device == "cuda" else 0, "--batch-size", settings.batch_size // 2, *TRAINING]
     command += ["--max-update", max_update, *RUNS[kind]]
     if settings.tiny:
         command += ["--tokens-per-sample", settings.tokens, "--max-positions", settings.tokens, "--lr", 0.01]
-        for name, size in settings.sizes.items():
-            command += ["--encoder-" + name.replace("_", "-"), size]
-    done = subprocess.run(
-        list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+        command += size_options(settings.sizes)
+    output = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(list(map(str, command)), **output)
     if done.returncode:
         raise UsageError(f"pretrain_base.sh ended with exit status {done.returncode}:\n{done.stdout}")
     log = (folder / kind / "train.log").read_text(errors="replace")  # of both calls
@@ -159,7 +156,7 @@ def wrong(losses, resumed):
 
 
 def check_updates(settings):
-    """Makes half of the updates of each of RUNS, and resumes for the others."""
+    """Trains each of RUNS for half of the updates, and resumes it for the rest."""
     half, failed = UPDATES // 2, []
     print(f"`recipes/pretrain_base.sh`, {half} updates and {half} after resuming, data of {WORDS} words\n")
     print(f"| run | loss in bits, updates 1, {half}, {half + 1}, {UPDATES} | |\n|---|---|---|")
@@ -170,7 +167,7 @@ def check_updates(settings):
         write_data(folder / "data", [settings.tokens - 1, 1] * documents, settings.vocabulary, WORDS)
         for kind in RUNS:
             if kind == "fp16" and settings.device == "cpu":
-                print(f"| fp16 | {NEEDS_A_GPU} | |")
+                print("| fp16 | needs a GPU | |")
                 continue
             losses, resumed = train(folder, settings, kind, half), train(folder, settings, kind, UPDATES)
             problem = wrong(losses, resumed)

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Times one training step of MAE-LM and of fairseq's RoBERTa, in alternation.
+"""Times training steps of MAE-LM and of fairseq's RoBERTa, in alternation.
 
 A step is fairseq's `Trainer.train_step`: forward, backward, gradient clipping and Adam, on blocks of `--tokens` random
-tokens. Each model has its own process; only one of them steps at a time. Reports medians over rounds, the median of the
-ratios to the first model, and memory: on the CPU the process's peak, on a GPU what PyTorch holds of it after a step.
-On the CPU the plugin's models keep freed memory, as under fairseq-train; fairseq's RoBERTa does so in a row of its own.
+tokens. Each model has its own process; only one steps at a time. Reports medians over rounds, the median of the ratios
+to the first model, and memory: on the CPU the process's peak, on a GPU what PyTorch has reserved after a step. On the
+CPU the plugin's models keep freed memory, as under fairseq-train; fairseq's RoBERTa does so in a row of its own.
 
-The operations of a step are those of its matrix products, as experiments/arithmetic.py counts them.
-The share of the matmul rate is this count over the time, divided by the rate of a plain matrix product of a layer's
-sizes in the same precision, measured in the same process before each step.
+The share of the matmul rate is the FLOP/s of a step, in matrix products as experiments/flops.py counts them, divided by
+those of a plain matrix product of a layer's sizes in the same precision, timed in the same process before each step.
 """
 
 import argparse
@@ -20,18 +19,21 @@ import statistics
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 
-from common import FP16, ROOT, VOCABULARY, Training, add_device, check_device, heading, ratios, synchronize, write_data
+from common import ROOT, VOCABULARY, Training, add_device, check_device, heading, size_options, synchronize, write_data
 from maelm_fairseq.base.errors import Parser, UsageError, run
+from maelm_fairseq.masking import MaskSettings
 from maelm_fairseq.precision import is_fast_in_bfloat16
 from maelm_fairseq.training.memory import keep_freed_memory
 
 sys.path.append(str(ROOT / "experiments"))
-import arithmetic  # noqa: E402
+from flops import training_flops  # noqa: E402
+from pretraining import Model, Size  # noqa: E402
 
 STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
 OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
@@ -52,21 +54,19 @@ SIZES = dict(layers=12, embed_dim=768, ffn_embed_dim=3072, attention_heads=12)  
 PRODUCTS = 50  # matrix products timed at a time on a GPU
 
 
-def operations(args, variant):
-    """Operations in the matrix products of one step."""
+def step_flops(args, variant):
+    """FLOP in the matrix products of one step."""
     sees_masks = "mae_lm" not in variant
     predicted = round(args.mask_prob * (args.tokens - 1)) / (args.tokens - 1)
-    model = SimpleNamespace(
-        masks=SimpleNamespace(mask_prob=predicted, encoder_mask_fraction=float(sees_masks)),
-        decoder_layers=0 if sees_masks else args.decoder_layers,
-        shared="shared" in variant,
-    )
-    size = SimpleNamespace(**{f"encoder_{name}": value for name, value in args.sizes.items()})
-    return args.batch_size * round(arithmetic.operations(model, size, args.tokens, args.vocabulary))
+    masks = MaskSettings(mask_prob=predicted, encoder_mask_fraction=float(sees_masks))
+    layers = 0 if sees_masks else args.decoder_layers
+    model = Model(variant, variant, layers, masks, shared="shared" in variant)
+    size = Size(**{f"encoder_{name}": value for name, value in args.sizes.items()})
+    return args.batch_size * round(training_flops(model, size, args.tokens, args.vocabulary))
 
 
 def matmul_rate(args, dtype):
-    """Operations per second of a plain matrix product with a feed-forward layer's sizes."""
+    """FLOP/s of a plain matrix product with a feed-forward layer's sizes."""
     C, F = args.sizes["embed_dim"], args.sizes["ffn_embed_dim"]
     x = torch.randn(args.batch_size * args.tokens, C, device=args.device).to(dtype)
     w = torch.randn(C, F, device=args.device).to(dtype)
@@ -87,85 +87,55 @@ def training_arguments(folder, args, variant):
     arguments += ["--mask-prob", args.mask_prob, "--batch-size", args.batch_size]
     arguments += ["--attention-dropout", args.attention_dropout, "--adam-betas", "(0.9, 0.98)"]
     arguments += ["--lr", 1e-4, "--clip-norm", 2.0, "--num-workers", 0]
-    for name, size in args.sizes.items():
-        arguments += ["--encoder-" + name.replace("_", "-"), size]
+    arguments += size_options(args.sizes)
     if VARIANTS[variant] is not STOCK:
         arguments += ["--decoder-layers", args.decoder_layers, "--max-positions", args.tokens]
     if args.precision == "fp16" and "bfloat16" not in variant:
-        arguments += FP16
+        arguments += ["--fp16", "--fp16-init-scale", 128]  # as in the recipes
     return arguments + VARIANTS[variant]
 
 
-class Model:
-    """A process with a model of VARIANTS and data of its own in a folder; `memory` is its peak in GiB."""
-
-    def __init__(self, folder, args, variant):
-        context = multiprocessing.get_context("spawn")
-        self.pipe, other = context.Pipe()
-        self.process = context.Process(target=work, args=(other, folder, args, variant), daemon=True)
-        self.process.start()
-        other.close()  # so that the end of the process is noticed
-        self.pipe.recv()
-
-    def step(self):
-        """Seconds of a step, and the rate of a matrix product in the same precision."""
-        self.pipe.send("step")
-        seconds, rate, self.memory = self.pipe.recv()
-        return seconds, rate
-
-    def __del__(self):
-        self.process.terminate()
-
-
-def work(pipe, folder, args, variant):
-    """The process of a :class:`Model`, which makes steps whenever asked."""
+def build(folder, args, variant):
+    """Builds the model of this process, one of VARIANTS, with data in a folder."""
+    global training
     logging.disable(logging.INFO)
     torch.set_num_threads(args.threads)
     if args.device == "cpu" and variant != "roberta_base":
         keep_freed_memory()
-    dtype = torch.half if args.precision == "fp16" else torch.float32
-    if "bfloat16" in variant:
-        dtype = torch.bfloat16
     write_data(folder, 8 * args.batch_size * [args.tokens - 1], args.vocabulary)
     training = Training(training_arguments(folder, args, variant), args.device)
-    pipe.send("ready")
-    while True:
-        pipe.recv()
-        rate = matmul_rate(args, dtype)
-        if args.device == "cpu":
-            seconds = training.seconds(args.steps)
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        else:
-            training.seconds()  # allocates
-            seconds = training.seconds(args.steps)
-            memory = torch.cuda.memory_reserved() / 2**30
-            torch.cuda.empty_cache()  # for the next process
-        pipe.send((seconds, rate, memory))
 
 
-def measure(models, rounds):
-    """Times the steps of several models in alternation.
+def step(args, variant):
+    """Steps the model of this process: seconds of a step, share of the matmul rate, and memory in GiB."""
+    dtype = torch.half if args.precision == "fp16" else torch.float32
+    rate = matmul_rate(args, torch.bfloat16 if "bfloat16" in variant else dtype)
+    if args.device == "cpu":
+        seconds = training.seconds(args.steps)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    else:
+        training.seconds()  # allocates
+        seconds = training.seconds(args.steps)
+        memory = torch.cuda.memory_reserved() / 2**30
+        torch.cuda.empty_cache()  # for the next process
+    return seconds, step_flops(args, variant) / seconds / rate, memory
 
-    Args:
-        models: {name: (settings, variant)}
-        rounds: number of timed rounds, in each of which each model makes `settings.steps` steps
-    Returns:
-        seconds of a step in each round and shares of the matmul rate, {name: list}; peak memory in GiB, {name: float}
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        workers, seconds, shares = {}, {name: [] for name in models}, {name: [] for name in models}
-        for number, (name, (args, variant)) in enumerate(models.items()):
-            data = Path(folder) / str(number)
+
+def measure(args, variants):
+    """Steps several models in alternation: {variant: list of what :func:`step` returns in each round}."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        processes, measured = {}, {variant: [] for variant in variants}
+        for variant in variants:
+            data = Path(folder) / variant
             data.mkdir()
-            workers[name] = Model(data, args, variant)
-        for number in range(rounds + 1):
-            for name, worker in workers.items():
-                taken, rate = worker.step()
-                if number:  # the first round is warm-up
-                    seconds[name].append(taken)
-                    shares[name].append(operations(*models[name]) / taken / rate)
-            print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
-        return seconds, shares, {name: worker.memory for name, worker in workers.items()}
+            pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+            processes[variant] = stack.enter_context(pool)
+            pool.submit(build, data, args, variant).result()
+        for number in range(args.rounds + 1):
+            for variant, process in processes.items():
+                measured[variant].append(process.submit(step, args, variant).result())
+            print(f"round {number} of {args.rounds}", file=sys.stderr, flush=True)
+        return {variant: rounds[1:] for variant, rounds in measured.items()}  # the first one is warm-up
 
 
 def compare(args):
@@ -177,14 +147,15 @@ def compare(args):
     if not is_fast_in_bfloat16(args.device):  # they would compute in float32
         only = [name for name in only if "bfloat16" not in name]
     first = args.over
-    chosen = [first, *(name for name in VARIANTS if name != first and name in only)]
-    seconds, shares, memory = measure({name: (args, name) for name in chosen}, args.rounds)
+    measured = measure(args, [first, *(name for name in VARIANTS if name != first and name in only)])
     print(f"| model | sequences per second | step time over {first}'s | peak memory, GiB | share of matmul rate |")
     print("|---|---|---|---|---|")
-    for name in chosen:
-        print(f"| {name} | {args.batch_size / statistics.median(seconds[name]):.2f} | "
-              f"{ratios(seconds[name], seconds[first])} | {memory[name]:.1f} | "
-              f"{statistics.median(shares[name]):.2f} |", flush=True)  # fmt: skip
+    for name, rounds in measured.items():
+        seconds, shares, memory = zip(*rounds)
+        ratios = [ours / theirs for ours, (theirs, _, _) in zip(seconds, measured[first])]
+        print(f"| {name} | {args.batch_size / statistics.median(seconds):.2f} | "
+              f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | "
+              f"{memory[-1]:.1f} | {statistics.median(shares):.2f} |", flush=True)  # fmt: skip
 
 
 def main():

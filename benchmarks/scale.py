@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Start-up time and memory of fairseq-train with many blocks: the plugin's task and fairseq's `masked_lm`, in turn.
 
-Data of --blocks blocks of up to 64 tokens are written directly as `.bin` and `.idx`, into --folder if
-given, where the next run finds them. `fairseq-train` then makes one update of a tiny model, on the CPU, as one process
-or as several with loader workers. Measured from its start to the end of the update, imports included. Memory is
-proportional (Linux's PSS: a page that n processes map counts 1/n for each), sampled while it runs: the highest of one
-training process, and of all processes together, loader workers included.
+Data of --blocks blocks of up to 64 tokens are written directly as `.bin` and `.idx`, to --folder if given, where the
+next run reuses them. `fairseq-train` then makes one update of a tiny model on the CPU, in one process or several, each
+with loader workers. The time is from its start to the end of the update, imports included. Memory is proportional
+(Linux's PSS: a page that n processes map counts 1/n for each), sampled while it runs: the highest of one training
+process, and of all processes together, loader workers included.
 
 `first` is the first run on new data, after which the plugin maps the blocks that it has stored beside them.
 """
@@ -24,6 +24,7 @@ import numpy as np
 
 from common import PLUGIN, heading
 from maelm_fairseq.base.errors import Parser, UsageError, run
+from maelm_fairseq.base.files import atomic_folder
 
 VOCABULARY = 1000
 TOKENS = 64  # of a block at most
@@ -71,20 +72,12 @@ def write_split(prefix, blocks):
 
 
 def write_data(folder, blocks):
-    """Writes a folder of data unless it exists."""
-    if folder.exists():
-        return
-    partial = folder.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    (partial / "dict.txt").write_text("".join(f"w{i} 1\n" for i in range(VOCABULARY - 5)))
-    write_split(partial / "train", blocks)
-    write_split(partial / "valid", BLOCKS_OF_VALID)
-    partial.rename(folder)
-
-
-def has_stored_blocks(folder):
-    return any(folder.glob("*.blocks-*"))
+    """Writes a folder of data."""
+    with atomic_folder(folder) as partial:
+        with open(f"{partial}/dict.txt", "w") as stream:
+            stream.writelines(f"w{i} 1\n" for i in range(VOCABULARY - 5))
+        write_split(f"{partial}/train", blocks)
+        write_split(f"{partial}/valid", BLOCKS_OF_VALID)
 
 
 def command(task, data, folder, processes):
@@ -110,13 +103,13 @@ def memory_of(process):
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):  # it has ended
             parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
-    family, found = [process], []
+    family, memory = [process], []
     for member in family:
         family += [child for child, parent in parents.items() if parent == member]
         with contextlib.suppress(OSError):
             lines = Path(f"/proc/{member}/smaps_rollup").read_text().splitlines()
-            found += [1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")]
-    return found
+            memory += [1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")]
+    return memory
 
 
 def measure(arguments):
@@ -161,14 +154,15 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         for blocks in args.blocks:
             data = (args.folder or Path(temporary)) / f"blocks-{blocks}"
-            write_data(data, blocks)
+            if not data.exists():
+                write_data(data, blocks)
             for processes in args.processes:
                 for task in args.only:
-                    arguments, stored = command(task, data, Path(temporary), processes), has_stored_blocks(data)
-                    rows = {task: measure(arguments)}
-                    if has_stored_blocks(data) and not stored:
-                        rows = {f"{task}, first": rows[task], task: measure(arguments)}
-                    for name, (seconds, one, together) in rows.items():
+                    arguments, before = command(task, data, Path(temporary), processes), set(data.iterdir())
+                    rows = [measure(arguments)]
+                    if set(data.iterdir()) != before:  # it has stored the blocks
+                        rows.append(measure(arguments))
+                    for name, (seconds, one, together) in zip([f"{task}, first", task][-len(rows) :], rows):
                         cells = f"{seconds:.1f} | {one:.2f} | {together:.2f}"
                         print(f"| {blocks:,} | {processes} | {name} | {cells} |", flush=True)
             if not args.folder:

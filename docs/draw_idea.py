@@ -16,7 +16,7 @@ ALL = set(range(len(WORDS)))
 TOKENS = ALL - MASKED
 TOKEN, MASK, GREY = "#0072B2", "#D55E00", "#555555"  # the first two by Okabe and Ito
 KEPT = dict(facecolor="#E8F1F8", edgecolor=TOKEN)
-THROWN_AWAY = dict(facecolor="white", edgecolor=GREY, linestyle="--")
+DISCARDED = dict(facecolor="white", edgecolor=GREY, linestyle="--")
 LAYERS, SHALLOW = 4, 2  # of the encoder; of the decoder, and those that masks share
 
 
@@ -53,7 +53,7 @@ def put_masks(axis, height):
 
 def predict(axis, height):
     """The language-model head above the last layer, and what it predicts."""
-    bar = FancyBboxPatch((1.55, height + 0.6), 3.9, 0.5, boxstyle="round,pad=0,rounding_size=0.2", **THROWN_AWAY)
+    bar = FancyBboxPatch((1.55, height + 0.6), 3.9, 0.5, boxstyle="round,pad=0,rounding_size=0.2", **DISCARDED)
     axis.add_patch(bar)
     axis.text(3.5, height + 0.84, "head", ha="center", va="center", color=GREY)
     for position in MASKED:
@@ -89,7 +89,7 @@ def main():
     put_masks(shared, LAYERS - SHALLOW)
 
     inputs = LAYERS + 1  # of the decoder: what the encoder gives for tokens, and [M]
-    box(mae_lm, inputs, inputs + SHALLOW, "decoder", THROWN_AWAY)
+    box(mae_lm, inputs, inputs + SHALLOW, "decoder", DISCARDED)
     for position in TOKENS:
         mae_lm.plot(position, inputs, "o", color=TOKEN, markersize=7)
         arrow = dict(arrowstyle="->", color=TOKEN, shrinkA=5, shrinkB=5)
@@ -105,7 +105,7 @@ def main():
         "real token, and where it is read": Line2D([], [], color=TOKEN, marker="o", **line),
         "[M] = [MASK], and where it is read": Line2D([], [], color=MASK, marker="s", **line),
         "kept after pretraining": Patch(**KEPT),
-        "thrown away": Patch(**THROWN_AWAY),
+        "thrown away": Patch(**DISCARDED),
     }
     figure.legend(
         entries.values(), entries.keys(), loc="lower center", ncols=4, frameon=False, fontsize=13, columnspacing=1.1

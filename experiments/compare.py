@@ -1,13 +1,12 @@
 """Pretrains MLMs, MAE-LM and encoders with shared decoder layers, and compares their scores and effective ranks.
 
-Plans: `width256`, which tests what comparison.py says, and takes days on two cores; `small`, the paper in miniature,
-meant to take an hour there; `tiny`, to try the program itself.
+Plans: `width256`, the preregistered comparison (preregistration.py), takes days on two cores; `small`, the paper in
+miniature, about an hour; `tiny` tries the program itself.
 
-Film reviews and labelled texts are downloaded unless --data and --tasks are given. Short pilots choose the learning
-rate of models that have some. The losses and arithmetic of each run, its effective ranks, and its scores by
-recipes/evaluate.sh go into the folder --records as they come: what is there is not done again, and the report is made
-from there alone. SIGTERM ends it with checkpoints and status 75, and the same command goes on; it does so after any
-other end, too.
+Film reviews and labelled texts are downloaded unless --data and --tasks are given. Short pilot runs select the learning
+rate. The losses and compute of each run, its effective ranks, and its scores by recipes/evaluate.sh are recorded in the
+folder --records: what is there is not done again, and the report is made from there alone. SIGTERM ends the program
+with checkpoints and status 75; the same command resumes, also after any other end.
 """
 
 import argparse
@@ -24,8 +23,8 @@ from maelm_fairseq.base.signals import STOPPED
 
 try:
     import figures
-    from kept_records import RECORDS, Records
     from plans import PLANS, SCORES
+    from record_store import RECORDS, Records
     from results import Results
     from runs import Runs
 except ImportError as error:
@@ -36,18 +35,14 @@ def parse(arguments=None):
     parser = errors.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--plan", choices=PLANS, default=SCORES.name, help=f"what to run (default: {SCORES.name})")
-    add("--dest", metavar="DIR", help="where models, logs and everything else go; not needed for --report")
-    add("--records", default=RECORDS, metavar="DIR", help="where the records go (default: experiments/records)")
+    add("--dest", metavar="DIR", help="folder for models, logs and everything else; not needed for --report")
+    add("--records", default=RECORDS, metavar="DIR", help="folder for the records (default: experiments/records)")
     jobs = torch.cuda.device_count() or cores()
     add("--jobs", type=int, default=jobs, metavar="N", help=f"runs at the same time (default here: {jobs})")
     add("--data", metavar="DIR", help="binarized text from data-prep/prepare.sh, instead of the film reviews")
-    add(
-        "--tasks",
-        metavar="DIR",
-        help="labelled texts as for --labelled of recipes/evaluate.sh, instead of those downloaded",
-    )
-    add("--figure", metavar="FILE", help="PNG to draw beside the tables, which are printed")
-    add("--report", action="store_true", help="report what the records have so far, and stop")
+    add("--tasks", metavar="DIR", help="labelled texts as for recipes/evaluate.sh, instead of downloaded ones")
+    add("--figure", metavar="FILE", help="PNG to draw")
+    add("--report", action="store_true", help="report what the records have so far, and run nothing")
     add("--page", metavar="FILE", help="put the report between the two comments of a page, instead of printing it")
     args = parser.parse_args(arguments)
     if not (args.dest or args.report):
@@ -56,7 +51,7 @@ def parse(arguments=None):
 
 
 def compare(arguments=None):
-    """Does what the options ask for; see :func:`parse`."""
+    """Runs and reports a comparison; `arguments` as for :func:`parse`."""
     args = parse(arguments)
     comparison = PLANS[args.plan]
     records = Records(comparison, args.records)
@@ -68,13 +63,14 @@ def compare(arguments=None):
     if args.figure:
         figures.draw(args.figure, results)
     if args.page:
-        renew(args.page, results.summary(args.figure and os.path.relpath(args.figure, os.path.dirname(args.page))))
+        figure = args.figure and os.path.relpath(args.figure, os.path.dirname(args.page))
+        replace_section(args.page, results.summary(figure))
     else:
         print(results.summary(args.figure))
 
 
-def renew(page, section):
-    """Replaces what is between the two comments of a page."""
+def replace_section(page, section):
+    """Replaces the section between the two comments of a page."""
     with open(page, encoding="utf-8") as stream:
         before, begin, after = re.split(r"(<!-- Made by .*? -->\n)", stream.read())
     with atomic_write(page) as stream:

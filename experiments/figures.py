@@ -4,34 +4,34 @@ import os
 
 import numpy as np
 
-import added
-from comparison import MADE
-from evaluation.statistics import seed_interval
+import exploratory
+from evaluation.intervals import seed_interval
 from maelm_fairseq.base.files import atomic_write
+from preregistration import MADE
 
 CAPTION = (
-    "Score against arithmetic, and score by layer; means and standard errors over seeds. Filled: runs that ended; a "
-    "solid line joins the two lengths of shared layers. Hollow: within runs, before the learning rate reached its end"
+    "Score against compute, and score by layer; means and standard errors over seeds. Filled: finished runs; a solid "
+    "line joins the two lengths of shared layers. Hollow: within runs, before the learning rate has decayed"
 )
-ORDER_CAPTION = "The two tasks about order by depth; dashed: MAE-LM's decoder; means and standard errors over seeds"
+ORDER_CAPTION = "The two tasks on word order, by depth; dashed: MAE-LM's decoder; means and standard errors over seeds"
 STYLES = {"mlm": "C0s-", "shared_long": "C1o-", "shared": "C1^-", "mae_lm": "C2v-", "scratch": "C7x-"}
 OTHER = "C8.:"  # models of other plans
 
 
 def order_path(path):
-    """Where the second figure is, beside the first."""
+    """The path of the second figure, beside the first."""
     return "-order".join(os.path.splitext(path))
 
 
 def draw(path, results):
-    """Draws scores against arithmetic and by layer, and beside that picture scores of order by depth.
+    """Draws scores against compute and by layer; in a second picture, the scores on word order by depth.
 
     Args:
         path: of the first picture, a PNG; for the second see :func:`order_path`
         results: :class:`~results.Results`
     """
     figure, (scores, layers) = subplots("TFLOP", "layer (0: embeddings)")
-    points, ended = added.on_the_way(results), {}
+    points, ended = exploratory.scores_within_runs(results), {}
     for model in results.models():
         runs, style = results.of(model), STYLES.get(model.name, OTHER)
         errors(layers, *columns([results.scores_by_layer(run) for run in runs]), style, label=model.title)
@@ -47,10 +47,10 @@ def draw(path, results):
     scores.set_xlim(left=0)
     legend(figure, layers)
     save(figure, path)
-    found = added.order(results)
-    if found:
+    order = exploratory.order(results)
+    if order:
         figure, axes = subplots(*["layer of the encoder, then of the decoder"] * len(MADE), sharey=True)
-        for task, model, encoders, decoders in found:
+        for task, model, encoders, decoders in order:
             axis, style = axes[MADE.index(task)], STYLES[model.name]
             errors(axis, *columns(encoders), style, label=model.title)
             if decoders:
@@ -88,8 +88,8 @@ def columns(rows, first=0):
 
 def errors(axis, x, samples, style, **options):
     """Draws the means of samples over seeds, with their standard errors."""
-    found = [seed_interval(sample) for sample in samples]
-    axis.errorbar(x, [each.estimate for each in found], [each.error for each in found], fmt=style, capsize=3, **options)
+    means = [seed_interval(sample) for sample in samples]
+    axis.errorbar(x, [mean.estimate for mean in means], [mean.error for mean in means], fmt=style, capsize=3, **options)
 
 
 def save(figure, path):

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from comparison import ALL_MASKS, MAE_LM, MLM, NO_MASKS, SCORES, SCRATCH, SHARED, SHARED_LONG, Arm
+from preregistration import ALL_MASKS, MAE_LM, MLM, NO_MASKS, SCORES, SCRATCH, SHARED, SHARED_LONG, Arm
 from pretraining import Size, Text
 
 
 def encoder_sees(fraction):
-    """MAE-LM whose encoder sees a share of the masks."""
+    """MAE-LM with a share of the masks in the encoder."""
     masks = replace(ALL_MASKS, encoder_mask_fraction=fraction)
     return replace(MAE_LM, name=f"fraction{fraction:g}", title=f"{fraction:.0%} of masks in the encoder", masks=masks)
 

@@ -7,7 +7,7 @@ from maelm_fairseq.masking import MaskSettings
 
 
 def options_of(config):
-    """The options that set a dataclass's fields: [--mask-prob, 0.15, ...]; a true boolean gives its flag alone."""
+    """The fields of a dataclass as options: [--mask-prob, 0.15, ...]; a true boolean as its flag alone."""
     options = []
     for each in fields(config):
         value = getattr(config, each.name)

@@ -1,16 +1,16 @@
-"""The claims of the paper on effective ranks beside what the comparison measured of them."""
+"""The paper's claims on effective ranks, beside what the comparison measured."""
 
 import numpy as np
 
-from comparison import CONFIDENCE
+from evaluation.intervals import seed_interval
 from evaluation.report import in_words, table
-from evaluation.statistics import seed_interval
+from preregistration import CONFIDENCE
 
 TAU = "0.9"  # of the ranks in figures and claims
 
 
 def by_layer(rows):
-    """The interval of each layer but that of the embeddings: {layer: :class:`~evaluation.statistics.Interval`}.
+    """The interval of each layer but that of the embeddings: {layer: :class:`~evaluation.intervals.Interval`}.
 
     Args:
         rows: (S, L + 1) numbers, a row for each seed; a single row's have no width
@@ -18,15 +18,15 @@ def by_layer(rows):
     return {layer: seed_interval(column, CONFIDENCE) for layer, column in enumerate(np.transpose(rows)) if layer}
 
 
-def layers_in_words(found):
+def layers_in_words(intervals):
     """The intervals of layers, and at which of them they show that something is positive, or negative.
 
     An interval without width shows nothing: ranks are whole numbers, and those of few seeds agree by chance.
     """
-    measured = "; ".join(f"layer {layer}: {in_words(each, 1)}" for layer, each in found.items())
-    positive = [str(layer) for layer, each in found.items() if 0 < each.low < each.high]
-    negative = [str(layer) for layer, each in found.items() if each.low < each.high < 0]
-    if len(positive) == len(found):
+    measured = "; ".join(f"layer {layer}: {in_words(each, 1)}" for layer, each in intervals.items())
+    positive = [str(layer) for layer, each in intervals.items() if 0 < each.low < each.high]
+    negative = [str(layer) for layer, each in intervals.items() if each.low < each.high < 0]
+    if len(positive) == len(intervals):
         return measured, "yes"
     shown = [f"at layer{'s' * (len(positive) > 1)} {', '.join(positive)}"] if positive else ["no"]
     if negative:
@@ -69,6 +69,6 @@ def rank_claims(numbers, theirs, alone, pairs):
             wider = ranks(ours, "without_mask") - ranks(mlm, "without_mask")
             claims.append((f"{title}: that gap is smaller", gaps(mlm) - gaps(ours)))
             claims.append((own, outside(mlm) - outside(ours)))
-            claims.append((f"{title}: text without [MASK] takes more dimensions than in {theirs}", wider))
+            claims.append((f"{title}: text without [MASK] has a higher rank than in {theirs}", wider))
     rows += [[claim, len(seeds), *layers_in_words(by_layer(seeds))] for claim, seeds in claims]
     return table(["claim", "seeds", f"measured, {CONFIDENCE:.0%} interval", "shown"], rows)

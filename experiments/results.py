@@ -1,47 +1,47 @@
-"""The section of results of a comparison, made from the records that are kept, and from them alone.
+"""The results of a comparison as a section of a page, made from the committed records alone.
 
-It is the same on every machine and day, so that a page that holds it can be compared with the records.
+It is the same on every machine and day, so that a page that contains it can be compared with the records.
 """
 
 from functools import partial
 
 import numpy as np
 
-import added
-import costs
+import cost_report
+import exploratory
 import figures
-from comparison import CONFIDENCE, FINE_TUNED_TASKS, MADE, MAE_LM, MLM, SHARED, TASKS, UNSEEN
 from evaluation.few_shot import SHOTS
+from evaluation.intervals import crossed_interval, seed_interval
 from evaluation.outcomes import CHOSEN, LAST
 from evaluation.report import Report, count, in_words, table
-from evaluation.statistics import crossed_interval, seed_interval
-from kept_records import COST, FINE_TUNED, LATER
 from maelm_fairseq.base.errors import UsageError
+from preregistration import CONFIDENCE, FINE_TUNED_TASKS, MADE, MAE_LM, MLM, SHARED, TASKS, UNSEEN
 from rank_claims import TAU, rank_claims
+from record_store import COST, FINE_TUNED, PROBED
 
 
 class Results:
     """The results as tables and text.
 
     Args:
-        comparison: :class:`~comparison.Comparison`
-        records: :class:`~kept_records.Records`
-        command: that made them
+        comparison: :class:`~preregistration.Comparison`
+        records: :class:`~record_store.Records`
+        command: the one that made the records
     Attributes:
         runs: those that have been evaluated
         numbers: {name of a run: its record}
-        costs, later: what was measured after the runs; see cost.py and later_scores.py
+        costs, probed: what measure_cost.py and probe_checkpoints.py recorded
     Raises:
-        UsageError: there is no seed for which the first two models that are compared have been evaluated
+        UsageError: there is no seed for which both models of the first comparison have been evaluated
     """
 
     def __init__(self, comparison, records, command):
         self.comparison, self.command = comparison, command
-        self.costs, self.later = records.read_file(COST) or [], records.read_file(LATER)
+        self.costs, self.probed = records.read_file(COST) or [], records.read_file(PROBED)
         self.runs = [run for run in comparison.runs() if records.has(run)]
         self.numbers = {run.name: records.read(run) for run in self.runs}
         self.tables = Report({run.name: records.outcomes(run) for run in self.runs} or {"": {}})
-        self.tasks, self.unseen = ([task for task in found if task in comparison.tasks] for found in (TASKS, UNSEEN))
+        self.tasks, self.unseen = ([task for task in names if task in comparison.tasks] for names in (TASKS, UNSEEN))
         self.seeds = len(self.seeds_of(comparison.compared[0]))
         if not self.seeds:
             names = " and ".join(f"{model.name}-1" for model in comparison.compared[0])
@@ -76,8 +76,8 @@ class Results:
 
     def fine_tuned(self, name):
         """The mean score of a run that was fine-tuned, else None."""
-        found = [self.numbers[name]["scores"].get(task, {}).get(FINE_TUNED) for task in FINE_TUNED_TASKS]
-        return np.mean([scores[CHOSEN] for scores in found]) if all(found) else None
+        scores = [self.numbers[name]["scores"].get(task, {}).get(FINE_TUNED) for task in FINE_TUNED_TASKS]
+        return np.mean([score[CHOSEN] for score in scores]) if all(scores) else None
 
     def few_labels(self, place, name):
         """The mean few-shot score of a run over the tasks that have one; nan if none has.
@@ -85,25 +85,25 @@ class Results:
         Args:
             place: in SHOTS
         """
-        found = [self.numbers[name]["scores"][task].get("few_shot") for task in self.tasks]
-        return np.mean([scores[CHOSEN][place] for scores in found if scores] or [np.nan])
+        scores = [self.numbers[name]["scores"][task].get("few_shot") for task in self.tasks]
+        return np.mean([score[CHOSEN][place] for score in scores if score] or [np.nan])
 
     # The question
 
     def claim(self):
         """The difference that is tested, in words."""
         pair = ours, theirs = self.comparison.compared[0]
-        found = self.difference(pair, self.tasks)
+        interval = self.difference(pair, self.tasks)
         planned = min(arm.seeds for arm in self.comparison.arms if arm.model in pair)
         if not self.comparison.tested:
             verdict = "nothing is tested"
         elif self.seeds < planned:
             verdict = f"not decided: {self.seeds} of {planned} seeds, and no test before all of them"
         else:
-            verdict = "better" if found.low > 0 else "worse" if found.high < 0 else "no difference is shown"
-        text = f"**{ours.title} minus {theirs.title}, in points: {in_words(found)}; {verdict}.** "
+            verdict = "better" if interval.low > 0 else "worse" if interval.high < 0 else "no difference is shown"
+        text = f"**{ours.title} minus {theirs.title}, in points: {in_words(interval)}; {verdict}.** "
         if self.seeds == 1:
-            return text + "The interval is for these two models only: examples vary."
+            return text + "The interval is over examples, for these two models only."
         return text + f"{self.seeds} seeds; {CONFIDENCE:.0%} interval over seeds and examples."
 
     # Tables
@@ -116,30 +116,30 @@ class Results:
             models: those of the rows (default: all that were evaluated)
         """
         models = models or self.models()
-        found = {title: [cell(model) for model in models] for title, cell in columns.items()}
-        found = {"model": [model.title for model in models], **{key: found[key] for key in found if any(found[key])}}
-        return table(list(found), zip(*found.values()))
+        cells = {title: [cell(model) for model in models] for title, cell in columns.items()}
+        cells = {"model": [model.title for model in models], **{key: cells[key] for key in cells if any(cells[key])}}
+        return table(list(cells), zip(*cells.values()))
 
     def by_seed(self, value):
         """A function of a model: a list of its runs' numbers; `value`: function of a name, None if it has none."""
-        return lambda model: [found for found in (value(run.name) for run in self.of(model)) if found is not None]
+        return lambda model: [x for x in (value(run.name) for run in self.of(model)) if x is not None]
 
     def mean_of(self, value):
         """A cell for the mean over seeds of what :meth:`by_seed` gives, and its standard error."""
 
         def cell(model):
-            found = self.by_seed(value)(model)
-            if not found:
+            numbers = self.by_seed(value)(model)
+            if not numbers:
                 return ""
-            mean = seed_interval(found)
-            error = f" ± {mean.error:.2f}" * (len(found) > 1)
-            return f"{mean.estimate:.2f}{error}" + fewer(len(found), len(self.of(model)))
+            mean = seed_interval(numbers)
+            error = f" ± {mean.error:.2f}" * (len(numbers) > 1)
+            return f"{mean.estimate:.2f}{error}" + fewer(len(numbers), len(self.of(model)))
 
         return cell
 
     def arms(self):
-        """What each model costs, and what comes of it: means over seeds."""
-        cost = partial(costs.cell, self.costs[0] if self.costs else {"models": {}}, self.updates)
+        """The cost and the scores of each model: means over seeds."""
+        cost = partial(cost_report.cell, self.costs[0] if self.costs else {"models": {}}, self.updates)
 
         def last(key, template, unit=1):
             """A cell for the mean of a number of the last validation, if there was pretraining."""
@@ -150,7 +150,7 @@ class Results:
             "seeds": lambda model: len(self.of(model)),
             "updates": lambda model: f"{self.updates(model):,}",
             "TFLOP": last("gflop", "{:,.1f}", 1000),
-            "seconds an update (ratio)": cost("{seconds:.3f} ({ratio:.2f})"),
+            "seconds per update (ratio)": cost("{seconds:.3f} ({ratio:.2f})"),
             "time of a run (ratio)": cost("{run:.2f}"),
             "memory, MiB": cost("{memory_mib:,}"),
             "loss, bits": last("loss", "{:.3f}"),
@@ -166,9 +166,9 @@ class Results:
         return {task: self.mean_of(partial(self.score, task=task)) for task in tasks}
 
     def differences(self):
-        """All pairs of models: the mean over tasks, the mean without the made probes, and the unseen tasks."""
+        """All pairs of models: the mean over tasks, the mean without the synthetic probes, and the unseen tasks."""
         columns = {f"mean over {len(self.tasks)} tasks": self.tasks}
-        columns["without made probes"] = [task for task in self.tasks if task not in MADE]
+        columns["without synthetic probes"] = [task for task in self.tasks if task not in MADE]
         columns.update({task: [task] for task in self.unseen})
         return self.table_of_pairs({title: partial(self.cell, tasks=tasks) for title, tasks in columns.items()})
 
@@ -176,7 +176,7 @@ class Results:
         """The same for other features: last layer, few labels, fine-tuning."""
         columns = {"last layer": self.over_seeds(lambda name: self.mean_score(name, LAST))}
         for place, shots in enumerate(SHOTS):
-            columns[f"{shots} examples a class"] = self.over_seeds(partial(self.few_labels, place))
+            columns[f"{shots} examples per class"] = self.over_seeds(partial(self.few_labels, place))
         columns[f"fine-tuned, {' and '.join(FINE_TUNED_TASKS)}"] = partial(self.cell, kind=FINE_TUNED)
         return self.table_of_pairs(columns)
 
@@ -191,7 +191,7 @@ class Results:
         return in_cell(self.difference(pair, tasks, kind)) + fewer(seeds, len(self.seeds_of(pair)))
 
     def over_seeds(self, value):
-        """The same for a number that a run has as a whole, with an interval over seeds; `value`: function of a name."""
+        """The same for one number per run, with an interval over seeds; `value`: function of a run's name."""
         return lambda pair: in_cell(seed_interval([value(a) - value(b) for a, b in self.seeds_of(pair)], CONFIDENCE))
 
     def table_of_pairs(self, columns):
@@ -207,7 +207,7 @@ class Results:
         return table(["difference", "seeds", *columns], rows)
 
     def trainings(self):
-        """What the pretraining of each seed reached, and the ranks of its last layer."""
+        """The loss, score and ranks of the last layer of each seed."""
 
         def learning_rate(model):
             options = self.numbers[self.of(model)[0].name]["options"]
@@ -239,54 +239,54 @@ class Results:
         text = ""
         for what, done, runs in [("evaluated", evaluated, plan.runs()), ("fine-tuned", tuned, plan.fine_tuned_runs())]:
             names = [run.name for run in runs if run.name not in done]
-            text += f"Of the plan, not {what}: {', '.join(names)}.\n" if names else ""
+            text += f"Planned but not {what}: {', '.join(names)}.\n" if names else ""
         return text
 
     def summary(self, figure=None):
         """The section for a page of results; with links to the figures, if they are drawn."""
         comparison, size, text = self.comparison, self.comparison.size, self.comparison.text
         claims = self.claims()
-        plan = "Nothing is tested: what is run is in `experiments/plans.py`."
+        plan = "Nothing is tested; `experiments/plans.py` defines the runs."
         if comparison.tested:
-            plan = "What is tested, and how, was written down before the runs: `experiments/comparison.py`."
+            plan = "What is tested, and how, was written before the runs: `experiments/preregistration.py`."
         sections = [
             f"## {comparison.title}",
-            f"From `experiments/records/{comparison.name}` alone, which comes from",
+            f"Made from `experiments/records/{comparison.name}` alone, which was recorded by",
             f"```\n{self.command}\n```",
             f"Encoders of {size.encoder_layers} layers, width {size.encoder_embed_dim}; batches of {text.batch_size} "
-            f"sequences of up to {text.tokens_per_sample} tokens. All models of a seed start from the same weights of "
-            f"the encoder and see the same text and masks. {plan}\n",
+            f"sequences of up to {text.tokens_per_sample} tokens. For one seed, all models start from the same encoder "
+            f"weights and see the same text and masks. {plan}\n",
             self.claim() + "\n",
             f"![{figures.CAPTION}]({figure})\n" if figure else "",
-            "### What was written before the runs",
-            "Scores are of frozen features, mean of tokens: means over seeds, ± their standard error. Differences are "
-            f"paired, with intervals of {CONFIDENCE:.0%} over seeds and examples; that of one seed is over examples, "
-            f"and so for these models. {' and '.join(self.unseen)}, in no mean, had not been looked at when shared "
+            "### Planned analyses",
+            "Scores are of frozen features, averaged over tokens: means over seeds, ± standard error. Differences "
+            f"are paired, with {CONFIDENCE:.0%} intervals over seeds and examples; with one seed, over examples, for "
+            f"these models only. {' and '.join(self.unseen)}, which are in no mean, had not been looked at when shared "
             f"layers were designed. Fine-tuned is the mean over {' and '.join(FINE_TUNED_TASKS)}.\n",
             self.arms(),
             self.missing(),
-            costs.in_words(self.costs, self.models(), self.updates),
+            cost_report.in_words(self.costs, self.models(), self.updates),
             "The tasks of the mean:\n",
             self.table_of_models(self.columns_of(self.tasks)),
             "Differences:\n",
             self.differences(),
-            "Other features, and fine-tuning; intervals are over seeds, but for fine-tuning:\n",
+            "Other features, and fine-tuning; intervals are over seeds, for fine-tuning also over examples:\n",
             self.other_differences(),
-            f"Pretraining of each seed, and the effective rank of its last layer at tau = {TAU}:\n",
+            f"Each seed, with the effective rank of its last layer at tau = {TAU}:\n",
             self.trainings(),
-            f"The paper's claims on ranks, at tau = {TAU}; none is corrected for their number:\n" if claims else "",
+            f"The paper's claims on ranks, at tau = {TAU}, not corrected for multiple comparisons:\n" if claims else "",
             claims,
-            f"### What was added after the runs\n{added.text(self)}",
-            f"![{figures.ORDER_CAPTION}]({figures.order_path(figure)})\n" if figure and added.order(self) else "",
+            f"### Exploratory analyses, added after the runs\n{exploratory.text(self)}",
+            f"![{figures.ORDER_CAPTION}]({figures.order_path(figure)})\n" if figure and exploratory.order(self) else "",
         ]
         return "\n".join(section for section in sections if section) + "\n"
 
 
 def in_cell(interval):
-    """An interval in words; empty for None, and for what was not measured."""
+    """An interval in words; empty if nothing was measured."""
     return in_words(interval) if interval and np.isfinite(interval.estimate) else ""
 
 
 def fewer(seeds, planned):
-    """What to add to a cell of fewer seeds than its row has."""
+    """The suffix of a cell that has fewer seeds than its row."""
     return f", {count(seeds)}" if 0 < seeds < planned else ""

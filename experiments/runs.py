@@ -1,25 +1,26 @@
-"""The runs of a comparison: pretraining, effective ranks, evaluation and fine-tuning, each by a program of its own.
+"""Runs a comparison: pretraining, effective ranks, evaluation and fine-tuning, each in a process of its own.
 
-Every step looks at what is there and does the rest, so a comparison that was stopped goes on where it was.
+Every step skips what is done, so that a comparison that was stopped resumes.
 """
 
 import csv
 import os
 import statistics
+import subprocess
 import sys
 
 import torch
 
-from arithmetic import operations
-from comparison import FINE_TUNED_TASKS
+from child_processes import program
 from evaluation import outcomes
 from fairseq_options import PLUGIN, RECIPES
-from kept_records import FINE_TUNED
+from flops import training_flops
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import read_json, save_json, sha256
 from maelm_fairseq.vocabulary import load_dictionary
-from programs import execute
+from preregistration import FINE_TUNED_TASKS
+from record_store import FINE_TUNED
 from show_progress import logged
 from trained_model import keep_model, updates_of
 
@@ -29,12 +30,12 @@ DATA_PREP = os.path.join(ROOT, "data-prep")
 
 
 class Runs:
-    """What a comparison runs, in a folder.
+    """A comparison in a folder.
 
     Args:
-        comparison: :class:`~comparison.Comparison`
+        comparison: :class:`~preregistration.Comparison`
         dest: the folder
-        records: :class:`~kept_records.Records`, which receive what is measured
+        records: :class:`~record_store.Records`, which receive what is measured
         data: a folder of binarized text; None for film reviews, which are downloaded
         tasks: a folder of labelled texts, as recipes/evaluate.sh takes them; None for those that are downloaded
     """
@@ -49,7 +50,7 @@ class Runs:
         return os.path.join(self.dest, *parts)
 
     def all(self, devices):
-        """Everything that the records do not have, what matters most first, as far as it can run at the same time.
+        """Runs all that the records lack, what matters most first, as many runs at a time as there are devices.
 
         Args:
             devices: :class:`~devices.DeviceQueue`
@@ -67,7 +68,7 @@ class Runs:
         devices.run(self.fine_tune, to_tune)
 
     def prepare(self):
-        """Downloads and prepares the texts that were not given; these programs skip what they find done."""
+        """Downloads and prepares the texts that were not given; these programs skip what is done."""
         if self.downloads_text:
             raw = self.path("text")
             self.execute("text", [sys.executable, os.path.join(DATA_PREP, "movie_reviews.py"), "--dest", raw])
@@ -81,7 +82,7 @@ class Runs:
     # Pretraining
 
     def options(self, run):
-        """The options of fairseq-train for a run, whose pilots have decided."""
+        """The options of fairseq-train for a run whose pilots are done."""
         return self.comparison.options(run, run.pilots and self.records.learning_rate(run.pilots))
 
     def folder(self, run):
@@ -94,7 +95,7 @@ class Runs:
         return os.path.join(self.folder(run), "pretraining.log")
 
     def train(self, run, device):
-        """Trains a run to its end, and keeps its model without the optimizer's state."""
+        """Trains a run to its end; keeps its model without the optimizer's state."""
         folder, options, log = self.folder(run), self.options(run), self.training_log(run)
         self.claim(folder, options)
         if os.path.exists(self.model(run)):
@@ -109,7 +110,7 @@ class Runs:
         keep_model(folder, self.model(run))
 
     def claim(self, folder, options):
-        """Writes down what the folder of a run is made from; refuses one that was made from something else."""
+        """Records the options and data of a run in its folder; refuses a folder made with others."""
         path = os.path.join(folder, "run.json")
         text = {name: sha256(os.path.join(self.data, name)) for name in ("dict.txt", "train.idx", "valid.idx")}
         now = {**provenance.by_option(options), **text}
@@ -124,25 +125,25 @@ class Runs:
         log = self.training_log(run)
         rows = logged_statistics(log, "num_updates")
         tokens = statistics.mean(float(row["wpb"]) / float(row["bsz"]) for row in rows.values())
-        once = operations(run.model, self.comparison.size, tokens, len(load_dictionary(self.data)))
+        once = training_flops(run.model, self.comparison.size, tokens, len(load_dictionary(self.data)))
         once *= self.comparison.text.batch_size / 1e9
-        found = []
+        validations = []
         for update, row in logged_statistics(log, "valid_num_updates").items():
             # A line's train_wall covers the updates since the line before, without validations.
             seconds = sum(float(each["train_wall"]) for trained, each in rows.items() if trained <= update)
-            found.append(dict(update=update, loss=float(row["valid_loss"]), seconds=seconds))
-            found[-1]["gflop"] = round(once * update, 3)
-        return found
+            gflop = round(once * update, 3)
+            validations.append(dict(update=update, loss=float(row["valid_loss"]), seconds=seconds, gflop=gflop))
+        return validations
 
     def choose_learning_rate(self, model):
-        """Chooses that of the pilot whose last validation loss is lowest; the first of equal ones."""
+        """Selects that of the pilot with the lowest last validation loss; the first of equal ones."""
         pilots = self.comparison.pilot_runs(model)
         self.records.keep_learning_rate(model, [self.validations(run)[-1]["loss"] for run in pilots])
 
     # Measuring
 
     def measure(self, run, device):
-        """Trains a run, measures ranks and frozen features, and keeps what was found in place of an earlier record."""
+        """Trains a run, measures ranks and frozen features, and records them in place of an earlier record."""
         self.train(run, device)
         ranks = self.path("ranks", run.name)
         if not os.path.exists(os.path.join(ranks, "ranks.png")):  # which is written last
@@ -154,12 +155,12 @@ class Runs:
         self.evaluate(run, device, outcomes.FROZEN, self.comparison.tasks)
 
     def fine_tune(self, run, device):
-        """Fine-tunes a run; if the folder has no model, it is trained again, by the same options and with its seed."""
+        """Fine-tunes a run; if the folder has no model, it is trained again, with the same options and seed."""
         self.train(run, device)
         self.evaluate(run, device, FINE_TUNED, FINE_TUNED_TASKS, "--fine-tune", "mean")
 
     def evaluate(self, run, device, kind, tasks, *options):
-        """Evaluates a run by recipes/evaluate.sh, and adds the outcomes to its record."""
+        """Evaluates a run with recipes/evaluate.sh, and adds the outcomes to its record."""
         dest = self.path("evaluation")
         command = [sys.executable, os.path.join(RECIPES, "evaluate.py"), "--checkpoint", self.model(run)]
         command += ["--names", run.name, "--data", self.data, "--labelled", self.labelled, "--dest", dest]
@@ -168,9 +169,31 @@ class Runs:
         self.records.add(run, [outcomes.record_path(dest, run.name, task, kind) for task in tasks])
 
     def execute(self, name, command, device=None):
-        """Runs a program, perhaps on a :class:`~devices.Device`; its log has that name."""
+        """Runs a program, perhaps on a :class:`~devices.Device`, with a log of that name."""
         os.makedirs(self.path("logs"), exist_ok=True)
         execute(command, self.path("logs", name + ".log"), device and device.environment)
+
+
+def execute(command, log, variables=None):
+    """Runs a program, and appends its output to a log.
+
+    Args:
+        command: list of strings and numbers
+        log: path of the file; its folder must exist
+        variables: more of the environment
+    Raises:
+        UsageError: it failed, or was stopped
+    """
+    path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    environment = dict(os.environ, PATH=path, PYTHON=sys.executable, OMP_WAIT_POLICY="passive", **(variables or {}))
+    print(f"running: {log}", flush=True)
+    with open(log, "ab") as stream:
+        with program(list(map(str, command)), stdout=stream, stderr=subprocess.STDOUT, env=environment) as process:
+            status = process.wait()
+    if status:
+        with open(log, encoding="utf-8", errors="replace") as lines:
+            last = (lines.read().strip().splitlines() or [""])[-1]
+        raise UsageError(f"{command[0]} stopped with exit status {status}: {last}; the whole log is {log}")
 
 
 def logged_statistics(path, key):

@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
-"""Evaluates pretrained encoders by what linear probes find in their frozen features.
+"""Evaluates pretrained encoders with linear probes of their frozen features.
 
-For each model and task: the features of every layer, averaged over tokens and of `<s>`; logistic or ridge regression by
-5-fold cross-validation over all labelled examples, with the same folds for every model. Features are standardised, and
-the regularisation and the layer chosen, inside the training folds.
-The score is the accuracy in percent or 100 x Pearson's correlation, beside the log-loss in bits (for values, of a
-Gaussian density with the variance of the errors inside the training folds). Few-shot probes train on 8, 32 and 128
-examples a class.
+For each model and task: the features of every layer, averaged over tokens and of `<s>`; logistic or ridge regression
+with 5-fold cross-validation over all labelled examples, with the same folds for every model. Features are standardised,
+and the regularisation and the layer selected, inside the training folds. The score is the accuracy in percent or 100 x
+Pearson's correlation. Few-shot probes train on 8, 32 and 128 examples per class.
 
 Writes DEST/records, with the outcome of each example, and DEST/evaluation.md. The same command resumes.
 """
@@ -33,11 +31,11 @@ try:
     from evaluation import outcomes
     from evaluation.features import Encoder, compute
     from evaluation.few_shot import REPEATS, SHOTS, few_shot
-    from evaluation.fine_tuning import fine_tune
+    from evaluation.finetune_folds import fine_tune
+    from evaluation.intervals import crossed_interval
+    from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
     from evaluation.probes import STRENGTHS, probe
     from evaluation.report import Report, in_words, models_of_arm
-    from evaluation.statistics import crossed_interval
-    from evaluation.tasks import PRIMARY, REGRESSION, SECONDARY, load_task
 except ImportError as error:
     raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
 
@@ -61,24 +59,12 @@ def parse(arguments=None):
         "sentence2) and label (default: DEST/labelled, to which experiments/substitute_datasets.py fetches its tasks)",
     )
     add("--regression", nargs="+", default=[], metavar="NAME", help="those of your own tasks whose labels are numbers")
-    add(
-        "--fine-tune",
-        nargs="+",
-        choices=list(POOLING),
-        default=[],
-        help="also fine-tune each encoder once for each fold (hours), with a head on `<s>`, on the mean of the other "
-        "tokens, or each",
-    )
+    tune = "also fine-tune once for each fold (hours), with a head on `<s>`, on the mean of the other tokens, or each"
+    add("--fine-tune", nargs="+", choices=list(POOLING), default=[], help=tune)
     repeats = f"repetitions of the few-shot probes, with other training examples (default: {REPEATS}); 0 for none"
     add("--few-shot-repeats", type=int, default=REPEATS, metavar="N", help=repeats)
-    add(
-        "--compare",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar="ARM",
-        help="report the first arm minus the second, paired by seed: models called ARM-SEED; may be repeated",
-    )
+    arms = "report the first arm minus the second, paired by seed: models called ARM-SEED; may be repeated"
+    add("--compare", nargs=2, action="append", default=[], metavar="ARM", help=arms)
     args = parser.parse_args(arguments)
     args.names = args.names or [os.path.splitext(os.path.basename(path.rstrip("/")))[0] for path in args.checkpoint]
     if not len(args.checkpoint) == len(args.names) == len(set(args.names)):
@@ -87,8 +73,8 @@ def parse(arguments=None):
     for arms in args.compare:
         first, second = (models_of_arm(args.names, arm) for arm in arms)
         if not first.keys() & second.keys():
-            expected, found = " and ".join(f"{arm}-SEED" for arm in arms), ", ".join(args.names)
-            raise UsageError(f"--compare {' '.join(arms)}: expected --names {expected} with one seed, found {found}")
+            expected, names = " and ".join(f"{arm}-SEED" for arm in arms), ", ".join(args.names)
+            raise UsageError(f"--compare {' '.join(arms)}: expected --names {expected} with one seed, found {names}")
     return args
 
 
@@ -107,7 +93,7 @@ def labelled_folder(args):
 
 
 def load_tasks(args):
-    """The :class:`~evaluation.tasks.Task` of each name."""
+    """The :class:`~evaluation.labelled_tasks.Task` of each name."""
     folder, tasks = labelled_folder(args), []
     for name in dict.fromkeys(args.tasks):
         path = os.path.join(folder, name)
@@ -130,28 +116,28 @@ def models_of(args):
 
 
 def measure(name, encoder, task, dest, repeats):
-    """Probes the frozen features of an encoder on a task, unless that is done; returns the record's path.
+    """Probes the frozen features of an encoder on a task, unless that is done; returns the path of the record.
 
     Args:
         name: of the model
         encoder: :class:`~evaluation.features.Encoder`
-        task: :class:`~evaluation.tasks.Task`
+        task: :class:`~evaluation.labelled_tasks.Task`
         dest: folder of the evaluation
         repeats: of the few-shot probes; 0 for none
     """
     path, probes = outcomes.record_path(dest, name, task.name), f"{STRENGTHS}, shots {SHOTS}, {repeats} times"
     origin = {"checkpoint or vocabulary": encoder.digest, "task": task.digest(), "probes": probes}
     if not outcomes.is_done(path, origin):
-        features = compute(encoder.model(), task.texts)
-        found = {pool: probe(layers, task, STRENGTHS) for pool, layers in features.items()}
+        features = compute(encoder.model, task.texts)
+        probed = {pool: probe(layers, task, STRENGTHS) for pool, layers in features.items()}
         shots = few_shot(features["mean"], task, repeats, STRENGTHS[1::2]) if repeats else None
         means = None if shots is None else {outcomes.CHOSEN: np.round(shots.mean(1), 4).tolist()}
-        outcomes.save(path, name, task, found, origin, few_shot=means)
+        outcomes.save(path, name, task, probed, origin, few_shot=means)
     return path
 
 
 def heading(tasks):
-    """Where and by which command the tables were made, and on what."""
+    """The command, the machine and the tasks of the tables."""
     command = " ".join(["recipes/evaluate.sh", *map(shlex.quote, sys.argv[1:])])
     versions = f"Python {platform.python_version()}, scikit-learn {sklearn.__version__}"
     lines = [f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by", f"```\n{command}\n```"]
@@ -164,7 +150,7 @@ def heading(tasks):
 
 
 def evaluate(arguments=None):
-    """Does what the options ask for; see :func:`parse`."""
+    """Evaluates and reports; `arguments` as for :func:`parse`."""
     args = parse(arguments)
     models, tasks = models_of(args), load_tasks(args)
     results = {name: {} for name in models}
@@ -173,13 +159,13 @@ def evaluate(arguments=None):
         print(f"{what}, {task.name}: {task.metric} {outcome.score():.2f}", flush=True)
 
     for name, task in itertools.product(models, tasks):
-        record, found = outcomes.read(measure(name, models[name], task, args.dest, args.few_shot_repeats))
-        results[name][task.name] = record, found
-        show(name, task, found["mean"])
+        record, kinds = outcomes.read(measure(name, models[name], task, args.dest, args.few_shot_repeats))
+        results[name][task.name] = record, kinds
+        show(name, task, kinds["mean"])
     for pooling, name, task in itertools.product(dict.fromkeys(args.fine_tune), models, tasks):
-        _, found = outcomes.read(fine_tune(name, models[name], task, args.dest, pooling))
-        results[name][task.name][1].update(found)
-        show(f"{name}, fine-tuned ({pooling})", task, *found.values())
+        _, tuned = outcomes.read(fine_tune(name, models[name], task, args.dest, pooling))
+        results[name][task.name][1].update(tuned)
+        show(f"{name}, fine-tuned ({pooling})", task, *tuned.values())
     path, report = os.path.join(args.dest, "evaluation.md"), Report(results, args.compare)
     with atomic_write(path) as stream:
         stream.write("# Evaluation\n" + heading(tasks) + "\n" + report.text())

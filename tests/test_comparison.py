@@ -1,5 +1,6 @@
 """The comparison: a tiny one from end to end, stopped and resumed; its records, and what it reports."""
 
+import functools
 import json
 import random
 import re
@@ -17,14 +18,16 @@ from maelm_fairseq.base.errors import UsageError
 from test_preemption import STOPPED, finish, start
 
 sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "experiments"]]
-import added  # noqa: E402
 import compare  # noqa: E402
 import evaluate  # noqa: E402
+import exploratory  # noqa: E402
 import plans  # noqa: E402
-from comparison import FINE_TUNED_TASKS  # noqa: E402
-from evaluation import outcomes, statistics, tasks  # noqa: E402
-from kept_records import FINE_TUNED, Records  # noqa: E402
+from evaluation import outcomes  # noqa: E402
+from evaluation.intervals import Interval  # noqa: E402
+from evaluation.labelled_tasks import Task  # noqa: E402
+from preregistration import FINE_TUNED_TASKS  # noqa: E402
 from rank_claims import layers_in_words  # noqa: E402
+from record_store import FINE_TUNED, Records  # noqa: E402
 from results import Results  # noqa: E402
 from runs import Runs  # noqa: E402
 
@@ -80,60 +83,59 @@ def record_of(folder, name):
 def test_everything_is_run_and_recorded(finished):
     dest, _, _ = finished
     assert {path.name for path in (dest / "pretraining").iterdir()} == {*PRETRAINED, *PILOTS}
-    kept = dest.parent / "records"
+    records = dest.parent / "records"
     names = {f"{name}.{kind}" for name in PRETRAINED for kind in ("json", "npz")}
-    assert {path.name for path in (kept / "tiny").iterdir()} == {*names, "tasks.npz", "chosen-shared.json"}
-    chosen = record_of(kept, "chosen-shared")
+    assert {path.name for path in (records / "tiny").iterdir()} == {*names, "tasks.npz", "chosen-shared.json"}
+    chosen = record_of(records, "chosen-shared")
     assert list(chosen["losses"]) == ["0.0005", "0.001", "0.002"]
     assert chosen["losses"][str(chosen["lr"])] == min(chosen["losses"].values())
     for name in PRETRAINED:
         assert not list((dest / "pretraining" / name).glob("checkpoint*"))
-        record = record_of(kept, name)
+        record = record_of(records, name)
         assert [row["update"] for row in record["validations"]] == list(range(2, 19 if "long" in name else 15, 2))
         assert set(record["ranks"]) == {"0.9", "0.99"} and len(record["ranks"]["0.9"]["without_mask"]) == 3
         if name.startswith("shared"):
             assert record["options"][record["options"].index("--lr") + 1] == str(chosen["lr"])
-    gflop = {name: record_of(kept, name)["validations"][0]["gflop"] for name in PRETRAINED}
+    gflop = {name: record_of(records, name)["validations"][0]["gflop"] for name in PRETRAINED}
     assert gflop["shared_long-1"] < gflop["mlm-1"]
 
 
 def scores_of(dest, name):
     """The scores of a model on the tasks, computed from the evaluation's records without its program."""
-    found = []
+    scores = []
     for task in TINY.tasks:
         with np.load(dest / "evaluation" / "records" / name / task / "frozen.npz") as arrays:
             layers = arrays["mean_layers"][arrays["folds"]]
             answers = arrays["mean_answers"][layers, np.arange(len(layers))]
-            found.append(100 * (answers == arrays["targets"]).mean())
-    return np.array(found)
+            scores.append(100 * (answers == arrays["targets"]).mean())
+    return np.array(scores)
 
 
 def cells(text, start):
-    """The cells of the first row of a table that begins so."""
+    """The cells of the first row of a table that begins with `start`."""
     return [cell.strip() for cell in next(row for row in text.splitlines() if row.startswith(start)).split("|")[1:-1]]
 
 
 def test_the_summary_reports_what_was_measured(finished):
     dest, _, summary = finished
-    assert summary.startswith("Which encoder has the better features?\n")
     ours, mlm = (np.array([scores_of(dest, f"{name}-{seed}") for seed in (1, 2)]) for name in ("shared_long", "mlm"))
-    by_seed = (ours - mlm)[:, :2].mean(1)  # the last task is in no mean
-    title = "shared layers, the MLM's arithmetic"
-    claim = re.search(rf"\*\*{title} minus MLM, in points: (\S+?)(?: \((\S+) to (\S+)\))?; ", summary)
+    mean, difference = ours[:, :2].mean(1), (ours - mlm)[:, :2].mean()  # the last task is in no mean
+    title, near = "shared layers, the MLM's compute", functools.partial(pytest.approx, abs=0.006)
+
+    def numbers(row):
+        return [float(cell.split()[0]) for cell in row]
+
+    claim = re.search(rf"\*\*{title} minus MLM, in points: (\S+?)(?: \((\S+) to (\S+)\))?; (.*)\.\*\*", summary)
     estimate = float(claim[1])
     low, high = (float(claim[k] or estimate) for k in (2, 3))  # no interval where both seeds agree
-    assert estimate == pytest.approx(by_seed.mean(), abs=0.006) and low <= estimate <= high
-    verdict = "better" if low > 0 else "worse" if high < 0 else "no difference is shown"
-    assert f"; {verdict}.**" in summary
+    assert estimate == near(difference) and low <= estimate <= high
+    assert claim[4] == ("better" if low > 0 else "worse" if high < 0 else "no difference is shown")
     row = cells(summary, f"| {title} | 2 |")
-    expected = [ours[:, :2].mean(), abs(np.diff(ours[:, :2].mean(1))[0]) / 2]
-    assert list(map(float, row[5].split(" ± "))) == pytest.approx(expected, abs=0.006)
-    assert float(row[6].split()[0]) == pytest.approx(by_seed.mean(), abs=0.006)
-    row = cells(summary.split("| model | trec |")[1], f"| {title} |")
-    assert [float(cell.split()[0]) for cell in row[1:]] == pytest.approx(ours.mean(0)[:2], abs=0.006)
+    assert list(map(float, row[5].split(" ± "))) == near([mean.mean(), abs(mean[1] - mean[0]) / 2])
+    assert numbers(row[6:7]) == near([difference])
+    assert numbers(cells(summary.split("| model | trec |")[1], f"| {title} |")[1:]) == near(ours.mean(0)[:2])
     row = cells(summary, f"| {title} minus MLM | 2 |")
-    assert float(row[2].split()[0]) == pytest.approx(by_seed.mean(), abs=0.006)
-    assert float(row[4].split()[0]) == pytest.approx((ours - mlm)[:, 2].mean(), abs=0.006)
+    assert numbers([row[2], row[4]]) == near([difference, (ours - mlm)[:, 2].mean()])
     records = [record_of(dest.parent / "records", f"shared_long-{seed}") for seed in (1, 2)]
     row = cells(summary.split("| model | learning rate |")[1], f"| {title} |")
     assert row[2] == " ".join(f"{record['validations'][-1]['loss']:.3f}" for record in records)
@@ -167,45 +169,44 @@ def test_the_page_of_results_is_what_the_committed_records_say(tmp_path, monkeyp
     compare.compare(options.split())
     assert (tmp_path / page).read_text(encoding="utf-8") == text
     for folder in (tmp_path, ROOT):
-        found = {f"pictures/{path.name}" for path in (folder / pictures).iterdir()}
-        assert found == set(re.findall(r"\]\((pictures/.*?)\)", text))
+        drawn = {f"pictures/{path.name}" for path in (folder / pictures).iterdir()}
+        assert drawn == set(re.findall(r"\]\((pictures/.*?)\)", text))
 
 
 def test_what_was_measured_after_the_runs_is_reported_beside_them(finished, tmp_path):
     shutil.copytree(finished[0].parent / "records", tmp_path / "records")
-    kept, folder = Records(TINY, tmp_path / "records"), tmp_path / "records" / "tiny"
+    records = Records(TINY, tmp_path / "records")
     for name, score in [("mlm-1-8", 40), ("mlm-2-8", 60), ("mae_lm-1-decoder", 99)]:
         for task in TINY.tasks:
-            kept.keep_later_score(name, task, {"chosen": score, "by_layer": [score]})
+            records.keep_probed(name, task, {"chosen": score, "by_layer": [score]})
     measured = dict(seconds=0.25, memory_mib=1000, lowest=0.5, highest=0.75)
     models = {"mlm": dict(measured, ratio=1.0), "shared_long": dict(measured, ratio=0.7)}
     costs = [dict(date="a day", machine=name, rounds=3, models=models) for name in ("one", "two")]
-    (folder / "cost.json").write_text(json.dumps(costs))
-    results = Results(TINY, kept, "command")
+    (tmp_path / "records" / "tiny" / "cost.json").write_text(json.dumps(costs))
+    results = Results(TINY, records, "command")
     end = record_of(tmp_path / "records", "mlm-1")["validations"][-1]
-    ((update, (tflop, scores)),) = added.on_the_way(results)["mlm"].items()
+    ((update, (tflop, scores)),) = exploratory.scores_within_runs(results)["mlm"].items()
     assert (update, scores) == (8, [40, 60]) and tflop == pytest.approx(end["gflop"] / 1000 * 8 / 14)
-    row = cells(results.summary(), "| shared layers, the MLM's arithmetic | 2 |")
-    assert row[4:7] == ["0.250 (0.70)", "0.90", "1,000"]
-    two = "MLM 0.250 (1.00), 1.00; shared layers, the MLM's arithmetic 0.250 (0.70), 0.90"
-    assert f"\nSeconds and times on a day (two): {two}; medians of 3 rounds, " in results.summary()
+    summary, title = results.summary(), "shared layers, the MLM's compute"
+    assert cells(summary, f"| {title} | 2 |")[4:7] == ["0.250 (0.70)", "0.90", "1,000"]
+    assert f"on a day (two): MLM 0.250 (1.00), 1.00; {title} 0.250 (0.70), 0.90; medians of 3 rounds, " in summary
 
 
-def test_what_is_kept_gives_the_same_scores_for_values(tmp_path):
-    """Regression, which the tiny comparison has not: values are kept in half precision."""
+def test_records_give_the_same_scores_for_values(tmp_path):
+    """Regression, which the tiny comparison lacks: values are recorded in half precision."""
     random, path = np.random.default_rng(1), outcomes.record_path(tmp_path / "evaluation", "mlm-1", "tweets")
     targets, ids = random.normal(size=200), np.arange(200, dtype=np.uint64)
-    task = tasks.Task("tweets", [], None, targets, ids, np.arange(200) % 5, 0)
+    task = Task("tweets", [], None, targets, ids, np.arange(200) % 5, 0)
     answers, layers = targets + random.normal(size=(3, 200)), np.array([0, 1, 2, 1, 0])
-    outcomes.save(path, "mlm-1", task, {"mean": dict(answers=answers, bits=np.zeros((3, 200)), layers=layers)}, {})
-    (run, *_), kept = TINY.runs(), Records(replace(TINY, tasks=("tweets",)), tmp_path / "records")
-    kept.keep(run, dict(options=[], ranks={}))
-    assert not kept.has(run)
-    kept.add(run, [path])
-    assert kept.has(run)
-    found, again = outcomes.read(path)[1]["mean"], kept.outcomes(run)["tweets"][1]["mean"]
-    np.testing.assert_allclose(again.contributions(), found.contributions(), atol=0.5)
-    assert again.score() == pytest.approx(found.score(), abs=0.02)
+    outcomes.save(path, "mlm-1", task, {"mean": dict(answers=answers, layers=layers)}, {})
+    (run, *_), records = TINY.runs(), Records(replace(TINY, tasks=("tweets",)), tmp_path / "records")
+    records.keep(run, dict(options=[], ranks={}))
+    assert not records.has(run)
+    records.add(run, [path])
+    assert records.has(run)
+    whole, recorded = outcomes.read(path)[1]["mean"], records.outcomes(run)["tweets"][1]["mean"]
+    np.testing.assert_allclose(recorded.contributions(), whole.contributions(), atol=0.5)
+    assert recorded.score() == pytest.approx(whole.score(), abs=0.02)
 
 
 def test_nothing_is_decided_before_all_seeds_are_there(finished):
@@ -215,7 +216,7 @@ def test_nothing_is_decided_before_all_seeds_are_there(finished):
 
     assert "; not decided: 2 of 3 seeds" in claim(arms=tuple(replace(arm, seeds=3) for arm in TINY.arms))
     one = claim(arms=tuple(replace(arm, seeds=1) for arm in TINY.arms))
-    assert "these two models only: examples vary" in one
+    assert "for these two models only" in one
     assert "; nothing is tested.**" in claim(tested=False)
 
 
@@ -234,7 +235,7 @@ def test_fine_tuning_comes_last_and_is_reported_for_the_seeds_that_have_it(finis
             raise KeyboardInterrupt
         for name in args.tasks:
             mean = outcomes.read(outcomes.record_path(args.dest, model, name))[1]["mean"]
-            task = tasks.Task(name, [], ["class0", "class1"], mean.targets, mean.ids, mean.folds, 0)
+            task = Task(name, [], ["class0", "class1"], mean.targets, mean.ids, mean.folds, 0)
             path = outcomes.record_path(args.dest, model, name, FINE_TUNED)
             outcomes.save(path, model, task, {FINE_TUNED: vars(mean)}, {})
 
@@ -246,11 +247,11 @@ def test_fine_tuning_comes_last_and_is_reported_for_the_seeds_that_have_it(finis
             compare.compare([*options[:-1], "1", "--records", str(tmp_path / "records")])
     assert begun == ["mlm-1", "shared_long-1", "mlm-2", "mlm-2"]  # what the records have is not done again
     summary = Results(tuned, Records(tuned, tmp_path / "records"), "command").summary()
-    cell = cells(summary.split("| difference | seeds |")[2], "| shared layers, the MLM's arithmetic minus MLM |")[-1]
-    found = [scores_of(dest, f"{name}-1")[:2].mean() for name in ("shared_long", "mlm")]
-    assert float(cell.split()[0]) == pytest.approx(found[0] - found[1], abs=0.006) and cell.endswith(", 1 seed")
+    cell = cells(summary.split("| difference | seeds |")[2], "| shared layers, the MLM's compute minus MLM |")[-1]
+    ours, mlm = (scores_of(dest, f"{name}-1")[:2].mean() for name in ("shared_long", "mlm"))
+    assert float(cell.split()[0]) == pytest.approx(ours - mlm, abs=0.006) and cell.endswith(", 1 seed")
     assert summary.count(", 1 seed |") == 3  # and those of the two arms
-    assert "Of the plan, not fine-tuned: mlm-2, shared_long-2.\n" in summary and "not evaluated" not in summary
+    assert "Planned but not fine-tuned: mlm-2, shared_long-2.\n" in summary and "not evaluated" not in summary
 
 
 @pytest.mark.parametrize(
@@ -258,7 +259,7 @@ def test_fine_tuning_comes_last_and_is_reported_for_the_seeds_that_have_it(finis
     [((1, 3), (2, 4), "yes"), ((1, 3), (-4, -2), "at layer 1; negative at layer 2"), ((-1, 3), (2, 2), "no")],
 )
 def test_a_claim_on_ranks_is_shown_layer_by_layer(one, two, shown):
-    measured, verdict = layers_in_words({1: statistics.Interval(1, *one, 1), 2: statistics.Interval(2, *two, 1)})
+    measured, verdict = layers_in_words({1: Interval(1, *one, 1), 2: Interval(2, *two, 1)})
     assert verdict == shown and measured.count("layer ") == 2
 
 
@@ -269,10 +270,9 @@ def test_run_again_it_does_nothing_and_another_plan_is_refused(finished, monkeyp
     compare.compare(options)
     assert "5 of 5 runs are in " in capsys.readouterr().out
     monkeypatch.setitem(compare.PLANS, "tiny", replace(TINY, text=replace(TINY.text, batch_size=4)))
-    with pytest.raises(
-        UsageError, match="mlm-1.json: .*different options: --batch-size differs; choose another --records"
-    ):
+    differs = ".*different options: --batch-size differs; choose another"
+    with pytest.raises(UsageError, match=f"mlm-1.json: {differs} --records"):
         compare.compare(options)
-    with pytest.raises(UsageError, match="lr0.0005: .*different options: --batch-size differs; choose another --dest"):
+    with pytest.raises(UsageError, match=f"lr0.0005: {differs} --dest"):
         compare.compare([*options, "--records", str(dest / "other")])
     assert {path: path.stat().st_mtime_ns for path in dest.parent.rglob("*") if path.is_file()} == before

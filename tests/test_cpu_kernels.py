@@ -6,21 +6,22 @@ import torch.nn.functional as F
 from torch import nn
 
 from maelm_fairseq import cpu_kernels
-from maelm_fairseq.cpu_kernels import (
-    ChunkedAttention,
-    Dropout,
-    GeluLinear,
-    random_mask,
-    scaled_dot_product_attention,
-)
+from maelm_fairseq.cpu_kernels import ChunkedAttention, Dropout, GeluLinear, random_mask, scaled_dot_product_attention
 
 B, Q, T, H, D = 5, 5, 7, 6, 4
+PRECISIONS = pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.bfloat16, 2e-2)])
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        yield
 
 
 def tensors(dtype=torch.float64):
-    generator = torch.Generator().manual_seed(1)
     shapes = [(B, Q, H, D), (B, T, 2, H, D), (B, H, Q, T), (B, Q, H, D)]
-    return [torch.randn(shape, dtype=torch.float64, generator=generator).to(dtype) for shape in shapes]
+    return [torch.randn(shape, dtype=torch.float64).to(dtype) for shape in shapes]
 
 
 def by_pytorch(query, key_value, bias, dropout=0.0):
@@ -28,24 +29,29 @@ def by_pytorch(query, key_value, bias, dropout=0.0):
     return F.scaled_dot_product_attention(query.transpose(1, 2), k, v, attn_mask=bias).transpose(1, 2)
 
 
-def gradients(function, inputs, gradient):
+def results(function, inputs, weights=()):
+    """The output of a function, and the gradients of the sum of its squares."""
     inputs = [x.clone().requires_grad_() for x in inputs]
-    attended = function(*inputs)
-    attended.backward(gradient)
-    return [attended.detach(), *(x.grad for x in inputs)]
+    output = function(*inputs)
+    output.square().sum().backward()
+    return [output.detach(), *(x.grad for x in [*inputs, *weights])]
+
+
+def assert_close(ours, theirs, dtype, tolerance):
+    for one, other in zip(ours, theirs):
+        assert one.dtype == dtype
+        assert (one.double() - other).norm() < tolerance * other.norm()
 
 
 @pytest.mark.parametrize("matrices", [1, 4, 2 * H, B * H])  # in a chunk: one head, some heads, sequences, all
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.bfloat16, 2e-2)])
+@PRECISIONS
 def test_values_and_gradients_agree_with_pytorch(matrices, dtype, tolerance, monkeypatch):
     monkeypatch.setattr(cpu_kernels, "CHUNK_SIZE", matrices * Q * T)
-    *inputs, gradient = tensors(dtype)
+    *inputs, scale = tensors(dtype)
     inputs[2][..., -2:] = float("-inf")  # padding
-    ours = gradients(scaled_dot_product_attention, inputs, gradient)
-    theirs = gradients(by_pytorch, [x.double() for x in inputs], gradient.double())
-    for found, expected in zip(ours, theirs):
-        assert found.dtype == dtype
-        assert (found.double() - expected).norm() < tolerance * expected.norm()
+    ours = results(lambda *x: scaled_dot_product_attention(*x) * scale, inputs)
+    theirs = results(lambda *x: by_pytorch(*x) * scale.double(), [x.double() for x in inputs])
+    assert_close(ours, theirs, dtype, tolerance)
     assert not ours[2][:, -2:].any() and not ours[3][..., -2:].any()
 
 
@@ -73,39 +79,30 @@ def test_gradients_agree_with_finite_differences(dropout):
 def test_attention_dropout_keeps_the_expectation():
     query, key_value, bias, _ = tensors()
     bias.requires_grad_()
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        draws = torch.stack([scaled_dot_product_attention(query, key_value, bias, 0.3).detach() for _ in range(4000)])
+    draws = torch.stack([scaled_dot_product_attention(query, key_value, bias, 0.3).detach() for _ in range(4000)])
     expected = by_pytorch(query, key_value, bias)
     error = draws.std(0) / len(draws) ** 0.5
     assert draws.std(0).min() > 0
     assert ((draws.mean(0) - expected).abs() < 5 * error).all()
 
 
-@pytest.fixture
-def seeded():
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        yield
-
-
-def test_a_random_mask_has_its_probability_and_the_seed_of_pytorch(seeded):
-    found = random_mask(torch.Size([3, 333, 1001]), 0.9)
-    n = found.numel()
-    assert found.dtype == torch.bool and found.shape == (3, 333, 1001)
-    assert abs(found.double().mean() - 0.9) < 4 * (0.9 * 0.1 / n) ** 0.5
+def test_a_random_mask_has_its_probability_and_the_seed_of_pytorch():
+    mask = random_mask(torch.Size([3, 333, 1001]), 0.9)
+    n = mask.numel()
+    assert mask.dtype == torch.bool and mask.shape == (3, 333, 1001)
+    assert abs(mask.double().mean() - 0.9) < 4 * (0.9 * 0.1 / n) ** 0.5
     for dim in range(3):  # neighbours are independent
-        a, b = found.narrow(dim, 0, found.size(dim) - 1), found.narrow(dim, 1, found.size(dim) - 1)
+        a, b = mask.narrow(dim, 0, mask.size(dim) - 1), mask.narrow(dim, 1, mask.size(dim) - 1)
         assert abs((a & b).double().mean() - 0.81) < 4 * (0.81 * 0.19 / n) ** 0.5 + 1e-3
-    other = random_mask(found.shape, 0.9)
+    other = random_mask(mask.shape, 0.9)
     torch.manual_seed(1)
-    assert torch.equal(random_mask(found.shape, 0.9), found) and not torch.equal(other, found)
+    assert torch.equal(random_mask(mask.shape, 0.9), mask) and not torch.equal(other, mask)
     assert random_mask(torch.Size([100]), 1 - 1e-6).all()  # which 16 bits cannot tell from 1
     assert random_mask(torch.Size([8, 0, 32]), 0.9).shape == (8, 0, 32)  # no position is left out of the encoder
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_dropout_scales_what_it_keeps(dtype, seeded):
+def test_dropout_scales_what_it_keeps(dtype):
     x = torch.randn(7, 33, dtype=dtype, requires_grad=True)
     y = Dropout(0.3)(x)
     y.sum().backward()
@@ -116,19 +113,12 @@ def test_dropout_scales_what_it_keeps(dtype, seeded):
     assert Dropout(0.3).eval()(x) is x and torch.equal(Dropout(0.0)(x), x)
 
 
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.bfloat16, 2e-2)])
-def test_the_recomputed_gelu_agrees_with_pytorch(dtype, tolerance, seeded):
+@PRECISIONS
+def test_the_recomputed_gelu_agrees_with_pytorch(dtype, tolerance):
     layer = GeluLinear(6, 4).to(dtype)
     reference = nn.Sequential(nn.GELU(), nn.Linear(6, 4)).double()
     reference[1].load_state_dict(layer.state_dict())
     x = torch.randn(3, 5, 6, dtype=dtype)
-    results = []
-    for function, value in [(layer, x), (reference, x.double())]:
-        value.requires_grad_()
-        y = function(value)
-        y.square().sum().backward()
-        results.append([y.detach(), value.grad, *(weight.grad for weight in function.parameters())])
-    for found, expected in zip(*results):
-        assert found.dtype == dtype
-        assert (found.double() - expected).norm() < tolerance * expected.norm()
-    assert "RecomputedGeluLinear" in layer(x).grad_fn.name()
+    ours = results(layer, [x], layer.parameters())
+    assert_close(ours, results(reference, [x.double()], reference.parameters()), dtype, tolerance)
+    assert "RecomputedGeluLinear" in layer(x.requires_grad_()).grad_fn.name()

@@ -66,18 +66,16 @@ def test_gpus_are_those_that_this_process_sees(monkeypatch, visible, expected):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found = find_devices()
-    assert [device.environment for device in found] == [{"CUDA_VISIBLE_DEVICES": name} for name in expected]
-    assert [device.number for device in found] == list(range(len(expected)))
-    assert len(find_devices(1)) == 1
+    gpus = [Device({"CUDA_VISIBLE_DEVICES": name}, number) for number, name in enumerate(expected)]
+    assert find_devices() == gpus and find_devices(1) == gpus[:1]
     with pytest.raises(UsageError, match=f"--jobs 4, but there are {len(expected)} GPUs"):
         find_devices(4)
 
 
 def test_on_the_cpu_pieces_share_the_cores(monkeypatch):
     monkeypatch.setattr(devices, "cores", lambda: 8)
-    assert [device.environment for device in find_devices(3)] == [{"OMP_NUM_THREADS": "2"}] * 3
-    assert [device.environment for device in find_devices()] == [{}]  # all of them, as the user set it
+    assert find_devices(3) == [Device({"OMP_NUM_THREADS": "2"})] * 3
+    assert find_devices() == [Device({})]  # all of them, as the user set it
 
 
 def test_a_training_sees_its_device_alone(tmp_path):

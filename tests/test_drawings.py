@@ -1,4 +1,4 @@
-"""The picture in the README, and the names on the page about the architecture."""
+"""The picture in the README, and the names of code in the documentation."""
 
 import re
 import sys
@@ -15,12 +15,14 @@ def test_the_program_draws_the_picture(tmp_path, monkeypatch):
     assert (tmp_path / "idea.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_page_names_what_exists():
-    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    found = re.findall(r"((?:`[\w.]+`(?:, | and )?)+) in \[[^]]*\]\(([^)]+\.py)\)", page)
-    named = [(name, path) for names, path in found for name in re.findall(r"[\w.]+(?=`)", names)]
-    assert len(named) > 25
+def test_pages_name_what_exists():
+    """test_pages.py looks for the files."""
+    architecture, contributing = ((ROOT / page).read_text() for page in ("docs/architecture.md", "CONTRIBUTING.md"))
+    links = re.findall(r"((?:`[\w.]+`(?:, | and )?)+) in \[[^]]*\]\(([^)]+\.py)\)", architecture)
+    named = [(name, f"docs/{path}") for names, path in links for name in re.findall(r"[\w.]+(?=`)", names)]
+    named += [each[::-1] for each in re.findall(r"`([\w/-]+/[\w.-]+\.py)` \(`(\w+)[`(.]", contributing)]
+    assert len(named) > 30
     for name, path in named:
-        code = (ROOT / "docs" / path).read_text(encoding="utf-8")
+        code = (ROOT / path).read_text(encoding="utf-8")
         for part in name.split("."):
-            assert re.search(rf"^ *(?:class|def) {part}\b", code, re.M), (name, path)
+            assert re.search(rf"^ *(?:class|def) {part}\b|^{part} = ", code, re.M), (name, path)

@@ -17,12 +17,13 @@ from maelm_fairseq.heads import POOLING
 
 sys.path.insert(0, str(ROOT / "recipes"))
 import evaluate as evaluate_program  # noqa: E402
-from evaluation import fine_tuning, outcomes, statistics  # noqa: E402
+from evaluation import finetune_folds, outcomes  # noqa: E402
 from evaluation.features import Encoder  # noqa: E402
+from evaluation.intervals import Paired, crossed_interval  # noqa: E402
+from evaluation.labelled_tasks import load_task  # noqa: E402
 from evaluation.report import Report  # noqa: E402
-from evaluation.tasks import load_task  # noqa: E402
 
-MODELS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"]
+MODELS, TASKS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"], ["kind", "length"]
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,7 @@ def evaluated(pretrained, tmp_path_factory):
 
 
 def load(folder, model, task):
+    """The record of a model on a task, and its outcomes."""
     return outcomes.read(outcomes.record_path(folder / "out", model, task))
 
 
@@ -69,10 +71,9 @@ def test_records_agree_with_the_tables(evaluated):
     assert list(primary)[2:] == MODELS and primary["model"] == ["kind", "length", "mean"]
     for model in MODELS:
         scores = []
-        for task in ["kind", "length"]:
-            record, found = load(folder, model, task)
-            outcome, metric = found["mean"], record["metric"]
-            assert outcome.answers.shape[1] == 150 and np.isfinite(outcome.bits).all()
+        for task in TASKS:
+            record, kinds = load(folder, model, task)
+            outcome, metric = kinds["mean"], record["metric"]
             answers = outcome.answers[outcome.layers[outcome.folds], np.arange(150)]
             score = 100 * np.mean(answers == outcome.targets)
             if task == "length":
@@ -83,7 +84,7 @@ def test_records_agree_with_the_tables(evaluated):
             assert f"{model}, {task}: {metric} {score:.2f}" in output
         shown = primary[model][2].split(" ± ")
         assert float(shown[0]) == pytest.approx(np.mean(scores), abs=0.01) and float(shown[1]) > 0
-    few = [load(folder, MODELS[-1], task)[0]["few_shot"]["chosen"][-1] for task in ["kind", "length"]]
+    few = [load(folder, MODELS[-1], task)[0]["few_shot"]["chosen"][-1] for task in TASKS]
     shown = [float(cell) for cell in rows_of(text, "Few-shot")[MODELS[-1]][1:]]
     assert shown == pytest.approx([*few, np.mean(few)], abs=0.006)  # the last row is that of most examples
     assert rows_of(text, "By layer")["model"] == ["representation", "layer 0", "layer 1", "layer 2"]
@@ -95,31 +96,30 @@ def test_arms_are_compared_by_seed_and_example(evaluated):
     rows = rows_of((folder / "out" / "evaluation.md").read_text(), "mae_lm minus mlm")
     difference, low, high, _ = rows["**mean over tasks** (primary)"]
     assert f"\nmae_lm minus mlm, mean over tasks: {difference} ({low} to {high})\n" in output
-    found = {(name, task): load(folder, name, task)[1]["mean"] for name in MODELS for task in ["kind", "length"]}
+    measured = {(name, task): load(folder, name, task)[1]["mean"] for name in MODELS for task in TASKS}
     tasks = []
-    for task in ["kind", "length"]:
-        values = {name: found[name, task].contributions() for name in MODELS}
+    for task in TASKS:
+        values = {name: measured[name, task].contributions() for name in MODELS}
         differences = np.stack([values[f"mae_lm-{seed}"] - values[f"mlm-{seed}"] for seed in [1, 2]])
-        tasks.append(statistics.Paired(differences, found["mlm-1", task].ids))
+        tasks.append(Paired(differences, measured["mlm-1", task].ids))
     for title, each in [("**mean over tasks** (primary)", tasks), ("kind", tasks[:1]), ("length", tasks[1:])]:
-        interval = statistics.crossed_interval(each)
+        interval = crossed_interval(each)
         shown = [float(cell) for cell in rows[title]]
         assert shown == pytest.approx([interval.estimate, interval.low, interval.high, interval.error], abs=0.006)
-    assert {"mean over tasks, `<s>`", "log-loss, bits"} <= set(rows)
-    last = {name: sum(found[name, task].score(outcomes.LAST) for task in ["kind", "length"]) for name in MODELS}
+    last = {name: sum(measured[name, task].score(outcomes.LAST) for task in TASKS) for name in MODELS}
     expected = (last["mae_lm-1"] + last["mae_lm-2"] - last["mlm-1"] - last["mlm-2"]) / 4
     assert float(rows["mean over tasks, last layer"][0]) == pytest.approx(expected, abs=0.006)
+    assert "mean over tasks, `<s>`" in rows
     with pytest.raises(UsageError, match="different examples"):
-        outcomes.pair([found["mlm-1", "kind"]], [found["mlm-1", "length"]])
+        outcomes.pair([measured["mlm-1", "kind"]], [measured["mlm-1", "length"]])
 
 
 def test_one_seed_is_compared_over_examples_only_and_what_is_secondary_is_in_no_mean(evaluated):
-    results = {}
-    for name in ["mlm-1", "mae_lm-1", "mlm-2"]:
-        results[name] = {"imdb": load(evaluated[0], name, "kind"), "own": load(evaluated[0], name, "length")}
+    names = dict(zip(["imdb", "own"], TASKS))
+    results = {model: {name: load(evaluated[0], model, names[name]) for name in names} for model in MODELS[:3]}
     text = Report(results, [("mae_lm", "mlm")]).text()
-    assert "1 seed; intervals of 95% over these two models only" in text
-    for title in ["Score", "Last layer", "Log-loss"]:
+    assert "1 seed; 95% intervals over examples, for these two models only" in text
+    for title in ["Score", "Last layer"]:
         scores = list(rows_of(text, title).values())[2:]
         assert [mean.split(" ± ")[0] for _, _, mean in scores] == [own for _, own, _ in scores]
     rows = rows_of(text, "mae_lm minus mlm")
@@ -147,11 +147,10 @@ def test_fine_tuning_by_folds(evaluated, tmp_path, monkeypatch, pooling, name):
     task = load_task(folder / "labelled" / name, regression=name == "length")
     task.folds = task.folds % 2
     encoder = Encoder(str(folder / "mlm-1.pt"), str(arguments[arguments.index("--data") + 1]))
-    predictions = fine_tuning.predictions
+    predictions = finetune_folds.predictions
 
     def compared(data, task, model_file):
-        found = predictions(data, task, model_file)
-        fold = len(seen)
+        predicted, fold = predictions(data, task, model_file), len(seen)
         model = hub.from_pretrained(model_file, data=str(Path(data) / name))
         texts = [task.texts[i] for i in np.flatnonzero(task.folds == fold)]
         whole = [i for i, text in enumerate(texts) if len(model.encode(text)) <= 32]  # others are cut
@@ -159,25 +158,25 @@ def test_fine_tuning_by_folds(evaluated, tmp_path, monkeypatch, pooling, name):
         if task.labels:
             expected = [[row[label] for label in task.labels] for row in expected]
         assert len(whole) > 20
-        np.testing.assert_allclose(found[whole].squeeze(), expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(predicted[whole].squeeze(), expected, rtol=1e-4, atol=1e-5)
         (head,) = model.model.classification_heads.values()
         assert type(head) is POOLING[pooling]
         trained = (Path(data).parent / "raw" / name / "train.tsv").read_text().splitlines()[1:]
         assert not {line.split("\t")[0] for line in trained} & set(texts) and len(trained) + len(texts) == 150
-        seen.append(found)
-        return found
+        seen.append(predicted)
+        return predicted
 
     monkeypatch.setattr(sys, "executable", PYTHON)
-    monkeypatch.setattr(fine_tuning, "predictions", compared)
-    path = fine_tuning.fine_tune("mlm-1", encoder, task, str(tmp_path), pooling)
-    record, found = outcomes.read(path)
-    (outcome,) = found.values()
+    monkeypatch.setattr(finetune_folds, "predictions", compared)
+    path = finetune_folds.fine_tune("mlm-1", encoder, task, str(tmp_path), pooling)
+    record, kinds = outcomes.read(path)
+    (outcome,) = kinds.values()
     answers = np.concatenate([rows.argmax(1) if task.labels else rows[:, 0] for rows in seen])
     order = np.concatenate([np.flatnonzero(task.folds == fold) for fold in [0, 1]])
     np.testing.assert_allclose(outcome.answers[0, order], answers, rtol=1e-5)
-    assert np.isfinite(outcome.bits).all() and record["kinds"] == [f"fine-tuned-{pooling}"]
-    monkeypatch.setattr(fine_tuning, "execute", None)  # nothing is left to do
-    assert fine_tuning.fine_tune("mlm-1", encoder, task, str(tmp_path), pooling) == path
+    assert record["kinds"] == [f"fine-tuned-{pooling}"]
+    monkeypatch.setattr(finetune_folds, "execute", None)  # nothing is left to do
+    assert finetune_folds.fine_tune("mlm-1", encoder, task, str(tmp_path), pooling) == path
 
 
 def test_fine_tuning_is_reported_beside_the_probes(evaluated, tmp_path, monkeypatch):
@@ -186,8 +185,8 @@ def test_fine_tuning_is_reported_beside_the_probes(evaluated, tmp_path, monkeypa
 
     def stand_in(name, encoder, task, dest, pooling):
         path, first = outcomes.record_path(tmp_path, name, task.name), load(folder, name, task.name)[1]["first"]
-        found = dict(answers=first.answers[-1:], bits=first.bits[-1:], layers=np.zeros(5, np.int64))
-        outcomes.save(path, name, task, {f"fine-tuned-{pooling}": found}, {})
+        last = dict(answers=first.answers[-1:], layers=np.zeros(5, np.int64))
+        outcomes.save(path, name, task, {f"fine-tuned-{pooling}": last}, {})
         return path
 
     monkeypatch.setattr(evaluate_program, "fine_tune", stand_in)
@@ -214,14 +213,12 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     refused("mlm-1.pt: not found, expected a checkpoint", *missing)
     refused("dict.txt: not found, expected the vocabulary", "--data", tmp_path)
     refused("--tasks mood: .* has no folder of that name", "--tasks", "mood")
-    refused(
-        "with different options: checkpoint or vocabulary differs", "--names", "mae_lm-1", "mlm-1", "mae_lm-2", "mlm-2"
-    )
+    swapped = ["--names", "mae_lm-1", "mlm-1", "mae_lm-2", "mlm-2"]
+    refused("with different options: checkpoint or vocabulary differs", *swapped)
     record = folder / "out" / "records" / "mlm-1" / "kind" / "frozen.npz"
     record.write_bytes(record.read_bytes()[:100])
     refused("frozen.npz: damaged")
     done = script("recipes/evaluate.sh", *arguments[: arguments.index("--labelled")], "--tasks", "mood", status=1)
     assert "invalid choice: 'mood' (choose from" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith(
-        "error: --tasks mood: not fetched (see above); give texts of your own"
-    )
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: --tasks mood: not fetched (see above); give texts of your own")

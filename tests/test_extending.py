@@ -22,12 +22,3 @@ def test_an_objective_of_ones_own_trains_and_its_encoder_loads(data, tmp_path):
     assert weights["detection_head.weight"].shape == (1, 32)
     model = load_model(tmp_path / "checkpoint_last.pt", load_dictionary(data))
     assert model.lm_head is not None and not hasattr(model, "detection_head")
-
-
-def test_contributing_names_what_exists():
-    """test_pages.py looks for the files."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    named = re.findall(r"`([\w/-]+/[\w.-]+\.py)` \(`(\w+)[`(.]", text)
-    assert len(named) > 5
-    for path, name in named:
-        assert re.search(rf"^ *(?:class|def) {name}\b|^{name} = ", (ROOT / path).read_text(), re.M), (path, name)

@@ -29,14 +29,13 @@ def start(dictionary, seed=1, pretraining=True, **sizes):
 
 
 def differing(one, other):
-    """The names of the weights that two models both have, but not with the same values."""
+    """The weights that both models have, but not with the same values: set of names."""
     return {name for name in one.keys() & other.keys() if not torch.equal(one[name], other[name])}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_models_have_in_common_starts_equal(data, variant):
-    dictionary = load_dictionary(data)
-    options = VARIANTS[variant]
+    dictionary, options = load_dictionary(data), VARIANTS[variant]
     weights, drawn = start(dictionary, **options)
     for other in VARIANTS.values():
         others, drawn_later = start(dictionary, **other)
@@ -62,26 +61,23 @@ def test_weights_of_other_seeds_modules_and_models_differ(data):
 
 def iterator(data, encoder_mask_fraction, seed=1):
     """The iterator over epochs of a run, as fairseq's Trainer gets it; the fraction is 0 for MAE-LM, 1 for an MLM."""
-    precision = dict(fp16=False, bf16=False, amp=False)
-    masks = dict(mask_prob=0.3, encoder_mask_fraction=encoder_mask_fraction)
-    task = MaeLmTask.setup_task(MaeLmTaskConfig(data=str(data), tokens_per_sample=32, seed=seed, **masks, **precision))
+    options = dict(mask_prob=0.3, encoder_mask_fraction=encoder_mask_fraction, fp16=False, bf16=False, amp=False)
+    task = MaeLmTask.setup_task(MaeLmTaskConfig(data=str(data), tokens_per_sample=32, seed=seed, **options))
     task.load_dataset("train")
     return task.get_batch_iterator(task.dataset("train"), max_sentences=8, seed=seed, epoch=1)
 
 
 def batches(iterator):
-    """The batches of an epoch: the blocks, the predicted positions, and what is there."""
-    found = []
+    """Yields the batches of an epoch: the blocks, the predicted positions, and their tokens."""
     for batch in iterator.next_epoch_itr():
         inputs = batch["net_input"]
         positions = torch.cat([inputs["positions"], inputs["masked_positions"]], dim=1)
         predicted = positions[:, positions.size(1) - inputs["num_predicted"] :]
-        found.append((batch["id"].tolist(), predicted.tolist(), batch["target"].tolist()))
-    return found
+        yield batch["id"].tolist(), predicted.tolist(), batch["target"].tolist()
 
 
 def test_an_mlm_and_mae_lm_see_the_same_text_and_masks(data):
     mae_lm, mlm = iterator(data, 0), iterator(data, 1)
-    first, second = batches(mae_lm), batches(mae_lm)
-    assert [batches(mlm), batches(mlm)] == [first, second] and len(first) > 5
-    assert first != second and batches(iterator(data, 0, seed=2)) != first
+    first, second = list(batches(mae_lm)), list(batches(mae_lm))
+    assert [list(batches(mlm)), list(batches(mlm))] == [first, second] and len(first) > 5
+    assert first != second and list(batches(iterator(data, 0, seed=2))) != first

@@ -1,5 +1,6 @@
 """The model and its loss: compared with an independent implementation (naive.py), and their own properties."""
 
+import functools
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
 import naive
-from maelm_fairseq import precision as precision_module
+from maelm_fairseq import precision
 from maelm_fairseq.criterion import MaeLmCriterion
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 from test_blocks import write
@@ -51,9 +52,8 @@ class Setting:
         (folder / "dict.txt").write_text("".join(f"{s} 1\n" for s in SYMBOLS), encoding="utf-8")
         write(folder / "train", [line[:-1] for line in self.lines])
         config = dict(data=str(folder), sample_break_mode="eos", tokens_per_sample=32, mask_prob=0.4, seed=5)
-        self.task = MaeLmTask.setup_task(
-            MaeLmTaskConfig(**{**config, "fp16": False, "bf16": False, "amp": False, **in_task})
-        )
+        config = {**config, "fp16": False, "bf16": False, "amp": False, **in_task}
+        self.task = MaeLmTask.setup_task(MaeLmTaskConfig(**config))
         self.task.load_dataset("train")
         dataset = self.task.dataset("train")
         dataset.set_epoch(1)
@@ -141,7 +141,9 @@ def assert_agree(setting):
 @pytest.mark.parametrize("encoder_mask_fraction", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("mask_prob", [0.15, 0.9])
 def test_agrees_for_all_masks(tmp_path, mask_prob, encoder_mask_fraction, lengths):
-    assert_agree(Setting(tmp_path, lengths, mask_prob=mask_prob, encoder_mask_fraction=encoder_mask_fraction))
+    setting = Setting(tmp_path, lengths, mask_prob=mask_prob, encoder_mask_fraction=encoder_mask_fraction)
+    assert setting.inputs["padded"] == (lengths == "mixed")
+    assert_agree(setting)
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
@@ -149,31 +151,22 @@ def test_agrees_for_all_masks(tmp_path, mask_prob, encoder_mask_fraction, length
 @pytest.mark.parametrize("layers, num_buckets", [(1, 8), (2, 8), (3, 8), (2, 0)])
 def test_shared_layers_agree(tmp_path, num_buckets, layers, encoder_mask_fraction, lengths):
     options = {**SHARED, "decoder_layers": layers, "relative_position_num_buckets": num_buckets}
-    setting = Setting(tmp_path, lengths, mask_prob=0.5, encoder_mask_fraction=encoder_mask_fraction, **options)
-    assert not any(name.startswith("decoder") for name in setting.weights())
-    assert_agree(setting)
+    assert_agree(Setting(tmp_path, lengths, mask_prob=0.5, encoder_mask_fraction=encoder_mask_fraction, **options))
 
 
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
-@pytest.mark.parametrize("bias", [(0, False), (4, False), (32, False), (8, True)])
+@pytest.mark.parametrize("num_buckets, decoder_bias", [(0, False), (4, False), (32, False), (8, True)])
 @pytest.mark.parametrize("depth", [MLM, dict(decoder_layers=1), dict(decoder_layers=4)])
-def test_agrees_for_all_depths_and_biases(tmp_path, depth, bias, lengths):
-    num_buckets, decoder_bias = bias
-    setting = Setting(
-        tmp_path, lengths, relative_position_num_buckets=num_buckets, decoder_relative_bias=decoder_bias, **depth
-    )
-    assert setting.inputs["padded"] == (lengths == "mixed")
-    assert_agree(setting)
+def test_agrees_for_all_depths_and_biases(tmp_path, depth, num_buckets, decoder_bias, lengths):
+    bias = dict(relative_position_num_buckets=num_buckets, decoder_relative_bias=decoder_bias)
+    assert_agree(Setting(tmp_path, lengths, **bias, **depth))
 
 
 @pytest.mark.parametrize("depth", [MLM, SHARED, dict(decoder_layers=1, decoder_relative_bias=True)])
 def test_agrees_with_t5_buckets(tmp_path, monkeypatch, depth):
     monkeypatch.setattr(naive, "relative_position_bucket", naive.t5_bucket)
-    sizes = dict(tokens_per_sample=160, max_positions=160)
-    bias = dict(
-        relative_position_num_buckets=32, relative_position_max_distance=128, relative_position_buckets="t5", **sizes
-    )
-    setting = Setting(tmp_path, "long", **bias, **depth)
+    bias = {f"relative_position_{k}": v for k, v in dict(num_buckets=32, max_distance=128, buckets="t5").items()}
+    setting = Setting(tmp_path, "long", tokens_per_sample=160, max_positions=160, **bias, **depth)
     used = setting.model.encoder.relative_bias.bucket[160 - 149 : 160 + 150].unique().tolist()
     assert used == [*range(16), *range(17, 32)]
     assert_agree(setting)
@@ -192,9 +185,8 @@ def test_agrees_with_t5_buckets(tmp_path, monkeypatch, depth):
 )
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
 def test_agrees_where_predicted_tokens_stay_visible(tmp_path, lengths, options):
-    setting = Setting(
-        tmp_path, lengths, **{"leave_unmasked_prob": 0.1, "random_token_prob": 0.1, "mask_prob": 0.6, **options}
-    )
+    masks = dict(leave_unmasked_prob=0.1, random_token_prob=0.1, mask_prob=0.6)
+    setting = Setting(tmp_path, lengths, **{**masks, **options})
     original = setting.original()
     kept = original["predicted"] & (original["seen"] != naive.NOT_SEEN)
     as_is = original["seen"][kept] == original["tokens"][kept]
@@ -223,14 +215,6 @@ def roll_positions(part):
     return change
 
 
-def change_bucket(change_one):
-    def change(w, inputs, setting, monkeypatch):
-        right = naive.relative_position_bucket
-        monkeypatch.setattr(naive, "relative_position_bucket", lambda r, *sizes: change_one(right, r, *sizes))
-
-    return change
-
-
 def change_input(name, choose, value):
     """`choose` returns (B, T) bool; its first true entry is set to `value`."""
 
@@ -242,8 +226,17 @@ def change_input(name, choose, value):
     return change
 
 
-def change_constant(name, value):
-    return lambda w, inputs, setting, monkeypatch: monkeypatch.setattr(naive, name, value)
+def change_rule(name, wrong):
+    """Another rule: `wrong` takes the function of naive.py, and its arguments."""
+
+    def change(w, inputs, setting, monkeypatch):
+        monkeypatch.setattr(naive, name, functools.partial(wrong, getattr(naive, name)))
+
+    return change
+
+
+def change_bucket(wrong):
+    return change_rule("relative_position_bucket", wrong)
 
 
 MISTAKES = {
@@ -260,31 +253,16 @@ MISTAKES = {
     "one predicted more": change_input("predicted", lambda t, s, p, c: ~p & (t > 3), True),
     "one predicted less": change_input("predicted", lambda t, s, p, c: p, False),
     "another target": change_input("tokens", lambda t, s, p, c: p & (t != 5), 5),
-    "LayerNorm's eps": change_constant("LAYER_NORM_EPS", 1e-12),
-    "GELU by tanh": change_constant("gelu", lambda x: torch.nn.functional.gelu(x, approximate="tanh")),
+    "LayerNorm's eps": lambda w, inputs, setting, monkeypatch: monkeypatch.setattr(naive, "LAYER_NORM_EPS", 1e-12),
+    "GELU by tanh": change_rule("gelu", lambda right, x: torch.nn.functional.gelu(x, approximate="tanh")),
 }
 
 
-def change_rule(name, change_result):
-    """Another rule for shared decoder layers: what the function of naive.py returns is changed."""
-
-    def change(w, inputs, setting, monkeypatch):
-        right = getattr(naive, name)
-        monkeypatch.setattr(naive, name, lambda first, second: change_result(right(first, second), first, second))
-
-    return change
-
-
-def decoder_positions(w, inputs, setting, monkeypatch):
+def decoder_positions(right, w, part, x, attended, heads, max_distance, late):
     """Masks enter with positions of a decoder's own."""
-    right = naive.transformer
-
-    def transformer(w, part, x, attended, heads, max_distance, late):
-        own = w[f"{part}.embed_positions.weight"].roll(1, 1)[1 : x.size(1) + 1]
-        shift = own - w[f"{part}.embed_positions.weight"][1 : x.size(1) + 1]
-        return right(w, part, x + late[0][:, :, None] * shift, attended, heads, max_distance, late)
-
-    monkeypatch.setattr(naive, "transformer", transformer)
+    own = w[f"{part}.embed_positions.weight"].roll(1, 1)[1 : x.size(1) + 1]
+    shift = own - w[f"{part}.embed_positions.weight"][1 : x.size(1) + 1]
+    return right(w, part, x + late[0][:, :, None] * shift, attended, heads, max_distance, late)
 
 
 def bias_by_row(w, inputs, setting, monkeypatch):
@@ -301,17 +279,17 @@ def bias_by_row(w, inputs, setting, monkeypatch):
     monkeypatch.setattr(naive, "relative_bias", relative_bias)
 
 
+def change_visibility(wrong):
+    return change_rule("who_sees_whom", wrong)
+
+
 SHARED_MISTAKES = {
-    "visible positions see masks": change_rule(
-        "who_sees_whom", lambda seen, visible, masked: visible[:, None, :] | masked[:, None, :]
-    ),
-    "masks see no masks": change_rule("who_sees_whom", lambda seen, visible, masked: visible[:, None, :]),
-    "a mask sees the masks before it only": change_rule(
-        "who_sees_whom", lambda seen, visible, masked: seen.tril() | visible[:, None, :]
-    ),
-    "masks enter one layer early": change_rule("entering", lambda late, masked, shared: (masked, shared + 1)),
-    "masks enter one layer late": change_rule("entering", lambda late, masked, shared: (masked, shared - 1)),
-    "positions of a decoder's own": decoder_positions,
+    "visible positions see masks": change_visibility(lambda right, v, m: v[:, None, :] | m[:, None, :]),
+    "masks see no masks": change_visibility(lambda right, v, m: v[:, None, :]),
+    "a mask sees the masks before it only": change_visibility(lambda right, v, m: right(v, m).tril() | v[:, None, :]),
+    "masks enter one layer early": change_rule("entering", lambda right, masked, shared: (masked, shared + 1)),
+    "masks enter one layer late": change_rule("entering", lambda right, masked, shared: (masked, shared - 1)),
+    "positions of a decoder's own": change_rule("transformer", decoder_positions),
     "bias by row instead of position": bias_by_row,
 }
 
@@ -328,11 +306,14 @@ def test_comparison_sees_a_mistake(tmp_path, monkeypatch, depth, mistake, change
     setting = Setting(tmp_path, **depth)
     w, inputs = setting.weights(), setting.original()
     weights = list(w.values())
-    right = setting.naive_loss(w, **inputs)
-    right = [right, *torch.autograd.grad(right, weights)]
+
+    def naive_results():
+        loss = setting.naive_loss(w, **inputs)
+        return [loss, *torch.autograd.grad(loss, weights)]
+
+    right = naive_results()
     change(w, inputs, setting, monkeypatch)
-    wrong = setting.naive_loss(w, **inputs)
-    wrong = [wrong, *torch.autograd.grad(wrong, weights)]
+    wrong = naive_results()
     torch.testing.assert_close(setting.loss(), right[0], rtol=1e-6, atol=1e-9)
     assert not all(torch.allclose(b, a, rtol=5e-6, atol=5e-9) for a, b in zip(right, wrong))
 
@@ -382,9 +363,8 @@ def test_features_do_not_depend_on_padding(tmp_path, num_buckets):
 @pytest.mark.parametrize("layers, num_buckets", [(1, 8), (2, 0), (3, 8)])
 def test_what_is_masked_elsewhere_changes_no_visible_row(tmp_path, layers, num_buckets, lengths):
     """Bit for bit with as many masks elsewhere; to rounding, and so the encoder's alone, with another number."""
-    setting = Setting(
-        tmp_path, lengths, relative_position_num_buckets=num_buckets, **{**SHARED, "decoder_layers": layers}
-    )
+    depth = {**SHARED, "decoder_layers": layers}
+    setting = Setting(tmp_path, lengths, relative_position_num_buckets=num_buckets, **depth)
     model, inputs = setting.model, setting.inputs
     tokens, positions, masked = (inputs[name] for name in ["src_tokens", "positions", "masked_positions"])
     V, real, encoded = tokens.size(1), positions >= 0, []
@@ -409,27 +389,25 @@ def test_what_is_masked_elsewhere_changes_no_visible_row(tmp_path, layers, num_b
     assert masks.numel() == 0 or (model(**inputs) != masks).any()
 
 
-@pytest.mark.parametrize(
-    "depth", [MLM, SHARED, dict(decoder_relative_bias=True), dict(relative_position_num_buckets=0)]
-)
-@pytest.mark.parametrize("precision", ["autocast", torch.float16])
-def test_lower_precision(tmp_path, depth, precision, monkeypatch):
+BIASES = [dict(decoder_relative_bias=True), dict(relative_position_num_buckets=0)]
+
+
+@pytest.mark.parametrize("depth", [MLM, SHARED, *BIASES])
+@pytest.mark.parametrize("computed, weights", [(torch.bfloat16, torch.float32), (torch.float16, torch.float16)])
+def test_lower_precision(tmp_path, depth, computed, weights, monkeypatch):
     """bfloat16 by autocast, and the weights of fairseq's --fp16: nearly the loss of float32, and finite gradients."""
-    monkeypatch.setattr(precision_module, "is_fast_in_bfloat16", lambda kind: True)
+    monkeypatch.setattr(precision, "is_fast_in_bfloat16", lambda kind: True)
     setting = Setting(tmp_path, dtype=torch.float32, **depth)
     full, dtypes = setting.loss(), set()
     setting.model.encoder.layers[0].ffn[0].register_forward_hook(lambda m, args, output: dtypes.add(output.dtype))
-    if precision == "autocast":
-        setting.task.cfg.bf16_autocast = True
-    else:
-        setting.model.to(precision)
+    setting.task.cfg.bf16_autocast = computed == torch.bfloat16
+    setting.model.to(weights)
     loss = setting.loss()
     loss.backward()
-    of_weights = torch.float32 if precision == "autocast" else precision
-    assert dtypes == {torch.bfloat16 if precision == "autocast" else precision} and loss.dtype == torch.float32
+    assert dtypes == {computed} and loss.dtype == torch.float32
     torch.testing.assert_close(loss, full, rtol=0.02, atol=0)
     for name, weight in setting.model.named_parameters():
-        assert weight.dtype == weight.grad.dtype == of_weights, name
+        assert weight.dtype == weight.grad.dtype == weights, name
         assert weight.grad.isfinite().all(), name
 
 
@@ -439,9 +417,9 @@ def test_bfloat16_is_left_to_cpus_that_are_fast_at_it(tmp_path, monkeypatch, cap
     full = setting.loss()
     setting.task.cfg.bf16_autocast = True
     for fast in (True, False):
-        precision_module.is_fast_in_bfloat16.cache_clear()
+        precision.is_fast_in_bfloat16.cache_clear()
         monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda fast=fast: fast)
         assert (setting.loss() == setting.loss() == full) == (not fast)
-    precision_module.is_fast_in_bfloat16.cache_clear()
+    precision.is_fast_in_bfloat16.cache_clear()
     (warning,) = caplog.messages
     assert warning.startswith("--bf16-autocast: ") and "float32" in warning

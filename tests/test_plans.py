@@ -1,4 +1,4 @@
-"""What the comparison runs; its arithmetic and choice of pilots."""
+"""What the comparison runs, its compute, and its choice of learning rates."""
 
 import sys
 
@@ -7,46 +7,39 @@ import pytest
 from conftest import ROOT
 
 sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "experiments"]]
-import comparison  # noqa: E402
-import plans  # noqa: E402
-import runs  # noqa: E402
-from arithmetic import operations  # noqa: E402
-from evaluation.tasks import PRIMARY, SECONDARY  # noqa: E402
-from kept_records import Records  # noqa: E402
-from results import Results  # noqa: E402
-
-KEPT = ["mlm-1", "shared_long-1", "shared-1", "mae_lm-1", "scratch-1"]  # in the repository, all but fine-tuning
+from evaluation.labelled_tasks import PRIMARY, SECONDARY  # noqa: E402
+from flops import training_flops  # noqa: E402
+from plans import SCORES  # noqa: E402
+from preregistration import MAE_LM, MLM, SHARED, TASKS, UNSEEN  # noqa: E402
+from record_store import Records  # noqa: E402
+from runs import Runs  # noqa: E402
 
 
 def test_the_tasks_are_those_of_the_evaluation():
-    assert list(comparison.TASKS) == PRIMARY
-    assert set(comparison.UNSEEN) < set(SECONDARY)
-    assert set(plans.TINY.tasks) <= {*PRIMARY, *SECONDARY}
+    assert list(TASKS) == PRIMARY and set(UNSEEN) < set(SECONDARY)
 
 
-def test_the_longer_run_costs_what_the_mlm_costs():
-    once = [operations(model, plans.SCORES.size, 46.5, 8002) for model in (comparison.MLM, comparison.SHARED)]
-    assert 16360 * once[1] / (12250 * once[0]) == pytest.approx(1, abs=1e-3)
-    assert once[1] / once[0] == pytest.approx(0.749, abs=5e-4)
+def test_the_longer_run_takes_the_compute_of_the_mlm():
+    mlm, shared = (training_flops(model, SCORES.size, 46.5, 8002) for model in (MLM, SHARED))
+    assert 16360 * shared / (12250 * mlm) == pytest.approx(1, abs=1e-3)
+    assert shared / mlm == pytest.approx(0.749, abs=5e-4)
 
 
 def test_each_model_has_the_learning_rate_of_its_own_pilot(tmp_path):
-    plan, kept = plans.SCORES, Records(plans.SCORES, tmp_path)
-    kept.keep_learning_rate(comparison.MLM, [8.1, 7.9, 7.9])
-    kept.keep_learning_rate(comparison.SHARED, [8, 8, 7])
-    folder = runs.Runs(plan, tmp_path, kept)
-    chosen = {run.name: folder.options(run) for run in plan.runs() if run.pilots in (comparison.MLM, comparison.SHARED)}
-    rates = {name: options[options.index("--lr") + 1] for name, options in chosen.items() if name.endswith("1")}
+    records = Records(SCORES, tmp_path)
+    records.keep_learning_rate(MLM, [8.1, 7.9, 7.9])
+    records.keep_learning_rate(SHARED, [8, 8, 7])
+    runs = Runs(SCORES, tmp_path, records)
+    first = [run for run in SCORES.runs() if run.pilots in (MLM, SHARED) and run.seed == 1]
+    options = {run.name: runs.options(run) for run in first}
+    rates = {name: given[given.index("--lr") + 1] for name, given in options.items()}
     assert rates == {"mlm-1": "0.001", "shared-1": "0.002", "shared_long-1": "0.002"}
-    assert kept.learning_rate(comparison.MAE_LM) is None
+    assert records.learning_rate(MAE_LM) is None
 
 
-def test_records_of_the_repository_are_of_this_plan():
-    """Those of runs that took days are read, count as done and can be reported; only the rest is to be done."""
-    plan, kept = plans.SCORES, Records(plans.SCORES, ROOT / "experiments" / "records")
-    folder = runs.Runs(plan, "nowhere", kept)
-    found = [run for run in plan.runs() if kept.has(run, folder.options(run))]
-    assert {*KEPT} <= {run.name for run in found}
-    assert all(set(kept.outcomes(run)) == set(plan.tasks) for run in found)
-    assert all(kept.learning_rate(model) for model in plan.pilots)
-    assert "| MLM | 0.001 | 5.797" in Results(plan, kept, "command").summary()
+def test_the_committed_records_count_as_done():
+    """They are of runs that took days."""
+    records = Records(SCORES, ROOT / "experiments" / "records")
+    runs = Runs(SCORES, "nowhere", records)
+    assert all(records.learning_rate(model) for model in SCORES.pilots)
+    assert all(records.has(run, runs.options(run)) for run in SCORES.runs())

@@ -1,4 +1,4 @@
-"""An objective of one's own beside that of MAE-LM, replaced-token detection, as an example: a plugin for `--user-dir`.
+"""Example of an objective of your own: replaced-token detection beside MAE-LM, as a plugin for `--user-dir`.
 
 Letters in shapes: B sequences, T tokens of the context, which are seen and not predicted, K predicted tokens,
 N vocabulary.
@@ -21,7 +21,7 @@ REPLACED = 0.1  # share of the real tokens
 
 @register_model("mae_lm_detection", dataclass=MaeLmConfig)
 class Detection(MaeLmModel):
-    """Some real tokens are replaced by others of the batch, and a linear head on the encoder's output tells which."""
+    """Some real tokens are replaced by others from the batch; a linear head on the encoder's output detects them."""
 
     def __init__(self, cfg, dictionary, pretraining):
         super().__init__(cfg, dictionary, pretraining)
@@ -58,12 +58,12 @@ class Detection(MaeLmModel):
 
 @dataclass
 class DetectionConfig(FairseqDataclass):
-    detection_weight: float = field(default=1.0, metadata={"help": "of the mean loss of telling replaced tokens"})
+    detection_weight: float = field(default=1.0, metadata={"help": "of the mean detection loss"})
 
 
 @register_criterion("mae_lm_detection", dataclass=DetectionConfig)
 class DetectionCriterion(MaeLmCriterion):
-    """The loss of pretraining, whose log it keeps, plus the weighted mean loss of telling replaced tokens."""
+    """The pretraining loss, which alone is logged, plus the weighted mean loss of detecting replaced tokens."""
 
     def __init__(self, task, detection_weight):
         super().__init__(task)
@@ -72,13 +72,14 @@ class DetectionCriterion(MaeLmCriterion):
     def forward(self, model, sample, reduce=True):
         if not model.training:
             return super().forward(model, sample, reduce)
-        found = {}
+        outputs = {}
 
         def predict(**inputs):
-            logits, found["told"], found["replaced"] = model(**inputs)
+            logits, outputs["detected"], outputs["replaced"] = model(**inputs)
             return logits
 
         loss, size, logged = super().forward(predict, sample, reduce)
-        real = sample["net_input"]["src_tokens"][:, : found["told"].size(1)].ne(self.padding_idx)
-        told = F.binary_cross_entropy_with_logits(found["told"][real].float(), found["replaced"][real].float())
-        return loss + self.weight * size * told, size, logged
+        detected, replaced = outputs["detected"], outputs["replaced"]
+        real = sample["net_input"]["src_tokens"][:, : detected.size(1)].ne(self.padding_idx)
+        detection = F.binary_cross_entropy_with_logits(detected[real].float(), replaced[real].float())
+        return loss + self.weight * size * detection, size, logged

@@ -1,8 +1,9 @@
-"""Frozen features: what each layer of an encoder gives for a text.
+"""Frozen features: the output of each layer of an encoder for a text.
 
 Letters in shapes: N texts, T tokens, L + 1 layers with the embeddings, C width.
 """
 
+import functools
 import os
 
 import numpy as np
@@ -12,7 +13,6 @@ from maelm_fairseq import hub
 from maelm_fairseq.base.files import sha256
 from maelm_fairseq.data.masked_items import batches_of_similar_length
 
-POOLS = ["mean", "first"]  # the mean of all tokens but `<s>`; `<s>`
 BATCH_TOKENS = 2048
 
 
@@ -30,21 +30,20 @@ def compute(model, texts):
         model: :class:`~maelm_fairseq.hub.MaeLm`
         texts: N strings or pairs
     Returns:
-        {pool: float32 (L + 1, N, C)} for each of POOLS
+        {"mean": float32 (L + 1, N, C), the mean of all tokens but `<s>`; "first": the same of `<s>`}
     """
     tokens = [tokens_of(model, text) for text in texts]
-    found, pad = None, model.dictionary.pad()
+    features, pad = {}, model.dictionary.pad()
     for rows in batches_of_similar_length(torch.tensor([len(row) for row in tokens]), BATCH_TOKENS):
         batch = torch.nn.utils.rnn.pad_sequence([tokens[i] for i in rows], True, pad)
         hidden = model.extract_features(batch, all_layers=True).cpu()  # zeros at padding
         counts = batch[:, 1:].ne(pad).sum(1, keepdim=True)
         pooled = {"mean": hidden[:, :, 1:].sum(2) / counts, "first": hidden[:, :, 0]}
-        if found is None:
-            shape = len(hidden), len(tokens), hidden.size(-1)
-            found = {pool: np.empty(shape, np.float32) for pool in POOLS}
         for pool, values in pooled.items():
-            found[pool][:, rows] = values.numpy()
-    return found
+            if pool not in features:
+                features[pool] = np.empty((len(hidden), len(tokens), hidden.size(-1)), np.float32)
+            features[pool][:, rows] = values.numpy()
+    return features
 
 
 class Encoder:
@@ -57,13 +56,11 @@ class Encoder:
 
     def __init__(self, checkpoint, data):
         self.checkpoint, self.data = checkpoint, data
-        self._model = None
         vocabulary = [sha256(os.path.join(data, name)) for name in ["dict.txt", "sentencepiece.model"]]
         self.digest = " ".join([sha256(checkpoint), *vocabulary])
 
+    @functools.cached_property
     def model(self):
         """The :class:`~maelm_fairseq.hub.MaeLm`, loaded when it is first needed."""
-        if self._model is None:
-            self._model = hub.from_pretrained(self.checkpoint, data=self.data)
-            self._model.to("cuda" if torch.cuda.is_available() else "cpu")
-        return self._model
+        model = hub.from_pretrained(self.checkpoint, data=self.data)
+        return model.to("cuda" if torch.cuda.is_available() else "cpu")

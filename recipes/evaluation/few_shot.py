@@ -1,10 +1,10 @@
-"""Few-shot probes: repeated with different training examples, a few of each class, the same for every model."""
+"""Few-shot probes, repeated with different training examples, a few of each class, the same for every model."""
 
 import numpy as np
 
 from . import probes
 
-SHOTS = [8, 32, 128]  # examples of a class; for values, of the lower and of the upper half
+SHOTS = [8, 32, 128]  # examples per class; for values, of the lower and of the upper half
 REPEATS = 50
 MOST_CLASSES = 10  # fine classes have too few examples
 
@@ -45,16 +45,16 @@ def score(answers, targets, regression):
 
 
 def inner_loss(x, targets, half, classes, strengths):
-    """The lowest log-loss when each half of the training examples predicts the other, and its strength."""
+    """The lowest loss when each half of the training examples predicts the other, and its strength."""
     inner = np.empty((len(strengths), len(targets), classes or 1))
     for train in [half, ~half]:
         inner[:, ~train] = probes.outputs(x[train], targets[train], x[~train], strengths, classes)
-    best, loss, _ = probes.best_strength(inner, targets, classes)
+    best, loss = probes.best_strength(inner, targets, classes)
     return loss, strengths[best]
 
 
 def one_repeat(layers, task, shots, repeat, strengths):
-    """Trains on a few examples and tests on all others, with the strength and layer that the training examples choose.
+    """Trains on a few examples, which also select the strength and the layer, and tests on all others.
 
     Args:
         layers: (L + 1, N, C)

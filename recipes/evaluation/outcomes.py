@@ -1,4 +1,4 @@
-"""Records of what was measured: for each model and task a JSON record, and the outcome of each example in an npz.
+"""Records of an evaluation: for each model and task a JSON record, and the outcome of each example as npz.
 
 Letters in shapes: N examples, L + 1 layers with the embeddings, F folds.
 """
@@ -13,7 +13,7 @@ from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, read_json, save_json
 
-from .statistics import Paired, pearson_contributions
+from .intervals import Paired, pearson_contributions
 
 FROZEN = "frozen"  # the record of the probes; those of fine-tuning have names of their own
 CHOSEN, LAST = "chosen", "last"  # how a layer is selected
@@ -25,11 +25,10 @@ class Outcome:
     """The outcome of each example of a task for one model, from one kind of representation.
 
     Args:
-        record: the JSON record, which says the model, the task and the metric
+        record: the JSON record, with the model, the task and the metric
         ids, targets, folds: (N,), those of the task
         answers: what was predicted, (L + 1, N)
-        bits: the log-losses, (L + 1, N)
-        layers: (F,), the layer that the training folds choose for each test fold
+        layers: (F,), the layer that the training folds select for each test fold
     """
 
     record: dict
@@ -37,12 +36,11 @@ class Outcome:
     targets: np.ndarray
     folds: np.ndarray
     answers: np.ndarray
-    bits: np.ndarray
     layers: np.ndarray
 
     @property
     def is_class(self):
-        """Whether a class is predicted, and not a value."""
+        """Whether the task is a classification, not a regression."""
         return self.record["metric"] == "accuracy"
 
     def select(self, rows, selection=CHOSEN):
@@ -56,7 +54,7 @@ class Outcome:
         return rows[-1 if selection == LAST else selection]
 
     def contributions(self, selection=CHOSEN):
-        """What each example contributes to the score, in percent; their mean is the score: (N,)."""
+        """The contribution of each example to the score, in percent; their mean is the score: (N,)."""
         answers = self.select(self.answers, selection)
         if self.is_class:
             return 100.0 * (answers == self.targets)
@@ -70,17 +68,12 @@ class Outcome:
         """The score of each layer."""
         return [self.score(layer) for layer in range(len(self.answers))]
 
-    def mean_bits(self, selection=CHOSEN):
-        """The mean log-loss, in bits an example."""
-        return float(self.select(self.bits, selection).mean())
-
     def summary(self):
         """The scores, for the record."""
         return {
             **{selection: round(self.score(selection), 4) for selection in (CHOSEN, LAST)},
             "chosen_layers": self.layers.tolist(),
             "by_layer": [round(score, 4) for score in self.by_layer()],
-            "bits": {selection: round(self.mean_bits(selection), 5) for selection in (CHOSEN, LAST)},
         }
 
 
@@ -105,24 +98,24 @@ def is_done(path, origin):
     return True
 
 
-def save(path, model, task, found, origin, **more):
+def save(path, model, task, kinds, origin, **more):
     """Writes the outcomes of a model on a task, then their record, which completes them.
 
     Args:
         path: of the record
         model: its name
-        task: :class:`~evaluation.tasks.Task`
-        found: {kind of representation: {"answers": (L + 1, N), "bits": (L + 1, N), "layers": (F,)}}
+        task: :class:`~evaluation.labelled_tasks.Task`
+        kinds: {kind of representation: {"answers": (L + 1, N), "layers": (F,)}}
         origin: what it depends on; see :func:`is_done`
         more: of the record
     """
     arrays = {"ids": task.ids, "targets": task.targets, "folds": task.folds}
-    record = dict(model=model, task=task.name, metric=task.metric, kinds=list(found), made_from=origin, **more)
+    record = dict(model=model, task=task.name, metric=task.metric, kinds=list(kinds), made_from=origin, **more)
     scores = {}
-    for kind, each in found.items():
-        answers, bits = (each[name].astype(np.float32) for name in ("answers", "bits"))
-        arrays.update({f"{kind}_answers": answers, f"{kind}_bits": bits, f"{kind}_layers": each["layers"]})
-        scores[kind] = Outcome(record, task.ids, task.targets, task.folds, answers, bits, each["layers"]).summary()
+    for kind, each in kinds.items():
+        answers = each["answers"].astype(np.float32)
+        arrays.update({f"{kind}_answers": answers, f"{kind}_layers": each["layers"]})
+        scores[kind] = Outcome(record, task.ids, task.targets, task.folds, answers, each["layers"]).summary()
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with atomic_write(arrays_path(path), "wb") as stream:
         np.savez_compressed(stream, **arrays)
@@ -140,23 +133,23 @@ def read(path):
     Raises:
         UsageError: the record or its arrays are damaged
     """
-    record, found = read_json(path, dict, EXPECTED), {}
+    record, kinds = read_json(path, dict, EXPECTED), {}
     try:
         with np.load(arrays_path(path)) as arrays:
             shared = [arrays[name] for name in ("ids", "targets", "folds")]
             for kind in record["kinds"]:
-                found[kind] = Outcome(record, *shared, *(arrays[f"{kind}_{x}"] for x in ("answers", "bits", "layers")))
+                kinds[kind] = Outcome(record, *shared, arrays[f"{kind}_answers"], arrays[f"{kind}_layers"])
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UsageError(f"{arrays_path(path)}: damaged ({error}); remove {path} and run again") from None
-    return record, found
+    return record, kinds
 
 
-def pair(ours, theirs, values=Outcome.contributions):
-    """The differences of two arms on a task.
+def pair(ours, theirs, selection=CHOSEN):
+    """The differences between two arms on a task.
 
     Args:
         ours, theirs: lists of :class:`Outcome`, one for each seed, in the same order
-        values: function of an outcome -> (N,)
+        selection: of the layer, as for :meth:`Outcome.select`
     Raises:
         UsageError: they are of different examples
     """
@@ -165,4 +158,5 @@ def pair(ours, theirs, values=Outcome.contributions):
         if not (np.array_equal(other.ids, first.ids) and np.array_equal(other.folds, first.folds)):
             names = f"{first.record['model']} and {other.record['model']}"
             raise UsageError(f"{names}: evaluated on different examples of {first.record['task']}; evaluate both again")
-    return Paired(np.stack([values(a) - values(b) for a, b in zip(ours, theirs)]), first.ids)
+    differences = [a.contributions(selection) - b.contributions(selection) for a, b in zip(ours, theirs)]
+    return Paired(np.stack(differences), first.ids)

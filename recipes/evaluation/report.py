@@ -5,9 +5,9 @@ import re
 import numpy as np
 
 from .few_shot import SHOTS
-from .outcomes import CHOSEN, LAST, Outcome, pair
-from .statistics import Paired, crossed_interval
-from .tasks import SECONDARY
+from .intervals import Paired, crossed_interval
+from .labelled_tasks import SECONDARY
+from .outcomes import CHOSEN, LAST, pair
 
 TITLES = {
     "mean": "mean of tokens",
@@ -46,34 +46,34 @@ class Report:
         """The outcomes of a model for each of `tasks`; None where it was not measured."""
         return [self.results[model][task][1].get(kind) for task in tasks]
 
-    def scores(self, kind, score, errors=False):
+    def scores(self, kind, selection=CHOSEN, errors=False):
         """A table of models by tasks.
 
         Args:
-            score: function of an outcome -> number
-            errors: show the error of each mean that comes from the choice of examples
+            selection: of the layer, as for :meth:`Outcome.select`
+            errors: show the standard error of each mean over examples
         """
         rows = []
         for model in self.results:
             if all(self.outcomes(model, kind, self.tasks)):
                 averaged = self.outcomes(model, kind, self.averaged)
-                mean = f"{np.mean([score(outcome) for outcome in averaged]):.2f}"
+                mean = f"{np.mean([outcome.score(selection) for outcome in averaged]):.2f}"
                 if errors:
                     alone = [Paired(outcome.contributions()[None], outcome.ids) for outcome in averaged]
                     mean += f" ± {crossed_interval(alone).error:.2f}"
-                scores = [f"{score(outcome):.2f}" for outcome in self.outcomes(model, kind, self.tasks)]
+                scores = [f"{outcome.score(selection):.2f}" for outcome in self.outcomes(model, kind, self.tasks)]
                 rows.append([model, *scores, mean])
         return table(["model", *self.tasks, "mean"], rows)
 
     def few_shot(self):
-        """Few-shot probes of the chosen layer: means over repetitions."""
-        records = {model: [found[task][0] for task in self.averaged] for model, found in self.results.items()}
+        """Few-shot probes of the selected layer: means over repetitions."""
+        records = {model: [tasks[task][0] for task in self.averaged] for model, tasks in self.results.items()}
         places = [i for i in range(len(self.averaged)) if all(each[i].get("few_shot") for each in records.values())]
         rows = []
         for model, record in records.items() if places else []:
             for shots, values in zip(SHOTS, np.transpose([record[i]["few_shot"][CHOSEN] for i in places])):
                 rows.append([model, shots, *(f"{value:.2f}" for value in [*values, np.mean(values)])])
-        return table(["model", "examples a class", *(self.averaged[i] for i in places), "mean"], rows)
+        return table(["model", "examples per class", *(self.averaged[i] for i in places), "mean"], rows)
 
     def layers(self):
         """Scores of each layer, averaged over tasks, for the mean of tokens and `<s>`."""
@@ -88,7 +88,7 @@ class Report:
 
     def measured(self, kind):
         """The tasks, of those in the mean, for which some model has this kind of outcome."""
-        return [task for task in self.averaged if any(kind in found[task][1] for found in self.results.values())]
+        return [task for task in self.averaged if any(kind in tasks[task][1] for tasks in self.results.values())]
 
     def arm(self, name, kind="mean"):
         """The models ARM-SEED of an arm that have this kind of outcome, for all tasks that any has: {seed: model}."""
@@ -96,53 +96,47 @@ class Report:
         return {seed: model for seed, model in models.items() if all(self.outcomes(model, kind, tasks))}
 
     def seeds(self, ours, theirs, kind="mean"):
-        """The names of the models of the seeds that two arms have in common: list of (name, name)."""
+        """The models of the seeds that both arms have: list of (name, name)."""
         ours, theirs = self.arm(ours, kind), self.arm(theirs, kind)
         return [(model, theirs[seed]) for seed, model in ours.items() if seed in theirs]
 
-    def paired(self, ours, theirs, kind="mean", values=Outcome.contributions, tasks=None):
-        """The differences of two arms on tasks, by default those in the mean that were measured: list of Paired.
+    def paired(self, ours, theirs, kind="mean", selection=CHOSEN, tasks=None):
+        """The differences between two arms on tasks, by default the measured ones of the mean: list of Paired.
 
         It is empty if the arms have no seed in common.
         """
-        names, found = self.seeds(ours, theirs, kind), []
+        names, differences = self.seeds(ours, theirs, kind), []
         for task in (tasks or self.measured(kind)) if names else []:
             sides = [[self.results[both[side]][task][1][kind] for both in names] for side in [0, 1]]
-            found.append(pair(*sides, values))
-        return found
+            differences.append(pair(*sides, selection))
+        return differences
 
     def comparison(self, ours, theirs):
-        """The differences of two arms with their intervals, the primary one first."""
+        """The differences between two arms with their intervals, the primary one first."""
         seeds = len(self.seeds(ours, theirs))
         rows = [difference_row("**mean over tasks** (primary)", self.paired(ours, theirs))]
         rows += [difference_row(task, self.paired(ours, theirs, tasks=[task])) for task in self.tasks]
-        last = self.paired(ours, theirs, values=lambda outcome: outcome.contributions(LAST))
-        rows.append(difference_row("mean over tasks, last layer", last))
+        rows.append(difference_row("mean over tasks, last layer", self.paired(ours, theirs, selection=LAST)))
         for kind, title in TITLES.items():
             tasks = self.paired(ours, theirs, kind)
             if kind != "mean" and tasks:
                 rows.append(difference_row(f"mean over tasks, {title}", tasks))
-        bits = self.paired(ours, theirs, values=lambda outcome: outcome.select(outcome.bits).astype(float))
-        rows.append(difference_row("log-loss, bits", bits, digits=4))
-        kind = "seeds and examples" if seeds > 1 else "these two models only: examples vary"
-        text = f"{count(seeds)}; intervals of 95% over {kind}.\n\n"
+        kind = "over seeds and examples" if seeds > 1 else "over examples, for these two models only"
+        text = f"{count(seeds)}; 95% intervals {kind}.\n\n"
         return text + table(["", f"{ours} minus {theirs}", "from", "to", "error"], rows)
 
     def text(self):
         """All tables."""
         mean, first = TITLES["mean"], TITLES["first"]
         sections = {
-            f"Score: {mean}, layer chosen inside the training folds (primary)": self.scores(
-                "mean", Outcome.score, True
-            ),
-            f"Last layer, {mean}": self.scores("mean", lambda outcome: outcome.score(LAST)),
-            f"{first}, layer chosen inside the training folds": self.scores("first", Outcome.score),
-            f"Log-loss in bits, {mean}": self.scores("mean", Outcome.mean_bits),
-            "Few-shot, layer chosen by the training examples": self.few_shot(),
+            f"Score: {mean}, layer selected inside the training folds (primary)": self.scores("mean", errors=True),
+            f"Last layer, {mean}": self.scores("mean", LAST),
+            f"{first}, layer selected inside the training folds": self.scores("first"),
+            "Few-shot, layer selected by the training examples": self.few_shot(),
             "By layer, mean over tasks": self.layers(),
         }
         for kind in ["fine-tuned-first", "fine-tuned-mean"]:
-            sections[TITLES[kind].capitalize()] = self.scores(kind, Outcome.score)
+            sections[TITLES[kind].capitalize()] = self.scores(kind)
         sections.update({f"{a} minus {b}": self.comparison(a, b) for a, b in self.comparisons})
         return "\n".join(f"## {title}\n{text}" for title, text in sections.items() if text)
 
@@ -152,14 +146,13 @@ def count(seeds):
     return f"{seeds} seed{'s' * (seeds > 1)}"
 
 
-def in_words(found, digits=2):
+def in_words(interval, digits=2):
     """An estimate, and its interval if it has one."""
-    low_high = f" ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
-    return f"{found.estimate:+.{digits}f}" + low_high * (found.high > found.low)
+    low_high = f" ({interval.low:+.{digits}f} to {interval.high:+.{digits}f})"
+    return f"{interval.estimate:+.{digits}f}" + low_high * (interval.high > interval.low)
 
 
-def difference_row(title, tasks, digits=2):
+def difference_row(title, tasks):
     """A row of :meth:`Report.comparison`."""
-    found = crossed_interval(tasks)
-    numbers = [f"{value:+.{digits}f}" for value in (found.estimate, found.low, found.high)]
-    return [title, *numbers, f"{found.error:.{digits}f}"]
+    interval = crossed_interval(tasks)
+    return [title, *(f"{x:+.2f}" for x in (interval.estimate, interval.low, interval.high)), f"{interval.error:.2f}"]

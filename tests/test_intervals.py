@@ -1,4 +1,4 @@
-"""Statistics of the evaluation, on simulated scores with known effects."""
+"""Intervals of the evaluation, on simulated scores with known effects."""
 
 import sys
 
@@ -9,8 +9,13 @@ from scipy import stats
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "recipes"))
-from evaluation import statistics  # noqa: E402
-from evaluation.statistics import Paired  # noqa: E402
+from evaluation.intervals import (  # noqa: E402
+    Interval,
+    Paired,
+    crossed_interval,
+    pearson_contributions,
+    seed_interval,
+)
 
 EFFECT = 0.5
 EXAMPLES = [200, 300]  # of two tasks
@@ -38,35 +43,34 @@ def simulate(random, seeds, ratio, effect=EFFECT, interaction=400.0):
 
 def test_the_interval_over_seeds_is_students():
     values = np.random.default_rng(1).normal(2, 3, 4)
-    found = statistics.seed_interval(values)
+    interval = seed_interval(values)
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-    assert found.estimate == pytest.approx(values.mean()) and found.error == pytest.approx(stats.sem(values))
-    assert statistics.seed_interval(values[:1]) == statistics.Interval(*values[[0, 0, 0]], 0)
+    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
+    assert interval.estimate == pytest.approx(values.mean()) and interval.error == pytest.approx(stats.sem(values))
+    assert seed_interval(values[:1]) == Interval(*values[[0, 0, 0]], 0)
 
 
-def binomial_error(share, count):
-    return np.sqrt(share * (1 - share) / count)
+def binomial_error(share):
+    return np.sqrt(share * (1 - share) / SIMULATIONS)
 
 
 @pytest.mark.parametrize("seeds", [2, 4])
 def test_the_primary_interval_covers_the_effect(seeds):
     random = np.random.default_rng(seeds)
-    below = 0.95 - 3 * binomial_error(0.95, SIMULATIONS)
     for ratio in RATIOS:
-        intervals = [statistics.crossed_interval(simulate(random, seeds, ratio)) for _ in range(SIMULATIONS)]
-        coverage = np.mean([found.low <= EFFECT <= found.high for found in intervals])
-        assert coverage >= below, ratio
+        intervals = [crossed_interval(simulate(random, seeds, ratio)) for _ in range(SIMULATIONS)]
+        coverage = np.mean([interval.low <= EFFECT <= interval.high for interval in intervals])
+        assert coverage >= 0.95 - 3 * binomial_error(0.95), ratio
         if seeds == 4:  # from two seeds the spread is unknown, and the interval very wide
-            assert coverage <= 0.98 + 3 * binomial_error(0.98, SIMULATIONS), ratio
+            assert coverage <= 0.98 + 3 * binomial_error(0.98), ratio
 
 
 def test_from_a_single_seed_only_examples_vary_and_the_same_text_in_several_tasks_counts_once():
     random = np.random.default_rng(5)
     differences = random.normal(0, 30, (1, 400))
-    once = statistics.crossed_interval([Paired(differences, np.arange(400))])
-    same = statistics.crossed_interval([Paired(differences, np.arange(400))] * 2)
-    other = statistics.crossed_interval([Paired(differences, np.arange(400)), Paired(differences, np.arange(400, 800))])
+    once = crossed_interval([Paired(differences, np.arange(400))])
+    same = crossed_interval([Paired(differences, np.arange(400))] * 2)
+    other = crossed_interval([Paired(differences, np.arange(400)), Paired(differences, np.arange(400, 800))])
     assert same == once
     assert once.error == pytest.approx(np.std(differences) / np.sqrt(400))
     assert (once.low, once.high) == pytest.approx(stats.norm.interval(0.95, differences.mean(), once.error))
@@ -78,12 +82,9 @@ def test_contributions_to_a_correlation():
     random = np.random.default_rng(6)
     targets = random.normal(size=300)
     predictions = np.stack([targets + random.normal(size=300) * noise for noise in [0.5, 2]])
-    found = statistics.pearson_contributions(predictions, targets)
-    assert found.shape == (2, 300)
-    for row, each in zip(predictions, found):
+    for row, each in zip(predictions, pearson_contributions(predictions, targets)):
         assert each.mean() == pytest.approx(100 * np.corrcoef(row, targets)[0, 1])
         left_out = [100 * np.corrcoef(np.delete(row, i), np.delete(targets, i))[0, 1] for i in range(300)]
         jackknife = np.sqrt(299 / 300 * np.sum((left_out - np.mean(left_out)) ** 2))
         assert np.std(each) / np.sqrt(300) == pytest.approx(jackknife, rel=0.03)
-    constant = statistics.pearson_contributions(np.ones(300), targets)
-    np.testing.assert_allclose(constant, 0, atol=1e-6)
+    np.testing.assert_allclose(pearson_contributions(np.ones(300), targets), 0, atol=1e-6)

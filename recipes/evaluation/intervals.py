@@ -1,11 +1,11 @@
-"""Statistics of paired comparisons: intervals for a difference of scores over pretraining seeds and test examples.
+"""Intervals for a difference of scores over pretraining seeds and test examples.
 
-What is compared are two arms, pretrained with the same S seeds, on the same examples of T tasks. Each example of a task
+Two arms, pretrained with the same S seeds, are compared on the same examples of T tasks. Each example of a task
 contributes to the score of a seed: 100 if it is right, else 0; for correlations see :func:`pearson_contributions`. The
 estimate is the difference of the arms' contributions, averaged over examples, tasks and seeds.
 
-Both seeds and examples are samples, crossed with each other: every seed answers every example. So the estimate's
-variance has three parts: seeds / S, examples, and their interaction / S.
+Seeds and examples are samples, crossed with each other: every seed answers every example. The estimate's variance has
+three parts: seeds / S, examples, and their interaction / S.
 
 :func:`crossed_interval` estimates these parts. Student's t with S - 1 degrees of freedom applies to what varies between
 seeds, the normal distribution to the examples, and the squares of the two half-widths are added (the modified
@@ -24,7 +24,7 @@ LEVEL = 0.95
 
 
 def pearson_contributions(predictions, targets):
-    """What each example contributes to 100 x Pearson's correlation; their mean is the correlation: (..., N).
+    """The contribution of each example to 100 x Pearson's correlation, which is their mean: (..., N).
 
     They are its value plus its influence function, so their variance is that of the correlation times N.
 
@@ -41,7 +41,7 @@ def pearson_contributions(predictions, targets):
 
 @dataclass
 class Paired:
-    """Differences of two arms on one task.
+    """Differences between two arms on one task.
 
     Args:
         differences: (S, N), the contributions of one arm minus those of the other
@@ -78,10 +78,10 @@ def influences(tasks):
         (task.differences - task.differences.mean(1, keepdims=True)) / (len(tasks) * task.differences.shape[1])
         for task in tasks
     ]
-    found = np.zeros((len(parts[0]), len(ids)))
+    sums = np.zeros((len(parts[0]), len(ids)))
     for seed, row in enumerate(np.concatenate(parts, 1)):
-        np.add.at(found[seed], places.reshape(-1), row)
-    return found
+        np.add.at(sums[seed], places.reshape(-1), row)
+    return sums
 
 
 def crossed_interval(tasks, level=LEVEL):

@@ -1,9 +1,9 @@
-"""The records of a comparison that are kept in the repository: all that its page needs, some kilobytes a run.
+"""The records of a comparison, committed to the repository: all that its page needs, some kilobytes per run.
 
 RUN.json has the options, validations, effective ranks and scores; RUN.npz the outcome of each example, which intervals
-need: for each task and representation whether the answer was right, a bit, or the predicted value in half precision.
+need: for each task and representation whether the answer was right, as a bit, or the predicted value in half precision.
 tasks.npz has what all runs share: the hash of each example, and the values to predict. chosen-MODEL.json has the
-learning rate that pilots decided. later_scores.py and cost.py, after the runs, keep later-scores.json and cost.json.
+learning rate that the pilots selected. probe_checkpoints.py writes later-scores.json, measure_cost.py cost.json.
 """
 
 import contextlib
@@ -11,25 +11,25 @@ import os
 
 import numpy as np
 
-from comparison import FINE_TUNED_TASKS, LEARNING_RATES
 from evaluation import outcomes
 from evaluation.outcomes import Outcome
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, one_at_a_time, read_json, save_json
+from preregistration import FINE_TUNED_TASKS, LEARNING_RATES
 
 FINE_TUNED = "fine-tuned-mean"
 EACH_EXAMPLE = ("mean", FINE_TUNED)  # the kinds of outcomes of which each example is kept
 EXPECTED = "a record of a comparison"
 RECORDS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "records")
-LATER, COST = "later-scores.json", "cost.json"
+PROBED, COST = "later-scores.json", "cost.json"
 
 
 class Records:
     """A folder of records.
 
     Args:
-        comparison: :class:`~comparison.Comparison`
+        comparison: :class:`~preregistration.Comparison`
         folder: its path, in which the comparison has a folder of its name
     """
 
@@ -40,11 +40,11 @@ class Records:
         return os.path.join(self.folder, name)
 
     def learning_rate(self, model):
-        """The learning rate that the pilots of a model have decided; None while they have not."""
+        """The learning rate that the pilots of a model selected; None while they have not run."""
         return self.read_file(f"chosen-{model.name}.json").get("lr")
 
     def keep_learning_rate(self, model, losses):
-        """Keeps the learning rate with the lowest of the pilots' losses, which are in the order of LEARNING_RATES."""
+        """Records the learning rate with the lowest of the pilots' losses, which are in the order of LEARNING_RATES."""
         os.makedirs(self.folder, exist_ok=True)
         by_rate = dict(zip(LEARNING_RATES, losses))
         save_json(dict(lr=min(by_rate, key=by_rate.get), losses=by_rate), self.path(f"chosen-{model.name}.json"))
@@ -54,40 +54,40 @@ class Records:
         path = self.path(name)
         return read_json(path, list if name == COST else dict, EXPECTED) if os.path.exists(path) else {}
 
-    def keep_later_score(self, name, task, found):
-        """Adds the scores of a model, called `name`, on a task: {"chosen": number, "by_layer": list}."""
+    def keep_probed(self, name, task, scores):
+        """Records the scores of a model, called `name`, on a task: {"chosen": number, "by_layer": list}."""
         os.makedirs(self.folder, exist_ok=True)
         with one_at_a_time(self.folder):
-            kept = self.read_file(LATER)
-            kept.setdefault(name, {})[task] = found
-            save_json(kept, self.path(LATER))
+            probed = self.read_file(PROBED)
+            probed.setdefault(name, {})[task] = scores
+            save_json(probed, self.path(PROBED))
 
     def read(self, run):
-        """The numbers of a run; empty if nothing is kept of it."""
+        """The numbers of a run; empty if it has no record."""
         return self.read_file(run.name + ".json")
 
     def has(self, run, options=None):
-        """Whether the ranks and all scores of frozen features of a run are kept.
+        """Whether the ranks and all scores of frozen features of a run are recorded.
 
         Args:
             options: what the run is to be trained with; None not to compare
         Raises:
             UsageError: the run was trained with other options
         """
-        found = self.read(run)
-        if found and options:
-            now, was = provenance.by_option(options), provenance.by_option(found["options"])
+        numbers = self.read(run)
+        if numbers and options:
+            now, was = provenance.by_option(options), provenance.by_option(numbers["options"])
             provenance.check_same(self.path(run.name + ".json"), was, now, "choose another --records")
-        scores = found.get("scores", {})
-        return "ranks" in found and all("mean" in scores.get(task, {}) for task in self.comparison.tasks)
+        scores = numbers.get("scores", {})
+        return "ranks" in numbers and all("mean" in scores.get(task, {}) for task in self.comparison.tasks)
 
     def is_fine_tuned(self, run):
-        """Whether the scores of fine-tuning are kept."""
+        """Whether the scores of fine-tuning are recorded."""
         scores = self.read(run).get("scores", {})
         return all(FINE_TUNED in scores.get(task, {}) for task in FINE_TUNED_TASKS)
 
     def keep(self, run, numbers):
-        """Begins the record of a training, in place of that of another one: options, validations and ranks."""
+        """Starts the record of a run with options, validations and ranks; replaces an earlier one."""
         os.makedirs(self.folder, exist_ok=True)
         save_json(numbers, self.path(run.name + ".json"))
         with contextlib.suppress(FileNotFoundError):
@@ -105,13 +105,13 @@ class Records:
             numbers, arrays, shared = self.read(run), self._arrays(run.name), self._arrays("tasks")
             scores = numbers.setdefault("scores", {})
             for path in paths:
-                record, found = outcomes.read(path)
+                record, measured = outcomes.read(path)
                 task = record["task"]
                 scores.setdefault(task, {}).update(record["scores"])
                 if record.get("few_shot"):
                     scores[task]["few_shot"] = record["few_shot"]
-                arrays.update({f"{task} {kind}": packed(found[kind]) for kind in EACH_EXAMPLE if kind in found})
-                self._share(run, shared, task, next(iter(found.values())))
+                arrays.update({f"{task} {kind}": packed(measured[kind]) for kind in EACH_EXAMPLE if kind in measured})
+                self._share(run, shared, task, next(iter(measured.values())))
             self._save("tasks", shared)
             self._save(run.name, arrays)
             save_json(numbers, self.path(run.name + ".json"))
@@ -142,9 +142,9 @@ class Records:
     def outcomes(self, run):
         """The outcomes of a run, for :class:`evaluation.report.Report`: {task: (record, {kind: Outcome})}.
 
-        They have one layer, which is that chosen; the scores of others are among the numbers.
+        They have one layer, the selected one; the scores of the others are among the numbers.
         """
-        arrays, shared, found = self._arrays(run.name), self._arrays("tasks"), {}
+        arrays, shared, by_task = self._arrays(run.name), self._arrays("tasks"), {}
         for task in self.comparison.tasks:
             ids, targets = shared[f"{task} ids"], shared.get(f"{task} targets")
             record = dict(model=run.name, task=task, metric="accuracy" if targets is None else "100 x Pearson")
@@ -155,12 +155,12 @@ class Records:
                     answers = np.unpackbits(answers, count=len(ids))
                 if answers is not None:
                     expected = np.ones(len(ids), np.uint8) if targets is None else targets
-                    kinds[kind] = Outcome(record, ids, expected, folds, answers[None], None, folds[:1])
-            found[task] = record, kinds
-        return found
+                    kinds[kind] = Outcome(record, ids, expected, folds, answers[None], folds[:1])
+            by_task[task] = record, kinds
+        return by_task
 
 
 def packed(outcome):
-    """What is kept of each of the N examples: bits, eight a byte, or float16 (N,)."""
+    """What is recorded of the N examples: bits, eight per byte, or float16 (N,)."""
     answers = outcome.select(outcome.answers)
     return np.packbits(answers == outcome.targets) if outcome.is_class else answers.astype(np.float16)

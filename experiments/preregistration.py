@@ -1,24 +1,25 @@
-"""Which encoder has the better features? What is run, in a dataclass, and what is tested: written before the runs.
+"""Which encoder has the better features? The runs, as dataclasses, and the test: both written before the runs.
 
-An earlier plan, whose results are in experiments/RESULTS.md, compared MAE-LM with an MLM and found it behind. A pilot
-of one seed then suggested why, and a cure, --share-decoder-layers: this plan tests the cure on new runs.
+An earlier comparison, whose results are in experiments/RESULTS.md, found MAE-LM behind an MLM. A pilot of one seed then
+suggested why, and a remedy, --share-decoder-layers: this plan tests the remedy on new runs.
 
 The question. Models of one size see the same text in the same order with the same masks, 30% predicted, and start from
-the same initial weights of the encoder. Does an encoder with shared decoder layers (SHARED: masks read the encoder and
-are never read by it) have features from which tasks are predicted better than from an MLM's, for the same arithmetic?
+the same initial weights of the encoder. Does an encoder with shared decoder layers (SHARED: masks attend to tokens, and
+tokens never to masks) have features that predict tasks better than an MLM's, for the same compute?
 
-Arms, of four seeds each, all to the end of a schedule of their own:
+Arms, of four seeds each, each with a learning rate schedule of its own length:
     MLM           12,250 updates
-    SHARED_LONG   16,360 updates, whose matrix products cost what the MLM's cost
+    SHARED_LONG   16,360 updates, the MLM's compute in matrix products
     SHARED        12,250 updates
     MAE_LM        12,250 updates, with two decoder layers
-The MLM computes every row of its last layer, as fairseq's RoBERTa does. Cut to the predicted rows, as in SHARED, it
-would cost 0.876 of that; SHARED costs 0.749, MAE_LM 1.044 (arithmetic.py, for blocks of 46.5 tokens, their mean).
+The MLM computes every row of its last layer, as fairseq's RoBERTa does. If it computed only the predicted rows, as
+SHARED does, it would take 0.876 times the compute; SHARED takes 0.749, MAE_LM 1.044 (flops.py, for the mean block, of
+46.5 tokens).
 
-Each arm has the learning rate of its own pilot: of 5e-4, 1e-3 and 2e-3, that with the lowest validation loss of the arm
-after 1,000 updates, with a seed that is not used otherwise (SHARED_LONG: that of SHARED). Adam's second beta is 0.999.
+Pilots select the learning rate of each arm from 5e-4, 1e-3 and 2e-3, by the validation loss after 1,000 updates, with a
+seed that is not used otherwise (SHARED_LONG takes SHARED's). Adam's second beta is 0.999.
 
-Primary outcome, one number a model: the mean over TASKS, weighted equally, of the score of frozen features at the end
+Primary outcome, one number per model: the mean over TASKS, weighted equally, of the score of frozen features at the end
 of pretraining. Features are the mean over tokens of one layer's output; the layer, and the strength of regularisation
 of the logistic or ridge regression, are chosen inside the training folds; all labelled examples, 5 folds, the same
 for all models. A task's score is the accuracy in percent, or 100 times Pearson's correlation where the task predicts
@@ -27,12 +28,12 @@ a value.
 Primary comparison: SHARED_LONG minus MLM. The unit is the seed of pretraining, and differences are paired by seed and
 example. The two-sided interval at the level CONFIDENCE is `crossed_interval` of recipes/evaluation, whose unit is the
 seed. "Better" or "worse" is written only if it excludes 0; otherwise the interval itself is the result. There is one
-such test, at the end of all seeds, and no stopping before for what the scores say.
+such test, after all seeds, and no early stopping on what the scores say.
 
-Everything else is secondary and is reported without a claim: SHARED minus MLM at equal updates, MAE_LM minus MLM, and
-SHARED minus MAE_LM; for each of these and for the primary comparison the mean without the two made probes (MADE), the
-last layer, few labels, and fine-tuning on the mean of tokens for FINE_TUNED_TASKS, a run for each fold. Models of the
-same seeds without pretraining (SCRATCH) show what pretraining adds.
+Everything else is secondary and reported without a claim: SHARED minus MLM at equal updates, MAE_LM minus MLM, and
+SHARED minus MAE_LM; for each of these and for the primary comparison the mean without the two synthetic probes (MADE),
+the last layer, few labels, and fine-tuning on the mean of tokens for FINE_TUNED_TASKS, a run for each fold. Models of
+the same seeds without pretraining (SCRATCH) show what pretraining adds.
 
 UNSEEN tasks were not looked at when shared decoder layers were designed, chosen before the runs, and are reported
 whatever they say: text messages (sms_spam), and minimal pairs of agreement that a rule makes from held-out reviews, the
@@ -58,7 +59,7 @@ ALL_MASKS, NO_MASKS = MaskSettings(mask_prob=0.3, encoder_mask_fraction=1.0), Ma
 MLM = Model("mlm", "MLM", 0, ALL_MASKS)
 MAE_LM = Model("mae_lm", "MAE-LM", 2, NO_MASKS)
 SHARED = Model("shared", "shared layers", 2, NO_MASKS, shared=True)
-SHARED_LONG = replace(SHARED, name="shared_long", title="shared layers, the MLM's arithmetic")
+SHARED_LONG = replace(SHARED, name="shared_long", title="shared layers, the MLM's compute")
 SCRATCH = Model("scratch", "no pretraining", 0, ALL_MASKS)
 
 
@@ -70,7 +71,7 @@ class Arm:
         model: :class:`~pretraining.Model`
         updates: total number of updates; 0 for models that keep their initial weights
         seeds: how many; 1, 2, ...
-        pilots: of which model decide its learning rate; None for LEARNING_RATE
+        pilots: the model whose pilots select its learning rate; None for LEARNING_RATE
     """
 
     model: Model
@@ -88,7 +89,7 @@ class Run:
         model: :class:`~pretraining.Model`
         seed: of the weights, the order of the text and the masks
         updates: total number of updates, 0 for none
-        lr: the learning rate; None for what the pilots of a model, `pilots`, decide
+        lr: the learning rate; None for the one that the pilots of the model `pilots` select
     """
 
     name: str
@@ -101,7 +102,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that is run.
+    """A plan.
 
     Args:
         name: of the folder of its records
@@ -136,7 +137,7 @@ class Comparison:
     fine_tuned: Tuple[Model, ...] = ()
 
     def pilot_runs(self, model):
-        """The runs that decide the learning rate of a model."""
+        """The runs that select the learning rate of a model."""
         return [Run(f"pilot-{model.name}-lr{lr:g}", model, 0, self.pilot_updates, lr) for lr in LEARNING_RATES]
 
     def runs(self):
@@ -159,7 +160,7 @@ class Comparison:
         A model without pretraining takes two updates with a learning rate of zero.
 
         Args:
-            chosen: the learning rate that the pilots decided
+            chosen: the learning rate that the pilots selected
         """
         lr, updates = (run.lr or chosen, run.updates) if run.updates else (0.0, 2)
         return training_options(run.model, self.size, self.text, lr, updates, self.save_updates, run.seed)

@@ -1,10 +1,10 @@
-"""Measures what an update of the arms of a comparison costs, by runs of fairseq-train in alternation.
+"""Measures the time and memory of an update of each arm of a comparison, running fairseq-train for them in turn.
 
-    experiments/cost.sh --data DIR
+    experiments/measure_cost.sh --data DIR
 
-To be run where nothing else runs. Each run is a process on one core, as in the comparison; its first half is not timed.
-Adds to cost.json in the plan's folder of records, a list with an entry for each machine: medians over rounds of the
-seconds, of their ratio to the first arm's in the same round, and of the process's peak of memory.
+Run it on an idle machine. Each run is a process on one core, as in the comparison; its first half is not timed.
+Writes to cost.json in the plan's folder of records, a list with an entry for each machine: medians over rounds of the
+seconds, of their ratio to the first arm's in the same round, and of the peak memory of the process.
 """
 
 import argparse
@@ -16,13 +16,13 @@ import tempfile
 
 import torch
 
-from comparison import LEARNING_RATE
 from fairseq_options import PLUGIN
-from kept_records import COST, RECORDS, Records
 from maelm_fairseq.base import errors
 from maelm_fairseq.base.files import save_json
 from maelm_fairseq.precision import is_fast_in_bfloat16
 from plans import PLANS, SCORES
+from preregistration import LEARNING_RATE
+from record_store import COST, RECORDS, Records
 from runs import logged_statistics
 
 

@@ -1,4 +1,4 @@
-"""Fine-tuning by the folds of the probes: the recipe of recipes/finetune_glue.sh, once for each fold.
+"""Fine-tuning on the folds of the probes, with recipes/finetune_glue.sh, once for each fold.
 
 Letters in shapes: N examples, K classes.
 """
@@ -15,7 +15,7 @@ from finetune_glue import GlueTask
 from maelm_fairseq.base.errors import UsageError
 
 from . import outcomes
-from .probes import answers, bits
+from .probes import answers
 
 RECIPES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PREPARE = os.path.join(os.path.dirname(RECIPES), "data-prep", "glue.py")
@@ -76,7 +76,7 @@ def prepare_fold(task, fold, encoder, folder):
         shutil.rmtree(raw, ignore_errors=True)
         write_fold(task, fold, raw)
         options = ["--input", raw, "--task", task.name, "--vocabulary", encoder.data, "--dest", prepared]
-        options += ["--max-tokens", str(encoder.model().model.max_positions())]  # longer examples are cut
+        options += ["--max-tokens", str(encoder.model.model.max_positions())]  # longer examples are cut
         execute([PREPARE, *options, *["--regression"] * (task.labels is None)])
     return prepared
 
@@ -105,31 +105,13 @@ def fine_tune_fold(encoder, task, fold, folder, pooling):
     return predictions(data, task, model_file)
 
 
-def log_losses(task, predicted):
-    """The log-loss of what was predicted for each example, in bits: (N,).
-
-    The density of a value has the variance of the errors in the other folds.
-
-    Args:
-        predicted: (N, K)
-    """
-    found = np.empty(len(task.targets))
-    for fold in np.unique(task.folds):
-        rows, others = task.folds == fold, task.folds != fold
-        variance = None
-        if task.labels is None:
-            variance = np.mean((predicted[others, 0] - task.targets[others]) ** 2, keepdims=True)
-        found[rows] = bits(predicted[rows], task.targets[rows], variance)
-    return found
-
-
 def fine_tune(name, encoder, task, dest, pooling):
     """Fine-tunes a model on each fold of a task, unless that is done; returns the record's path.
 
     Args:
         name: of the model
         encoder: :class:`~evaluation.features.Encoder`
-        task: :class:`~evaluation.tasks.Task`
+        task: :class:`~evaluation.labelled_tasks.Task`
         dest: folder of the evaluation
         pooling: "first" for a head on `<s>`, "mean" for one on the mean of the other tokens
     """
@@ -141,10 +123,9 @@ def fine_tune(name, encoder, task, dest, pooling):
     folder, folds = os.path.join(dest, kind, name, task.name), np.unique(task.folds)
     predicted = np.empty((len(task.targets), task.classes or 1))
     for fold in folds:
-        found = fine_tune_fold(encoder, task, fold, os.path.join(folder, f"fold{fold}"), pooling)
-        predicted[task.folds == fold] = found
-    found = dict(answers=answers(predicted, task.classes)[None], bits=log_losses(task, predicted)[None])
-    found["layers"] = np.zeros(len(folds), np.int64)  # the head reads one, the last
-    outcomes.save(path, name, task, {kind: found}, origin)
+        fold_folder = os.path.join(folder, f"fold{fold}")
+        predicted[task.folds == fold] = fine_tune_fold(encoder, task, fold, fold_folder, pooling)
+    layers = np.zeros(len(folds), np.int64)  # the head reads one, the last
+    outcomes.save(path, name, task, {kind: dict(answers=answers(predicted, task.classes)[None], layers=layers)}, origin)
     shutil.rmtree(folder)
     return path

@@ -69,7 +69,7 @@ class Task:
 
 
 def normalized(text):
-    """What is the same for texts that differ in case and spaces only."""
+    """A text, or a pair as one, without differences in case and spaces."""
     return " ".join(" ".join(text if isinstance(text, tuple) else (text,)).casefold().split())
 
 
@@ -116,10 +116,10 @@ def deal(targets, ids, folds=FOLDS):
     if targets.dtype.kind == "f":
         strata = np.empty(len(targets), np.int64)
         strata[np.lexsort((ids, targets))] = np.arange(len(targets)) * 10 // max(len(targets), 1)
-    found = np.empty(len(targets), np.int64)
-    found[np.lexsort((ids, strata))] = np.arange(len(targets)) % folds
+    dealt = np.empty(len(targets), np.int64)
+    dealt[np.lexsort((ids, strata))] = np.arange(len(targets)) % folds
     _, first, places = np.unique(ids, return_index=True, return_inverse=True)
-    return found[first][places]
+    return dealt[first][places]
 
 
 def load_task(folder, regression=False):
@@ -131,14 +131,14 @@ def load_task(folder, regression=False):
     Raises:
         UsageError: a file or column is missing, labels are no numbers, or too few examples are left
     """
-    found, rows = {}, 0
+    different, rows = {}, 0
     for split in SPLITS:
         path = os.path.join(folder, split + ".tsv")
         if split != "test" or os.path.exists(path):
             for text, label, pair in read_table(path):
                 rows += 1
-                found.setdefault(normalized(text), (text, label, pair))
-    examples, labels = list(found.values()), None
+                different.setdefault(normalized(text), (text, label, pair))
+    examples, labels = list(different.values()), None
     if regression:
         try:
             targets = np.array([float(label) for _, label, _ in examples])

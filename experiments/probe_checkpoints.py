@@ -1,12 +1,12 @@
-"""Scores that were added after the runs of a comparison were planned, which decide nothing; see RESULTS.md.
+"""Probes checkpoints within runs, and the layers of MAE-LM's decoder: exploratory scores beside those of a comparison.
 
-    experiments/later_scores.sh --checkpoint mlm-2-3000.pt mlm-2-6000.pt --data DIR --labelled DIR
-    experiments/later_scores.sh --checkpoint model.pt --names mae_lm-1 --decoder --data DIR --labelled DIR
+    experiments/probe_checkpoints.sh --checkpoint mlm-2-3000.pt mlm-2-6000.pt --data DIR --labelled DIR
+    experiments/probe_checkpoints.sh --checkpoint model.pt --names mae_lm-1 --decoder --data DIR --labelled DIR
 
-The first evaluates checkpoints within runs, called RUN-UPDATE, on all tasks of the plan: frozen features, mean of
-tokens. The second evaluates the layers of MAE-LM's decoder on text without [MASK], on the tasks about order: its input,
-which is the encoder's output with positions, is its layer 0. The probes are those of recipes/evaluate.sh. What is kept
-in later-scores.json, in the plan's folder of records, is not done again.
+The first evaluates checkpoints within runs, called RUN-UPDATE, on all tasks of the plan: frozen features, averaged over
+tokens. The second evaluates the layers of MAE-LM's decoder on text without [MASK], on the two tasks on word order; its
+layer 0 is its input, the encoder's output with positions. The probes are those of recipes/evaluate.sh. Scores that are
+in later-scores.json, in the plan's folder of records, are not computed again.
 """
 
 import argparse
@@ -14,19 +14,19 @@ import os
 
 import torch
 
-from comparison import MADE
 from evaluation.features import Encoder, compute
+from evaluation.labelled_tasks import REGRESSION, load_task
 from evaluation.outcomes import CHOSEN, Outcome
 from evaluation.probes import STRENGTHS, probe
-from evaluation.tasks import REGRESSION, load_task
-from kept_records import LATER, RECORDS, Records
 from maelm_fairseq.base import errors
 from maelm_fairseq.masking import NO_POSITION
 from plans import PLANS, SCORES
+from preregistration import MADE
+from record_store import PROBED, RECORDS, Records
 
 
 class Decoder:
-    """What :func:`evaluation.features.compute` asks of a model, with the decoder's layers in place of the encoder's.
+    """The interface that :func:`evaluation.features.compute` needs, for the decoder's layers instead of the encoder's.
 
     Args:
         model: :class:`~maelm_fairseq.hub.MaeLm`
@@ -49,10 +49,9 @@ class Decoder:
 
 
 def score(model, task):
-    """The score of a task by layer, and that of the layers that the training folds choose."""
-    found = probe(compute(model, task.texts)["mean"], task, STRENGTHS)
-    answers = [found[name] for name in ("answers", "bits", "layers")]
-    summary = Outcome(dict(metric=task.metric), task.ids, task.targets, task.folds, *answers).summary()
+    """The score of a task by layer, and that of the layers that the training folds select."""
+    probed = probe(compute(model, task.texts)["mean"], task, STRENGTHS)
+    summary = Outcome(dict(metric=task.metric), task.ids, task.targets, task.folds, **probed).summary()
     return {name: summary[name] for name in (CHOSEN, "by_layer")}
 
 
@@ -71,13 +70,13 @@ def main():
     names = args.names or [os.path.splitext(os.path.basename(path))[0] for path in args.checkpoint]
     for name, path in zip(names, args.checkpoint):
         name += "-decoder" * args.decoder
-        model = Encoder(path, args.data).model()
+        model = Encoder(path, args.data).model
         for task in MADE if args.decoder else records.comparison.tasks:
-            if task not in records.read_file(LATER).get(name, {}):
+            if task not in records.read_file(PROBED).get(name, {}):
                 loaded = load_task(os.path.join(args.labelled, task), regression=task in REGRESSION)
-                found = score(Decoder(model) if args.decoder else model, loaded)
-                records.keep_later_score(name, task, found)
-                print(f"{name}, {task}: {found}", flush=True)
+                scores = score(Decoder(model) if args.decoder else model, loaded)
+                records.keep_probed(name, task, scores)
+                print(f"{name}, {task}: {scores}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
-"""The arithmetic of pretraining, so that scores can be compared at equal amounts of it."""
+"""The compute of pretraining, so that scores can be compared at equal compute."""
 
 
-def operations(model, size, tokens, vocabulary):
-    """Operations in the matrix products of one update on one sequence: 2 for each multiply-add, three forward passes.
+def training_flops(model, size, tokens, vocabulary):
+    """FLOP in the matrix products of one update on one sequence: 2 for each multiply-add.
+
+    The backward pass costs twice as much as the forward pass.
 
     For T tokens, V of them in the encoder, K predicted, width C, FFN width F, L layers, D of the decoder:
         layer(q, k) = 2 q C (2 C) + 2 k C (2 C) + 4 q k C + 4 q C F     q rows computed from k rows
         encoder = L layer(V, V);   decoder = (D - 1) layer(T, T) + layer(K, T);   head = 2 K C (C + vocabulary)
-    With shared decoder layers, they are (L - D) layer(V, V) + (D - 1) (layer(T, T) - 4 V K C) + layer(K, T): the K
+    With shared decoder layers, layers cost (L - D) layer(V, V) + (D - 1) (layer(T, T) - 4 V K C) + layer(K, T): the K
     masks attend to all T rows, the others not to masks.
 
     Args:
@@ -20,7 +22,7 @@ def operations(model, size, tokens, vocabulary):
     V = T - K * (1 - model.masks.encoder_mask_fraction)
 
     def layer(q, k, pairs):
-        """A layer of q rows, from k rows, in which so many pairs of rows attend."""
+        """A layer that computes q rows from k rows, with attention between so many pairs of rows."""
         return 4 * q * C * C + 4 * k * C * C + 4 * pairs * C + 4 * q * C * F
 
     forward = 2 * K * C * (C + vocabulary)
