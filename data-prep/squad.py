@@ -201,10 +201,10 @@ def main():
         with atomic_folder(dest) as folder:
             write(args, sizes, record, processor, folder)
     record = squad.load_record(dest)
-    print(f"SQuAD {record['version']}")
-    for name in ["train", "valid"]:
+    print(f"SQuAD {record.version}")
+    for name, counts in vars(record.counts).items():
         for key, text in COUNTS.items():
-            print(f"{name}: {record['counts'][name][key]:,} {text}")
+            print(f"{name}: {getattr(counts, key):,} {text}")
 
 
 if __name__ == "__main__":

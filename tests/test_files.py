@@ -97,7 +97,7 @@ def test_json(tmp_path):
     assert read_json(path, Record, "a record") == Record("ä", [Part((1, 2), 1.0)], {"a": 1})
     with pytest.raises(FileNotFoundError, match="nosuch.json: not found, expected a record"):
         read_json(tmp_path / "nosuch.json", Record, "a record")
-    for content in [b"", b"{", b"\xff", b"[" * 100000]:
+    for content in [b"", b"{", b"\xff", b"[" * 100000, b'"\\ud800"']:
         path.write_bytes(content)
         with pytest.raises(ValueError, match="record.json: not JSON .* expected a record; remove it") as raised:
             read_json(path, Record, "a record")
@@ -114,6 +114,7 @@ def test_json(tmp_path):
         (dict(parts={}), "parts: found a dict, expected a list"),
         (dict(parts=[{"sizes": [1, "2"]}]), "parts: item 1: sizes: item 2: found '2', expected a whole number"),
         (dict(parts=[{"sizes": [], "share": "1"}]), "parts: item 1: share: found '1', expected a number"),
+        (dict(parts=[{"sizes": [], "share": 10**400}]), "parts: item 1: share: found 1000.*, expected a number"),
         (dict(parts=[{}]), "parts: item 1: found no sizes"),
         (dict(other=5), "other: found 5, expected a text"),
     ],

@@ -341,7 +341,7 @@ OF_TRANSFORMERS = {  # change of config and weights, message
         lambda c, w: w.update({"roberta.encoder.layer.1.output.dense.weight": torch.zeros(C, F - 1)}),
         "layer.1.output.dense.weight: found 16 x 23, expected 16 x 24 numbers$",
     ),
-    "unknown": (lambda c, w: w.update({"encoder.layer.x": torch.zeros(1)}), "layer.2.attention.self.query.weight: found"),
+    "unknown": (lambda c, w: w.update({"encoder.layer.x": torch.zeros(1)}), "layer.2.attention.self.query.weight"),
     **{
         f"{name} {value}": (lambda c, w, change={name: value}: c.update(change), rf"config.json: {name}{message}")
         for name, value, message in [

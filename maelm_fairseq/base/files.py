@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import enum
 import fcntl
+import functools
 import glob
 import hashlib
 import json
@@ -149,6 +150,7 @@ def read_json(path, kind, expected, fix="remove it and run again"):
     with open(path, encoding="utf-8-sig") as stream:
         try:
             value = json.load(stream)
+            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair, which nothing could write
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{path}: not JSON ({error}), expected {expected}; {fix}") from None
     try:
@@ -157,6 +159,7 @@ def read_json(path, kind, expected, fix="remove it and run again"):
         raise UsageError(f"{error}; {path} should be {expected}; {fix}") from None
 
 
+type_hints = functools.cache(typing.get_type_hints)  # large files have a hundred thousand objects of a kind
 KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "an object"}
 
 
@@ -187,7 +190,7 @@ def typed(kind, value, where):
         raise UsageError(f"{where}: found {shown(value)}, expected one of {', '.join(choices)}")
     if type(value) is kind or kind is typing.Any:
         return value
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and value.bit_length() < 1024:
         return float(value)
     expected = KINDS.get(kind) or ("a list" if list in (kind, origin) or origin is tuple else "an object")
     raise UsageError(f"{where}: found {shown(value)}, expected {expected}")
@@ -195,7 +198,7 @@ def typed(kind, value, where):
 
 def typed_fields(kind, value, where):
     """Yields the fields of a dataclass that an object has, as (name, value); see :func:`typed`."""
-    hints = typing.get_type_hints(kind)
+    hints = type_hints(kind)
     for field in dataclasses.fields(kind):
         if field.name in value:
             yield field.name, typed(hints[field.name], value[field.name], f"{where}: {field.name}")
