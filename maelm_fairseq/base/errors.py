@@ -62,6 +62,9 @@ def run(main):
     """
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
+    # Names of files need not be Unicode. It is None if whoever started this has closed it.
+    where, encoding = (os.devnull, "utf-8") if sys.stdout is None else (1, sys.stdout.encoding)
+    sys.stdout = open(where, "w", encoding=encoding, errors="backslashreplace")
     try:
         main()
         sys.stdout.flush()
