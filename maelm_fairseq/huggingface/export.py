@@ -16,6 +16,7 @@ import argparse
 import os
 import re
 import shutil
+from pathlib import Path
 
 from ..base.errors import Parser, UsageError, run
 from ..base.files import atomic_folder, save_json
@@ -104,11 +105,11 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
             shutil.copyfile(os.path.join(os.path.dirname(__file__), MODELING_FILE), os.path.join(folder, MODELING_FILE))
         tokenizer = write_tokenizer(folder, data, model.max_positions(), for_answers)
         check_tokenizer(tokenizer, reference(data, for_answers), sample_lines(data), for_answers)
-        lines = (sample_lines(data, ["valid.json"]) or EDGE_CASES)[:8]
+        lines = (sample_lines(data, ["valid"]) or EDGE_CASES)[:8]
         tokens = [reference(data)(line)[: model.max_positions()] for line in lines]
         comparison = compare_with_transformers(folder, config, model, tokens)
-        with open(os.path.join(folder, "README.md"), "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(model_card(os.path.basename(dest), state, config, data, kind, description))
+        card = model_card(os.path.basename(dest), state, config, data, kind, description)
+        Path(folder, "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
     parts = {re.match(r"classification_heads\.[^.]+|[^.]+", name)[0] for name in left | unused}
     return config["architectures"][0], sorted(parts), comparison
 
