@@ -1,5 +1,6 @@
 """Files that appear when they are complete, and what is read from JSON."""
 
+import errno
 import json
 import os
 import socket
@@ -32,6 +33,22 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         stream.write("new")
         raise KeyboardInterrupt
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_errors_name_the_file(tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def hidden():  # as by torch.save
+        try:
+            raise full
+        finally:
+            raise RuntimeError("unexpected pos")
+
+    for write in [hidden, lambda: (_ for _ in ()).throw(full)]:
+        full.filename = None
+        with pytest.raises(OSError, match="No space left on device: '/.*file'$"), atomic_write(tmp_path / "file"):
+            write()
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_folder_appears_when_it_is_complete(tmp_path):

@@ -46,6 +46,8 @@ def atomic_write(path, mode="w"):
             os.fsync(stream.fileno())
         os.replace(partial, path)
         sync(os.path.dirname(partial))
+    except Exception as error:
+        raise naming(path, error) from None
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(partial)
@@ -68,8 +70,19 @@ def atomic_folder(path):
                 sync(os.path.join(folder, name))
         os.rename(partial, path)
         sync(os.path.dirname(partial))
+    except Exception as error:
+        raise naming(path, error) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def naming(path, error):
+    """An error while a file is written, with its name in those of the operating system, such as of a full disk."""
+    if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
+        error = error.__context__  # PyTorch's, which follows it
+    if isinstance(error, OSError) and error.filename is None:
+        error.filename = os.fspath(path)
+    return error
 
 
 def sync(path):

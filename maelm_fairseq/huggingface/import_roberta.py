@@ -18,7 +18,8 @@ from dataclasses import asdict, fields
 import torch
 
 from ..base.errors import MissingFileError, Parser, UsageError, run
-from ..base.files import atomic_write, sha256
+from ..base.files import sha256
+from ..checkpoints.checkpoint_files import save
 from ..config import MaeLmConfig, check_sizes, option
 from ..layers import BUCKETS
 from ..model import MaeLmModel
@@ -76,8 +77,7 @@ def import_roberta(checkpoint, data, dest, seed=1, **options):
     dictionary = check_vocabulary(source, data)
     state = build_state(source, cfg, dictionary, data, seed)
     os.makedirs(os.path.dirname(dest), exist_ok=True)
-    with atomic_write(dest, "wb") as stream:
-        torch.save(state, stream)
+    save(state, dest)
     return source, cfg
 
 
@@ -110,7 +110,7 @@ def check_vocabulary(source, data):
 def build_state(source, cfg, dictionary, data, seed):
     """The contents of the checkpoint."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(seed % 2**64)
         model = MaeLmModel(cfg, dictionary, pretraining=True)
     if cfg.relative_position_num_buckets:
         torch.nn.init.zeros_(model.encoder.relative_bias.table.weight)

@@ -18,6 +18,7 @@ import os
 import re
 import sys
 import unicodedata
+from pathlib import Path
 from typing import List
 
 import tokenizers
@@ -49,14 +50,14 @@ def write_tokenizer(folder, data, max_length, for_answers=False):
         max_length: most tokens of a text, with `<s>` and `</s>`
         for_answers: split where letters, digits and other characters meet, as for question answering
     Returns:
-        tokenizers.Tokenizer, read back from the file
+        tokenizers.Tokenizer, read back from what was written
     Raises:
         FileNotFoundError: the data folder has no vocabulary
         ValueError: the vocabulary cannot be written as `tokenizer.json`
     """
     tokenizer = build_tokenizer(*read_vocabulary(data), for_answers)
-    path = os.path.join(folder, "tokenizer.json")
-    tokenizer.save(path)
+    text = tokenizer.to_str(pretty=True)
+    Path(folder, "tokenizer.json").write_text(text, encoding="utf-8")  # save() takes no folder that is not Unicode
     mask = {"__type": "AddedToken", "content": MASK, "lstrip": True, "rstrip": False}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -72,7 +73,7 @@ def write_tokenizer(folder, data, max_length, for_answers=False):
         "mask_token": {**mask, "normalized": False, "single_word": False, "special": True},
     }
     save_json(settings, os.path.join(folder, "tokenizer_config.json"))
-    return tokenizers.Tokenizer.from_file(path)
+    return tokenizers.Tokenizer.from_str(text)
 
 
 def build_tokenizer(dictionary, processor, for_answers=False):
