@@ -117,6 +117,8 @@ class Recipe:
             f"prepare it again with --max-tokens {positions}",
             args.checkpoint,
         )
+        if args.seeds < 1:
+            raise UsageError(f"--seeds {args.seeds} must be over 0")
         if args.only_seed is not None and not 1 <= args.only_seed <= args.seeds:
             raise UsageError(f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}")
         self.devices = DeviceQueue(find_devices(args.jobs))

@@ -217,6 +217,9 @@ def test_the_space_of_a_search_is_the_papers():
     [
         (dict(lr=[1e-3, 2e-3]), "--lr 0.001 0.002: give one value"),
         (dict(task="own"), "--batch-size: no default for task own"),
+        (dict(batch_size=[0]), "--batch-size 0 must be from 1 to inf"),
+        (dict(lr=[float("nan")]), "--lr nan must be from 0"),
+        (dict(warmup_ratio=[7.0]), "--warmup-ratio 7.0 must be from 0 to 1"),
     ],
 )
 def test_wrong_settings(given, message):
@@ -314,6 +317,7 @@ def test_wrong_input(arguments, tasks, tmp_path):
     """Later options override earlier ones."""
     checkpoint = refused(RECIPE, "--task", "MNLI", *arguments, "--checkpoint", tmp_path / "nosuch.pt")
     assert "nosuch.pt: not found" in checkpoint
+    assert "--seeds 0 must be over 0" in refused(RECIPE, "--task", "MNLI", *arguments, "--seeds", 0)
     assert "--task WNLI: not in" in refused(RECIPE, "--task", "WNLI", *arguments)
     other = shutil.copytree(tasks, tmp_path / "other")
     words = (other / "MNLI" / "dict.txt").read_text().splitlines()
