@@ -202,9 +202,9 @@ def main():
             write(args, sizes, record, processor, folder)
     record = squad.load_record(dest)
     print(f"SQuAD {record.version}")
-    for name, counts in vars(record.counts).items():
-        for key, text in COUNTS.items():
-            print(f"{name}: {getattr(counts, key):,} {text}")
+    for name, counts in record.counts.items():
+        for key, count in counts.items():
+            print(f"{name}: {count:,} {COUNTS.get(key, key)}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from child_processes import terminate_children_on_sigterm
 from maelm_fairseq.base.errors import run
 from maelm_fairseq.base.files import save_json
 from maelm_fairseq.checkpoints.building import load_model
+from maelm_fairseq.data.blocks import LineSizes
 from maelm_fairseq.finetuning.squad import metric
 from maelm_fairseq.finetuning.squad import task as squad
 from maelm_fairseq.finetuning.squad.answers import answer_questions
@@ -65,7 +66,7 @@ def main():
         task,
         data=args.data,
         record=os.path.join(args.data, squad.RECORD),
-        examples=record.counts.train.windows,
+        examples=len(LineSizes(os.path.join(args.data, "train"))),
         max_tokens=record.options.max_tokens,
         options=["--task", "squad", "--criterion", "squad"],
         evaluate=lambda model_file: answer(model_file, args.data, questions)[1],

@@ -12,6 +12,7 @@ from .config import MODELING_FILE
 from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION
 
 GAP = "**please fill in**"
+SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]  # of a configuration of fairseq's
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
 
@@ -55,17 +56,6 @@ class SplitRecord:
 
 
 @dataclass
-class Sections:
-    """A configuration of fairseq's."""
-
-    model: Dict[str, Any]
-    task: Dict[str, Any]
-    optimization: Optional[Dict[str, Any]] = None
-    dataset: Optional[Dict[str, Any]] = None
-    checkpoint: Optional[Dict[str, Any]] = None
-
-
-@dataclass
 class OptimizerState:
     num_updates: Optional[int] = None
 
@@ -79,7 +69,7 @@ class ExtraState:
 class Training:
     """What a checkpoint knows of its training."""
 
-    cfg: Sections
+    cfg: Dict[str, Any]
     optimizer_history: Optional[List[OptimizerState]] = None
     extra_state: Optional[ExtraState] = None
 
@@ -142,7 +132,7 @@ def training(state, data):
     updates = found.optimizer_history[-1].num_updates if found.optimizer_history else None
     if updates is not None:
         lines.append(f"Updates: {updates:,}")
-    sections = [found.cfg.model, found.cfg.task, found.cfg.optimization, found.cfg.dataset]
+    sections = [typed(Optional[Dict[str, Any]], found.cfg.get(name), f"the checkpoint: {name}") for name in SECTIONS]
     options = {name: value for section in sections if section for name, value in section.items()}
     names = ["decoder_layers", "share_decoder_layers", "mask_prob", "encoder_mask_fraction", "lr", "update_freq"]
     names += ["batch_size", "max_tokens"]
@@ -150,6 +140,5 @@ def training(state, data):
         "Options: " + ", ".join(f"`{name}` {options[name]}" for name in names if options.get(name) is not None)
     )
     if found.extra_state and found.extra_state.val_loss is not None:
-        metric = (found.cfg.checkpoint or {}).get("best_checkpoint_metric", "loss")
-        lines.append(f"Validation {metric}: {found.extra_state.val_loss}")
+        lines.append(f"Validation {options.get('best_checkpoint_metric', 'loss')}: {found.extra_state.val_loss}")
     return lines

@@ -2,7 +2,7 @@
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict, Optional
 
 import torch
@@ -72,20 +72,12 @@ class TransformersOptions:
 
 
 @dataclass
-class FairseqSections:
-    """A configuration of fairseq's."""
-
-    model: Dict[str, Any] = field(default_factory=dict)
-    task: Dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
 class FairseqCheckpoint:
     """The contents of a file of fairseq's; old releases have `args` in place of `cfg`."""
 
     model: Dict[str, Any]
     args: Optional[Dict[str, Any]] = None
-    cfg: Optional[FairseqSections] = None
+    cfg: Optional[Dict[str, Any]] = None
 
 
 @dataclass
@@ -158,11 +150,11 @@ def read_fairseq(path):
         raise UsageError(f"{path}: a checkpoint of MAE-LM needs no import: give it to --finetune-from-model")
     if "coder.sentence_encoder.embed_tokens.weight" not in names:
         raise UsageError(f"{path}: not a checkpoint of fairseq's roberta, which has sentence_encoder.embed_tokens")
-    cfg = FairseqSections(state.args, state.args) if state.args else state.cfg or FairseqSections()
-    check_options(path, cfg.model, FAIRSEQ_OPTIONS)
-    options = typed(FairseqOptions, cfg.model, path)
-    source = make_source(path, stock_names(state.model), XLM_R_ROWS, cfg.model, SIZES, options)
-    folders = [os.path.dirname(os.path.abspath(path)), *utils.split_paths(str(cfg.task.get("data") or ""))[:1]]
+    sections = [state.args] * 2 if state.args else [(state.cfg or {}).get(part) for part in ["model", "task"]]
+    model, task = (typed(Optional[Dict[str, Any]], section, path) or {} for section in sections)
+    check_options(path, model, FAIRSEQ_OPTIONS)
+    source = make_source(path, stock_names(state.model), XLM_R_ROWS, model, SIZES, typed(FairseqOptions, model, path))
+    folders = [os.path.dirname(os.path.abspath(path)), *utils.split_paths(str(task.get("data") or ""))[:1]]
     source.model_file = first_file(folders[:1], SENTENCEPIECE_MODELS)
     source.dict_file = first_file(folders, ["dict.txt"])
     return source

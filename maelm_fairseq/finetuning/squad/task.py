@@ -8,6 +8,7 @@ import math
 import os
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Dict
 
 import numpy as np
 import torch
@@ -43,35 +44,13 @@ class Version(Enum):
 
 
 @dataclass
-class Counts:
-    """Of a split, as data-prep/squad.py explains them."""
-
-    questions: int
-    answerable: int
-    questions_cut: int
-    answers_misplaced: int
-    answers_invisible: int
-    questions_left_out: int
-    labels_widened: int
-    answers_too_long: int
-    windows: int
-    windows_without_answer: int
-
-
-@dataclass
-class Splits:
-    train: Counts
-    valid: Counts
-
-
-@dataclass
 class SquadRecord:
     """What data-prep/squad.py records of its data."""
 
     format: int
     version: Version
     options: WindowSizes
-    counts: Splits
+    counts: Dict[str, Dict[str, int]]
 
 
 @dataclass
