@@ -16,7 +16,7 @@ import torch
 from child_processes import run_and_show
 from devices import DeviceQueue, find_devices
 from fairseq_options import ADAM, PLUGIN
-from finetune_results import add_rows, describe, first_metric, make_rows
+from finetune_results import add_rows, first_metric, make_rows
 from finetune_settings import combinations, search_space
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import Parser, UsageError
@@ -178,7 +178,7 @@ class Recipe:
                 keep_model(folder, model_file)
             metrics = self.evaluate(model_file)
             save_json(metrics, metrics_file)
-        print(f"{name}: {describe(metrics)}", flush=True)
+        print(f"{name}: {', '.join(f'{metric} {value:.2f}' for metric, value in metrics.items())}", flush=True)
         return metrics
 
     def train(self, settings, seed, checkpoint, device):

@@ -10,11 +10,6 @@ from maelm_fairseq.base.files import atomic_write, one_at_a_time
 COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
 
 
-def describe(metrics):
-    """Metrics in one line."""
-    return ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
-
-
 def make_rows(task, all_metrics, start, settings):
     """Makes a row for each metric, and prints a line for each.
 

@@ -38,21 +38,18 @@ def parse_args():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--checkpoint", required=True, metavar="FILE_or_DIR", help="of fairseq's roberta, or a folder of transformers"
-    )
-    parser.add_argument(
-        "--data", required=True, metavar="DIR", help="prepared with the SentencePiece model of the checkpoint"
-    )
-    parser.add_argument("--dest", required=True, metavar="FILE", help="checkpoint to write")
+    add = parser.add_argument
+    add("--checkpoint", required=True, metavar="FILE_or_DIR", help="of fairseq's roberta, or a folder of transformers")
+    add("--data", required=True, metavar="DIR", help="prepared with the SentencePiece model of the checkpoint")
+    add("--dest", required=True, metavar="FILE", help="checkpoint to write")
     for field in (field for field in fields(MaeLmConfig) if field.name in OPTIONS):
         if isinstance(field.default, bool):
             kind = {"action": "store_true"}
         else:
             kind = {"type": int, "metavar": "N"} if isinstance(field.default, int) else {"choices": BUCKETS}
             kind["default"] = 0 if field.name == "relative_position_num_buckets" else field.default
-        parser.add_argument(option(field.name), help=field.metadata["help"], **kind)
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of what is new (default: %(default)s)")
+        add(option(field.name), help=field.metadata["help"], **kind)
+    add("--seed", type=int, default=1, metavar="N", help="of what is new (default: %(default)s)")
     return parser.parse_args()
 
 
