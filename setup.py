@@ -25,7 +25,7 @@ setup(
         "demo": ["matplotlib", "tensorboard"],
         "evaluate": ["scikit-learn", "scipy"],
         "finetune": ["scikit-learn", "scipy"],
-        "huggingface": ["safetensors>=0.4", "tokenizers>=0.19"],
+        "huggingface": ["protobuf", "safetensors>=0.4", "tokenizers>=0.19"],
         "test": [
             *["pytest", "pytest-timeout", "pytest-xdist", "matplotlib", "tensorboard", "torchmetrics", "ruff"],
             *["scikit-learn", "scipy"],

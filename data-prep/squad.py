@@ -201,10 +201,10 @@ def main():
         with atomic_folder(dest) as folder:
             write(args, sizes, record, processor, folder)
     record = squad.load_record(dest)
-    print(f"SQuAD {record['version']}")
-    for name in ["train", "valid"]:
-        for key, text in COUNTS.items():
-            print(f"{name}: {record['counts'][name][key]:,} {text}")
+    print(f"SQuAD {record.version}")
+    for name, counts in record.counts.items():
+        for key, count in counts.items():
+            print(f"{name}: {count:,} {COUNTS.get(key, key)}")
 
 
 if __name__ == "__main__":

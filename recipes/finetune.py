@@ -8,13 +8,15 @@ pretrained/): `run.json` identifies the run, `checkpoint_last.pt` exists during 
 import contextlib
 import math
 import os
+from dataclasses import dataclass
+from typing import Dict, List, Optional
 
 import torch
 
 from child_processes import run_and_show
 from devices import DeviceQueue, find_devices
 from fairseq_options import ADAM, PLUGIN
-from finetune_results import append_rows, describe, make_rows
+from finetune_results import add_rows, first_metric, make_rows
 from finetune_settings import combinations, search_space
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import Parser, UsageError
@@ -73,6 +75,18 @@ def device_options(extra):
     return [] if BF16 in extra else ["--fp16"]
 
 
+@dataclass
+class RunRecord:
+    """What a run is made from: SHA-256 of checkpoint and data, and the options of fairseq-train."""
+
+    checkpoint: Optional[str]
+    data: str
+    options: List[str]
+
+    def parts(self):
+        return {"checkpoint": self.checkpoint, "data": self.data, **provenance.by_option(self.options)}
+
+
 class Recipe:
     """Fine-tuning on one task, from one checkpoint.
 
@@ -103,13 +117,15 @@ class Recipe:
             f"prepare it again with --max-tokens {positions}",
             args.checkpoint,
         )
+        if args.seeds < 1:
+            raise UsageError(f"--seeds {args.seeds} must be over 0")
         if args.only_seed is not None and not 1 <= args.only_seed <= args.seeds:
             raise UsageError(f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}")
         self.devices = DeviceQueue(find_devices(args.jobs))
         self.combinations = combinations(args, task, search_space(self.cfg.encoder_embed_dim, epochs))
         self.start = "scratch" if args.from_scratch else "pretrained"
         checkpoint = None if args.from_scratch else sha256(args.checkpoint)
-        self.inputs = dict(checkpoint=checkpoint, data=sha256(record))
+        self.inputs = checkpoint, sha256(record)
 
     def updates(self, settings):
         return math.ceil(self.examples / settings.batch_size) * settings.epochs
@@ -147,14 +163,14 @@ class Recipe:
         """Trains and evaluates on a device, skipping what is done; prints and returns the metrics."""
         name, folder = f"{self.task}, {settings}, seed {seed}", self.folder(settings, seed)
         os.makedirs(folder, exist_ok=True)
-        now, record = dict(self.inputs, options=self.fairseq_options(settings, seed)), os.path.join(folder, "run.json")
+        now, record = RunRecord(*self.inputs, self.fairseq_options(settings, seed)), os.path.join(folder, "run.json")
         metrics_file, model_file = os.path.join(folder, "metrics.json"), os.path.join(folder, "model.pt")
         if os.path.exists(record):
-            was = read_json(record, dict, "the record of a run of this recipe", fix=f"remove {folder}")
-            provenance.check_same(folder, was, now, "choose another --save-dir, or remove that folder")
-        save_json(now, record)
+            was = read_json(record, RunRecord, "the record of a run of this recipe", f"remove {folder}")
+            provenance.check_same(folder, was.parts(), now.parts(), "choose another --save-dir, or remove that folder")
+        save_json(vars(now), record)
         if os.path.exists(metrics_file):
-            metrics = read_json(metrics_file, dict, "the metrics of a finished run of this recipe")
+            metrics = read_json(metrics_file, Dict[str, float], "the metrics of a finished run of this recipe")
         else:
             if not os.path.exists(model_file):
                 print(f"{name}: on {device}", flush=True)
@@ -162,7 +178,7 @@ class Recipe:
                 keep_model(folder, model_file)
             metrics = self.evaluate(model_file)
             save_json(metrics, metrics_file)
-        print(f"{name}: {describe(metrics)}", flush=True)
+        print(f"{name}: {', '.join(f'{metric} {value:.2f}' for metric, value in metrics.items())}", flush=True)
         return metrics
 
     def train(self, settings, seed, checkpoint, device):
@@ -193,10 +209,11 @@ class Recipe:
             metrics = self.run(settings, SEARCH_SEED, device)
             with contextlib.suppress(FileNotFoundError):
                 os.remove(os.path.join(folders[settings], "model.pt"))
-            return next(iter(metrics.values()))
+            return metrics
 
-        scores = dict(zip(self.combinations, self.devices.run(score, self.combinations)))
-        best = max(self.combinations, key=scores.get)
+        scores = self.devices.run(score, self.combinations)
+        first = first_metric(scores, self.args.save_dir)
+        best, _ = max(zip(self.combinations, scores), key=lambda pair: pair[1][first])
         print(f"best of {len(self.combinations)}: {best}", flush=True)
         return best
 
@@ -216,8 +233,8 @@ class Recipe:
             return None
         all_metrics = self.devices.run(run_seed, range(1, self.args.seeds + 1))
         start = "scratch" if self.args.from_scratch else self.args.checkpoint
+        first = first_metric(all_metrics, self.args.save_dir)
         rows = make_rows(self.task, all_metrics, start, " ".join([str(settings)] + self.extra))
-        append_rows(os.path.join(self.args.save_dir, "results.tsv"), rows)
-        first = next(iter(all_metrics[0]))
+        add_rows(os.path.join(self.args.save_dir, "results.tsv"), rows)
         best = max(range(len(all_metrics)), key=lambda i: all_metrics[i][first]) + 1
         return os.path.join(self.folder(settings, best), "model.pt")

@@ -6,6 +6,8 @@ seeds, and writes the best seed's predictions for the test set in the GLUE serve
 """
 
 import os
+from dataclasses import dataclass
+from typing import List, Optional
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from child_processes import terminate_children_on_sigterm
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import InstallationError, UsageError, run
 from maelm_fairseq.base.files import atomic_write, read_json
+from maelm_fairseq.data.blocks import TokenBlocks
 from maelm_fairseq.vocabulary import load_dictionary
 
 try:
@@ -32,8 +35,36 @@ METRICS = {
     "spearman": lambda targets, predictions: stats.spearmanr(targets, predictions)[0],
 }
 TASK_METRICS = {"CoLA": ["matthews"], "MRPC": ["accuracy", "f1"], "QQP": ["accuracy", "f1"]}
+AGAIN = "prepare the data again with data-prep/glue.sh"
 CLASSIFICATION_METRICS, REGRESSION_METRICS = ["accuracy"], ["pearson", "spearman"]  # of all other tasks
+LONGEST = 1 << 30  # tokens of a text: none is cut
 SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm"}
+
+
+@dataclass
+class Split:
+    examples: int
+
+
+@dataclass
+class Splits:
+    """MNLI has a second, mismatched dev and test set."""
+
+    train: Split
+    valid: Split
+    valid1: Optional[Split] = None
+    test: Optional[Split] = None
+    test1: Optional[Split] = None
+
+
+@dataclass
+class TaskRecord:
+    """What data-prep/glue.sh records of its data."""
+
+    pair: bool
+    labels: Optional[List[str]]  # None for regression
+    max_tokens: int
+    splits: Splits
 
 
 class GlueTask:
@@ -47,13 +78,9 @@ class GlueTask:
     def __init__(self, folder, name):
         self.folder, self.name = folder, name
         self.record_file = os.path.join(folder, "task.json")
-        self.record = read_json(
-            self.record_file,
-            dict,
-            "the record of a finished run of data-prep/glue.sh",
-            "prepare the data again with data-prep/glue.sh",
-        )
-        self.labels = self.record["labels"]  # None for regression
+        expected = "the record of a finished run of data-prep/glue.sh"
+        self.record = read_json(self.record_file, TaskRecord, expected, AGAIN)
+        self.labels = self.record.labels
         self.dictionary = load_dictionary(folder)
         self.metrics = TASK_METRICS.get(name, CLASSIFICATION_METRICS if self.labels else REGRESSION_METRICS)
 
@@ -65,39 +92,47 @@ class GlueTask:
         """
         options = ["--task", "sentence_prediction", "--criterion", "mae_lm_" * bf16 + "sentence_prediction"]
         options += ["--init-token", self.dictionary.bos()]
-        if self.record["pair"]:
+        if self.record.pair:
             options += ["--separator-token", self.dictionary.eos()]
         if self.labels:
             return options + ["--num-classes", len(self.labels)]
         return options + ["--num-classes", 1, "--regression-target"]
 
     def splits(self, kind):
-        """The dev or test sets, for kind `valid` or `test`; MNLI has a second, mismatched one of each."""
-        return [split for split in (kind, kind + "1") if split in self.record["splits"]]
+        """The names of the dev or test sets, for kind `valid` or `test`."""
+        return [split for split in (kind, kind + "1") if getattr(self.record.splits, split)]
 
-    def column(self, name, split, dictionary):
-        """One column of a split: fairseq's dataset of int64 tensors (T,)."""
-        from fairseq.data import data_utils  # after the plugin, which keeps fairseq's import quiet
+    def checked(self, examples, path, split):
+        """The examples of a file of a split, if they are as many as the record says."""
+        expected = getattr(self.record.splits, split).examples
+        if len(examples) != expected:
+            raise UsageError(f"{path}: found {len(examples):,} examples, expected {expected:,}; {AGAIN}")
+        return examples
 
-        return data_utils.load_indexed_dataset(os.path.join(self.folder, name, split), dictionary)
+    def column(self, name, split):
+        """One column of a split: list of int64 tensors (T,)."""
+        path = os.path.join(self.folder, name, split)
+        lines = self.checked(TokenBlocks(path, LONGEST, "eos"), path, split)
+        return [torch.from_numpy(lines[i]) for i in range(len(lines))]
 
     def tokens(self, split):
         """The examples as input for the model: list of int64 tensors (T,)."""
         bos, eos = torch.tensor([self.dictionary.bos()]), torch.tensor([self.dictionary.eos()])
-        first = self.column("input0", split, self.dictionary)
-        if not self.record["pair"]:
+        first = self.column("input0", split)
+        if not self.record.pair:
             return [torch.cat([bos, a]) for a in first]
-        second = self.column("input1", split, self.dictionary)
-        return [torch.cat([bos, first[i], eos, second[i]]) for i in range(len(first))]
+        return [torch.cat([bos, a, eos, b]) for a, b in zip(first, self.column("input1", split))]
 
     def targets(self, split):
         """The gold labels: class numbers or values, (n,)."""
-        from fairseq.data import Dictionary
-
-        if self.labels is None:
-            return np.loadtxt(os.path.join(self.folder, "label", split + ".label"), ndmin=1)
-        dictionary = Dictionary.load(os.path.join(self.folder, "label", "dict.txt"))
-        return np.array([int(item[0]) - dictionary.nspecial for item in self.column("label", split, dictionary)])
+        if self.labels is not None:
+            return np.array([int(item[0]) - self.dictionary.nspecial for item in self.column("label", split)])
+        path = os.path.join(self.folder, "label", split + ".label")
+        try:
+            found = np.loadtxt(path, ndmin=1)
+        except ValueError as error:
+            raise UsageError(f"{path}: {error}; {AGAIN}") from None
+        return self.checked(found, path, split)
 
     def predict(self, model, split):
         """The model's predictions: class numbers or values, (n,)."""
@@ -122,8 +157,9 @@ class GlueTask:
         model = self.load(model_file)
         os.makedirs(folder, exist_ok=True)
         for split in self.splits("test"):
-            with open(os.path.join(self.folder, split + ".index"), encoding="utf-8") as stream:
-                indices = stream.read().split("\n")[:-1]
+            path = os.path.join(self.folder, split + ".index")
+            with open(path, encoding="utf-8") as stream:
+                indices = self.checked(stream.read().split("\n")[:-1], path, split)
             path = os.path.join(folder, SERVER_NAMES.get((self.name, split), self.name) + ".tsv")
             with atomic_write(path) as stream:
                 stream.write("index\tprediction\n")
@@ -141,8 +177,9 @@ def main():
     parser = finetune.parser(__doc__)
     parser.add_argument("--task", required=True, help="a folder in --data: CoLA, SST-2, MRPC, QQP, STS-B, MNLI, ...")
     args, extra = parser.parse_known_args()
+    args.task = os.path.normpath(args.task)  # without the slash that a shell completes
     folder = os.path.join(args.data, args.task)
-    if not os.path.isdir(folder):
+    if os.sep in args.task or not os.path.isdir(folder):
         found = ", ".join(sorted(os.listdir(args.data))) if os.path.isdir(args.data) else "no such folder"
         raise UsageError(f"--task {args.task}: not in {args.data} ({found}); prepare it with data-prep/glue.sh")
     task = GlueTask(folder, args.task)
@@ -152,8 +189,8 @@ def main():
         args.task,
         data=folder,
         record=task.record_file,
-        examples=task.record["splits"]["train"]["examples"],
-        max_tokens=task.record["max_tokens"],
+        examples=task.record.splits.train.examples,
+        max_tokens=task.record.max_tokens,
         options=task.options(finetune.BF16 in extra),
         evaluate=task.evaluate,
         epochs=[2, 3, 5] if args.task in LARGE_TASKS else [2, 3, 5, 10],

@@ -4,12 +4,10 @@ import datetime
 import os
 import statistics
 
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import atomic_write, one_at_a_time
+
 COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
-
-
-def describe(metrics):
-    """Metrics in one line."""
-    return ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
 
 
 def make_rows(task, all_metrics, start, settings):
@@ -35,15 +33,50 @@ def make_rows(task, all_metrics, start, settings):
     return rows
 
 
-def append_rows(path, rows):
-    """Appends rows to a table of results, except those that it already contains (with any date)."""
-    existing = []
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as stream:
-            existing = stream.read().splitlines()
-    known = {line.partition("\t")[2] for line in existing}
-    new = [] if existing else ["\t".join(COLUMNS)]
-    new += ["\t".join(row) for row in rows if "\t".join(row[1:]) not in known]
-    with open(path, "a", encoding="utf-8") as stream:
-        stream.writelines(line + "\n" for line in new)
+def first_metric(all_metrics, folder):
+    """The name of the metric that selects the best run: the first.
+
+    Args:
+        all_metrics: for each run a dict of metrics
+        folder: of the runs, for the message
+    Raises:
+        UsageError: the runs have different metrics, or none
+    """
+    names = {tuple(metrics) for metrics in all_metrics}
+    if len(names) > 1 or () in names:
+        raise UsageError(f"{folder}: its runs have different metrics; remove each metrics.json there and run again")
+    return names.pop()[0]
+
+
+def add_rows(path, rows):
+    """Adds rows to a table of results, except those that it already contains (with any date).
+
+    Raises:
+        UsageError: the table is damaged
+    """
+    with one_at_a_time(os.path.dirname(path)):
+        table = read_table(path)
+        known = [row[1:] for row in table]
+        table += [row for row in [list(map(printable, row)) for row in rows] if row[1:] not in known]
+        with atomic_write(path) as stream:
+            stream.writelines("\t".join(row) + "\n" for row in table)
     print(f"results: {path}")
+
+
+def read_table(path):
+    """The rows of a table of results, the header among them: lists of strings."""
+    if not os.path.exists(path):
+        return [COLUMNS]
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as stream:
+        *lines, rest = stream.read().split("\n")
+    table = [line.split("\t") for line in lines + [rest] * bool(rest)]
+    for number, row in enumerate(table, 1):
+        if len(row) != len(COLUMNS) or (row == COLUMNS) != (number == 1) or (rest and number == len(table)):
+            fix = "remove the line, and repeat the command that wrote it"
+            raise UsageError(f"{path}: line {number} is damaged, expected {', '.join(COLUMNS)}; {fix}")
+    return table or [COLUMNS]
+
+
+def printable(text):
+    """A text without tabs, line breaks and what is not Unicode, such as bytes of a file's name."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,6 +1,7 @@
 """The settings of fine-tuning: defaults, the paper's search space, and what the options ask for."""
 
 import itertools
+import math
 from collections import namedtuple
 
 from maelm_fairseq.base.errors import UsageError
@@ -28,6 +29,7 @@ DEFAULTS = {
     "squad_1.1": Settings(32, 3e-5, 0.1, 3),
     "squad_2.0": Settings(32, 3e-5, 0.1, 3),
 }
+LIMITS = Settings((1, math.inf), (0, math.inf), (0, 1), (1, math.inf))
 LARGE_WIDTH = 1024
 LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 2e-5]}
 
@@ -53,7 +55,7 @@ def combinations(args, task, space):
         task: name of the task, in DEFAULTS
         space: from :func:`search_space`
     Raises:
-        UsageError: a value is missing, or one of several without --search
+        UsageError: a value is missing or out of range, or one of several without --search
     """
     values = []
     for name in Settings._fields:
@@ -66,5 +68,9 @@ def combinations(args, task, space):
             given = [getattr(DEFAULTS[task], name)]
         elif len(given) > 1 and not args.search:
             raise UsageError(f"{flag} {' '.join(map(str, given))}: give one value, or add --search to try them all")
+        least, most = getattr(LIMITS, name)
+        for value in given:
+            if not least <= value <= most:
+                raise UsageError(f"{flag} {value} must be from {least} to {most}")
         values.append(given)
     return [Settings(*combination) for combination in itertools.product(*values)]

@@ -14,11 +14,12 @@ from child_processes import terminate_children_on_sigterm
 from maelm_fairseq.base.errors import run
 from maelm_fairseq.base.files import save_json
 from maelm_fairseq.checkpoints.building import load_model
+from maelm_fairseq.data.blocks import LineSizes
 from maelm_fairseq.finetuning.squad import metric
 from maelm_fairseq.finetuning.squad import task as squad
 from maelm_fairseq.finetuning.squad.answers import answer_questions
 from maelm_fairseq.finetuning.squad.questions import read_questions
-from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes
+from maelm_fairseq.finetuning.squad.text import SpanTokenizer
 from maelm_fairseq.vocabulary import read_vocabulary
 
 METRICS = ["f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact"]
@@ -37,10 +38,10 @@ def answer(model_file, data, questions):
     """
     record, (dictionary, processor) = squad.load_record(data), read_vocabulary(data)
     model = load_model(model_file, dictionary).to("cuda" if torch.cuda.is_available() else "cpu")
-    found = answer_questions(model, questions, SpanTokenizer(processor), WindowSizes(**record["options"]))
+    found = answer_questions(model, questions, SpanTokenizer(processor), record.options)
     texts = {question.id: answers.text for question, answers in zip(questions, found)}
     differences = {question.id: answers.difference for question, answers in zip(questions, found)}
-    may_be_empty = record["version"] != "1.1"
+    may_be_empty = record.version != "1.1"
 
     def answered(threshold):
         return {name: "" if may_be_empty and differences[name] > threshold else text for name, text in texts.items()}
@@ -58,15 +59,15 @@ def main():
     terminate_children_on_sigterm()
     args, extra = finetune.parser(__doc__).parse_known_args()
     record, questions = squad.load_record(args.data), read_questions(os.path.join(args.data, "dev.json"))
-    task = "squad_" + record["version"]
+    task = "squad_" + record.version
     recipe = finetune.Recipe(
         args,
         extra,
         task,
         data=args.data,
         record=os.path.join(args.data, squad.RECORD),
-        examples=record["counts"]["train"]["windows"],
-        max_tokens=record["options"]["max_tokens"],
+        examples=len(LineSizes(os.path.join(args.data, "train"))),
+        max_tokens=record.options.max_tokens,
         options=["--task", "squad", "--criterion", "squad"],
         evaluate=lambda model_file: answer(model_file, args.data, questions)[1],
         epochs=[2, 3],

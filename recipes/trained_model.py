@@ -2,10 +2,8 @@
 
 import os
 
-import torch
-
-from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.checkpoints.building import read_checkpoint
+from maelm_fairseq.checkpoints.writing import save
 
 
 def updates_of(checkpoint):
@@ -19,8 +17,7 @@ def keep_model(folder, model_file):
     """Keeps the model of a finished run, without the optimizer state, and removes its checkpoints."""
     state = read_checkpoint(os.path.join(folder, "checkpoint_last.pt"))
     state.pop("last_optimizer_state", None)
-    with atomic_write(model_file, "wb") as stream:
-        torch.save(state, stream)
+    save(state, model_file)
     for name in os.listdir(folder):
         if name.startswith("checkpoint_"):
             os.remove(os.path.join(folder, name))

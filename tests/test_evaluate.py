@@ -218,6 +218,8 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     record = folder / "out" / "records" / "mlm-1" / "kind" / "frozen.npz"
     record.write_bytes(record.read_bytes()[:100])
     refused("frozen.npz: damaged")
+    record.with_suffix(".json").write_text('{"model": "mlm-1", "task": []}')
+    refused("frozen.json: task: found a list, expected a text; .* should be a record of recipes/evaluate.sh")
     done = script("recipes/evaluate.sh", *arguments[: arguments.index("--labelled")], "--tasks", "mood", status=1)
     assert "invalid choice: 'mood' (choose from" in done.stderr
     last = done.stderr.splitlines()[-1]

@@ -1,5 +1,6 @@
 """Files that appear when they are complete, and what is read from JSON."""
 
+import errno
 import json
 import os
 import socket
@@ -32,6 +33,22 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         stream.write("new")
         raise KeyboardInterrupt
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_errors_name_the_file(tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def hidden():  # as by torch.save
+        try:
+            raise full
+        finally:
+            raise RuntimeError("unexpected pos")
+
+    for write in [hidden, lambda: (_ for _ in ()).throw(full)]:
+        full.filename = None
+        with pytest.raises(OSError, match="No space left on device: '/.*file'$"), atomic_write(tmp_path / "file"):
+            write()
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_folder_appears_when_it_is_complete(tmp_path):
@@ -97,7 +114,7 @@ def test_json(tmp_path):
     assert read_json(path, Record, "a record") == Record("ä", [Part((1, 2), 1.0)], {"a": 1})
     with pytest.raises(FileNotFoundError, match="nosuch.json: not found, expected a record"):
         read_json(tmp_path / "nosuch.json", Record, "a record")
-    for content in [b"", b"{", b"\xff", b"[" * 100000]:
+    for content in [b"", b"{", b"\xff", b"[" * 100000, b'"\\ud800"']:
         path.write_bytes(content)
         with pytest.raises(ValueError, match="record.json: not JSON .* expected a record; remove it") as raised:
             read_json(path, Record, "a record")
@@ -114,6 +131,7 @@ def test_json(tmp_path):
         (dict(parts={}), "parts: found a dict, expected a list"),
         (dict(parts=[{"sizes": [1, "2"]}]), "parts: item 1: sizes: item 2: found '2', expected a whole number"),
         (dict(parts=[{"sizes": [], "share": "1"}]), "parts: item 1: share: found '1', expected a number"),
+        (dict(parts=[{"sizes": [], "share": 10**400}]), "parts: item 1: share: found 1000.*, expected a number"),
         (dict(parts=[{}]), "parts: item 1: found no sizes"),
         (dict(other=5), "other: found 5, expected a text"),
     ],

@@ -3,6 +3,7 @@
 import argparse
 import csv
 import json
+import os
 import re
 import shutil
 import signal
@@ -22,6 +23,7 @@ from test_squad import key_paragraphs, squad_json
 sys.path.insert(0, str(ROOT / "recipes"))
 import finetune  # noqa: E402
 from finetune_glue import GlueTask  # noqa: E402
+from finetune_results import add_rows  # noqa: E402
 from finetune_settings import combinations, search_space  # noqa: E402
 from trained_model import updates_of  # noqa: E402
 
@@ -163,7 +165,7 @@ def test_a_repeated_command_does_only_what_is_left(mnli):
     assert before == {run: (run / "model.pt").stat().st_mtime_ns for run in runs}
     assert [row["seeds"] for row in table(save)] == ["2", "2", "3", "3"]
     error = refused(RECIPE, *arguments, "--seeds", 2, "--clip-norm", 1)
-    assert "with different options: options differs" in error and "choose another --save-dir" in error
+    assert "with different options: --clip-norm differs" in error and "choose another --save-dir" in error
 
 
 def test_runs_start_from_the_pretrained_encoder_or_from_scratch(arguments, pretrained, tmp_path):
@@ -215,6 +217,9 @@ def test_the_space_of_a_search_is_the_papers():
     [
         (dict(lr=[1e-3, 2e-3]), "--lr 0.001 0.002: give one value"),
         (dict(task="own"), "--batch-size: no default for task own"),
+        (dict(batch_size=[0]), "--batch-size 0 must be from 1 to inf"),
+        (dict(lr=[float("nan")]), "--lr nan must be from 0"),
+        (dict(warmup_ratio=[7.0]), "--warmup-ratio 7.0 must be from 0 to 1"),
     ],
 )
 def test_wrong_settings(given, message):
@@ -250,10 +255,69 @@ def test_a_killed_run_resumes(arguments, tmp_path):
     assert (run / "metrics.json").read_text() == metrics and (run / "model.pt").stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize(
+    "file, change, message",
+    [
+        ("task.json", dict(pair="yes"), "pair: found 'yes', expected true or false"),
+        ("task.json", dict(labels={}), "labels: found a dict, expected a list"),
+        ("task.json", dict(max_tokens=None), "max_tokens: found None, expected a whole number"),
+        ("task.json", dict(splits={"train": {"examples": 40}}), "splits: found no valid"),
+        ("test.index", "0\n1\n", "test.index: found 2 examples, expected 40; prepare the data again"),
+        ("input1/test.bin", "0", "input1/test.bin has 1 bytes, but .idx implies"),
+        ("label/valid1.idx", "0", "valid1.idx"),
+    ],
+)
+def test_damaged_data(tasks, mnli, tmp_path, file, change, message):
+    folder = shutil.copytree(tasks / "MNLI", tmp_path / "MNLI")
+    if isinstance(change, dict):
+        change = json.dumps({**json.loads((folder / file).read_text()), **change})
+    (folder / file).write_text(change)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        task, model_file = GlueTask(str(folder), "MNLI"), str(mnli[2][0] / "model.pt")
+        task.evaluate(model_file)
+        task.write_submission(model_file, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "file, content, message",
+    [
+        ("run.json", {"data": 5}, "run.json: found no checkpoint"),
+        ("run.json", {"checkpoint": None, "data": "x", "options": [1]}, "options: item 1: found 1, expected a text"),
+        ("metrics.json", {"accuracy": "99"}, "metrics.json: accuracy: found '99', expected a number"),
+        ("metrics.json", {}, "its runs have different metrics; remove each metrics.json"),
+        ("metrics.json", [99], "metrics.json: found a list, expected an object"),
+    ],
+)
+def test_damaged_records_of_runs(mnli, tmp_path, file, content, message):
+    arguments, save, _, _ = mnli
+    shutil.copytree(save, tmp_path / "save")
+    (run,) = tmp_path.glob("save/MNLI/pretrained/*/seed1")
+    (run / file).write_text(json.dumps(content))
+    assert message in refused(RECIPE, *arguments, "--save-dir", tmp_path / "save", "--seeds", 2)
+
+
+def test_the_table_of_results(tmp_path, capsys):
+    path, row = tmp_path / "results.tsv", [f"{i}" for i in range(10)]
+    add_rows(path, [[*row, "a\tb\n\udcff"]])
+    add_rows(path, [["tomorrow", *row[1:], "a\tb\n\udcff"], [*row, "other"]])
+    good = path.read_text()
+    assert good.splitlines()[1:] == ["\t".join([*row, last]) for last in ["a\\tb\\n\\udcff", "other"]]
+    assert os.listdir(tmp_path) == ["results.tsv"]
+    for damaged, line in [(good[:-3], 3), (good[:-1], 3), (good.replace("4\t", ""), 2), (good[5:], 1), ("", None)]:
+        path.write_text(damaged)
+        if line:
+            with pytest.raises(UsageError, match=f"results.tsv: line {line} is damaged, expected date, .* remove the"):
+                add_rows(path, [row])
+            assert path.read_text() == damaged
+    add_rows(path, [[*row, "other"]])
+    assert table(tmp_path)[0]["settings"] == "other"
+
+
 def test_wrong_input(arguments, tasks, tmp_path):
     """Later options override earlier ones."""
     checkpoint = refused(RECIPE, "--task", "MNLI", *arguments, "--checkpoint", tmp_path / "nosuch.pt")
     assert "nosuch.pt: not found" in checkpoint
+    assert "--seeds 0 must be over 0" in refused(RECIPE, "--task", "MNLI", *arguments, "--seeds", 0)
     assert "--task WNLI: not in" in refused(RECIPE, "--task", "WNLI", *arguments)
     other = shutil.copytree(tasks, tmp_path / "other")
     words = (other / "MNLI" / "dict.txt").read_text().splitlines()

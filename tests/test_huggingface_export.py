@@ -12,6 +12,7 @@ import yaml
 from tokenizers import Tokenizer
 
 import naive
+from conftest import succeed
 from huggingface_cases import CASES, FINE_TUNED, NO_BIAS, C, H, P, classifier, make, read, with_labels, write_checkpoint
 from maelm_fairseq.heads import SpanHead
 from maelm_fairseq.huggingface import export as program
@@ -75,6 +76,15 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path, monkeypatch, 
     assert f"- Data: {documents:,} documents, " in card and "- Updates: 2\n" in card
     assert "- Text and language: **please fill in**\n" in card and "truncation=True" in card
     assert "`mask_prob` 0.15" in card and re.search(r"- Validation loss: \d\.\d+\n", card)
+
+
+def test_a_folder_may_have_any_name(data, tmp_path):
+    checkpoint, name = write_checkpoint(tmp_path / "run", data, **NO_BIAS), 'caf\udcff${x}"[a]*'
+    options = ["--checkpoint", checkpoint, "--data", data, "--dest", tmp_path / name]
+    printed = succeed("python", "-m", "maelm_fairseq.huggingface.export", *options)
+    assert f'written: {tmp_path}/caf\\udcff${{x}}"[a]*, a RobertaModel' in printed
+    (usage,) = re.findall(r"```python\n(.*?)```", (tmp_path / name / "README.md").read_text(), re.S)
+    assert name in [node.value for node in ast.walk(ast.parse(usage)) if isinstance(node, ast.Constant)]
 
 
 def test_one_of_several_heads_and_what_is_left_out(data, tmp_path):

@@ -290,7 +290,12 @@ HEAD, EMBEDDING = "encoder.lm_head.weight", "encoder.sentence_encoder.embed_toke
 OF_FAIRSEQ = {  # change of options, change of weights, message
     "pre-LN": (dict(encoder_normalize_before=True), {}, "encoder_normalize_before True, expected False, as in RoBERTa"),
     "untied": ({}, {HEAD: lambda value: value + 1}, "the language-model head has an embedding of its own"),
-    "a layer less": (dict(encoder_layers=1), {}, r"unknown: encoder\.layer\.1\."),
+    "a layer less": (dict(encoder_layers=1), {}, r"encoder_layers 1, expected 2, as in its weights"),
+    "dropout": (dict(dropout="0.1"), {}, r"stock.pt: dropout: found '0.1', expected a number"),
+    "heads": (dict(encoder_attention_heads=3), {}, r"--encoder-attention-heads 3 must divide --encoder-embed-dim 16"),
+    "text": ({}, {HEAD: lambda value: "x"}, r"lm_head.decoder.weight: found 'x', expected 102 x 16 numbers"),
+    "integers": ({}, {HEAD: lambda value: value.long()}, r"lm_head.decoder.weight: found a Tensor, expected"),
+    "flat": ({}, {EMBEDDING: lambda value: value[0]}, r"word_embeddings.weight: found 16, expected any x any numbers"),
     "rows": (
         {}, dict.fromkeys([HEAD, EMBEDDING, "encoder.lm_head.bias"], lambda value: value[:-1]),
         r"embeddings of 101 symbols, but the vocabulary of .* has 102 \(with special symbols and <mask>",
@@ -309,14 +314,47 @@ def test_fairseq_refused(name, stock, data, tmp_path):
     refused(tmp_path / "stock.pt", data, tmp_path, message)
 
 
+def zero_rows(weights, *names):
+    weights.update({name: weights[name][:0] for name in names})
+
+
+EMBEDDINGS = ["roberta.embeddings.word_embeddings.weight", "lm_head.bias", "lm_head.decoder.bias"]
 OF_TRANSFORMERS = {  # change of config and weights, message
-    "model": (lambda c, w: c.update(model_type="xmod"), "model_type xmod, expected roberta or xlm-roberta or "),
+    "model": (lambda c, w: c.update(model_type="xmod"), "model_type 'xmod', expected roberta or xlm-roberta or "),
     "default epsilon": (lambda c, w: c.pop("layer_norm_eps"), "layer_norm_eps 1e-12, expected 1e-05"),
     "token types": (
         lambda c, w: w["roberta.embeddings.token_type_embeddings.weight"][1].add_(1),
         "its token types have different embeddings, expected one or equal ones$",
     ),
-    "missing": (lambda c, w: w.pop("lm_head.dense.bias"), "missing: lm_head.dense.bias$"),
+    "no token types": (lambda c, w: zero_rows(w, "roberta.embeddings.token_type_embeddings.weight"), "its token types"),
+    "missing": (lambda c, w: w.pop("lm_head.dense.bias"), "lm_head.dense.bias: found nothing, expected 16 numbers$"),
+    "no bias": (
+        lambda c, w: [w.pop(name) for name in ["lm_head.bias", "lm_head.decoder.bias"]],
+        "lm_head.bias: found nothing, expected 102 numbers$",
+    ),
+    "no rows": (lambda c, w: zero_rows(w, *EMBEDDINGS), "embeddings of 0 symbols, but the vocabulary of"),
+    "no positions": (
+        lambda c, w: zero_rows(w, "roberta.embeddings.position_embeddings.weight"),
+        "--max-positions -1 must be at least 2",
+    ),
+    "narrow": (
+        lambda c, w: w.update({"roberta.encoder.layer.1.output.dense.weight": torch.zeros(C, F - 1)}),
+        "layer.1.output.dense.weight: found 16 x 23, expected 16 x 24 numbers$",
+    ),
+    "unknown": (lambda c, w: w.update({"encoder.layer.x": torch.zeros(1)}), "layer.2.attention.self.query.weight"),
+    **{
+        f"{name} {value}": (lambda c, w, change={name: value}: c.update(change), rf"config.json: {name}{message}")
+        for name, value, message in [
+            ("num_hidden_layers", 10**7, " 10000000, expected 2, as in its weights$"),
+            ("num_hidden_layers", -1, " -1, expected 2"),
+            ("num_hidden_layers", "2", " '2', expected 2"),
+            ("hidden_size", [16], " a list, expected 16"),
+            ("intermediate_size", None, " None, expected 24"),
+            ("num_attention_heads", "2", ": found '2', expected a whole number$"),
+            ("hidden_dropout_prob", {}, ": found a dict, expected a number$"),
+            ("model_type", [], " a list, expected roberta or"),
+        ]
+    },
 }  # fmt: skip
 
 

@@ -3,14 +3,17 @@
 By transformers they are compared in test_huggingface_transformers.py.
 """
 
+import importlib
 import random
+import sys
 import unicodedata
 
 import pytest
 import sentencepiece
 
 from conftest import documents
-from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.errors import InstallationError, UsageError
+from maelm_fairseq.huggingface import sentencepiece_model
 from maelm_fairseq.huggingface import tokenizer as huggingface
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.vocabulary import MASK
@@ -149,3 +152,10 @@ def test_unigram_models_may_differ_in_one_text_of_a_hundred(vocabularies, tmp_pa
 def test_models_that_the_file_cannot_hold_are_refused(tmp_path, options):
     with pytest.raises(UsageError, match="sentencepiece.model: .*does not normalise.*data-prep/prepare.sh"):
         huggingface.write_tokenizer(tmp_path, vocabulary(tmp_path / "data", **options), 512)
+
+
+def test_sentencepiece_needs_protobuf(monkeypatch):
+    monkeypatch.delattr(sentencepiece, "sentencepiece_model_pb2")
+    monkeypatch.setitem(sys.modules, "sentencepiece.sentencepiece_model_pb2", None)
+    with pytest.raises(InstallationError, match="^[^\n]*sentencepiece_model_pb2[^\n]*: pip install -c constraints.txt"):
+        importlib.reload(sentencepiece_model)

@@ -10,6 +10,7 @@ import sentencepiece
 import torch
 
 from conftest import PLUGIN, ROOT, documents, refused, run, script, succeed, text_of
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.checkpoints.building import load_model
 from maelm_fairseq.finetuning.squad.answers import answer_questions
 from maelm_fairseq.finetuning.squad.metric import best_threshold, evaluate, exact_match, f1
@@ -102,7 +103,7 @@ def mixed(vocabulary, tmp_path_factory):
 
 def test_every_answer_within_a_window_comes_back_as_the_same_string(mixed, tokenizer):
     folder, train, dev = mixed
-    dictionary, sizes = load_dictionary(folder), WindowSizes(**load_record(folder)["options"])
+    dictionary, sizes = load_dictionary(folder), load_record(folder).options
     assert sizes == WindowSizes(64, 16, 10)
     for split, questions in [("train", train), ("valid", dev)]:
         data, index, short = SquadDataset(str(folder / split), dictionary, seed=1), 0, 0
@@ -117,7 +118,7 @@ def test_every_answer_within_a_window_comes_back_as_the_same_string(mixed, token
                 if end:
                     in_windows += 1
                     begin, after = context.characters(*(window.first + i - window.offset for i in (start, end)))
-                    assert (begin, question.context[begin:after]) == (answer.start, answer.text)
+                    assert (begin, question.context[begin:after]) == (answer.answer_start, answer.text)
             # A span shorter than the overlap of two windows is complete in one of them.
             (first, last), exact = place(answer, question, context)
             assert exact
@@ -159,8 +160,8 @@ def test_counts_and_running_again(vocabulary, tmp_path):
     arguments = ["--train", train, "--dev", dev, "--vocabulary", vocabulary, "--dest", made]
     arguments += ["--max-tokens", 100, "--stride", 50]
     done = script(PREPARE, *arguments)
-    counts = load_record(made)["counts"]["train"]
-    assert load_record(made)["version"] == "2.0" and done.stdout.startswith("SQuAD 2.0\n")
+    counts = load_record(made).counts["train"]
+    assert load_record(made).version == "2.0" and done.stdout.startswith("SQuAD 2.0\n")
     expected = dict(questions=7, answerable=6, answers_misplaced=2, answers_invisible=1, questions_left_out=2)
     assert counts.items() >= dict(expected, labels_widened=1, answers_too_long=1).items()
     data = SquadDataset(str(made / "train"), load_dictionary(vocabulary), 1)
@@ -320,23 +321,39 @@ def test_best_threshold():
 GOOD = {"id": "q1", "question": "kan ?", "answers": [{"text": "kan", "answer_start": 0}]}
 
 
-def paragraph(*qas):
-    return {"data": [{"paragraphs": [{"context": "kan losh", "qas": list(qas)}]}]}
+def paragraph(*qas, **more):
+    return {"data": [{"paragraphs": [{"context": "kan losh", "qas": list(qas), **more}]}]}
+
+
+PLACE, QUESTION = "data: item 1: paragraphs: item 1", "data: item 1: paragraphs: item 1: qas: item 1"
 
 
 @pytest.mark.parametrize(
     "content, expected",
     [
-        ("{", "not JSON (Expecting property name"),
-        ({"version": "1"}, "not SQuAD's format (no 'data'), expected data[]"),
-        (paragraph(GOOD, GOOD), "question id 'q1' occurs twice"),
-        (paragraph({"id": "q", "question": "?"}), "article 1, paragraph 1: not SQuAD's format (no 'answers')"),
-        (paragraph({**GOOD, "is_impossible": True}), "question q1: is_impossible is True, but it has 1 answers"),
+        ({"version": "1"}, "found no data; "),
+        ([], "found a list, expected an object"),
+        (paragraph(context=None), f"{PLACE}: context: found None, expected a text"),
+        (paragraph(qas={}), f"{PLACE}: qas: found a dict, expected a list"),
+        (paragraph("q1"), f"{QUESTION}: found 'q1', expected an object"),
+        (paragraph({**GOOD, "id": 5}), f"{QUESTION}: id: found 5, expected a text"),
+        (paragraph({"id": "q", "answers": []}), f"{QUESTION}: found no question"),
+        (paragraph({**GOOD, "answers": {}}), f"{QUESTION}: answers: found a dict, expected a list"),
+        (
+            paragraph({**GOOD, "answers": [{"text": "kan", "answer_start": "0"}]}),
+            f"{QUESTION}: answers: item 1: answer_start: found '0', expected a whole number",
+        ),
+        (paragraph({**GOOD, "is_impossible": "no"}), f"{QUESTION}: is_impossible: found 'no', expected true or false"),
+        (paragraph({"id": "q", "question": "?"}), f"{PLACE}: question 'q': found no answers, expected a list"),
+        (paragraph({**GOOD, "answers": [{"text": " ", "answer_start": 0}]}), "the text of an answer is blank"),
+        (paragraph({**GOOD, "is_impossible": True}), f"{PLACE}: question 'q1': is_impossible is True, but it has 1"),
+        (paragraph(GOOD, GOOD), f"{PLACE}: question 'q1': its id occurs twice"),
+        (paragraph(), "no questions found"),
     ],
 )
 def test_json_that_is_not_squads(tmp_path, content, expected):
-    (tmp_path / "wrong.json").write_text(content if isinstance(content, str) else json.dumps(content))
-    with pytest.raises(ValueError, match=re.escape(expected)):
+    (tmp_path / "wrong.json").write_text(json.dumps(content))
+    with pytest.raises(UsageError, match="^" + re.escape(f"{tmp_path}/wrong.json: ") + "[^\n]*" + re.escape(expected)):
         read_questions(tmp_path / "wrong.json")
 
 
@@ -356,10 +373,21 @@ def test_preparing_with_wrong_options(mixed, vocabulary, tmp_path):
     assert not (tmp_path / "d").exists()
 
 
-def test_loading_what_is_not_prepared(mixed, vocabulary, tmp_path):
-    with pytest.raises(FileNotFoundError, match="squad.json: not found, expected the record of a finished run"):
-        load_record(str(vocabulary))
+@pytest.mark.parametrize(
+    "change, expected",
+    [
+        (None, "not found, expected the record of a finished run"),
+        (dict(format=0), "its format is 0, expected 1; prepare the data again"),
+        (dict(version="../2.0"), "version: found '../2.0', expected one of 1.1, 2.0"),
+        (dict(options=[]), "options: found a list, expected an object"),
+        (dict(options={"stride": "8"}), "options: stride: found '8', expected a whole number"),
+        (dict(options={"stride": 0}), "--stride 0 and --max-question 64 must be over 0"),
+        (dict(counts={"train": []}), "counts: train: found a list, expected an object"),
+    ],
+)
+def test_records_refused(mixed, tmp_path, change, expected):
     record = json.loads((mixed[0] / "squad.json").read_text())
-    (tmp_path / "squad.json").write_text(json.dumps({**record, "format": 0}))
-    with pytest.raises(ValueError, match="its format is 0, expected 1; prepare the data again"):
+    if change is not None:
+        (tmp_path / "squad.json").write_text(json.dumps({**record, **change}))
+    with pytest.raises(UsageError, match="^[^\n]*" + re.escape(expected) + "[^\n]*$"):
         load_record(str(tmp_path))

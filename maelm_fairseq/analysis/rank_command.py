@@ -57,11 +57,14 @@ def parse_args():
     )
     parser.add_argument("--seed", type=int, default=1, help="of the draws of blocks and masks (default: 1)")
     args = parser.parse_args()
-    args.names = args.names or args.checkpoint
+    # Names of files need not be Unicode, which tables are.
+    args.names = [name.encode("utf-8", "backslashreplace").decode() for name in args.names or args.checkpoint]
     if len(args.names) != len(args.checkpoint) or len(set(args.names)) < len(args.names):
         raise UsageError(
             f"--names {' '.join(args.names)}: expected {len(args.checkpoint)} different names, one for each checkpoint"
         )
+    if args.seed < 0:
+        raise UsageError(f"--seed {args.seed} must be at least 0")
     for tau in args.tau:
         if not 0 < tau <= 1:
             raise UsageError(f"--tau {tau} must be over 0 and at most 1")

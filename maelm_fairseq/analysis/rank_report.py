@@ -24,7 +24,7 @@ def draw(path, panels, tau=TAU):
         for (family, label), style in zip(FAMILIES.items(), ["o-", "s--", "^:", "v-."]):
             chosen = [row for row in ranks if row["family"] == family and row["tau"] == tau and row["rank"]]
             axis.plot([r["layer"] for r in chosen], [r["rank"] for r in chosen], style, label=label, markersize=4)
-        axis.set_title(title)
+        axis.set_title(title, parse_math=False)
         axis.set_xlabel("layer (0: embeddings)")
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(alpha=0.3)

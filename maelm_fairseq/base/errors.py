@@ -1,6 +1,7 @@
 """Errors that are not the program's fault, reported in one line without a stack trace."""
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
@@ -74,7 +75,8 @@ def run(main):
         line = one_line(error)
         if line is None or SHOW_TRACEBACK in os.environ:
             raise
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # which may be the error
+            sys.stdout.flush()
         print_error(line)
         os._exit(1)  # sys.exit would wait for a pool of processes, which may never end after one was killed
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import enum
 import fcntl
+import functools
 import glob
 import hashlib
 import json
@@ -45,6 +46,8 @@ def atomic_write(path, mode="w"):
             os.fsync(stream.fileno())
         os.replace(partial, path)
         sync(os.path.dirname(partial))
+    except Exception as error:
+        raise naming(path, error) from None
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(partial)
@@ -67,8 +70,19 @@ def atomic_folder(path):
                 sync(os.path.join(folder, name))
         os.rename(partial, path)
         sync(os.path.dirname(partial))
+    except Exception as error:
+        raise naming(path, error) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def naming(path, error):
+    """An error while a file is written, with its name in those of the operating system, such as of a full disk."""
+    if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
+        error = error.__context__  # PyTorch's, which follows it
+    if isinstance(error, OSError) and error.filename is None:
+        error.filename = os.fspath(path)
+    return error
 
 
 def sync(path):
@@ -157,6 +171,7 @@ def read_json(path, kind, expected, fix="remove it and run again"):
         raise UsageError(f"{error}; {path} should be {expected}; {fix}") from None
 
 
+type_hints = functools.cache(typing.get_type_hints)  # large files have a hundred thousand objects of a kind
 KINDS = {
     int: "a whole number",
     float: "a number",
@@ -194,7 +209,7 @@ def typed(kind, value, where):
         raise UsageError(f"{where}: found {shown(value)}, expected one of {', '.join(choices)}")
     if type(value) is kind or kind is typing.Any:
         return value
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and value.bit_length() < 1024:
         return float(value)
     is_object = dict in (kind, origin) or dataclasses.is_dataclass(kind)
     expected = "an object" if is_object else KINDS.get(origin or kind) or f"a {kind.__name__}"
@@ -203,7 +218,7 @@ def typed(kind, value, where):
 
 def typed_fields(kind, value, where):
     """Yields the fields of a dataclass that an object has, as (name, value); see :func:`typed`."""
-    hints = typing.get_type_hints(kind)
+    hints = type_hints(kind)
     for field in dataclasses.fields(kind):
         if field.name in value:
             yield field.name, typed(hints[field.name], value[field.name], f"{where}: {field.name}")

@@ -1,14 +1,18 @@
 """The model card, README.md of an exported folder: card.md with the facts about the model."""
 
+import json
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
+from typing import Any, Dict, List, Optional
 
-from ..base.files import read_json
+from ..base.files import read_json, typed
 from .config import MODELING_FILE
 from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION
 
 GAP = "**please fill in**"
+SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]  # of a configuration of fairseq's
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
 
@@ -41,6 +45,41 @@ KINDS = {  # `example` is given to the tokenizer, `usage` is what the model make
 }
 
 
+@dataclass
+class SplitRecord:
+    """What data-prep/prepare.sh records of a split."""
+
+    documents: int = 0
+    text_lines: int = 0
+    tokens: int = 0
+    sample: List[List[Any]] = field(default_factory=list)  # number and text of lines
+
+
+@dataclass
+class OptimizerState:
+    num_updates: Optional[int] = None
+
+
+@dataclass
+class ExtraState:
+    val_loss: Any = None
+
+
+@dataclass
+class Training:
+    """What a checkpoint knows of its training."""
+
+    cfg: Dict[str, Any]
+    optimizer_history: Optional[List[OptimizerState]] = None
+    extra_state: Optional[ExtraState] = None
+
+
+def read_record(data, split):
+    """The record of a split; an empty one of data that another program prepared."""
+    path, expected = os.path.join(data, split + ".json"), "the record that data-prep/prepare.sh wrote"
+    return read_json(path, SplitRecord, expected, "prepare the data again") if os.path.exists(path) else SplitRecord()
+
+
 def model_card(name, state, config, data, kind, description=None):
     """The text of the model card.
 
@@ -62,6 +101,7 @@ def model_card(name, state, config, data, kind, description=None):
     facts = {
         **KINDS[kind],
         "name": name,
+        "path": json.dumps(name),
         "tag": "masked-lm" if mask_fraction == 1 else "mae-lm",
         "method": method,
         "class_name": f"`{config['architectures'][0]}`" + f" in `{MODELING_FILE}`" * code,
@@ -85,20 +125,20 @@ def training(state, data):
     """Lines about data, masking and validation, as far as the checkpoint and the data folder know them."""
     if "imported_from" in state:
         return [f"None since it was imported from `{state['imported_from']}`, unchanged"]
-    cfg, lines = state["cfg"], []
-    path = os.path.join(data, "train.json")
-    if os.path.isfile(path):
-        record = read_json(path, dict, "the record that data-prep/prepare.sh wrote")
-        counts = {"documents": "documents", "text_lines": "lines", "tokens": "tokens"}
-        lines.append("Data: " + ", ".join(f"{record.get(key, 0):,} {word}" for key, word in counts.items()))
-    if state.get("optimizer_history"):
-        lines.append(f"Updates: {state['optimizer_history'][-1]['num_updates']:,}")
-    sections = ["model", "task", "optimization", "dataset"]
-    options = {name: value for section in sections for name, value in (cfg.get(section) or {}).items()}
+    found, record, lines = typed(Training, state, "the checkpoint"), read_record(data, "train"), []
+    if record.tokens:
+        counts = f"{record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens"
+        lines.append("Data: " + counts)
+    updates = found.optimizer_history[-1].num_updates if found.optimizer_history else None
+    if updates is not None:
+        lines.append(f"Updates: {updates:,}")
+    sections = [typed(Optional[Dict[str, Any]], found.cfg.get(name), f"the checkpoint: {name}") for name in SECTIONS]
+    options = {name: value for section in sections if section for name, value in section.items()}
     names = ["decoder_layers", "share_decoder_layers", "mask_prob", "encoder_mask_fraction", "lr", "update_freq"]
     names += ["batch_size", "max_tokens"]
-    known = [f"`{name}` {options[name]}" for name in names if options.get(name) is not None]
-    lines.append("Options: " + ", ".join(known))
-    if (state.get("extra_state") or {}).get("val_loss") is not None:
-        lines.append(f"Validation {cfg['checkpoint']['best_checkpoint_metric']}: {state['extra_state']['val_loss']}")
+    lines.append(
+        "Options: " + ", ".join(f"`{name}` {options[name]}" for name in names if options.get(name) is not None)
+    )
+    if found.extra_state and found.extra_state.val_loss is not None:
+        lines.append(f"Validation {options.get('best_checkpoint_metric', 'loss')}: {found.extra_state.val_loss}")
     return lines

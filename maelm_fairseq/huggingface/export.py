@@ -16,6 +16,7 @@ import argparse
 import os
 import re
 import shutil
+from pathlib import Path
 
 from ..base.errors import Parser, UsageError, run
 from ..base.files import atomic_folder, save_json
@@ -36,7 +37,6 @@ from .weights import (
     SEQUENCE_CLASSIFICATION,
     convert,
     mpnet_table,
-    write_weights,
 )
 
 
@@ -46,19 +46,14 @@ def parse_args():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--checkpoint", required=True, metavar="FILE_or_DIR", help="pretrained or fine-tuned")
-    parser.add_argument(
-        "--data",
-        required=True,
-        metavar="DIR",
-        help="what it was trained on: dict.txt and sentencepiece.model; label/dict.txt for a classifier",
-    )
-    parser.add_argument("--dest", required=True, metavar="DIR", help="new folder to write")
-    parser.add_argument(
-        "--format", default="auto", choices=["auto", "code"], help="code: never a stock class (default: auto)"
-    )
-    parser.add_argument("--description", metavar="TEXT", help="for the model card: of the text and its language")
-    parser.add_argument("--head", metavar="NAME", help="which head, if a fine-tuned checkpoint has several")
+    add = parser.add_argument
+    add("--checkpoint", required=True, metavar="FILE_or_DIR", help="pretrained or fine-tuned")
+    vocabulary = "what it was trained on: dict.txt and sentencepiece.model; label/dict.txt for a classifier"
+    add("--data", required=True, metavar="DIR", help=vocabulary)
+    add("--dest", required=True, metavar="DIR", help="new folder to write")
+    add("--format", default="auto", choices=["auto", "code"], help="code: never a stock class (default: auto)")
+    add("--description", metavar="TEXT", help="for the model card: of the text and its language")
+    add("--head", metavar="NAME", help="which head, if a fine-tuned checkpoint has several")
     return parser.parse_args()
 
 
@@ -76,7 +71,7 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
     if os.path.lexists(dest):
         raise UsageError(f"{dest}: exists already; remove it or choose another --dest")
     # Packages of the extra `huggingface`: what is missing fails now, not after the work.
-    import safetensors  # noqa: F401
+    import safetensors.torch
 
     from .tokenizer import check_tokenizer, reference, sample_lines, write_tokenizer
 
@@ -99,16 +94,17 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
 
     with atomic_folder(dest) as folder:
         save_json(config, os.path.join(folder, "config.json"))
-        write_weights(weights, os.path.join(folder, "model.safetensors"))
+        # save_file would make it readable for its owner only.
+        Path(folder, "model.safetensors").write_bytes(safetensors.torch.save(weights, metadata={"format": "pt"}))
         if layout is CODE:
-            shutil.copyfile(os.path.join(os.path.dirname(__file__), MODELING_FILE), os.path.join(folder, MODELING_FILE))
+            shutil.copyfile(Path(__file__).with_name(MODELING_FILE), Path(folder, MODELING_FILE))
         tokenizer = write_tokenizer(folder, data, model.max_positions(), for_answers)
         check_tokenizer(tokenizer, reference(data, for_answers), sample_lines(data), for_answers)
-        lines = (sample_lines(data, ["valid.json"]) or EDGE_CASES)[:8]
+        lines = (sample_lines(data, ["valid"]) or EDGE_CASES)[:8]
         tokens = [reference(data)(line)[: model.max_positions()] for line in lines]
         comparison = compare_with_transformers(folder, config, model, tokens)
-        with open(os.path.join(folder, "README.md"), "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(model_card(os.path.basename(dest), state, config, data, kind, description))
+        card = model_card(os.path.basename(dest), state, config, data, kind, description)
+        Path(folder, "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
     parts = {re.match(r"classification_heads\.[^.]+|[^.]+", name)[0] for name in left | unused}
     return config["architectures"][0], sorted(parts), comparison
 

@@ -18,7 +18,8 @@ from dataclasses import asdict, fields
 import torch
 
 from ..base.errors import MissingFileError, Parser, UsageError, run
-from ..base.files import atomic_write, sha256
+from ..base.files import sha256
+from ..checkpoints.writing import save
 from ..config import MaeLmConfig, check_sizes, option
 from ..layers import BUCKETS
 from ..model import MaeLmModel
@@ -37,21 +38,18 @@ def parse_args():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--checkpoint", required=True, metavar="FILE_or_DIR", help="of fairseq's roberta, or a folder of transformers"
-    )
-    parser.add_argument(
-        "--data", required=True, metavar="DIR", help="prepared with the SentencePiece model of the checkpoint"
-    )
-    parser.add_argument("--dest", required=True, metavar="FILE", help="checkpoint to write")
+    add = parser.add_argument
+    add("--checkpoint", required=True, metavar="FILE_or_DIR", help="of fairseq's roberta, or a folder of transformers")
+    add("--data", required=True, metavar="DIR", help="prepared with the SentencePiece model of the checkpoint")
+    add("--dest", required=True, metavar="FILE", help="checkpoint to write")
     for field in (field for field in fields(MaeLmConfig) if field.name in OPTIONS):
         if isinstance(field.default, bool):
             kind = {"action": "store_true"}
         else:
             kind = {"type": int, "metavar": "N"} if isinstance(field.default, int) else {"choices": BUCKETS}
             kind["default"] = 0 if field.name == "relative_position_num_buckets" else field.default
-        parser.add_argument(option(field.name), help=field.metadata["help"], **kind)
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of what is new (default: %(default)s)")
+        add(option(field.name), help=field.metadata["help"], **kind)
+    add("--seed", type=int, default=1, metavar="N", help="of what is new (default: %(default)s)")
     return parser.parse_args()
 
 
@@ -76,8 +74,7 @@ def import_roberta(checkpoint, data, dest, seed=1, **options):
     dictionary = check_vocabulary(source, data)
     state = build_state(source, cfg, dictionary, data, seed)
     os.makedirs(os.path.dirname(dest), exist_ok=True)
-    with atomic_write(dest, "wb") as stream:
-        torch.save(state, stream)
+    save(state, dest)
     return source, cfg
 
 
@@ -110,7 +107,7 @@ def check_vocabulary(source, data):
 def build_state(source, cfg, dictionary, data, seed):
     """The contents of the checkpoint."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(seed % 2**64)
         model = MaeLmModel(cfg, dictionary, pretraining=True)
     if cfg.relative_position_num_buckets:
         torch.nn.init.zeros_(model.encoder.relative_bias.table.weight)

@@ -3,28 +3,22 @@
 import os
 import re
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Dict, Optional
 
 import torch
 
 from ..base.errors import MissingFileError, UsageError
-from ..base.files import read_json
+from ..base.files import read_json, shown, typed
 from ..checkpoints.reading import read_file
-from ..config import MaeLmConfig
 from ..engine import utils
 from .weights import MASKED_LM, MODEL, ROBERTA, stock_modules
 
 CHECKPOINTS = ["checkpoint_best.pt", "checkpoint_last.pt", "model.pt"]  # the last is what fairseq publishes
 SENTENCEPIECE_MODELS = ["sentencepiece.bpe.model", "sentencepiece.model", "spiece.model"]
 MODEL_TYPES = ["roberta", "xlm-roberta", "camembert"]
-SIZES = {  # in transformers and here; fairseq's roberta has our names
-    "num_hidden_layers": "encoder_layers",
-    "num_attention_heads": "encoder_attention_heads",
-    "hidden_size": "encoder_embed_dim",
-    "intermediate_size": "encoder_ffn_embed_dim",
-    "hidden_dropout_prob": "dropout",
-    "attention_probs_dropout_prob": "attention_dropout",
-}
+# Sizes that the weights show, in fairseq and here, and in transformers.
+SIZES = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim"]
+TRANSFORMERS_SIZES = ["num_hidden_layers", "hidden_size", "intermediate_size"]
 # What our encoder computes, by the options of fairseq and of transformers.
 FAIRSEQ_OPTIONS = {
     "encoder_normalize_before": False,  # pre-LN
@@ -57,6 +51,33 @@ MODULES = {  # of fairseq's roberta, and their names in transformers
     "fc2": "output.dense",
     "final_layer_norm": "output.LayerNorm",
 }
+
+
+@dataclass
+class FairseqOptions:
+    """What the weights do not show, with RoBERTa's defaults."""
+
+    encoder_attention_heads: int = 12
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+
+
+@dataclass
+class TransformersOptions:
+    """The same in transformers."""
+
+    num_attention_heads: int = 12
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+
+
+@dataclass
+class FairseqCheckpoint:
+    """The contents of a file of fairseq's; old releases have `args` in place of `cfg`."""
+
+    model: Dict[str, Any]
+    args: Optional[Dict[str, Any]] = None
+    cfg: Optional[Dict[str, Any]] = None
 
 
 @dataclass
@@ -114,36 +135,25 @@ def first_file(folders, names):
     return next(filter(os.path.isfile, paths), None)
 
 
-def check_options(path, options, expected):
-    """Refuses a configuration with which the model computes something else than ours."""
+def check_options(path, options, expected, model="RoBERTa and XLM-R"):
+    """Refuses options of other values than expected; those that are missing have them."""
     for name, value in expected.items():
         if options.get(name, value) != value:
-            raise UsageError(f"{path}: {name} {options[name]}, expected {value}, as in RoBERTa and XLM-R")
-
-
-def read_sizes(options, names):
-    """{our name: size or dropout} from options {name: value}; RoBERTa's defaults, which are ours, for missing ones."""
-    return {ours: options.get(theirs, getattr(MaeLmConfig, ours)) for theirs, ours in names}
+            raise UsageError(f"{path}: {name} {shown(options[name])}, expected {shown(value)}, as in {model}")
 
 
 def read_fairseq(path):
     """Reads a checkpoint of fairseq's `roberta`; see :func:`read_source`."""
-    state = read_file(path, old=True)
-    weights = state.get("model") if isinstance(state, dict) else None
-    names = " ".join(map(str, weights)) if isinstance(weights, dict) else ""
+    state = typed(FairseqCheckpoint, read_file(path, old=True), path)
+    names = " ".join(map(str, state.model))
     if "embed_tokens.weight encoder.embed_positions.weight" in names:
         raise UsageError(f"{path}: a checkpoint of MAE-LM needs no import: give it to --finetune-from-model")
     if "coder.sentence_encoder.embed_tokens.weight" not in names:
         raise UsageError(f"{path}: not a checkpoint of fairseq's roberta, which has sentence_encoder.embed_tokens")
-    if state.get("args") is not None:  # of old
-        model = task = state["args"]
-    else:
-        model, task = state["cfg"]["model"], state["cfg"]["task"]
+    sections = [state.args] * 2 if state.args else [(state.cfg or {}).get(part) for part in ["model", "task"]]
+    model, task = (typed(Optional[Dict[str, Any]], section, path) or {} for section in sections)
     check_options(path, model, FAIRSEQ_OPTIONS)
-    sizes = read_sizes(model, zip(SIZES.values(), SIZES.values()))
-    weights = stock_names(weights)
-    weights.setdefault("embeddings.token_type_embeddings.weight", torch.zeros(1, sizes["encoder_embed_dim"]))
-    source = Source(path, sizes, *our_weights(path, weights, sizes["encoder_layers"], XLM_R_ROWS))
+    source = make_source(path, stock_names(state.model), XLM_R_ROWS, model, SIZES, typed(FairseqOptions, model, path))
     folders = [os.path.dirname(os.path.abspath(path)), *utils.split_paths(str(task.get("data") or ""))[:1]]
     source.model_file = first_file(folders[:1], SENTENCEPIECE_MODELS)
     source.dict_file = first_file(folders, ["dict.txt"])
@@ -152,22 +162,40 @@ def read_fairseq(path):
 
 def read_transformers(folder):
     """Reads a folder of transformers; see :func:`read_source`."""
-    config = read_json(os.path.join(folder, "config.json"), dict, "the configuration of a transformers model")
+    path = os.path.join(folder, "config.json")
+    config = read_json(path, Dict[str, Any], "the configuration of a transformers model", "download it again")
     model_file = first_file([folder], SENTENCEPIECE_MODELS)
     if model_file is None:
         raise UsageError(
             f"{folder}: no SentencePiece model: put the one it was trained with there as "
             f"{' or '.join(SENTENCEPIECE_MODELS)}; WordPiece and byte-level BPE cannot be imported"
         )
-    if config.get("model_type") not in MODEL_TYPES:
-        raise UsageError(
-            f"{folder}: config.json: model_type {config.get('model_type')}, expected {' or '.join(MODEL_TYPES)}"
-        )
-    check_options(folder, {"layer_norm_eps": 1e-12, **config}, TRANSFORMERS_OPTIONS)  # transformers' default
-    sizes = read_sizes(config, SIZES.items())
-    weights = {name.removeprefix("roberta."): value for name, value in read_weights(folder).items()}
+    found = config.get("model_type")
+    if found not in MODEL_TYPES:
+        raise UsageError(f"{path}: model_type {shown(found)}, expected {' or '.join(MODEL_TYPES)}")
+    check_options(path, {"layer_norm_eps": 1e-12, **config}, TRANSFORMERS_OPTIONS)  # transformers' default
+    options = typed(TransformersOptions, config, path)
+    weights = {str(name).removeprefix("roberta."): value for name, value in read_weights(folder).items()}
     rows = CAMEMBERT_ROWS if config.get("bos_token_id") == CAMEMBERT_ROWS[0] else XLM_R_ROWS
-    return Source(folder, sizes, *our_weights(folder, weights, sizes["encoder_layers"], rows), model_file)
+    source = make_source(path, weights, rows, config, TRANSFORMERS_SIZES, options)
+    source.path, source.model_file = folder, model_file
+    return source
+
+
+def make_source(path, weights, special_rows, config, size_names, options):
+    """A :class:`Source` of weights, whose shapes a configuration must not contradict.
+
+    Args:
+        path: of the configuration, for messages
+        weights, special_rows: as for :func:`our_weights`
+        config: {option: value}
+        size_names: its options for `SIZES`
+        options: :class:`FairseqOptions`, or its counterpart
+    """
+    found, sizes, dropped = our_weights(path, weights, special_rows)
+    check_options(path, config, dict(zip(size_names, sizes)), "its weights")
+    names = [*SIZES, *FairseqOptions.__dataclass_fields__]
+    return Source(path, dict(zip(names, [*sizes, *vars(options).values()])), found, dropped)
 
 
 def read_weights(folder):
@@ -182,7 +210,7 @@ def read_weights(folder):
             raise UsageError(f"{path}: cannot be read ({error}); expected a complete file of transformers") from None
     path = os.path.join(folder, "pytorch_model.bin")
     if os.path.isfile(path):
-        return read_file(path, "transformers", old=True)
+        return typed(Dict[str, Any], read_file(path, "transformers", old=True), path)
     raise MissingFileError(f"{folder}: expected model.safetensors or pytorch_model.bin, whole, beside config.json")
 
 
@@ -193,8 +221,9 @@ def stock_names(weights):
     """
     found = {}
     for name, value in weights.items():
+        name = str(name)
         joined = re.fullmatch(r"(.*self_attn)\.in_proj_(weight|bias)", name)
-        if joined:
+        if joined and isinstance(value, torch.Tensor) and value.dim():
             names = [f"{joined[1]}.{part}_proj.{joined[2]}" for part in "qkv"]
             found.update(zip(map(stock_name, names), value.chunk(3)))
         else:
@@ -214,46 +243,64 @@ def stock_name(name):
     return f"{layer}{MODULES[known[2]]}.{known[3]}"
 
 
-def our_weights(path, weights, layers, special_rows):
+def our_weights(path, weights, special_rows):
     """The weights of encoder and language-model head under our names.
 
     Args:
         path: for messages
         weights: {name: tensor}, named as in transformers without a prefix
-        layers: of the encoder
         special_rows: `XLM_R_ROWS` or `CAMEMBERT_ROWS`
     Returns:
-        {name: float32 tensor}, with the rows of `embed_tokens` and `lm_head.bias` in fairseq's order; what is left out
+        {name: float32 tensor}, with the rows of `embed_tokens` and `lm_head.bias` in fairseq's order; `SIZES` as their
+        shapes show them; what is left out
     """
     unused = {name: UNUSED.fullmatch(name) for name in weights}
     dropped = {match[1] for match in unused.values() if match and match[1]}
-    left = {name: value.float() for name, value in weights.items() if not unused[name]}
+    left = {name for name in weights if not unused[name]}
+    has_head = any(name.startswith("lm_head.") for name in left)
+    layers = len({name.split(".")[2] for name in left if name.startswith("encoder.layer.")})
 
-    def take(name):
-        if name not in left:
-            raise UsageError(f"{path}: not the weights of a RoBERTa of its configuration; missing: {name}")
-        return left.pop(name)
+    def take(name, *shape):
+        """The weight of a name; None in its shape stands for any size."""
+        left.discard(name)
+        value = weights.get(name)
+        found = tuple(value.shape) if isinstance(value, torch.Tensor) and value.is_floating_point() else None
+        if found is None or len(found) != len(shape) or any(a not in (None, b) for a, b in zip(shape, found)):
+            expected = " x ".join("any" if size is None else str(size) for size in shape)
+            found = "nothing" if name not in weights else shown(value) if found is None else " x ".join(map(str, found))
+            raise UsageError(
+                f"{path}: not the weights of a RoBERTa: {name}: found {found}, expected {expected} numbers"
+            )
+        return value.float()
 
-    found, has_head = {}, any(name.startswith("lm_head.") for name in left)
+    embedding = take("embeddings.word_embeddings.weight", None, None)
+    N, C = embedding.shape
+    F = len(take("encoder.layer.0.intermediate.dense.bias", None))
+    found = {}
     for ours, theirs in stock_modules(ROBERTA, MASKED_LM if has_head else MODEL, layers).items():
-        for end in ["weight", "bias"]:
-            parts = [take(f"{name.removeprefix('roberta.')}.{end}") for name in theirs]
+        rows, columns = F if ours.endswith("ffn.0") else C, F if ours.endswith("ffn.1") else C
+        for end, shape in {"weight": [rows] if "norm" in ours else [rows, columns], "bias": [rows]}.items():
+            parts = [take(f"{name.removeprefix('roberta.')}.{end}", *shape) for name in theirs]
             found[f"{ours}.{end}"] = torch.cat(parts)
-    embedding = take("embeddings.word_embeddings.weight")
-    rows = [*special_rows, *range(max(special_rows) + 1, len(embedding))]
+    # Of embeddings with fewer rows than these, the number is not that of any vocabulary.
+    rows = [row for row in [*special_rows, *range(max(special_rows) + 1, N)] if row < N]
     found["embed_tokens.weight"] = embedding[rows]
     # One zero row in front is theirs alone; the next is that of padding.
-    found["encoder.embed_positions.weight"] = positions = take("embeddings.position_embeddings.weight")[1:].clone()
-    types = take("embeddings.token_type_embeddings.weight")
-    if not types.equal(types[:1].expand_as(types)):
-        raise UsageError(f"{path}: its token types have different embeddings, expected one or equal ones")
-    positions[1:] += types[0]
+    positions = take("embeddings.position_embeddings.weight", None, C)[1:].clone()
+    found["encoder.embed_positions.weight"] = positions
+    types = "embeddings.token_type_embeddings.weight"
+    if types in weights:  # not in fairseq
+        types = take(types, None, C)
+        if not len(types) or not types.equal(types[:1].expand_as(types)):
+            raise UsageError(f"{path}: its token types have different embeddings, expected one or equal ones")
+        positions[1:] += types[0]
     if has_head:
         # transformers may save either name of what is tied, or both.
-        biases = [left.pop(name) for name in ["lm_head.bias", "lm_head.decoder.bias"] if name in left]
-        found["lm_head.bias"] = biases[0][rows]
-        if not left.pop("lm_head.decoder.weight", embedding).equal(embedding):
+        biases = [take(name, N) for name in ["lm_head.decoder.bias", "lm_head.bias"] if name in weights]
+        found["lm_head.bias"] = (biases or [take("lm_head.bias", N)])[-1][rows]
+        tied = "lm_head.decoder.weight"
+        if tied in weights and not take(tied, N, C).equal(embedding):
             raise UsageError(f"{path}: the language-model head has an embedding of its own, expected the encoder's")
     if left:
-        raise UsageError(f"{path}: not the weights of a RoBERTa of its configuration; unknown: {min(left)}")
-    return found, sorted(dropped)
+        raise UsageError(f"{path}: not the weights of a RoBERTa; unknown: {min(left)}")
+    return found, (layers, C, F), sorted(dropped)

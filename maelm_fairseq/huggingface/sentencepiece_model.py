@@ -1,22 +1,23 @@
-"""What a SentencePiece model says beside the pieces.
+"""What a SentencePiece model says beside the pieces."""
 
-`sentencepiece` itself gives it only through protobuf, in a version that hardly any environment has.
-"""
+from ..base.errors import InstallationError, UsageError
 
-from ..base.errors import UsageError
+try:
+    from sentencepiece import sentencepiece_model_pb2
+except Exception as error:  # protobuf is missing, or older than sentencepiece needs, which is an error of its own
+    raise InstallationError(f"{error}: pip install -c constraints.txt '.[huggingface]'") from None
 
-UNIGRAM, BPE = 1, 2  # kinds of models
+UNIGRAM, BPE = (sentencepiece_model_pb2.TrainerSpec.ModelType.Value(name) for name in ["UNIGRAM", "BPE"])
 
 
 def read_settings(processor):
     """The kind of a SentencePiece model, `BPE` or `UNIGRAM`, and its normalisation, bytes; others are refused."""
-    # The numbers of fields are those of sentencepiece_model.proto.
-    model = _fields(processor.serialized_model_proto())
-    trainer, normalizer = _fields(model[2]), _fields(model[3])
-    kind, charsmap = trainer.get(3, UNIGRAM), normalizer.get(2)
-    # These three mark the beginning of a text as that of a word, remove extra spaces, and mark spaces.
-    spaces = all(normalizer.get(number, 1) for number in (3, 4, 5)) and not trainer.get(24)
-    symbols = trainer.get(30) or trainer.get(31)  # of the user
+    model = sentencepiece_model_pb2.ModelProto.FromString(processor.serialized_model_proto())
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    # These mark the beginning of a text as that of a word, remove extra spaces, and mark spaces.
+    spaces = normalizer.add_dummy_prefix and normalizer.remove_extra_whitespaces and normalizer.escape_whitespaces
+    symbols = trainer.treat_whitespace_as_suffix or trainer.control_symbols or trainer.user_defined_symbols
+    kind, charsmap = trainer.model_type, normalizer.precompiled_charsmap
     if kind not in (BPE, UNIGRAM) or not charsmap or not spaces or symbols:
         raise UsageError(
             "sentencepiece.model: it is neither BPE nor Unigram, does not normalise text, treats spaces in another "
@@ -24,27 +25,3 @@ def read_settings(processor):
             "trained"
         )
     return kind, charsmap
-
-
-def _fields(message):
-    """The fields of a message of protobuf, {number: value}: integers, or bytes; of repeated ones the last."""
-    found, i = {}, 0
-
-    def integer():
-        nonlocal i
-        value = shift = 0
-        while True:
-            value |= (message[i] & 127) << shift
-            i, shift = i + 1, shift + 7
-            if message[i - 1] < 128:
-                return value
-
-    while i < len(message):
-        key = integer()
-        if key & 7 == 0:
-            found[key >> 3] = integer()
-        else:
-            size = {1: 8, 5: 4}.get(key & 7) or integer()
-            found[key >> 3] = message[i : i + size]
-            i += size
-    return found

@@ -18,14 +18,17 @@ import os
 import re
 import sys
 import unicodedata
+from pathlib import Path
+from typing import List
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from ..base.errors import UsageError
-from ..base.files import read_json, save_json
+from ..base.files import save_json, typed
 from ..finetuning.squad.text import SpanTokenizer
 from ..vocabulary import MASK, WORD_START, Tokenizer, read_vocabulary
+from .card import read_record
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from .sentencepiece_model import BPE, read_settings
 
@@ -47,14 +50,14 @@ def write_tokenizer(folder, data, max_length, for_answers=False):
         max_length: most tokens of a text, with `<s>` and `</s>`
         for_answers: split where letters, digits and other characters meet, as for question answering
     Returns:
-        tokenizers.Tokenizer, read back from the file
+        tokenizers.Tokenizer, read back from what was written
     Raises:
         FileNotFoundError: the data folder has no vocabulary
         ValueError: the vocabulary cannot be written as `tokenizer.json`
     """
     tokenizer = build_tokenizer(*read_vocabulary(data), for_answers)
-    path = os.path.join(folder, "tokenizer.json")
-    tokenizer.save(path)
+    text = tokenizer.to_str(pretty=True)
+    Path(folder, "tokenizer.json").write_text(text, encoding="utf-8")  # save() takes no folder that is not Unicode
     mask = {"__type": "AddedToken", "content": MASK, "lstrip": True, "rstrip": False}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -70,7 +73,7 @@ def write_tokenizer(folder, data, max_length, for_answers=False):
         "mask_token": {**mask, "normalized": False, "single_word": False, "special": True},
     }
     save_json(settings, os.path.join(folder, "tokenizer_config.json"))
-    return tokenizers.Tokenizer.from_file(path)
+    return tokenizers.Tokenizer.from_str(text)
 
 
 def build_tokenizer(dictionary, processor, for_answers=False):
@@ -147,15 +150,11 @@ def reference(data, for_answers=False):
     return encode
 
 
-def sample_lines(data, records=("train.json", "valid.json")):
+def sample_lines(data, splits=("train", "valid")):
     """Lines of text that a data folder keeps in its records: list of at most 1,000 strings."""
-    lines = []
-    for name in records:
-        path = os.path.join(data, name)
-        if os.path.exists(path):
-            expected = "the record that data-prep/prepare.sh wrote"
-            lines += [line for _, line in read_json(path, dict, expected).get("sample", [])]
-    return lines[:MAXIMUM_LINES]
+    samples = {split: read_record(data, split).sample for split in splits}
+    lines = {f"{data}: {split}.json": [text for line in lines for text in line[1:]] for split, lines in samples.items()}
+    return [text for where, texts in lines.items() for text in typed(List[str], texts, where)][:MAXIMUM_LINES]
 
 
 def check_tokenizer(tokenizer, encode, lines, for_answers=False):

@@ -143,11 +143,3 @@ def _stock_weights(model, left, layout, kind, head):
         # The second of the two is tied to the first, but not by all versions of transformers.
         found["lm_head.bias"] = found["lm_head.decoder.bias"] = left.pop("lm_head.bias")
     return found
-
-
-def write_weights(weights, path):
-    """Writes `model.safetensors`."""
-    import safetensors.torch
-
-    with open(path, "wb") as stream:  # save_file would make it readable for its owner only
-        stream.write(safetensors.torch.save(weights, metadata={"format": "pt"}))

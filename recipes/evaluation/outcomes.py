@@ -5,7 +5,9 @@ Letters in shapes: N examples, L + 1 layers with the embeddings, F folds.
 
 import os
 import zipfile
+import zlib
 from dataclasses import dataclass
+from typing import Any, Dict, List, Optional
 
 import numpy as np
 
@@ -18,6 +20,19 @@ from .intervals import Paired, pearson_contributions
 FROZEN = "frozen"  # the record of the probes; those of fine-tuning have names of their own
 CHOSEN, LAST = "chosen", "last"  # how a layer is selected
 EXPECTED = "a record of recipes/evaluate.sh"
+
+
+@dataclass
+class Record:
+    """The JSON record; `few_shot` and `scores` are for people and for the tables."""
+
+    model: str
+    task: str
+    metric: str
+    kinds: List[str]
+    made_from: Dict[str, Any]
+    scores: Dict[str, Any]
+    few_shot: Optional[Dict[str, List[float]]] = None
 
 
 @dataclass
@@ -94,7 +109,7 @@ def is_done(path, origin):
         return False
     fix = "give the model another name in --names, choose another --dest, or remove "
     fix += os.path.dirname(os.path.dirname(path))
-    provenance.check_same(path, read_json(path, dict, EXPECTED)["made_from"], origin, fix)
+    provenance.check_same(path, read_json(path, Record, EXPECTED).made_from, origin, fix)
     return True
 
 
@@ -133,13 +148,13 @@ def read(path):
     Raises:
         UsageError: the record or its arrays are damaged
     """
-    record, kinds = read_json(path, dict, EXPECTED), {}
+    record, kinds = vars(read_json(path, Record, EXPECTED)), {}
     try:
         with np.load(arrays_path(path)) as arrays:
             shared = [arrays[name] for name in ("ids", "targets", "folds")]
             for kind in record["kinds"]:
                 kinds[kind] = Outcome(record, *shared, arrays[f"{kind}_answers"], arrays[f"{kind}_layers"])
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"{arrays_path(path)}: damaged ({error}); remove {path} and run again") from None
     return record, kinds
 

@@ -1,15 +1,41 @@
 """SQuAD's JSON: questions, their contexts, and their answers."""
 
-import json
 import os
-from typing import List, NamedTuple, Tuple
+from dataclasses import dataclass
+from typing import List, NamedTuple, Optional, Tuple
 
-from ...base.errors import MissingFileError, UsageError
+from ...base.errors import UsageError
+from ...base.files import read_json
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True)
+class Answer:
     text: str
-    start: int  # its first character in the context
+    answer_start: int  # its first character in the context
+
+
+@dataclass
+class Entry:
+    id: str
+    question: str
+    answers: Optional[List[Answer]] = None
+    is_impossible: Optional[bool] = None
+
+
+@dataclass
+class Paragraph:
+    context: str
+    qas: List[Entry]
+
+
+@dataclass
+class Article:
+    paragraphs: List[Paragraph]
+
+
+@dataclass
+class Squad:
+    data: List[Article]
 
 
 class Question(NamedTuple):
@@ -27,42 +53,27 @@ def read_questions(path) -> List[Question]:
         ValueError: it is not SQuAD's JSON; the message says where
     """
     path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise MissingFileError(f"{path}: not found, expected SQuAD's JSON")
-    try:
-        with open(path, encoding="utf-8-sig") as stream:
-            content = json.load(stream)
-    except ValueError as error:  # not UTF-8 either
-        raise UsageError(f"{path}: not JSON ({error}), expected SQuAD's, with `data` at the top level") from None
-    questions = {}
-    where = path
-    try:
-        for i, article in enumerate(content["data"], 1):
-            for j, paragraph in enumerate(article["paragraphs"], 1):
-                where = f"{path}: article {i}, paragraph {j}"
-                for entry in paragraph["qas"]:
-                    question = read_question(entry, paragraph["context"], where)
-                    if question.id in questions:
-                        raise UsageError(f"{where}: question id {question.id!r} occurs twice; ids must differ")
-                    questions[question.id] = question
-    except (KeyError, TypeError) as error:
-        reason = f"no {error}" if isinstance(error, KeyError) else error
-        raise UsageError(
-            f"{where}: not SQuAD's format ({reason}), expected data[].paragraphs[].context and .qas[], with id,"
-            " question, answers[].text and .answer_start"
-        ) from None
+    squad, questions = read_json(path, Squad, "SQuAD's JSON", "correct it"), {}
+    for i, article in enumerate(squad.data, 1):
+        for j, paragraph in enumerate(article.paragraphs, 1):
+            for entry in paragraph.qas:
+                where = f"{path}: data: item {i}: paragraphs: item {j}: question {entry.id!r}"
+                check_entry(entry, where)
+                if entry.id in questions:
+                    raise UsageError(f"{where}: its id occurs twice; ids must differ")
+                answers = tuple(entry.answers or ())
+                questions[entry.id] = Question(entry.id, entry.question, paragraph.context, answers)
     if not questions:
         raise UsageError(f"{path}: no questions found")
     return list(questions.values())
 
 
-def read_question(entry, context, where):
-    impossible = entry.get("is_impossible")
-    found = entry.get("answers", []) if impossible else entry["answers"]
-    answers = tuple(Answer(answer["text"], answer["answer_start"]) for answer in found)
-    where = f"{where}, question {entry['id']}"
-    if not all(answer.text.strip() for answer in answers):
+def check_entry(entry, where):
+    """Refuses a question whose answers and `is_impossible` contradict each other."""
+    if entry.answers is None and not entry.is_impossible:
+        raise UsageError(f"{where}: found no answers, expected a list; without an answer it is empty")
+    if not all(answer.text.strip() for answer in entry.answers or ()):
         raise UsageError(f"{where}: the text of an answer is blank; without an answer the list is empty")
-    if impossible is not None and impossible == bool(answers):
-        raise UsageError(f"{where}: is_impossible is {impossible}, but it has {len(answers)} answers; correct one")
-    return Question(entry["id"], entry["question"], context, answers)
+    if entry.is_impossible is not None and entry.is_impossible == bool(entry.answers):
+        count = len(entry.answers)
+        raise UsageError(f"{where}: is_impossible is {entry.is_impossible}, but it has {count} answers; correct one")

@@ -7,6 +7,8 @@ import logging
 import math
 import os
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import Dict
 
 import numpy as np
 import torch
@@ -37,6 +39,20 @@ RECORD, FORMAT = "squad.json", 1  # data-prep/squad.py writes it last
 AGAIN = "prepare the data again with data-prep/squad.py"
 
 
+class Version(Enum):
+    ALL_ANSWERABLE, SOME_IMPOSSIBLE = "1.1", "2.0"
+
+
+@dataclass
+class SquadRecord:
+    """What data-prep/squad.py records of its data."""
+
+    format: int
+    version: Version
+    options: WindowSizes
+    counts: Dict[str, Dict[str, int]]
+
+
 @dataclass
 class SquadTaskConfig(PrecisionConfig):
     data: str = field(default=MISSING, metadata={"help": "folder that data-prep/squad.py wrote"})
@@ -50,17 +66,17 @@ class SquadTask(TokenTask):
     Args:
         cfg: :class:`SquadTaskConfig`
         dictionary: fairseq's, with `<mask>`
-        record: contents of the data's `squad.json`
+        sizes: :class:`~maelm_fairseq.finetuning.squad.text.WindowSizes` of the data
     """
 
-    def __init__(self, cfg, dictionary, record):
+    def __init__(self, cfg, dictionary, sizes):
         super().__init__(cfg, dictionary)
-        self.sizes = WindowSizes(**record["options"])
+        self.sizes = sizes
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         check_precision(cfg)
-        return cls(cfg, load_dictionary(cfg.data), load_record(cfg.data))
+        return cls(cfg, load_dictionary(cfg.data), load_record(cfg.data).options)
 
     def build_model(self, cfg, *args, **kwargs):
         """The encoder with a head for start and end."""
@@ -79,16 +95,17 @@ class SquadTask(TokenTask):
 
 
 def load_record(folder):
-    """Reads the record that data-prep/squad.py writes with its data.
+    """Reads the record that data-prep/squad.py writes with its data: :class:`SquadRecord`.
 
     Raises:
         FileNotFoundError: there is no `squad.json`
         ValueError: it is damaged, or of another version of the program
     """
     path = os.path.join(folder, RECORD)
-    record = read_json(path, dict, "the record of a finished run of data-prep/squad.py", AGAIN)
-    if record["format"] != FORMAT:
-        raise UsageError(f"{path}: its format is {record['format']!r}, expected {FORMAT}; {AGAIN}")
+    record = read_json(path, SquadRecord, "the record of a finished run of data-prep/squad.py", AGAIN)
+    if record.format != FORMAT:
+        raise UsageError(f"{path}: its format is {record.format}, expected {FORMAT}; {AGAIN}")
+    record.options.check()
     return record
 
 

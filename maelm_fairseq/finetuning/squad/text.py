@@ -4,6 +4,7 @@ Letters in shapes: T tokens of a window.
 """
 
 import unicodedata
+from dataclasses import dataclass
 from typing import List, NamedTuple
 
 import numpy as np
@@ -167,7 +168,8 @@ def piece_spans(processor, text):
 # Windows -----------------------------------------------------------------------------------------------------------
 
 
-class WindowSizes(NamedTuple):
+@dataclass(frozen=True)
+class WindowSizes:
     """How contexts are split into windows `<s> question </s> </s> part of the context </s>`."""
 
     max_tokens: int = 384  # maximum tokens of a window
@@ -175,7 +177,9 @@ class WindowSizes(NamedTuple):
     max_question: int = 64  # maximum pieces of a question; the rest is cut
 
     def check(self):
-        """Refuses sizes that leave no room for the context."""
+        """Refuses sizes that leave no room for the context, or no way on in it."""
+        if min(self.stride, self.max_question) < 1:
+            raise UsageError(f"--stride {self.stride} and --max-question {self.max_question} must be over 0")
         if self.max_tokens <= self.max_question + SEPARATORS:
             raise UsageError(
                 f"--max-tokens {self.max_tokens} leaves no room for the context: a question has up to "
@@ -222,7 +226,7 @@ def place(answer: Answer, question: Question, context: Pieces):
         None if the text is not at its place; else ((first, last), whether they cover no other characters), or
         (None, False) if no piece covers any of it, such as a zero-width space
     """
-    begin, end = answer.start, answer.start + len(answer.text)
+    begin, end = answer.answer_start, answer.answer_start + len(answer.text)
     if begin < 0 or question.context[begin:end] != answer.text:
         return None
     span = context.covering(begin, end)
