@@ -4,13 +4,12 @@
 Exits with status 1 if a check fails.
 """
 
-import os
-
-from basics import InputError, Parser, load_json, run
+import command_line
 from binarized import AGAIN, UNKNOWN, Split, add_to_checksum, fairseq_ids, shard_folder
+from maelm_fairseq.base.errors import UsageError, run
+from records import read_manifest
 from write_dict import load_vocabulary
 
-MANIFEST_FILE = "prepare.json"
 MAXIMUM_UNKNOWN_RATE = 0.01
 BLOCK = 1 << 24  # tokens read at a time
 
@@ -27,13 +26,13 @@ def count_tokens(split):
 
 def decode_sample(split, processor):
     """Compares the ids in the data with SentencePiece's for the raw lines in the record; returns their number."""
-    for number, line in split.record["sample"]:
-        found = split.line(number) if number < len(split.sizes) else None
+    for number, line in split.record.sample:
+        found = split.line(number) if 0 <= number < len(split.sizes) else None
         if found != fairseq_ids(processor.encode(line)):
-            raise InputError(
+            raise UsageError(
                 f"{split.prefix}.bin: line {number + 1} does not decode to its text, {line[:200]!r}; {split.again}"
             )
-    return len(split.record["sample"])
+    return len(split.record.sample)
 
 
 def check_split(folder, name, processor):
@@ -42,7 +41,7 @@ def check_split(folder, name, processor):
     Returns:
         the record of the split
     Raises:
-        InputError: data and record disagree, there are no documents, too many pieces are unknown, or a line does not
+        UsageError: data and record disagree, there are no documents, too many pieces are unknown, or a line does not
             decode to its text
     """
     split = Split(folder, name)
@@ -52,27 +51,27 @@ def check_split(folder, name, processor):
     documents = int((separators[1:] & ~separators[:-1]).sum())
     pieces = len(split.tokens) - len(split.sizes)
     rate = unknown / max(pieces, 1)
-    most_frequent = "  ".join(f"{printable(piece)} ({count:,})" for piece, count in record["unknown_pieces"][:10])
+    most_frequent = "  ".join(f"{printable(piece)} ({count:,})" for piece, count in record.unknown_pieces[:10])
     print(f"{split.prefix}:")
     print(
-        f"  {documents:,} documents, {record['text_lines']:,} lines with text, {len(split.tokens):,} tokens including a"
+        f"  {documents:,} documents, {record.text_lines:,} lines with text, {len(split.tokens):,} tokens including a"
         " </s> for each line and document"
     )
     print(
-        f"  longest line {record['longest_line']:,} tokens; unknown {unknown:,} of {pieces:,} pieces, {rate:.3%}"
+        f"  longest line {record.longest_line:,} tokens; unknown {unknown:,} of {pieces:,} pieces, {rate:.3%}"
         f"{'; most frequent: ' + most_frequent if most_frequent else ''}"
     )
     for what, found, expected in [
-        ("lines with text", int((~separators).sum()), record["text_lines"]),
-        ("documents", documents, record["documents"]),
-        ("checksum of the tokens", checksum, record["checksum"]),
+        ("lines with text", int((~separators).sum()), record.text_lines),
+        ("documents", documents, record.documents),
+        ("checksum of the tokens", checksum, record.checksum),
     ]:
         if found != expected:
-            raise InputError(
+            raise UsageError(
                 f"{split.prefix}.bin: {what}: found {found}, expected {expected} as encode.py recorded; {split.again}"
             )
     if rate > MAXIMUM_UNKNOWN_RATE:
-        raise InputError(
+        raise UsageError(
             f"{split.prefix}.bin: {rate:.1%} of the pieces are unknown, expected at most {MAXIMUM_UNKNOWN_RATE:.0%}:"
             " the SentencePiece model does not fit this text; train one on similar text, with a larger --sample-lines"
             " or --vocab-size, and another --dest"
@@ -107,17 +106,19 @@ def check(dest, shards, selected):
     for split, parts in records.items():
         if len(parts) < (shards if split == "train" else 1):
             continue
-        read = parts[0]["input"]
+        read = parts[0].input
         print(
-            f"{split}: {read['lines']:,} lines read = {read['text_lines']:,} with text + {read['blank_lines']:,} blank"
-            f" + {read['lines_normalised_to_nothing']:,} that normalise to nothing; {read['documents']:,} documents"
+            f"{split}: {read.lines:,} lines read = {read.text_lines:,} with text + {read.blank_lines:,} blank"
+            f" + {read.lines_normalised_to_nothing:,} that normalise to nothing; {read.documents:,} documents"
         )
-        for key in ("text_lines", "documents"):
-            found = sum(part[key] for part in parts)
-            if found != read[key]:
-                raise InputError(
-                    f"{split}: {read[key]} {key} were read and {found} written: the shards come from different inputs;"
-                    f" {AGAIN.format(dest)}"
+        for what, written, expected in [
+            ("lines with text", sum(part.text_lines for part in parts), read.text_lines),
+            ("documents", sum(part.documents for part in parts), read.documents),
+        ]:
+            if written != expected:
+                raise UsageError(
+                    f"{split}: {expected} {what} were read and {written} written: the shards come from different"
+                    f" inputs; {AGAIN.format(dest)}"
                 )
     if len(selected) < shards:
         print(
@@ -126,14 +127,11 @@ def check(dest, shards, selected):
 
 
 def main():
-    parser = Parser(__doc__)
+    parser = command_line.parser(__doc__)
     parser.add_argument("dest", metavar="DEST", help="folder that prepare.sh wrote")
-    args = parser.parse_args()
-    manifest = load_json(os.path.join(args.dest, MANIFEST_FILE), AGAIN.format(args.dest))
-    if manifest is None:
-        raise InputError(f"{args.dest} has no {MANIFEST_FILE}; expected a folder that prepare.sh wrote")
-    shards = manifest["options"]["shards"]
-    check(args.dest, shards, range(shards))
+    dest = parser.parse_args().dest
+    shards = read_manifest(dest).options.shards
+    check(dest, shards, range(shards))
 
 
 if __name__ == "__main__":

@@ -6,19 +6,24 @@ The folder of each shard gets SPLIT.bin and SPLIT.idx, byte for byte what fairse
 
 import multiprocessing
 import os
+import signal
 import tempfile
 import threading
 from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
+from dataclasses import asdict
 from itertools import chain
 
 import numpy as np
 
-from basics import InputError, atomic_write, progress_bar, save_json
 from binarized import EOS, UNKNOWN, add_to_checksum, shard_folder, token_dtype, write_index
+from command_line import progress_bar
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import atomic_write, save_json
 from raw_text import Reservoir, fingerprint, not_utf8, read_lines
+from records import Read, SplitRecord
 from write_dict import load_model
 
 CHUNK = 1 << 20  # bytes of text that a worker encodes at a time
@@ -69,6 +74,7 @@ class Encoder:
 
 def start_worker(model):
     global encoder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the main process, too, with which this one ends
     encoder = Encoder(model)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
@@ -157,18 +163,21 @@ class Shard:
         if len(self.unknown) > 100000:  # keeps memory bounded: drops the rare ones
             self.unknown = Counter(dict(self.unknown.most_common(10000)))
 
-    def record(self):
-        """What check.py compares with the data. The number of tokens includes one `</s>` per line."""
-        return {
-            "documents": self.documents,
-            "text_lines": self.text_lines,
-            "tokens": self.token_count,
-            "checksum": self.checksum,
-            "unknown": self.unknown_count,
-            "unknown_pieces": self.unknown.most_common(UNKNOWN_PIECES),
-            "longest_line": self.longest,
-            "sample": [[number, line.decode("utf-8")] for number, line in sorted(self.sample.items)],
-        }
+    def record(self, read, number, shards):
+        """The :class:`SplitRecord` of this shard."""
+        return SplitRecord(
+            read,
+            number,
+            shards,
+            documents=self.documents,
+            text_lines=self.text_lines,
+            tokens=self.token_count,
+            checksum=self.checksum,
+            unknown=self.unknown_count,
+            unknown_pieces=self.unknown.most_common(UNKNOWN_PIECES),
+            longest_line=self.longest,
+            sample=[(number, line.decode("utf-8")) for number, line in sorted(self.sample.items)],
+        )
 
 
 def encode(paths, fingerprints, dest, split, model, workers, shards=1, selected=(0,)):
@@ -182,7 +191,7 @@ def encode(paths, fingerprints, dest, split, model, workers, shards=1, selected=
         workers: number of worker processes
         shards, selected: number of shards, and the numbers of those to write
     Raises:
-        InputError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file that changed, or a
+        UsageError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file that changed, or a
             killed worker
     """
     read = Counter()  # lines of each kind
@@ -235,30 +244,24 @@ def encode(paths, fingerprints, dest, split, model, workers, shards=1, selected=
         except UnicodeDecodeError:
             raise not_utf8(paths) from None
         except BrokenProcessPool:
-            raise InputError("a worker was killed (out of memory?); run again with fewer --workers") from None
+            raise UsageError("a worker was killed (out of memory?); run again with fewer --workers") from None
         pool.shutdown()
         for path, before in zip(paths, fingerprints):
             if fingerprint(path) != before:
-                raise InputError(
+                raise UsageError(
                     f"file {path} changed while it was being read; run again when it is complete, with another --dest"
                     " if this one is refused"
                 )
         if documents < shards:
-            raise InputError(
+            raise UsageError(
                 f"{', '.join(map(str, paths))}: found {documents} documents (separated by blank lines), expected at"
                 f" least {shards}; {'use fewer --shards' if shards > 1 else 'give files with text'}"
             )
         for number, shard in out.items():
             with atomic_write(os.path.join(shard_folder(dest, number, shards), split + ".idx"), "wb") as stream:
                 write_index(stream, shard.sizes, dtype)
-    read_from = {
-        "files": len(paths),
-        "lines": read["text"] + read["blank"] + read["nothing"],
-        "text_lines": read["text"],
-        "blank_lines": read["blank"],
-        "lines_normalised_to_nothing": read["nothing"],
-        "documents": documents,
-    }
+    lines = [read[kind] for kind in ("text", "blank", "nothing")]
+    found = Read(len(paths), sum(lines), *lines, documents)
     for number, shard in out.items():
-        record = {"input": read_from, "shard": number, "shards": shards, **shard.record()}
-        save_json(record, os.path.join(shard_folder(dest, number, shards), split + ".json"))
+        path = os.path.join(shard_folder(dest, number, shards), split + ".json")
+        save_json(asdict(shard.record(found, number, shards)), path)

@@ -3,11 +3,14 @@
 import io
 import os
 import re
+import signal
 from contextlib import contextmanager
 
 import sentencepiece
 
-from basics import InputError, atomic_write, progress_bar, say
+from command_line import progress_bar, say
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import atomic_write
 from raw_text import Reservoir, not_utf8, read_lines
 
 # SentencePiece sums floats per thread: with a fixed number of threads the model is the same on every machine.
@@ -44,7 +47,7 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte
         count: lines to sample
         byte_fallback: add a piece for each byte, `<0x00>` to `<0xFF>`, so that no character is unknown
     Raises:
-        InputError: no text, text that is not UTF-8, or a vocab_size that does not suit the text
+        UsageError: no text, text that is not UTF-8, or a vocab_size that does not suit the text
     """
     sample = sample_lines(paths, count)
     try:
@@ -53,7 +56,7 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte
     except UnicodeDecodeError:
         raise not_utf8(paths) from None
     if not any(sample):
-        raise InputError(f"no text in {', '.join(paths)}; expected lines that are not blank")
+        raise UsageError(f"no text in {', '.join(paths)}; expected lines that are not blank")
     say(f"train SentencePiece: {len(sample):,} lines, {vocab_size:,} pieces, {model_type}; see {log_file}")
     trained = io.BytesIO()
     try:
@@ -73,19 +76,21 @@ def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte
         too_large = re.search(r"value <= (\d+)", str(error))
         if too_large:
             most = too_large.group(1)
-            raise InputError(
+            raise UsageError(
                 f"--vocab-size {vocab_size} is too large for this text; SentencePiece suggests at most {most}"
             ) from None
         reason = " ".join(str(error).split())
-        raise InputError(f"SentencePiece failed, perhaps because of --vocab-size: {reason}; see {log_file}") from None
+        raise UsageError(f"SentencePiece failed, perhaps because of --vocab-size: {reason}; see {log_file}") from None
     with atomic_write(model, "wb") as stream:
         stream.write(trained.getvalue())
 
 
 @contextmanager
 def logged_to(path):
-    """Sends what this process writes to stderr, from C++ too, to a file."""
-    stderr = os.dup(2)
+    """Sends what this process writes to stderr, from C++ too, to a file; Ctrl-C ends it at once, although in C++."""
+    stderr, handler = os.dup(2), signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:  # not if the shell has it ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with open(path, "w") as log:
             os.dup2(log.fileno(), 2)
@@ -93,3 +98,4 @@ def logged_to(path):
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
+        signal.signal(signal.SIGINT, handler)

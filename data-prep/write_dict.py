@@ -4,7 +4,8 @@ import os
 
 import sentencepiece
 
-from basics import InputError, atomic_write
+from maelm_fairseq.base.errors import MissingFileError, UsageError
+from maelm_fairseq.base.files import atomic_write
 
 SENTENCEPIECE_SPECIALS = ["<unk>", "<s>", "</s>"]
 FAIRSEQ_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -15,24 +16,26 @@ def load_model(path):
 
     Raises:
         FileNotFoundError: no such file
-        InputError: not a model; ids 0 to 2 are not `<unk> <s> </s>`; a piece is one of fairseq's special symbols, or
+        UsageError: not a model; ids 0 to 2 are not `<unk> <s> </s>`; a piece is one of fairseq's special symbols, or
             contains white space
     """
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"SentencePiece model {path} does not exist; check the path")
+    if not os.path.isfile(path):
+        raise MissingFileError(f"SentencePiece model {path} does not exist; check the path")
+    with open(path, "rb") as stream:
+        model = stream.read()  # SentencePiece itself opens no path that is not UTF-8
     try:
-        processor = sentencepiece.SentencePieceProcessor(model_file=path)
-    except (RuntimeError, OSError):
-        raise InputError(f"{path} is not a SentencePiece model; expected the .model file of a trained one") from None
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError:
+        raise UsageError(f"{path} is not a SentencePiece model; expected the .model file of a trained one") from None
     pieces = all_pieces(processor)
     if pieces[:3] != SENTENCEPIECE_SPECIALS:
-        raise InputError(
+        raise UsageError(
             f"{path}: pieces 0 to 2 are {' '.join(pieces[:3])}; expected {' '.join(SENTENCEPIECE_SPECIALS)}; train the"
             " model with SentencePiece's default ids"
         )
     for piece in pieces[3:]:
         if piece in FAIRSEQ_SPECIALS or piece.split() != [piece]:
-            raise InputError(
+            raise UsageError(
                 f"{path}: piece {piece!r} is a special symbol of fairseq's, or contains white space, at which fairseq"
                 " would split it; train a model without it"
             )
@@ -44,15 +47,15 @@ def load_vocabulary(folder):
 
     Raises:
         FileNotFoundError: no `sentencepiece.model` or no `dict.txt`
-        InputError: one of them cannot be used, or they do not match
+        UsageError: one of them cannot be used, or they do not match
     """
     processor = load_model(os.path.join(folder, "sentencepiece.model"))
     dictionary = os.path.join(folder, "dict.txt")
     if not os.path.exists(dictionary):
-        raise FileNotFoundError(f"{dictionary} does not exist; expected a folder that prepare.sh wrote")
+        raise MissingFileError(f"{dictionary} does not exist; expected a folder that prepare.sh wrote")
     with open(dictionary, encoding="utf-8", errors="replace", newline="\n") as stream:
         if stream.read() != dict_text(processor):
-            raise InputError(
+            raise UsageError(
                 f"{dictionary} is not the dictionary of the sentencepiece.model beside it; expected its pieces from id"
                 " 3 on; give a folder that prepare.sh wrote, or remove this one and run prepare.sh again"
             )

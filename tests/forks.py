@@ -118,6 +118,7 @@ def serve(path, python):
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    sys.stdout = open(1, "w", closefd=False)  # the old one takes it for a file that it can seek in
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

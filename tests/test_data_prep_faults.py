@@ -3,17 +3,16 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
 import pytest
 
 from conftest import documents, refused, script
+from maelm_fairseq.base.errors import UsageError
 from test_data_prep import PREP, arguments, snapshot, write
 
 sys.path.insert(0, PREP)
-import basics  # noqa: E402
 import check  # noqa: E402
 import encode  # noqa: E402
 import raw_text  # noqa: E402
@@ -62,32 +61,20 @@ def test_killed_at_any_step_and_run_again(corpus, tmp_path):
         program = [sys.executable, "-c", AT, os.path.join(PREP, "prepare.py"), f".{name}.", int(number)]
         done = subprocess.run(list(map(str, [*program, *options])), capture_output=True, text=True)
         assert done.returncode == -number and "Traceback" not in done.stderr, name
-        assert not (dest / name).exists() and list(dest.glob(f".{name}.*.partial"))
+        assert not (dest / name).exists() and bool(list(dest.glob(".*.partial"))) == (number != signal.SIGINT)
     assert refused("data-prep/check.py", dest).endswith("the preparation was not finished; run prepare.sh again")
     script("data-prep/prepare.sh", *options)
     assert snapshot(dest) == snapshot(corpus["dest"])
     assert not list(dest.glob(".*partial"))
 
 
-def test_partial_files_of_killed_runs_are_removed(tmp_path):
-    ended = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.DEVNULL)
-    ended.wait()
-    files = [tmp_path / f".train.bin.{socket.gethostname()}.{pid}.partial" for pid in (ended.pid, os.getppid())]
-    files += [tmp_path / f".train.bin.else.where.{number}.partial" for number in (1, 2)]
-    for path in files:
-        path.write_text("in part")
-    os.utime(files[2], (1, 1))
-    basics.remove_abandoned(str(tmp_path / "train.bin"))
-    assert [path.exists() for path in files] == [False, True, False, True]
-
-
 def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, monkeypatch):
     model, files = str(corpus["dest"] / "sentencepiece.model"), list(map(str, corpus["valid"]))
     before = dict(raw_text.fingerprint(files[0]), bytes=1)
-    with pytest.raises(basics.InputError, match="valid.txt changed while it was being read"):
+    with pytest.raises(UsageError, match="valid.txt changed while it was being read"):
         encode.encode(files, [before], str(tmp_path), "train", model, workers=1)
     monkeypatch.setattr(encode, "start_worker", lambda model: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(basics.InputError, match=r"a worker was killed \(out of memory\?\); run again with fewer"):
+    with pytest.raises(UsageError, match=r"a worker was killed \(out of memory\?\); run again with fewer"):
         encode.encode(files, [], str(tmp_path), "train", model, workers=1)
     assert os.listdir(tmp_path) == []
 
@@ -98,7 +85,7 @@ def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, mon
 @pytest.mark.parametrize(
     "name, change, error",
     [
-        ("prepare.json", lambda content: content[:10], "is damaged: not JSON"),
+        ("prepare.json", lambda content: content[:10], "prepare.json: not JSON"),
         ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [[0, "more"],'), "not decode to"),
         ("train.idx", lambda content: b"", "not an index"),
         ("train.idx", lambda content: content + b"\0", "but the index implies"),
@@ -114,7 +101,7 @@ def test_damaged_files(corpus, tmp_path, monkeypatch, name, change, error):
     (copy / name).write_bytes(change(content))
     assert (copy / name).read_bytes() != content
     monkeypatch.setattr(sys, "argv", ["check.py", str(copy)])
-    with pytest.raises(basics.InputError, match=error) as found:
+    with pytest.raises(UsageError, match=error) as found:
         check.main()
     assert "\n" not in str(found.value)
 

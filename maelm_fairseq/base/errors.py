@@ -1,6 +1,7 @@
 """Errors that are not the program's fault, reported in one line without a stack trace."""
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
@@ -62,9 +63,11 @@ def run(main):
     """
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
+    if sys.stdout:
+        sys.stdout.reconfigure(errors="surrogateescape")  # prints names of files that are not UTF-8 as they are
     try:
         main()
-        sys.stdout.flush()
+        print(end="", flush=True)
     except KeyboardInterrupt:
         end_by(signal.SIGINT)
     except BrokenPipeError:
@@ -73,7 +76,8 @@ def run(main):
         line = one_line(error)
         if line is None or SHOW_TRACEBACK in os.environ:
             raise
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            print(end="", flush=True)
         print_error(line)
         os._exit(1)  # sys.exit would wait for a pool of processes, which may never end after one was killed
 
