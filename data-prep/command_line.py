@@ -7,11 +7,17 @@ import argparse
 import os
 import sys
 
-from tqdm import tqdm
+try:
+    import numpy  # noqa: F401
+    import sentencepiece  # noqa: F401
+    from tqdm import tqdm
+except ImportError as error:
+    sys.exit(f"error: {sys.executable}: {error}; run `make install`, and activate its environment")
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from maelm_fairseq.base.errors import Parser  # noqa: E402
 
+CPUS = len(os.sched_getaffinity(0))  # that this process may use
 tqdm.monitor_interval = 0  # no thread of tqdm's in a process that forks workers
 
 
@@ -35,11 +41,6 @@ def data_folder(path):
             f"{path!r}: fairseq-train separates folders by colons; choose a path without one"
         )
     return path
-
-
-def cpu_count():
-    """The number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def say(message):

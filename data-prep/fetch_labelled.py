@@ -157,16 +157,10 @@ def write_sentences(examples, folder, paired=False):
 
 def main():
     parser = command_line.parser(__doc__, formatter=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--dest", required=True, metavar="DIR", help="folder to write to; each dataset gets a subfolder"
-    )
-    parser.add_argument(
-        "--data",
-        nargs="+",
-        choices=list(DATASETS),
-        default=["rotten_tomatoes", "trec", "tweets"],
-        help="datasets to fetch (default: rotten_tomatoes trec tweets)",
-    )
+    add, default = parser.add_argument, ["rotten_tomatoes", "trec", "tweets"]
+    add("--dest", required=True, metavar="DIR", help="folder to write to; each dataset gets a subfolder")
+    names = f"datasets to fetch (default: {' '.join(default)})"
+    add("--data", nargs="+", choices=list(DATASETS), default=default, help=names)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         archives = {}

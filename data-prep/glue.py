@@ -20,12 +20,13 @@ from fairseq.data.indexed_dataset import make_builder
 
 from binarized import EOS, UNKNOWN, fairseq_ids
 from check import MAXIMUM_UNKNOWN_RATE
-from command_line import cpu_count, positive, say
+from command_line import CPUS, positive, say
 from glue_files import files_of, find_tasks, is_test, read_table
 from maelm_fairseq.base.errors import UsageError, run
 from maelm_fairseq.base.files import atomic_folder, save_json
-from records import Identity, TaskRecord, check_origin, finished
-from write_dict import load_vocabulary
+from maelm_fairseq.base.provenance import file_identity
+from pieces import load_vocabulary
+from records import TaskRecord, check_origin, finished
 
 RECORD = "task.json"
 
@@ -59,7 +60,7 @@ def write_inputs(examples, inputs, folder, split, processor, max_tokens):
     symbols = processor.get_piece_size() + 1  # fairseq's dictionary also has `<pad>`
     builders = [make_builder(os.path.join(folder, name, split + ".bin"), "mmap", symbols) for name in inputs]
     columns = zip(*(sentences for sentences, _ in examples))
-    encoded = [processor.encode(list(sentences), num_threads=cpu_count()) for sentences in columns]
+    encoded = [processor.encode(list(sentences), num_threads=CPUS) for sentences in columns]
     counts = {"examples": len(examples), "cut": 0, "tokens": 0, "unknown": 0}
     for pieces in zip(*encoded):
         sentences = list(map(fairseq_ids, pieces))
@@ -133,7 +134,7 @@ def write_task(task, source, dest, vocabulary, processor, record):
 def record_of(task, source, vocabulary, max_tokens):
     """The record of a task, without what is known once it is prepared."""
     paths = [os.path.join(source, file) for file in files_of(task.files, source).values()]
-    inputs = [Identity.of(path) for path in [*paths, os.path.join(vocabulary, "sentencepiece.model")]]
+    inputs = [file_identity(path) for path in [*paths, os.path.join(vocabulary, "sentencepiece.model")]]
     return TaskRecord(task.name, len(task.sentences) == 2, task.labels, max_tokens, {}, inputs)
 
 

@@ -12,21 +12,21 @@ from dataclasses import asdict
 import command_line
 from binarized import is_encoded, shard_folder
 from check import check
-from command_line import positive
+from command_line import CPUS, positive
 from encode import encode
 from maelm_fairseq.base.errors import UsageError, run
 from maelm_fairseq.base.files import atomic_write, save_json, sha256
+from pieces import dict_text, load_model
 from raw_text import check_files, fingerprint
 from records import MANIFEST, Manifest, Options, by_option, check_origin, read_manifest
 from train_sentencepiece import SAMPLE_LINES, train
-from write_dict import load_model, write_dict
 
 FORMAT = 1
 
 
 def parse_args():
     parser = command_line.parser(__doc__, "prepare.sh")
-    add, cpus = parser.add_argument, command_line.cpu_count()
+    add = parser.add_argument
     add("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
     add("--valid", nargs="+", required=True, metavar="FILE", help="text to validate on, plain or gzip")
     add("--dest", required=True, type=command_line.data_folder, metavar="DIR", help="folder to write to")
@@ -38,7 +38,7 @@ def parse_args():
     lines = f"train the model on this many lines, drawn at random ({SAMPLE_LINES:,} if not given)"
     add("--sample-lines", type=positive, metavar="N", help=lines)
     add("--spm-model", metavar="FILE", help="use this SentencePiece model instead of training one")
-    add("--workers", type=positive, default=cpus, metavar="N", help="worker processes")
+    add("--workers", type=positive, default=CPUS, metavar="N", help="worker processes")
     shards = "number of shards, a folder each; document i goes to shard i mod N"
     add("--shards", type=positive, default=1, metavar="N", help=shards)
     add("--shard", type=int, metavar="I", help="prepare only this shard, 0 to N-1; other machines prepare the others")
@@ -98,7 +98,7 @@ def copy(source, dest):
         shutil.copyfileobj(reader, writer)
 
 
-def make_vocabulary(args):
+def make_vocabulary(args, options):
     """Writes sentencepiece.model and dict.txt unless they exist; returns the path of the model.
 
     Several processes may do so at once: the same text and options give the same model.
@@ -108,15 +108,16 @@ def make_vocabulary(args):
         if args.spm_model:
             copy(args.spm_model, model)
         else:
-            options = args.vocab_size, args.model_type, args.lowercase, args.sample_lines, args.byte_fallback
             log = os.path.join(args.dest, "sentencepiece.log")
             try:
-                train(args.train, model, log, *options)
+                train(args.train, model, log, options)
             except UsageError:  # there are no data yet: without the manifest the corrected command can start afresh
                 os.remove(os.path.join(args.dest, MANIFEST))
                 raise
     if not os.path.exists(dictionary):
-        write_dict(model, dictionary)
+        text = dict_text(load_model(model))
+        with atomic_write(dictionary) as stream:
+            stream.write(text)
     return model
 
 
@@ -145,7 +146,7 @@ def main():
     selected = list(range(args.shards)) if args.shard is None else [args.shard]
     manifest = manifest_of(args)
     claim(args.dest, manifest)
-    model = make_vocabulary(args)
+    model = make_vocabulary(args, manifest.options)
     if args.only_vocabulary:
         command_line.say(f"{model} and dict.txt are ready")
         return

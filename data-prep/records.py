@@ -6,7 +6,7 @@ from typing import Dict, List, Optional, Tuple
 
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import read_json
-from maelm_fairseq.base.provenance import check_same, file_identity
+from maelm_fairseq.base.provenance import check_same
 
 MANIFEST = "prepare.json"
 
@@ -68,19 +68,6 @@ class SplitRecord:
 
 
 @dataclass
-class Identity:
-    """A file that data were made from."""
-
-    file: str
-    bytes: int
-    sha256: str
-
-    @classmethod
-    def of(cls, path):
-        return cls(**file_identity(path))
-
-
-@dataclass
 class TaskRecord:
     """task.json: a task for sentence_prediction; `labels` is None for numbers, `splits` has counts."""
 
@@ -89,12 +76,12 @@ class TaskRecord:
     labels: Optional[List[str]]
     max_tokens: int
     splits: Dict[str, dict]
-    inputs: List[Identity]
+    inputs: List[dict]  # identities of files
 
     def origin(self):
         """{name: value} to compare with that of another run."""
         options = {"max_tokens": self.max_tokens, "regression": self.labels is None}
-        return {**by_option(options), **{identity.file: asdict(identity) for identity in self.inputs}}
+        return {**by_option(options), **{identity.get("file"): identity for identity in self.inputs}}
 
 
 @dataclass
@@ -102,14 +89,14 @@ class SquadRecord:
     """squad.json: windows of questions and contexts; `counts` of train and valid."""
 
     format: int
-    inputs: Dict[str, Identity]
+    inputs: Dict[str, dict]  # identities of files
     options: Dict[str, int]
     version: str = ""
     counts: Dict[str, Dict[str, int]] = field(default_factory=dict)
 
     def origin(self):
         """{name: value} to compare with that of another run."""
-        return {"format": self.format, **asdict(self)["inputs"], **by_option(self.options)}
+        return {"format": self.format, **self.inputs, **by_option(self.options)}
 
 
 def by_option(values):

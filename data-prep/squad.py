@@ -21,12 +21,14 @@ from fairseq.data import indexed_dataset
 from command_line import positive, progress_bar, say
 from maelm_fairseq.base.errors import UsageError, run
 from maelm_fairseq.base.files import atomic_folder, save_json
+from maelm_fairseq.base.provenance import file_identity
 from maelm_fairseq.finetuning.squad import task as squad
 from maelm_fairseq.finetuning.squad.questions import read_questions
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes, place, windows
 from maelm_fairseq.vocabulary import load_dictionary
-from records import Identity, SquadRecord, check_origin, finished
-from write_dict import load_vocabulary
+from pieces import load_vocabulary
+from raw_text import check_files
+from records import SquadRecord, check_origin, finished
 
 SHOWN = 5  # ids of questions that are shown for each count
 COUNTS = {
@@ -122,11 +124,10 @@ def record_of(args):
         "sentencepiece.model": os.path.join(args.vocabulary, "sentencepiece.model"),
         "dict.txt": os.path.join(args.vocabulary, "dict.txt"),
     }
-    for name in ("train", "dev"):
-        if not os.path.isfile(inputs[name]):
-            raise UsageError(f"--{name}: file {inputs[name]} does not exist; expected SQuAD's JSON; check the path")
+    check_files([args.train], "--train")
+    check_files([args.dev], "--dev")
     options = {"max_tokens": args.max_tokens, "stride": args.stride, "max_question": args.max_question}
-    return SquadRecord(squad.FORMAT, {name: Identity.of(path) for name, path in inputs.items()}, options)
+    return SquadRecord(squad.FORMAT, {name: file_identity(path) for name, path in inputs.items()}, options)
 
 
 def write(args, sizes, record, processor, folder):

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,9 +24,9 @@ from maelm_fairseq.base.errors import UsageError
 PREP = str(ROOT / "data-prep")
 sys.path.insert(0, PREP)
 import binarized  # noqa: E402
+import pieces  # noqa: E402
 import prepare  # noqa: E402
 import raw_text  # noqa: E402
-import write_dict  # noqa: E402
 
 NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"
 
@@ -186,6 +187,21 @@ def test_preparing_text_takes_neither_torch_nor_fairseq_nor_an_installed_plugin(
         assert "maelm_fairseq.base.errors" in imported and not imported & {"torch", "fairseq"}
 
 
+def test_names_of_folders_are_any_bytes(text, prepared, tmp_path):
+    """Recorded, printed as they are, and compared."""
+    odd = os.fsencode(tmp_path) + b"/\xff\xfe ${x} [*] 'n\xc3\xa4me'"
+    os.mkdir(odd)
+    shutil.copy(text["valid"][0], odd + b"/\xfftext")
+    environment = dict(os.environ, PYTHON=sys.executable, PYTHONIOENCODING="utf-8:strict")
+    options = [b"--train", odd + b"/\xfftext", b"--valid", odd + b"/\xfftext", b"--dest", odd + b"/data"]
+    options += [b"--spm-model", os.fsencode(prepared["dest"] / "sentencepiece.model"), b"--workers", b"1"]
+    for again in [False, True]:
+        command = [f"{PREP}/prepare.sh", *options]
+        done = subprocess.run(command, env=environment, capture_output=True, check=True)
+        assert done.stdout.splitlines()[-1] == odd + b"/data" and (done.stderr == b"") == again
+    assert len(documents_of(os.fsdecode(odd + b"/data"), "train")) == len(text["valid_documents"])
+
+
 def test_each_program_says_in_one_line_what_it_lacks(tmp_path):
     (tmp_path / "fairseq.py").write_text("raise ValueError('mutable default')")
     error = fail("data-prep/glue.sh", "--help", PYTHONPATH=str(tmp_path))
@@ -223,6 +239,9 @@ def test_missing_empty_and_undecodable_files(text, tmp_path, refused):
 
     assert f"{tmp_path / 'missing.txt'} does not exist" in error("missing.txt")
     assert "empty.txt is empty" in error("empty.txt", b"")
+    assert f"{tmp_path} is not a file; expected text in a file" in error(".")
+    os.mkfifo(tmp_path / "pipe")
+    assert "pipe is not a file; expected text in a file" in error("pipe")
     message = error("latin.txt", "ab\n\ncd caf\u00e9 ef\n".encode("latin-1"))
     assert "latin.txt: line 3" in message and "0xe9" in message and "byte 7" in message
     packed = gzip.compress(random.Random(1).randbytes(1000))
@@ -233,9 +252,10 @@ def test_missing_empty_and_undecodable_files(text, tmp_path, refused):
 def test_a_wrong_size_of_the_vocabulary_and_the_corrected_command(text, tmp_path, refused):
     valid = text["valid"][0]
     options = ["--train", valid, "--valid", valid, "--dest", tmp_path / "dest", "--only-vocabulary", "--vocab-size"]
+    assert "--vocab-size 99999999999: SentencePiece failed, perhaps because of it: " in refused(*options, 99999999999)
     error = refused(*options, 50000)
     most = error.split()[-1]
-    assert "--vocab-size 50000 is too large" in error and most.isdigit()
+    assert "--vocab-size 50000: too large" in error and most.isdigit()
     script("data-prep/prepare.sh", *options, most)
     assert len((tmp_path / "dest" / "dict.txt").read_text(encoding="utf-8").split("\n")) == int(most) - 3 + 1
 
@@ -283,4 +303,4 @@ def test_models_that_fairseq_would_misread(tmp_path):
             user_defined_symbols=["a" + NEXT_LINE + "b"],
         )  # fmt: skip
     with pytest.raises(UsageError, match=r"piece 'a\\x85b' is a special symbol"):
-        write_dict.load_model(str(tmp_path / "model"))
+        pieces.load_model(str(tmp_path / "model"))

@@ -85,6 +85,7 @@ class Record:
     parts: typing.List[Part]
     counts: typing.Dict[str, int]
     other: typing.Optional[str] = None
+    pairs: typing.Tuple[typing.Tuple[int, str], ...] = ()
 
 
 GOOD = {"name": "ä", "parts": [{"sizes": [1, 2], "share": 1, "unknown": 3}], "counts": {"a": 1}}
@@ -95,6 +96,8 @@ def test_json(tmp_path):
     save_json(GOOD, path)
     assert json.loads(path.read_text(encoding="utf-8")) == GOOD
     assert read_json(path, Record, "a record") == Record("ä", [Part((1, 2), 1.0)], {"a": 1})
+    save_json({**GOOD, "name": "\udcff", "pairs": [[1, "a"]]}, path)  # as of a file whose name is not UTF-8
+    assert read_json(path, Record, "a record") == Record("\udcff", [Part((1, 2), 1.0)], {"a": 1}, pairs=((1, "a"),))
     with pytest.raises(FileNotFoundError, match="nosuch.json: not found, expected a record"):
         read_json(tmp_path / "nosuch.json", Record, "a record")
     for content in [b"", b"{", b"\xff", b"[" * 100000]:
@@ -115,6 +118,8 @@ def test_json(tmp_path):
         (dict(parts=[{"sizes": [1, "2"]}]), "parts: item 1: sizes: item 2: found '2', expected a whole number"),
         (dict(parts=[{"sizes": [], "share": "1"}]), "parts: item 1: share: found '1', expected a number"),
         (dict(parts=[{}]), "parts: item 1: found no sizes"),
+        (dict(pairs=[["1", "a"]]), "pairs: item 1: item 1: found '1', expected a whole number"),
+        (dict(pairs=[[1]]), "pairs: item 1: found a list of 1, expected a list of 2"),
         (dict(other=5), "other: found 5, expected a text"),
     ],
 )

@@ -227,7 +227,7 @@ def test_wrong_files(prepare, tmp_path):
     assert "none of the folders CoLA" in error()
     write_official(source, "RTE")
     assert "--regression: the labels of RTE are classes" in error("--task", "RTE", "--regression")
-    assert f"{source / 'sentencepiece.model'} does not exist" in error("--task", "RTE", "--vocabulary", source)
+    assert f"{source / 'sentencepiece.model'}: not found" in error("--task", "RTE", "--vocabulary", source)
 
 
 def test_checkpoint_is_compared(prepare, pretrained, tmp_path):

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import enum
+import errno
 import fcntl
 import glob
 import hashlib
@@ -36,10 +37,10 @@ def atomic_write(path, mode="w"):
         path: of the finished file; its folder must exist
         mode: "w" for UTF-8 text with "\\n" as line ends, "wb" for bytes
     """
-    partial = partial_name(path)
+    partial, text = partial_name(path), {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     remove_abandoned(*split(path))
     try:
-        with open(partial, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})) as stream:
+        with full_disk_named(path), open(partial, mode, **text) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -61,7 +62,8 @@ def atomic_folder(path):
     remove_abandoned(*split(path))
     try:
         os.makedirs(partial)
-        yield partial
+        with full_disk_named(path):
+            yield partial
         for folder, _, names in os.walk(partial):
             for name in [*names, ""]:
                 sync(os.path.join(folder, name))
@@ -69,6 +71,17 @@ def atomic_folder(path):
         sync(os.path.dirname(partial))
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def full_disk_named(path):
+    """Adds a path to the error that there is no room for what is written, which comes without one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
 
 
 def sync(path):

@@ -1,11 +1,10 @@
-"""Writes dict.txt for a SentencePiece model: its pieces from id 3 on; fairseq's id is then SentencePiece's + 1."""
+"""A SentencePiece model, and dict.txt: its pieces from id 3 on; fairseq's id is then SentencePiece's + 1."""
 
 import os
 
 import sentencepiece
 
 from maelm_fairseq.base.errors import MissingFileError, UsageError
-from maelm_fairseq.base.files import atomic_write
 
 SENTENCEPIECE_SPECIALS = ["<unk>", "<s>", "</s>"]
 FAIRSEQ_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -15,19 +14,20 @@ def load_model(path):
     """Loads a SentencePieceProcessor and checks that fairseq can use it.
 
     Raises:
-        FileNotFoundError: no such file
-        UsageError: not a model; ids 0 to 2 are not `<unk> <s> </s>`; a piece is one of fairseq's special symbols, or
-            contains white space
+        UsageError: no such file; not a model; ids 0 to 2 are not `<unk> <s> </s>`; a piece is one of fairseq's special
+            symbols, or contains white space
     """
     if not os.path.isfile(path):
-        raise MissingFileError(f"SentencePiece model {path} does not exist; check the path")
+        raise MissingFileError(f"{path}: not found, expected a SentencePiece model; check the path")
     with open(path, "rb") as stream:
         model = stream.read()  # SentencePiece itself opens no path that is not UTF-8
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
-        raise UsageError(f"{path} is not a SentencePiece model; expected the .model file of a trained one") from None
-    pieces = all_pieces(processor)
+        pieces = all_pieces(processor) if model else []
+    except (RuntimeError, UnicodeDecodeError):
+        pieces = []
+    if not pieces:
+        raise UsageError(f"{path} is not a SentencePiece model; expected the .model file of a trained one")
     if pieces[:3] != SENTENCEPIECE_SPECIALS:
         raise UsageError(
             f"{path}: pieces 0 to 2 are {' '.join(pieces[:3])}; expected {' '.join(SENTENCEPIECE_SPECIALS)}; train the"
@@ -46,8 +46,7 @@ def load_vocabulary(folder):
     """The SentencePieceProcessor of a folder that prepare.sh wrote.
 
     Raises:
-        FileNotFoundError: no `sentencepiece.model` or no `dict.txt`
-        UsageError: one of them cannot be used, or they do not match
+        UsageError: one of the two files is missing or cannot be used, or they do not match
     """
     processor = load_model(os.path.join(folder, "sentencepiece.model"))
     dictionary = os.path.join(folder, "dict.txt")
@@ -70,10 +69,3 @@ def all_pieces(processor):
 def dict_text(processor):
     """The contents of dict.txt: the pieces from id 3 on, a line `piece 1` for each."""
     return "".join(piece + " 1\n" for piece in all_pieces(processor)[3:])
-
-
-def write_dict(model, output):
-    """Writes dict.txt; see `load_model` for errors."""
-    text = dict_text(load_model(model))
-    with atomic_write(output) as stream:
-        stream.write(text)
