@@ -26,7 +26,7 @@ from maelm_fairseq.base.errors import UsageError, run
 from maelm_fairseq.base.files import atomic_folder, save_json
 from maelm_fairseq.base.provenance import file_identity
 from pieces import load_vocabulary
-from records import TaskRecord, check_origin, finished
+from records import Identity, TaskRecord, check_origin, finished
 
 RECORD = "task.json"
 
@@ -134,7 +134,7 @@ def write_task(task, source, dest, vocabulary, processor, record):
 def record_of(task, source, vocabulary, max_tokens):
     """The record of a task, without what is known once it is prepared."""
     paths = [os.path.join(source, file) for file in files_of(task.files, source).values()]
-    inputs = [file_identity(path) for path in [*paths, os.path.join(vocabulary, "sentencepiece.model")]]
+    inputs = [Identity(**file_identity(path)) for path in [*paths, os.path.join(vocabulary, "sentencepiece.model")]]
     return TaskRecord(task.name, len(task.sentences) == 2, task.labels, max_tokens, {}, inputs)
 
 

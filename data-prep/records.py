@@ -68,6 +68,15 @@ class SplitRecord:
 
 
 @dataclass
+class Identity:
+    """Of a file; see :func:`maelm_fairseq.base.provenance.file_identity`."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+@dataclass
 class TaskRecord:
     """task.json: a task for sentence_prediction; `labels` is None for numbers, `splits` has counts."""
 
@@ -76,12 +85,12 @@ class TaskRecord:
     labels: Optional[List[str]]
     max_tokens: int
     splits: Dict[str, dict]
-    inputs: List[dict]  # identities of files
+    inputs: List[Identity]
 
     def origin(self):
         """{name: value} to compare with that of another run."""
         options = {"max_tokens": self.max_tokens, "regression": self.labels is None}
-        return {**by_option(options), **{identity.get("file"): identity for identity in self.inputs}}
+        return {**by_option(options), **{identity.file: asdict(identity) for identity in self.inputs}}
 
 
 @dataclass

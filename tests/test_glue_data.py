@@ -251,6 +251,12 @@ def test_run_again(prepare, tmp_path):
     assert f"{out / 'own'} is finished already" in prepare("--task", "own")
     error = prepare("--task", "own", "--max-tokens", 100, "--regression", fails=True)
     assert "--max-tokens was 512 and is 100" in error and "--regression was False and is True" in error
+    record = out / "own" / "task.json"
+    for right, wrong, found in [(b"512", b'"512"', "max_tokens: found '512'"), (b'"train.tsv"', b"[]", "found a list")]:
+        record.write_bytes(before[record].replace(right, wrong))
+        error = prepare("--task", "own", fails=True)
+        assert error.startswith(f"{record}: ") and f"{found}, expected a" in error
+    record.write_bytes(before[record])
     write_own(source / "own", [["c", "1"], ["b", "2"]], dev=[["kan @ lo", "1"], ["b", "2"]])
     error = prepare("--task", "own", fails=True)
     assert "train.tsv differs" in error and "dev.tsv" not in error
