@@ -10,7 +10,9 @@ import struct
 
 import numpy as np
 
-from basics import InputError, load_json
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import read_json
+from records import SplitRecord
 
 EOS = 2  # id of `</s>`, in SentencePiece and in fairseq
 UNKNOWN = 3  # fairseq's id of `<unk>`
@@ -80,39 +82,39 @@ class Split:
     """Reads the data of a split.
 
     Attributes:
-        record: contents of SPLIT.json
+        record: :class:`records.SplitRecord`
         again: what to do about damaged files
         tokens: (tokens,) of all lines, memory-mapped
         sizes, starts: (lines,) and (lines + 1,) tokens of each line, and its first token
     Raises:
-        InputError: a file is missing, damaged, or does not have the length that the index implies
+        UsageError: a file is missing, damaged, or does not have the length that the index implies
     """
 
     def __init__(self, folder, name):
         self.prefix = os.path.join(folder, name)
         self.again = AGAIN.format(self.prefix + ".*")
         if not is_encoded(folder, name):
-            raise InputError(f"{self.prefix}.* is not complete: the preparation was not finished; run prepare.sh again")
-        self.record = load_json(self.prefix + ".json", self.again)
+            raise UsageError(f"{self.prefix}.* is not complete: the preparation was not finished; run prepare.sh again")
+        self.record = read_json(self.prefix + ".json", SplitRecord, "the record that encode.py wrote", self.again)
         index = self.prefix + ".idx"
         with open(index, "rb") as stream:
             magic, version, code, lines = HEADER.unpack(stream.read(HEADER.size).ljust(HEADER.size, b"\0"))
             if (magic, version) != (INDEX_MAGIC, 1) or code not in DTYPES:
-                raise InputError(f"{index} is not an index of fairseq-preprocess; {self.again}")
+                raise UsageError(f"{index} is not an index of fairseq-preprocess; {self.again}")
             self.check_size(index, HEADER.size + 12 * lines)
             self.sizes = np.fromfile(stream, dtype=np.int32, count=lines)
             begins = np.fromfile(stream, dtype=np.int64, count=lines)
         self.starts = np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
         tokens, item = int(self.starts[-1]), np.dtype(DTYPES[code]).itemsize
         if not np.array_equal(begins, self.starts[:-1] * item):
-            raise InputError(f"{index} is damaged: lines do not follow each other; {self.again}")
+            raise UsageError(f"{index} is damaged: lines do not follow each other; {self.again}")
         self.check_size(self.prefix + ".bin", tokens * item)
         self.tokens = np.memmap(self.prefix + ".bin", dtype=DTYPES[code], mode="r") if tokens else np.zeros(0, int)
 
     def check_size(self, path, expected):
         found = os.path.getsize(path)
         if found != expected:
-            raise InputError(f"{path} has {found} bytes, but the index implies {expected}; {self.again}")
+            raise UsageError(f"{path} has {found} bytes, but the index implies {expected}; {self.again}")
 
     def line(self, number):
         """Ids of a line, without its `</s>`."""

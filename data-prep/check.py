@@ -4,13 +4,12 @@
 Exits with status 1 if a check fails.
 """
 
-import os
-
-from basics import InputError, Parser, load_json, run
+import command_line
 from binarized import AGAIN, UNKNOWN, Split, add_to_checksum, fairseq_ids, shard_folder
-from write_dict import load_vocabulary
+from maelm_fairseq.base.errors import UsageError, run
+from pieces import load_vocabulary
+from records import read_manifest
 
-MANIFEST_FILE = "prepare.json"
 MAXIMUM_UNKNOWN_RATE = 0.01
 BLOCK = 1 << 24  # tokens read at a time
 
@@ -25,62 +24,48 @@ def count_tokens(split):
     return checksum, unknown
 
 
-def decode_sample(split, processor):
-    """Compares the ids in the data with SentencePiece's for the raw lines in the record; returns their number."""
-    for number, line in split.record["sample"]:
-        found = split.line(number) if number < len(split.sizes) else None
-        if found != fairseq_ids(processor.encode(line)):
-            raise InputError(
-                f"{split.prefix}.bin: line {number + 1} does not decode to its text, {line[:200]!r}; {split.again}"
-            )
-    return len(split.record["sample"])
+def same(where, fix, **counts):
+    """Compares counts, each (found, expected), with what was recorded."""
+    for name, (found, expected) in counts.items():
+        if found != expected:
+            raise UsageError(f"{where}: {name}: found {found}, expected {expected} as recorded; {fix}")
 
 
 def check_split(folder, name, processor):
-    """Checks one split and prints its counts.
+    """Checks one split, prints its counts, and returns its record.
 
-    Returns:
-        the record of the split
     Raises:
-        InputError: data and record disagree, there are no documents, too many pieces are unknown, or a line does not
+        UsageError: data and record disagree, there are no documents, too many pieces are unknown, or a line does not
             decode to its text
     """
     split = Split(folder, name)
-    record = split.record
+    record, data = split.record, split.prefix + ".bin"
     checksum, unknown = count_tokens(split)
     separators = split.sizes == 1
-    documents = int((separators[1:] & ~separators[:-1]).sum())
+    documents, lines = int((separators[1:] & ~separators[:-1]).sum()), int((~separators).sum())
     pieces = len(split.tokens) - len(split.sizes)
     rate = unknown / max(pieces, 1)
-    most_frequent = "  ".join(f"{printable(piece)} ({count:,})" for piece, count in record["unknown_pieces"][:10])
-    print(f"{split.prefix}:")
+    most_frequent = "  ".join(f"{printable(piece)} ({count:,})" for piece, count in record.unknown_pieces[:10])
     print(
-        f"  {documents:,} documents, {record['text_lines']:,} lines with text, {len(split.tokens):,} tokens including a"
-        " </s> for each line and document"
+        f"{split.prefix}:\n  {documents:,} documents, {record.text_lines:,} lines with text, {len(split.tokens):,}"
+        f" tokens including a </s> for each line and document\n  longest line {record.longest_line:,} tokens; unknown"
+        f" {unknown:,} of {pieces:,} pieces, {rate:.3%}{'; most frequent: ' * bool(most_frequent)}{most_frequent}"
     )
-    print(
-        f"  longest line {record['longest_line']:,} tokens; unknown {unknown:,} of {pieces:,} pieces, {rate:.3%}"
-        f"{'; most frequent: ' + most_frequent if most_frequent else ''}"
-    )
-    for what, found, expected in [
-        ("lines with text", int((~separators).sum()), record["text_lines"]),
-        ("documents", documents, record["documents"]),
-        ("checksum of the tokens", checksum, record["checksum"]),
-    ]:
-        if found != expected:
-            raise InputError(
-                f"{split.prefix}.bin: {what}: found {found}, expected {expected} as encode.py recorded; {split.again}"
-            )
+    found = {"text_lines": (lines, record.text_lines), "documents": (documents, record.documents)}
+    same(data, split.again, **found, checksum=(checksum, record.checksum))
     if rate > MAXIMUM_UNKNOWN_RATE:
-        raise InputError(
-            f"{split.prefix}.bin: {rate:.1%} of the pieces are unknown, expected at most {MAXIMUM_UNKNOWN_RATE:.0%}:"
-            " the SentencePiece model does not fit this text; train one on similar text, with a larger --sample-lines"
-            " or --vocab-size, and another --dest"
+        raise UsageError(
+            f"{data}: {rate:.1%} of the pieces are unknown, expected at most {MAXIMUM_UNKNOWN_RATE:.0%}: the"
+            " SentencePiece model does not fit this text; train one on similar text, with a larger --sample-lines or"
+            " --vocab-size, and another --dest"
         )
-    compared = decode_sample(split, processor)
+    for number, line in record.sample:
+        ids = split.line(number) if 0 <= number < len(split.sizes) else None
+        if ids != fairseq_ids(processor.encode(line.encode("utf-8", "replace"))):
+            raise UsageError(f"{data}: line {number + 1} does not decode to its text, {line[:200]!r}; {split.again}")
     print(
-        f"  complete_doc finds {documents:,} documents; {compared:,} lines drawn at random decode to their text; all"
-        " tokens match their checksum"
+        f"  complete_doc finds {documents:,} documents; {len(record.sample):,} lines drawn at random decode to their"
+        " text; all tokens match their checksum"
     )
     return record
 
@@ -105,20 +90,15 @@ def check(dest, shards, selected):
         for split in ["train", "valid"] if shard == 0 else ["train"]:
             records[split].append(check_split(folder, split, processor))
     for split, parts in records.items():
-        if len(parts) < (shards if split == "train" else 1):
-            continue
-        read = parts[0]["input"]
-        print(
-            f"{split}: {read['lines']:,} lines read = {read['text_lines']:,} with text + {read['blank_lines']:,} blank"
-            f" + {read['lines_normalised_to_nothing']:,} that normalise to nothing; {read['documents']:,} documents"
-        )
-        for key in ("text_lines", "documents"):
-            found = sum(part[key] for part in parts)
-            if found != read[key]:
-                raise InputError(
-                    f"{split}: {read[key]} {key} were read and {found} written: the shards come from different inputs;"
-                    f" {AGAIN.format(dest)}"
-                )
+        if len(parts) == (shards if split == "train" else 1):
+            read = parts[0].input
+            print(
+                f"{split}: {read.lines:,} lines read = {read.text_lines:,} with text + {read.blank_lines:,} blank +"
+                f" {read.lines_normalised_to_nothing:,} that normalise to nothing; {read.documents:,} documents"
+            )
+            written = {name: sum(getattr(part, name) for part in parts) for name in ("text_lines", "documents")}
+            fix = f"the shards come from different inputs; {AGAIN.format(dest)}"
+            same(f"{split}, all shards", fix, **{name: (n, getattr(read, name)) for name, n in written.items()})
     if len(selected) < shards:
         print(
             f"to compare the number of lines and documents with the input, finish all {shards} shards: check.py {dest}"
@@ -126,14 +106,11 @@ def check(dest, shards, selected):
 
 
 def main():
-    parser = Parser(__doc__)
+    parser = command_line.parser(__doc__)
     parser.add_argument("dest", metavar="DEST", help="folder that prepare.sh wrote")
-    args = parser.parse_args()
-    manifest = load_json(os.path.join(args.dest, MANIFEST_FILE), AGAIN.format(args.dest))
-    if manifest is None:
-        raise InputError(f"{args.dest} has no {MANIFEST_FILE}; expected a folder that prepare.sh wrote")
-    shards = manifest["options"]["shards"]
-    check(args.dest, shards, range(shards))
+    dest = parser.parse_args().dest
+    shards = read_manifest(dest).options.shards
+    check(dest, shards, range(shards))
 
 
 if __name__ == "__main__":

@@ -6,20 +6,25 @@ The folder of each shard gets SPLIT.bin and SPLIT.idx, byte for byte what fairse
 
 import multiprocessing
 import os
+import signal
 import tempfile
 import threading
 from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
+from dataclasses import asdict
 from itertools import chain
 
 import numpy as np
 
-from basics import InputError, atomic_write, progress_bar, save_json
-from binarized import EOS, UNKNOWN, add_to_checksum, shard_folder, token_dtype, write_index
+from binarized import EOS, add_to_checksum, fairseq_ids, shard_folder, token_dtype, write_index
+from command_line import progress_bar
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import atomic_write, save_json
+from pieces import load_model
 from raw_text import Reservoir, fingerprint, not_utf8, read_lines
-from write_dict import load_model
+from records import Read, SplitRecord
 
 CHUNK = 1 << 20  # bytes of text that a worker encodes at a time
 SAMPLE_LINES, SAMPLE_BYTES = 500, 50000  # lines kept for check.py, and the length of the longest line that can be kept
@@ -40,8 +45,7 @@ class Encoder:
     def __init__(self, model):
         self.processor = load_model(model)
         pieces = self.processor.get_piece_size()
-        self.fairseq_ids = np.arange(1, pieces + 1, dtype=token_dtype(pieces))
-        self.fairseq_ids[0] = UNKNOWN
+        self.fairseq_ids = np.array(fairseq_ids(range(pieces)), dtype=token_dtype(pieces))
         self.fairseq_ids[EOS] = EOS
 
     def encode(self, chunk):
@@ -69,6 +73,7 @@ class Encoder:
 
 def start_worker(model):
     global encoder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the main process, too, with which this one ends
     encoder = Encoder(model)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
@@ -120,25 +125,24 @@ class Shard:
 
     Args:
         tokens, sizes: binary files to write: all tokens, and the int32 number of tokens of each line
+        record: :class:`SplitRecord` to keep; `finish` completes it
     """
 
-    def __init__(self, tokens, sizes):
-        self.tokens, self.sizes = tokens, sizes
+    def __init__(self, tokens, sizes, record):
+        self.tokens, self.sizes, self.record = tokens, sizes, record
         self.lines, self.size = [], 0
-        self.documents = self.text_lines = self.longest = 0
-        self.token_count, self.checksum, self.unknown, self.unknown_count = 0, [0, 0], Counter(), 0
-        self.sample = Reservoir(SAMPLE_LINES)
+        self.unknown, self.sample = Counter(), Reservoir(SAMPLE_LINES)
 
     def add(self, line):
         """Adds a line of text (bytes), or `b""` for the end of a document."""
         self.lines.append(line)
         self.size += len(line) + 1
         if not line:
-            self.documents += 1
+            self.record.documents += 1
         else:
-            self.text_lines += 1
             if len(line) <= SAMPLE_BYTES:
-                self.sample.add((self.text_lines + self.documents - 1, line))
+                self.sample.add((self.record.text_lines + self.record.documents, line))
+            self.record.text_lines += 1
 
     def take_chunk(self):
         """The lines added since the last call, joined by newlines."""
@@ -149,26 +153,19 @@ class Shard:
         """Writes what `Encoder.encode` returned."""
         self.tokens.write(tokens.tobytes())
         self.sizes.write(sizes.tobytes())
-        self.checksum = add_to_checksum(self.checksum, self.token_count, tokens)
-        self.token_count += len(tokens)
+        self.record.checksum = add_to_checksum(self.record.checksum, self.record.tokens, tokens)
+        self.record.tokens += len(tokens)
+        self.record.unknown += sum(unknown.values())
+        self.record.longest_line = max(self.record.longest_line, int(sizes.max()))
         self.unknown.update(unknown)
-        self.unknown_count += sum(unknown.values())
-        self.longest = max(self.longest, int(sizes.max()))
         if len(self.unknown) > 100000:  # keeps memory bounded: drops the rare ones
             self.unknown = Counter(dict(self.unknown.most_common(10000)))
 
-    def record(self):
-        """What check.py compares with the data. The number of tokens includes one `</s>` per line."""
-        return {
-            "documents": self.documents,
-            "text_lines": self.text_lines,
-            "tokens": self.token_count,
-            "checksum": self.checksum,
-            "unknown": self.unknown_count,
-            "unknown_pieces": self.unknown.most_common(UNKNOWN_PIECES),
-            "longest_line": self.longest,
-            "sample": [[number, line.decode("utf-8")] for number, line in sorted(self.sample.items)],
-        }
+    def finish(self):
+        """The record, complete."""
+        self.record.unknown_pieces = self.unknown.most_common(UNKNOWN_PIECES)
+        self.record.sample = [(number, line.decode("utf-8")) for number, line in sorted(self.sample.items)]
+        return self.record
 
 
 def encode(paths, fingerprints, dest, split, model, workers, shards=1, selected=(0,)):
@@ -182,11 +179,10 @@ def encode(paths, fingerprints, dest, split, model, workers, shards=1, selected=
         workers: number of worker processes
         shards, selected: number of shards, and the numbers of those to write
     Raises:
-        InputError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file that changed, or a
+        UsageError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file that changed, or a
             killed worker
     """
-    read = Counter()  # lines of each kind
-    documents = 0
+    read, kinds = Read(len(paths), 0, 0, 0, 0, 0), Counter()
     blank_lines = BlankLines(model)
     dtype = token_dtype(blank_lines.processor.get_piece_size())
     pending = deque()
@@ -197,7 +193,8 @@ def encode(paths, fingerprints, dest, split, model, workers, shards=1, selected=
             folder = shard_folder(dest, number, shards)
             os.makedirs(folder, exist_ok=True)
             tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
-            out[number] = Shard(tokens, stack.enter_context(tempfile.TemporaryFile(dir=folder)))
+            sizes = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+            out[number] = Shard(tokens, sizes, SplitRecord(read, number, shards, 0, 0, 0, [0, 0], 0, [], 0, []))
         pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(model,))
 
         def write_oldest():
@@ -214,19 +211,15 @@ def encode(paths, fingerprints, dest, split, model, workers, shards=1, selected=
             shard = None
             for line in read_lines(paths, bar, FILE_END):
                 kind = "end" if line is FILE_END else blank_lines.kind(line)
-                if kind == "text":
-                    if not inside:
-                        inside, shard = True, out.get(documents % shards)
-                        documents += 1
-                    if shard:
-                        shard.add(line)
-                elif inside:
-                    inside = False
-                    if shard:
-                        shard.add(b"")
-                if shard and shard.size > CHUNK:
-                    submit(shard)
-                read[kind] += 1
+                kinds[kind] += 1
+                if kind == "text" and not inside:
+                    shard = out.get(read.documents % shards)
+                    read.documents += 1
+                if shard and (inside or kind == "text"):
+                    shard.add(line if kind == "text" else b"")
+                    if shard.size > CHUNK:
+                        submit(shard)
+                inside = kind == "text"
             for shard in out.values():
                 if shard.lines:
                     submit(shard)
@@ -235,30 +228,22 @@ def encode(paths, fingerprints, dest, split, model, workers, shards=1, selected=
         except UnicodeDecodeError:
             raise not_utf8(paths) from None
         except BrokenProcessPool:
-            raise InputError("a worker was killed (out of memory?); run again with fewer --workers") from None
+            raise UsageError("a worker was killed (out of memory?); run again with fewer --workers") from None
         pool.shutdown()
         for path, before in zip(paths, fingerprints):
             if fingerprint(path) != before:
-                raise InputError(
+                raise UsageError(
                     f"file {path} changed while it was being read; run again when it is complete, with another --dest"
                     " if this one is refused"
                 )
-        if documents < shards:
-            raise InputError(
-                f"{', '.join(map(str, paths))}: found {documents} documents (separated by blank lines), expected at"
-                f" least {shards}; {'use fewer --shards' if shards > 1 else 'give files with text'}"
-            )
+        if read.documents < shards:
+            fix = "use fewer --shards" if shards > 1 else "give files with text"
+            found = f"{', '.join(paths)}: found {read.documents} documents (separated by blank lines)"
+            raise UsageError(f"{found}, expected at least {shards}; {fix}")
         for number, shard in out.items():
             with atomic_write(os.path.join(shard_folder(dest, number, shards), split + ".idx"), "wb") as stream:
                 write_index(stream, shard.sizes, dtype)
-    read_from = {
-        "files": len(paths),
-        "lines": read["text"] + read["blank"] + read["nothing"],
-        "text_lines": read["text"],
-        "blank_lines": read["blank"],
-        "lines_normalised_to_nothing": read["nothing"],
-        "documents": documents,
-    }
+    lines = [kinds[kind] for kind in ("text", "blank", "nothing")]
+    read.lines, (read.text_lines, read.blank_lines, read.lines_normalised_to_nothing) = sum(lines), lines
     for number, shard in out.items():
-        record = {"input": read_from, "shard": number, "shards": shards, **shard.record()}
-        save_json(record, os.path.join(shard_folder(dest, number, shards), split + ".json"))
+        save_json(asdict(shard.finish()), os.path.join(shard_folder(dest, number, shards), split + ".json"))

@@ -7,8 +7,10 @@ or `sentence1` and `sentence2`, and `label`. Running the same command again skip
 
 import os
 import shutil
+from dataclasses import asdict, replace
 
-from pretrained import UsageError, compare_with_checkpoint
+import command_line
+from pretrained import compare_with_checkpoint
 
 # pretrained.py imports the plugin, which must come before fairseq: it silences fairseq, and explains if it is broken.
 # isort: split
@@ -16,24 +18,15 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import make_builder
 
-from basics import (
-    InputError,
-    Parser,
-    atomic_folder,
-    check_same,
-    cpu_count,
-    data_folder,
-    file_identity,
-    finished_record,
-    positive,
-    run,
-    save_json,
-    say,
-)
 from binarized import EOS, UNKNOWN, fairseq_ids
 from check import MAXIMUM_UNKNOWN_RATE
+from command_line import CPUS, positive, say
 from glue_files import files_of, find_tasks, is_test, read_table
-from write_dict import load_vocabulary
+from maelm_fairseq.base.errors import UsageError, run
+from maelm_fairseq.base.files import atomic_folder, save_json
+from maelm_fairseq.base.provenance import file_identity
+from pieces import load_vocabulary
+from records import Identity, TaskRecord, check_origin, finished
 
 RECORD = "task.json"
 
@@ -67,7 +60,7 @@ def write_inputs(examples, inputs, folder, split, processor, max_tokens):
     symbols = processor.get_piece_size() + 1  # fairseq's dictionary also has `<pad>`
     builders = [make_builder(os.path.join(folder, name, split + ".bin"), "mmap", symbols) for name in inputs]
     columns = zip(*(sentences for sentences, _ in examples))
-    encoded = [processor.encode(list(sentences), num_threads=cpu_count()) for sentences in columns]
+    encoded = [processor.encode(list(sentences), num_threads=CPUS) for sentences in columns]
     counts = {"examples": len(examples), "cut": 0, "tokens": 0, "unknown": 0}
     for pieces in zip(*encoded):
         sentences = list(map(fairseq_ids, pieces))
@@ -96,17 +89,17 @@ def write_answers(answers, labels, folder, split):
     builder.finalize(prefix + ".idx")
 
 
-def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
+def write_task(task, source, dest, vocabulary, processor, record):
     """Prepares a task.
 
     Args:
         source: folder with its files
         dest: folder to create
         vocabulary, processor: the pretraining run's folder, and its SentencePiece model
-        inputs: identities of the files, for the record
+        record: :class:`records.TaskRecord`, to which labels and splits are added
     """
     names = ["input0", "input1"][: len(task.sentences)]
-    labels, splits = task.labels, {}
+    labels = task.labels
     with atomic_folder(dest) as folder:
         for name in [*names, "label"]:
             os.mkdir(os.path.join(folder, name))
@@ -117,13 +110,13 @@ def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
         for split, file in files_of(task.files, source).items():
             path = os.path.join(source, file)
             examples, malformed = read_table(path, task, split, labels)
-            counts = write_inputs(examples, names, folder, split, processor, max_tokens)
-            splits[split] = {"file": file, "lines": len(examples) + malformed, "malformed": malformed, **counts}
+            counts = write_inputs(examples, names, folder, split, processor, record.max_tokens)
+            record.splits[split] = {"file": file, "lines": len(examples) + malformed, "malformed": malformed, **counts}
             answers = [answer for _, answer in examples]
             if labels == []:
                 labels = sorted(set(answers))
                 if len(labels) < 2:
-                    raise InputError(f"{path}: every label is {labels[0]!r}; expected two labels or more")
+                    raise UsageError(f"{path}: every label is {labels[0]!r}; expected two labels or more")
             write_answers(answers, labels, folder, split)
             rate = counts["unknown"] / max(counts["tokens"] - len(examples) * len(names), 1)
             print(
@@ -135,58 +128,27 @@ def write_task(task, source, dest, vocabulary, processor, max_tokens, inputs):
         if labels is not None:
             with open(os.path.join(folder, "label", "dict.txt"), "w", encoding="utf-8", newline="\n") as stream:
                 stream.writelines(f"{label} 1\n" for label in labels)
-        record = {
-            "task": task.name,
-            "pair": len(names) == 2,
-            "labels": labels,
-            "max_tokens": max_tokens,
-            "splits": splits,
-            "inputs": inputs,
-        }
-        save_json(record, os.path.join(folder, RECORD))
+        save_json(asdict(replace(record, labels=labels)), os.path.join(folder, RECORD))
 
 
-def identities(task, source, vocabulary):
-    """Names, sizes and SHA-256 of the files that a prepared task depends on."""
+def record_of(task, source, vocabulary, max_tokens):
+    """The record of a task, without what is known once it is prepared."""
     paths = [os.path.join(source, file) for file in files_of(task.files, source).values()]
-    return [file_identity(path) for path in [*paths, os.path.join(vocabulary, "sentencepiece.model")]]
-
-
-def is_done(task, dest, max_tokens, inputs):
-    """Whether `dest` contains the task, prepared from the same inputs with the same options, and nothing else."""
-
-    def made_from(max_tokens, labels, inputs):
-        files = {identity["file"]: identity for identity in inputs}
-        return {"max_tokens": max_tokens, "regression": labels is None, **files}
-
-    there = finished_record(dest, RECORD)
-    if there is not None:
-        was = made_from(there["max_tokens"], there["labels"], there["inputs"])
-        check_same(dest, was, made_from(max_tokens, task.labels, inputs))
-    return there is not None
+    inputs = [Identity(**file_identity(path)) for path in [*paths, os.path.join(vocabulary, "sentencepiece.model")]]
+    return TaskRecord(task.name, len(task.sentences) == 2, task.labels, max_tokens, {}, inputs)
 
 
 def parse_args():
-    parser = Parser(__doc__)
-    parser.prog = "glue.sh"
-    parser.add_argument("--input", required=True, metavar="DIR", help="folder of GLUE's official files, or of your own")
-    parser.add_argument("--vocabulary", required=True, metavar="DIR", help="data folder of the pretraining run")
-    parser.add_argument(
-        "--dest",
-        required=True,
-        type=data_folder,
-        metavar="DIR",
-        help="folder to write to; each task gets a subfolder",
-    )
-    parser.add_argument(
-        "--task",
-        nargs="+",
-        metavar="NAME",
-        help="folders in --input; if not given, those of GLUE's eight tasks that exist",
-    )
-    parser.add_argument("--regression", action="store_true", help="labels of your own tasks are numbers")
-    parser.add_argument("--max-tokens", type=positive, default=512, metavar="N", help="longer examples are cut")
-    parser.add_argument("--checkpoint", metavar="FILE", help="check that vocabulary and positions suit this checkpoint")
+    parser = command_line.parser(__doc__, "glue.sh")
+    add, folder = parser.add_argument, command_line.data_folder
+    add("--input", required=True, metavar="DIR", help="folder of GLUE's official files, or of your own")
+    add("--vocabulary", required=True, metavar="DIR", help="data folder of the pretraining run")
+    add("--dest", required=True, type=folder, metavar="DIR", help="folder to write to; each task gets a subfolder")
+    names = "folders in --input; if not given, those of GLUE's eight tasks that exist"
+    add("--task", nargs="+", metavar="NAME", help=names)
+    add("--regression", action="store_true", help="labels of your own tasks are numbers")
+    add("--max-tokens", type=positive, default=512, metavar="N", help="longer examples are cut")
+    add("--checkpoint", metavar="FILE", help="check that vocabulary and positions suit this checkpoint")
     return parser.parse_args()
 
 
@@ -199,12 +161,13 @@ def main():
     os.makedirs(args.dest, exist_ok=True)
     for task in tasks:
         source, dest = os.path.join(args.input, task.name), os.path.join(args.dest, task.name)
-        inputs = identities(task, source, args.vocabulary)
-        if is_done(task, dest, args.max_tokens, inputs):
+        record, there = record_of(task, source, args.vocabulary, args.max_tokens), finished(dest, RECORD, TaskRecord)
+        if there:
+            check_origin(dest, there.origin(), record.origin())
             say(f"{dest} is finished already, from the same files and with the same options")
         else:
-            write_task(task, source, dest, args.vocabulary, processor, args.max_tokens, inputs)
+            write_task(task, source, dest, args.vocabulary, processor, record)
 
 
 if __name__ == "__main__":
-    run(main, "glue.sh", UsageError)
+    run(main)

@@ -4,7 +4,8 @@ import math
 import os
 from collections import namedtuple
 
-from basics import InputError, say
+from command_line import say
+from maelm_fairseq.base.errors import MissingFileError, UsageError
 from raw_text import check_files, not_utf8, read_lines
 
 REPORTED = 5  # malformed lines that are reported for each file
@@ -53,7 +54,7 @@ def own_task(name, path, regression):
     header = next(read_rows(path))
     pair = "sentence1" in header and "sentence2" in header
     if not pair and "sentence" not in header:
-        raise InputError(
+        raise UsageError(
             f"{path}: found the columns {', '.join(header)}; expected a header with label, and sentence (or"
             " sentence1 and sentence2 for pairs); add it as the first line, separated by tabs"
         )
@@ -85,7 +86,7 @@ def read_table(path, task, split, labels):
         examples: list of (sentences, label), or of (sentences, index) for a test file
         malformed: number of lines skipped
     Raises:
-        InputError: a column is missing, a label is unknown, a line of a test file is malformed, too many lines are, or
+        UsageError: a column is missing, a label is unknown, a line of a test file is malformed, too many lines are, or
             one is not UTF-8
     """
     test, rows = is_test(split), enumerate(read_rows(path), 1)
@@ -94,7 +95,7 @@ def read_table(path, task, split, labels):
     names = task.sentences + [answer_column] * bool(answer_column)
     missing = [name for name in names if name not in columns]
     if missing:
-        raise InputError(
+        raise UsageError(
             f"{path}: no column {', '.join(missing)} among {', '.join(columns)}; {task.name} has the columns"
             f" {', '.join(names)}; give a file of that form, with a header"
         )
@@ -104,7 +105,7 @@ def read_table(path, task, split, labels):
         answer = values.get(answer_column, "").strip() if answer_column else str(len(examples))
         if len(fields) == len(columns) and answer and (test or labels is not None or is_number(answer)):
             if not test and labels and answer not in labels:
-                raise InputError(
+                raise UsageError(
                     f"{path}: line {number}: the label {answer!r} is not one of the task's, {', '.join(labels)}; fix"
                     " the line, or add the label to the training set, or give --regression if labels are numbers"
                 )
@@ -113,17 +114,17 @@ def read_table(path, task, split, labels):
         problem = f"{path}: line {number}: {len(fields)} columns, {answer_column} {answer!r}"
         expected = f"expected {len(columns)} columns, and a " + ("number" if labels is None else "value")
         if test:
-            raise InputError(f"{problem}; {expected}; the server counts the lines of a test file; fix it")
+            raise UsageError(f"{problem}; {expected}; the server counts the lines of a test file; fix it")
         malformed += 1
         if malformed <= REPORTED:
             say(f"{problem}; {expected}; skipped")
     if malformed > MAXIMUM_MALFORMED * (len(examples) + malformed):
-        raise InputError(
+        raise UsageError(
             f"{path}: {malformed:,} of {len(examples) + malformed:,} lines are malformed; expected at most"
             f" {MAXIMUM_MALFORMED:.0%}; fix the file, or download it again"
         )
     if not examples:
-        raise InputError(f"{path} contains no examples; expected one per line after the header")
+        raise UsageError(f"{path} contains no examples; expected one per line after the header")
     return examples, malformed
 
 
@@ -145,15 +146,14 @@ def find_tasks(names, source, regression):
     """The Task of each name; without names, all of GLUE's tasks in the folder `source`.
 
     Raises:
-        FileNotFoundError: a folder or file is missing
-        InputError: no tasks, an unknown name, or --regression with a classification task of GLUE's
+        UsageError: a folder or file is missing, no tasks, an unknown name, or --regression with classes of GLUE's
     """
     if not os.path.isdir(source):
-        raise FileNotFoundError(f"--input: {source} is not a folder; expected one that contains CoLA, SST-2 and so on")
+        raise MissingFileError(f"--input: {source} is not a folder; expected one that contains CoLA, SST-2 and so on")
     if not names:
         names = [name for name in GLUE if os.path.isdir(os.path.join(source, name))]
         if not names:
-            raise InputError(
+            raise UsageError(
                 f"--input: {source} has none of the folders {', '.join(GLUE)}; name your own tasks with --task"
             )
         say(f"not in {source}: {', '.join(name for name in GLUE if name not in names) or 'none'}")
@@ -161,7 +161,7 @@ def find_tasks(names, source, regression):
     for name in dict.fromkeys(names):
         folder = os.path.join(source, name)
         if os.path.basename(name) != name or name.startswith(".") or not os.path.isdir(folder):
-            raise InputError(
+            raise UsageError(
                 f"--task {name}: {source} has no folder of that name; expected one of {', '.join(GLUE)}, or a task of"
                 " your own"
             )
@@ -172,5 +172,5 @@ def find_tasks(names, source, regression):
             say(f"{folder} lacks {', '.join(set(files.values()) - set(there.values()))}: no predictions for the server")
         tasks.append(GLUE.get(name) or own_task(name, os.path.join(folder, FILES["train"]), regression))
         if regression and name in GLUE and GLUE[name].labels:
-            raise InputError(f"--regression: the labels of {name} are classes; use it only for your own tasks")
+            raise UsageError(f"--regression: the labels of {name} are classes; use it only for your own tasks")
     return tasks

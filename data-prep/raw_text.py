@@ -6,7 +6,7 @@ import os
 import random
 import zlib
 
-from basics import InputError
+from maelm_fairseq.base.errors import MissingFileError, UsageError
 
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -14,12 +14,14 @@ BUFFER = 1 << 20
 
 
 def check_files(paths, option):
-    """Raises FileNotFoundError or InputError unless every path is a file that is not empty."""
+    """Raises UsageError unless every path is a file that is not empty."""
     for path in paths:
-        if not os.path.isfile(path):  # nor a pipe: it is read more than once
-            raise FileNotFoundError(f"{option}: file {path} does not exist; expected a text file; check the path")
+        if not os.path.exists(path):
+            raise MissingFileError(f"{option}: file {path} does not exist; expected a text file; check the path")
+        if not os.path.isfile(path):
+            raise UsageError(f"{option}: {path} is not a file; expected text in a file, which is read more than once")
         if os.path.getsize(path) == 0:
-            raise InputError(f"{option}: file {path} is empty; expected UTF-8 text; leave it out or fill it")
+            raise UsageError(f"{option}: file {path} is empty; expected UTF-8 text; leave it out or fill it")
 
 
 def fingerprint(path):
@@ -41,10 +43,10 @@ def read_lines(paths, bar=None, file_end=None):
     Keeps one line in memory. Skips a byte order mark at the start of a file.
 
     Args:
-        bar: a `basics.progress_bar` over the sum of the files' sizes
+        bar: a `command_line.progress_bar` over the sum of the files' sizes
         file_end: yielded after each file, if not None
     Raises:
-        InputError: a gzip file is corrupt or truncated, or a file called `.gz` is not one
+        UsageError: a gzip file is corrupt or truncated, or a file called `.gz` is not one
     """
     for path in paths:
         with open(path, "rb", buffering=BUFFER) as packed:
@@ -61,7 +63,7 @@ def read_lines(paths, bar=None, file_end=None):
                         line = line.removeprefix(BYTE_ORDER_MARK)
                     yield line.rstrip(b"\r\n")
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise InputError(
+                raise UsageError(
                     f"file {path}: corrupt gzip after line {number} ({error}); copy or download it again"
                 ) from None
             if bar is not None:
@@ -71,13 +73,13 @@ def read_lines(paths, bar=None, file_end=None):
 
 
 def not_utf8(paths):
-    """The InputError for files that contain a line which is not UTF-8; names the first such line."""
+    """The UsageError for files that contain a line which is not UTF-8; names the first such line."""
     for path in paths:
         for number, line in enumerate(read_lines([path]), 1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
-                return InputError(
+                return UsageError(
                     f"file {path}: line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at byte"
                     f" {error.start + 1} of the line); expected UTF-8; convert it, for example with"
                     " iconv -f latin1 -t utf-8"

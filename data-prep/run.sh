@@ -7,8 +7,7 @@ if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); fi
 for python in "${candidates[@]}"; do
   if "$python" -c 'import sys; from importlib.util import find_spec; sys.exit(None in map(find_spec, sys.argv[1:]))' \
     "${packages[@]}" 2>/dev/null; then
-    # glue.py and squad.py import the plugin of this repository, installed or not.
-    PYTHONPATH="${here%/*}${PYTHONPATH:+:$PYTHONPATH}" exec "$python" "$here/$1" "${@:2}"
+    exec "$python" "$here/$1" "${@:2}"
   fi
 done
 echo "error: ${candidates[0]} lacks one of ${packages[*]}: run \`make install\`, or set PYTHON to an interpreter that has" \

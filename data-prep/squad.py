@@ -8,33 +8,27 @@ and sentencepiece.model are copies; squad.json contains inputs, options and coun
 
 import os
 import shutil
+from dataclasses import asdict, replace
 
-from pretrained import UsageError, compare_with_checkpoint
+import command_line
+from pretrained import compare_with_checkpoint
 
 # pretrained.py imports the plugin, which must come before fairseq: it silences fairseq, and explains if it is broken.
 # isort: split
 import torch
 from fairseq.data import indexed_dataset
 
-from basics import (
-    InputError,
-    Parser,
-    atomic_folder,
-    check_same,
-    data_folder,
-    file_identity,
-    finished_record,
-    positive,
-    progress_bar,
-    run,
-    save_json,
-    say,
-)
+from command_line import positive, progress_bar, say
+from maelm_fairseq.base.errors import UsageError, run
+from maelm_fairseq.base.files import atomic_folder, save_json
+from maelm_fairseq.base.provenance import file_identity
 from maelm_fairseq.finetuning.squad import task as squad
 from maelm_fairseq.finetuning.squad.questions import read_questions
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes, place, windows
 from maelm_fairseq.vocabulary import load_dictionary
-from write_dict import load_vocabulary
+from pieces import load_vocabulary
+from raw_text import check_files
+from records import SquadRecord, check_origin, finished
 
 SHOWN = 5  # ids of questions that are shown for each count
 COUNTS = {
@@ -113,7 +107,7 @@ def write_split(questions, prefix, vocabulary, tokenizer, sizes):
         builder.finalize(indexed_dataset.index_file_path(path))
     if not found["windows"]:
         option = {"train": "--train", "valid": "--dev"}[name]
-        raise InputError(f"{option}: no question has a visible answer at its answer_start; correct answer_start")
+        raise UsageError(f"{option}: no question has a visible answer at its answer_start; correct answer_start")
     for count in ("questions_cut", "answers_misplaced", "answers_invisible", "labels_widened", "answers_too_long"):
         first = list(dict.fromkeys(found[count]))[:SHOWN]
         if first:
@@ -130,58 +124,40 @@ def record_of(args):
         "sentencepiece.model": os.path.join(args.vocabulary, "sentencepiece.model"),
         "dict.txt": os.path.join(args.vocabulary, "dict.txt"),
     }
-    for name in ("train", "dev"):
-        if not os.path.isfile(inputs[name]):
-            raise InputError(f"--{name}: file {inputs[name]} does not exist; expected SQuAD's JSON; check the path")
-    return {
-        "format": squad.FORMAT,
-        "inputs": {name: file_identity(path) for name, path in inputs.items()},
-        "options": {"max_tokens": args.max_tokens, "stride": args.stride, "max_question": args.max_question},
-    }
-
-
-def is_done(dest, record):
-    """Whether `dest` contains the data, prepared from the same inputs with the same options, and nothing else."""
-    there = finished_record(dest, squad.RECORD)
-    if there is not None:
-        check_same(
-            dest, *({"format": found["format"], **found["inputs"], **found["options"]} for found in (there, record))
-        )
-    return there is not None
+    check_files([args.train], "--train")
+    check_files([args.dev], "--dev")
+    options = {"max_tokens": args.max_tokens, "stride": args.stride, "max_question": args.max_question}
+    return SquadRecord(squad.FORMAT, {name: file_identity(path) for name, path in inputs.items()}, options)
 
 
 def write(args, sizes, record, processor, folder):
-    """Writes all files into a folder."""
+    """Writes all files into a folder; returns the record, complete."""
     vocabulary = len(load_dictionary(args.vocabulary))
     questions = {"train": read_questions(args.train), "valid": read_questions(args.dev)}
     tokenizer = SpanTokenizer(processor)
     impossible = any(not question.answers for some in questions.values() for question in some)
-    record = dict(record, version="2.0" if impossible else "1.1", counts={})
+    record = replace(record, version="2.0" if impossible else "1.1")
     for name, some in questions.items():
-        record["counts"][name] = write_split(some, os.path.join(folder, name), vocabulary, tokenizer, sizes)
+        record.counts[name] = write_split(some, os.path.join(folder, name), vocabulary, tokenizer, sizes)
     shutil.copyfile(args.dev, os.path.join(folder, "dev.json"))
     for name in ("dict.txt", "sentencepiece.model"):
         shutil.copyfile(os.path.join(args.vocabulary, name), os.path.join(folder, name))
-    save_json(record, os.path.join(folder, squad.RECORD))
+    save_json(asdict(record), os.path.join(folder, squad.RECORD))
+    return record
 
 
 def parse_args():
-    parser = Parser(__doc__)
-    parser.prog = "squad.sh"
-    parser.add_argument("--train", required=True, metavar="FILE", help="SQuAD's JSON to train on")
-    parser.add_argument("--dev", required=True, metavar="FILE", help="SQuAD's JSON to evaluate on")
-    parser.add_argument("--vocabulary", required=True, metavar="DIR", help="data folder of the pretraining run")
-    parser.add_argument("--dest", required=True, type=data_folder, metavar="DIR", help="folder to write")
-    parser.add_argument("--checkpoint", metavar="FILE", help="check that vocabulary and positions suit this checkpoint")
-    parser.add_argument("--max-tokens", type=positive, default=384, metavar="N", help="maximum length of a window")
-    parser.add_argument(
-        "--stride",
-        type=positive,
-        default=128,
-        metavar="N",
-        help="tokens from the start of one window to the start of the next",
-    )
-    parser.add_argument("--max-question", type=positive, default=64, metavar="N", help="longer questions are cut")
+    parser = command_line.parser(__doc__, "squad.sh")
+    add = parser.add_argument
+    add("--train", required=True, metavar="FILE", help="SQuAD's JSON to train on")
+    add("--dev", required=True, metavar="FILE", help="SQuAD's JSON to evaluate on")
+    add("--vocabulary", required=True, metavar="DIR", help="data folder of the pretraining run")
+    add("--dest", required=True, type=command_line.data_folder, metavar="DIR", help="folder to write")
+    add("--checkpoint", metavar="FILE", help="check that vocabulary and positions suit this checkpoint")
+    add("--max-tokens", type=positive, default=384, metavar="N", help="maximum length of a window")
+    stride = "tokens from the start of one window to the start of the next"
+    add("--stride", type=positive, default=128, metavar="N", help=stride)
+    add("--max-question", type=positive, default=64, metavar="N", help="longer questions are cut")
     return parser.parse_args()
 
 
@@ -194,18 +170,18 @@ def main():
     if args.checkpoint:
         compare_with_checkpoint(args.vocabulary, args.checkpoint, args.max_tokens)
     dest = os.path.abspath(args.dest)
-    if is_done(dest, record):
+    there = finished(dest, squad.RECORD, SquadRecord)
+    if there:
+        check_origin(dest, there.origin(), record.origin())
         say(f"{args.dest} is finished already")
     else:
-        os.makedirs(os.path.dirname(dest), exist_ok=True)
         with atomic_folder(dest) as folder:
-            write(args, sizes, record, processor, folder)
-    record = squad.load_record(dest)
-    print(f"SQuAD {record.version}")
-    for name, counts in record.counts.items():
-        for key, count in counts.items():
-            print(f"{name}: {count:,} {COUNTS.get(key, key)}")
+            there = write(args, sizes, record, processor, folder)
+    print(f"SQuAD {there.version}")
+    for name, counts in there.counts.items():
+        for key, number in counts.items():
+            print(f"{name}: {number:,} {COUNTS.get(key, key)}")
 
 
 if __name__ == "__main__":
-    run(main, "squad.sh", UsageError)
+    run(main)

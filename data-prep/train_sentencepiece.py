@@ -3,11 +3,14 @@
 import io
 import os
 import re
+import signal
 from contextlib import contextmanager
 
 import sentencepiece
 
-from basics import InputError, atomic_write, progress_bar, say
+from command_line import progress_bar, say
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import atomic_write
 from raw_text import Reservoir, not_utf8, read_lines
 
 # SentencePiece sums floats per thread: with a fixed number of threads the model is the same on every machine.
@@ -31,61 +34,58 @@ def sample_lines(paths, count):
     return sample.items
 
 
-def train(paths, model, log_file, vocab_size, model_type, lowercase, count, byte_fallback):
+def train(paths, model, log_file, options):
     """Trains a SentencePiece model with ids 0 to 2 for `<unk> <s> </s>`.
 
     Args:
         paths: text files
         model: where to write the model; it appears only when it is complete
         log_file: where to write SentencePiece's log
-        vocab_size: SentencePiece's vocab_size, which includes the three special pieces
-        model_type: `bpe` or `unigram`
-        lowercase: normalise with `nmt_nfkc_cf` rather than `nmt_nfkc`
-        count: lines to sample
-        byte_fallback: add a piece for each byte, `<0x00>` to `<0xFF>`, so that no character is unknown
+        options: :class:`records.Options`; `vocab_size` includes the three special pieces, `sample_lines` is the number
+            of lines to train on, and `byte_fallback` adds a piece for each byte, `<0x00>` to `<0xFF>`
     Raises:
-        InputError: no text, text that is not UTF-8, or a vocab_size that does not suit the text
+        UsageError: no text, text that is not UTF-8, or a vocab_size that does not suit the text
     """
-    sample = sample_lines(paths, count)
+    sample = sample_lines(paths, options.sample_lines)
     try:
         # split() also removes U+0085, which SentencePiece would keep, and at which fairseq would split a piece.
         sample = [" ".join(line.decode("utf-8").split()) for line in sample]
     except UnicodeDecodeError:
         raise not_utf8(paths) from None
     if not any(sample):
-        raise InputError(f"no text in {', '.join(paths)}; expected lines that are not blank")
-    say(f"train SentencePiece: {len(sample):,} lines, {vocab_size:,} pieces, {model_type}; see {log_file}")
+        raise UsageError(f"no text in {', '.join(paths)}; expected lines that are not blank")
+    size, kind = options.vocab_size, options.model_type
+    say(f"train SentencePiece: {len(sample):,} lines, {size:,} pieces, {kind}; see {log_file}")
     trained = io.BytesIO()
     try:
         with logged_to(log_file):
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(sample),
                 model_writer=trained,
-                vocab_size=vocab_size,
-                model_type=model_type,
-                normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
+                vocab_size=size,
+                model_type=kind,
+                normalization_rule_name="nmt_nfkc_cf" if options.lowercase else "nmt_nfkc",
                 max_sentence_length=1 << 30,  # by default SentencePiece skips lines of more than 4,192 bytes
                 character_coverage=CHARACTER_COVERAGE,
                 num_threads=THREADS,
-                byte_fallback=byte_fallback,
+                byte_fallback=options.byte_fallback,
             )
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         too_large = re.search(r"value <= (\d+)", str(error))
+        reason = "SentencePiece failed, perhaps because of it: " + " ".join(str(error).split()) + f"; see {log_file}"
         if too_large:
-            most = too_large.group(1)
-            raise InputError(
-                f"--vocab-size {vocab_size} is too large for this text; SentencePiece suggests at most {most}"
-            ) from None
-        reason = " ".join(str(error).split())
-        raise InputError(f"SentencePiece failed, perhaps because of --vocab-size: {reason}; see {log_file}") from None
+            reason = f"too large for this text; SentencePiece suggests at most {too_large.group(1)}"
+        raise UsageError(f"--vocab-size {size}: {reason}") from None
     with atomic_write(model, "wb") as stream:
         stream.write(trained.getvalue())
 
 
 @contextmanager
 def logged_to(path):
-    """Sends what this process writes to stderr, from C++ too, to a file."""
-    stderr = os.dup(2)
+    """Sends what this process writes to stderr, from C++ too, to a file; Ctrl-C ends it at once, although in C++."""
+    stderr, handler = os.dup(2), signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:  # not if the shell has it ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with open(path, "w") as log:
             os.dup2(log.fileno(), 2)
@@ -93,3 +93,4 @@ def logged_to(path):
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
+        signal.signal(signal.SIGINT, handler)

@@ -24,7 +24,6 @@ from record_store import FINE_TUNED
 from show_progress import logged
 from trained_model import keep_model, updates_of
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(RECIPES)
 DATA_PREP = os.path.join(ROOT, "data-prep")
 
@@ -76,7 +75,7 @@ class Runs:
             command += ["--vocab-size", str(self.comparison.text.vocab_size)]
             self.execute("data", [*command, "--train", f"{raw}/train.txt", "--valid", f"{raw}/valid.txt"])
         if self.downloads_tasks:
-            command = [sys.executable, os.path.join(HERE, "substitute_datasets.py"), "--dest", self.labelled]
+            command = [sys.executable, os.path.join(DATA_PREP, "fetch_labelled.py"), "--dest", self.labelled]
             self.execute("labelled", [*command, "--data", *self.comparison.tasks])
 
     # Pretraining

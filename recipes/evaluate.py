@@ -40,7 +40,7 @@ except ImportError as error:
     raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
 
 RECIPES = os.path.dirname(os.path.abspath(__file__))
-FETCH = os.path.join(os.path.dirname(RECIPES), "experiments", "substitute_datasets.py")
+FETCH = os.path.join(os.path.dirname(RECIPES), "data-prep", "fetch_labelled.py")
 
 
 def parse(arguments=None):
@@ -56,7 +56,7 @@ def parse(arguments=None):
         "--labelled",
         metavar="DIR",
         help="folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, with a header: sentence (or sentence1 and "
-        "sentence2) and label (default: DEST/labelled, to which experiments/substitute_datasets.py fetches its tasks)",
+        "sentence2) and label (default: DEST/labelled, to which data-prep/fetch_labelled.py fetches its tasks)",
     )
     add("--regression", nargs="+", default=[], metavar="NAME", help="those of your own tasks whose labels are numbers")
     tune = "also fine-tune once for each fold (hours), with a head on `<s>`, on the mean of the other tokens, or each"

@@ -5,6 +5,8 @@ import gzip
 import json
 import os
 import random
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,14 +19,14 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dt
 
 from conftest import ROOT, binarize, documents, script
 from conftest import refused as fail
+from maelm_fairseq.base.errors import UsageError
 
 PREP = str(ROOT / "data-prep")
 sys.path.insert(0, PREP)
-import basics  # noqa: E402
 import binarized  # noqa: E402
+import pieces  # noqa: E402
 import prepare  # noqa: E402
 import raw_text  # noqa: E402
-import write_dict  # noqa: E402
 
 NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"
 
@@ -71,7 +73,7 @@ OPTIONS = ["--vocab-size", 150, "--lowercase", "--workers", 3]
 @pytest.fixture(scope="module")
 def prepared(text):
     dest = text["valid"][0].parent / "data"
-    result = script("data-prep/prepare.sh", *arguments(text, dest, *OPTIONS))
+    result = script("data-prep/prepare.sh", *arguments(text, dest, *OPTIONS), PYTHONPROFILEIMPORTTIME="1")
     return {"dest": dest, "result": result}
 
 
@@ -172,11 +174,35 @@ def test_reservoir_samples_are_uniform_and_repeatable():
     assert np.abs(times - 2000 * share).max() < 4.5 * (2000 * share * (1 - share)) ** 0.5
 
 
-def test_only_fine_tuning_data_need_fairseq(tmp_path):
-    """Each program says in one line what it lacks."""
-    programs = {path.stem for path in Path(PREP).glob("*.py")} - {"glue", "squad", "pretrained"}
-    code = f"import sys, {', '.join(programs)}; print(*{{'fairseq', 'torch', 'maelm_fairseq'}} & {{*sys.modules}})"
-    assert subprocess.check_output([sys.executable, "-c", code], cwd=PREP) == b"\n"
+def test_preparing_text_takes_neither_torch_nor_fairseq_nor_an_installed_plugin(prepared, tmp_path):
+    """In the program and its workers; packages are found, but not the plugin, which is installed by a .pth file."""
+    runs = [prepared["result"].stderr]
+    for program in ["check", "movie_reviews", "fetch_labelled"]:
+        command = [sys.executable, "-S", "-X", "importtime", f"{PREP}/{program}.py", "--help"]
+        environment = dict(os.environ, PYTHONPATH=os.path.dirname(os.path.dirname(np.__file__)))
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        runs.append(done.stderr)
+    for printed in runs:
+        imported = set(re.findall(r"^import time:.*\| *(\S+)$", printed, re.M))
+        assert "maelm_fairseq.base.errors" in imported and not imported & {"torch", "fairseq"}
+
+
+def test_names_of_folders_are_any_bytes(text, prepared, tmp_path):
+    """Recorded, printed as they are, and compared."""
+    odd = os.fsencode(tmp_path) + b"/\xff\xfe ${x} [*] 'n\xc3\xa4me'"
+    os.mkdir(odd)
+    shutil.copy(text["valid"][0], odd + b"/\xfftext")
+    environment = dict(os.environ, PYTHON=sys.executable, PYTHONIOENCODING="utf-8:strict")
+    options = [b"--train", odd + b"/\xfftext", b"--valid", odd + b"/\xfftext", b"--dest", odd + b"/data"]
+    options += [b"--spm-model", os.fsencode(prepared["dest"] / "sentencepiece.model"), b"--workers", b"1"]
+    for again in [False, True]:
+        command = [f"{PREP}/prepare.sh", *options]
+        done = subprocess.run(command, env=environment, capture_output=True, check=True)
+        assert done.stdout.splitlines()[-1] == odd + b"/data" and (done.stderr == b"") == again
+    assert len(documents_of(os.fsdecode(odd + b"/data"), "train")) == len(text["valid_documents"])
+
+
+def test_each_program_says_in_one_line_what_it_lacks(tmp_path):
     (tmp_path / "fairseq.py").write_text("raise ValueError('mutable default')")
     error = fail("data-prep/glue.sh", "--help", PYTHONPATH=str(tmp_path))
     assert "fairseq does not work" in error and "ValueError: mutable default" in error and "make install" in error
@@ -196,7 +222,7 @@ def refused(monkeypatch):
 
     def run_main(*options):
         monkeypatch.setattr(sys, "argv", ["prepare.py", *map(str, options)])
-        with pytest.raises((basics.InputError, FileNotFoundError)) as error:
+        with pytest.raises(UsageError) as error:
             prepare.main()
         (line,) = str(error.value).splitlines()
         return line
@@ -213,6 +239,9 @@ def test_missing_empty_and_undecodable_files(text, tmp_path, refused):
 
     assert f"{tmp_path / 'missing.txt'} does not exist" in error("missing.txt")
     assert "empty.txt is empty" in error("empty.txt", b"")
+    assert f"{tmp_path} is not a file; expected text in a file" in error(".")
+    os.mkfifo(tmp_path / "pipe")
+    assert "pipe is not a file; expected text in a file" in error("pipe")
     message = error("latin.txt", "ab\n\ncd caf\u00e9 ef\n".encode("latin-1"))
     assert "latin.txt: line 3" in message and "0xe9" in message and "byte 7" in message
     packed = gzip.compress(random.Random(1).randbytes(1000))
@@ -223,9 +252,10 @@ def test_missing_empty_and_undecodable_files(text, tmp_path, refused):
 def test_a_wrong_size_of_the_vocabulary_and_the_corrected_command(text, tmp_path, refused):
     valid = text["valid"][0]
     options = ["--train", valid, "--valid", valid, "--dest", tmp_path / "dest", "--only-vocabulary", "--vocab-size"]
+    assert "--vocab-size 99999999999: SentencePiece failed, perhaps because of it: " in refused(*options, 99999999999)
     error = refused(*options, 50000)
     most = error.split()[-1]
-    assert "--vocab-size 50000 is too large" in error and most.isdigit()
+    assert "--vocab-size 50000: too large" in error and most.isdigit()
     script("data-prep/prepare.sh", *options, most)
     assert len((tmp_path / "dest" / "dict.txt").read_text(encoding="utf-8").split("\n")) == int(most) - 3 + 1
 
@@ -260,11 +290,9 @@ def test_fewer_documents_than_shards(text, prepared, tmp_path, refused):
         (["--spm-model", "some.model", "--lowercase"], "--lowercase is for training a model"),
     ],
 )
-def test_options_that_contradict_each_other(text, tmp_path, monkeypatch, capsys, options, words):
-    monkeypatch.setattr(sys, "argv", ["prepare.py", *map(str, arguments(text, tmp_path, *options))])
-    with pytest.raises(SystemExit, match="1"):
-        prepare.parse_args()
-    assert words in capsys.readouterr().err
+def test_options_that_contradict_each_other(text, tmp_path, refused, options, words):
+    assert words in refused(*arguments(text, tmp_path / "dest", *options))
+    assert os.listdir(tmp_path) == []
 
 
 def test_models_that_fairseq_would_misread(tmp_path):
@@ -274,5 +302,5 @@ def test_models_that_fairseq_would_misread(tmp_path):
             sentence_iterator=iter(lines), model_writer=writer, vocab_size=40, minloglevel=2,
             user_defined_symbols=["a" + NEXT_LINE + "b"],
         )  # fmt: skip
-    with pytest.raises(basics.InputError, match=r"piece 'a\\x85b' is a special symbol"):
-        write_dict.load_model(str(tmp_path / "model"))
+    with pytest.raises(UsageError, match=r"piece 'a\\x85b' is a special symbol"):
+        pieces.load_model(str(tmp_path / "model"))

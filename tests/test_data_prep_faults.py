@@ -3,17 +3,17 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from conftest import documents, refused, script
+from maelm_fairseq.base.errors import UsageError
 from test_data_prep import PREP, arguments, snapshot, write
 
 sys.path.insert(0, PREP)
-import basics  # noqa: E402
 import check  # noqa: E402
 import encode  # noqa: E402
 import raw_text  # noqa: E402
@@ -62,32 +62,51 @@ def test_killed_at_any_step_and_run_again(corpus, tmp_path):
         program = [sys.executable, "-c", AT, os.path.join(PREP, "prepare.py"), f".{name}.", int(number)]
         done = subprocess.run(list(map(str, [*program, *options])), capture_output=True, text=True)
         assert done.returncode == -number and "Traceback" not in done.stderr, name
-        assert not (dest / name).exists() and list(dest.glob(f".{name}.*.partial"))
+        assert not (dest / name).exists() and bool(list(dest.glob(".*.partial"))) == (number != signal.SIGINT)
     assert refused("data-prep/check.py", dest).endswith("the preparation was not finished; run prepare.sh again")
     script("data-prep/prepare.sh", *options)
     assert snapshot(dest) == snapshot(corpus["dest"])
     assert not list(dest.glob(".*partial"))
 
 
-def test_partial_files_of_killed_runs_are_removed(tmp_path):
-    ended = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.DEVNULL)
-    ended.wait()
-    files = [tmp_path / f".train.bin.{socket.gethostname()}.{pid}.partial" for pid in (ended.pid, os.getppid())]
-    files += [tmp_path / f".train.bin.else.where.{number}.partial" for number in (1, 2)]
-    for path in files:
-        path.write_text("in part")
-    os.utime(files[2], (1, 1))
-    basics.remove_abandoned(str(tmp_path / "train.bin"))
-    assert [path.exists() for path in files] == [False, True, False, True]
+def test_ctrl_c_ends_the_workers_too_and_leaves_nothing_half_written(corpus, tmp_path):
+    """The terminal sends the signal to all processes at once; nobody shows a stack trace."""
+    dest, model = tmp_path / "data", corpus["dest"] / "sentencepiece.model"
+    text = dict(corpus, train=corpus["train"] * 200)  # seconds of work
+    options = arguments(text, dest, "--spm-model", model, "--workers", 1)
+    command = [sys.executable, os.path.join(PREP, "prepare.py"), *options]
+    with subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        while not any(partial.stat().st_size for partial in dest.glob(".train.bin.*.partial")):
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        _, printed = process.communicate()
+    assert process.returncode == -signal.SIGINT and "Traceback" not in printed, printed
+    assert not list(dest.glob(".*.partial")) and not list(dest.glob("train*"))
+
+
+def test_a_full_disk_is_one_line_that_names_the_file(corpus, tmp_path):
+    """Here as a limit on the size of files, and as a full standard output; with room, the same command goes on."""
+    dest, limited = tmp_path / "data", tmp_path / "limited"
+    limited.write_text(f'#!/bin/sh\nulimit -f 1\nexec "{sys.executable}" "$@"\n')
+    limited.chmod(0o755)
+    options = arguments(corpus, dest, *OPTIONS)
+    error = refused("data-prep/prepare.sh", *options, PYTHON=str(limited))
+    assert error == f"error: {dest / 'sentencepiece.model'}: File too large"
+    assert sorted(os.listdir(dest)) == ["prepare.json", "sentencepiece.log"]
+    script("data-prep/prepare.sh", *options)
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, os.path.join(PREP, "check.py"), dest]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "error: No space left on device\n")
 
 
 def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, monkeypatch):
     model, files = str(corpus["dest"] / "sentencepiece.model"), list(map(str, corpus["valid"]))
     before = dict(raw_text.fingerprint(files[0]), bytes=1)
-    with pytest.raises(basics.InputError, match="valid.txt changed while it was being read"):
+    with pytest.raises(UsageError, match="valid.txt changed while it was being read"):
         encode.encode(files, [before], str(tmp_path), "train", model, workers=1)
     monkeypatch.setattr(encode, "start_worker", lambda model: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(basics.InputError, match=r"a worker was killed \(out of memory\?\); run again with fewer"):
+    with pytest.raises(UsageError, match=r"a worker was killed \(out of memory\?\); run again with fewer"):
         encode.encode(files, [], str(tmp_path), "train", model, workers=1)
     assert os.listdir(tmp_path) == []
 
@@ -98,13 +117,20 @@ def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, mon
 @pytest.mark.parametrize(
     "name, change, error",
     [
-        ("prepare.json", lambda content: content[:10], "is damaged: not JSON"),
+        ("prepare.json", lambda content: content[:10], "prepare.json: not JSON"),
+        ("prepare.json", lambda content: content.replace(b'"shards": 1', b'"shards": "1"'), "shards: found '1'"),
+        ("prepare.json", lambda content: content.replace(b'"shards": 1', b'"shards": 0'), "found 0, expected 1 or"),
         ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [[0, "more"],'), "not decode to"),
+        ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [[-9999999, ""],'), "not decode to"),
+        ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [[0, "\\ud800"],'), "not decode to"),
+        ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [["0", ""],'), "found '0', exp"),
+        ("train.json", lambda content: content.replace(b'"documents"', b'"others"'), "input: found no documents"),
+        ("sentencepiece.model", lambda content: content.replace(b"<s>", b"<\xff>"), "is not a SentencePiece model"),
         ("train.idx", lambda content: b"", "not an index"),
         ("train.idx", lambda content: content + b"\0", "but the index implies"),
         ("train.idx", lambda content: content[:-8] + b"\1" + content[-7:], "do not follow"),  # the last line's begin
         ("train.bin", lambda content: content[:-2], "but the index implies"),
-        ("train.bin", lambda content: content[4:6] + content[2:4] + content[:2] + content[6:], "checksum of the tok"),
+        ("train.bin", lambda content: content[4:6] + content[2:4] + content[:2] + content[6:], "checksum: found"),
         ("dict.txt", lambda content: content[: len(content) // 2], "is not the dictionary of the sentencepiece.model"),
     ],
 )
@@ -114,7 +140,7 @@ def test_damaged_files(corpus, tmp_path, monkeypatch, name, change, error):
     (copy / name).write_bytes(change(content))
     assert (copy / name).read_bytes() != content
     monkeypatch.setattr(sys, "argv", ["check.py", str(copy)])
-    with pytest.raises(basics.InputError, match=error) as found:
+    with pytest.raises(UsageError, match=error) as found:
         check.main()
     assert "\n" not in str(found.value)
 

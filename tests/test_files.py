@@ -102,6 +102,7 @@ class Record:
     parts: typing.List[Part]
     counts: typing.Dict[str, int]
     other: typing.Optional[str] = None
+    pairs: typing.Tuple[typing.Tuple[int, str], ...] = ()
 
 
 GOOD = {"name": "ä", "parts": [{"sizes": [1, 2], "share": 1, "unknown": 3}], "counts": {"a": 1}}
@@ -112,9 +113,11 @@ def test_json(tmp_path):
     save_json(GOOD, path)
     assert json.loads(path.read_text(encoding="utf-8")) == GOOD
     assert read_json(path, Record, "a record") == Record("ä", [Part((1, 2), 1.0)], {"a": 1})
+    save_json({**GOOD, "name": "\udcff", "pairs": [[1, "a"]]}, path)  # as of a file whose name is not UTF-8
+    assert read_json(path, Record, "a record") == Record("\udcff", [Part((1, 2), 1.0)], {"a": 1}, pairs=((1, "a"),))
     with pytest.raises(FileNotFoundError, match="nosuch.json: not found, expected a record"):
         read_json(tmp_path / "nosuch.json", Record, "a record")
-    for content in [b"", b"{", b"\xff", b"[" * 100000, b'"\\ud800"']:
+    for content in [b"", b"{", b"\xff", b"[" * 100000]:
         path.write_bytes(content)
         with pytest.raises(ValueError, match="record.json: not JSON .* expected a record; remove it") as raised:
             read_json(path, Record, "a record")
@@ -133,6 +136,8 @@ def test_json(tmp_path):
         (dict(parts=[{"sizes": [], "share": "1"}]), "parts: item 1: share: found '1', expected a number"),
         (dict(parts=[{"sizes": [], "share": 10**400}]), "parts: item 1: share: found 1000.*, expected a number"),
         (dict(parts=[{}]), "parts: item 1: found no sizes"),
+        (dict(pairs=[["1", "a"]]), "pairs: item 1: item 1: found '1', expected a whole number"),
+        (dict(pairs=[[1]]), "pairs: item 1: found a list of 1, expected a list of 2"),
         (dict(other=5), "other: found 5, expected a text"),
     ],
 )

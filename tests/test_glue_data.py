@@ -17,7 +17,6 @@ from maelm_fairseq.base.errors import UsageError
 PREP = ROOT / "data-prep"
 sys.path.insert(0, str(PREP))
 
-import basics  # noqa: E402
 import glue  # noqa: E402
 import glue_files  # noqa: E402
 
@@ -44,7 +43,7 @@ def prepare(prepared, tmp_path, monkeypatch, capfd):
         if not fails:
             glue.main()
             return "".join(capfd.readouterr())
-        with pytest.raises((basics.InputError, OSError, UsageError)) as error:
+        with pytest.raises((UsageError, OSError)) as error:
             glue.main()
         (line,) = str(error.value).splitlines()
         return line
@@ -228,7 +227,7 @@ def test_wrong_files(prepare, tmp_path):
     assert "none of the folders CoLA" in error()
     write_official(source, "RTE")
     assert "--regression: the labels of RTE are classes" in error("--task", "RTE", "--regression")
-    assert f"{source / 'sentencepiece.model'} does not exist" in error("--task", "RTE", "--vocabulary", source)
+    assert f"{source / 'sentencepiece.model'}: not found" in error("--task", "RTE", "--vocabulary", source)
 
 
 def test_checkpoint_is_compared(prepare, pretrained, tmp_path):
@@ -252,6 +251,12 @@ def test_run_again(prepare, tmp_path):
     assert f"{out / 'own'} is finished already" in prepare("--task", "own")
     error = prepare("--task", "own", "--max-tokens", 100, "--regression", fails=True)
     assert "--max-tokens was 512 and is 100" in error and "--regression was False and is True" in error
+    record = out / "own" / "task.json"
+    for right, wrong, found in [(b"512", b'"512"', "max_tokens: found '512'"), (b'"train.tsv"', b"[]", "found a list")]:
+        record.write_bytes(before[record].replace(right, wrong))
+        error = prepare("--task", "own", fails=True)
+        assert error.startswith(f"{record}: ") and f"{found}, expected a" in error
+    record.write_bytes(before[record])
     write_own(source / "own", [["c", "1"], ["b", "2"]], dev=[["kan @ lo", "1"], ["b", "2"]])
     error = prepare("--task", "own", fails=True)
     assert "train.tsv differs" in error and "dev.tsv" not in error

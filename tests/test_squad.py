@@ -367,7 +367,7 @@ def test_preparing_with_wrong_options(mixed, vocabulary, tmp_path):
         ("--dev", tmp_path / "nosuch", "--dev: file"),
         ("--max-tokens", 68, "leaves no room for the context"),
         ("--dest", mixed[0], "train differs; dev differs"),
-        ("--vocabulary", tmp_path, f"SentencePiece model {tmp_path}/sentencepiece.model does not exist"),
+        ("--vocabulary", tmp_path, f"{tmp_path}/sentencepiece.model: not found, expected a SentencePiece model"),
     ]:
         assert expected in refused(PREPARE, *[a for pair in {**right, option: value}.items() for a in pair])
     assert not (tmp_path / "d").exists()

@@ -82,10 +82,14 @@ def run(main):
 
 
 def show_anything():
-    """Lets this process print any text: what an encoding, such as ASCII, cannot show, is escaped."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+    """Lets this process print any text, also names of files that are not UTF-8, wherever its output goes."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # whoever started this has closed it
+            setattr(sys, name, open(os.devnull, "w"))
+        elif hasattr(stream, "reconfigure"):
+            as_they_are = name == "stdout" and stream.encoding.lower() == "utf-8"
+            stream.reconfigure(errors="surrogateescape" if as_they_are else "backslashreplace")
 
 
 def print_error(line):

@@ -37,10 +37,10 @@ def atomic_write(path, mode="w"):
         path: of the finished file; its folder must exist
         mode: "w" for UTF-8 text with "\\n" as line ends, "wb" for bytes
     """
-    partial = partial_name(path)
+    partial, text = partial_name(path), {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     remove_abandoned(*split(path))
     try:
-        with open(partial, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})) as stream:
+        with open(partial, mode, **text) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -139,10 +139,10 @@ def one_at_a_time(path):
 
 
 def save_json(value, path):
-    """Writes a value as JSON, atomically."""
-    with atomic_write(path) as stream:
-        json.dump(value, stream, indent=1, ensure_ascii=False)
-        stream.write("\n")
+    """Writes a value as JSON, atomically; names of files that are not UTF-8 come back as they were."""
+    text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    with atomic_write(path, "wb") as stream:
+        stream.write(text.encode("utf-8", "backslashreplace"))  # of such a name's bytes, it makes JSON's escapes
 
 
 def read_json(path, kind, expected, fix="remove it and run again"):
@@ -187,7 +187,7 @@ def typed(kind, value, where):
 
     Args:
         kind: int, float, str, bool, dict, list; a dataclass, for an object whose unknown fields are ignored; an Enum of
-            texts; List, Dict with texts as keys, Tuple with `...`, or Optional of these
+            texts; List, Dict with texts as keys, Tuple, or Optional of these
         value: what was read
         where: for the message: the file, and the place in it
     Raises:
@@ -197,7 +197,10 @@ def typed(kind, value, where):
     if origin is typing.Union:
         return None if value is None else typed(arguments[0], value, where)
     if origin in (list, tuple) and isinstance(value, (list, tuple)):
-        return origin(typed(arguments[0], each, f"{where}: item {i}") for i, each in enumerate(value, 1))
+        kinds = arguments if origin is tuple and ... not in arguments else arguments[:1] * len(value)
+        if len(kinds) != len(value):
+            raise UsageError(f"{where}: found a list of {len(value)}, expected a list of {len(kinds)}")
+        return origin(typed(*each, f"{where}: item {i}") for i, each in enumerate(zip(kinds, value), 1))
     if origin is dict and isinstance(value, dict):
         return {key: typed(arguments[1], each, f"{where}: {key}") for key, each in value.items()}
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):

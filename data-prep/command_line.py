@@ -1,0 +1,54 @@
+"""What the programs here have in common: they find the plugin, take options alike, and show their progress.
+
+A program imports this module before all others (`import command_line`): the plugin need not be installed.
+"""
+
+import argparse
+import os
+import sys
+
+try:
+    import numpy  # noqa: F401
+    import sentencepiece  # noqa: F401
+    from tqdm import tqdm
+except ImportError as error:
+    sys.exit(f"error: {sys.executable}: {error}; run `make install`, and activate its environment")
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from maelm_fairseq.base.errors import Parser  # noqa: E402
+
+CPUS = len(os.sched_getaffinity(0))  # that this process may use
+tqdm.monitor_interval = 0  # no thread of tqdm's in a process that forks workers
+
+
+def parser(description, prog=None, formatter=argparse.ArgumentDefaultsHelpFormatter):
+    """A Parser; `prog` is the name of the script that starts the program, if there is one."""
+    return Parser(prog=prog, description=description, allow_abbrev=False, formatter_class=formatter)
+
+
+def positive(text):
+    """The value of an option that must be a positive integer."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive integer")
+    return value
+
+
+def data_folder(path):
+    """The value of an option that names the folder of data to write."""
+    if ":" in os.path.abspath(path):
+        raise argparse.ArgumentTypeError(
+            f"{path!r}: fairseq-train separates folders by colons; choose a path without one"
+        )
+    return path
+
+
+def say(message):
+    """Prints a message for the user on stderr: stdout is for results."""
+    tqdm.write(str(message), file=sys.stderr)
+
+
+def progress_bar(what, total):
+    """A bar for a number of bytes; in a log, a line every ten seconds."""
+    interval = 0.5 if sys.stderr.isatty() else 10
+    return tqdm(desc=what, total=total, unit="B", unit_scale=True, mininterval=interval, miniters=1)

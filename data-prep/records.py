@@ -1,0 +1,142 @@
+"""The records beside prepared data, each written last: what the data were made from, and what is in them."""
+
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Dict, List, Optional, Tuple
+
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import read_json
+from maelm_fairseq.base.provenance import check_same
+
+MANIFEST = "prepare.json"
+
+
+@dataclass
+class Options:
+    """Those options of prepare.sh that its data depend on; `spm_model` is a SHA-256."""
+
+    shards: int
+    spm_model: Optional[str] = None
+    vocab_size: Optional[int] = None
+    model_type: Optional[str] = None
+    lowercase: bool = False
+    sample_lines: Optional[int] = None
+    byte_fallback: bool = False
+
+
+@dataclass
+class Manifest:
+    """prepare.json: what a folder is prepared from; `train` and `valid` have the fingerprint of each file."""
+
+    format: int
+    train: List[dict]
+    valid: List[dict]
+    options: Options
+
+    def origin(self):
+        """{name: value} to compare with that of another run."""
+        return {"format": self.format, "train": self.train, "valid": self.valid, **by_option(asdict(self.options))}
+
+
+@dataclass
+class Read:
+    """Counts of all input files."""
+
+    files: int
+    lines: int
+    text_lines: int
+    blank_lines: int
+    lines_normalised_to_nothing: int
+    documents: int
+
+
+@dataclass
+class SplitRecord:
+    """SPLIT.json: what encode.py read, and what it wrote into this shard; a line's `</s>` is one of its tokens."""
+
+    input: Read
+    shard: int
+    shards: int
+    documents: int
+    text_lines: int
+    tokens: int
+    checksum: List[int]
+    unknown: int
+    unknown_pieces: List[Tuple[str, int]]
+    longest_line: int
+    sample: List[Tuple[int, str]]  # lines of the data, from 0, and their text
+
+
+@dataclass
+class Identity:
+    """Of a file; see :func:`maelm_fairseq.base.provenance.file_identity`."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+@dataclass
+class TaskRecord:
+    """task.json: a task for sentence_prediction; `labels` is None for numbers, `splits` has counts."""
+
+    task: str
+    pair: bool
+    labels: Optional[List[str]]
+    max_tokens: int
+    splits: Dict[str, dict]
+    inputs: List[Identity]
+
+    def origin(self):
+        """{name: value} to compare with that of another run."""
+        options = {"max_tokens": self.max_tokens, "regression": self.labels is None}
+        return {**by_option(options), **{identity.file: asdict(identity) for identity in self.inputs}}
+
+
+@dataclass
+class SquadRecord:
+    """squad.json: windows of questions and contexts; `counts` of train and valid."""
+
+    format: int
+    inputs: Dict[str, dict]  # identities of files
+    options: Dict[str, int]
+    version: str = ""
+    counts: Dict[str, Dict[str, int]] = field(default_factory=dict)
+
+    def origin(self):
+        """{name: value} to compare with that of another run."""
+        return {"format": self.format, **self.inputs, **by_option(self.options)}
+
+
+def by_option(values):
+    """{name of an attribute: value} as {option: value}, without those that are None."""
+    return {f"--{name.replace('_', '-')}": value for name, value in values.items() if value is not None}
+
+
+def read_manifest(dest):
+    """The manifest of a folder that prepare.sh wrote."""
+    path, fix = os.path.join(dest, MANIFEST), f"remove {dest} and run prepare.sh again"
+    manifest = read_json(path, Manifest, "the record of a folder that prepare.sh wrote", fix)
+    if manifest.options.shards < 1:
+        raise UsageError(f"{path}: options: shards: found {manifest.options.shards}, expected 1 or more; {fix}")
+    return manifest
+
+
+def finished(dest, name, kind):
+    """The record of a folder of finished data; None if there is no such folder, or it is empty.
+
+    Args:
+        name, kind: of the record's file, and its class
+    Raises:
+        UsageError: the record is damaged, or the folder contains something else
+    """
+    there = sorted(os.listdir(dest)) if os.path.exists(dest) else []
+    if there and name not in there:
+        raise UsageError(f"--dest: {dest} contains {there[0]} but no {name}; expected an empty folder; choose another")
+    fix = f"remove {dest} and run again"
+    return read_json(os.path.join(dest, name), kind, "the record of a finished run", fix) if there else None
+
+
+def check_origin(dest, was, now):
+    """Refuses a folder that was prepared from other inputs or with other options."""
+    check_same(f"--dest {dest}", was, now, "choose another --dest, or remove this one")
