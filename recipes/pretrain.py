@@ -20,7 +20,8 @@ import time
 import yaml
 
 import show_progress
-from fairseq_options import PLUGIN, RECIPES
+from fairseq_options import RECIPES
+from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base.errors import Parser, UsageError
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
 from maelm_fairseq.training.reporting import reporter
@@ -29,6 +30,10 @@ EPILOG = """All other options go to fairseq-train and override the settings of t
 SIGTERM, SIGUSR1 and Ctrl-C stop training with a checkpoint after the current update, with exit status 75; the same
 command resumes."""
 PATIENCE = datetime.timedelta(minutes=15)  # of a machine that waits for the others to be started
+
+
+def folder(text):
+    return "./" + text if text.startswith("-") else text  # fairseq would take it for an option
 
 
 def at_least(least):
@@ -45,14 +50,13 @@ def parse(recipe, words):
     with open(recipe, encoding="utf-8") as lines:
         header = itertools.takewhile(lambda line: line.startswith("#"), itertools.islice(lines, 1, None))
         description = "".join(line[2:] or "\n" for line in header)
-    parser = Parser(
-        os.path.basename(recipe), "%(prog)s --data DIR[:DIR...] --save-dir DIR [options]", description, EPILOG
-    )
-    parser.formatter_class, parser.allow_abbrev = argparse.RawDescriptionHelpFormatter, False
+    usage = "%(prog)s --data DIR[:DIR...] --save-dir DIR [options]"
+    parser = Parser(os.path.basename(recipe), usage, description, EPILOG, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     shards = "data from data-prep/prepare.sh; several folders are shards of one corpus"
-    add("--data", required=True, metavar="DIR[:DIR...]", help=shards)
-    add("--save-dir", required=True, metavar="DIR", help="checkpoints, TensorBoard files and train.log")
+    add("--data", type=folder, required=True, metavar="DIR[:DIR...]", help=shards)
+    add("--save-dir", type=folder, required=True, metavar="DIR", help="checkpoints, TensorBoard files and train.log")
     devices = "GPUs per machine (default: all); 0 trains on the CPU, for experiments, with a process per machine"
     add("--gpus", type=at_least(0), metavar="N", help=devices)
     nodes = "machines (default: 1); run the same command on each, with MASTER_ADDR set to one of them, whose port "
@@ -63,9 +67,9 @@ def parse(recipe, words):
     add("--dry-run", action="store_true", help="print the fairseq-train command and stop")
     end = words.index("--") if "--" in words else len(words)
     joined = []
-    for word in words[:end]:  # neither argparse nor fairseq would take a leading dash for that of a path
-        if joined and joined[-1] in ("--data", "--save-dir"):
-            joined[-1] += "=" + "./" * word.startswith("-") + word
+    for word in words[:end]:
+        if joined and joined[-1] in ("--data", "--save-dir"):  # argparse would take a leading dash for an option's
+            joined[-1] += "=" + word
         else:
             joined.append(word)
     args, extra = parser.parse_known_args(joined)
@@ -108,15 +112,12 @@ def adapt(cfg, args, extra):
             f"effective batch of {sequences} sequences"
         )
     every = sequences // (processes * batch)
-    distributed["distributed_world_size"], dataset["batch_size"], optimization["update_freq"] = (
-        processes,
-        batch,
-        [every],
-    )
+    distributed["distributed_world_size"], dataset["batch_size"] = processes, batch
+    optimization["update_freq"] = [every]
     cfg["checkpoint"]["save_dir"] = args.save_dir
     cpu, bf16 = args.gpus == 0, cfg["task"].get("bf16_autocast") or "--bf16-autocast" in extra
     tensorboard = os.path.join(args.save_dir, "tensorboard")
-    cfg["common"].update(user_dir=PLUGIN, tensorboard_logdir=tensorboard, cpu=cpu, fp16=not cpu and not bf16)
+    cfg["common"].update(user_dir=plugin[0], tensorboard_logdir=tensorboard, cpu=cpu, fp16=not cpu and not bf16)
     return f"{processes} process(es) x {batch} sequences x {every} = {sequences} sequences per update"
 
 

@@ -195,6 +195,15 @@ def test_a_recipe_stops_before_it_trains(data, tmp_path):
     assert not list(tmp_path.glob("*.pt"))
 
 
+def test_a_recipe_with_a_process_for_each_gpu(data, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import torch; torch.cuda.device_count = lambda: 2")
+    more = ["--gpus", 2, "--cpu", "--bf16-autocast", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    process = recipe(data, tmp_path / "run", *more, real=True, PYTHONPATH=str(tmp_path))
+    printed = stop(process, "update 3 of", signal.SIGTERM)
+    assert f"stopped on request at update {updates(tmp_path / 'run')};" in printed and "train_inner" not in printed
+    assert "train_inner" in (tmp_path / "run" / "train.log").read_text()
+
+
 def test_slurm_requeues_a_job_that_stopped(tmp_path):
     for status in [0, 1, STOPPED]:
         for name, script in {"srun": f"exit {status}", "scontrol": 'echo "scontrol $*"'}.items():
