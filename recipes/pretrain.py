@@ -6,7 +6,6 @@ The settings are those of hydra/pretrain_base.yaml with the overrides in hydra/N
 """
 
 import argparse
-import datetime
 import itertools
 import logging
 import os
@@ -29,7 +28,7 @@ from maelm_fairseq.training.reporting import reporter
 EPILOG = """All other options go to fairseq-train and override the settings of the recipe.
 SIGTERM, SIGUSR1 and Ctrl-C stop training with a checkpoint after the current update, with exit status 75; the same
 command resumes."""
-PATIENCE = datetime.timedelta(minutes=15)  # of a machine that waits for the others to be started
+PATIENCE = 900  # seconds of a machine that waits for the others to be started
 
 
 def folder(text):
@@ -142,12 +141,28 @@ def agree(address, port, machines):
     from torch.distributed import DistNetworkError, TCPStore
 
     try:
-        socket.create_server((address, 0)).close()  # only where that is an address of this machine
-        store = TCPStore(address, port, machines, True, PATIENCE)
+        family, *_, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise UsageError(f"MASTER_ADDR={address}: {error.strerror}; set it to one of the machines") from None
+    deadline = time.monotonic() + PATIENCE
+
+    def wait(others):  # here, not in the store, which would keep signals from this process
+        if time.monotonic() > deadline:
+            raise UsageError(f"--nodes {machines}: {others} in {PATIENCE} s; run the same command on each machine")
+        time.sleep(0.5)
+
+    try:
+        socket.create_server(place[:2], family=family).close()  # only where that is an address of this machine
+        store = TCPStore(address, port, is_master=True, wait_for_workers=False)
     except (OSError, DistNetworkError):  # the port is taken if all machines are one, for a test
-        return TCPStore(address, port, machines, False, PATIENCE).add("others", 1)
-    while store.add("others", 0) < machines - 1:
-        time.sleep(0.1)
+        while socket.socket(family).connect_ex((address, port)):
+            wait(f"nothing answered at {address}, port {port},")
+        store = TCPStore(address, port, is_master=False)
+        number = store.add("others", 1)
+        store.set(str(number), "")  # the first may go on, and close the store: this needs no answer
+        return number
+    while not store.check(list(map(str, range(1, machines)))):
+        wait("not all came")
     return 0
 
 

@@ -28,6 +28,16 @@ def test_a_signal_to_one_machine_stops_both(data, tmp_path):
     assert f"stopped on request at update {updates(tmp_path)}" in (tmp_path / "train.log").read_text()
 
 
+def test_a_machine_that_waits_for_another_can_be_stopped(data, tmp_path):
+    for address in ["localhost", "192.0.2.1"]:  # the first machine; and one that no other answers
+        waiting = recipe(data, tmp_path, "--nodes", 2, real=True, MASTER_ADDR=address, MASTER_PORT=str(free_port()))
+        next(line for line in waiting.stdout if "sequences per update" in line)
+        time.sleep(5)
+        assert waiting.poll() is None
+        waiting.send_signal(signal.SIGTERM)
+        assert waiting.wait(10) == STOPPED
+
+
 def test_a_machine_ends_when_the_other_is_killed(data, tmp_path):
     lost, other = two_machines(data, tmp_path, real=True)
     lost.kill()

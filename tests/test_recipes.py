@@ -181,6 +181,12 @@ def test_wrong_options_are_refused(arguments, words):
     assert all(word in error for word in words), error
 
 
+def test_an_unknown_machine_is_refused(data, tmp_path):
+    more = ["--gpus", 0, "--nodes", 2, "--data", data, "--save-dir", tmp_path]
+    error = refused("recipes/pretrain_base.sh", *more, MASTER_ADDR="no.such.invalid")
+    assert "MASTER_ADDR=no.such.invalid: " in error
+
+
 def test_script_trains_resumes_and_stops(data, tmp_path):
     save, text = tmp_path / ODD, tmp_path / (ODD + "data")
     text.symlink_to(data)
