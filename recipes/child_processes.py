@@ -58,25 +58,6 @@ def program(command, **options):
             running.discard(process)
 
 
-@contextlib.contextmanager
-def logged_program(command, log, **options):
-    """Starts a fairseq command as :func:`program` does, and appends its output to a log.
-
-    Yields:
-        the process; an iterator over its output: (line, what to show of it or None)
-    """
-    progress = Progress()
-
-    def lines():
-        for line in process.stdout:
-            stream.write(line)
-            yield line, progress.line(line.decode("utf-8", "replace").rstrip("\n"))
-
-    output = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    with open(log, "ab", buffering=0) as stream, program(command, **output, **options) as process:
-        yield process, lines()
-
-
 def run_and_show(command, log, variables=None, name=""):
     """Runs a fairseq command, appends its output to a log and prints its progress; returns the exit status.
 
@@ -85,9 +66,14 @@ def run_and_show(command, log, variables=None, name=""):
         name: put before each line of progress
     """
     path = os.environ["PATH"] + os.pathsep + os.path.dirname(sys.executable)  # where no environment is active
-    printed = time.time()
-    with logged_program(command, log, env={**os.environ, "PATH": path, **(variables or {})}) as (process, lines):
-        for _, shown in lines:
+    options = dict(
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "PATH": path, **(variables or {})}
+    )
+    progress, printed = Progress(), time.time()
+    with open(log, "ab", buffering=0) as stream, program(command, **options) as process:
+        for line in process.stdout:
+            stream.write(line)
+            shown = progress.line(line.decode("utf-8", "replace").rstrip("\n"))
             if shown and (not shown.startswith("update ") or time.time() - printed > 10):
                 printed = time.time()
                 print("  " + name + shown, flush=True)

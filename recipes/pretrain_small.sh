@@ -13,16 +13,4 @@
 # behind: experiments/RESULTS.md. For an MLM, add --encoder-mask-fraction 1 --decoder-layers 0.
 
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-
-effective_batch=64
-batch_size=64
-settings=(
-  --arch mae_lm_tiny --encoder-layers 2 --share-decoder-layers --decoder-layers 2
-  --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4
-  --dropout 0 --attention-dropout 0 --max-positions 128 --bf16-autocast
-  --tokens-per-sample 64 --sample-break-mode complete_doc --mask-prob 0.3
-  --lr 1e-3 --warmup-updates 1000 --total-num-update 6500 --max-update 6500 --stop-time-hours 0.4
-  --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 2.0
-  --log-interval 100 --save-interval-updates 500 --keep-interval-updates 1 --num-workers 0 --batch-size-valid 64
-)
 pretrain "$@"

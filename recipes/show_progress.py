@@ -1,10 +1,15 @@
-"""Turns the output of fairseq-train --log-format json into a short progress report."""
+"""Turns the log of fairseq-train --log-format json into a short progress report."""
 
+import contextlib
+import datetime
 import json
+import logging
+import os
 import re
 
+FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's
 RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| (\w+) \| (\S+) \| (.*)$")
-CHECKPOINT = re.compile(r"^(Saved checkpoint \S+|Loaded checkpoint .*\))")
+SHOWN = re.compile(r"^(Saved checkpoint .*(?= \(epoch)|Loaded checkpoint .*\)|done training.*)")
 ERROR = re.compile(r"^(\w[\w.]*(Error|Exception|Interrupt)\b|([\w-]+: )?error: )")
 USELESS = ("Please install tensorboardX", "TensorBoard", "could not be loaded", "your device does NOT support")
 
@@ -25,11 +30,47 @@ def logged(lines, key):
     return [found[update] for update in sorted(found)]
 
 
-def time(seconds):
-    """3725 -> '1:02:05'."""
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+class Progress(logging.Handler):
+    """Prints the report of what is logged; :meth:`line` turns a line of the log into one of the report, or None."""
+
+    max_update = None
+
+    def emit(self, record):
+        line = None if record.exc_info else self.line(self.format(record))
+        if line:
+            with contextlib.suppress(OSError):  # training goes on when nobody reads this any more
+                print(line, flush=True)
+
+    def line(self, text):
+        record = RECORD.match(text)
+        if not record:
+            return text if ERROR.match(text) else None
+        level, logger, message = record.groups()
+        if logger == "py.warnings" or any(phrase in message for phrase in USELESS):
+            return None
+        if message.startswith("{") and logger in ("train_inner", "valid"):
+            stats = json.loads(message)
+            if logger == "train_inner":
+                return self.update(stats)
+            return f"validation after {stats['valid_num_updates']} updates: {quality(stats, 'valid_')}"
+        if level in ("WARNING", "ERROR", "CRITICAL") or logger.startswith("maelm_fairseq"):
+            return message
+        limit = re.search(r"^Stopping training due to .* > stop_time_hours: ([\d.]+)", message)
+        if limit:
+            return f"stopping before the last update: the training has taken the {limit[1]} hours of --stop-time-hours"
+        configured = re.search(r"^\{'.*'max_update': (\d+)", message)
+        if configured:
+            self.max_update = int(configured[1])
+        shown = SHOWN.match(message)
+        return shown and shown[0]
+
+    def update(self, stats):
+        update, of, left = int(stats["num_updates"]), "", ""
+        if self.max_update:
+            of = f" of {self.max_update:,}"
+            seconds = (self.max_update - update) / max(float(stats["ups"]), 1e-3)
+            left = f", {datetime.timedelta(seconds=int(seconds))} left"
+        return f"update {update:,}{of}: {quality(stats)}, {float(stats['wps']):,.0f} tokens/s{left}"
 
 
 def quality(stats, prefix=""):
@@ -38,46 +79,9 @@ def quality(stats, prefix=""):
     return f"loss {stats[prefix + 'loss']} bits" + (f", accuracy {accuracy}%" if accuracy else "")
 
 
-class Progress:
-    """Turns lines of fairseq's log into lines of the report, or None for lines that it leaves out."""
-
-    def __init__(self):
-        self.max_update = None
-        self.in_trace = False
-
-    def line(self, text):
-        record = RECORD.match(text)
-        if record:
-            self.in_trace = False
-            return self.record(*record.groups())
-        if text.startswith("Traceback"):
-            self.in_trace = True
-        elif ERROR.match(text) or (self.in_trace and text and not text[0].isspace()):
-            return text  # the message of an error; the stack trace stays in the log
-        return None
-
-    def record(self, level, logger, message):
-        if level in ("WARNING", "ERROR", "CRITICAL"):
-            return None if any(phrase in message for phrase in USELESS) else message
-        if logger == "train_inner" and message.startswith("{"):
-            return self.update(json.loads(message))
-        if logger == "valid" and message.startswith("{"):
-            stats = json.loads(message)
-            return f"validation after {stats['valid_num_updates']} updates: {quality(stats, 'valid_')}"
-        if logger.startswith("maelm_fairseq") or message.startswith("done training"):
-            return message
-        limit = re.search(r"^Stopping training due to .* > stop_time_hours: ([\d.]+)", message)
-        if limit:
-            return f"stopping before the last update: the training has taken the {limit[1]} hours of --stop-time-hours"
-        configured = re.search(r"^\{'.*'max_update': (\d+)", message)
-        if configured:
-            self.max_update = int(configured.group(1))
-        checkpoint = CHECKPOINT.match(message)
-        return checkpoint.group() if checkpoint else None
-
-    def update(self, stats):
-        update, of, left = int(stats["num_updates"]), "", ""
-        if self.max_update:
-            of = f" of {self.max_update:,}"
-            left = f", {time((self.max_update - update) / max(float(stats['ups']), 1e-3))} left"
-        return f"update {update:,}{of}: {quality(stats)}, {float(stats['wps']):,.0f} tokens/s{left}"
+def log_to(path):
+    """Appends what this process logs to a file, as fairseq would print it, and prints the report of it."""
+    logging.captureWarnings(True)
+    handlers = [logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"), Progress()]
+    level = os.environ.get("LOGLEVEL", "INFO").upper()  # as in fairseq
+    logging.basicConfig(handlers=handlers, format=FORMAT, datefmt="%Y-%m-%d %H:%M:%S", level=level, force=True)

@@ -169,6 +169,8 @@ def become(option, program):
     elif option == "-c":
         exec(compile(name, "<string>", "exec"), vars(sys.modules["__main__"]))
     else:
+        if os.path.basename(name) == "pretrain.py":  # where fairseq is loaded, base/ already imports the plugin
+            import fairseq_cli.train  # noqa: F401
         runpy.run_path(name, run_name="__main__")
 
 

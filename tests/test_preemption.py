@@ -9,16 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
 from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, TINY, command, succeed
 from test_errors import SPAWN
 from training import assert_same_weights, train, updates
-
-sys.path.insert(0, str(ROOT / "recipes"))
-import run_training  # noqa: E402
 
 STOPPED = 75
 MANY = ["--max-update", 30, "--total-num-update", 30, "--num-workers", 1, "--seed", 1]
@@ -190,24 +186,22 @@ def recipe(data, save_dir, *more, real=False, **variables):
 def test_a_recipe_stops_with_its_training_and_resumes(data, tmp_path):
     printed = stop(recipe(data, tmp_path), "update 3 of", signal.SIGINT, group=True)
     stopped = updates(tmp_path)
-    assert f"stopped on request at update {stopped};" in printed and "training stopped on request" in printed
-    assert not (tmp_path / "finished").exists()
+    assert f"stopped on request at update {stopped}; the same command resumes" in printed
     stop(recipe(data, tmp_path), f"update {stopped + 1:,} of", signal.SIGTERM)
 
 
-def test_a_training_stops_with_a_checkpoint_when_its_recipe_is_killed(data, tmp_path):
-    process = recipe(data, tmp_path, real=True)
-    next(line for line in process.stdout if "update 3 of" in line)
-    (training,) = run_training.children(process.pid)
-    process.kill()
-    deadline = time.time() + 100
-    while os.path.exists(f"/proc/{training}/exe"):  # whoever adopts it need not wait for it
-        assert time.time() < deadline
-        time.sleep(0.01)
-    stopped = updates(tmp_path)
-    assert stopped >= 3
-    printed = stop(recipe(data, tmp_path), f"update {stopped + 1:,} of", signal.SIGTERM)
-    assert "in use by another run" not in printed
+def test_a_recipe_stops_before_it_trains(data, tmp_path):
+    stop(recipe(data, tmp_path, real=True), "sequences per update", signal.SIGTERM)
+    assert not list(tmp_path.glob("*.pt"))
+
+
+def test_a_recipe_with_a_process_for_each_gpu(data, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import torch; torch.cuda.device_count = lambda: 2")
+    more = ["--gpus", 2, "--cpu", "--bf16-autocast", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    process = recipe(data, tmp_path / "run", *more, real=True, PYTHONPATH=str(tmp_path))
+    printed = stop(process, "update 3 of", signal.SIGTERM)
+    assert f"stopped on request at update {updates(tmp_path / 'run')};" in printed and "train_inner" not in printed
+    assert "train_inner" in (tmp_path / "run" / "train.log").read_text()
 
 
 def test_slurm_requeues_a_job_that_stopped(tmp_path):

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import subprocess
 import sys
 
 import numpy as np
@@ -15,7 +14,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, script
+import maelm_fairseq.plugin  # noqa: F401
+from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, refused, script
 from training import updates
 
 try:
@@ -47,16 +47,9 @@ SMALL = ["--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 32
 SMALL += ["--encoder-attention-heads", 2]
 
 
-def parts(done):
-    """The command that a recipe would run: the launcher with its arguments, and the arguments of fairseq-train."""
-    words = shlex.split(done.stdout)
-    at = words.index("fairseq-train")
-    return words[:at], words[at + 1 :]
-
-
 def dry_run(name, *arguments, **environment):
-    """The parts of the command that a recipe would run."""
-    return parts(script(f"recipes/{name}", *DATA, "--dry-run", *arguments, **environment))
+    """The arguments of the fairseq-train that a recipe would become."""
+    return shlex.split(script(f"recipes/{name}", *DATA, "--dry-run", *arguments, **environment).stdout)[1:]
 
 
 def parse_command(arguments):
@@ -65,19 +58,15 @@ def parse_command(arguments):
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=arguments))
 
 
-def variant(name):
-    """The overrides of pretrain_base.yaml for another recipe."""
-    overrides = RECIPES / "hydra" / f"{name[len('pretrain_') :]}.txt"
-    return overrides.read_text().split() if overrides.exists() else []
-
-
 def parse_yaml(name, *overrides):
     """fairseq-hydra-train's configuration for a recipe."""
+    variant = RECIPES / "hydra" / (name.removeprefix("pretrain_") + ".txt")
+    overrides = [*(variant.read_text().split() if name != "pretrain_base" else []), *overrides]
     GlobalHydra.instance().clear()
     hydra_init("pretrain_base")
     given = ["common.user_dir=" + str(PLUGIN), "task.data=/data", "checkpoint.save_dir=/save", *overrides]
     with initialize_config_dir(config_dir=str(RECIPES / "hydra")):
-        config = compose("pretrain_base", overrides=[*variant(name), *given])
+        config = compose("pretrain_base", overrides=given)
     utils.import_user_module(config.common)
     add_defaults(config)
     return OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
@@ -85,7 +74,7 @@ def parse_yaml(name, *overrides):
 
 @pytest.mark.parametrize("name", TABLE)
 def test_recipe_has_the_settings_of_the_method(name):
-    config, setting = parse_command(dry_run(name + ".sh", "--gpus", 64)[1]), TABLE[name]
+    config, setting = parse_command(dry_run(name + ".sh", "--gpus", 64)), TABLE[name]
     assert config.task._name == config.criterion._name == "mae_lm"
     assert config.task.tokens_per_sample == config.model.max_positions == TOKENS
     assert config.task.sample_break_mode == "complete_doc"
@@ -113,9 +102,9 @@ def effective_batch(config):
     return config.distributed_training.distributed_world_size * config.dataset.batch_size * update_freq
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_script_and_yaml_are_one_setting(name):
-    command, yaml = parse_command(dry_run(name + ".sh", "--gpus", 64)[1]), parse_yaml(name)
+@pytest.mark.parametrize("name, gpus", [*((name, 64) for name in TABLE), ("pretrain_small", 1)])
+def test_both_command_lines_have_one_configuration(name, gpus):
+    command, yaml = parse_command(dry_run(name + ".sh", "--gpus", gpus)), parse_yaml(name)
     groups = ["common", "checkpoint", "dataset", "optimization", "distributed_training"]
     groups += ["task", "model", "criterion", "optimizer", "lr_scheduler"]
     for group in groups:
@@ -129,59 +118,40 @@ def test_script_and_yaml_are_one_setting(name):
         assert one == other, group
 
 
-def slurm(folder, *arguments, **environment):
-    """The parts of the command that recipes/slurm/pretrain.sbatch starts on the second of two machines."""
-    programs = {
-        "srun": 'SLURM_STEP_ID=0 SLURM_STEP_NODELIST="node[1-2]" exec "$@"',
-        "scontrol": "echo node1; echo node2",
-    }
-    for name, text in programs.items():
-        (folder / name).write_text("#!/bin/bash\n" + text + "\n")
-        (folder / name).chmod(0o755)
-    environment.update(SLURM_JOB_ID="7", SLURM_NNODES="2", SLURM_PROCID="1")
-    environment["PATH"] = str(folder) + os.pathsep + SCRIPTS_ENVIRONMENT["PATH"]
-    recipe = [RECIPES / "pretrain_base.sh", *DATA, "--dry-run"]
-    return parts(script("recipes/slurm/pretrain.sbatch", *recipe, *arguments, **environment))
-
-
-def parse_launched(launcher, arguments, **environment):
-    """The configuration of the fairseq-train that a launcher runs: a command without that word and its arguments."""
-    show = [sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"]
-    printed = subprocess.check_output([*launcher, *show, *arguments], env={**os.environ, **environment})
-    return parse_command(json.loads(printed.splitlines()[0]))
-
-
-def test_several_machines_with_gpus(tmp_path):
-    launcher, arguments = slurm(tmp_path, SLURM_GPUS_PER_NODE="a100:4")
-    assert launcher == []  # fairseq asks SLURM for the machines, given a port
-    distributed = parse_command(arguments).distributed_training
-    assert (distributed.distributed_world_size, distributed.distributed_port) == (8, 20007)
-    launcher, arguments = dry_run("pretrain_base.sh", "--gpus=8", "--nodes=4", MASTER_ADDR="first")
-    assert launcher[0] == "torchrun" and launcher[launcher.index("--nnodes") + 1] == "4"
-    assert launcher[launcher.index("--nproc_per_node") + 1] == "8"
+@pytest.mark.parametrize("gpus", [0, 4])
+@pytest.mark.parametrize("by", ["slurm", "address"])
+def test_several_machines(tmp_path, by, gpus):
+    if by == "slurm":  # the second of two machines
+        scripts = {
+            "srun": 'SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_STEP_NODELIST="node[1-2]" exec "$@"',
+            "scontrol": "echo node1; echo node2",
+        }
+        for name, text in scripts.items():
+            (tmp_path / name).write_text("#!/bin/bash\n" + text + "\n")
+            (tmp_path / name).chmod(0o755)
+        slurm = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", **({"SLURM_GPUS_PER_NODE": "a100:4"} if gpus else {})}
+        slurm["PATH"] = str(tmp_path) + os.pathsep + SCRIPTS_ENVIRONMENT["PATH"]
+        recipe = [RECIPES / "pretrain_base.sh", *DATA, "--dry-run", *([] if gpus else ["--gpus", 0])]
+        arguments = shlex.split(script("recipes/slurm/pretrain.sbatch", *recipe, **slurm).stdout)[1:]
+    else:  # which shows the command of the first
+        machine = {"MASTER_ADDR": "node1", "MASTER_PORT": "20007"}
+        arguments = dry_run("pretrain_base.sh", f"--gpus={gpus}", "--nodes=2", **machine)
     config = parse_command(arguments)
-    assert config.distributed_training.distributed_world_size == 32 and config.common.fp16
-    assert effective_batch(config) == EFFECTIVE_BATCH
-
-
-@pytest.mark.parametrize("by, init_method", [("torchrun", "env://"), ("slurm", "tcp://node1:20007")])
-def test_several_machines_without_gpus(tmp_path, by, init_method):
-    if by == "slurm":
-        config = parse_launched(*slurm(tmp_path, "--gpus", 0), SLURM_PROCID="1")
-    else:
-        launcher, arguments = dry_run("pretrain_base.sh", "--gpus", 0, "--nodes", 2, MASTER_ADDR="first")
-        assert launcher[launcher.index("--nproc_per_node") + 1] == "1"
-        config = parse_launched(launcher[-1:], arguments, RANK="1")
-    distributed = config.distributed_training
-    assert (distributed.distributed_rank, distributed.distributed_world_size) == (1, 2)
-    assert distributed.distributed_init_method == init_method
-    assert config.common.cpu and distributed.distributed_backend == "gloo"
+    distributed, number = config.distributed_training, int(by == "slurm")
+    assert distributed.distributed_init_method == "tcp://node1:20007"
+    assert (distributed.distributed_rank, distributed.distributed_world_size) == (
+        (4 * number, 8) if gpus else (number, 2)
+    )
+    assert (config.common.cpu, config.common.fp16, distributed.distributed_no_spawn) == (
+        (False, True, False) if gpus else (True, False, True)
+    )
+    assert distributed.distributed_backend == ("nccl" if gpus else "gloo")
     assert effective_batch(config) == EFFECTIVE_BATCH
 
 
 def test_further_options_override_the_recipe():
     extra = ["--lr", "3e-4", "--mask-whole-words", "--arch", "mae_lm_large", "--bf16-autocast"]
-    config = parse_command(dry_run("pretrain_base.sh", "--gpus", 1, "--", *extra)[1])
+    config = parse_command(dry_run("pretrain_base.sh", "--gpus", 1, "--", *extra))
     assert list(config.optimization.lr) == [3e-4]
     assert config.task.mask_whole_words and config.model.encoder_layers == 24
     assert config.task.bf16_autocast and not config.common.fp16
@@ -189,7 +159,7 @@ def test_further_options_override_the_recipe():
 
 @pytest.mark.parametrize("name, sequences", [("pretrain_small", 64), ("demo/pretrain_demo", 32)])
 def test_small_recipes(name, sequences):
-    config = parse_command(dry_run(name + ".sh", "--gpus", 0)[1])
+    config = parse_command(dry_run(name + ".sh", "--gpus", 0))
     assert config.common.cpu and config.task.bf16_autocast and not config.common.fp16
     assert effective_batch(config) == sequences
 
@@ -199,16 +169,22 @@ def test_small_recipes(name, sequences):
     [
         (["--gpus", 3], ["3 process(es)", "must divide the effective batch of 2048"]),
         (["--gpus", 8, "--batch-size", 24], ["--batch-size 24", "2048"]),
-        (["--gpus", "many"], ["--gpus must be a number", "many"]),
+        (["--gpus", "many"], ["--gpus: expected a whole number, at least 0, found 'many'"]),
         (["--gpus", 2048, "--batch-size", 1], ["--gpus 2048: PyTorch sees"]),
-        (["--gpus", 1, "--nodes", 2], ["MASTER_ADDR"]),
-        (["--gpus", 0, "--data", "/nowhere"], ["/nowhere has no dict.txt", "prepare.sh"]),
-        (["--data", "", "--dat", "data"], ["--data DIR is missing; found: --dat data"]),
+        (["--gpus", 1, "--nodes", 2, "--dry-run"], ["MASTER_ADDR"]),
+        (["--gpus", 0, "--data", "/nowhere"], ["/nowhere: found no dict.txt", "prepare.sh"]),
+        (["--save-dir"], ["--save-dir: expected one argument"]),
     ],
 )
 def test_wrong_options_are_refused(arguments, words):
-    done = script("recipes/pretrain_base.sh", *DATA, *arguments, status=1, MASTER_ADDR="")
-    assert all(word in done.stderr for word in words), done.stderr
+    error = refused("recipes/pretrain_base.sh", *DATA, *arguments, MASTER_ADDR="")
+    assert all(word in error for word in words), error
+
+
+def test_an_unknown_machine_is_refused(data, tmp_path):
+    more = ["--gpus", 0, "--nodes", 2, "--data", data, "--save-dir", tmp_path]
+    error = refused("recipes/pretrain_base.sh", *more, MASTER_ADDR="no.such.invalid")
+    assert "MASTER_ADDR=no.such.invalid: " in error
 
 
 def test_script_trains_resumes_and_stops(data, tmp_path):
@@ -220,19 +196,16 @@ def test_script_trains_resumes_and_stops(data, tmp_path):
     assert updates(save) == 2
     assert "validation after 2 updates" in printed and "{" not in printed
     assert list((save / "tensorboard").glob("*")) and "valid_loss" in (save / "train.log").read_text()
-    # fairseq's own usage error comes through, and nothing says that there is something to resume.
-    done = script(*start, 2, "--save-dir", tmp_path / "wrong", "--max-updates", 5, status=2)
-    assert "error: unrecognized arguments: --max-updates 5" in done.stdout and "command resumes" not in done.stderr
-    # A finished run stays as it is, and continues when more updates are asked for.
-    assert "has finished" in script(*start, 2).stdout and updates(save) == 2
+    # The same command again finds nothing to do, and goes on when more updates are asked for.
+    assert "update " not in script(*start, 2).stdout and updates(save) == 2
     assert "Loaded checkpoint" in script(*start, 3).stdout and updates(save) == 3
     # fairseq would take a folder with a colon in its name for two.
     (tmp_path / "c:d").symlink_to(data)
-    assert "separates folders by colons" in script(*start, 4, "--data", tmp_path / "c:d", status=1).stderr
-    # An error stops the run, and is reported in one line.
-    done = script(*start, 4, "--encoder-attention-heads", 5, status=1)
-    assert "--encoder-attention-heads" in done.stdout and "Traceback" not in done.stdout
-    assert "train.log" in done.stderr and "has finished" not in done.stdout
+    assert "separates folders by colons" in refused(*start, 4, "--data", tmp_path / "c:d")
+    # fairseq's own errors are one line, too; the log has their stack trace.
+    assert "unrecognized arguments: --max-updates 5" in refused(*start, 4, "--max-updates", 5)
+    assert "--encoder-attention-heads" in refused(*start, 4, "--encoder-attention-heads", 5)
+    assert "Traceback" in (save / "train.log").read_text()
 
 
 def test_the_demo_compares_its_loss_with_unigrams(data, tmp_path, monkeypatch, capsys):
@@ -272,6 +245,6 @@ def test_progress_shows_the_remaining_time_after_an_epoch_too():
         update,
         log("fairseq_cli.train", limit),
     ]
-    shown = "update 5 of 20: loss 9.1 bits, accuracy 4.2%, 1,000 tokens/s, 0:30 left"
+    shown = "update 5 of 20: loss 9.1 bits, accuracy 4.2%, 1,000 tokens/s, 0:00:30 left"
     stops = "stopping before the last update: the training has taken the 0.075 hours of --stop-time-hours"
     assert list(map(Progress().line, lines)) == [None, shown, None, shown, stops]

@@ -186,7 +186,7 @@ def test_no_reader_runs_into_a_stack_trace(name, broken, prepared, tmp_path):
         try:
             read()
         except UsageError as error:
-            assert "\n" not in str(error) and str(path) in str(error)
+            assert "\n" not in one_line(error) and str(path) in one_line(error)
         except (OSError, MemoryError) as error:
             assert one_line(error)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB

@@ -98,10 +98,8 @@ def check_weights(weights, own, path):
     """
     for name, weight in weights.items():
         if not weight.is_floating_point() or not torch.isfinite(weight).all():
-            found = (
-                "NaN or infinity: its training diverged" if weight.is_floating_point() else f"numbers of {weight.dtype}"
-            )
-            raise UsageError(f"{path}: weight {name!r} contains {found}; use an earlier checkpoint")
+            numbers = "NaN or infinity: its training diverged" if weight.is_floating_point() else f"{weight.dtype}"
+            raise UsageError(f"{path}: weight {name!r} contains {numbers}; use an earlier checkpoint")
     theirs, ours = ({name: tuple(weight.shape) for name, weight in each.items()} for each in (weights, own))
     for name in {**ours, **theirs}:
         if theirs.get(name) != ours.get(name):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests pretraining with torchrun on two machines that fail: two network namespaces, joined by a virtual cable.
+# Tests pretraining on two machines that fail: two network namespaces, joined by a virtual cable.
 #
 #   tests/cluster/two_machines.sh
 #

@@ -1,0 +1,236 @@
+"""Becomes the fairseq-train of a recipe, so that signals reach the training itself; `lib.sh` starts it.
+
+python recipes/pretrain.py .../pretrain_NAME.sh OPTION...
+
+The settings are those of hydra/pretrain_base.yaml with the overrides in hydra/NAME.txt.
+"""
+
+import argparse
+import itertools
+import logging
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import yaml
+
+import show_progress
+from fairseq_options import RECIPES
+from maelm_fairseq import __path__ as plugin
+from maelm_fairseq.base.errors import Parser, UsageError
+from maelm_fairseq.base.signals import SIGNALS, STOPPED
+from maelm_fairseq.training.reporting import reporter
+
+EPILOG = """All other options go to fairseq-train and override the settings of the recipe.
+SIGTERM, SIGUSR1 and Ctrl-C stop training with a checkpoint after the current update, with exit status 75; the same
+command resumes."""
+PATIENCE = 900  # seconds of a machine that waits for the others to be started
+
+
+def folder(text):
+    return "./" + text if text.startswith("-") else text  # fairseq would take it for an option
+
+
+def at_least(least):
+    def number(text):
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected a whole number, at least {least}, found {text!r}")
+        return int(text)
+
+    return number
+
+
+def parse(recipe, words):
+    """The recipe's own options, and those for fairseq-train, among which all are that come after `--`."""
+    with open(recipe, encoding="utf-8") as lines:
+        header = itertools.takewhile(lambda line: line.startswith("#"), itertools.islice(lines, 1, None))
+        description = "".join(line[2:] or "\n" for line in header)
+    usage = "%(prog)s --data DIR[:DIR...] --save-dir DIR [options]"
+    parser = Parser(os.path.basename(recipe), usage, description, EPILOG, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = parser.add_argument
+    shards = "data from data-prep/prepare.sh; several folders are shards of one corpus"
+    add("--data", type=folder, required=True, metavar="DIR[:DIR...]", help=shards)
+    add("--save-dir", type=folder, required=True, metavar="DIR", help="checkpoints, TensorBoard files and train.log")
+    devices = "GPUs per machine (default: all); 0 trains on the CPU, for experiments, with a process per machine"
+    add("--gpus", type=at_least(0), metavar="N", help=devices)
+    nodes = "machines (default: 1); run the same command on each, with MASTER_ADDR set to one of them, whose port "
+    nodes += "MASTER_PORT (default: 29500) the others can reach"
+    add("--nodes", type=at_least(1), default=1, metavar="N", help=nodes)
+    batch = "sequences per GPU at a time; the effective batch stays the same"
+    add("--batch-size", type=at_least(1), metavar="N", help=batch)
+    add("--dry-run", action="store_true", help="print the fairseq-train command and stop")
+    end = words.index("--") if "--" in words else len(words)
+    joined = []
+    for word in words[:end]:
+        if joined and joined[-1] in ("--data", "--save-dir"):  # argparse would take a leading dash for an option's
+            joined[-1] += "=" + word
+        else:
+            joined.append(word)
+    args, extra = parser.parse_known_args(joined)
+    return args, extra + words[end + 1 :]
+
+
+def settings(name):
+    """A recipe's settings as fairseq groups them: {group: {name: value}}."""
+    with open(os.path.join(RECIPES, "hydra", "pretrain_base.yaml"), encoding="utf-8") as stream:
+        cfg = yaml.safe_load(stream)
+    if name != "base":
+        with open(os.path.join(RECIPES, "hydra", name + ".txt"), encoding="utf-8") as stream:
+            for override in stream.read().split():
+                key, value = override.lstrip("+").split("=")
+                group, field = key.split(".")
+                cfg[group][field] = yaml.safe_load(value)
+    del cfg["hydra"], cfg["task"]["data"]
+    return cfg
+
+
+def options(cfg):
+    """Yields settings as options of fairseq-train."""
+    for group, fields in cfg.items():
+        for field, value in fields.items():
+            name = {"model": "arch"}.get(group, group) if field == "_name" else field
+            if value is not False:
+                yield "--" + name.replace("_", "-")
+            if not isinstance(value, bool):
+                yield ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def adapt(cfg, args, extra):
+    """Fits settings to folders and devices, with the same effective batch; returns what an update consists of."""
+    distributed, dataset, optimization = cfg["distributed_training"], cfg["dataset"], cfg["optimization"]
+    sequences = distributed["distributed_world_size"] * dataset["batch_size"] * optimization["update_freq"][0]
+    processes, batch = max(args.gpus, 1) * args.nodes, args.batch_size or dataset["batch_size"]
+    if sequences % (processes * batch):
+        raise UsageError(
+            f"{processes} process(es) (--gpus times --nodes) with --batch-size {batch}: their product must divide the "
+            f"effective batch of {sequences} sequences"
+        )
+    every = sequences // (processes * batch)
+    distributed["distributed_world_size"], dataset["batch_size"] = processes, batch
+    optimization["update_freq"] = [every]
+    cfg["checkpoint"]["save_dir"] = args.save_dir
+    cpu, bf16 = args.gpus == 0, cfg["task"].get("bf16_autocast") or "--bf16-autocast" in extra
+    tensorboard = os.path.join(args.save_dir, "tensorboard")
+    cfg["common"].update(user_dir=plugin[0], tensorboard_logdir=tensorboard, cpu=cpu, fp16=not cpu and not bf16)
+    return f"{processes} process(es) x {batch} sequences x {every} = {sequences} sequences per update"
+
+
+def meet(args):
+    """The settings by which the processes of several machines find each other."""
+    port = int(os.environ.get("MASTER_PORT", 29500))
+    if "SLURM_STEP_ID" in os.environ:  # srun has started a task on each machine
+        names = subprocess.check_output(["scontrol", "show", "hostnames", os.environ["SLURM_STEP_NODELIST"]], text=True)
+        address, number = names.split()[0], int(os.environ["SLURM_PROCID"])
+    else:
+        address = os.environ.get("MASTER_ADDR")
+        if not address:
+            raise UsageError(f"--nodes {args.nodes} needs MASTER_ADDR, the name of one of the machines")
+        number = 0 if args.dry_run else agree(address, port, args.nodes)
+    cpu = dict(distributed_backend="gloo", ddp_backend="legacy_ddp", distributed_no_spawn=True)
+    rank = number * max(args.gpus, 1)
+    return dict(distributed_init_method=f"tcp://{address}:{port}", distributed_rank=rank, **({} if args.gpus else cpu))
+
+
+def agree(address, port, machines):
+    """This machine's number: 0 at `address`, where the processes of all others look for it; others as they come."""
+    from torch.distributed import DistNetworkError, TCPStore
+
+    try:
+        family, *_, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise UsageError(f"MASTER_ADDR={address}: {error.strerror}; set it to one of the machines") from None
+    deadline = time.monotonic() + PATIENCE
+
+    def wait(others):  # here, not in the store, which would keep signals from this process
+        if time.monotonic() > deadline:
+            raise UsageError(f"--nodes {machines}: {others} in {PATIENCE} s; run the same command on each machine")
+        time.sleep(0.5)
+
+    try:
+        socket.create_server(place[:2], family=family).close()  # only where that is an address of this machine
+        store = TCPStore(address, port, is_master=True, wait_for_workers=False)
+    except (OSError, DistNetworkError):  # the port is taken if all machines are one, for a test
+        while socket.socket(family).connect_ex((address, port)):
+            wait(f"nothing answered at {address}, port {port},")
+        store = TCPStore(address, port, is_master=False)
+        number = store.add("others", 1)
+        store.set(str(number), "")  # the first may go on, and close the store: this needs no answer
+        return number
+    while not store.check(list(map(str, range(1, machines)))):
+        wait("not all came")
+    return 0
+
+
+def check(args):
+    """Refuses GPUs and data that are not there."""
+    if args.gpus:
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(args.gpus))))
+        if args.gpus != count_gpus():  # fairseq trains on the CPU without one, and uses all on several machines
+            raise UsageError(
+                f"--gpus {args.gpus}: PyTorch sees {count_gpus()} here (CUDA_VISIBLE_DEVICES="
+                f"{os.environ['CUDA_VISIBLE_DEVICES']}); --gpus 0 trains on the CPU"
+            )
+    for shard in args.data.split(":"):
+        if not os.path.isfile(os.path.join(shard, "dict.txt")):
+            raise UsageError(f"--data {shard}: found no dict.txt, expected a folder that data-prep/prepare.sh wrote")
+
+
+def count_gpus():
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def main():
+    recipe, *words = sys.argv[1:]
+    args, extra = parse(recipe, words)
+    if ":" in args.data and os.path.exists(os.path.join(args.data, "dict.txt")):
+        raise UsageError(f"--data {args.data}: fairseq-train separates folders by colons; give a path without one")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin are slow on a busy machine
+    args.gpus = count_gpus() if args.gpus is None else args.gpus
+    cfg = settings(os.path.basename(recipe).removeprefix("pretrain_").removesuffix(".sh"))
+    update = adapt(cfg, args, extra)
+    if not args.dry_run:
+        check(args)
+        os.makedirs(args.save_dir, exist_ok=True)
+        cpu = "" if args.gpus else "training on the CPU: good enough for experiments, not for full-size pretraining\n"
+        print(f"{cpu}{update}; the full log is in {args.save_dir}/train.log", flush=True)
+    if args.nodes > 1:
+        cfg["distributed_training"].update(meet(args))
+    sys.argv = ["fairseq-train", args.data, *options(cfg), *extra]
+    if args.dry_run:
+        print(shlex.join(sys.argv))
+        return
+    train = load_fairseq_train()
+    argparse.ArgumentParser.error = Parser.error  # without hundreds of lines of usage
+    try:
+        train.cli_main()
+    except Exception:
+        logging.exception("training failed")  # for the log; the reporter tells the user
+        raise
+
+
+def load_fairseq_train():
+    """Imports fairseq-train, and then the plugin, which extends it, both with their log in train.log."""
+    show_progress.log_to(os.path.join(sys.argv[sys.argv.index("--save-dir") + 1], "train.log"))
+    from fairseq_cli import train
+
+    import maelm_fairseq.plugin  # noqa: F401
+
+    return train
+
+
+if __name__ in ("__main__", "__mp_main__"):
+    for request in SIGNALS:
+        if signal.getsignal(request) != signal.SIG_IGN:
+            signal.signal(request, lambda *_: os._exit(STOPPED))  # until the training, which saves, handles it
+    reporter.install()
+    if __name__ == "__main__":
+        main()
+    else:  # a process that fairseq-train starts for a GPU
+        load_fairseq_train()
