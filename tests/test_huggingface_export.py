@@ -16,7 +16,7 @@ from conftest import succeed
 from huggingface_cases import CASES, FINE_TUNED, NO_BIAS, C, H, P, classifier, make, read, with_labels, write_checkpoint
 from maelm_fairseq.heads import SpanHead
 from maelm_fairseq.huggingface import export as program
-from maelm_fairseq.huggingface.config import MODELING_FILE
+from maelm_fairseq.huggingface.config_json import MODELING_FILE
 from maelm_fairseq.huggingface.tokenizer import check_tokenizer, reference, sample_lines
 from maelm_fairseq.huggingface.weights import mpnet_table
 from maelm_fairseq.layers import RelativePositionBias

@@ -22,8 +22,8 @@ from ..checkpoints.building import load_model
 from ..config import check_positions
 from ..task import MaeLmTask, MaeLmTaskConfig
 from ..vocabulary import load_dictionary
-from .effective_rank import TAU, analyse, draw_blocks
 from .rank_report import draw, report, write_csv
+from .token_moments import TAU, analyse, draw_blocks
 
 
 def parse_args():

@@ -8,7 +8,7 @@ from string import Template
 from typing import Any, Dict, List, Optional
 
 from ..base.files import read_json, typed
-from .config import MODELING_FILE
+from .config_json import MODELING_FILE
 from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION
 
 GAP = "**please fill in**"

@@ -24,9 +24,9 @@ from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from ..heads import SequenceClassificationHead, SpanHead
 from ..vocabulary import read_labels, read_vocabulary
 from .card import model_card
-from .comparison import compare_with_transformers
-from .config import MODELING_FILE, make_config
+from .config_json import MODELING_FILE, make_config
 from .edge_cases import EDGE_CASES
+from .verification import compare_with_transformers
 from .weights import (
     CODE,
     MASKED_LM,
