@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -12,7 +13,7 @@ import yaml
 from tokenizers import Tokenizer
 
 import naive
-from conftest import succeed
+from conftest import command
 from huggingface_cases import CASES, FINE_TUNED, NO_BIAS, C, H, P, classifier, make, read, with_labels, write_checkpoint
 from maelm_fairseq.heads import SpanHead
 from maelm_fairseq.huggingface import export as program
@@ -81,8 +82,9 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path, monkeypatch, 
 def test_a_folder_may_have_any_name(data, tmp_path):
     checkpoint, name = write_checkpoint(tmp_path / "run", data, **NO_BIAS), 'caf\udcff${x}"[a]*'
     options = ["--checkpoint", checkpoint, "--data", data, "--dest", tmp_path / name]
-    printed = succeed("python", "-m", "maelm_fairseq.huggingface.export", *options)
-    assert f'written: {tmp_path}/caf\\udcff${{x}}"[a]*, a RobertaModel' in printed
+    export = command("python", "-m", "maelm_fairseq.huggingface.export", *options)
+    printed = subprocess.run(export, capture_output=True, check=True).stdout
+    assert printed.startswith(os.fsencode(f"written: {tmp_path / name}, a RobertaModel"))
     (usage,) = re.findall(r"```python\n(.*?)```", (tmp_path / name / "README.md").read_text(), re.S)
     assert name in [node.value for node in ast.walk(ast.parse(usage)) if isinstance(node, ast.Constant)]
 

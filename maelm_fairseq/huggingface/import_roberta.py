@@ -23,7 +23,7 @@ from ..checkpoints.writing import save
 from ..config import MaeLmConfig, check_sizes, option
 from ..layers import BUCKETS
 from ..model import MaeLmModel
-from ..vocabulary import load_dictionary, read_vocabulary
+from ..vocabulary import FINGERPRINT, fingerprint, load_dictionary, read_vocabulary
 from .roberta_source import read_source
 
 OPTIONS = [  # of the model; the encoder has no relative position bias by default, else one that is zero at first
@@ -116,7 +116,8 @@ def build_state(source, cfg, dictionary, data, seed):
     task["encoder_mask_fraction"] = 0.0 if cfg.decoder_layers else 1.0
     return {
         "model": model.state_dict(),
-        "cfg": {"model": {"_name": "mae_lm_base", **asdict(cfg)}, "task": task},
+        "cfg": {"model": {**asdict(cfg), "_name": "mae_lm_base"}, "task": task},
+        "task_state": {FINGERPRINT: fingerprint(dictionary)},
         # fairseq reads these before it resets them.
         "optimizer_history": [{"optimizer_name": "none", "lr_scheduler_state": {}}],
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},

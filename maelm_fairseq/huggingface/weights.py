@@ -98,8 +98,7 @@ def convert(model, layout, kind, head=None):
         {name: tensor}, contiguous copies; the names of the model's weights that the class has no place for: a set
     """
     weights = model.state_dict()
-    # The descriptions of heads say what config.json says.
-    left = {name: weights[name] for name in weights if not name.endswith(("fingerprint", ".description"))}
+    left = dict(weights)
     found = (_code_weights if layout is CODE else _stock_weights)(model, left, layout, kind, head)
     return {name: value.detach().clone().contiguous() for name, value in found.items()}, set(left)
 
