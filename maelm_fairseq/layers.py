@@ -21,7 +21,9 @@ BUCKETS = [AUTHORS, T5]
 
 
 def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
-    """The bucket of each distance `p_j - p_i` in the authors' release: exact for short ones, then logarithmic.
+    """The bucket of each distance `p_j - p_i`: exact for short ones, then logarithmic.
+
+    As in the authors' release, github.com/yumeng5/MAE-LM, but independent of the number of positions.
 
     Args:
         distance: integers, any shape

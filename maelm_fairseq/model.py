@@ -20,7 +20,9 @@ from .vocabulary import FINGERPRINT, MASK, fingerprint
 
 @register_model("mae_lm", dataclass=MaeLmConfig)
 class MaeLmModel(BaseFairseqModel):
-    """MAE-LM (Meng et al., ICLR 2024).
+    """MAE-LM (Meng et al., ICLR 2024, section 3 and Figure 2).
+
+    With the same weights and masks, loss and gradients agree with the authors' release, github.com/yumeng5/MAE-LM.
 
     Args:
         cfg: :class:`~maelm_fairseq.config.MaeLmConfig`

@@ -1,4 +1,4 @@
-"""Imports go one way: no two modules import each other, at any depth, not even inside functions."""
+"""The house has floors: each file imports from those below it, and from none above; the page draws it."""
 
 import ast
 import graphlib
@@ -7,68 +7,118 @@ import re
 
 import pytest
 
-from conftest import PLUGIN, ROOT
+from conftest import PLUGIN, ROOT, succeed
 
+# From the ground up. What stands in one line may import what stands further left in it.
+FLOORS = [
+    ["base"],
+    ["engine", "precision", "cpu_kernels", "optimizer", "vocabulary"],
+    ["layers", "heads", "masking", "criterion"],
+    ["config", "model", "data"],
+    ["task"],
+    ["checkpoints"],
+    ["hub", "analysis", "finetuning"],
+    ["huggingface", "training"],
+    ["plugin"],
+    ["data-prep", "recipes"],
+    ["experiments", "benchmarks"],
+]
+ORDER = {part: place for place, part in enumerate(itertools.chain(*FLOORS))}
 FOLDERS = [ROOT / name for name in ["benchmarks", "data-prep", "experiments", "maelm_fairseq", "recipes"]]
-FILES = {path for folder in FOLDERS for path in folder.rglob("*.py")}
+FILES = {path for folder in FOLDERS for ending in ["*.py", "*.sh"] for path in folder.rglob(ending)}
+
+
+def modules(names, folders):
+    """The files that dotted names mean, the first that exists of each; `x.y` may be y of the module x."""
+    for name, folder in itertools.product(names, folders):
+        module = folder / name.replace(".", "/")
+        yield from FILES & {module.with_name(module.name + ".py"), module / "__init__.py"}
 
 
 def imported(path):
-    """The files that a file imports, wherever in it; `from . import x` means x, not the package itself."""
+    """The files that a Python file imports, wherever in it, or names in a string: a program, or a module."""
+    tree, used = ast.parse(path.read_text(encoding="utf-8")), set()
     top = next(folder for folder in path.parents if not (folder / "__init__.py").exists())
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        folders, names = [top, ROOT, *FOLDERS], []
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            used.update(modules([alias.name for alias in node.names], [top, ROOT, *FOLDERS]))
         elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                folders = [path.parents[node.level - 1]]
-            names = [node.module or "", *(f"{node.module or ''}.{alias.name}".strip(".") for alias in node.names)]
-        for name in filter(None, names):
-            for folder in folders:
-                module = folder / name.replace(".", "/")
-                same = FILES & {module.with_name(module.name + ".py"), module / "__init__.py"}
-                if same:
-                    found |= same
-                    break
-    return found - {path}
+            folders = [path.parents[node.level - 1]] if node.level else [top, ROOT, *FOLDERS]
+            names = [node.module, *(f"{node.module or ''}.{alias.name}".strip(".") for alias in node.names)]
+            used.update(modules(filter(None, names), folders))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            used.update(named(node.value))
+    return used
 
 
-IMPORTS = {path: imported(path) for path in FILES}
+def named(word):
+    """The files that a word, which is no sentence, names: the path of a program, or a module of the package."""
+    if re.fullmatch(r"maelm_fairseq(\.\w+)+", word):
+        return set(modules([word], [ROOT]))
+    same = [path for path in FILES if re.fullmatch(r"[\w/.-]+\.(py|sh)", word) and path.name == word.split("/")[-1]]
+    return set(same) if len(same) == 1 else set()
 
 
-def room(path):
-    """The room of a file; None for the package's `__init__`, which imports all that registers itself."""
+def started(path):
+    """The files that a shell script names outside its comments."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")]
+    return set().union(*(named(word.lstrip("/")) for word in re.findall(r"[\w/.-]+", "\n".join(lines))))
+
+
+IMPORTS = {path: (imported(path) if path.suffix == ".py" else started(path)) - {path} for path in FILES}
+
+
+def part(path):
+    """The part of the house that a file is in; None for the package's `__init__`, and the names of commands."""
     folder, *below = path.relative_to(ROOT).with_suffix("").parts
     if ROOT / folder != PLUGIN:
         return folder
-    own = {"hub": "hub", "cpu_kernels": "cpu_kernels", "effective_rank": "analysis", "__init__": None}
-    return below[0] if len(below) > 1 else own.get(below[0], "method")
+    return {"__init__": None, "effective_rank": "analysis"}.get(below[0], below[0]) if len(below) == 1 else below[0]
+
+
+PARTS = {(part(path), part(other)) for path, others in IMPORTS.items() for other in others}
+PARTS = {(start, end) for start, end in PARTS if start and end and start != end}
 
 
 def test_there_is_no_circle():
-    for folder in [*FOLDERS, ROOT / "recipes" / "evaluation"]:
-        inside = [path for path in FILES if folder in path.parents]
-        assert sum(len(IMPORTS[path].intersection(inside)) for path in inside) > 4, folder
+    assert sum(map(len, IMPORTS.values())) > 200
+    python = {path: others for path, others in IMPORTS.items() if path.suffix == ".py"}
     try:
-        graphlib.TopologicalSorter(IMPORTS).prepare()
+        graphlib.TopologicalSorter(python).prepare()
     except graphlib.CycleError as error:
         pytest.fail(" -> ".join(str(path.relative_to(ROOT)) for path in error.args[1]))
 
 
+def test_no_import_leads_up():
+    assert {start for start, _ in PARTS} | {end for _, end in PARTS} == set(ORDER)
+    up = [(start, end) for start, end in PARTS if ORDER[start] < ORDER[end]]
+    assert not up, [
+        f"{path.relative_to(ROOT)} -> {other.relative_to(ROOT)}"
+        for path, others in IMPORTS.items() for other in others if (part(path), part(other)) in up
+    ]  # fmt: skip
+
+
 def test_the_page_draws_what_imports_from_what():
-    """An arrow down stands for all that it leads to; the dashed ones, which lead up, are all that there are."""
+    """An arrow stands for all that it leads to."""
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     (picture,) = re.findall(r"^```mermaid\nflowchart TD\n(.*?)^```", page, re.S | re.M)
-    arrows = {"-->": set(), "-.->": set()}
-    for line in picture.replace("[the method]", "").splitlines():
-        starts, arrow, ends = re.split(" (-->|-.->) ", line.strip())
-        arrows[arrow].update(itertools.product(starts.split(" & "), ends.split(" & ")))
-    down, up = arrows.values()
-    found = {(room(path), room(other)) for path, others in IMPORTS.items() for other in others}
-    found = {(start, end) for start, end in found if start and end and start != end}
-    reached = down
-    for _ in picture.splitlines():
-        reached = reached | {(start, end) for start, middle in reached for other, end in down if other == middle}
-    assert down | up <= found <= reached | up
+    arrows = set()
+    for line in picture.splitlines():
+        starts, ends = line.strip().split(" --> ")
+        arrows.update(itertools.product(starts.split(" & "), ends.split(" & ")))
+    reached = arrows
+    for _ in ORDER:
+        reached = reached | {(start, end) for start, middle in reached for other, end in arrows if other == middle}
+    assert arrows <= PARTS <= reached
+
+
+def test_no_two_modules_have_one_name():
+    names = [path.stem for path in FILES if path.suffix == ".py" and path.stem != "__init__"]
+    same = {name for name in names if names.count(name) > 1}
+    assert same <= {"effective_rank"}  # the command, and what it runs
+
+
+def test_the_bottom_needs_neither_torch_nor_fairseq():
+    modules = ", ".join(f"maelm_fairseq.base.{path.stem}" for path in (PLUGIN / "base").glob("[a-z]*.py"))
+    code = f"import sys, {modules}; print({{'torch', 'fairseq'}} & {{*sys.modules}})"
+    assert succeed("python", "-c", code, cwd=ROOT, real=True).splitlines()[-1] == "set()"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import hostile_files
-from conftest import PLUGIN, TINY, run
+from conftest import PLUGIN, ROOT, TINY, run
 from hostile_files import FILES
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import InstallationError, UsageError, one_line
@@ -190,3 +190,42 @@ def test_no_reader_runs_into_a_stack_trace(name, broken, prepared, tmp_path):
         except (OSError, MemoryError) as error:
             assert one_line(error)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB
+
+
+def programs(path, data, dest):
+    """Every program that reads a checkpoint: {name: its command}; the file is the last checkpoint of its folder."""
+    training = ["fairseq-train", data, *TINY, "--num-workers", 0]
+    named = {"checkpoint": path, "data": data}
+    options = [part for name, value in named.items() for part in (f"--{name}", value)]
+    return {
+        "resume": [*training, "--save-dir", path.parent],
+        "restore": [*training, "--save-dir", dest / "restore", "--restore-file", path],
+        "fine-tune": [*training, "--save-dir", dest / "fine-tune", "--finetune-from-model", path],
+        "average": [*training, "--no-save", "--store-ema", "--ema-seed-model", path],
+        "validate": ["fairseq-validate", data, "--user-dir", PLUGIN, "--cpu", "--batch-size", 8, "--path", path],
+        "ranks": ["python", "-m", "maelm_fairseq.effective_rank", *options, "--dest", dest / "ranks"],
+        "export": ["python", "-m", "maelm_fairseq.huggingface.export", *options, "--dest", dest / "encoder"],
+        "import": ["python", "-m", "maelm_fairseq.huggingface.import_roberta", *options, "--dest", dest / "new.pt"],
+        "use": ["python", ROOT / "recipes/demo/use_encoder.py", *options, "a <mask> ."],
+        "evaluate": [
+            *["python", ROOT / "recipes/evaluate.py", *options, "--dest", dest / "scores", "--tasks", "mine"],
+            *["--labelled", dest.parent / "labelled", "--few-shot-repeats", 0],
+        ],
+    }
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", FILES)
+def test_no_program_shows_a_stack_trace_or_hangs(name, broken, prepared, tmp_path):
+    (tmp_path / "labelled" / "mine").mkdir(parents=True)
+    rows = [f"ka{i} lo mi {'ru' if i % 2 else 'se'}\t{i % 2}" for i in range(40)]
+    for split in ["train", "dev"]:
+        (tmp_path / "labelled" / "mine" / f"{split}.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    outcomes = {}
+    for program, arguments in programs(broken(name), prepared, tmp_path / "out").items():
+        done = run(*arguments)
+        errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+        assert "Traceback" not in done.stdout, (program, done.stdout[-3000:])
+        assert done.returncode == 0 or (done.returncode == 1 and len(errors) == 1), (program, done.stdout[-3000:])
+        outcomes[program] = errors[0] if errors else "ended well"
+    print(name, outcomes)
