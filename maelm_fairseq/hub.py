@@ -57,16 +57,10 @@ def text_pairs(texts, pairs=None):
 
 
 def choose_head(heads, name, option):
-    """The name of a model's head.
+    """The name of one of `heads`, {name: module}: `name`, or else the only one; None if there is none.
 
-    Args:
-        heads: {name: module}
-        name: the one that the user wants; None for the only one
-        option: with which the user names one, for the message
-    Returns:
-        its name, or None if the model has no head
     Raises:
-        ValueError: there is no such head, or the user has to choose
+        ValueError: there is no such head, or the user has to choose one, with `option`
     """
     known = ", ".join(heads) or "none"
     if name is None and len(heads) > 1:

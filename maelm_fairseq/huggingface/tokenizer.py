@@ -130,21 +130,16 @@ def read_settings(processor):
     kind, charsmap = trainer.model_type, normalizer.precompiled_charsmap
     if kind not in (BPE, UNIGRAM) or not charsmap or not spaces or symbols:
         raise UsageError(
-            "sentencepiece.model: it is neither BPE nor Unigram, does not normalise text, treats spaces in another "
-            "way, or has user-defined pieces, which tokenizer.json cannot hold; use a model that data-prep/prepare.sh "
-            "trained"
+            "sentencepiece.model: tokenizer.json cannot hold it: it is neither BPE nor Unigram, does not normalise "
+            "text, treats spaces in another way, or has pieces of its own; use one that data-prep/prepare.sh trained"
         )
     return kind, charsmap
 
 
 def reference(data, for_answers=False):
-    """What the tokenizer must give.
+    """What the tokenizer must give, for a data folder: a function (text, pair=None) -> list of tokens.
 
-    Args:
-        data: folder with `dict.txt` and `sentencepiece.model`
-        for_answers: as in :func:`write_tokenizer`
-    Returns:
-        a function (text, pair=None) -> list of tokens, as `hub.encode` or as in question answering
+    They are those of `hub.encode`, or if `for_answers` those of question answering.
     """
     dictionary, processor = read_vocabulary(data)
     span_tokenizer, tokenizer = SpanTokenizer(processor), Tokenizer(dictionary, processor)
@@ -216,13 +211,8 @@ def is_known_difference(text, for_answers=False):
 
 def _merges(scores):
     """{piece: score} -> the pairs of pieces that BPE joins, those it joins first in front."""
-    splits = [
-        (-score, i, piece[:i], piece[i:])
-        for piece, score in scores.items()
-        for i in range(1, len(piece))
-        if piece[:i] in scores and piece[i:] in scores
-    ]
-    return [(left, right) for _, _, left, right in sorted(splits)]
+    splits = ((-score, i, piece[:i], piece[i:]) for piece, score in scores.items() for i in range(1, len(piece)))
+    return [split[2:] for split in sorted(splits) if scores.keys() >= set(split[2:])]
 
 
 def _mark_boundaries(processor):
