@@ -192,6 +192,9 @@ def test_no_reader_runs_into_a_stack_trace(name, broken, prepared, tmp_path):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB
 
 
+VALIDATE = ["--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8]
+
+
 def programs(path, data, dest):
     """Every program that reads a checkpoint: {name: its command}; the file is the last checkpoint of its folder."""
     training = ["fairseq-train", data, *TINY, "--num-workers", 0]
@@ -202,7 +205,7 @@ def programs(path, data, dest):
         "restore": [*training, "--save-dir", dest / "restore", "--restore-file", path],
         "fine-tune": [*training, "--save-dir", dest / "fine-tune", "--finetune-from-model", path],
         "average": [*training, "--no-save", "--store-ema", "--ema-seed-model", path],
-        "validate": ["fairseq-validate", data, "--user-dir", PLUGIN, "--cpu", "--batch-size", 8, "--path", path],
+        "validate": ["fairseq-validate", data, *VALIDATE, "--path", path],
         "ranks": ["python", "-m", "maelm_fairseq.effective_rank", *options, "--dest", dest / "ranks"],
         "export": ["python", "-m", "maelm_fairseq.huggingface.export", *options, "--dest", dest / "encoder"],
         "import": ["python", "-m", "maelm_fairseq.huggingface.import_roberta", *options, "--dest", dest / "new.pt"],

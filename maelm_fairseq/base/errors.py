@@ -39,8 +39,10 @@ def one_line(error):
     while chain is not None and not isinstance(chain, UsageError):
         chain = chain.__cause__ or chain.__context__
     if chain is not None:
-        # An error from a data loader's worker comes with that process's stack trace in front of the message.
-        return str(chain).strip().splitlines()[-1].split("UsageError: ", 1)[-1]
+        text = str(chain).strip()
+        if "Original Traceback" in text:  # of a data loader's worker, in front of the message
+            text = text.splitlines()[-1].partition("Error: ")[2]
+        return " ".join(text.splitlines())
     if isinstance(error, OSError):
         paths = [os.fspath(path) for path in (error.filename, error.filename2) if isinstance(path, (str, bytes))]
         return ": ".join([*map(os.fsdecode, paths), error.strerror or " ".join(str(error).split())])

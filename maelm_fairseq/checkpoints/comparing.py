@@ -79,7 +79,7 @@ def compare_configurations(theirs, ours, names, path):
     """Refuses a checkpoint of another model, naming each option that differs.
 
     Args:
-        theirs, ours: :class:`~maelm_fairseq.config.MaeLmConfig` of the checkpoint, and of the model to load it into
+        theirs, ours: of the checkpoint, and of the model to load it into: the options as attributes
         names: of the options to compare
         path: of the file, for the message
     """
@@ -97,10 +97,11 @@ def check_weights(weights, own, path):
         path: of the file, for the message
     """
     for name, weight in weights.items():
-        if weight.is_floating_point() and not torch.isfinite(weight).all():
-            raise UsageError(
-                f"{path}: weight {name!r} contains NaN or infinity: its training diverged; use an earlier checkpoint"
+        if not weight.is_floating_point() or not torch.isfinite(weight).all():
+            found = (
+                "NaN or infinity: its training diverged" if weight.is_floating_point() else f"numbers of {weight.dtype}"
             )
+            raise UsageError(f"{path}: weight {name!r} contains {found}; use an earlier checkpoint")
     theirs, ours = ({name: tuple(weight.shape) for name, weight in each.items()} for each in (weights, own))
     for name in {**ours, **theirs}:
         if theirs.get(name) != ours.get(name):

@@ -73,6 +73,8 @@ def read_file(path, writer="fairseq-train", old=False):
         return plain(value, 2 * os.path.getsize(path))
     except (OSError, MemoryError):
         raise
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}; {fix}") from None
     except pickle.UnpicklingError:
         found = "objects that are neither tensors nor plain values, which were not loaded"
         raise UsageError(f"{path}: cannot be read as a checkpoint: it contains {found}; {fix}") from None

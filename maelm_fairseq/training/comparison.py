@@ -1,5 +1,6 @@
 """Whether a checkpoint is one that a run, or a validation, can use: checked before fairseq takes anything from it."""
 
+from argparse import Namespace
 from dataclasses import dataclass
 from typing import Dict, List
 
@@ -9,7 +10,7 @@ from ..base.errors import UsageError
 from ..base.files import typed
 from ..checkpoints.comparing import ENCODER, OTHERS, check_vocabulary, check_weights, compare_configurations
 from ..checkpoints.sections import name_in
-from ..config import MaeLmConfig, option
+from ..config import option
 from ..heads import HEADS, fit_parts
 from ..vocabulary import FINGERPRINT
 
@@ -59,12 +60,11 @@ def check_run(state, trainer, path, starts_anew):
     if not history or not 0 <= history[-1].num_updates < 2**53:
         raise UsageError(f"{path}: its number of updates is missing or absurd; use another checkpoint")
     model = trainer.get_model()
-    theirs, ours = (configuration(options) for options in (state["cfg"]["model"], vars_of(model.cfg)))
+    theirs, ours, own = Namespace(**state["cfg"]["model"]), model.cfg, model.state_dict()
     check_vocabulary(state, trainer.task.source_dictionary, path)
-    own = model.state_dict()
     if starts_anew:
         compare_configurations(theirs, ours, ENCODER, path)
-        if theirs.classification_pooling != ours.classification_pooling:
+        if theirs.classification_pooling != str(ours.classification_pooling):
             for name in [name for name in state["model"] if name.startswith(HEADS)]:
                 del state["model"][name]  # they read something else
         fit_parts(state["model"], own)
@@ -101,13 +101,3 @@ def averaged_weights(state, path):
     if not isinstance(extra, dict) or not extra.get("ema"):
         raise UsageError(f"{path}: it has no averaged weights; --ema-seed-model takes a checkpoint of --store-ema")
     return typed(Averages, extra, path).ema
-
-
-def configuration(options):
-    """Options as a :class:`~maelm_fairseq.config.MaeLmConfig`: sizes and kinds of parts."""
-    return MaeLmConfig(**{name: options[name] for name in MaeLmConfig.__dataclass_fields__ if name in options})
-
-
-def vars_of(cfg):
-    """The options of a model's configuration, a DictConfig or a dataclass: {name: value}."""
-    return {name: getattr(cfg, name) for name in MaeLmConfig.__dataclass_fields__}
