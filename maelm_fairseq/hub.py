@@ -46,16 +46,28 @@ def from_pretrained(checkpoint, data=None):
 
 def text_pairs(texts, pairs=None):
     """A string or a list of strings, alone or with as many others -> list of (text, pair or None)."""
-    single = isinstance(texts, str)
-    if pairs is not None and isinstance(pairs, str) != single:
-        raise TypeError("expected a string with a string, or a list of strings with a list")
     columns = [texts] if pairs is None else [texts, pairs]
-    columns = [[column] if single else list(column) for column in columns]
-    if not all(isinstance(text, str) for text in chain.from_iterable(columns)):
-        raise TypeError("expected a string or a list of strings")
+    singles = [isinstance(column, str) for column in columns]
+    columns = [[column] if single else list(column) for column, single in zip(columns, singles)]
+    if len(set(singles)) > 1 or not all(isinstance(text, str) for text in chain(*columns)):
+        raise TypeError("expected a string or a list of strings, and pairs as the texts are")
     if len({len(column) for column in columns}) > 1:
         raise UsageError(f"{len(columns[0])} texts and {len(columns[1])} pairs, expected a pair for each text")
     return list(zip(*columns)) if pairs is not None else [(text, None) for text in columns[0]]
+
+
+def choose_head(heads, name, option):
+    """The name of one of `heads`, {name: module}: `name`, or else the only one; None if there is none.
+
+    Raises:
+        ValueError: there is no such head, or the user has to choose one, with `option`
+    """
+    known = ", ".join(heads) or "none"
+    if name is None and len(heads) > 1:
+        raise UsageError(f"the checkpoint has the heads {known}: choose one with {option}")
+    if name is not None and name not in heads:
+        raise UsageError(f"no head {name!r}, the checkpoint has: {known}")
+    return next(iter(heads), None) if name is None else name
 
 
 class MaeLm:
@@ -120,14 +132,12 @@ class MaeLm:
             TypeError: not a tensor of integers of one or two dimensions
             ValueError: no tokens of this vocabulary
         """
-        tokens = self._checked(tokens)
-        if tokens.dim() == 2:
-            return [self.tokenizer.decode(row) for row in tokens.tolist()]
-        return self.tokenizer.decode(tokens.tolist())
+        rows, decode = self._checked(tokens).tolist(), self.tokenizer.decode
+        return [decode(row) for row in rows] if tokens.dim() == 2 else decode(rows)
 
     def _padded(self, rows):
         """A list of B tensors (T_i,) -> (B, T)."""
-        return pad_sequence(list(rows), batch_first=True, padding_value=self.dictionary.pad())
+        return pad_sequence(rows, batch_first=True, padding_value=self.dictionary.pad())
 
     def _checked(self, tokens):
         """Tokens as int64; refuses what is no tensor of tokens of this vocabulary."""
@@ -150,10 +160,8 @@ class MaeLm:
         lengths = real.sum(1)
         at_the_end = torch.arange(rows.size(1), device=rows.device) < lengths[:, None]
         if not rows.numel() or not lengths.all() or not real.equal(at_the_end):
-            raise UsageError(
-                f"expected tokens in each row and padding (token {self.dictionary.pad()}) at the end only, as encode() "
-                "pads"
-            )
+            pad = self.dictionary.pad()
+            raise UsageError(f"expected tokens in each row and padding (token {pad}) at the end only, as from encode()")
         return lengths
 
     def _check_length(self, length, text="the text"):
@@ -173,16 +181,13 @@ class MaeLm:
         batch = tokens if tokens.dim() == 2 else tokens[None]
         lengths = self._lengths(batch)
         self._check_length(int(lengths.max()))
-        found = None
+        weight, layers = self.model.embed_tokens.weight, len(self.model.encoder.layers) + 1 if all_layers else 1
+        found = weight.new_zeros(layers, *batch.shape, weight.size(1))
         for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
-            part = batch[rows, : int(lengths[rows].max())].to(self.device)
+            part, hidden = batch[rows, : int(lengths[rows].max())].to(self.device), []
             padding = part.eq(self.dictionary.pad())
-            hidden = [] if all_layers else None
-            last = self.model.forward_encoder(part, padded=bool(padding.any()), hidden=hidden)
-            features = torch.stack(hidden or [last]).masked_fill(padding[..., None], 0)
-            if found is None:
-                found = features.new_zeros(len(features), *batch.shape, features.size(-1))
-            found[:, rows, : part.size(1)] = features
+            self.model.forward_encoder(part, padded=bool(padding.any()), hidden=hidden)
+            found[:, rows, : part.size(1)] = torch.stack(hidden[-layers:]).masked_fill(padding[..., None], 0)
         found = found if all_layers else found[0]
         return found if tokens.dim() == 2 else found.squeeze(-3)
 
@@ -205,14 +210,9 @@ class MaeLm:
     def _head(self, name):
         """A classification head with its name; None stands for the only one."""
         heads = self.model.classification_heads
-        known = ", ".join(heads)
-        if not heads:
+        name = choose_head(heads, name, "head=")
+        if name is None:
             raise UsageError("the checkpoint has no head: predictions need a fine-tuned model")
-        if name is None and len(heads) > 1:
-            raise UsageError(f"the checkpoint has the heads {known}: choose one with head=")
-        name = known if name is None else name
-        if name not in list(heads):
-            raise UsageError(f"no head {name!r}, the checkpoint has: {known}")
         if not isinstance(heads[name], SequenceClassificationHead):
             raise UsageError(f"head {name!r} finds the start and end of answers, expected one for whole texts")
         return name, heads[name]
@@ -231,9 +231,8 @@ class MaeLm:
         tokens = [self._checked(row) for row in tokens]
         lengths = torch.tensor([int(self._lengths(row[None])) for row in tokens], dtype=torch.int64)
         logits = torch.empty(len(tokens), head.out_proj.out_features)
-        if len(lengths):
-            longest = int(lengths.argmax())
-            self._check_length(int(lengths[longest]), f"text {longest + 1} of {len(lengths)}")
+        for i, length in enumerate(lengths.tolist(), 1):
+            self._check_length(length, f"text {i} of {len(lengths)}")
         for batch in batches_of_similar_length(lengths, BATCH_TOKENS):
             rows = self._padded([tokens[i][: lengths[i]] for i in batch])
             padded = bool(rows.eq(self.dictionary.pad()).any())
@@ -285,21 +284,14 @@ class MaeLm:
             raise UsageError(f"topk {topk} must be from 1 to {candidates}, the number of pieces")
         tokens = self._tokens(text).to(self.device)
         self._check_length(len(tokens))
-        masked = tokens.eq(self.mask)
-        if not masked.any():
+        seen, masked = tokens.ne(self.mask).nonzero()[:, 0], tokens.eq(self.mask).nonzero()[:, 0]
+        count = len(masked)
+        if not count:
             raise UsageError(f"no {MASK} in {text!r}: write it where a token is to be predicted")
-        positions = torch.arange(len(tokens), device=self.device)
-        seen, predicted = positions[~masked], positions[masked]
         if self.masks_in_encoder:  # predicted positions come last, as in pretraining
-            seen, masked_positions = torch.cat([seen, predicted]), predicted[:0]
-        else:
-            masked_positions = predicted
-        logits = self.model(
-            tokens[seen][None], seen[None], masked_positions[None], num_predicted=len(predicted), padded=False
-        )
-        # Special symbols are no candidates.
-        logits[..., : self.dictionary.nspecial] = float("-inf")
-        logits[..., self.mask] = float("-inf")
+            seen, masked = torch.cat([seen, masked]), masked[:0]
+        logits = self.model(tokens[seen][None], seen[None], masked[None], num_predicted=count, padded=False)
+        logits[..., [*range(self.dictionary.nspecial), self.mask]] = float("-inf")  # no candidates
         best = logits[0].softmax(-1).topk(topk)
         return [
             [(self.dictionary[i].replace(WORD_START, " ").strip(), p) for i, p in zip(row, probabilities)]

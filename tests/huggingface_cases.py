@@ -11,7 +11,7 @@ from maelm_fairseq import hub
 from maelm_fairseq.heads import SequenceClassificationHead, SpanHead
 from maelm_fairseq.huggingface import export as program
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
-from maelm_fairseq.vocabulary import load_dictionary
+from maelm_fairseq.vocabulary import FINGERPRINT, fingerprint, load_dictionary
 
 P, C, F, H = 160, 16, 24, 2
 LABELS = ["bad", "fair", "good"]
@@ -30,7 +30,8 @@ def write_checkpoint(folder, data, change=None, heads=None, task=None, pretraini
     torch.manual_seed(3)
     sizes = dict(encoder_layers=2, encoder_embed_dim=C, encoder_ffn_embed_dim=F, encoder_attention_heads=H)
     cfg = MaeLmConfig(**{**sizes, "decoder_layers": 1, "max_positions": P, **options})
-    model = MaeLmModel(cfg, load_dictionary(data), pretraining)
+    dictionary = load_dictionary(data)
+    model = MaeLmModel(cfg, dictionary, pretraining)
     for name, head in (heads or {}).items():
         model.register_head(name, head)
     for name, parameter in model.named_parameters():
@@ -38,10 +39,11 @@ def write_checkpoint(folder, data, change=None, heads=None, task=None, pretraini
     state = {
         "model": model.state_dict(),
         "cfg": {
-            "model": {"_name": "mae_lm_tiny", **asdict(cfg)},
+            "model": {**asdict(cfg), "_name": "mae_lm_tiny"},
             "task": {"_name": "mae_lm", "encoder_mask_fraction": 0.0, "data": str(data), **(task or {})},
             "checkpoint": {"best_checkpoint_metric": "loss"},
         },
+        "task_state": {FINGERPRINT: fingerprint(dictionary)},
         "optimizer_history": [{"num_updates": 1234}],
         "extra_state": {"val_loss": 5.125},
     }

@@ -9,7 +9,7 @@ import torch
 
 import naive
 from conftest import TINY, succeed
-from maelm_fairseq.analysis import effective_rank as er
+from maelm_fairseq.analysis import token_moments
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.effective_rank import main
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
@@ -19,7 +19,7 @@ from test_model import enlarge
 
 def moments_of(**families):
     """The moments of float64 rows (n, C) of each family."""
-    moments = er.TokenMoments()
+    moments = token_moments.TokenMoments()
     for family, x in families.items():
         moments.add(family, [x[None]], torch.ones(1, len(x), dtype=torch.bool))
     return moments
@@ -27,8 +27,8 @@ def moments_of(**families):
 
 def test_the_share_is_of_squares():
     values = torch.tensor([3.0, 1.0, 0.0])  # 9 of 10
-    assert [int(er.effective_rank(values, tau)) for tau in [0.89, 0.9, 0.91, 1]] == [1, 1, 2, 2]
-    assert int(er.effective_rank(torch.zeros(5))) == 0
+    assert [int(token_moments.effective_rank(values, tau)) for tau in [0.89, 0.9, 0.91, 1]] == [1, 1, 2, 2]
+    assert int(token_moments.effective_rank(torch.zeros(5))) == 0
 
 
 @pytest.mark.parametrize("shared", [0, 2])
@@ -58,7 +58,7 @@ def random_blocks(dictionary):
 def naive_representations(model, blocks):
     """{family: (layer, tokens, C)}, by the naive implementation, block by block and without padding."""
     cfg, w = model.cfg, {name: weight.detach() for name, weight in model.named_parameters()}
-    parts = {family: [] for family in er.FAMILIES}
+    parts = {family: [] for family in token_moments.FAMILIES}
 
     def hidden_of(tokens, masked):
         x = w["embed_tokens.weight"][torch.where(masked, model.mask, tokens)][None]
@@ -91,14 +91,14 @@ def test_a_model_has_the_singular_values_of_its_representations(data, monkeypatc
     enlarge(model)
     expected = naive_representations(model, blocks)
     for batch_tokens in [1, 70, 10_000]:
-        monkeypatch.setattr(er, "BATCH_TOKENS", batch_tokens)
-        moments = er.measure(model, blocks)
-        for family in er.FAMILIES:
+        monkeypatch.setattr(token_moments, "BATCH_TOKENS", batch_tokens)
+        moments = token_moments.measure(model, blocks)
+        for family in token_moments.FAMILIES:
             assert moments.count(family) == expected[family].size(1)
             values = moments.singular_values(family)
             svd = torch.linalg.svdvals(expected[family])
             torch.testing.assert_close(values[:, : svd.size(1)], svd, rtol=1e-6, atol=1e-6)
-            assert moments.ranks()[family].tolist() == er.effective_rank(svd).tolist()
+            assert moments.ranks()[family].tolist() == token_moments.effective_rank(svd).tolist()
     assert model.training
 
 
@@ -129,7 +129,7 @@ def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, mo
     spectra = np.load(tmp_path / "out" / "spectra.npz")
     for row in rows:
         values = spectra[f"{row['checkpoint']}/{row['family']}"]
-        rank = er.effective_rank(torch.from_numpy(values[int(row["layer"])]), float(row["tau"]))
+        rank = token_moments.effective_rank(torch.from_numpy(values[int(row["layer"])]), float(row["tau"]))
         assert int(rank) == int(row["rank"]) <= 32
     assert len(table(tmp_path / "out" / "mask_dimensions.csv")) == 2 * 2 * 3
     assert (tmp_path / "out" / "ranks.png").read_bytes().startswith(b"\x89PNG")

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -12,11 +13,11 @@ import yaml
 from tokenizers import Tokenizer
 
 import naive
-from conftest import succeed
+from conftest import command
 from huggingface_cases import CASES, FINE_TUNED, NO_BIAS, C, H, P, classifier, make, read, with_labels, write_checkpoint
-from maelm_fairseq.heads import SpanHead
+from maelm_fairseq.heads import MeanClassificationHead, SpanHead
 from maelm_fairseq.huggingface import export as program
-from maelm_fairseq.huggingface.config import MODELING_FILE
+from maelm_fairseq.huggingface.config_json import MODELING_FILE
 from maelm_fairseq.huggingface.tokenizer import check_tokenizer, reference, sample_lines
 from maelm_fairseq.huggingface.weights import mpnet_table
 from maelm_fairseq.layers import RelativePositionBias
@@ -81,8 +82,9 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path, monkeypatch, 
 def test_a_folder_may_have_any_name(data, tmp_path):
     checkpoint, name = write_checkpoint(tmp_path / "run", data, **NO_BIAS), 'caf\udcff${x}"[a]*'
     options = ["--checkpoint", checkpoint, "--data", data, "--dest", tmp_path / name]
-    printed = succeed("python", "-m", "maelm_fairseq.huggingface.export", *options)
-    assert f'written: {tmp_path}/caf\\udcff${{x}}"[a]*, a RobertaModel' in printed
+    export = command("python", "-m", "maelm_fairseq.huggingface.export", *options)
+    printed = subprocess.run(export, capture_output=True, check=True).stdout
+    assert printed.startswith(os.fsencode(f"written: {tmp_path / name}, a RobertaModel"))
     (usage,) = re.findall(r"```python\n(.*?)```", (tmp_path / name / "README.md").read_text(), re.S)
     assert name in [node.value for node in ast.walk(ast.parse(usage)) if isinstance(node, ast.Constant)]
 
@@ -102,25 +104,15 @@ def test_one_of_several_heads_and_what_is_left_out(data, tmp_path):
     assert done[:2] == ("RobertaModel", ["decoder", "lm_head"])
 
 
-def t5_bucket(distance):
-    return naive.t5_bucket(distance, 32, 128)
-
-
-def bias_with(buckets=None, num_buckets=32):
-    bias = RelativePositionBias(num_buckets, 128, H, P)
-    if buckets is not None:
-        bias.bucket = torch.tensor([buckets(distance) for distance in range(-P, P + 1)])
-    return bias
-
-
 def test_a_bias_is_taken_over_distance_by_distance():
-    for bias in [bias_with(t5_bucket), bias_with(num_buckets=4)]:
-        table = mpnet_table(bias)
-        for distance in range(1 - P, P):
-            assert table[t5_bucket(distance)].equal(bias.table.weight[bias.bucket[distance + P]])
-    # One distance that differs is found: none has T5's bucket 16.
-    assert mpnet_table(bias_with(lambda distance: 16 if distance == 100 else t5_bucket(distance))) is None
-    assert mpnet_table(bias_with()) is None
+    four, authors, t5 = (RelativePositionBias(buckets, 128, H, P) for buckets in [4, 32, 32])
+    buckets = torch.tensor([naive.t5_bucket(distance, 32, 128) for distance in range(-P, P + 1)])
+    t5.bucket = buckets.clone()
+    for bias in [t5, four]:
+        rows = slice(1, -1)  # at distances that two positions can have
+        assert mpnet_table(bias)[buckets[rows]].equal(bias.table.weight[bias.bucket[rows]])
+    t5.bucket[P + 100] = 16  # one distance that differs is found: none has T5's bucket 16
+    assert mpnet_table(t5) is None and mpnet_table(authors) is None
 
 
 def test_refused(data, tmp_path, monkeypatch):
@@ -132,4 +124,11 @@ def test_refused(data, tmp_path, monkeypatch):
     four = write_checkpoint(tmp_path / "run", data, heads={"topic": classifier(4)}, **NO_BIAS, **FINE_TUNED)
     with pytest.raises(ValueError, match=r"label/dict.txt: 3 labels \(bad, fair, good\), but the head has 4 classes"):
         program.export(four, data, tmp_path / "new")
+    mean = write_checkpoint(
+        tmp_path / "run", data, heads={"topic": MeanClassificationHead(C, 3, C, 0.1)}, classification_pooling="mean",
+        **FINE_TUNED,
+    )  # fmt: skip
+    for format in ["auto", "code"]:
+        with pytest.raises(ValueError, match="no class has a MeanClassificationHead: the checkpoint cannot be"):
+            program.export(mean, data, tmp_path / "new", format)
     assert os.listdir(tmp_path) == ["run"]

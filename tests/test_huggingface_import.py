@@ -16,7 +16,6 @@ import pytest
 import safetensors.torch
 import torch
 from fairseq.models.roberta import RobertaModel
-from omegaconf import OmegaConf
 
 from conftest import succeed
 from maelm_fairseq import hub
@@ -66,7 +65,7 @@ def stock(data, tmp_path_factory):
     """The folder of a checkpoint that stock fairseq wrote, with random weights."""
     folder = tmp_path_factory.mktemp("stock")
     succeed("fairseq-train", data, *STOCK, *OPTIMIZATION, "--save-dir", folder, "--disable-validation")
-    state = reading.read_file(folder / "checkpoint_last.pt")
+    state = reading.read_file(folder / "checkpoint_last.pt", old=True)
     scramble(state["model"])
     torch.save(state, folder / "checkpoint_last.pt")
     return folder
@@ -115,11 +114,11 @@ def test_stock_fairseq(stock, data, tmp_path):
 
 
 def test_what_other_versions_of_fairseq_write(stock, data, tmp_path):
-    """A configuration of omegaconf; copies of weights."""
+    """A configuration without what has the default; copies of weights."""
     state = reading.read_file(stock / "checkpoint_last.pt")
     state["model"]["encoder.sentence_encoder.layers.1.fc1_weight"] = torch.zeros(2)
     known = {name: value for name, value in state["cfg"]["model"].items() if name.startswith("encoder_")}
-    state["cfg"] = OmegaConf.create({"model": {**known, "dropout": 0.25}, "task": {"data": str(data)}})
+    state["cfg"] = {"model": {**known, "dropout": 0.25}, "task": {"data": str(data)}}
     torch.save(state, tmp_path / "stock.pt")
     source, cfg = program.import_roberta(tmp_path / "stock.pt", data, tmp_path / "new.pt")
     assert source.dropped == [] and (cfg.encoder_layers, cfg.dropout, cfg.max_positions) == (LAYERS, 0.25, P)
@@ -346,10 +345,7 @@ OF_TRANSFORMERS = {  # change of config and weights, message
         f"{name} {value}": (lambda c, w, change={name: value}: c.update(change), rf"config.json: {name}{message}")
         for name, value, message in [
             ("num_hidden_layers", 10**7, " 10000000, expected 2, as in its weights$"),
-            ("num_hidden_layers", -1, " -1, expected 2"),
-            ("num_hidden_layers", "2", " '2', expected 2"),
             ("hidden_size", [16], " a list, expected 16"),
-            ("intermediate_size", None, " None, expected 24"),
             ("num_attention_heads", "2", ": found '2', expected a whole number$"),
             ("hidden_dropout_prob", {}, ": found a dict, expected a number$"),
             ("model_type", [], " a list, expected roberta or"),

@@ -13,7 +13,6 @@ import sentencepiece
 
 from conftest import documents
 from maelm_fairseq.base.errors import InstallationError, UsageError
-from maelm_fairseq.huggingface import sentencepiece_model
 from maelm_fairseq.huggingface import tokenizer as huggingface
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.vocabulary import MASK
@@ -158,4 +157,4 @@ def test_sentencepiece_needs_protobuf(monkeypatch):
     monkeypatch.delattr(sentencepiece, "sentencepiece_model_pb2")
     monkeypatch.setitem(sys.modules, "sentencepiece.sentencepiece_model_pb2", None)
     with pytest.raises(InstallationError, match="^[^\n]*sentencepiece_model_pb2[^\n]*: pip install -c constraints.txt"):
-        importlib.reload(sentencepiece_model)
+        importlib.reload(huggingface)

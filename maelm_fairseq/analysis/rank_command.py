@@ -22,47 +22,33 @@ from ..checkpoints.building import load_model
 from ..config import check_positions
 from ..task import MaeLmTask, MaeLmTaskConfig
 from ..vocabulary import load_dictionary
-from .effective_rank import TAU, analyse, draw_blocks
 from .rank_report import draw, report, write_csv
+from .token_moments import TAU, analyse, draw_blocks
 
 
 def parse_args():
-    parser = Parser(
-        prog="python -m maelm_fairseq.effective_rank",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--checkpoint", required=True, nargs="+", metavar="FILE", help="pretrained or fine-tuned")
-    parser.add_argument(
-        "--names", nargs="+", metavar="NAME", help="of the checkpoints, in figure and tables (default: FILE)"
-    )
-    parser.add_argument("--data", required=True, metavar="DIR", help="binarized text with its dict.txt")
-    parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
-    parser.add_argument("--split", default="valid", help="split of the data (default: valid)")
-    parser.add_argument(
-        "--tokens", type=int, default=1_000_000, metavar="N", help="minimum number of tokens (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--tau", type=float, nargs="+", default=[TAU], help="share of the energy, or several (default: 0.9)"
-    )
-    parser.add_argument("--mask-prob", type=float, default=0.15, help="share of [MASK] in inputs (default: 0.15)")
-    parser.add_argument(
-        "--tokens-per-sample", type=int, metavar="T", help="tokens of a block (default: the positions of the models)"
-    )
-    parser.add_argument(
-        "--sample-break-mode",
-        choices=["none", "complete", "complete_doc", "eos"],
-        default="complete_doc",
-        help="as in pretraining (default: %(default)s)",
-    )
-    parser.add_argument("--seed", type=int, default=1, help="of the draws of blocks and masks (default: 1)")
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = Parser("python -m maelm_fairseq.effective_rank", description=__doc__, formatter_class=layout)
+    add = parser.add_argument
+    add("--checkpoint", required=True, nargs="+", metavar="FILE", help="pretrained or fine-tuned")
+    add("--names", nargs="+", metavar="NAME", help="of the checkpoints, in figure and tables (default: FILE)")
+    add("--data", required=True, metavar="DIR", help="binarized text with its dict.txt")
+    add("--dest", required=True, metavar="DIR", help="folder to write to")
+    add("--split", default="valid", help="split of the data (default: valid)")
+    add("--tokens", type=int, default=1_000_000, metavar="N", help="minimum number of tokens (default: %(default)s)")
+    add("--tau", type=float, nargs="+", default=[TAU], help="share of the energy, or several (default: 0.9)")
+    add("--mask-prob", type=float, default=0.15, help="share of [MASK] in inputs (default: 0.15)")
+    positions = "tokens of a block (default: the positions of the models)"
+    add("--tokens-per-sample", type=int, metavar="T", help=positions)
+    modes = ["none", "complete", "complete_doc", "eos"]
+    add("--sample-break-mode", choices=modes, default="complete_doc", help="as in pretraining (default: %(default)s)")
+    add("--seed", type=int, default=1, help="of the draws of blocks and masks (default: 1)")
     args = parser.parse_args()
     # Names of files need not be Unicode, which tables are.
     args.names = [name.encode("utf-8", "backslashreplace").decode() for name in args.names or args.checkpoint]
     if len(args.names) != len(args.checkpoint) or len(set(args.names)) < len(args.names):
-        raise UsageError(
-            f"--names {' '.join(args.names)}: expected {len(args.checkpoint)} different names, one for each checkpoint"
-        )
+        count = len(args.checkpoint)
+        raise UsageError(f"--names {' '.join(args.names)}: expected {count} different names, one for each checkpoint")
     if args.seed < 0:
         raise UsageError(f"--seed {args.seed} must be at least 0")
     for tau in args.tau:
@@ -101,9 +87,8 @@ def main():
         all_dimensions += [dict(checkpoint=name, **row) for row in dimensions]
         all_spectra.update({f"{name}/{family}": values for family, values in spectra.items()})
         print(report(name, rows, dimensions, args.tau[0]) + "\n", flush=True)
-    write_csv(
-        os.path.join(args.dest, "ranks.csv"), [dict(checkpoint=n, **row) for n, rows in panels.items() for row in rows]
-    )
+    all_rows = [dict(checkpoint=name, **row) for name, rows in panels.items() for row in rows]
+    write_csv(os.path.join(args.dest, "ranks.csv"), all_rows)
     write_csv(os.path.join(args.dest, "mask_dimensions.csv"), all_dimensions)
     with atomic_write(os.path.join(args.dest, "spectra.npz"), "wb") as stream:
         np.savez_compressed(stream, **all_spectra)

@@ -3,7 +3,7 @@
 import csv
 
 from ..base.files import atomic_write
-from .effective_rank import FAMILIES, TAU
+from .token_moments import FAMILIES, TAU
 
 
 def draw(path, panels, tau=TAU):
@@ -11,7 +11,7 @@ def draw(path, panels, tau=TAU):
 
     Args:
         path: of the PNG file
-        panels: {title: rows from :func:`~maelm_fairseq.analysis.effective_rank.analyse`}
+        panels: {title: rows from :func:`~maelm_fairseq.analysis.token_moments.analyse`}
         tau: of the ranks to draw
     """
     from matplotlib.figure import Figure  # not needed to measure ranks

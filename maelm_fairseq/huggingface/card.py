@@ -5,14 +5,16 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from ..base.files import read_json, typed
-from .config import MODELING_FILE
+from .config_json import MODELING_FILE
 from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION
 
 GAP = "**please fill in**"
 SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]  # of a configuration of fairseq's
+SHOWN = ["decoder_layers", "share_decoder_layers", "mask_prob", "encoder_mask_fraction"]  # of their options
+SHOWN += ["lr", "update_freq", "batch_size", "max_tokens"]
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
 
@@ -52,17 +54,7 @@ class SplitRecord:
     documents: int = 0
     text_lines: int = 0
     tokens: int = 0
-    sample: List[List[Any]] = field(default_factory=list)  # number and text of lines
-
-
-@dataclass
-class OptimizerState:
-    num_updates: Optional[int] = None
-
-
-@dataclass
-class ExtraState:
-    val_loss: Any = None
+    sample: List[Tuple[int, str]] = field(default_factory=list)  # number and text of lines
 
 
 @dataclass
@@ -70,8 +62,8 @@ class Training:
     """What a checkpoint knows of its training."""
 
     cfg: Dict[str, Any]
-    optimizer_history: Optional[List[OptimizerState]] = None
-    extra_state: Optional[ExtraState] = None
+    optimizer_history: Optional[List[Dict[str, Any]]] = None
+    extra_state: Optional[Dict[str, Any]] = None
 
 
 def read_record(data, split):
@@ -89,7 +81,7 @@ def model_card(name, state, config, data, kind, description=None):
         config: the contents of config.json
         data: folder of the training data
         kind: which class of its family the model becomes: `MODEL`, `MASKED_LM`, ...
-        description: of the text and language that it was trained on; None leaves a gap
+        description: of the text and language that it was trained on
     """
     code = config["model_type"] == CODE.model_type
     imported = "imported_from" in state  # and not trained since
@@ -129,16 +121,15 @@ def training(state, data):
     if record.tokens:
         counts = f"{record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens"
         lines.append("Data: " + counts)
-    updates = found.optimizer_history[-1].num_updates if found.optimizer_history else None
+    updates = found.optimizer_history[-1].get("num_updates") if found.optimizer_history else None
     if updates is not None:
-        lines.append(f"Updates: {updates:,}")
+        lines.append(f"Updates: {typed(int, updates, 'the checkpoint: num_updates'):,}")
     sections = [typed(Optional[Dict[str, Any]], found.cfg.get(name), f"the checkpoint: {name}") for name in SECTIONS]
-    options = {name: value for section in sections if section for name, value in section.items()}
-    names = ["decoder_layers", "share_decoder_layers", "mask_prob", "encoder_mask_fraction", "lr", "update_freq"]
-    names += ["batch_size", "max_tokens"]
+    options = {name: value for section in sections for name, value in (section or {}).items()}
     lines.append(
-        "Options: " + ", ".join(f"`{name}` {options[name]}" for name in names if options.get(name) is not None)
+        "Options: " + ", ".join(f"`{name}` {options[name]}" for name in SHOWN if options.get(name) is not None)
     )
-    if found.extra_state and found.extra_state.val_loss is not None:
-        lines.append(f"Validation {options.get('best_checkpoint_metric', 'loss')}: {found.extra_state.val_loss}")
+    loss = (found.extra_state or {}).get("val_loss")
+    if loss is not None:
+        lines.append(f"Validation {options.get('best_checkpoint_metric', 'loss')}: {loss}")
     return lines

@@ -21,31 +21,18 @@ from pathlib import Path
 from ..base.errors import Parser, UsageError, run
 from ..base.files import atomic_folder, save_json
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
-from ..heads import SequenceClassificationHead, SpanHead
+from ..hub import choose_head
 from ..vocabulary import read_labels, read_vocabulary
 from .card import model_card
-from .comparison import compare_with_transformers
-from .config import MODELING_FILE, make_config
+from .config_json import MODELING_FILE, make_config
 from .edge_cases import EDGE_CASES
-from .weights import (
-    CODE,
-    MASKED_LM,
-    MODEL,
-    MPNET,
-    QUESTION_ANSWERING,
-    ROBERTA,
-    SEQUENCE_CLASSIFICATION,
-    convert,
-    mpnet_table,
-)
+from .verification import compare_with_transformers
+from .weights import CODE, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, choose_kind, choose_layout, convert
 
 
 def parse_args():
-    parser = Parser(
-        prog="python -m maelm_fairseq.huggingface.export",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = Parser("python -m maelm_fairseq.huggingface.export", description=__doc__, formatter_class=layout)
     add = parser.add_argument
     add("--checkpoint", required=True, metavar="FILE_or_DIR", help="pretrained or fine-tuned")
     vocabulary = "what it was trained on: dict.txt and sentencepiece.model; label/dict.txt for a classifier"
@@ -70,8 +57,7 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
     dest = os.path.abspath(dest)
     if os.path.lexists(dest):
         raise UsageError(f"{dest}: exists already; remove it or choose another --dest")
-    # Packages of the extra `huggingface`: what is missing fails now, not after the work.
-    import safetensors.torch
+    import safetensors.torch  # of the extra `huggingface`, as what the next needs: fails now, not after the work
 
     from .tokenizer import check_tokenizer, reference, sample_lines, write_tokenizer
 
@@ -81,14 +67,15 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
     unused = stored - set(model.state_dict())
-    head = choose_head(model, head)
-    layout = CODE if format == "code" else choose_layout(model, head)
+    head = choose_head(model.classification_heads, head, "--head")
+    module = None if head is None else model.classification_heads[head]
+    layout = CODE if format == "code" else choose_layout(model, module)
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
     # By import_roberta, with a new decoder or head.
     untrained = "imported_from" in state and (model.decoder is not None or not state.get("imported_head", True))
-    kind = MODEL if untrained else choose_kind(model, layout, head, masks_in_encoder)
-    labels = read_classes(model, head, data) if kind == SEQUENCE_CLASSIFICATION else None
-    config = make_config(model, layout, kind, head, labels, masks_in_encoder)
+    kind = MODEL if untrained else choose_kind(model, layout, module, masks_in_encoder)
+    labels = read_classes(module.out_proj.out_features, data) if kind == SEQUENCE_CLASSIFICATION else None
+    config = make_config(model, layout, kind, module, labels, masks_in_encoder)
     weights, left = convert(model, layout, kind, head)
     for_answers = kind == QUESTION_ANSWERING
 
@@ -109,47 +96,8 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
     return config["architectures"][0], sorted(parts), comparison
 
 
-def choose_head(model, head):
-    """The name of the head to export, or None if the model has none."""
-    heads = model.classification_heads
-    known = ", ".join(heads) or "none"
-    if head is None and len(heads) > 1:
-        raise UsageError(f"the checkpoint has the heads {known}: choose one with --head")
-    head = next(iter(heads), None) if head is None else head
-    if head is None:
-        return None
-    if head not in heads:
-        raise UsageError(f"--head {head}: no such head, the checkpoint has: {known}")
-    if type(heads[head]) not in (SequenceClassificationHead, SpanHead):
-        raise UsageError(f"head {head!r} ({type(heads[head]).__name__}) has no class: it cannot be exported")
-    return head
-
-
-def choose_layout(model, head):
-    """The first family of classes that computes exactly what the model does."""
-    inner = None if head is None else getattr(model.classification_heads[head], "dense", None)
-    if inner is not None and inner.out_features != model.cfg.encoder_embed_dim:
-        return CODE  # the inner layer of stock heads is as wide as the encoder
-    bias = model.encoder.relative_bias
-    if bias is None:
-        return ROBERTA
-    return CODE if mpnet_table(bias) is None else MPNET
-
-
-def choose_kind(model, layout, head, masks_in_encoder):
-    """Which class of the family the model becomes: `MODEL`, `MASKED_LM`, ..."""
-    if head is not None:
-        spans = isinstance(model.classification_heads[head], SpanHead)
-        return QUESTION_ANSWERING if spans else SEQUENCE_CLASSIFICATION
-    stock = layout is not CODE
-    if model.lm_head is None or (stock and (model.decoder is not None or not masks_in_encoder)):
-        return MODEL
-    return MASKED_LM
-
-
-def read_classes(model, head, data):
+def read_classes(outputs, data):
     """The names of a classification head's outputs, in order: list of str."""
-    outputs = model.classification_heads[head].out_proj.out_features
     if outputs == 1:
         return ["score"]
     fix = "give with --data the folder of the data it was fine-tuned on"

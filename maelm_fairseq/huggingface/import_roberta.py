@@ -23,7 +23,7 @@ from ..checkpoints.writing import save
 from ..config import MaeLmConfig, check_sizes, option
 from ..layers import BUCKETS
 from ..model import MaeLmModel
-from ..vocabulary import load_dictionary, read_vocabulary
+from ..vocabulary import FINGERPRINT, fingerprint, load_dictionary, read_vocabulary
 from .roberta_source import read_source
 
 OPTIONS = [  # of the model; the encoder has no relative position bias by default, else one that is zero at first
@@ -33,11 +33,8 @@ OPTIONS = [  # of the model; the encoder has no relative position bias by defaul
 
 
 def parse_args():
-    parser = Parser(
-        prog="python -m maelm_fairseq.huggingface.import_roberta",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = Parser("python -m maelm_fairseq.huggingface.import_roberta", description=__doc__, formatter_class=layout)
     add = parser.add_argument
     add("--checkpoint", required=True, metavar="FILE_or_DIR", help="of fairseq's roberta, or a folder of transformers")
     add("--data", required=True, metavar="DIR", help="prepared with the SentencePiece model of the checkpoint")
@@ -91,10 +88,9 @@ def check_vocabulary(source, data):
         raise MissingFileError(f"{source.path}: put beside it the dict.txt or the SentencePiece model of its training")
     if source.model_file is not None and sha256(source.model_file) != sha256(os.path.join(data, "sentencepiece.model")):
         raise UsageError(f"{data}: prepared with another SentencePiece model than {source.model_file}; {fix}")
-    if source.dict_file is not None:
-        if load_dictionary(os.path.dirname(source.dict_file)).symbols != dictionary.symbols:
-            bytes_refused = "(byte-level BPE, as of roberta.base, cannot be imported)"
-            raise UsageError(f"{source.dict_file}: not the vocabulary of {data}; {fix} {bytes_refused}")
+    if source.dict_file and load_dictionary(os.path.dirname(source.dict_file)).symbols != dictionary.symbols:
+        bytes_refused = "(byte-level BPE, as of roberta.base, cannot be imported)"
+        raise UsageError(f"{source.dict_file}: not the vocabulary of {data}; {fix} {bytes_refused}")
     rows = len(source.weights["embed_tokens.weight"])
     if rows != len(dictionary):
         raise UsageError(
@@ -112,11 +108,12 @@ def build_state(source, cfg, dictionary, data, seed):
     if cfg.relative_position_num_buckets:
         torch.nn.init.zeros_(model.encoder.relative_bias.table.weight)
     model.load_state_dict({**model.state_dict(), **source.weights})
-    task = {"_name": "mae_lm", "data": os.path.abspath(data)}
-    task["encoder_mask_fraction"] = 0.0 if cfg.decoder_layers else 1.0
+    mask_fraction = 0.0 if cfg.decoder_layers else 1.0
+    task = {"_name": "mae_lm", "data": os.path.abspath(data), "encoder_mask_fraction": mask_fraction}
     return {
         "model": model.state_dict(),
-        "cfg": {"model": {"_name": "mae_lm_base", **asdict(cfg)}, "task": task},
+        "cfg": {"model": {**asdict(cfg), "_name": "mae_lm_base"}, "task": task},
+        "task_state": {FINGERPRINT: fingerprint(dictionary)},
         # fairseq reads these before it resets them.
         "optimizer_history": [{"optimizer_name": "none", "lr_scheduler_state": {}}],
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},

@@ -16,9 +16,14 @@ from .weights import MASKED_LM, MODEL, ROBERTA, stock_modules
 CHECKPOINTS = ["checkpoint_best.pt", "checkpoint_last.pt", "model.pt"]  # the last is what fairseq publishes
 SENTENCEPIECE_MODELS = ["sentencepiece.bpe.model", "sentencepiece.model", "spiece.model"]
 MODEL_TYPES = ["roberta", "xlm-roberta", "camembert"]
-# Sizes that the weights show, in fairseq and here, and in transformers.
-SIZES = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim"]
-TRANSFORMERS_SIZES = ["num_hidden_layers", "hidden_size", "intermediate_size"]
+OPTIONS = {  # of fairseq, and ours: (name in transformers, RoBERTa's value); the weights show those without a value
+    "encoder_layers": ("num_hidden_layers", None),
+    "encoder_embed_dim": ("hidden_size", None),
+    "encoder_ffn_embed_dim": ("intermediate_size", None),
+    "encoder_attention_heads": ("num_attention_heads", 12),
+    "dropout": ("hidden_dropout_prob", 0.1),
+    "attention_dropout": ("attention_probs_dropout_prob", 0.1),
+}
 # What our encoder computes, by the options of fairseq and of transformers.
 FAIRSEQ_OPTIONS = {
     "encoder_normalize_before": False,  # pre-LN
@@ -51,24 +56,6 @@ MODULES = {  # of fairseq's roberta, and their names in transformers
     "fc2": "output.dense",
     "final_layer_norm": "output.LayerNorm",
 }
-
-
-@dataclass
-class FairseqOptions:
-    """What the weights do not show, with RoBERTa's defaults."""
-
-    encoder_attention_heads: int = 12
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-
-
-@dataclass
-class TransformersOptions:
-    """The same in transformers."""
-
-    num_attention_heads: int = 12
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
 
 
 @dataclass
@@ -123,13 +110,13 @@ def read_source(path):
         return read_fairseq(path)
     if os.path.isfile(os.path.join(path, "config.json")):
         return read_transformers(path)
-    if first_file([path], CHECKPOINTS):
-        return read_fairseq(first_file([path], CHECKPOINTS))
+    if first_file(CHECKPOINTS, path):
+        return read_fairseq(first_file(CHECKPOINTS, path))
     found = ", ".join(sorted(os.listdir(path))) or "nothing"
     raise MissingFileError(f"{path}: expected config.json (transformers) or {' or '.join(CHECKPOINTS)}, found {found}")
 
 
-def first_file(folders, names):
+def first_file(names, *folders):
     """The path of the first file that exists, or None."""
     paths = [os.path.join(folder, name) for folder in folders for name in names]
     return next(filter(os.path.isfile, paths), None)
@@ -153,10 +140,10 @@ def read_fairseq(path):
     sections = [state.args] * 2 if state.args else [(state.cfg or {}).get(part) for part in ["model", "task"]]
     model, task = (typed(Optional[Dict[str, Any]], section, path) or {} for section in sections)
     check_options(path, model, FAIRSEQ_OPTIONS)
-    source = make_source(path, stock_names(state.model), XLM_R_ROWS, model, SIZES, typed(FairseqOptions, model, path))
-    folders = [os.path.dirname(os.path.abspath(path)), *utils.split_paths(str(task.get("data") or ""))[:1]]
-    source.model_file = first_file(folders[:1], SENTENCEPIECE_MODELS)
-    source.dict_file = first_file(folders, ["dict.txt"])
+    source = make_source(path, stock_names(state.model), XLM_R_ROWS, model)
+    folder = os.path.dirname(os.path.abspath(path))
+    source.model_file = first_file(SENTENCEPIECE_MODELS, folder)
+    source.dict_file = first_file(["dict.txt"], folder, *utils.split_paths(str(task.get("data") or ""))[:1])
     return source
 
 
@@ -164,7 +151,7 @@ def read_transformers(folder):
     """Reads a folder of transformers; see :func:`read_source`."""
     path = os.path.join(folder, "config.json")
     config = read_json(path, Dict[str, Any], "the configuration of a transformers model", "download it again")
-    model_file = first_file([folder], SENTENCEPIECE_MODELS)
+    model_file = first_file(SENTENCEPIECE_MODELS, folder)
     if model_file is None:
         raise UsageError(
             f"{folder}: no SentencePiece model: put the one it was trained with there as "
@@ -174,28 +161,30 @@ def read_transformers(folder):
     if found not in MODEL_TYPES:
         raise UsageError(f"{path}: model_type {shown(found)}, expected {' or '.join(MODEL_TYPES)}")
     check_options(path, {"layer_norm_eps": 1e-12, **config}, TRANSFORMERS_OPTIONS)  # transformers' default
-    options = typed(TransformersOptions, config, path)
     weights = {str(name).removeprefix("roberta."): value for name, value in read_weights(folder).items()}
     rows = CAMEMBERT_ROWS if config.get("bos_token_id") == CAMEMBERT_ROWS[0] else XLM_R_ROWS
-    source = make_source(path, weights, rows, config, TRANSFORMERS_SIZES, options)
+    source = make_source(path, weights, rows, config, in_transformers=True)
     source.path, source.model_file = folder, model_file
     return source
 
 
-def make_source(path, weights, special_rows, config, size_names, options):
+def make_source(path, weights, special_rows, config, in_transformers=False):
     """A :class:`Source` of weights, whose shapes a configuration must not contradict.
 
     Args:
         path: of the configuration, for messages
         weights, special_rows: as for :func:`our_weights`
         config: {option: value}
-        size_names: its options for `SIZES`
-        options: :class:`FairseqOptions`, or its counterpart
+        in_transformers: whether its options are named as in transformers
     """
     found, sizes, dropped = our_weights(path, weights, special_rows)
-    check_options(path, config, dict(zip(size_names, sizes)), "its weights")
-    names = [*SIZES, *FairseqOptions.__dataclass_fields__]
-    return Source(path, dict(zip(names, [*sizes, *vars(options).values()])), found, dropped)
+    for option, (theirs, default) in OPTIONS.items():
+        name = theirs if in_transformers else option
+        if default is None:
+            check_options(path, config, {name: sizes[option]}, "its weights")
+        else:
+            sizes[option] = typed(type(default), config.get(name, default), f"{path}: {name}")
+    return Source(path, sizes, found, dropped)
 
 
 def read_weights(folder):
@@ -251,12 +240,11 @@ def our_weights(path, weights, special_rows):
         weights: {name: tensor}, named as in transformers without a prefix
         special_rows: `XLM_R_ROWS` or `CAMEMBERT_ROWS`
     Returns:
-        {name: float32 tensor}, with the rows of `embed_tokens` and `lm_head.bias` in fairseq's order; `SIZES` as their
-        shapes show them; what is left out
+        {name: float32 tensor}, with the rows of `embed_tokens` and `lm_head.bias` in fairseq's order; {option: size}
+        as their shapes show it; what is left out
     """
-    unused = {name: UNUSED.fullmatch(name) for name in weights}
-    dropped = {match[1] for match in unused.values() if match and match[1]}
-    left = {name for name in weights if not unused[name]}
+    unused = {name: match for name, match in zip(weights, map(UNUSED.fullmatch, weights)) if match}
+    dropped, left = {match[1] for match in unused.values() if match[1]}, weights.keys() - unused.keys()
     has_head = any(name.startswith("lm_head.") for name in left)
     layers = len({name.split(".")[2] for name in left if name.startswith("encoder.layer.")})
 
@@ -303,4 +291,5 @@ def our_weights(path, weights, special_rows):
             raise UsageError(f"{path}: the language-model head has an embedding of its own, expected the encoder's")
     if left:
         raise UsageError(f"{path}: not the weights of a RoBERTa; unknown: {min(left)}")
-    return found, (layers, C, F), sorted(dropped)
+    sizes = dict(encoder_layers=layers, encoder_embed_dim=C, encoder_ffn_embed_dim=F)
+    return found, sizes, sorted(dropped)

@@ -19,19 +19,23 @@ import re
 import sys
 import unicodedata
 from pathlib import Path
-from typing import List
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from ..base.errors import UsageError
-from ..base.files import save_json, typed
+from ..base.errors import InstallationError, UsageError
+from ..base.files import save_json
 from ..finetuning.squad.text import SpanTokenizer
 from ..vocabulary import MASK, WORD_START, Tokenizer, read_vocabulary
 from .card import read_record
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
-from .sentencepiece_model import BPE, read_settings
 
+try:
+    from sentencepiece import sentencepiece_model_pb2
+except Exception as error:  # protobuf is missing, or older than sentencepiece needs, which is an error of its own
+    raise InstallationError(f"{error}: pip install -c constraints.txt '.[huggingface]'") from None
+
+UNIGRAM, BPE = (sentencepiece_model_pb2.TrainerSpec.ModelType.Value(name) for name in ["UNIGRAM", "BPE"])
 # Put between words and before marks for a while; not characters, for use within programs.
 BOUNDARY, APART = "\ufdd0", "\ufdd1"
 MARKS = r"\p{M}\p{Cf}"  # in a regular expression; what belongs to the character before it
@@ -55,36 +59,25 @@ def write_tokenizer(folder, data, max_length, for_answers=False):
         FileNotFoundError: the data folder has no vocabulary
         ValueError: the vocabulary cannot be written as `tokenizer.json`
     """
-    tokenizer = build_tokenizer(*read_vocabulary(data), for_answers)
-    text = tokenizer.to_str(pretty=True)
+    text = build_tokenizer(*read_vocabulary(data), for_answers).to_str(pretty=True)
     Path(folder, "tokenizer.json").write_text(text, encoding="utf-8")  # save() takes no folder that is not Unicode
-    mask = {"__type": "AddedToken", "content": MASK, "lstrip": True, "rstrip": False}
+    mask = dict(content=MASK, lstrip=True, rstrip=False, normalized=False, single_word=False, special=True)
+    symbols = dict(bos="<s>", cls="<s>", eos="</s>", sep="</s>", unk="<unk>", pad="<pad>")
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_length,
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
-        "bos_token": "<s>",
-        "cls_token": "<s>",
-        "eos_token": "</s>",
-        "sep_token": "</s>",
-        "unk_token": "<unk>",
-        "pad_token": "<pad>",
-        "mask_token": {**mask, "normalized": False, "single_word": False, "special": True},
+        **{f"{name}_token": symbol for name, symbol in symbols.items()},
+        "mask_token": {"__type": "AddedToken", **mask},
     }
     save_json(settings, os.path.join(folder, "tokenizer_config.json"))
     return tokenizers.Tokenizer.from_str(text)
 
 
 def build_tokenizer(dictionary, processor, for_answers=False):
-    """A tokenizer of the `tokenizers` library with the same tokens.
+    """A tokenizer of the `tokenizers` library with the tokens of a SentencePieceProcessor; see :func:`write_tokenizer`.
 
-    Args:
-        dictionary: fairseq's, with `<mask>`
-        processor: SentencePieceProcessor, from :func:`~maelm_fairseq.vocabulary.load_sentencepiece`
-        for_answers: as in :func:`write_tokenizer`
-    Returns:
-        tokenizers.Tokenizer
     Raises:
         ValueError: the SentencePiece model has a setting or a kind of piece that is not supported
     """
@@ -127,14 +120,26 @@ def build_tokenizer(dictionary, processor, for_answers=False):
     return made
 
 
-def reference(data, for_answers=False):
-    """What the tokenizer must give.
+def read_settings(processor):
+    """The kind of a SentencePiece model, `BPE` or `UNIGRAM`, and its normalisation, bytes; others are refused."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(processor.serialized_model_proto())
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    # These mark the beginning of a text as that of a word, remove extra spaces, and mark spaces.
+    spaces = normalizer.add_dummy_prefix and normalizer.remove_extra_whitespaces and normalizer.escape_whitespaces
+    symbols = trainer.treat_whitespace_as_suffix or trainer.control_symbols or trainer.user_defined_symbols
+    kind, charsmap = trainer.model_type, normalizer.precompiled_charsmap
+    if kind not in (BPE, UNIGRAM) or not charsmap or not spaces or symbols:
+        raise UsageError(
+            "sentencepiece.model: tokenizer.json cannot hold it: it is neither BPE nor Unigram, does not normalise "
+            "text, treats spaces in another way, or has pieces of its own; use one that data-prep/prepare.sh trained"
+        )
+    return kind, charsmap
 
-    Args:
-        data: folder with `dict.txt` and `sentencepiece.model`
-        for_answers: as in :func:`write_tokenizer`
-    Returns:
-        a function (text, pair=None) -> list of tokens, as `hub.encode` or as in question answering
+
+def reference(data, for_answers=False):
+    """What the tokenizer must give, for a data folder: a function (text, pair=None) -> list of tokens.
+
+    They are those of `hub.encode`, or if `for_answers` those of question answering.
     """
     dictionary, processor = read_vocabulary(data)
     span_tokenizer, tokenizer = SpanTokenizer(processor), Tokenizer(dictionary, processor)
@@ -152,17 +157,15 @@ def reference(data, for_answers=False):
 
 def sample_lines(data, splits=("train", "valid")):
     """Lines of text that a data folder keeps in its records: list of at most 1,000 strings."""
-    samples = {split: read_record(data, split).sample for split in splits}
-    lines = {f"{data}: {split}.json": [text for line in lines for text in line[1:]] for split, lines in samples.items()}
-    return [text for where, texts in lines.items() for text in typed(List[str], texts, where)][:MAXIMUM_LINES]
+    return [text for split in splits for _, text in read_record(data, split).sample][:MAXIMUM_LINES]
 
 
 def check_tokenizer(tokenizer, encode, lines, for_answers=False):
-    """Compares the tokens of a tokenizer on texts and on edge cases, by themselves and in pairs.
+    """Compares the tokens of a tokenizer on lines of text and on edge cases, by themselves and in pairs.
 
     Args:
         tokenizer: tokenizers.Tokenizer
-        encode: what it must give: a function (text, pair=None) -> tokens, such as `hub.encode` or :func:`reference`
+        encode: what it must give: a function (text, pair=None) -> tokens, such as :func:`reference`
         lines: list of strings
         for_answers: the function is that of question answering, which knows no `<mask>`
     Returns:
@@ -174,25 +177,23 @@ def check_tokenizer(tokenizer, encode, lines, for_answers=False):
     texts = [*lines, *edge_cases]
     pairs = [*zip(texts[::3], texts[1::3]), *zip(edge_cases, reversed(edge_cases))]
     compared = [*((text, None) for text in texts), *pairs]
-    differing = []
-    for text, pair in compared:
-        expected, found = list(map(int, encode(text, pair))), tokenizer.encode(text, pair).ids
-        if found != expected and not is_known_difference(text + (pair or ""), for_answers):
-            differing.append((text, pair))
+    differing = [
+        (text, pair)
+        for text, pair in compared
+        if tokenizer.encode(text, pair).ids != list(encode(text, pair))
+        and not is_known_difference(text + (pair or ""), for_answers)
+    ]
     ties = isinstance(tokenizer.model, models.Unigram)
+    found = f"{len(differing):,} of {len(compared):,} texts get other tokens than from SentencePiece"
     if differing and not (ties and len(differing) <= MAXIMUM_TIES * len(compared)):
-        text, pair = differing[0]
+        first = " with ".join(repr(text[:200]) for text in differing[0] if text is not None)
         raise UsageError(
-            f"tokenizer.json: {len(differing):,} of {len(compared):,} texts get other tokens than from SentencePiece; "
-            f"the first: {text[:200]!r}" + (f" with {pair[:200]!r}" if pair is not None else "") + "; use the dict.txt "
-            "and sentencepiece.model of the checkpoint, unchanged"
+            f"tokenizer.json: {found}; the first: {first}; use the dict.txt and sentencepiece.model of the checkpoint, "
+            "unchanged"
         )
     if ties:
-        print(
-            f"warning: a Unigram model: {len(differing):,} of {len(compared):,} texts get other tokens than from "
-            "SentencePiece, where two segmentations are equally probable; a BPE model has no such ties",
-            file=sys.stderr,
-        )
+        ties = "where two segmentations are equally probable; a BPE model has no such ties"
+        print(f"warning: a Unigram model: {found}, {ties}", file=sys.stderr)
     return len(compared)
 
 
@@ -210,13 +211,8 @@ def is_known_difference(text, for_answers=False):
 
 def _merges(scores):
     """{piece: score} -> the pairs of pieces that BPE joins, those it joins first in front."""
-    splits = [
-        (-score, i, piece[:i], piece[i:])
-        for piece, score in scores.items()
-        for i in range(1, len(piece))
-        if piece[:i] in scores and piece[i:] in scores
-    ]
-    return [(left, right) for _, _, left, right in sorted(splits)]
+    splits = ((-score, i, piece[:i], piece[i:]) for piece, score in scores.items() for i in range(1, len(piece)))
+    return [split[2:] for split in sorted(splits) if scores.keys() >= set(split[2:])]
 
 
 def _mark_boundaries(processor):

@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
+from ..base.errors import UsageError
 from ..config import MPNET as MPNET_SIZES
+from ..heads import SequenceClassificationHead, SpanHead
 from ..layers import RelativePositionBias, t5_bucket
 
 BUCKETS = MPNET_SIZES[0]  # MPNetModel has no others, whatever its configuration says
@@ -34,6 +36,7 @@ CODE = Layout("mae_lm", "MaeLm")  # modeling_mae_lm.py
 # What a class has beside the encoder; the families' names go in front.
 MODEL, MASKED_LM = "Model", "ForMaskedLM"
 SEQUENCE_CLASSIFICATION, QUESTION_ANSWERING = "ForSequenceClassification", "ForQuestionAnswering"
+HEADS = {SequenceClassificationHead: SEQUENCE_CLASSIFICATION, SpanHead: QUESTION_ANSWERING}
 
 
 def mpnet_table(relative_bias):
@@ -48,6 +51,26 @@ def mpnet_table(relative_bias):
     table = values.new_zeros(BUCKETS, values.size(1))
     table[bucket] = values
     return table if table[bucket].equal(values) else None
+
+
+def choose_layout(model, head):
+    """The first family of classes that computes exactly what the model and its head do."""
+    if type(head) is SequenceClassificationHead and head.dense.out_features != model.cfg.encoder_embed_dim:
+        return CODE  # the inner layer of stock heads is as wide as the encoder
+    bias = model.encoder.relative_bias
+    if bias is None:
+        return ROBERTA
+    return CODE if mpnet_table(bias) is None else MPNET
+
+
+def choose_kind(model, layout, head, masks_in_encoder):
+    """Which class of the family the model with its head, or None, becomes: `MODEL`, `MASKED_LM`, ..."""
+    if head is not None:
+        if type(head) not in HEADS:
+            raise UsageError(f"no class has a {type(head).__name__}: the checkpoint cannot be exported")
+        return HEADS[type(head)]
+    mlm = model.decoder is None and masks_in_encoder
+    return MASKED_LM if model.lm_head is not None and (mlm or layout is CODE) else MODEL
 
 
 def base_prefix(layout, kind):
@@ -97,22 +120,18 @@ def convert(model, layout, kind, head=None):
     Returns:
         {name: tensor}, contiguous copies; the names of the model's weights that the class has no place for: a set
     """
-    weights = model.state_dict()
-    # The descriptions of heads say what config.json says.
-    left = {name: weights[name] for name in weights if not name.endswith(("fingerprint", ".description"))}
+    left = dict(model.state_dict())
     found = (_code_weights if layout is CODE else _stock_weights)(model, left, layout, kind, head)
     return {name: value.detach().clone().contiguous() for name, value in found.items()}, set(left)
 
 
 def _code_weights(model, left, layout, kind, head):
     """Takes the weights of a class of modeling_mae_lm.py out of `left`, {our name: tensor}: {their name: tensor}."""
-    base = base_prefix(layout, kind)
-    prefixes = {part: base + part for part in ["embed_tokens.", "encoder."]}
+    prefixes = {part: base_prefix(layout, kind) + part for part in ["embed_tokens.", "encoder."]}
     if kind == MASKED_LM:
         prefixes.update({part: part for part in ["decoder.", "lm_head."]})
     elif kind != MODEL:
-        names = {SEQUENCE_CLASSIFICATION: "classifier.", QUESTION_ANSWERING: "qa_outputs."}
-        prefixes[f"classification_heads.{head}."] = names[kind]
+        prefixes[f"classification_heads.{head}."] = "qa_outputs." if kind == QUESTION_ANSWERING else "classifier."
     for name, module in model.named_modules():
         if isinstance(module, RelativePositionBias):
             left[name + ".bucket"] = module.bucket

@@ -18,6 +18,7 @@ FAMILIES = {
     "real_tokens": "real tokens, inputs with [MASK]",
     "mask_tokens": "[MASK] tokens",
 }
+PARTS = {"with_mask": ["real_tokens", "mask_tokens"]}
 TAU = 0.9
 BATCH_TOKENS = 8192
 
@@ -58,15 +59,11 @@ class TokenMoments:
 
     def matrix(self, family):
         """float64 (D, C, C); `with_mask` is the sum of real tokens and [MASK] tokens."""
-        if family == "with_mask":
-            return self.matrices["real_tokens"] + self.matrices["mask_tokens"]
-        return self.matrices[family]
+        return sum(self.matrices[part] for part in PARTS.get(family, [family]))
 
     def count(self, family):
         """The number of tokens of a family."""
-        if family == "with_mask":
-            return self.tokens["real_tokens"] + self.tokens["mask_tokens"]
-        return self.tokens[family]
+        return sum(self.tokens[part] for part in PARTS.get(family, [family]))
 
     def singular_values(self, family):
         """float64 (D, C), largest first."""

@@ -11,7 +11,8 @@ def make_config(model, layout, kind, head=None, labels=None, masks_in_encoder=Fa
     """The configuration of a class of transformers or of modeling_mae_lm.py.
 
     Args:
-        model, layout, kind, head: as for :func:`~maelm_fairseq.huggingface.weights.convert`
+        model, layout, kind: as for :func:`~maelm_fairseq.huggingface.weights.convert`
+        head: module, or None
         labels: names of the head's classes; ["score"] for regression
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
     """
@@ -57,7 +58,6 @@ def code_options(model, kind, head, masks_in_encoder):
     # After fine-tuning the head of pretraining is gone: fill-mask is refused rather than answered at random.
     names = FOR_FINE_TUNING + (["MaskedLM"] if kind == MASKED_LM else [])
     classes.update({f"AutoModelFor{name}": f"MaeLmFor{name}" for name in names})
-    head = None if head is None else model.classification_heads[head]
     return {
         "auto_map": {auto_class: f"{module}.{name}" for auto_class, name in classes.items()},
         "relative_position_num_buckets": cfg.relative_position_num_buckets,
