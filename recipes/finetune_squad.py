@@ -16,7 +16,7 @@ from maelm_fairseq.base.files import save_json
 from maelm_fairseq.checkpoints.building import load_model
 from maelm_fairseq.data.blocks import LineSizes
 from maelm_fairseq.finetuning.squad import metric
-from maelm_fairseq.finetuning.squad import task as squad
+from maelm_fairseq.finetuning.squad import squad_task as squad
 from maelm_fairseq.finetuning.squad.answers import answer_questions
 from maelm_fairseq.finetuning.squad.questions import read_questions
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer

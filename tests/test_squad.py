@@ -15,7 +15,7 @@ from maelm_fairseq.checkpoints.building import load_model
 from maelm_fairseq.finetuning.squad.answers import answer_questions
 from maelm_fairseq.finetuning.squad.metric import best_threshold, evaluate, exact_match, f1
 from maelm_fairseq.finetuning.squad.questions import Answer, Question, read_questions
-from maelm_fairseq.finetuning.squad.task import SquadDataset, load_record, network_input, span_log_probs
+from maelm_fairseq.finetuning.squad.squad_task import SquadDataset, load_record, network_input, span_log_probs
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes, place, windows
 from maelm_fairseq.vocabulary import load_dictionary
 

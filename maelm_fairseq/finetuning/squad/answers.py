@@ -11,7 +11,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from tqdm import trange
 
-from .task import check_windows, network_input, span_log_probs
+from .squad_task import check_windows, network_input, span_log_probs
 from .text import windows
 
 LONGEST = 30  # maximum tokens of an answer; see Pieces.lengths
