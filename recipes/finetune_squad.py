@@ -47,8 +47,8 @@ def answer(model_file, data, questions):
         return {name: "" if may_be_empty and differences[name] > threshold else text for name, text in texts.items()}
 
     predictions = answered(0)
-    scores = metric.evaluate(predictions, questions)
-    scores = {name: scores[name] for name in METRICS if name in scores}
+    evaluated = metric.evaluate(predictions, questions)
+    scores = {name: evaluated[name] for name in METRICS if name in evaluated}
     if may_be_empty:
         best = metric.evaluate(answered(metric.best_threshold(texts, differences, questions)), questions)
         scores.update({f"{name}_at_best_threshold": best[name] for name in METRICS[:2]})

@@ -24,13 +24,9 @@ LEVEL = 0.95
 
 
 def pearson_contributions(predictions, targets):
-    """The contribution of each example to 100 x Pearson's correlation, which is their mean: (..., N).
+    """The contribution of each example to 100 x Pearson's correlation, which is their mean: (..., N), (N,) -> (..., N).
 
     They are its value plus its influence function, so their variance is that of the correlation times N.
-
-    Args:
-        predictions: (..., N)
-        targets: (N,)
     """
     x = predictions - predictions.mean(-1, keepdims=True)
     x = x / np.maximum(x.std(-1, keepdims=True), 1e-12)
@@ -39,17 +35,19 @@ def pearson_contributions(predictions, targets):
     return 100 * (x * y - r * (x**2 + y**2) / 2 + r)
 
 
+def contributions(answers, targets, is_class):
+    """The contribution of each example to the accuracy in percent, or else to 100 x Pearson, their mean: (N,)."""
+    if is_class:
+        return 100.0 * (answers == targets)
+    return pearson_contributions(answers.astype(np.float64), targets)
+
+
 @dataclass
 class Paired:
-    """Differences between two arms on one task.
+    """Differences between two arms on one task."""
 
-    Args:
-        differences: (S, N), the contributions of one arm minus those of the other
-        ids: (N,) integers; examples with the same id, of any task, are one sample
-    """
-
-    differences: np.ndarray
-    ids: np.ndarray
+    differences: np.ndarray  # (S, N), the contributions of one arm minus those of the other
+    ids: np.ndarray  # (N,) integers; examples with the same id, of any task, are one sample
 
 
 @dataclass
@@ -60,15 +58,6 @@ class Interval:
     low: float
     high: float
     error: float
-
-
-def seed_means(tasks):
-    """The difference of each seed, averaged over examples and tasks: (S,).
-
-    Args:
-        tasks: list of :class:`Paired` with the same seeds
-    """
-    return np.mean([task.differences.mean(1) for task in tasks], 0)
 
 
 def influences(tasks):
@@ -85,14 +74,11 @@ def influences(tasks):
 
 
 def crossed_interval(tasks, level=LEVEL):
-    """The interval for the mean difference over seeds and examples.
+    """The interval for the mean difference over seeds and examples of `tasks`, :class:`Paired` with the same seeds.
 
     The parts of the variance are estimated, and not below 0; from a single seed, that of the examples only.
-
-    Args:
-        tasks: list of :class:`Paired`
     """
-    means, influence = seed_means(tasks), influences(tasks)
+    means, influence = np.mean([task.differences.mean(1) for task in tasks], 0), influences(tasks)
     seeds, between, examples = len(means), 0.0, (influence.mean(0) ** 2).sum()
     if seeds > 1:
         interaction = np.var(influence, axis=0, ddof=1).sum()
@@ -105,9 +91,5 @@ def crossed_interval(tasks, level=LEVEL):
 
 
 def seed_interval(values, level=LEVEL):
-    """The interval of a mean over seeds, for numbers without examples, such as ranks: Student's t.
-
-    Args:
-        values: (S,); a single one has an interval without width
-    """
+    """The interval of a mean over seeds, for S numbers without examples, such as ranks: Student's t, or no width."""
     return crossed_interval([Paired(np.reshape(values, (-1, 1)), np.zeros(1, np.int64))], level)
