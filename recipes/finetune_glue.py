@@ -81,15 +81,12 @@ class GlueTask:
     def options(self, bf16):
         """The options of fairseq's `sentence_prediction` for this task; `bf16`: with --bf16-autocast, or without."""
         options = ["--task", "sentence_prediction", "--criterion", "mae_lm_" * bf16 + "sentence_prediction"]
-        options += ["--init-token", self.dictionary.bos()]
-        if self.record.pair:
-            options += ["--separator-token", self.dictionary.eos()]
-        if self.labels:
-            return options + ["--num-classes", len(self.labels)]
-        return options + ["--num-classes", 1, "--regression-target"]
+        options += ["--init-token", self.dictionary.bos(), "--num-classes", len(self.labels) if self.labels else 1]
+        options += ["--separator-token", self.dictionary.eos()] * self.record.pair
+        return options + ["--regression-target"] * (not self.labels)
 
     def splits(self, kind):
-        """The names of the dev or test sets, for kind `valid` or `test`."""
+        """The names of the sets of a kind, `valid` or `test`."""
         return [split for split in (kind, kind + "1") if getattr(self.record.splits, split)]
 
     def checked(self, examples, path, split):

@@ -11,14 +11,7 @@ COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds
 
 
 def best_run(all_metrics, folder):
-    """The index of the run that scores highest in the first metric.
-
-    Args:
-        all_metrics: for each run a dict of metrics
-        folder: of the runs, for the message
-    Raises:
-        UsageError: the runs have different metrics, or none
-    """
+    """The index of the run that scores highest in the first metric; `all_metrics`: for each run a dict of them."""
     names = {tuple(metrics) for metrics in all_metrics}
     if len(names) > 1 or () in names:
         raise UsageError(f"{folder}: its runs have different metrics; remove each metrics.json there and run again")
@@ -30,7 +23,6 @@ def make_rows(task, all_metrics, start, settings):
     """Makes a row for each metric, and prints a line for each.
 
     Args:
-        task: name of the task
         all_metrics: for each seed, a dict of metrics in percent
         start: the pretrained checkpoint, or "scratch"
         settings: the settings and further options, as one string

@@ -26,12 +26,8 @@ METRICS = ["f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact"
 
 
 def answer(model_file, data, questions):
-    """Answers questions, and evaluates the answers.
+    """Answers questions with a fine-tuned model, and evaluates the answers.
 
-    Args:
-        model_file: a fine-tuned model
-        data: folder that data-prep/squad.py wrote
-        questions: list of :class:`~maelm_fairseq.finetuning.squad.questions.Question`
     Returns:
         {id: text}, for SQuAD 2.0 empty where no answer scores higher than the best one; {name of a metric: percent},
         for SQuAD 2.0 also of answerable and unanswerable questions apart, and at the best threshold

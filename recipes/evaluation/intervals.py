@@ -1,7 +1,7 @@
 """Intervals for a difference of scores over pretraining seeds and test examples.
 
 Two arms, pretrained with the same S seeds, are compared on the same examples of T tasks. Each example of a task
-contributes to the score of a seed: 100 if it is right, else 0; for correlations see :func:`pearson_contributions`. The
+contributes to the score of a seed: 100 if it is right, else 0; for correlations see :func:`contributions`. The
 estimate is the difference of the arms' contributions, averaged over examples, tasks and seeds.
 
 Seeds and examples are samples, crossed with each other: every seed answers every example. The estimate's variance has
@@ -23,23 +23,21 @@ from scipy import stats
 LEVEL = 0.95
 
 
-def pearson_contributions(predictions, targets):
-    """The contribution of each example to 100 x Pearson's correlation, which is their mean: (..., N), (N,) -> (..., N).
-
-    They are its value plus its influence function, so their variance is that of the correlation times N.
-    """
-    x = predictions - predictions.mean(-1, keepdims=True)
-    x = x / np.maximum(x.std(-1, keepdims=True), 1e-12)
-    y = (targets - targets.mean()) / targets.std()
-    r = (x * y).mean(-1, keepdims=True)
-    return 100 * (x * y - r * (x**2 + y**2) / 2 + r)
-
-
 def contributions(answers, targets, is_class):
-    """The contribution of each example to the accuracy in percent, or else to 100 x Pearson, their mean: (N,)."""
+    """What each of N examples contributes to the accuracy in percent, or else to 100 x Pearson's correlation: (N,).
+
+    The score is their mean. To a correlation they contribute its value plus its influence function, so that their
+    variance is that of the correlation times N.
+
+    Args:
+        answers, targets: classes if `is_class`, else values, (N,)
+    """
     if is_class:
         return 100.0 * (answers == targets)
-    return pearson_contributions(answers.astype(np.float64), targets)
+    x = answers.astype(np.float64) - answers.mean(dtype=np.float64)
+    x, y = x / max(x.std(), 1e-12), (targets - targets.mean()) / targets.std()
+    r = (x * y).mean()
+    return 100 * (x * y - r * (x**2 + y**2) / 2 + r)
 
 
 @dataclass
