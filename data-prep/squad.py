@@ -22,7 +22,7 @@ from command_line import positive, progress_bar, say
 from maelm_fairseq.base.errors import UsageError, run
 from maelm_fairseq.base.files import atomic_folder, save_json
 from maelm_fairseq.base.provenance import file_identity
-from maelm_fairseq.finetuning.squad import task as squad
+from maelm_fairseq.finetuning.squad import squad_task as squad
 from maelm_fairseq.finetuning.squad.questions import read_questions
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes, place, windows
 from maelm_fairseq.vocabulary import load_dictionary

@@ -18,15 +18,10 @@ from maelm_fairseq.base.errors import UsageError
 
 @dataclass
 class Device:
-    """What one piece of work runs on.
+    """What one piece of work runs on."""
 
-    Args:
-        environment: the variables that limit a child process to it
-        number: of the GPU among those that this process sees; None for the CPU
-    """
-
-    environment: Dict[str, str] = field(default_factory=dict)
-    number: Optional[int] = None
+    environment: Dict[str, str] = field(default_factory=dict)  # the variables that limit a child process to it
+    number: Optional[int] = None  # of the GPU among those that this process sees; None for the CPU
 
     def __str__(self):
         return "the CPU" if self.number is None else "GPU " + self.environment["CUDA_VISIBLE_DEVICES"]
@@ -41,9 +36,7 @@ def find_devices(jobs=None):
     """The devices for pieces of work that run at the same time: list of :class:`Device`.
 
     Args:
-        jobs: the number of pieces; None for one on each GPU, or one on the CPU
-    Raises:
-        UsageError: `jobs` is no number of pieces, or more than there are GPUs
+        jobs: the number of pieces, at most that of the GPUs; None for one on each GPU, or one on the CPU
     """
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs} must be over 0")
@@ -59,11 +52,7 @@ def find_devices(jobs=None):
 
 
 class DeviceQueue:
-    """Devices, of which each is used by one piece of work at a time.
-
-    Args:
-        devices: list of :class:`Device`
-    """
+    """A list of :class:`Device`, of which each is used by one piece of work at a time."""
 
     def __init__(self, devices):
         self.size, self._free = len(devices), queue.Queue()
@@ -71,12 +60,9 @@ class DeviceQueue:
             self._free.put(device)
 
     def run(self, function, items):
-        """Calls a function of (item, device) for each item, as many at a time as there are devices.
+        """The results of a function of (item, device) for each item, as many at a time as there are devices.
 
         When one fails, no further one begins, and the processes that others have started are stopped.
-
-        Returns:
-            the results in the order of the items
         """
 
         def work(item):

@@ -23,6 +23,7 @@ from maelm_fairseq.base.errors import InstallationError, MissingFileError, Usage
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.checkpoints.building import find_checkpoint
 from maelm_fairseq.heads import POOLING
+from maelm_fairseq.vocabulary import read_vocabulary
 
 try:
     import numpy as np
@@ -31,7 +32,7 @@ try:
     from evaluation import outcomes
     from evaluation.features import Encoder, compute
     from evaluation.few_shot import REPEATS, SHOTS, few_shot
-    from evaluation.finetune_folds import fine_tune
+    from evaluation.finetune_folds import execute, fine_tune
     from evaluation.intervals import crossed_interval
     from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
     from evaluation.probes import STRENGTHS, probe
@@ -78,23 +79,12 @@ def parse(arguments=None):
     return args
 
 
-def labelled_folder(args):
-    """The folder of the labelled texts, fetched if need be."""
-    if args.labelled:
-        return args.labelled
-    folder = os.path.join(args.dest, "labelled")
-    with child_processes.program([sys.executable, FETCH, "--dest", folder, "--data", *args.tasks]) as process:
-        pass
-    if process.returncode:
-        raise UsageError(
-            f"--tasks {' '.join(args.tasks)}: not fetched (see above); give texts of your own by --labelled"
-        )
-    return folder
-
-
 def load_tasks(args):
-    """The :class:`~evaluation.labelled_tasks.Task` of each name."""
-    folder, tasks = labelled_folder(args), []
+    """The :class:`~evaluation.labelled_tasks.Task` of each name, fetched if need be."""
+    folder, tasks = args.labelled or os.path.join(args.dest, "labelled"), []
+    if not args.labelled:
+        fault = f"--tasks {' '.join(args.tasks)}: not fetched (see above); give texts of your own by --labelled"
+        execute([FETCH, "--dest", folder, "--data", *args.tasks], fault)
     for name in dict.fromkeys(args.tasks):
         path = os.path.join(folder, name)
         if not os.path.isdir(path):
@@ -106,12 +96,10 @@ def load_tasks(args):
 def models_of(args):
     """{name: :class:`~evaluation.features.Encoder`}."""
     checkpoints = [find_checkpoint(path) for path in args.checkpoint]
-    expected = dict.fromkeys(checkpoints, "a checkpoint (a .pt file)")
-    for name in ["dict.txt", "sentencepiece.model"]:
-        expected[os.path.join(args.data, name)] = "the vocabulary of the checkpoints in the folder --data"
-    for path, what in expected.items():
+    for path in checkpoints:
         if not os.path.isfile(path):
-            raise MissingFileError(f"{path}: not found, expected {what}")
+            raise MissingFileError(f"{path}: not found, expected a checkpoint (a .pt file)")
+    read_vocabulary(args.data)
     return {name: Encoder(path, args.data) for name, path in zip(args.names, checkpoints)}
 
 
@@ -119,8 +107,7 @@ def measure(name, encoder, task, dest, repeats):
     """Probes the frozen features of an encoder on a task, unless that is done; returns the path of the record.
 
     Args:
-        name: of the model
-        encoder: :class:`~evaluation.features.Encoder`
+        name, encoder: of the model, and its :class:`~evaluation.features.Encoder`
         task: :class:`~evaluation.labelled_tasks.Task`
         dest: folder of the evaluation
         repeats: of the few-shot probes; 0 for none

@@ -6,6 +6,7 @@ pretrained/): `run.json` identifies the run, `checkpoint_last.pt` exists during 
 """
 
 import contextlib
+import functools
 import math
 import os
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import torch
 from child_processes import run_and_show
 from devices import DeviceQueue, find_devices
 from fairseq_options import ADAM, PLUGIN
-from finetune_results import add_rows, first_metric, make_rows
+from finetune_results import add_rows, best_run, make_rows
 from finetune_settings import combinations, search_space
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import Parser, UsageError
@@ -29,14 +30,8 @@ from trained_model import keep_model, updates_of
 BF16 = "--bf16-autocast"
 SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
 SIZES = [
-    "encoder_layers",
-    "encoder_embed_dim",
-    "encoder_ffn_embed_dim",
-    "encoder_attention_heads",
-    "max_positions",
-    "relative_position_num_buckets",
-    "relative_position_max_distance",
-    "relative_position_buckets",
+    *("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "max_positions"),
+    *("relative_position_num_buckets", "relative_position_max_distance", "relative_position_buckets"),
 ]
 
 
@@ -109,14 +104,9 @@ class Recipe:
         self.args, self.extra, self.task, self.data = args, extra, task, data
         self.examples, self.options, self.evaluate = examples, options, evaluate
         self.cfg = load_model(args.checkpoint, load_dictionary(data)).cfg
-        positions = self.cfg.max_positions
-        check_positions(
-            max_tokens,
-            positions,
-            f"{data}: prepared with --max-tokens {max_tokens}",
-            f"prepare it again with --max-tokens {positions}",
-            args.checkpoint,
-        )
+        prepared, positions = f"{data}: prepared with --max-tokens {max_tokens}", self.cfg.max_positions
+        fix = f"prepare it again with --max-tokens {positions}"
+        check_positions(max_tokens, positions, prepared, fix, args.checkpoint)
         if args.seeds < 1:
             raise UsageError(f"--seeds {args.seeds} must be over 0")
         if args.only_seed is not None and not 1 <= args.only_seed <= args.seeds:
@@ -124,8 +114,7 @@ class Recipe:
         self.devices = DeviceQueue(find_devices(args.jobs))
         self.combinations = combinations(args, task, search_space(self.cfg.encoder_embed_dim, epochs))
         self.start = "scratch" if args.from_scratch else "pretrained"
-        checkpoint = None if args.from_scratch else sha256(args.checkpoint)
-        self.inputs = checkpoint, sha256(record)
+        self.inputs = None if args.from_scratch else sha256(args.checkpoint), sha256(record)
 
     def updates(self, settings):
         return math.ceil(self.examples / settings.batch_size) * settings.epochs
@@ -146,25 +135,26 @@ class Recipe:
     def command(self, settings, seed):
         """The fairseq-train command of a run."""
         command = ["fairseq-train", os.path.abspath(self.data), "--user-dir", PLUGIN, "--arch", "mae_lm"]
-        command += ["--save-dir", self.folder(settings, seed), "--no-epoch-checkpoints"]
-        command += ["--distributed-world-size", "1"]
-        command += ["--save-interval-updates", "5000", "--keep-interval-updates", "1"]
+        command += ["--save-dir", self.path(settings, seed), "--no-epoch-checkpoints"]
+        command += ["--save-interval-updates", "5000", "--keep-interval-updates", "1", "--distributed-world-size", "1"]
         command += ["--num-workers", "0"]  # stopping a worker takes seconds after every epoch
-        command += ["--log-format", "json", "--log-interval", "50"]
-        command += device_options(self.extra)
+        command += ["--log-format", "json", "--log-interval", "50", *device_options(self.extra)]
         if not self.args.from_scratch:
             command += ["--finetune-from-model", os.path.abspath(self.args.checkpoint)]
         return command + self.fairseq_options(settings, seed)
 
-    def folder(self, settings, seed):
-        return os.path.join(os.path.abspath(self.args.save_dir), self.task, self.start, str(settings), f"seed{seed}")
+    def path(self, settings, seed, *name):
+        """Of a run's folder, or of a file in it."""
+        save_dir = os.path.abspath(self.args.save_dir)
+        return os.path.join(save_dir, self.task, self.start, str(settings), f"seed{seed}", *name)
 
     def run(self, settings, seed, device):
         """Trains and evaluates on a device, skipping what is done; prints and returns the metrics."""
-        name, folder = f"{self.task}, {settings}, seed {seed}", self.folder(settings, seed)
+        name, folder = f"{self.task}, {settings}, seed {seed}", self.path(settings, seed)
         os.makedirs(folder, exist_ok=True)
-        now, record = RunRecord(*self.inputs, self.fairseq_options(settings, seed)), os.path.join(folder, "run.json")
-        metrics_file, model_file = os.path.join(folder, "metrics.json"), os.path.join(folder, "model.pt")
+        files = ["run.json", "metrics.json", "model.pt"]
+        record, metrics_file, model_file = (self.path(settings, seed, file) for file in files)
+        now = RunRecord(*self.inputs, self.fairseq_options(settings, seed))
         if os.path.exists(record):
             was = read_json(record, RunRecord, "the record of a run of this recipe", f"remove {folder}")
             provenance.check_same(folder, was.parts(), now.parts(), "choose another --save-dir, or remove that folder")
@@ -174,19 +164,19 @@ class Recipe:
         else:
             if not os.path.exists(model_file):
                 print(f"{name}: on {device}", flush=True)
-                self.train(settings, seed, os.path.join(folder, "checkpoint_last.pt"), device)
+                self.train(settings, seed, device)
                 keep_model(folder, model_file)
             metrics = self.evaluate(model_file)
             save_json(metrics, metrics_file)
         print(f"{name}: {', '.join(f'{metric} {value:.2f}' for metric, value in metrics.items())}", flush=True)
         return metrics
 
-    def train(self, settings, seed, checkpoint, device):
-        """Runs fairseq-train on a device until `checkpoint` has all updates."""
+    def train(self, settings, seed, device):
+        """Runs fairseq-train on a device until the last checkpoint has all updates."""
+        checkpoint, log = (self.path(settings, seed, name) for name in ["checkpoint_last.pt", "train.log"])
         expected = self.updates(settings)
         if updates_of(checkpoint) >= expected:  # fairseq would train a finished run for one update more
             return
-        log = os.path.join(os.path.dirname(checkpoint), "train.log")
         name = "" if self.devices.size == 1 else f"{settings}, seed {seed}, on {device}: "
         status = run_and_show(self.command(settings, seed), log, device.environment, name)
         done = updates_of(checkpoint)
@@ -200,20 +190,18 @@ class Recipe:
         """Tries every combination of settings; returns the best."""
         if len(self.combinations) == 1:
             return self.combinations[0]
-        folders = {settings: self.folder(settings, SEARCH_SEED) for settings in self.combinations}
-        finished = [os.path.exists(os.path.join(folder, "metrics.json")) for folder in folders.values()]
+        finished = [os.path.exists(self.path(settings, SEARCH_SEED, "metrics.json")) for settings in self.combinations]
         if self.args.only_seed is not None and not all(finished):
             raise UsageError("--only-seed with --search: the search is not finished; first run it without --only-seed")
 
         def score(settings, device):
             metrics = self.run(settings, SEARCH_SEED, device)
             with contextlib.suppress(FileNotFoundError):
-                os.remove(os.path.join(folders[settings], "model.pt"))
+                os.remove(self.path(settings, SEARCH_SEED, "model.pt"))
             return metrics
 
         scores = self.devices.run(score, self.combinations)
-        first = first_metric(scores, self.args.save_dir)
-        best, _ = max(zip(self.combinations, scores), key=lambda pair: pair[1][first])
+        best = self.combinations[best_run(scores, self.args.save_dir)]
         print(f"best of {len(self.combinations)}: {best}", flush=True)
         return best
 
@@ -224,17 +212,13 @@ class Recipe:
             the model file of the best seed; None if not all seeds were run
         """
         settings = self.search()
-
-        def run_seed(seed, device):
-            return self.run(settings, seed, device)
-
+        run_seed = functools.partial(self.run, settings)
         if self.args.only_seed is not None:
             self.devices.run(run_seed, [self.args.only_seed])
             return None
         all_metrics = self.devices.run(run_seed, range(1, self.args.seeds + 1))
+        best = best_run(all_metrics, self.args.save_dir) + 1
         start = "scratch" if self.args.from_scratch else self.args.checkpoint
-        first = first_metric(all_metrics, self.args.save_dir)
         rows = make_rows(self.task, all_metrics, start, " ".join([str(settings)] + self.extra))
         add_rows(os.path.join(self.args.save_dir, "results.tsv"), rows)
-        best = max(range(len(all_metrics)), key=lambda i: all_metrics[i][first]) + 1
-        return os.path.join(self.folder(settings, best), "model.pt")
+        return self.path(settings, best, "model.pt")

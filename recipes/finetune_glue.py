@@ -36,7 +36,6 @@ METRICS = {
 }
 TASK_METRICS = {"CoLA": ["matthews"], "MRPC": ["accuracy", "f1"], "QQP": ["accuracy", "f1"]}
 AGAIN = "prepare the data again with data-prep/glue.sh"
-CLASSIFICATION_METRICS, REGRESSION_METRICS = ["accuracy"], ["pearson", "spearman"]  # of all other tasks
 LONGEST = 1 << 30  # tokens of a text: none is cut
 SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm"}
 
@@ -68,12 +67,7 @@ class TaskRecord:
 
 
 class GlueTask:
-    """The prepared data of a task.
-
-    Args:
-        folder: the folder that data-prep/glue.sh wrote for the task
-        name: name of the task
-    """
+    """The prepared data of a task, in the folder that data-prep/glue.sh wrote for it."""
 
     def __init__(self, folder, name):
         self.folder, self.name = folder, name
@@ -82,28 +76,21 @@ class GlueTask:
         self.record = read_json(self.record_file, TaskRecord, expected, AGAIN)
         self.labels = self.record.labels
         self.dictionary = load_dictionary(folder)
-        self.metrics = TASK_METRICS.get(name, CLASSIFICATION_METRICS if self.labels else REGRESSION_METRICS)
+        self.metrics = TASK_METRICS.get(name, ["accuracy"] if self.labels else ["pearson", "spearman"])
 
-    def options(self, bf16=False):
-        """The options of fairseq's `sentence_prediction` for this task.
-
-        Args:
-            bf16: use the criterion that knows --bf16-autocast
-        """
+    def options(self, bf16):
+        """The options of fairseq's `sentence_prediction` for this task; `bf16`: with --bf16-autocast, or without."""
         options = ["--task", "sentence_prediction", "--criterion", "mae_lm_" * bf16 + "sentence_prediction"]
-        options += ["--init-token", self.dictionary.bos()]
-        if self.record.pair:
-            options += ["--separator-token", self.dictionary.eos()]
-        if self.labels:
-            return options + ["--num-classes", len(self.labels)]
-        return options + ["--num-classes", 1, "--regression-target"]
+        options += ["--init-token", self.dictionary.bos(), "--num-classes", len(self.labels) if self.labels else 1]
+        options += ["--separator-token", self.dictionary.eos()] * self.record.pair
+        return options + ["--regression-target"] * (not self.labels)
 
     def splits(self, kind):
-        """The names of the dev or test sets, for kind `valid` or `test`."""
+        """The names of the sets of a kind, `valid` or `test`."""
         return [split for split in (kind, kind + "1") if getattr(self.record.splits, split)]
 
     def checked(self, examples, path, split):
-        """The examples of a file of a split, if they are as many as the record says."""
+        """The examples of a file of a split, which must be as many as the record says."""
         expected = getattr(self.record.splits, split).examples
         if len(examples) != expected:
             raise UsageError(f"{path}: found {len(examples):,} examples, expected {expected:,}; {AGAIN}")

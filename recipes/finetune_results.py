@@ -10,11 +10,19 @@ from maelm_fairseq.base.files import atomic_write, one_at_a_time
 COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
 
 
+def best_run(all_metrics, folder):
+    """The index of the run that scores highest in the first metric; `all_metrics`: for each run a dict of them."""
+    names = {tuple(metrics) for metrics in all_metrics}
+    if len(names) > 1 or () in names:
+        raise UsageError(f"{folder}: its runs have different metrics; remove each metrics.json there and run again")
+    first = names.pop()[0]
+    return max(range(len(all_metrics)), key=lambda i: all_metrics[i][first])
+
+
 def make_rows(task, all_metrics, start, settings):
     """Makes a row for each metric, and prints a line for each.
 
     Args:
-        task: name of the task
         all_metrics: for each seed, a dict of metrics in percent
         start: the pretrained checkpoint, or "scratch"
         settings: the settings and further options, as one string
@@ -33,48 +41,20 @@ def make_rows(task, all_metrics, start, settings):
     return rows
 
 
-def first_metric(all_metrics, folder):
-    """The name of the metric that selects the best run: the first.
-
-    Args:
-        all_metrics: for each run a dict of metrics
-        folder: of the runs, for the message
-    Raises:
-        UsageError: the runs have different metrics, or none
-    """
-    names = {tuple(metrics) for metrics in all_metrics}
-    if len(names) > 1 or () in names:
-        raise UsageError(f"{folder}: its runs have different metrics; remove each metrics.json there and run again")
-    return names.pop()[0]
-
-
 def add_rows(path, rows):
-    """Adds rows to a table of results, except those that it already contains (with any date).
-
-    Raises:
-        UsageError: the table is damaged
-    """
+    """Adds rows to a table of results, except those that it already contains (with any date)."""
     with one_at_a_time(os.path.dirname(path)):
-        table = read_table(path)
-        known = [row[1:] for row in table]
-        table += [row for row in [list(map(printable, row)) for row in rows] if row[1:] not in known]
+        lines = []
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                lines = stream.read().splitlines()
+        lines = lines or ["\t".join(COLUMNS)]
+        known = {line.partition("\t")[2] for line in lines}
+        added = ["\t".join(map(printable, row)) for row in rows]
+        lines += [line for line in added if line.partition("\t")[2] not in known]
         with atomic_write(path) as stream:
-            stream.writelines("\t".join(row) + "\n" for row in table)
+            stream.writelines(line + "\n" for line in lines)
     print(f"results: {path}")
-
-
-def read_table(path):
-    """The rows of a table of results, the header among them: lists of strings."""
-    if not os.path.exists(path):
-        return [COLUMNS]
-    with open(path, encoding="utf-8", errors="replace", newline="\n") as stream:
-        *lines, rest = stream.read().split("\n")
-    table = [line.split("\t") for line in lines + [rest] * bool(rest)]
-    for number, row in enumerate(table, 1):
-        if len(row) != len(COLUMNS) or (row == COLUMNS) != (number == 1) or (rest and number == len(table)):
-            fix = "remove the line, and repeat the command that wrote it"
-            raise UsageError(f"{path}: line {number} is damaged, expected {', '.join(COLUMNS)}; {fix}")
-    return table or [COLUMNS]
 
 
 def printable(text):

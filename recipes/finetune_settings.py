@@ -35,12 +35,7 @@ LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 
 
 
 def search_space(width, epochs):
-    """The values that a search tries: :class:`Settings` of lists.
-
-    Args:
-        width: of the encoder
-        epochs: the values for this task
-    """
+    """The values that a search tries for an encoder of this width, `epochs` among them: :class:`Settings` of lists."""
     learning_rates = LEARNING_RATES["large" if width >= LARGE_WIDTH else "base"]
     return Settings([16, 32], learning_rates, [1 / 16, 1 / 10], epochs)
 
@@ -48,12 +43,8 @@ def search_space(width, epochs):
 def combinations(args, task, space):
     """The settings to run, or to search: list of :class:`Settings`.
 
-    Of each setting the values given, else the search space with --search, else the default.
+    Of each setting the values given, else those of `space` with --search, else the default.
 
-    Args:
-        args: the options; those named as the settings are None or lists
-        task: name of the task, in DEFAULTS
-        space: from :func:`search_space`
     Raises:
         UsageError: a value is missing or out of range, or one of several without --search
     """

@@ -16,7 +16,7 @@ from maelm_fairseq.base.files import save_json
 from maelm_fairseq.checkpoints.building import load_model
 from maelm_fairseq.data.blocks import LineSizes
 from maelm_fairseq.finetuning.squad import metric
-from maelm_fairseq.finetuning.squad import task as squad
+from maelm_fairseq.finetuning.squad import squad_task as squad
 from maelm_fairseq.finetuning.squad.answers import answer_questions
 from maelm_fairseq.finetuning.squad.questions import read_questions
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer
@@ -26,12 +26,8 @@ METRICS = ["f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact"
 
 
 def answer(model_file, data, questions):
-    """Answers questions, and evaluates the answers.
+    """Answers questions with a fine-tuned model, and evaluates the answers.
 
-    Args:
-        model_file: a fine-tuned model
-        data: folder that data-prep/squad.py wrote
-        questions: list of :class:`~maelm_fairseq.finetuning.squad.questions.Question`
     Returns:
         {id: text}, for SQuAD 2.0 empty where no answer scores higher than the best one; {name of a metric: percent},
         for SQuAD 2.0 also of answerable and unanswerable questions apart, and at the best threshold
@@ -47,8 +43,8 @@ def answer(model_file, data, questions):
         return {name: "" if may_be_empty and differences[name] > threshold else text for name, text in texts.items()}
 
     predictions = answered(0)
-    scores = metric.evaluate(predictions, questions)
-    scores = {name: scores[name] for name in METRICS if name in scores}
+    evaluated = metric.evaluate(predictions, questions)
+    scores = {name: evaluated[name] for name in METRICS if name in evaluated}
     if may_be_empty:
         best = metric.evaluate(answered(metric.best_threshold(texts, differences, questions)), questions)
         scores.update({f"{name}_at_best_threshold": best[name] for name in METRICS[:2]})

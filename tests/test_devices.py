@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten
 
 from maelm_fairseq import heads, layers
 from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.finetuning.squad.task import SquadCriterion, network_input
+from maelm_fairseq.finetuning.squad.squad_task import SquadCriterion, network_input
 from maelm_fairseq.heads import LMHead
 from maelm_fairseq.layers import Transformer
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel

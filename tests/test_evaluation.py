@@ -40,10 +40,7 @@ def made_up(classes, count=120, width=6, layers=3, seed=0):
     x = random.normal(size=(layers, count, width)).astype(np.float32) * 3 + 1
     signal = x[1, :, 0] + x[1, :, 1] * 0.5 + x[2, :, 2] * 0.3 + random.normal(size=count)
     ids = random.permutation(count).astype(np.uint64)
-    if classes:
-        targets = np.argsort(np.argsort(signal)) * classes // count
-    else:
-        targets = signal.astype(np.float64)
+    targets = np.argsort(np.argsort(signal)) * classes // count if classes else signal.astype(np.float64)
     labels = [str(i) for i in range(classes)] if classes else None
     return x, Task("made-up", [str(i) for i in ids], labels, targets, ids, deal(targets, ids), 0)
 
@@ -134,9 +131,8 @@ def test_features_are_those_of_the_hub(pretrained):
 
 def fitted(x, targets, strength):
     """A probe that has been trained, of scikit-learn's parts."""
-    linear = LogisticRegression(C=strength, tol=1e-3, max_iter=300)
-    if targets.dtype.kind == "f":
-        linear = Ridge(alpha=1 / strength)
+    is_class = targets.dtype.kind != "f"
+    linear = LogisticRegression(C=strength, tol=1e-3, max_iter=300) if is_class else Ridge(alpha=1 / strength)
     return make_pipeline(StandardScaler(), linear).fit(x, targets)
 
 

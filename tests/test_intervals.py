@@ -9,34 +9,23 @@ from scipy import stats
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "recipes"))
-from evaluation.intervals import (  # noqa: E402
-    Interval,
-    Paired,
-    crossed_interval,
-    pearson_contributions,
-    seed_interval,
-)
+from evaluation.intervals import Interval, Paired, contributions, crossed_interval, seed_interval  # noqa: E402
 
-EFFECT = 0.5
+EFFECT, SIMULATIONS = 0.5, 600
 EXAMPLES = [200, 300]  # of two tasks
-EXAMPLE_VARIANCE = 1000.0
-SIMULATIONS = 600
+EXAMPLE_VARIANCE, INTERACTION = 1000.0, 400.0
 RATIOS = [0, 0.3, 1, 10]  # the variance of a mean that comes from seeds, to that from examples
 
 
-def of_mean(variance):
-    """The variance of the mean over tasks of the mean over examples, of independent values of this variance."""
-    return np.mean([variance / count for count in EXAMPLES]) / len(EXAMPLES)
-
-
-def simulate(random, seeds, ratio, effect=EFFECT, interaction=400.0):
+def simulate(random, seeds, ratio):
     """Differences of two arms on two tasks, with variance between seeds, between examples, and of both."""
-    by_seed = random.normal(0, np.sqrt(ratio * of_mean(EXAMPLE_VARIANCE) * seeds), seeds)
+    of_mean = np.mean([EXAMPLE_VARIANCE / count for count in EXAMPLES]) / len(EXAMPLES)  # over examples and tasks
+    by_seed = random.normal(0, np.sqrt(ratio * of_mean * seeds), seeds)
     tasks, first = [], 0
     for count in EXAMPLES:
-        noise = random.normal(0, np.sqrt(interaction), (seeds, count))
+        noise = random.normal(0, np.sqrt(INTERACTION), (seeds, count))
         by_example = random.normal(0, np.sqrt(EXAMPLE_VARIANCE), count)
-        tasks.append(Paired(effect + by_seed[:, None] + by_example + noise, np.arange(first, first + count)))
+        tasks.append(Paired(EFFECT + by_seed[:, None] + by_example + noise, np.arange(first, first + count)))
         first += count
     return tasks
 
@@ -50,19 +39,15 @@ def test_the_interval_over_seeds_is_students():
     assert seed_interval(values[:1]) == Interval(*values[[0, 0, 0]], 0)
 
 
-def binomial_error(share):
-    return np.sqrt(share * (1 - share) / SIMULATIONS)
-
-
 @pytest.mark.parametrize("seeds", [2, 4])
 def test_the_primary_interval_covers_the_effect(seeds):
     random = np.random.default_rng(seeds)
     for ratio in RATIOS:
         intervals = [crossed_interval(simulate(random, seeds, ratio)) for _ in range(SIMULATIONS)]
         coverage = np.mean([interval.low <= EFFECT <= interval.high for interval in intervals])
-        assert coverage >= 0.95 - 3 * binomial_error(0.95), ratio
+        assert coverage >= 0.95 - 3 * stats.binom.std(SIMULATIONS, 0.95) / SIMULATIONS, ratio
         if seeds == 4:  # from two seeds the spread is unknown, and the interval very wide
-            assert coverage <= 0.98 + 3 * binomial_error(0.98), ratio
+            assert coverage <= 0.98 + 3 * stats.binom.std(SIMULATIONS, 0.98) / SIMULATIONS, ratio
 
 
 def test_from_a_single_seed_only_examples_vary_and_the_same_text_in_several_tasks_counts_once():
@@ -81,10 +66,11 @@ def test_contributions_to_a_correlation():
     """Their mean is the correlation; their variance is that of the jackknife."""
     random = np.random.default_rng(6)
     targets = random.normal(size=300)
-    predictions = np.stack([targets + random.normal(size=300) * noise for noise in [0.5, 2]])
-    for row, each in zip(predictions, pearson_contributions(predictions, targets)):
+    for noise in [0.5, 2]:
+        row = targets + random.normal(size=300) * noise
+        each = contributions(row, targets, is_class=False)
         assert each.mean() == pytest.approx(100 * np.corrcoef(row, targets)[0, 1])
         left_out = [100 * np.corrcoef(np.delete(row, i), np.delete(targets, i))[0, 1] for i in range(300)]
         jackknife = np.sqrt(299 / 300 * np.sum((left_out - np.mean(left_out)) ** 2))
         assert np.std(each) / np.sqrt(300) == pytest.approx(jackknife, rel=0.03)
-    np.testing.assert_allclose(pearson_contributions(np.ones(300), targets), 0, atol=1e-6)
+    np.testing.assert_allclose(contributions(np.ones(300), targets, is_class=False), 0, atol=1e-6)

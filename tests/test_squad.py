@@ -15,7 +15,7 @@ from maelm_fairseq.checkpoints.building import load_model
 from maelm_fairseq.finetuning.squad.answers import answer_questions
 from maelm_fairseq.finetuning.squad.metric import best_threshold, evaluate, exact_match, f1
 from maelm_fairseq.finetuning.squad.questions import Answer, Question, read_questions
-from maelm_fairseq.finetuning.squad.task import SquadDataset, load_record, network_input, span_log_probs
+from maelm_fairseq.finetuning.squad.squad_task import SquadDataset, load_record, network_input, span_log_probs
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes, place, windows
 from maelm_fairseq.vocabulary import load_dictionary
 
@@ -145,16 +145,14 @@ def test_windows_keep_the_question_and_leave_out_nothing(tokenizer):
 
 def test_counts_and_running_again(vocabulary, tmp_path):
     context = "kan losh the ru , mipo"
-    train = squad_json(
-        tmp_path / "train.json",
-        [
-            (context, [qa("good", "kan ?", ("losh", 4)), qa("moved", "kan ?", ("losh", 5))]),
-            (context, [qa("inside", "kan losh " * 20, ("os", 5)), qa("second", "?", ("x", 0), ("kan", 0))]),
-            ("losh " * 200, [qa("long", "kan ?", ("losh " * 150, 0))]),
-            (context, [qa("none", "kan ?", is_impossible=True)]),
-            ("kan \u200b losh", [qa("unseen", "kan ?", ("\u200b", 4))]),
-        ],
-    )
+    paragraphs = [
+        (context, [qa("good", "kan ?", ("losh", 4)), qa("moved", "kan ?", ("losh", 5))]),
+        (context, [qa("inside", "kan losh " * 20, ("os", 5)), qa("second", "?", ("x", 0), ("kan", 0))]),
+        ("losh " * 200, [qa("long", "kan ?", ("losh " * 150, 0))]),
+        (context, [qa("none", "kan ?", is_impossible=True)]),
+        ("kan \u200b losh", [qa("unseen", "kan ?", ("\u200b", 4))]),
+    ]
+    train = squad_json(tmp_path / "train.json", paragraphs)
     dev = squad_json(tmp_path / "dev.json", [(context, [qa("d", "?", ("kan", 0)), qa("moved", "?", ("x", 0))])])
     made = tmp_path / "made" / "data"
     arguments = ["--train", train, "--dev", dev, "--vocabulary", vocabulary, "--dest", made]
@@ -209,9 +207,7 @@ FINETUNE = [
 def learned(vocabulary, tmp_path_factory):
     """Data whose answers follow a word, and a model that was trained on them."""
     folder = tmp_path_factory.mktemp("learned")
-    train, dev = (
-        squad_json(folder / f"{seed}.json", key_paragraphs(seed, count), "2.0") for seed, count in [(1, 300), (2, 45)]
-    )
+    train, dev = (squad_json(folder / f"{i}.json", key_paragraphs(i, count)) for i, count in [(1, 300), (2, 45)])
     options = ["--train", train, "--dev", dev, "--vocabulary", vocabulary, "--dest", folder / "data"]
     script(PREPARE, *options, "--max-tokens", 48, "--stride", 16, "--max-question", 10)
     printed = succeed(
@@ -298,8 +294,8 @@ def test_metrics_are_those_of_torchmetrics():
     # Without an answer, which torchmetrics does not know: an article normalises to nothing.
     for metric in (exact_match, f1):
         assert metric("", []) == metric("the", []) == 1 and metric("cat", []) == metric("", ["cat"]) == 0
-    scores = evaluate({"a": "cat", "b": "", "c": "cat"}, [Question("a", "", "", (Answer("cat", 0),))]
-                      + [Question(name, "", "", ()) for name in "bc"])  # fmt: skip
+    questions = [Question(name, "", "", (Answer("cat", 0),) * (name == "a")) for name in "abc"]
+    scores = evaluate({"a": "cat", "b": "", "c": "cat"}, questions)
     assert (scores["HasAns_exact"], scores["NoAns_f1"], scores["NoAns_total"]) == (100, 50, 2)
 
 
@@ -321,29 +317,18 @@ def test_best_threshold():
 GOOD = {"id": "q1", "question": "kan ?", "answers": [{"text": "kan", "answer_start": 0}]}
 
 
-def paragraph(*qas, **more):
-    return {"data": [{"paragraphs": [{"context": "kan losh", "qas": list(qas), **more}]}]}
+def paragraph(*qas):
+    return {"data": [{"paragraphs": [{"context": "kan losh", "qas": qas}]}]}
 
 
-PLACE, QUESTION = "data: item 1: paragraphs: item 1", "data: item 1: paragraphs: item 1: qas: item 1"
+PLACE = "data: item 1: paragraphs: item 1"
 
 
 @pytest.mark.parametrize(
     "content, expected",
     [
         ({"version": "1"}, "found no data; "),
-        ([], "found a list, expected an object"),
-        (paragraph(context=None), f"{PLACE}: context: found None, expected a text"),
-        (paragraph(qas={}), f"{PLACE}: qas: found a dict, expected a list"),
-        (paragraph("q1"), f"{QUESTION}: found 'q1', expected an object"),
-        (paragraph({**GOOD, "id": 5}), f"{QUESTION}: id: found 5, expected a text"),
-        (paragraph({"id": "q", "answers": []}), f"{QUESTION}: found no question"),
-        (paragraph({**GOOD, "answers": {}}), f"{QUESTION}: answers: found a dict, expected a list"),
-        (
-            paragraph({**GOOD, "answers": [{"text": "kan", "answer_start": "0"}]}),
-            f"{QUESTION}: answers: item 1: answer_start: found '0', expected a whole number",
-        ),
-        (paragraph({**GOOD, "is_impossible": "no"}), f"{QUESTION}: is_impossible: found 'no', expected true or false"),
+        (paragraph({**GOOD, "id": 5}), f"{PLACE}: qas: item 1: id: found 5, expected a text"),
         (paragraph({"id": "q", "question": "?"}), f"{PLACE}: question 'q': found no answers, expected a list"),
         (paragraph({**GOOD, "answers": [{"text": " ", "answer_start": 0}]}), "the text of an answer is blank"),
         (paragraph({**GOOD, "is_impossible": True}), f"{PLACE}: question 'q1': is_impossible is True, but it has 1"),
@@ -379,10 +364,7 @@ def test_preparing_with_wrong_options(mixed, vocabulary, tmp_path):
         (None, "not found, expected the record of a finished run"),
         (dict(format=0), "its format is 0, expected 1; prepare the data again"),
         (dict(version="../2.0"), "version: found '../2.0', expected one of 1.1, 2.0"),
-        (dict(options=[]), "options: found a list, expected an object"),
-        (dict(options={"stride": "8"}), "options: stride: found '8', expected a whole number"),
         (dict(options={"stride": 0}), "--stride 0 and --max-question 64 must be over 0"),
-        (dict(counts={"train": []}), "counts: train: found a list, expected an object"),
     ],
 )
 def test_records_refused(mixed, tmp_path, change, expected):

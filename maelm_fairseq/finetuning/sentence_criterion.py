@@ -13,14 +13,7 @@ class MaeLmSentencePredictionConfig(SentencePredictionConfig, PrecisionConfig):
 
 @register_criterion("mae_lm_sentence_prediction", dataclass=MaeLmSentencePredictionConfig)
 class MaeLmSentencePredictionCriterion(SentencePredictionCriterion):
-    """fairseq's `sentence_prediction` with the option --bf16-autocast.
-
-    Args:
-        cfg: :class:`MaeLmSentencePredictionConfig`
-        task: fairseq's `sentence_prediction`
-    Raises:
-        UsageError: options of :class:`~maelm_fairseq.precision.PrecisionConfig` contradict each other
-    """
+    """fairseq's `sentence_prediction` with the option --bf16-autocast."""
 
     def __init__(self, cfg, task):
         check_precision(cfg)

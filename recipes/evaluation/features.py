@@ -47,12 +47,7 @@ def compute(model, texts):
 
 
 class Encoder:
-    """A pretrained encoder.
-
-    Args:
-        checkpoint: its file
-        data: folder with its vocabulary
-    """
+    """A pretrained encoder: its file, and the folder with its vocabulary."""
 
     def __init__(self, checkpoint, data):
         self.checkpoint, self.data = checkpoint, data

@@ -3,17 +3,11 @@
 import numpy as np
 
 from . import probes
+from .intervals import contributions
 
 SHOTS = [8, 32, 128]  # examples per class; for values, of the lower and of the upper half
 REPEATS = 50
 MOST_CLASSES = 10  # fine classes have too few examples
-
-
-def strata(task):
-    """The class of each example, or the half that its value is in: int64 (N,)."""
-    if task.classes:
-        return task.targets
-    return (task.targets > np.median(task.targets)).astype(np.int64)
 
 
 def training_examples(task, shots, repeat):
@@ -21,27 +15,19 @@ def training_examples(task, shots, repeat):
 
     Classes with fewer than twice as many examples give half of them.
 
-    Args:
-        repeat: its number
     Returns:
         int64 (n,) indices; bool (n,), which of them are in the first half, of each class the half
     """
     random = np.random.RandomState(repeat)
     chosen, half = [], []
-    for stratum in np.unique(strata(task)):
-        members = np.flatnonzero(strata(task) == stratum)
+    strata = task.targets if task.classes else task.targets > np.median(task.targets)
+    for stratum in np.unique(strata):
+        members = np.flatnonzero(strata == stratum)
         members = members[np.argsort(task.ids[members])]  # independent of the order of the files
         count = min(shots, len(members) // 2)
         chosen.append(random.permutation(members)[:count])
         half.append(np.arange(count) < (count + 1) // 2)
     return np.concatenate(chosen), np.concatenate(half)
-
-
-def score(answers, targets, regression):
-    """Accuracy in percent, or 100 x Pearson."""
-    if not regression:
-        return 100 * float(np.mean(answers == targets))
-    return 100 * float(np.corrcoef(answers, targets)[0, 1]) if np.std(answers) > 0 else 0.0
 
 
 def inner_loss(x, targets, half, classes, strengths):
@@ -54,13 +40,7 @@ def inner_loss(x, targets, half, classes, strengths):
 
 
 def one_repeat(layers, task, shots, repeat, strengths):
-    """Trains on a few examples, which also select the strength and the layer, and tests on all others.
-
-    Args:
-        layers: (L + 1, N, C)
-    Returns:
-        the score
-    """
+    """The score on all examples but a few, which train the probe, and select its strength and layer (L + 1, N, C)."""
     rows, half = training_examples(task, shots, repeat)
     rest = np.setdiff1d(np.arange(len(task.targets)), rows)
     classes, targets = task.classes, task.targets[rows]
@@ -68,7 +48,7 @@ def one_repeat(layers, task, shots, repeat, strengths):
     chosen = int(np.argmin(losses))
     x = layers[chosen]
     output = probes.outputs(x[rows], targets, x[rest], [best[chosen]], classes)[0]
-    return score(probes.answers(output, classes), task.targets[rest], classes is None)
+    return float(contributions(probes.answers(output, classes), task.targets[rest], classes).mean())
 
 
 def few_shot(layers, task, repeats, strengths):

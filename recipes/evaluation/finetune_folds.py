@@ -1,7 +1,4 @@
-"""Fine-tuning on the folds of the probes, with recipes/finetune_glue.sh, once for each fold.
-
-Letters in shapes: N examples, K classes.
-"""
+"""Fine-tuning on the folds of the probes, with recipes/finetune_glue.sh, once for each fold."""
 
 import glob
 import os
@@ -29,24 +26,17 @@ OPTIONS = [
 WINDOW = 32 * BATCH_SIZE  # random examples that are sorted by length
 
 
-def execute(command):
-    """Runs a program of this repository, which prints what went wrong."""
+def execute(command, fault=None):
+    """Runs a program of this repository, which prints what went wrong; `fault` is what follows from that."""
     with child_processes.program([sys.executable, *command]) as process:
         pass
     if process.returncode:
-        raise UsageError(f"{os.path.basename(command[0])} ended with exit status {process.returncode}; see above")
+        program = os.path.basename(command[0])
+        raise UsageError(fault or f"{program} ended with exit status {process.returncode}; see above")
 
 
 def in_batches(texts, rows, generator):
-    """Examples in an order that makes batches of about one length: shuffled, then sorted within each WINDOW.
-
-    Args:
-        texts: N strings, or N pairs of strings
-        rows: (n,) numbers of the examples
-        generator: :class:`numpy.random.Generator`
-    Returns:
-        the same numbers, (n,)
-    """
+    """Examples, (n,), in an order that makes batches of about one length: shuffled, then sorted within each WINDOW."""
     lengths = np.array([sum(map(len, texts[i])) for i in rows])
     shuffled = generator.permutation(len(rows))
     windows = [shuffled[i : i + WINDOW] for i in range(0, len(rows), WINDOW)]
@@ -82,7 +72,7 @@ def prepare_fold(task, fold, encoder, folder):
 
 
 def predictions(data, task, model_file):
-    """What a fine-tuned model predicts for the dev examples: float64 (n, K) probabilities, or (n, 1) values."""
+    """What a fine-tuned model predicts for n dev examples: float64 (n, classes) probabilities, or (n, 1) values."""
     prepared = GlueTask(os.path.join(data, task.name), task.name)
     logits = prepared.load(model_file).head_logits(prepared.tokens("valid")).double()
     if task.labels is None:
@@ -91,28 +81,11 @@ def predictions(data, task, model_file):
     return logits.softmax(-1).numpy()[:, places]
 
 
-def fine_tune_fold(encoder, task, fold, folder, pooling):
-    """Fine-tunes on all folds but one; returns the predictions of that one.
-
-    Args:
-        folder: for everything
-        pooling: "first" or "mean"
-    """
-    data, runs = prepare_fold(task, fold, encoder, folder), os.path.join(folder, "runs")
-    command = [RECIPE, "--task", task.name, "--checkpoint", encoder.checkpoint, "--data", data]
-    execute([*command, "--save-dir", runs, "--seeds", "1", *OPTIONS, "--classification-pooling", pooling])
-    (model_file,) = glob.glob(os.path.join(glob.escape(runs), task.name, "*", "*", "seed1", "model.pt"))
-    return predictions(data, task, model_file)
-
-
 def fine_tune(name, encoder, task, dest, pooling):
     """Fine-tunes a model on each fold of a task, unless that is done; returns the record's path.
 
     Args:
-        name: of the model
-        encoder: :class:`~evaluation.features.Encoder`
-        task: :class:`~evaluation.labelled_tasks.Task`
-        dest: folder of the evaluation
+        name, encoder, task, dest: as for evaluate.py's `measure`
         pooling: "first" for a head on `<s>`, "mean" for one on the mean of the other tokens
     """
     kind = "fine-tuned-" + pooling
@@ -123,8 +96,12 @@ def fine_tune(name, encoder, task, dest, pooling):
     folder, folds = os.path.join(dest, kind, name, task.name), np.unique(task.folds)
     predicted = np.empty((len(task.targets), task.classes or 1))
     for fold in folds:
-        fold_folder = os.path.join(folder, f"fold{fold}")
-        predicted[task.folds == fold] = fine_tune_fold(encoder, task, fold, fold_folder, pooling)
+        data = prepare_fold(task, fold, encoder, os.path.join(folder, f"fold{fold}"))
+        runs = os.path.join(folder, f"fold{fold}", "runs")
+        command = [RECIPE, "--task", task.name, "--checkpoint", encoder.checkpoint, "--data", data, "--save-dir", runs]
+        execute([*command, "--seeds", "1", *OPTIONS, "--classification-pooling", pooling])
+        (model_file,) = glob.glob(os.path.join(glob.escape(runs), task.name, "*", "*", "seed1", "model.pt"))
+        predicted[task.folds == fold] = predictions(data, task, model_file)
     layers = np.zeros(len(folds), np.int64)  # the head reads one, the last
     outcomes.save(path, name, task, {kind: dict(answers=answers(predicted, task.classes)[None], layers=layers)}, origin)
     shutil.rmtree(folder)

@@ -1,7 +1,7 @@
 """Intervals for a difference of scores over pretraining seeds and test examples.
 
 Two arms, pretrained with the same S seeds, are compared on the same examples of T tasks. Each example of a task
-contributes to the score of a seed: 100 if it is right, else 0; for correlations see :func:`pearson_contributions`. The
+contributes to the score of a seed: 100 if it is right, else 0; for correlations see :func:`contributions`. The
 estimate is the difference of the arms' contributions, averaged over examples, tasks and seeds.
 
 Seeds and examples are samples, crossed with each other: every seed answers every example. The estimate's variance has
@@ -23,33 +23,29 @@ from scipy import stats
 LEVEL = 0.95
 
 
-def pearson_contributions(predictions, targets):
-    """The contribution of each example to 100 x Pearson's correlation, which is their mean: (..., N).
+def contributions(answers, targets, is_class):
+    """What each of N examples contributes to the accuracy in percent, or else to 100 x Pearson's correlation: (N,).
 
-    They are its value plus its influence function, so their variance is that of the correlation times N.
+    The score is their mean. To a correlation they contribute its value plus its influence function, so that their
+    variance is that of the correlation times N.
 
     Args:
-        predictions: (..., N)
-        targets: (N,)
+        answers, targets: classes if `is_class`, else values, (N,)
     """
-    x = predictions - predictions.mean(-1, keepdims=True)
-    x = x / np.maximum(x.std(-1, keepdims=True), 1e-12)
-    y = (targets - targets.mean()) / targets.std()
-    r = (x * y).mean(-1, keepdims=True)
+    if is_class:
+        return 100.0 * (answers == targets)
+    x = answers.astype(np.float64) - answers.mean(dtype=np.float64)
+    x, y = x / max(x.std(), 1e-12), (targets - targets.mean()) / targets.std()
+    r = (x * y).mean()
     return 100 * (x * y - r * (x**2 + y**2) / 2 + r)
 
 
 @dataclass
 class Paired:
-    """Differences between two arms on one task.
+    """Differences between two arms on one task."""
 
-    Args:
-        differences: (S, N), the contributions of one arm minus those of the other
-        ids: (N,) integers; examples with the same id, of any task, are one sample
-    """
-
-    differences: np.ndarray
-    ids: np.ndarray
+    differences: np.ndarray  # (S, N), the contributions of one arm minus those of the other
+    ids: np.ndarray  # (N,) integers; examples with the same id, of any task, are one sample
 
 
 @dataclass
@@ -60,15 +56,6 @@ class Interval:
     low: float
     high: float
     error: float
-
-
-def seed_means(tasks):
-    """The difference of each seed, averaged over examples and tasks: (S,).
-
-    Args:
-        tasks: list of :class:`Paired` with the same seeds
-    """
-    return np.mean([task.differences.mean(1) for task in tasks], 0)
 
 
 def influences(tasks):
@@ -85,14 +72,11 @@ def influences(tasks):
 
 
 def crossed_interval(tasks, level=LEVEL):
-    """The interval for the mean difference over seeds and examples.
+    """The interval for the mean difference over seeds and examples of `tasks`, :class:`Paired` with the same seeds.
 
     The parts of the variance are estimated, and not below 0; from a single seed, that of the examples only.
-
-    Args:
-        tasks: list of :class:`Paired`
     """
-    means, influence = seed_means(tasks), influences(tasks)
+    means, influence = np.mean([task.differences.mean(1) for task in tasks], 0), influences(tasks)
     seeds, between, examples = len(means), 0.0, (influence.mean(0) ** 2).sum()
     if seeds > 1:
         interaction = np.var(influence, axis=0, ddof=1).sum()
@@ -105,9 +89,5 @@ def crossed_interval(tasks, level=LEVEL):
 
 
 def seed_interval(values, level=LEVEL):
-    """The interval of a mean over seeds, for numbers without examples, such as ranks: Student's t.
-
-    Args:
-        values: (S,); a single one has an interval without width
-    """
+    """The interval of a mean over seeds, for S numbers without examples, such as ranks: Student's t, or no width."""
     return crossed_interval([Paired(np.reshape(values, (-1, 1)), np.zeros(1, np.int64))], level)

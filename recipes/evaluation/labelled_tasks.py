@@ -14,9 +14,6 @@ from maelm_fairseq.base.errors import MissingFileError, UsageError
 
 FOLDS = 5
 MINIMUM_OF_A_CLASS = 2 * FOLDS  # so that each training set within a training set has the class
-SPLITS = ["train", "dev", "test"]
-
-
 # Of those that data-prep/fetch_labelled.py fetches: models are compared by the mean over these.
 PRIMARY = [
     *("trec", "trec_fine", "rotten_tomatoes", "tweets", "nyt_editorials", "amazon_reviews"),
@@ -30,25 +27,15 @@ REGRESSION = ["tweets", "nyt_editorials", "amazon_reviews"]
 
 @dataclass
 class Task:
-    """All labelled examples of a task.
+    """All labelled examples of a task."""
 
-    Args:
-        name: of its folder
-        texts: N strings, or N pairs of strings, all different
-        labels: names of the classes in order; None for regression
-        targets: (N,), class numbers, or values as float64
-        ids: (N,) uint64, hashes of the texts; the two sentences of a pair have the same
-        folds: (N,) int64, the fold in which an example is a test example
-        dropped: number of examples left out: repeated texts, and classes that are too small
-    """
-
-    name: str
-    texts: list
-    labels: list
-    targets: np.ndarray
-    ids: np.ndarray
-    folds: np.ndarray
-    dropped: int
+    name: str  # of its folder
+    texts: list  # N strings, or N pairs of strings, all different
+    labels: list  # names of the classes in order; None for regression
+    targets: np.ndarray  # (N,), class numbers, or values as float64
+    ids: np.ndarray  # (N,) uint64, hashes of the texts; the two sentences of a pair have the same
+    folds: np.ndarray  # (N,) int64, the fold in which an example is a test example
+    dropped: int  # examples left out: repeated texts, and classes that are too small
 
     @property
     def classes(self):
@@ -57,7 +44,6 @@ class Task:
 
     @property
     def metric(self):
-        """The name of the score."""
         return "100 x Pearson" if self.labels is None else "accuracy"
 
     def digest(self):
@@ -70,7 +56,7 @@ class Task:
 
 def normalized(text):
     """A text, or a pair as one, without differences in case and spaces."""
-    return " ".join(" ".join(text if isinstance(text, tuple) else (text,)).casefold().split())
+    return " ".join((" ".join(text) if isinstance(text, tuple) else text).casefold().split())
 
 
 def identity(text):
@@ -90,10 +76,8 @@ def read_table(path):
         columns = rows.fieldnames or []
         names = ["sentence1", "sentence2"] if "sentence1" in columns else ["sentence"]
         if not {*names, "label"} <= {*columns}:
-            raise UsageError(
-                f"{path}: found the columns {', '.join(columns)}, expected sentence (or sentence1 and sentence2) and "
-                "label; add a header"
-            )
+            expected = "sentence (or sentence1 and sentence2) and label; add a header"
+            raise UsageError(f"{path}: found the columns {', '.join(columns)}, expected {expected}")
         for row in rows:
             if None in row or None in row.values():
                 raise UsageError(f"{path}: line {rows.line_num} does not have {len(columns)} columns; fix it")
@@ -102,15 +86,13 @@ def read_table(path):
 
 
 def deal(targets, ids, folds=FOLDS):
-    """Deals examples to folds: every class, or tenth of the values, evenly, in the order of the hashes.
+    """Deals examples to folds: every class, or tenth of the values, evenly, in the order of the hashes; int64 (N,).
 
     Examples with the same hash, a pair, get the fold of the first.
 
     Args:
         targets: (N,) integers for classes, floats for values
         ids: (N,) uint64
-    Returns:
-        int64 (N,)
     """
     strata = targets
     if targets.dtype.kind == "f":
@@ -123,16 +105,16 @@ def deal(targets, ids, folds=FOLDS):
 
 
 def load_task(folder, regression=False):
-    """Reads a task: all splits together.
+    """Reads a task: train.tsv, dev.tsv and perhaps test.tsv together.
 
     Args:
-        folder: with train.tsv, dev.tsv and perhaps test.tsv; its name is the task's
+        folder: its name is the task's
         regression: whether labels are numbers
     Raises:
         UsageError: a file or column is missing, labels are no numbers, or too few examples are left
     """
     different, rows = {}, 0
-    for split in SPLITS:
+    for split in ["train", "dev", "test"]:
         path = os.path.join(folder, split + ".tsv")
         if split != "test" or os.path.exists(path):
             for text, label, pair in read_table(path):
@@ -151,10 +133,8 @@ def load_task(folder, regression=False):
         examples = [example for example in examples if example[1] in labels]
         targets = np.array([labels.index(label) for _, label, _ in examples], np.int64)
     if len(examples) < MINIMUM_OF_A_CLASS or labels is not None and len(labels) < 2:
-        raise UsageError(
-            f"{folder}: {len(examples)} usable examples, expected two classes of {MINIMUM_OF_A_CLASS} or more, or "
-            f"{MINIMUM_OF_A_CLASS} values; add examples"
-        )
+        expected = f"two classes of {MINIMUM_OF_A_CLASS} or more, or {MINIMUM_OF_A_CLASS} values; add examples"
+        raise UsageError(f"{folder}: {len(examples)} usable examples, expected {expected}")
     texts = [text for text, _, _ in examples]
     ids = np.array([identity(pair) for _, _, pair in examples], np.uint64)
     name = os.path.basename(os.path.normpath(folder))

@@ -15,16 +15,17 @@ from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, read_json, save_json
 
-from .intervals import Paired, pearson_contributions
+from .intervals import Paired, contributions
 
 FROZEN = "frozen"  # the record of the probes; those of fine-tuning have names of their own
 CHOSEN, LAST = "chosen", "last"  # how a layer is selected
+SHARED = ["ids", "targets", "folds"]  # by all outcomes of a task
 EXPECTED = "a record of recipes/evaluate.sh"
 
 
 @dataclass
 class Record:
-    """The JSON record; `few_shot` and `scores` are for people and for the tables."""
+    """The JSON record."""
 
     model: str
     task: str
@@ -37,50 +38,34 @@ class Record:
 
 @dataclass
 class Outcome:
-    """The outcome of each example of a task for one model, from one kind of representation.
+    """The outcome of each example of a task for one model, from one kind of representation."""
 
-    Args:
-        record: the JSON record, with the model, the task and the metric
-        ids, targets, folds: (N,), those of the task
-        answers: what was predicted, (L + 1, N)
-        layers: (F,), the layer that the training folds select for each test fold
-    """
-
-    record: dict
-    ids: np.ndarray
+    record: dict  # with the model, the task and the metric
+    ids: np.ndarray  # (N,), as targets and folds those of the task
     targets: np.ndarray
     folds: np.ndarray
-    answers: np.ndarray
-    layers: np.ndarray
+    answers: np.ndarray  # what was predicted, (L + 1, N)
+    layers: np.ndarray  # (F,), the layer that the training folds select for each test fold
 
     @property
     def is_class(self):
-        """Whether the task is a classification, not a regression."""
         return self.record["metric"] == "accuracy"
 
     def select(self, rows, selection=CHOSEN):
-        """The values of one layer: (L + 1, N) -> (N,).
-
-        Args:
-            selection: CHOSEN inside the training folds, LAST, or a layer's number
-        """
+        """The values of one layer, CHOSEN inside the training folds, LAST, or that of a number: (L + 1, N) -> (N,)."""
         if selection == CHOSEN:
             return rows[self.layers[self.folds], np.arange(len(self.folds))]
         return rows[-1 if selection == LAST else selection]
 
     def contributions(self, selection=CHOSEN):
-        """The contribution of each example to the score, in percent; their mean is the score: (N,)."""
-        answers = self.select(self.answers, selection)
-        if self.is_class:
-            return 100.0 * (answers == self.targets)
-        return pearson_contributions(answers.astype(np.float64), self.targets)
+        """The contribution of each example to the score, which is their mean: (N,)."""
+        return contributions(self.select(self.answers, selection), self.targets, self.is_class)
 
     def score(self, selection=CHOSEN):
         """Accuracy in percent, or 100 x Pearson."""
         return float(self.contributions(selection).mean())
 
     def by_layer(self):
-        """The score of each layer."""
         return [self.score(layer) for layer in range(len(self.answers))]
 
     def summary(self):
@@ -98,13 +83,7 @@ def record_path(dest, model, task, record=FROZEN):
 
 
 def is_done(path, origin):
-    """Whether a record exists.
-
-    Args:
-        origin: {title: digest} of all that it depends on
-    Raises:
-        UsageError: it was made from something else
-    """
+    """Whether a record exists; if so, refuses one that was made from something else than `origin`, {title: digest}."""
     if not os.path.exists(path):
         return False
     fix = "give the model another name in --names, choose another --dest, or remove "
@@ -121,16 +100,15 @@ def save(path, model, task, kinds, origin, **more):
         model: its name
         task: :class:`~evaluation.labelled_tasks.Task`
         kinds: {kind of representation: {"answers": (L + 1, N), "layers": (F,)}}
-        origin: what it depends on; see :func:`is_done`
-        more: of the record
+        origin, more: what it depends on, as for :func:`is_done`, and other fields of the record
     """
-    arrays = {"ids": task.ids, "targets": task.targets, "folds": task.folds}
+    shared = {name: getattr(task, name) for name in SHARED}
+    arrays, scores = dict(shared), {}
     record = dict(model=model, task=task.name, metric=task.metric, kinds=list(kinds), made_from=origin, **more)
-    scores = {}
     for kind, each in kinds.items():
-        answers = each["answers"].astype(np.float32)
-        arrays.update({f"{kind}_answers": answers, f"{kind}_layers": each["layers"]})
-        scores[kind] = Outcome(record, task.ids, task.targets, task.folds, answers, each["layers"]).summary()
+        answers, layers = each["answers"].astype(np.float32), each["layers"]
+        arrays.update({f"{kind}_answers": answers, f"{kind}_layers": layers})
+        scores[kind] = Outcome(record, **shared, answers=answers, layers=layers).summary()
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with atomic_write(arrays_path(path), "wb") as stream:
         np.savez_compressed(stream, **arrays)
@@ -138,20 +116,15 @@ def save(path, model, task, kinds, origin, **more):
 
 
 def arrays_path(path):
-    """The file of the arrays of a record."""
     return os.path.splitext(path)[0] + ".npz"
 
 
 def read(path):
-    """Reads a record: the record, and {kind: :class:`Outcome`}.
-
-    Raises:
-        UsageError: the record or its arrays are damaged
-    """
+    """Reads a record: the record, and {kind: :class:`Outcome`}; refuses a damaged one."""
     record, kinds = vars(read_json(path, Record, EXPECTED)), {}
     try:
         with np.load(arrays_path(path)) as arrays:
-            shared = [arrays[name] for name in ("ids", "targets", "folds")]
+            shared = [arrays[name] for name in SHARED]
             for kind in record["kinds"]:
                 kinds[kind] = Outcome(record, *shared, arrays[f"{kind}_answers"], arrays[f"{kind}_layers"])
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -160,13 +133,11 @@ def read(path):
 
 
 def pair(ours, theirs, selection=CHOSEN):
-    """The differences between two arms on a task.
+    """The differences between two arms on a task: :class:`~evaluation.intervals.Paired`.
 
     Args:
-        ours, theirs: lists of :class:`Outcome`, one for each seed, in the same order
+        ours, theirs: lists of :class:`Outcome` of the same examples, one for each seed, in the same order
         selection: of the layer, as for :meth:`Outcome.select`
-    Raises:
-        UsageError: they are of different examples
     """
     first = ours[0]
     for other in [*ours, *theirs]:

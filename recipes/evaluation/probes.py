@@ -4,10 +4,8 @@ Letters in shapes: N examples, C width, K classes, L + 1 layers with the embeddi
 """
 
 import itertools
-import warnings
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 
@@ -16,15 +14,8 @@ STRENGTHS = [1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1]
 TOLERANCE = 1e-3  # with 1e-4, log-losses differ by less than 0.001 bits, and it takes twice as long
 
 
-def regression(strength, classes):
-    """Logistic regression, or ridge regression without classes."""
-    if classes is None:
-        return Ridge(alpha=1 / strength)
-    return LogisticRegression(C=strength, tol=TOLERANCE, max_iter=300)
-
-
 def outputs(x, targets, test, strengths, classes):
-    """Trains at each strength and predicts.
+    """Trains logistic regressions, or without classes ridge regressions, at each strength, and predicts.
 
     Args:
         x, targets: features (n, C) and targets (n,) to train on; every class occurs
@@ -36,24 +27,19 @@ def outputs(x, targets, test, strengths, classes):
     """
     scale = StandardScaler().fit(x)
     x, test = scale.transform(x), scale.transform(test)
-    predicted = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        for strength in strengths:
-            probe = regression(strength, classes).fit(x, targets)
-            predicted.append(probe.predict(test)[:, None] if classes is None else probe.predict_proba(test))
-    return np.stack(predicted)
+    if classes is None:
+        return np.stack([Ridge(alpha=1 / strength).fit(x, targets).predict(test)[:, None] for strength in strengths])
+    probes = [LogisticRegression(C=strength, tol=TOLERANCE, max_iter=300) for strength in strengths]
+    return np.stack([probe.fit(x, targets).predict_proba(test) for probe in probes])
 
 
 def best_strength(predicted, targets, classes):
-    """The strength with the lowest loss: the log-loss in nats, or the squared error.
+    """The index of the strength with the lowest mean loss, and that loss: the log-loss in nats, or the squared error.
 
     Args:
         predicted: (S, N, K) probabilities, or (S, N, 1) values
         targets: (N,)
         classes: K; None for regression
-    Returns:
-        its index, and its mean loss
     """
     if classes is None:
         losses = (predicted[..., 0] - targets) ** 2
@@ -73,8 +59,6 @@ def inner_outputs(x, task, strengths):
 
     One training without two folds a and b predicts b for the test fold a, and a for the test fold b.
 
-    Args:
-        x: features of one layer, (N, C)
     Returns:
         float64 (F, S, N, K): in row a, predictions for the examples outside fold a, by models trained neither on them
         nor on fold a; nan for fold a
@@ -82,26 +66,23 @@ def inner_outputs(x, task, strengths):
     number = int(task.folds.max()) + 1
     inner = np.full((number, len(strengths), len(task.targets), task.classes or 1), np.nan)
     for a, b in itertools.combinations(range(number), 2):
-        test = np.flatnonzero(np.isin(task.folds, [a, b]))
-        train = np.flatnonzero(~np.isin(task.folds, [a, b]))
+        in_a, in_b = task.folds == a, task.folds == b
+        train, test = ~(in_a | in_b), in_a | in_b
         predicted = outputs(x[train], task.targets[train], x[test], strengths, task.classes)
-        in_a = task.folds[test] == a
-        inner[b][:, test[in_a]] = predicted[:, in_a]
-        inner[a][:, test[~in_a]] = predicted[:, ~in_a]
+        inner[b][:, in_a] = predicted[:, in_a[test]]
+        inner[a][:, in_b] = predicted[:, in_b[test]]
     return inner
 
 
 def probe_layer(x, task, strengths):
-    """Predictions for the test folds from one layer, each with the strength that its training folds select.
+    """Predictions for the test folds from one layer, (N, C), each with the strength that its training folds select.
 
-    Args:
-        x: (N, C)
     Returns:
         answers (N,), and the loss inside the training folds of each fold (F,)
     """
     predicted, losses = np.empty(len(task.targets)), []
     for fold, rows in enumerate(inner_outputs(x, task, strengths)):
-        test, train = np.flatnonzero(task.folds == fold), np.flatnonzero(task.folds != fold)
+        test, train = task.folds == fold, task.folds != fold
         best, loss = best_strength(rows[:, train], task.targets[train], task.classes)
         output = outputs(x[train], task.targets[train], x[test], strengths[best : best + 1], task.classes)[0]
         predicted[test] = answers(output, task.classes)
@@ -110,12 +91,8 @@ def probe_layer(x, task, strengths):
 
 
 def probe(layers, task, strengths):
-    """Probes each layer.
+    """Probes each layer of features (L + 1, N, C), on a :class:`~evaluation.labelled_tasks.Task`.
 
-    Args:
-        layers: features (L + 1, N, C)
-        task: :class:`~evaluation.labelled_tasks.Task`
-        strengths: list of S numbers
     Returns:
         {"answers": (L + 1, N), "layers": (F,), the layers that the training folds select}
     """

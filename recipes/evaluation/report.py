@@ -47,12 +47,7 @@ class Report:
         return [self.results[model][task][1].get(kind) for task in tasks]
 
     def scores(self, kind, selection=CHOSEN, errors=False):
-        """A table of models by tasks.
-
-        Args:
-            selection: of the layer, as for :meth:`Outcome.select`
-            errors: show the standard error of each mean over examples
-        """
+        """A table of models by tasks; with `errors`, the standard error of each mean over examples."""
         rows = []
         for model in self.results:
             if all(self.outcomes(model, kind, self.tasks)):
@@ -90,37 +85,37 @@ class Report:
         """The tasks, of those in the mean, for which some model has this kind of outcome."""
         return [task for task in self.averaged if any(kind in tasks[task][1] for tasks in self.results.values())]
 
-    def arm(self, name, kind="mean"):
-        """The models ARM-SEED of an arm that have this kind of outcome, for all tasks that any has: {seed: model}."""
-        tasks, models = self.measured(kind), models_of_arm(self.results, name)
-        return {seed: model for seed, model in models.items() if all(self.outcomes(model, kind, tasks))}
-
     def seeds(self, ours, theirs, kind="mean"):
-        """The models of the seeds that both arms have: list of (name, name)."""
-        ours, theirs = self.arm(ours, kind), self.arm(theirs, kind)
-        return [(model, theirs[seed]) for seed, model in ours.items() if seed in theirs]
+        """The models of the seeds that both arms have, with this outcome for all tasks: list of (name, name)."""
+        tasks, (ours, theirs) = self.measured(kind), (models_of_arm(self.results, arm) for arm in (ours, theirs))
+        both = [(model, theirs[seed]) for seed, model in ours.items() if seed in theirs]
+        return [names for names in both if all(all(self.outcomes(name, kind, tasks)) for name in names)]
 
     def paired(self, ours, theirs, kind="mean", selection=CHOSEN, tasks=None):
         """The differences between two arms on tasks, by default the measured ones of the mean: list of Paired.
 
         It is empty if the arms have no seed in common.
         """
-        names, differences = self.seeds(ours, theirs, kind), []
-        for task in (tasks or self.measured(kind)) if names else []:
-            sides = [[self.results[both[side]][task][1][kind] for both in names] for side in [0, 1]]
-            differences.append(pair(*sides, selection))
-        return differences
+        sides = list(zip(*self.seeds(ours, theirs, kind)))
+        tasks = (tasks or self.measured(kind)) if sides else []
+        return [
+            pair(*([self.results[name][task][1][kind] for name in side] for side in sides), selection) for task in tasks
+        ]
 
     def comparison(self, ours, theirs):
         """The differences between two arms with their intervals, the primary one first."""
         seeds = len(self.seeds(ours, theirs))
-        rows = [difference_row("**mean over tasks** (primary)", self.paired(ours, theirs))]
-        rows += [difference_row(task, self.paired(ours, theirs, tasks=[task])) for task in self.tasks]
-        rows.append(difference_row("mean over tasks, last layer", self.paired(ours, theirs, selection=LAST)))
-        for kind, title in TITLES.items():
-            tasks = self.paired(ours, theirs, kind)
-            if kind != "mean" and tasks:
-                rows.append(difference_row(f"mean over tasks, {title}", tasks))
+        differences = {"**mean over tasks** (primary)": self.paired(ours, theirs)}
+        differences.update({task: self.paired(ours, theirs, tasks=[task]) for task in self.tasks})
+        differences["mean over tasks, last layer"] = self.paired(ours, theirs, selection=LAST)
+        others = [kind for kind in TITLES if kind != "mean"]
+        differences.update({f"mean over tasks, {TITLES[kind]}": self.paired(ours, theirs, kind) for kind in others})
+        rows = []
+        for title, tasks in differences.items():
+            if tasks:
+                each = crossed_interval(tasks)
+                shown = [f"{x:+.2f}" for x in (each.estimate, each.low, each.high)]
+                rows.append([title, *shown, f"{each.error:.2f}"])
         kind = "over seeds and examples" if seeds > 1 else "over examples, for these two models only"
         text = f"{count(seeds)}; 95% intervals {kind}.\n\n"
         return text + table(["", f"{ours} minus {theirs}", "from", "to", "error"], rows)
@@ -135,8 +130,7 @@ class Report:
             "Few-shot, layer selected by the training examples": self.few_shot(),
             "By layer, mean over tasks": self.layers(),
         }
-        for kind in ["fine-tuned-first", "fine-tuned-mean"]:
-            sections[TITLES[kind].capitalize()] = self.scores(kind)
+        sections.update({title.capitalize(): self.scores(kind) for kind, title in list(TITLES.items())[2:]})
         sections.update({f"{a} minus {b}": self.comparison(a, b) for a, b in self.comparisons})
         return "\n".join(f"## {title}\n{text}" for title, text in sections.items() if text)
 
@@ -150,9 +144,3 @@ def in_words(interval, digits=2):
     """An estimate, and its interval if it has one."""
     low_high = f" ({interval.low:+.{digits}f} to {interval.high:+.{digits}f})"
     return f"{interval.estimate:+.{digits}f}" + low_high * (interval.high > interval.low)
-
-
-def difference_row(title, tasks):
-    """A row of :meth:`Report.comparison`."""
-    interval = crossed_interval(tasks)
-    return [title, *(f"{x:+.2f}" for x in (interval.estimate, interval.low, interval.high)), f"{interval.error:.2f}"]

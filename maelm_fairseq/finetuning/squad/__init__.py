@@ -1,3 +1,3 @@
 """Question answering as in SQuAD: the pattern for a fine-tuning task of your own."""
 
-from . import task  # noqa: F401  registers the task and its criterion
+from . import squad_task  # noqa: F401  registers the task and its criterion

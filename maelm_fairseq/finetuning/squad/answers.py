@@ -11,7 +11,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from tqdm import trange
 
-from .task import check_windows, network_input, span_log_probs
+from .squad_task import network_input, span_log_probs
 from .text import windows
 
 LONGEST = 30  # maximum tokens of an answer; see Pieces.lengths
@@ -28,25 +28,6 @@ class Prediction(NamedTuple):
         return self.no_answer - self.score
 
 
-def ranked_spans(start, end, lengths):
-    """Spans in descending order of the sum of their scores.
-
-    Args:
-        start, end: scores of the context's tokens (S,)
-        lengths: maximum tokens of a span from each token on (S,)
-    Yields:
-        (score, first, last)
-    """
-    longest = min(int(lengths.max()), len(start))
-    ends = sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-math.inf), longest)
-    ends = np.where(np.arange(longest) < lengths[:, None], ends, -math.inf)
-    scores = (start[:, None] + ends).ravel()
-    for i in np.argsort(-scores, kind="stable").tolist():
-        if scores[i] == -math.inf:
-            return
-        yield float(scores[i]), i // longest, i // longest + i % longest
-
-
 def best_answer(context, pieces, window, start, end):
     """The span with text that has the highest score in a window.
 
@@ -55,15 +36,22 @@ def best_answer(context, pieces, window, start, end):
         window: :class:`~maelm_fairseq.finetuning.squad.text.Window` over them
         start, end: scores of its tokens (T,)
     Returns:
-        (score, text)
+        (score, text); (-inf, "") if no span has text
     """
-    inside = slice(window.offset, len(window.tokens) - 1)
-    lengths = pieces.lengths(LONGEST)[window.first :][: inside.stop - inside.start]
-    for score, first, last in ranked_spans(start[inside], end[inside], lengths):
-        begin, after = pieces.characters(window.first + first, window.first + last)
+    start, end = (scores[window.offset : len(window.tokens) - 1] for scores in (start, end))
+    lengths = pieces.lengths(LONGEST)[window.first :][: len(start)]
+    longest = min(int(lengths.max()), len(start))
+    ends = sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-math.inf), longest)
+    ends = np.where(np.arange(longest) < lengths[:, None], ends, -math.inf)
+    scores = start[:, None] + ends  # of each first token and number of further tokens (S, longest)
+    for i in np.argsort(-scores, axis=None, kind="stable"):
+        first, more = divmod(int(i), longest)
+        if scores[first, more] == -math.inf:
+            break
+        begin, after = pieces.characters(window.first + first, window.first + first + more)
         text = context[begin:after].strip()
         if text:
-            return score, text
+            return float(scores[first, more]), text
     return -math.inf, ""
 
 
@@ -78,15 +66,11 @@ def answer_questions(model, questions, tokenizer, sizes, batch_size=32):
         model: :class:`~maelm_fairseq.model.MaeLmModel` with a span head, in evaluation mode
         questions: list of :class:`~maelm_fairseq.finetuning.squad.questions.Question`
         tokenizer: :class:`~maelm_fairseq.finetuning.squad.text.SpanTokenizer` of the model's vocabulary
-        sizes: :class:`~maelm_fairseq.finetuning.squad.text.WindowSizes`
+        sizes: :class:`~maelm_fairseq.finetuning.squad.text.WindowSizes` that the model was trained with
         batch_size: windows per batch
     Returns:
         list of :class:`Prediction`, one for each question
-    Raises:
-        ValueError: the windows are longer than the model has positions for, or have no room for the context
     """
-    sizes.check()
-    check_windows(sizes, model.max_positions())
     contexts = {}
     for question in questions:
         if question.context not in contexts:

@@ -55,15 +55,15 @@ def evaluate(predictions, questions):
     """
     scores = np.array([[metric(predictions[q.id], texts(q)) for metric in (exact_match, f1)] for q in questions])
     answerable = np.array([bool(q.answers) for q in questions])
-    groups = {"": np.full(len(questions), True)}
+    groups = {"": np.ones_like(answerable)}
     if not answerable.all():
         groups.update(HasAns_=answerable, NoAns_=~answerable)
     result = {}
     for prefix, group in groups.items():
         if group.any():
-            exact, overlapping = 100 * scores[group].mean(axis=0)
+            exact, overlapping = (100 * scores[group].mean(axis=0)).tolist()
             result.update({f"{prefix}exact": exact, f"{prefix}f1": overlapping, f"{prefix}total": int(group.sum())})
-    return {key: value if isinstance(value, int) else float(value) for key, value in result.items()}
+    return result
 
 
 def texts(question):

@@ -19,14 +19,7 @@ from ...base.errors import UsageError
 from ...base.files import read_json
 from ...config import check_positions
 from ...data.batches import WholeDataset
-from ...engine import (
-    FairseqCriterion,
-    FairseqDataclass,
-    indexed_dataset,
-    metrics,
-    register_criterion,
-    register_task,
-)
+from ...engine import FairseqCriterion, FairseqDataclass, indexed_dataset, metrics, register_criterion, register_task
 from ...precision import PrecisionConfig, autocast, check_precision
 from ...task import TokenTask
 from ...vocabulary import load_dictionary
@@ -65,28 +58,23 @@ class SquadTask(TokenTask):
 
     Args:
         cfg: :class:`SquadTaskConfig`
-        dictionary: fairseq's, with `<mask>`
-        sizes: :class:`~maelm_fairseq.finetuning.squad.text.WindowSizes` of the data
     """
 
-    def __init__(self, cfg, dictionary, sizes):
-        super().__init__(cfg, dictionary)
-        self.sizes = sizes
-
-    @classmethod
-    def setup_task(cls, cfg, **kwargs):
+    def __init__(self, cfg):
         check_precision(cfg)
-        return cls(cfg, load_dictionary(cfg.data), load_record(cfg.data).options)
+        super().__init__(cfg, load_dictionary(cfg.data))
+        self.sizes = load_record(cfg.data).options
 
     def build_model(self, cfg, *args, **kwargs):
         """The encoder with a head for start and end."""
         model = super().build_model(cfg, *args, **kwargs)
-        check_windows(self.sizes, model.max_positions())
+        longest, positions = self.sizes.max_tokens, model.max_positions()
+        fix = f"prepare the data with data-prep/squad.py --max-tokens {positions} or less"
+        check_positions(longest, positions, f"windows of up to {longest} tokens", fix)
         model.register_span_head(HEAD)
         return model
 
     def load_dataset(self, split, **kwargs):
-        """Loads `train` or `valid`."""
         self.datasets[split] = SquadDataset(os.path.join(self.cfg.data, split), self.dictionary, self.cfg.seed)
         logger.info("%s/%s: %s windows", self.cfg.data, split, f"{len(self.datasets[split]):,}")
 
@@ -109,12 +97,6 @@ def load_record(folder):
     return record
 
 
-def check_windows(sizes, positions):
-    """Refuses windows longer than a model has positions for."""
-    fix = f"prepare the data with data-prep/squad.py --max-tokens {positions} or less"
-    check_positions(sizes.max_tokens, positions, f"windows of up to {sizes.max_tokens} tokens", fix)
-
-
 class SquadDataset(WholeDataset):
     """Windows with the start and the end of their answers.
 
@@ -127,8 +109,7 @@ class SquadDataset(WholeDataset):
     def __init__(self, prefix, dictionary, seed: int):
         self.tokens = indexed_dataset.MMapIndexedDataset(prefix)
         self.spans = indexed_dataset.MMapIndexedDataset(prefix + ".span")
-        self.dictionary = dictionary
-        self.seed = seed
+        self.dictionary, self.seed = dictionary, seed
         self.sizes = self.tokens.sizes.astype(np.int64)
 
     def __getitem__(self, index):
