@@ -104,10 +104,10 @@ def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, mon
     model, files = str(corpus["dest"] / "sentencepiece.model"), list(map(str, corpus["valid"]))
     before = dict(raw_text.fingerprint(files[0]), bytes=1)
     with pytest.raises(UsageError, match="valid.txt changed while it was being read"):
-        encode.encode(files, [before], str(tmp_path), "train", model, workers=1)
+        encode.encode(files, [before], {0: str(tmp_path)}, "train", model, workers=1)
     monkeypatch.setattr(encode, "start_worker", lambda model: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(UsageError, match=r"a worker was killed \(out of memory\?\); run again with fewer"):
-        encode.encode(files, [], str(tmp_path), "train", model, workers=1)
+        encode.encode(files, [], {0: str(tmp_path)}, "train", model, workers=1)
     assert os.listdir(tmp_path) == []
 
 
