@@ -59,10 +59,6 @@ class Split:
         if found != expected:
             raise UsageError(f"{path} has {found} bytes, but the index implies {expected}; {self.again}")
 
-    def line(self, number):
-        """Ids of a line, without its `</s>`."""
-        return self.tokens[self.starts[number] : self.starts[number + 1] - 1].tolist()
-
 
 def count_tokens(split):
     """The checksum of all tokens, and the number of unknown ones."""
@@ -110,7 +106,8 @@ def check_split(folder, name, processor):
             " --vocab-size, and another --dest"
         )
     for number, line in record.sample:
-        ids = split.line(number) if 0 <= number < len(split.sizes) else None
+        there = 0 <= number < len(split.sizes)
+        ids = split.tokens[split.starts[number] : split.starts[number + 1] - 1].tolist() if there else None
         if ids != fairseq_ids(processor.encode(line.encode("utf-8", "replace"))):
             raise UsageError(f"{data}: line {number + 1} does not decode to its text, {line[:200]!r}; {split.again}")
     print(

@@ -131,11 +131,6 @@ class Shard:
                 self.sample.add((self.record.text_lines + self.record.documents, line))
             self.record.text_lines += 1
 
-    def take_chunk(self):
-        """The lines added since the last call, joined by newlines."""
-        chunk, self.lines, self.size = b"\n".join(self.lines), [], 0
-        return chunk
-
     def write(self, tokens, sizes, unknown):
         """Writes what `Encoder.encode` returned."""
         self.tokens.write(tokens.tobytes())
@@ -187,7 +182,8 @@ def encode(paths, fingerprints, folders, split, model, workers, shards=1):
                 shard.write(*result.result())
 
         def submit(shard):
-            pending.append((shard, pool.submit(encode_chunk, shard.take_chunk())))
+            chunk, shard.lines, shard.size = b"\n".join(shard.lines), [], 0
+            pending.append((shard, pool.submit(encode_chunk, chunk)))
             write(2 * workers + 2)
 
         try:

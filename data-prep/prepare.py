@@ -42,24 +42,15 @@ def parse_args():
     add("--shard", type=int, metavar="I", help="prepare only this shard, 0 to N-1; other machines prepare the others")
     add("--only-vocabulary", action="store_true", help="stop after writing sentencepiece.model and dict.txt")
     args = parser.parse_args()
-    training = by_option({name: getattr(args, name) or None for name in OF_TRAINING})
-    if args.spm_model and training:
-        parser.error(f"{min(training)} is for training a model, but --spm-model gives a trained one; leave one out")
-    if not args.spm_model and args.vocab_size is None:
+    if args.spm_model:
+        for option in by_option({name: getattr(args, name) or None for name in OF_TRAINING}):
+            parser.error(f"{option} is for training a model, but --spm-model gives a trained one; leave one out")
+    elif args.vocab_size is None:
         parser.error("give --vocab-size, or a trained model with --spm-model")
     args.model_type, args.sample_lines = args.model_type or "bpe", args.sample_lines or SAMPLE_LINES
     if args.shard is not None and not 0 <= args.shard < args.shards:
         parser.error(f"--shard {args.shard}: expected 0 to {args.shards - 1}, as --shards is {args.shards}")
     return args
-
-
-def manifest_of(args):
-    """The inputs and options that the prepared data depend on."""
-    if args.spm_model:
-        options = Options(args.shards, spm_model=sha256(args.spm_model))
-    else:
-        options = Options(args.shards, **{name: getattr(args, name) for name in OF_TRAINING})
-    return Manifest(FORMAT, *([fingerprint(path) for path in paths] for paths in (args.train, args.valid)), options)
 
 
 def claim(dest, manifest):
@@ -115,10 +106,13 @@ def main():
     check_files(args.valid, "--valid")
     if args.spm_model:
         load_model(args.spm_model)
+        options = Options(args.shards, spm_model=sha256(args.spm_model))
+    else:
+        options = Options(args.shards, **{name: getattr(args, name) for name in OF_TRAINING})
+    manifest = Manifest(FORMAT, list(map(fingerprint, args.train)), list(map(fingerprint, args.valid)), options)
     os.makedirs(args.dest, exist_ok=True)
-    manifest = manifest_of(args)
     claim(args.dest, manifest)
-    vocabulary = make_vocabulary(args, manifest.options)
+    vocabulary = make_vocabulary(args, options)
     if args.only_vocabulary:
         command_line.say(f"{vocabulary[0]} and dict.txt are ready")
         return
