@@ -141,7 +141,7 @@ def parse_args():
     add("--dest", required=True, type=command_line.data_folder, metavar="DIR", help="folder to write")
     add("--checkpoint", metavar="FILE", help="check that vocabulary and positions suit this checkpoint")
     add("--max-tokens", type=positive, default=384, metavar="N", help="maximum length of a window")
-    add("--stride", type=positive, default=128, metavar="N", help="tokens from the start of a window to the next")
+    add("--stride", type=positive, default=128, metavar="N", help="tokens between the starts of two windows")
     add("--max-question", type=positive, default=64, metavar="N", help="longer questions are cut")
     return parser.parse_args()
 
