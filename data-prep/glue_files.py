@@ -6,7 +6,7 @@ from collections import namedtuple
 
 from command_line import say
 from maelm_fairseq.base.errors import MissingFileError, UsageError
-from raw_text import check_files, not_utf8, read_lines
+from raw_text import check_files, expected_utf8, read_lines
 
 REPORTED = 5  # malformed lines that are reported for each file
 MAXIMUM_MALFORMED = 0.01
@@ -68,11 +68,9 @@ def is_test(split):
 
 def read_rows(path):
     """Yields the fields of each line of a file."""
-    try:
-        for line in read_lines([path]):
+    with expected_utf8([path]):
+        for line in read_lines(path):
             yield line.decode("utf-8").split("\t")
-    except UnicodeDecodeError:
-        raise not_utf8([path]) from None
 
 
 def read_table(path, task, split, labels):

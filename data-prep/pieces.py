@@ -6,6 +6,7 @@ import sentencepiece
 
 from maelm_fairseq.base.errors import MissingFileError, UsageError
 
+VOCABULARY = ("sentencepiece.model", "dict.txt")  # its files
 SENTENCEPIECE_SPECIALS = ["<unk>", "<s>", "</s>"]
 FAIRSEQ_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
@@ -48,8 +49,8 @@ def load_vocabulary(folder):
     Raises:
         UsageError: one of the two files is missing or cannot be used, or they do not match
     """
-    processor = load_model(os.path.join(folder, "sentencepiece.model"))
-    dictionary = os.path.join(folder, "dict.txt")
+    model, dictionary = (os.path.join(folder, name) for name in VOCABULARY)
+    processor = load_model(model)
     if not os.path.exists(dictionary):
         raise MissingFileError(f"{dictionary} does not exist; expected a folder that prepare.sh wrote")
     with open(dictionary, encoding="utf-8", errors="replace", newline="\n") as stream:

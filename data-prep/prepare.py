@@ -16,12 +16,13 @@ from command_line import CPUS, positive
 from encode import encode
 from maelm_fairseq.base.errors import UsageError, run
 from maelm_fairseq.base.files import atomic_write, save_json, sha256
-from pieces import dict_text, load_model
+from pieces import VOCABULARY, dict_text, load_model
 from raw_text import check_files, fingerprint
 from records import MANIFEST, Manifest, Options, by_option, check_origin, read_manifest
 from train_sentencepiece import SAMPLE_LINES, train
 
 FORMAT = 1
+OF_TRAINING = ("vocab_size", "model_type", "lowercase", "sample_lines", "byte_fallback")  # options of the model's
 
 
 def parse_args():
@@ -33,41 +34,23 @@ def parse_args():
     add("--vocab-size", type=positive, metavar="N", help="SentencePiece's vocab_size")
     add("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
     add("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
-    spells = "the model spells characters outside the vocabulary in bytes, so that none is unknown (256 pieces more)"
-    add("--byte-fallback", action="store_true", help=spells)
-    lines = f"train the model on this many lines, drawn at random ({SAMPLE_LINES:,} if not given)"
-    add("--sample-lines", type=positive, metavar="N", help=lines)
+    add("--byte-fallback", action="store_true", help="spell unknown characters in bytes, with 256 pieces of their own")
+    add("--sample-lines", type=positive, metavar="N", help=f"random lines to train on ({SAMPLE_LINES:,} if not given)")
     add("--spm-model", metavar="FILE", help="use this SentencePiece model instead of training one")
     add("--workers", type=positive, default=CPUS, metavar="N", help="worker processes")
-    shards = "number of shards, a folder each; document i goes to shard i mod N"
-    add("--shards", type=positive, default=1, metavar="N", help=shards)
+    add("--shards", type=positive, default=1, metavar="N", help="folders; document i goes to that of shard i mod N")
     add("--shard", type=int, metavar="I", help="prepare only this shard, 0 to N-1; other machines prepare the others")
     add("--only-vocabulary", action="store_true", help="stop after writing sentencepiece.model and dict.txt")
     args = parser.parse_args()
     if args.spm_model:
-        for name in ("vocab_size", "lowercase", "byte_fallback", "model_type", "sample_lines"):
-            if getattr(args, name):
-                (option,) = by_option({name: True})
-                parser.error(f"{option} is for training a model, but --spm-model gives a trained one; leave one out")
+        for option in by_option({name: getattr(args, name) or None for name in OF_TRAINING}):
+            parser.error(f"{option} is for training a model, but --spm-model gives a trained one; leave one out")
     elif args.vocab_size is None:
         parser.error("give --vocab-size, or a trained model with --spm-model")
     args.model_type, args.sample_lines = args.model_type or "bpe", args.sample_lines or SAMPLE_LINES
     if args.shard is not None and not 0 <= args.shard < args.shards:
         parser.error(f"--shard {args.shard}: expected 0 to {args.shards - 1}, as --shards is {args.shards}")
     return args
-
-
-# The manifest ------------------------------------------------------------------------------------------------------
-
-
-def manifest_of(args):
-    """The inputs and options that the prepared data depend on."""
-    if args.spm_model:
-        options = Options(args.shards, spm_model=sha256(args.spm_model))
-    else:
-        names = ("vocab_size", "model_type", "lowercase", "sample_lines", "byte_fallback")
-        options = Options(args.shards, **{name: getattr(args, name) for name in names})
-    return Manifest(FORMAT, *([fingerprint(path) for path in paths] for paths in (args.train, args.valid)), options)
 
 
 def claim(dest, manifest):
@@ -77,9 +60,7 @@ def claim(dest, manifest):
         UsageError: `dest` contains data from another corpus, with other options, or of unknown origin
     """
     path = os.path.join(dest, MANIFEST)
-    foreign = sorted(
-        name for name in os.listdir(dest) if name.endswith((".bin", ".idx", ".model")) or name == "dict.txt"
-    )
+    foreign = sorted(name for name in os.listdir(dest) if name.endswith((".bin", ".idx", ".model", "dict.txt")))
     # A process that started at the same time may have written these: it writes the manifest first.
     if not os.path.exists(path):
         if foreign:
@@ -87,53 +68,36 @@ def claim(dest, manifest):
                 f"--dest: {dest} contains {foreign[0]} but no {MANIFEST}; expected an empty folder; choose another"
             )
         save_json(asdict(manifest), path)
-    check_origin(dest, read_manifest(dest).origin(), manifest.origin())
+    check_origin(dest, read_manifest(dest), manifest)
 
 
-# The steps ---------------------------------------------------------------------------------------------------------
-
-
-def copy(source, dest):
-    with open(source, "rb") as reader, atomic_write(dest, "wb") as writer:
-        shutil.copyfileobj(reader, writer)
+def copy(source, folder, name):
+    """Copies a file into a folder, unless it is there; returns the path of the copy."""
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        with open(source, "rb") as reader, atomic_write(path, "wb") as writer:
+            shutil.copyfileobj(reader, writer)
+    return path
 
 
 def make_vocabulary(args, options):
-    """Writes sentencepiece.model and dict.txt unless they exist; returns the path of the model.
+    """Writes sentencepiece.model and dict.txt unless they exist; returns their paths.
 
     Several processes may do so at once: the same text and options give the same model.
     """
-    model, dictionary = (os.path.join(args.dest, name) for name in ("sentencepiece.model", "dict.txt"))
-    if not os.path.exists(model):
-        if args.spm_model:
-            copy(args.spm_model, model)
-        else:
-            log = os.path.join(args.dest, "sentencepiece.log")
-            try:
-                train(args.train, model, log, options)
-            except UsageError:  # there are no data yet: without the manifest the corrected command can start afresh
-                os.remove(os.path.join(args.dest, MANIFEST))
-                raise
+    model, dictionary, log = (os.path.join(args.dest, name) for name in (*VOCABULARY, "sentencepiece.log"))
+    if args.spm_model:
+        copy(args.spm_model, args.dest, VOCABULARY[0])
+    elif not os.path.exists(model):
+        try:
+            train(args.train, model, log, options)
+        except UsageError:  # there are no data yet: without the manifest the corrected command can start afresh
+            os.remove(os.path.join(args.dest, MANIFEST))
+            raise
     if not os.path.exists(dictionary):
-        text = dict_text(load_model(model))
         with atomic_write(dictionary) as stream:
-            stream.write(text)
-    return model
-
-
-def make_data(args, manifest, model, selected):
-    """Encodes the splits and shards that do not exist yet."""
-    folders = {shard: shard_folder(args.dest, shard, args.shards) for shard in selected}
-    for folder in folders.values():
-        os.makedirs(folder, exist_ok=True)
-        for name in ("sentencepiece.model", "dict.txt"):
-            if not os.path.exists(os.path.join(folder, name)):
-                copy(os.path.join(args.dest, name), os.path.join(folder, name))
-    if 0 in selected and not is_encoded(folders[0], "valid"):
-        encode(args.valid, manifest.valid, folders[0], "valid", model, args.workers)
-    missing = [shard for shard in selected if not is_encoded(folders[shard], "train")]
-    if missing:
-        encode(args.train, manifest.train, args.dest, "train", model, args.workers, args.shards, missing)
+            stream.write(dict_text(load_model(model)))
+    return model, dictionary
 
 
 def main():
@@ -142,17 +106,29 @@ def main():
     check_files(args.valid, "--valid")
     if args.spm_model:
         load_model(args.spm_model)
+        options = Options(args.shards, spm_model=sha256(args.spm_model))
+    else:
+        options = Options(args.shards, **{name: getattr(args, name) for name in OF_TRAINING})
+    manifest = Manifest(FORMAT, list(map(fingerprint, args.train)), list(map(fingerprint, args.valid)), options)
     os.makedirs(args.dest, exist_ok=True)
-    selected = list(range(args.shards)) if args.shard is None else [args.shard]
-    manifest = manifest_of(args)
     claim(args.dest, manifest)
-    model = make_vocabulary(args, manifest.options)
+    vocabulary = make_vocabulary(args, options)
     if args.only_vocabulary:
-        command_line.say(f"{model} and dict.txt are ready")
+        command_line.say(f"{vocabulary[0]} and dict.txt are ready")
         return
-    make_data(args, manifest, model, selected)
+    folders = [shard_folder(args.dest, shard, args.shards) for shard in range(args.shards)]
+    selected = {i: folder for i, folder in enumerate(folders) if args.shard in (None, i)}
+    for folder in selected.values():
+        os.makedirs(folder, exist_ok=True)
+        for path, name in zip(vocabulary, VOCABULARY):
+            copy(path, folder, name)
+    for split, shards, wanted in [("valid", 1, [0]), ("train", args.shards, selected)]:
+        missing = {i: folder for i, folder in selected.items() if i in wanted and not is_encoded(folder, split)}
+        if missing:
+            files, fingerprints = getattr(args, split), getattr(manifest, split)
+            encode(files, fingerprints, missing, split, vocabulary[0], args.workers, shards)
     check(args.dest, args.shards, selected)
-    print(":".join(os.path.abspath(shard_folder(args.dest, shard, args.shards)) for shard in range(args.shards)))
+    print(":".join(map(os.path.abspath, folders)))
 
 
 if __name__ == "__main__":

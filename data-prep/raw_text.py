@@ -5,6 +5,7 @@ import hashlib
 import os
 import random
 import zlib
+from contextlib import contextmanager
 
 from maelm_fairseq.base.errors import MissingFileError, UsageError
 
@@ -37,53 +38,54 @@ def fingerprint(path):
     return {"file": os.path.basename(path), "bytes": size, "sha256_of_samples": digest.hexdigest()}
 
 
-def read_lines(paths, bar=None, file_end=None):
-    """Yields the lines of files as bytes, without the `\\n` or `\\r\\n` at their end; nothing else ends a line.
+def read_lines(path, bar=None):
+    """Yields the lines of a file as bytes, without the `\\n` or `\\r\\n` at their end; nothing else ends a line.
 
-    Keeps one line in memory. Skips a byte order mark at the start of a file.
+    Keeps one line in memory. Skips a byte order mark at the start.
 
     Args:
-        bar: a `command_line.progress_bar` over the sum of the files' sizes
-        file_end: yielded after each file, if not None
+        bar: a `command_line.progress_bar` that advances by the file's size
     Raises:
         UsageError: a gzip file is corrupt or truncated, or a file called `.gz` is not one
     """
-    for path in paths:
-        with open(path, "rb", buffering=BUFFER) as packed:
-            is_gzip = os.fspath(path).endswith(".gz") or packed.peek(2)[:2] == GZIP_MAGIC
-            stream = gzip.GzipFile(fileobj=packed) if is_gzip else packed
-            number = unpacked = reported = 0
-            try:
-                for number, line in enumerate(stream, 1):
-                    unpacked += len(line)
-                    if bar is not None and unpacked > BUFFER:  # asking for the place in the file takes time
-                        bar.update(packed.tell() - reported)
-                        unpacked, reported = 0, packed.tell()
-                    if number == 1:
-                        line = line.removeprefix(BYTE_ORDER_MARK)
-                    yield line.rstrip(b"\r\n")
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise UsageError(
-                    f"file {path}: corrupt gzip after line {number} ({error}); copy or download it again"
-                ) from None
-            if bar is not None:
-                bar.update(packed.tell() - reported)
-        if file_end is not None:
-            yield file_end
+    with open(path, "rb", buffering=BUFFER) as packed:
+        is_gzip = os.fspath(path).endswith(".gz") or packed.peek(2)[:2] == GZIP_MAGIC
+        stream = gzip.GzipFile(fileobj=packed) if is_gzip else packed
+        number = unpacked = reported = 0
+        try:
+            for number, line in enumerate(stream, 1):
+                unpacked += len(line)
+                if bar is not None and unpacked > BUFFER:  # asking for the place in the file takes time
+                    bar.update(packed.tell() - reported)
+                    unpacked, reported = 0, packed.tell()
+                if number == 1:
+                    line = line.removeprefix(BYTE_ORDER_MARK)
+                yield line.rstrip(b"\r\n")
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UsageError(
+                f"file {path}: corrupt gzip after line {number} ({error}); copy or download it again"
+            ) from None
+        if bar is not None:
+            bar.update(packed.tell() - reported)
 
 
-def not_utf8(paths):
-    """The UsageError for files that contain a line which is not UTF-8; names the first such line."""
-    for path in paths:
-        for number, line in enumerate(read_lines([path]), 1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                return UsageError(
-                    f"file {path}: line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at byte"
-                    f" {error.start + 1} of the line); expected UTF-8; convert it, for example with"
-                    " iconv -f latin1 -t utf-8"
-                )
+@contextmanager
+def expected_utf8(paths):
+    """If one of the files turns out in the block not to be UTF-8: a UsageError that names its first such line."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        for path in paths:
+            for number, line in enumerate(read_lines(path), 1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise UsageError(
+                        f"file {path}: line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at byte"
+                        f" {error.start + 1} of the line); expected UTF-8; convert it, for example with"
+                        " iconv -f latin1 -t utf-8"
+                    ) from None
+        raise
 
 
 class Reservoir:

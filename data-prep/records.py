@@ -4,6 +4,7 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Dict, List, Optional, Tuple
 
+from command_line import say
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import read_json
 from maelm_fairseq.base.provenance import check_same
@@ -122,21 +123,27 @@ def read_manifest(dest):
     return manifest
 
 
-def finished(dest, name, kind):
-    """The record of a folder of finished data; None if there is no such folder, or it is empty.
+def finished(dest, name, record):
+    """The record of data that were finished in a folder; None if there is no such folder, or it is empty.
 
     Args:
-        name, kind: of the record's file, and its class
+        name: of the record's file
+        record: what it is to say of inputs and options
     Raises:
-        UsageError: the record is damaged, or the folder contains something else
+        UsageError: it says something else, is damaged, or the folder contains something else
     """
     there = sorted(os.listdir(dest)) if os.path.exists(dest) else []
-    if there and name not in there:
+    if not there:
+        return None
+    if name not in there:
         raise UsageError(f"--dest: {dest} contains {there[0]} but no {name}; expected an empty folder; choose another")
     fix = f"remove {dest} and run again"
-    return read_json(os.path.join(dest, name), kind, "the record of a finished run", fix) if there else None
+    found = read_json(os.path.join(dest, name), type(record), "the record of a finished run", fix)
+    check_origin(dest, found, record)
+    say(f"{dest} is finished already, from the same files and with the same options")
+    return found
 
 
 def check_origin(dest, was, now):
-    """Refuses a folder that was prepared from other inputs or with other options."""
-    check_same(f"--dest {dest}", was, now, "choose another --dest, or remove this one")
+    """Refuses a folder that was prepared from other inputs or with other options, by its record and the new one."""
+    check_same(f"--dest {dest}", was.origin(), now.origin(), "choose another --dest, or remove this one")

@@ -7,8 +7,9 @@ Warstadt et al., 2020, but made from real sentences). Everything follows from ha
 sentences give the same examples on every machine.
 """
 
-import hashlib
 import re
+
+from package_index import number_of
 
 LABELS = ["original", "corrupted"]
 WORDS = range(5, 29)  # the lengths of Conneau et al.
@@ -18,11 +19,6 @@ SINGULAR = {"is": "are", "was": "were", "has": "have", "does": "do", "isn't": "a
 PLURAL = {plural: singular for singular, plural in SINGULAR.items()}
 SINGULAR_SUBJECTS = set("he she it movie film story plot acting script show director ending scene character".split())
 PLURAL_SUBJECTS = set("they we movies films stories actors scenes characters people effects performances".split())
-
-
-def number_of(*parts):
-    """A number that is the same on every machine: the MD5 of some strings."""
-    return int(hashlib.md5("\t".join(parts).encode("utf-8")).hexdigest(), 16)
 
 
 def is_plain(word):

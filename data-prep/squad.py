@@ -26,9 +26,9 @@ from maelm_fairseq.finetuning.squad import squad_task as squad
 from maelm_fairseq.finetuning.squad.questions import read_questions
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, WindowSizes, place, windows
 from maelm_fairseq.vocabulary import load_dictionary
-from pieces import load_vocabulary
+from pieces import VOCABULARY, load_vocabulary
 from raw_text import check_files
-from records import SquadRecord, check_origin, finished
+from records import SquadRecord, finished
 
 SHOWN = 5  # ids of questions that are shown for each count
 COUNTS = {
@@ -116,20 +116,6 @@ def write_split(questions, prefix, vocabulary, tokenizer, sizes):
     return dict(counts, questions=len(questions), answerable=sum(bool(question.answers) for question in questions))
 
 
-def record_of(args):
-    """The inputs and options that the prepared data depend on."""
-    inputs = {
-        "train": args.train,
-        "dev": args.dev,
-        "sentencepiece.model": os.path.join(args.vocabulary, "sentencepiece.model"),
-        "dict.txt": os.path.join(args.vocabulary, "dict.txt"),
-    }
-    check_files([args.train], "--train")
-    check_files([args.dev], "--dev")
-    options = {"max_tokens": args.max_tokens, "stride": args.stride, "max_question": args.max_question}
-    return SquadRecord(squad.FORMAT, {name: file_identity(path) for name, path in inputs.items()}, options)
-
-
 def write(args, sizes, record, processor, folder):
     """Writes all files into a folder; returns the record, complete."""
     vocabulary = len(load_dictionary(args.vocabulary))
@@ -140,7 +126,7 @@ def write(args, sizes, record, processor, folder):
     for name, some in questions.items():
         record.counts[name] = write_split(some, os.path.join(folder, name), vocabulary, tokenizer, sizes)
     shutil.copyfile(args.dev, os.path.join(folder, "dev.json"))
-    for name in ("dict.txt", "sentencepiece.model"):
+    for name in VOCABULARY:
         shutil.copyfile(os.path.join(args.vocabulary, name), os.path.join(folder, name))
     save_json(asdict(record), os.path.join(folder, squad.RECORD))
     return record
@@ -155,8 +141,7 @@ def parse_args():
     add("--dest", required=True, type=command_line.data_folder, metavar="DIR", help="folder to write")
     add("--checkpoint", metavar="FILE", help="check that vocabulary and positions suit this checkpoint")
     add("--max-tokens", type=positive, default=384, metavar="N", help="maximum length of a window")
-    stride = "tokens from the start of one window to the start of the next"
-    add("--stride", type=positive, default=128, metavar="N", help=stride)
+    add("--stride", type=positive, default=128, metavar="N", help="tokens between the starts of two windows")
     add("--max-question", type=positive, default=64, metavar="N", help="longer questions are cut")
     return parser.parse_args()
 
@@ -166,16 +151,17 @@ def main():
     sizes = WindowSizes(args.max_tokens, args.stride, args.max_question)
     sizes.check()
     processor = load_vocabulary(args.vocabulary)
-    record = record_of(args)
+    check_files([args.train], "--train")
+    check_files([args.dev], "--dev")
+    inputs = {"train": args.train, "dev": args.dev}
+    inputs.update((name, os.path.join(args.vocabulary, name)) for name in VOCABULARY)
+    identities = {name: file_identity(path) for name, path in inputs.items()}
+    record = SquadRecord(squad.FORMAT, identities, asdict(sizes))
     if args.checkpoint:
         compare_with_checkpoint(args.vocabulary, args.checkpoint, args.max_tokens)
-    dest = os.path.abspath(args.dest)
-    there = finished(dest, squad.RECORD, SquadRecord)
-    if there:
-        check_origin(dest, there.origin(), record.origin())
-        say(f"{args.dest} is finished already")
-    else:
-        with atomic_folder(dest) as folder:
+    there = finished(args.dest, squad.RECORD, record)
+    if not there:
+        with atomic_folder(args.dest) as folder:
             there = write(args, sizes, record, processor, folder)
     print(f"SQuAD {there.version}")
     for name, counts in there.counts.items():

@@ -5,33 +5,20 @@ import os
 import re
 import signal
 from contextlib import contextmanager
+from itertools import chain
 
 import sentencepiece
 
 from command_line import progress_bar, say
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
-from raw_text import Reservoir, not_utf8, read_lines
+from raw_text import Reservoir, expected_utf8, read_lines
 
 # SentencePiece sums floats per thread: with a fixed number of threads the model is the same on every machine.
 THREADS = 16
 # As in ALBERT's and T5's vocabularies; SentencePiece's default, 0.9995, drops digits and punctuation of plain English.
 CHARACTER_COVERAGE = 0.99995
 SAMPLE_LINES = 1000000
-
-
-def sample_lines(paths, count):
-    """Draws `count` lines (bytes) at random from those that are not blank, in one pass.
-
-    SentencePiece has an option for this, `input_sentence_size`, but version 0.2.3 draws a different sample in every
-    process and offers no seed. Here the same text must give the same model: on every machine, and after a restart.
-    """
-    sample = Reservoir(count)
-    with progress_bar("sample lines", sum(map(os.path.getsize, paths))) as bar:
-        for line in read_lines(paths, bar):
-            if line and not line.isspace():
-                sample.add(line)
-    return sample.items
 
 
 def train(paths, model, log_file, options):
@@ -46,12 +33,15 @@ def train(paths, model, log_file, options):
     Raises:
         UsageError: no text, text that is not UTF-8, or a vocab_size that does not suit the text
     """
-    sample = sample_lines(paths, options.sample_lines)
-    try:
+    # SentencePiece has an option for this, `input_sentence_size`, but version 0.2.3 draws a different sample in every
+    # process and offers no seed. Here the same text must give the same model: on every machine, and after a restart.
+    drawn = Reservoir(options.sample_lines)
+    with expected_utf8(paths), progress_bar("sample lines", sum(map(os.path.getsize, paths))) as bar:
+        for line in chain.from_iterable(read_lines(path, bar) for path in paths):
+            if line and not line.isspace():
+                drawn.add(line)
         # split() also removes U+0085, which SentencePiece would keep, and at which fairseq would split a piece.
-        sample = [" ".join(line.decode("utf-8").split()) for line in sample]
-    except UnicodeDecodeError:
-        raise not_utf8(paths) from None
+        sample = [" ".join(line.decode("utf-8").split()) for line in drawn.items]
     if not any(sample):
         raise UsageError(f"no text in {', '.join(paths)}; expected lines that are not blank")
     size, kind = options.vocab_size, options.model_type

@@ -25,14 +25,6 @@ def read_at_start(environment):
     return {k: v for k, v in environment.items() if k.startswith(READ_AT_START) and k not in others}
 
 
-def main():
-    folder = os.path.dirname(sys.argv[1])
-    if len(sys.argv) == 2:
-        serve(sys.argv[1], os.path.join(folder, "python"))
-    else:
-        stand_in(sys.argv[1], sys.argv[2:])
-
-
 def stand_in(path, program):
     real, arguments = program[0], program[1:]
     if not os.path.basename(real).startswith("python"):
@@ -87,7 +79,7 @@ def import_packages():
     gc.freeze()
 
 
-def serve(path, python):
+def serve(path):
     """Forks a process for each connection, which forks the program and stays with it."""
     import select
 
@@ -124,7 +116,7 @@ def serve(path, python):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.executable = python
+    sys.executable = os.path.join(os.path.dirname(path), "python")
     become(option, program)
 
 
@@ -175,4 +167,7 @@ def become(option, program):
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) == 2:
+        serve(sys.argv[1])
+    else:
+        stand_in(sys.argv[1], sys.argv[2:])

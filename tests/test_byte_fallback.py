@@ -9,7 +9,7 @@ from conftest import documents, script, text_of
 from maelm_fairseq.finetuning.squad.answers import LONGEST, ranked_spans
 from maelm_fairseq.finetuning.squad.questions import Answer, Question
 from maelm_fairseq.finetuning.squad.text import SpanTokenizer, place
-from maelm_fairseq.vocabulary import MASK, Tokenizer, load_dictionary, load_sentencepiece, word_starts
+from maelm_fairseq.vocabulary import MASK, Tokenizer, read_vocabulary, word_starts
 from test_huggingface_tokenizer import vocabulary
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -18,15 +18,10 @@ TEXTS = ["\u00e7a va ?", "na\u00efve caf\u00e9", "\u6f22\u5b57 kan \u6f22", "\U0
 TEXTS += ["a\ue000b", "<0x41>", "</s> <pad> <unk> <s>", "\ue000\ue000. \ue000", "\u044f\u0437\u044b\u043a"]
 
 
-def read_tokenizer(data):
-    dictionary = load_dictionary(data)
-    return Tokenizer(dictionary, load_sentencepiece(str(data / "sentencepiece.model"), dictionary))
-
-
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
 def tokenizer(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(request.param)
-    return read_tokenizer(vocabulary(folder / "data", kind=request.param, byte_fallback=True, vocab_size=330))
+    folder = tmp_path_factory.mktemp(request.param) / "data"
+    return Tokenizer(*read_vocabulary(vocabulary(folder, kind=request.param, byte_fallback=True, vocab_size=330)))
 
 
 def names(tokenizer, text):

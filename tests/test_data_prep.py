@@ -17,20 +17,16 @@ import sentencepiece
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 
-from conftest import ROOT, binarize, documents, script
-from conftest import refused as fail
+from conftest import ROOT, binarize, documents, refused, script
 from maelm_fairseq.base.errors import UsageError
 
 PREP = str(ROOT / "data-prep")
 sys.path.insert(0, PREP)
 import binarized  # noqa: E402
 import pieces  # noqa: E402
-import prepare  # noqa: E402
 import raw_text  # noqa: E402
 
 NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"
-
-
 UNUSUAL = [
     ["A literal <s> and </s>, <unk>, <pad> and <mask> are text.", "<mask>", "</s>"],
     ["one" + LINE_SEPARATOR + "line", "next" + NEXT_LINE + "line", "vertical\x0btab form\x0cfeed file\x1cseparator"],
@@ -120,12 +116,8 @@ def test_an_index_larger_than_the_buffer(tmp_path, monkeypatch):
 
 
 def snapshot(folder):
-    """Contents of the data files of a folder."""
-    return {
-        path.name: path.read_bytes()
-        for path in Path(folder).iterdir()
-        if not path.name.startswith(".") and path.suffix != ".log"
-    }
+    """Contents of the files of a folder, but for the log."""
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.suffix != ".log"}
 
 
 def test_report_and_running_again(text, prepared):
@@ -163,8 +155,7 @@ def test_shards_by_several_machines_at_once(text, prepared, tmp_path):
 def test_reservoir_samples_are_uniform_and_repeatable():
     def sample(items, size, seed=1):
         drawn = raw_text.Reservoir(size, seed)
-        for item in items:
-            drawn.add(item)
+        list(map(drawn.add, items))
         return drawn.items
 
     assert sample(range(5), 9) == [0, 1, 2, 3, 4]
@@ -204,38 +195,27 @@ def test_names_of_folders_are_any_bytes(text, prepared, tmp_path):
 
 def test_each_program_says_in_one_line_what_it_lacks(tmp_path):
     (tmp_path / "fairseq.py").write_text("raise ValueError('mutable default')")
-    error = fail("data-prep/glue.sh", "--help", PYTHONPATH=str(tmp_path))
+    error = refused("data-prep/glue.sh", "--help", PYTHONPATH=str(tmp_path))
     assert "fairseq does not work" in error and "ValueError: mutable default" in error and "make install" in error
     bare = tmp_path / "bare python"
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     bare.chmod(0o755)
-    error = fail("data-prep/prepare.sh", "--help", PYTHON=str(bare))
+    error = refused("data-prep/prepare.sh", "--help", PYTHON=str(bare))
     assert str(bare) in error and "make install" in error
 
 
 # Wrong input -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def refused(monkeypatch):
-    """A function that runs prepare.py in this process with options that it must refuse; returns its one line."""
-
-    def run_main(*options):
-        monkeypatch.setattr(sys, "argv", ["prepare.py", *map(str, options)])
-        with pytest.raises(UsageError) as error:
-            prepare.main()
-        (line,) = str(error.value).splitlines()
-        return line
-
-    return run_main
+PREPARE = "data-prep/prepare.py"
 
 
-def test_missing_empty_and_undecodable_files(text, tmp_path, refused):
+def test_missing_empty_and_undecodable_files(text, tmp_path):
     def error(name, content=None):
         if content is not None:
             (tmp_path / name).write_bytes(content)
-        options = ["--train", *text["valid"], tmp_path / name, "--valid", *text["valid"], "--vocab-size", 300]
-        return refused(*options, "--dest", tmp_path / "dest")
+        files = dict(text, train=[*text["valid"], tmp_path / name])
+        return refused(PREPARE, *arguments(files, tmp_path / "dest", "--vocab-size", 300))
 
     assert f"{tmp_path / 'missing.txt'} does not exist" in error("missing.txt")
     assert "empty.txt is empty" in error("empty.txt", b"")
@@ -249,33 +229,33 @@ def test_missing_empty_and_undecodable_files(text, tmp_path, refused):
     assert "plain.txt.gz: corrupt gzip after line 0 (Not a gzipped file" in error("plain.txt.gz", b"not packed")
 
 
-def test_a_wrong_size_of_the_vocabulary_and_the_corrected_command(text, tmp_path, refused):
-    valid = text["valid"][0]
-    options = ["--train", valid, "--valid", valid, "--dest", tmp_path / "dest", "--only-vocabulary", "--vocab-size"]
+def test_a_wrong_size_of_the_vocabulary_and_the_corrected_command(text, tmp_path):
+    text = dict(text, train=text["valid"])
+    options = [PREPARE, *arguments(text, tmp_path / "dest", "--only-vocabulary", "--vocab-size")]
     assert "--vocab-size 99999999999: SentencePiece failed, perhaps because of it: " in refused(*options, 99999999999)
     error = refused(*options, 50000)
     most = error.split()[-1]
     assert "--vocab-size 50000: too large" in error and most.isdigit()
-    script("data-prep/prepare.sh", *options, most)
+    script(*options, most)
     assert len((tmp_path / "dest" / "dict.txt").read_text(encoding="utf-8").split("\n")) == int(most) - 3 + 1
 
 
-def test_a_destination_with_another_corpus_or_other_options(text, prepared, tmp_path, refused):
+def test_a_destination_with_another_corpus_or_other_options(text, prepared, tmp_path):
     before = snapshot(prepared["dest"])
-    error = refused(*arguments(text, prepared["dest"], "--vocab-size", 700, "--shards", 2))
+    error = refused(PREPARE, *arguments(text, prepared["dest"], "--vocab-size", 700, "--shards", 2))
     for change in ["--vocab-size was 150 and is 700", "--lowercase was True and is False", "--shards was 1 and is 2"]:
         assert change in error
     other = dict(text, train=text["train"][:2] + text["valid"])
-    assert "train differs" in refused(*arguments(other, prepared["dest"], *OPTIONS))
+    assert "train differs" in refused(PREPARE, *arguments(other, prepared["dest"], *OPTIONS))
     assert snapshot(prepared["dest"]) == before
     (tmp_path / "train.bin").write_bytes(b"x")
-    assert "contains train.bin but no prepare.json" in refused(*arguments(text, tmp_path, *OPTIONS))
+    assert "contains train.bin but no prepare.json" in refused(PREPARE, *arguments(text, tmp_path, *OPTIONS))
 
 
-def test_fewer_documents_than_shards(text, prepared, tmp_path, refused):
+def test_fewer_documents_than_shards(text, prepared, tmp_path):
     text = dict(text, train=[write(tmp_path / "train.txt", documents(3, 6))])
     options = ["--spm-model", prepared["dest"] / "sentencepiece.model", "--shards", 4, "--shard", 1, "--workers", 1]
-    error = refused(*arguments(text, tmp_path / "four", *options))
+    error = refused(PREPARE, *arguments(text, tmp_path / "four", *options))
     assert "3 documents" in error and "use fewer --shards" in error
     assert not list((tmp_path / "four" / "shard1").glob("train*"))
 
@@ -290,8 +270,8 @@ def test_fewer_documents_than_shards(text, prepared, tmp_path, refused):
         (["--spm-model", "some.model", "--lowercase"], "--lowercase is for training a model"),
     ],
 )
-def test_options_that_contradict_each_other(text, tmp_path, refused, options, words):
-    assert words in refused(*arguments(text, tmp_path / "dest", *options))
+def test_options_that_contradict_each_other(text, tmp_path, options, words):
+    assert words in refused(PREPARE, *arguments(text, tmp_path / "dest", *options))
     assert os.listdir(tmp_path) == []
 
 

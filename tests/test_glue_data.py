@@ -1,6 +1,7 @@
 """data-prep/glue.py: small files in the official formats, read back by fairseq's task."""
 
 import argparse
+import functools
 import json
 import os
 import sys
@@ -11,12 +12,9 @@ import sentencepiece
 from fairseq.data import Dictionary
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
-from conftest import ROOT, script
-from maelm_fairseq.base.errors import UsageError
+from conftest import ROOT, refused, script
 
-PREP = ROOT / "data-prep"
-sys.path.insert(0, str(PREP))
-
+sys.path.insert(0, str(ROOT / "data-prep"))
 import glue  # noqa: E402
 import glue_files  # noqa: E402
 
@@ -33,20 +31,15 @@ PAIRS = [(first, ODD[(i + 1) % len(ODD)]) for i, first in enumerate(ODD)]
 
 
 @pytest.fixture
-def prepare(prepared, tmp_path, monkeypatch, capfd):
+def prepare(prepared, tmp_path):
     """Runs glue.py with --input tmp_path/glue and --dest tmp_path/out; returns its output, or its one-line error."""
 
     def run(*arguments, fails=False):
         options = ["--input", tmp_path / "glue", "--vocabulary", prepared, "--dest", tmp_path / "out", *arguments]
-        monkeypatch.setattr(sys, "argv", ["glue.py", *map(str, options)])
-        capfd.readouterr()
-        if not fails:
-            glue.main()
-            return "".join(capfd.readouterr())
-        with pytest.raises((UsageError, OSError)) as error:
-            glue.main()
-        (line,) = str(error.value).splitlines()
-        return line
+        if fails:
+            return refused("data-prep/glue.py", *options)
+        done = script("data-prep/glue.py", *options)
+        return done.stdout + done.stderr
 
     return run
 
@@ -211,8 +204,7 @@ def test_wrong_files(prepare, tmp_path):
     source = tmp_path / "glue"
     own, task = source / "own", ["--task", "own"]
 
-    def error(*options):
-        return prepare(*options, fails=True)
+    error = functools.partial(prepare, fails=True)
 
     assert f"--input: {source} is not a folder" in error()
     write_own(own, [["a", "x"], ["b", "y"]], dev=[["a", "x"], ["b", "z"]])
@@ -255,7 +247,7 @@ def test_run_again(prepare, tmp_path):
     for right, wrong, found in [(b"512", b'"512"', "max_tokens: found '512'"), (b'"train.tsv"', b"[]", "found a list")]:
         record.write_bytes(before[record].replace(right, wrong))
         error = prepare("--task", "own", fails=True)
-        assert error.startswith(f"{record}: ") and f"{found}, expected a" in error
+        assert error.startswith(f"error: {record}: ") and f"{found}, expected a" in error
     record.write_bytes(before[record])
     write_own(source / "own", [["c", "1"], ["b", "2"]], dev=[["kan @ lo", "1"], ["b", "2"]])
     error = prepare("--task", "own", fails=True)

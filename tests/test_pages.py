@@ -14,6 +14,7 @@ import pytest
 from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, TRANSFORMERS, documents, succeed, text_of
 from test_squad import key_paragraphs, squad_json
 
+ROOMS = ["maelm_fairseq", "data-prep", "recipes", "experiments", "benchmarks", "docs", "tests"]
 TOPICS = ["data", "pretraining", "finetuning", "evaluation", "huggingface", "analysis", "architecture"]
 PAGES = ["README.md", *(f"docs/{topic}.md" for topic in TOPICS)]
 MODEL = (
@@ -96,7 +97,7 @@ def place(tmp_path_factory):
     """A folder with the rooms of the repository and a user's files, in which the README has been followed."""
     place = tmp_path_factory.mktemp("place") / "maelm_fairseq"
     place.mkdir()
-    for room in ["maelm_fairseq", "data-prep", "recipes", "experiments", "benchmarks", "docs", "tests"]:
+    for room in ROOMS:
         (place / room).symlink_to(ROOT / room)
     for folder in ["corpus", "text"]:
         (place / folder).mkdir()
@@ -109,8 +110,8 @@ def place(tmp_path_factory):
     write_task(place / "glue_data/my_task", ["sentence", "label"], [(row[1], row[3]) for row in numbered])
     for split, seed in [("train", 1), ("dev", 2)]:
         squad_json(place / f"{split}-v2.0.json", key_paragraphs(seed, 10), "v2.0")
-    (place / "a.pt").symlink_to("checkpoints/checkpoint_best.pt")
-    (place / "b.pt").symlink_to("checkpoints/checkpoint_best.pt")
+    for name in ["a.pt", "b.pt"]:
+        (place / name).symlink_to("checkpoints/checkpoint_best.pt")
     run_page("README.md", place)
     return place
 
@@ -151,8 +152,7 @@ def test_links_lead_somewhere():
 
 @pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md"])
 def test_paths_exist(page):
-    rooms = "maelm_fairseq|data-prep|recipes|experiments|benchmarks|docs|tests"
-    for path in re.findall(rf"`((?:{rooms})/[\w./-]+)`", (ROOT / page).read_text(encoding="utf-8")):
+    for path in re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w./-]+)`", (ROOT / page).read_text(encoding="utf-8")):
         assert (ROOT / path).exists(), path
 
 
