@@ -94,6 +94,7 @@ def run(program, *arguments, cwd=None, real=False):
     return subprocess.run(
         command(program, *arguments, real=real),
         cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="backslashreplace",  # names of files need not be UTF-8
     )  # fmt: skip
 
 
