@@ -58,11 +58,10 @@ def loss_and_gradients(folder, settings, device, options=(), half=False):
     Returns:
         loss; {name of a weight: its gradient in float32 on the CPU}
     """
-    arguments = [folder, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
-    arguments += ["--tokens-per-sample", settings.tokens, "--max-positions", settings.tokens]
-    arguments += ["--sample-break-mode", "eos", "--dropout", 0, "--attention-dropout", 0]
+    arguments = [folder, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--dropout", 0]
+    arguments += ["--tokens-per-sample", settings.tokens, "--max-positions", settings.tokens, "--attention-dropout", 0]
+    arguments += ["--sample-break-mode", "eos", *size_options(settings.sizes)]
     arguments.append("--relative-position-local-init")  # a bias that matters before any training
-    arguments += size_options(settings.sizes)
     cfg = configuration([*arguments, *options], device)
     task = tasks.setup_task(cfg.task)
     task.load_dataset("train")
@@ -111,8 +110,9 @@ def check_results(settings):
                 if settings.device == "cpu" and "--compile" in options:  # this takes minutes: tests/test_compile.py
                     continue
                 name, options = precision + decoder, [*options, *shared]
-                actual = loss_and_gradients(folder, settings, settings.device, options, half)
-                *relative, worst = errors(actual, expected)
+                *relative, worst = errors(
+                    loss_and_gradients(folder, settings, settings.device, options, half), expected
+                )
                 passed = all(error <= limit for error, limit in zip(relative, limits))  # nan is not
                 if not passed:
                     failed.append(name)
