@@ -110,9 +110,8 @@ def check_results(settings):
                 if settings.device == "cpu" and "--compile" in options:  # this takes minutes: tests/test_compile.py
                     continue
                 name, options = precision + decoder, [*options, *shared]
-                *relative, worst = errors(
-                    loss_and_gradients(folder, settings, settings.device, options, half), expected
-                )
+                actual = loss_and_gradients(folder, settings, settings.device, options, half)
+                *relative, worst = errors(actual, expected)
                 passed = all(error <= limit for error, limit in zip(relative, limits))  # nan is not
                 if not passed:
                     failed.append(name)

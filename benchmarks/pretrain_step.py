@@ -6,8 +6,9 @@ tokens. Each model has its own process; only one steps at a time. Reports median
 to the first model, and memory: on the CPU the process's peak, on a GPU what PyTorch has reserved after a step. On the
 CPU the plugin's models keep freed memory, as under fairseq-train; fairseq's RoBERTa does so in a row of its own.
 
-The share of the matmul rate is the FLOP/s of a step, in matrix products as experiments/flops.py counts them, divided by
-those of a plain matrix product of a layer's sizes in the same precision, timed in the same process before each step.
+The share of the matmul rate is the FLOP/s of a step, in matrix products as experiments/pretraining.py counts them,
+divided by those of a plain matrix product of a layer's sizes in the same precision, timed in the same process before
+each step.
 """
 
 import argparse
@@ -32,8 +33,7 @@ from maelm_fairseq.precision import is_fast_in_bfloat16
 from maelm_fairseq.training.memory import keep_freed_memory
 
 sys.path.append(str(ROOT / "experiments"))
-from flops import training_flops  # noqa: E402
-from pretraining import Model, Size  # noqa: E402
+from pretraining import Model, Size, training_flops  # noqa: E402
 
 STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
 OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]

@@ -93,7 +93,7 @@ def test_everything_is_run_and_recorded(finished):
         assert not list((dest / "pretraining" / name).glob("checkpoint*"))
         record = record_of(records, name)
         assert [row["update"] for row in record["validations"]] == list(range(2, 19 if "long" in name else 15, 2))
-        assert set(record["ranks"]) == {"0.9", "0.99"} and len(record["ranks"]["0.9"]["without_mask"]) == 3
+        assert len(record["ranks"]["0.9"]["without_mask"]) == 3
         if name.startswith("shared"):
             assert record["options"][record["options"].index("--lr") + 1] == str(chosen["lr"])
     gflop = {name: record_of(records, name)["validations"][0]["gflop"] for name in PRETRAINED}
