@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times training steps of MAE-LM and of fairseq's RoBERTa, in alternation.
 
-A step is fairseq's `Trainer.train_step`: forward, backward, gradient clipping and Adam, on blocks of `--tokens` random
+A step is fairseq's `Trainer.train_step`: forward, backward, gradient clipping and Adam, on blocks of 512 random
 tokens. Each model has its own process; only one steps at a time. Reports medians over rounds, the median of the ratios
 to the first model, and memory: on the CPU the process's peak, on a GPU what PyTorch has reserved after a step. On the
 CPU the plugin's models keep freed memory, as under fairseq-train; fairseq's RoBERTa does so in a row of its own.
