@@ -15,8 +15,6 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
-from maelm_fairseq.base.errors import UsageError
-
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "maelm_fairseq"
 VOCABULARY = 32768  # symbols
@@ -60,17 +58,15 @@ class Training:
     Args:
         arguments: of fairseq-train
         device: "cpu" or "cuda"
-        count: number of batches; None for an epoch's
     """
 
-    def __init__(self, arguments, device, count=None):
+    def __init__(self, arguments, device):
         self.device = device
         cfg = configuration(arguments, device)
         self.task = tasks.setup_task(cfg.task)
         model, criterion = self.task.build_model(cfg.model), self.task.build_criterion(cfg.criterion)
         self.trainer = Trainer(cfg, self.task, model, criterion)
-        batches = self.trainer.get_train_iterator(epoch=1).next_epoch_itr()
-        self.batches = itertools.cycle(list(itertools.islice(batches, count)))
+        self.batches = itertools.cycle(list(self.trainer.get_train_iterator(epoch=1).next_epoch_itr()))
 
     def seconds(self, steps=1):
         """Seconds that a step of `Trainer.train_step` takes, on average."""
@@ -81,19 +77,6 @@ class Training:
             self.trainer.train_step([batch], raise_oom=True)  # fairseq would skip a batch that does not fit
         synchronize(self.device)
         return (time.perf_counter() - start) / steps
-
-
-def add_device(parser):
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="(default: %(default)s)")
-
-
-def check_device(device):
-    """Raises a UsageError for a GPU that PyTorch cannot use."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError(
-            f"--device cuda: PyTorch {torch.__version__} finds no GPU: check nvidia-smi and that PyTorch is a build "
-            "for CUDA, or use --device cpu"
-        )
 
 
 def synchronize(device):

@@ -16,19 +16,19 @@ Each part is a process of its own; if one fails, the others go on, and the exit 
 
 import argparse
 import multiprocessing
-import os
-import subprocess
 import sys
 
-from common import VOCABULARY, add_device, check_device, heading
+import torch
+
+from common import VOCABULARY, heading
 from gpu_checks import check_results, check_updates
-from maelm_fairseq.base.errors import Parser, run
+from maelm_fairseq.base.errors import Parser, UsageError, run
 from pretrain_step import SIZES, compare
 
 FULL = dict(tokens=512, batch_size=32, vocabulary=VOCABULARY, sizes=SIZES, rounds=5, steps=10)
 TINY_SIZES = dict(layers=4, embed_dim=32, ffn_embed_dim=64, attention_heads=2)
 TINY = dict(tokens=32, batch_size=4, vocabulary=1000, sizes=TINY_SIZES, rounds=1, steps=2)
-STEPS = dict(mask_prob=0.15, decoder_layers=4, attention_dropout=0.1, threads=1, over="roberta_base")
+STEPS = dict(mask_prob=0.15, decoder_layers=4, attention_dropout=0.1, threads=1)
 BIASED = ["mae_lm_base", "mae_lm_base, bfloat16", "mae_lm_base, compiled", "mae_lm_base, shared"]
 MODELS = [*BIASED, *(f"{name}, no relative bias" for name in BIASED)]
 
@@ -50,24 +50,29 @@ def measure_steps(settings):
 PARTS = {"checks": check_results, "updates": check_updates, "steps": measure_steps}
 
 
+def run_part(name, settings):
+    run(lambda: PARTS[name](settings))
+
+
 def main():
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_device(parser)
-    parser.set_defaults(device="cuda")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda", help="(default: %(default)s)")
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="parts (default: all)")
-    parser.add_argument("--part", choices=list(PARTS), help=argparse.SUPPRESS)  # run this one, in this process
     parser.add_argument("--tiny", action="store_true", help="sizes that are good for nothing but trying the program")
     args = parser.parse_args()
-    check_device(args.device)
-    if args.part:
-        PARTS[args.part](argparse.Namespace(**vars(args), **(TINY if args.tiny else FULL)))
-        return
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            f"--device cuda: PyTorch {torch.__version__} finds no GPU: check nvidia-smi and that PyTorch is a build "
+            "for CUDA, or use --device cpu"
+        )
     print(heading(multiprocessing.cpu_count(), args.device))
-    failed = []
+    settings, failed = argparse.Namespace(**vars(args), **(TINY if args.tiny else FULL)), []
     for name in args.only:
         print(f"\n## {name.capitalize()}\n", flush=True)
-        command = [sys.executable, "-u", os.path.abspath(__file__), *sys.argv[1:], "--part", name]
-        if subprocess.run(command, stdin=subprocess.DEVNULL).returncode:
+        process = multiprocessing.get_context("spawn").Process(target=run_part, args=(name, settings))
+        process.start()
+        process.join()
+        if process.exitcode:
             failed.append(name)
     print(f"\nfailed: {', '.join(failed)}" if failed else "\nall parts passed")
     sys.exit(bool(failed))

@@ -58,11 +58,10 @@ def loss_and_gradients(folder, settings, device, options=(), half=False):
     Returns:
         loss; {name of a weight: its gradient in float32 on the CPU}
     """
-    arguments = [folder, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
-    arguments += ["--tokens-per-sample", settings.tokens, "--max-positions", settings.tokens]
-    arguments += ["--sample-break-mode", "eos", "--dropout", 0, "--attention-dropout", 0]
+    arguments = [folder, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--dropout", 0]
+    arguments += ["--tokens-per-sample", settings.tokens, "--max-positions", settings.tokens, "--attention-dropout", 0]
+    arguments += ["--sample-break-mode", "eos", *size_options(settings.sizes)]
     arguments.append("--relative-position-local-init")  # a bias that matters before any training
-    arguments += size_options(settings.sizes)
     cfg = configuration([*arguments, *options], device)
     task = tasks.setup_task(cfg.task)
     task.load_dataset("train")

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Times training steps of MAE-LM and of fairseq's RoBERTa, in alternation.
 
-A step is fairseq's `Trainer.train_step`: forward, backward, gradient clipping and Adam, on blocks of `--tokens` random
+A step is fairseq's `Trainer.train_step`: forward, backward, gradient clipping and Adam, on blocks of 512 random
 tokens. Each model has its own process; only one steps at a time. Reports medians over rounds, the median of the ratios
 to the first model, and memory: on the CPU the process's peak, on a GPU what PyTorch has reserved after a step. On the
 CPU the plugin's models keep freed memory, as under fairseq-train; fairseq's RoBERTa does so in a row of its own.
 
-The share of the matmul rate is the FLOP/s of a step, in matrix products as experiments/flops.py counts them, divided by
-those of a plain matrix product of a layer's sizes in the same precision, timed in the same process before each step.
+The share of the matmul rate is the FLOP/s of a step, in matrix products as experiments/pretraining.py counts them,
+divided by those of a plain matrix product of a layer's sizes in the same precision, timed in the same process before
+each step.
 """
 
 import argparse
@@ -25,21 +26,21 @@ from pathlib import Path
 
 import torch
 
-from common import ROOT, VOCABULARY, Training, add_device, check_device, heading, size_options, synchronize, write_data
-from maelm_fairseq.base.errors import Parser, UsageError, run
+from common import ROOT, VOCABULARY, Training, heading, size_options, synchronize, write_data
+from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.masking import MaskSettings
 from maelm_fairseq.precision import is_fast_in_bfloat16
 from maelm_fairseq.training.memory import keep_freed_memory
 
 sys.path.append(str(ROOT / "experiments"))
-from flops import training_flops  # noqa: E402
-from pretraining import Model, Size  # noqa: E402
+from pretraining import Model, Size, training_flops  # noqa: E402
 
 STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
 OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
 KEEPING = "roberta_base, freed memory kept"  # as fairseq-train does with the plugin, on the CPU
 NO_BIAS = ["--relative-position-num-buckets", 0]
-VARIANTS = {"roberta_base": STOCK, KEEPING: STOCK}
+STOCK_NAME = "roberta_base"
+VARIANTS = {STOCK_NAME: STOCK, KEEPING: STOCK}
 for name, options in {
     "mae_lm_base": [],
     "mae_lm_base, bfloat16": ["--bf16-autocast"],
@@ -51,6 +52,8 @@ for name, options in {
     VARIANTS[f"{name}, no relative bias"] = [*OURS, *options, *NO_BIAS]
 VARIANTS["MLM, no relative bias"] = [*OURS, *NO_BIAS, "--decoder-layers", 0, "--encoder-mask-fraction", 1]
 SIZES = dict(layers=12, embed_dim=768, ffn_embed_dim=3072, attention_heads=12)  # of base
+SETTINGS = dict(device="cpu", precision="float32", threads=multiprocessing.cpu_count(), steps=1)  # steps of a round
+SETTINGS.update(tokens=512, vocabulary=VOCABULARY, sizes=SIZES, decoder_layers=4)
 PRODUCTS = 50  # matrix products timed at a time on a GPU
 
 
@@ -83,11 +86,9 @@ def matmul_rate(args, dtype):
 
 def training_arguments(folder, args, variant):
     """The options of fairseq-train for a model of VARIANTS."""
-    arguments = [folder, "--sample-break-mode", "none", "--tokens-per-sample", args.tokens]
-    arguments += ["--mask-prob", args.mask_prob, "--batch-size", args.batch_size]
-    arguments += ["--attention-dropout", args.attention_dropout, "--adam-betas", "(0.9, 0.98)"]
-    arguments += ["--lr", 1e-4, "--clip-norm", 2.0, "--num-workers", 0]
-    arguments += size_options(args.sizes)
+    arguments = [folder, "--sample-break-mode", "none", "--tokens-per-sample", args.tokens, *size_options(args.sizes)]
+    arguments += ["--mask-prob", args.mask_prob, "--batch-size", args.batch_size, "--num-workers", 0, "--lr", 1e-4]
+    arguments += ["--attention-dropout", args.attention_dropout, "--adam-betas", "(0.9, 0.98)", "--clip-norm", 2.0]
     if VARIANTS[variant] is not STOCK:
         arguments += ["--decoder-layers", args.decoder_layers, "--max-positions", args.tokens]
     if args.precision == "fp16" and "bfloat16" not in variant:
@@ -96,11 +97,11 @@ def training_arguments(folder, args, variant):
 
 
 def build(folder, args, variant):
-    """Builds the model of this process, one of VARIANTS, with data in a folder."""
+    """Builds the model of this process, with data in a folder."""
     global training
     logging.disable(logging.INFO)
     torch.set_num_threads(args.threads)
-    if args.device == "cpu" and variant != "roberta_base":
+    if args.device == "cpu" and variant != STOCK_NAME:
         keep_freed_memory()
     write_data(folder, 8 * args.batch_size * [args.tokens - 1], args.vocabulary)
     training = Training(training_arguments(folder, args, variant), args.device)
@@ -146,13 +147,12 @@ def compare(args):
     only = args.only or [name for name in VARIANTS if "compiled" not in name]
     if not is_fast_in_bfloat16(args.device):  # they would compute in float32
         only = [name for name in only if "bfloat16" not in name]
-    first = args.over
-    measured = measure(args, [first, *(name for name in VARIANTS if name != first and name in only)])
-    print(f"| model | sequences per second | step time over {first}'s | peak memory, GiB | share of matmul rate |")
+    measured = measure(args, [STOCK_NAME, *(name for name in VARIANTS if name != STOCK_NAME and name in only)])
+    print(f"| model | sequences per second | step time over {STOCK_NAME}'s | peak memory, GiB | share of matmul rate |")
     print("|---|---|---|---|---|")
     for name, rounds in measured.items():
         seconds, shares, memory = zip(*rounds)
-        ratios = [ours / theirs for ours, (theirs, _, _) in zip(seconds, measured[first])]
+        ratios = [ours / theirs for ours, (theirs, _, _) in zip(seconds, measured[STOCK_NAME])]
         print(f"| {name} | {args.batch_size / statistics.median(seconds):.2f} | "
               f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | "
               f"{memory[-1]:.1f} | {statistics.median(shares):.2f} |", flush=True)  # fmt: skip
@@ -161,27 +161,15 @@ def compare(args):
 def main():
     os.environ["PYTHONWARNINGS"] = "ignore"  # in the models' processes, for fairseq's use of hydra and torch
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_device(parser)
     add = parser.add_argument
-    precision = "of all models but those in bfloat16; fp16 needs a GPU (default: %(default)s)"
-    add("--precision", choices=["float32", "fp16"], default="float32", help=precision)
     add("--rounds", type=int, default=5, help="timed rounds (default: %(default)s)")
-    add("--steps", type=int, default=1, help="steps of each model in a round (default: %(default)s)")
     add("--batch-size", type=int, default=4, help="sequences per step (default: %(default)s)")
-    add("--tokens", type=int, default=512, help="tokens per sequence (default: %(default)s)")
     add("--mask-prob", type=float, default=0.15, help="share of predicted tokens (default: %(default)s)")
-    add("--decoder-layers", type=int, default=4, help="decoder layers of MAE-LM (default: %(default)s)")
     add("--attention-dropout", type=float, default=0.0, help="of all models (default: %(default)s)")
-    first = "first model (default: %(default)s)"
-    add("--over", choices=VARIANTS, default="roberta_base", metavar="MODEL", help=first)
-    add("--only", nargs="+", choices=VARIANTS, metavar="MODEL", help="the others (default: all but compiled ones)")
-    add("--vocabulary", type=int, default=VOCABULARY, help="number of symbols (default: %(default)s)")
-    add("--threads", type=int, default=multiprocessing.cpu_count(), help="(default: all cores)")
-    args = parser.parse_args(namespace=argparse.Namespace(sizes=SIZES))
-    check_device(args.device)
-    if args.precision == "fp16" and args.device == "cpu":
-        raise UsageError("--precision fp16 needs --device cuda")
-    print(heading(args.threads, args.device))
+    models = f"beside {STOCK_NAME} (default: all but compiled ones)"
+    add("--only", nargs="+", choices=VARIANTS, metavar="MODEL", help=models)
+    args = parser.parse_args(namespace=argparse.Namespace(**SETTINGS))
+    print(heading(args.threads))
     compare(args)
 
 

@@ -46,11 +46,6 @@ def layer(axis, height, tokens_read, masks_read):
         axis.plot(query, height, "s" if query in MASKED else "o", color=color(query), markersize=7, zorder=3)
 
 
-def put_masks(axis, height):
-    for position in MASKED:
-        write(axis, position, height, "[M]")
-
-
 def predict(axis, height):
     """The language-model head above the last layer, and what it predicts."""
     bar = FancyBboxPatch((1.55, height + 0.6), 3.9, 0.5, boxstyle="round,pad=0,rounding_size=0.2", **DISCARDED)
@@ -66,50 +61,40 @@ def main():
     pyplot.rcParams.update({"font.size": 14, "font.family": "DejaVu Sans"})
     figure, axes = pyplot.subplots(1, 3, figsize=(12, 6), facecolor="white")
     mlm, mae_lm, shared = axes
-    titles = {mlm: "MLM", mae_lm: "MAE-LM (the paper)", shared: "Shared decoder layers (ours)"}
-    notes = {
-        mlm: "every token reads [MASK]",
-        mae_lm: "the encoder never reads [MASK]",
-        shared: "tokens never read [MASK]",
-    }
-    for axis in axes:
+    inputs = LAYERS + 1  # of MAE-LM's decoder: what the encoder gives for tokens, and [M]
+    for axis, title, note, masks_enter, top in [
+        (mlm, "MLM", "every token reads [MASK]", 0, LAYERS),
+        (mae_lm, "MAE-LM (the paper)", "the encoder never reads [MASK]", inputs, inputs + SHALLOW),
+        (shared, "Shared decoder layers (ours)", "tokens never read [MASK]", LAYERS - SHALLOW, LAYERS),
+    ]:
         axis.set(xlim=(-1.25, 5.7), ylim=(-0.45, 10.9))
         axis.axis("off")
-        axis.text(2.5, 10.35, titles[axis], ha="center", size=15, weight="bold")
-        axis.text(2.5, 9.7, notes[axis], ha="center", color=GREY)
+        axis.text(2.5, 10.35, title, ha="center", size=15, weight="bold")
+        axis.text(2.5, 9.7, note, ha="center", color=GREY)
         box(axis, 1, LAYERS, "encoder", KEPT)
-        for position in TOKENS:
-            write(axis, position, 0, WORDS[position])
-
-    put_masks(mlm, 0)
+        for position, word in enumerate(WORDS):
+            write(axis, position, masks_enter if position in MASKED else 0, "[M]" if position in MASKED else word)
+        predict(axis, top)
     for height in range(1, LAYERS + 1):
         layer(mlm, height, ALL, ALL)
         layer(mae_lm, height, TOKENS, None)
         layer(shared, height, TOKENS, ALL if height > LAYERS - SHALLOW else None)
-    put_masks(shared, LAYERS - SHALLOW)
 
-    inputs = LAYERS + 1  # of the decoder: what the encoder gives for tokens, and [M]
     box(mae_lm, inputs, inputs + SHALLOW, "decoder", DISCARDED)
     for position in TOKENS:
         mae_lm.plot(position, inputs, "o", color=TOKEN, markersize=7)
         arrow = dict(arrowstyle="->", color=TOKEN, shrinkA=5, shrinkB=5)
         mae_lm.annotate("", (position, inputs), (position, LAYERS), arrowprops=arrow)
-    put_masks(mae_lm, inputs)
     for height in range(inputs + 1, inputs + SHALLOW + 1):
         layer(mae_lm, height, ALL, ALL)
-    for axis, height in [(mlm, LAYERS), (mae_lm, inputs + SHALLOW), (shared, LAYERS)]:
-        predict(axis, height)
 
-    line = dict(linewidth=1.5)
-    entries = {
-        "real token, and where it is read": Line2D([], [], color=TOKEN, marker="o", **line),
-        "[M] = [MASK], and where it is read": Line2D([], [], color=MASK, marker="s", **line),
-        "kept after pretraining": Patch(**KEPT),
-        "thrown away": Patch(**DISCARDED),
-    }
-    figure.legend(
-        entries.values(), entries.keys(), loc="lower center", ncols=4, frameon=False, fontsize=13, columnspacing=1.1
-    )
+    entries = [
+        Line2D([], [], color=TOKEN, marker="o", linewidth=1.5, label="real token, and where it is read"),
+        Line2D([], [], color=MASK, marker="s", linewidth=1.5, label="[M] = [MASK], and where it is read"),
+        Patch(**KEPT, label="kept after pretraining"),
+        Patch(**DISCARDED, label="thrown away"),
+    ]
+    figure.legend(handles=entries, loc="lower center", ncols=4, frameon=False, fontsize=13, columnspacing=1.1)
     figure.subplots_adjust(left=0.01, right=0.99, top=1, bottom=0.09, wspace=0.03)
     PICTURE.parent.mkdir(exist_ok=True)
     figure.savefig(stream := io.BytesIO(), dpi=120)

@@ -31,7 +31,8 @@ except ImportError as error:
     raise errors.InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
 
 
-def parse(arguments=None):
+def compare(arguments=None):
+    """Runs and reports a comparison."""
     parser = errors.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--plan", choices=PLANS, default=SCORES.name, help=f"what to run (default: {SCORES.name})")
@@ -47,34 +48,23 @@ def parse(arguments=None):
     args = parser.parse_args(arguments)
     if not (args.dest or args.report):
         parser.error("--dest DIR is missing: where models and logs go")
-    return args
-
-
-def compare(arguments=None):
-    """Runs and reports a comparison; `arguments` as for :func:`parse`."""
-    args = parse(arguments)
     comparison = PLANS[args.plan]
     records = Records(comparison, args.records)
     if not args.report:
         devices = DeviceQueue(find_devices(args.jobs))
         Runs(comparison, args.dest, records, args.data, args.tasks).all(devices)
     command = f"experiments/compare.sh --plan {args.plan} --dest DIR" + " --data DATA" * bool(args.data)
-    results = Results(comparison, records, command)
-    if args.figure:
-        figures.draw(args.figure, results)
-    if args.page:
-        figure = args.figure and os.path.relpath(args.figure, os.path.dirname(args.page))
-        replace_section(args.page, results.summary(figure))
-    else:
-        print(results.summary(args.figure))
-
-
-def replace_section(page, section):
-    """Replaces the section between the two comments of a page."""
-    with open(page, encoding="utf-8") as stream:
+    results, figure = Results(comparison, records, command), args.figure
+    if figure:
+        figures.draw(figure, results)
+    if not args.page:
+        print(results.summary(figure))
+        return
+    summary = results.summary(figure and os.path.relpath(figure, os.path.dirname(args.page)))
+    with open(args.page, encoding="utf-8") as stream:
         before, begin, after = re.split(r"(<!-- Made by .*? -->\n)", stream.read())
-    with atomic_write(page) as stream:
-        stream.write(before + begin + section + after[after.index("\n<!-- End") :])
+    with atomic_write(args.page) as stream:
+        stream.write(before + begin + summary + after[after.index("\n<!-- End") :])
 
 
 def main():

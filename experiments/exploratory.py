@@ -8,8 +8,7 @@ from scipy.stats import rankdata
 
 from evaluation.outcomes import CHOSEN
 from evaluation.report import table
-from preregistration import CONFIDENCE, MADE, MAE_LM, MLM, SHARED, SHARED_LONG
-from rank_claims import TAU
+from preregistration import CONFIDENCE, MADE, MAE_LM, MLM, SHARED, SHARED_LONG, TAU
 
 RESAMPLES = 2_000
 
@@ -43,9 +42,8 @@ def rank_and_score(results):
             ranked[groups == group] = rankdata(ranked[groups == group], axis=0)
         count, models = len(runs), np.arange(len(keys)) * len(runs) // len(keys)
         drawn = np.random.RandomState(0).multinomial(count, np.full(count, 1 / count), RESAMPLES)  # same everywhere
-        estimate, *resampled = [
-            correlation(*ranked.T, groups, weights[models]) for weights in np.vstack([np.ones(count), drawn])
-        ]
+        weighted = np.vstack([np.ones(count), drawn])[:, models]
+        estimate, *resampled = [correlation(*ranked.T, groups, weights) for weights in weighted]
         if np.isfinite(estimate):
             low, high = np.nanquantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
             rows.append([title, count, f"{estimate:+.2f} ({low:+.2f} to {high:+.2f})"])
@@ -69,15 +67,14 @@ def order(results):
 
 
 def order_table(results):
-    """The means over seeds of :func:`order`."""
-    rows = []
+    """The means over seeds of :func:`order`; empty where these tasks are not evaluated."""
+    rows, layers = [], results.comparison.size.encoder_layers + 1
     for task, model, encoders, decoders in order(results):
         depths = [f"{score:.2f}" for part in (encoders, decoders) if part for score in np.mean(part, 0)]
         rows.append([task, model.title, len(encoders), *depths])
     widest = max(map(len, rows), default=0)
-    encoder = results.comparison.size.encoder_layers
-    header = ["task", "model", "seeds", *(f"layer {layer}" for layer in range(encoder + 1))]
-    header += [f"decoder {layer}" for layer in range(1, widest - len(header) + 1)]
+    header = ["task", "model", "seeds", *(f"layer {layer}" for layer in range(layers))]
+    header += [f"decoder {layer + 1}" for layer in range(widest - len(header))]
     return table(header, [row + [""] * (widest - len(row)) for row in rows])
 
 
@@ -97,16 +94,15 @@ def scores_within_runs(results):
 
 def text(results):
     """The tables, for a page of results."""
+    by_depth = order_table(results)
     sections = [
         "Do representations of higher rank have better features? Effective ranks of text without [MASK], in layer 1 "
         "and above, against the mean scores of these layers. Intervals are from a bootstrap over models, each with all "
         "its layers; since models of one arm are alike, they describe these arms, not encoders in general.\n",
         rank_and_score(results),
     ]
-    if order(results):
-        sections += [
-            "Which layers represent word order? The two tasks that need it, by depth, on text without [MASK]; for "
-            "MAE-LM also the layers of the decoder, which is discarded after pretraining:\n",
-            order_table(results),
-        ]
+    if by_depth:
+        text = "Which layers represent word order? The two tasks that need it, by depth, on text without [MASK]; for "
+        text += "MAE-LM also the layers of the decoder, which is discarded after pretraining:\n"
+        sections += [text, by_depth]
     return "\n".join(sections)

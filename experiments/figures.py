@@ -34,7 +34,7 @@ def draw(path, results):
     points, ended = exploratory.scores_within_runs(results), {}
     for model in results.models():
         runs, style = results.of(model), STYLES.get(model.name, OTHER)
-        errors(layers, *columns([results.scores_by_layer(run) for run in runs]), style, label=model.title)
+        by_layer(layers, [results.scores_by_layer(run) for run in runs], style, label=model.title)
         if runs[0].updates:
             ends = [results.numbers[run.name]["validations"][-1]["gflop"] / 1000 for run in runs]
             ended[model.name] = end = np.mean(ends), [results.mean_score(run.name) for run in runs]
@@ -45,21 +45,19 @@ def draw(path, results):
         errors(scores, *zip(ended["shared"], ended["shared_long"]), STYLES["shared"][:2] + "-")
     scores.set_ylabel("mean score over tasks")
     scores.set_xlim(left=0)
-    legend(figure, layers)
-    save(figure, path)
+    save(figure, layers, path)
     order = exploratory.order(results)
     if order:
         figure, axes = subplots(*["layer of the encoder, then of the decoder"] * len(MADE), sharey=True)
         for task, model, encoders, decoders in order:
             axis, style = axes[MADE.index(task)], STYLES[model.name]
-            errors(axis, *columns(encoders), style, label=model.title)
+            by_layer(axis, encoders, style, label=model.title)
             if decoders:
                 joined = np.column_stack([np.mean(encoders, 0)[-1:].repeat(len(decoders)), decoders])
-                errors(axis, *columns(joined, len(encoders[0]) - 1), style + "-", fillstyle="none", label="its decoder")
+                by_layer(axis, joined, style + "-", len(encoders[0]) - 1, fillstyle="none", label="its decoder")
             axis.set_title(task)
         axes[0].set_ylabel("accuracy, percent")
-        legend(figure, axes[0])
-        save(figure, order_path(path))
+        save(figure, axes[0], order_path(path))
 
 
 def subplots(*titles, **options):
@@ -75,15 +73,9 @@ def subplots(*titles, **options):
     return figure, axes
 
 
-def legend(figure, axis):
-    """The legend of an axis, above all of them."""
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside upper center", ncols=3)
-
-
-def columns(rows, first=0):
-    """Rows of numbers, one for each seed -> the places of the columns, and the columns."""
-    values = np.transpose(rows)
-    return range(first, first + len(values)), values
+def by_layer(axis, rows, style, first=0, **options):
+    """Draws the scores of layers from number `first` on, a row for each seed: see :func:`errors`."""
+    errors(axis, range(first, first + len(rows[0])), np.transpose(rows), style, **options)
 
 
 def errors(axis, x, samples, style, **options):
@@ -92,6 +84,8 @@ def errors(axis, x, samples, style, **options):
     axis.errorbar(x, [mean.estimate for mean in means], [mean.error for mean in means], fmt=style, capsize=3, **options)
 
 
-def save(figure, path):
+def save(figure, axis, path):
+    """Writes a figure, with the legend of an axis above all of them."""
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside upper center", ncols=3)
     with atomic_write(path, "wb") as stream:
         figure.savefig(stream, format="png", dpi=120)

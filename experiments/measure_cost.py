@@ -18,7 +18,6 @@ import torch
 
 from fairseq_options import PLUGIN
 from maelm_fairseq.base import errors
-from maelm_fairseq.base.files import save_json
 from maelm_fairseq.precision import is_fast_in_bfloat16
 from plans import PLANS, SCORES
 from preregistration import LEARNING_RATE
@@ -57,22 +56,20 @@ def main():
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--updates", type=int, default=100, metavar="N", help="of each run (default: %(default)s)")
     args = parser.parse_args()
-    plan, records, models = PLANS[args.plan], Records(PLANS[args.plan], args.records), {}
-    runs = [run for run in plan.runs() if run.seed == 1 and run.updates]
-    rounds = []
+    plan, records = PLANS[args.plan], Records(PLANS[args.plan], args.records)
+    runs, rounds, models = [run for run in plan.runs() if run.seed == 1 and run.updates], [], {}
     for number in range(1, args.rounds + 1):
         rounds.append([update(args.data, plan.options(run, LEARNING_RATE), args.updates) for run in runs])
         print(f"round {number} of {args.rounds}: {rounds[-1]}", flush=True)
     for run, measured in zip(runs, zip(*rounds)):
         seconds, memory = map(statistics.median, zip(*measured))
-        ratios = sorted(one[0] / each[0][0] for one, each in zip(measured, rounds))
-        ratio, lowest, highest = (round(value, 3) for value in (statistics.median(ratios), ratios[0], ratios[-1]))
-        models[run.model.name] = dict(seconds=round(seconds, 4), ratio=ratio, lowest=lowest, highest=highest)
-        models[run.model.name]["memory_mib"] = round(memory)
-    os.makedirs(records.folder, exist_ok=True)
+        ratios = [one[0] / each[0][0] for one, each in zip(measured, rounds)]
+        found = dict(ratio=statistics.median(ratios), lowest=min(ratios), highest=max(ratios))
+        models[run.model.name] = {name: round(value, 3) for name, value in found.items()}
+        models[run.model.name].update(seconds=round(seconds, 4), memory_mib=round(memory))
     measured = dict(date=str(datetime.date.today()), machine=machine(), rounds=args.rounds, models=models)
-    others = [each for each in records.read_file(COST) or [] if each["machine"] != measured["machine"]]
-    save_json([*others, measured], records.path(COST))
+    others = [each for each in records.read(COST) or [] if each["machine"] != measured["machine"]]
+    records.save(COST, [*others, measured])
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ Arms, of four seeds each, each with a learning rate schedule of its own length:
     SHARED        12,250 updates
     MAE_LM        12,250 updates, with two decoder layers
 The MLM computes every row of its last layer, as fairseq's RoBERTa does. If it computed only the predicted rows, as
-SHARED does, it would take 0.876 times the compute; SHARED takes 0.749, MAE_LM 1.044 (flops.py, for the mean block, of
-46.5 tokens).
+SHARED does, it would take 0.876 times the compute; SHARED takes 0.749, MAE_LM 1.044 (`training_flops`, for the mean
+block, of 46.5 tokens).
 
 Pilots select the learning rate of each arm from 5e-4, 1e-3 and 2e-3, by the validation loss after 1,000 updates, with a
 seed that is not used otherwise (SHARED_LONG takes SHARED's). Adam's second beta is 0.999.
@@ -44,7 +44,7 @@ from dataclasses import dataclass, replace
 from typing import Optional, Tuple
 
 from maelm_fairseq.masking import MaskSettings
-from pretraining import Model, Size, Text, training_options
+from pretraining import Model, Size, Text, options_of
 
 # IMDB's 527 held-out reviews are left out: their error would be the largest part of the mean's.
 MADE = ("bigram_shift", "replaced_word")
@@ -54,6 +54,7 @@ FINE_TUNED_TASKS = ("trec", "rotten_tomatoes")  # the largest two with different
 CONFIDENCE = 0.95
 LEARNING_RATE = 1e-3  # of arms without pilots
 LEARNING_RATES = (5e-4, 1e-3, 2e-3)
+TAU = "0.9"  # share of the energy that effective ranks count
 
 ALL_MASKS, NO_MASKS = MaskSettings(mask_prob=0.3, encoder_mask_fraction=1.0), MaskSettings(mask_prob=0.3)
 MLM = Model("mlm", "MLM", 0, ALL_MASKS)
@@ -65,76 +66,47 @@ SCRATCH = Model("scratch", "no pretraining", 0, ALL_MASKS)
 
 @dataclass(frozen=True)
 class Arm:
-    """Models that differ in their seeds only.
-
-    Args:
-        model: :class:`~pretraining.Model`
-        updates: total number of updates; 0 for models that keep their initial weights
-        seeds: how many; 1, 2, ...
-        pilots: the model whose pilots select its learning rate; None for LEARNING_RATE
-    """
+    """Models that differ in their seeds only."""
 
     model: Model
-    updates: int
-    seeds: int = 1
-    pilots: Optional[Model] = None
+    updates: int  # in total; 0 for models that keep their initial weights
+    seeds: int = 1  # how many; 1, 2, ...
+    pilots: Optional[Model] = None  # the model whose pilots select the learning rate; None for LEARNING_RATE
 
 
 @dataclass(frozen=True)
 class Run:
-    """One pretraining.
+    """One pretraining."""
 
-    Args:
-        name: of its folder and its record
-        model: :class:`~pretraining.Model`
-        seed: of the weights, the order of the text and the masks
-        updates: total number of updates, 0 for none
-        lr: the learning rate; None for the one that the pilots of the model `pilots` select
-    """
-
-    name: str
+    name: str  # of its folder and its record
     model: Model
-    seed: int
-    updates: int
-    lr: Optional[float] = None
-    pilots: Optional[Model] = None
+    seed: int  # of the weights, the order of the text and the masks
+    updates: int  # in total; 0 for none
+    lr: Optional[float] = None  # of a pilot
+    pilots: Optional[Model] = None  # as for Arm
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A plan.
+    """A plan."""
 
-    Args:
-        name: of the folder of its records
-        title: of its section in a page of results
-        size: of the encoders
-        text: :class:`~pretraining.Text`
-        arms: of :class:`Arm`, what matters most first; all first seeds are run, then all second ones
-        compared: pairs of models, the first minus the second
-        pilots: the models that have some; pilot_updates: of each, with a schedule of their own
-        tested: whether the first of `compared` is tested
-        save_updates: number of updates between checkpoints and validations
-        rank_tokens, taus: held-out tokens for effective ranks, and their shares of the energy
-        tasks: names of those that models are evaluated on
-        few_shot_repeats: how often few-shot probes are repeated, with other training examples; 0 for none
-        fine_tuned: models; what the heads of fine-tuning read is the mean of tokens
-    """
-
-    name: str
-    title: str
+    name: str  # of the folder of its records
+    title: str  # of its section in a page of results
     size: Size
     text: Text
-    arms: Tuple[Arm, ...]
-    compared: Tuple[Tuple[Model, Model], ...]
-    pilots: Tuple[Model, ...] = ()
-    pilot_updates: int = 1_000
-    tested: bool = False
-    save_updates: int = 500
-    rank_tokens: int = 100_000
-    taus: Tuple[float, ...] = (0.9, 0.99)
+    arms: Tuple[Arm, ...]  # what matters most first; all first seeds are run, then all second ones
+    compared: Tuple[Tuple[Model, Model], ...]  # pairs, the first minus the second
+    pilot_updates: int = 1_000  # of each pilot, with a schedule of their own
+    tested: bool = False  # whether the first of `compared` is tested
+    save_updates: int = 500  # between checkpoints and validations
+    rank_tokens: int = 100_000  # held-out tokens for effective ranks
     tasks: Tuple[str, ...] = (*TASKS, *UNSEEN)
-    few_shot_repeats: int = 0
-    fine_tuned: Tuple[Model, ...] = ()
+    few_shot_repeats: int = 0  # of few-shot probes, with other training examples; 0 for none
+    fine_tuned: Tuple[Model, ...] = ()  # what the heads of fine-tuning read is the mean of tokens
+
+    def pilots(self):
+        """The models that have pilots."""
+        return list({arm.pilots.name: arm.pilots for arm in self.arms if arm.pilots}.values())
 
     def pilot_runs(self, model):
         """The runs that select the learning rate of a model."""
@@ -142,28 +114,41 @@ class Comparison:
 
     def runs(self):
         """All runs but pilots, what matters most first."""
-        last = max(arm.seeds for arm in self.arms)
-        return [self.run(arm, seed) for seed in range(1, last + 1) for arm in self.arms if seed <= arm.seeds]
-
-    def run(self, arm, seed):
-        lr = None if arm.pilots else LEARNING_RATE
-        return Run(f"{arm.model.name}-{seed}", arm.model, seed, arm.updates, lr, arm.pilots)
+        return [
+            Run(f"{arm.model.name}-{seed}", arm.model, seed, arm.updates, pilots=arm.pilots)
+            for seed in range(1, 1 + max(arm.seeds for arm in self.arms))
+            for arm in self.arms
+            if seed <= arm.seeds
+        ]
 
     def fine_tuned_runs(self):
-        """The runs whose models are fine-tuned, in the order of `fine_tuned` for each seed."""
-        runs = [run for run in self.runs() if run.model in self.fine_tuned]
-        return sorted(runs, key=lambda run: (run.seed, self.fine_tuned.index(run.model)))
+        """The runs whose models are fine-tuned."""
+        return [run for run in self.runs() if run.model in self.fine_tuned]
 
-    def options(self, run, chosen=None):
+    def options(self, run, chosen=LEARNING_RATE):
         """The options of fairseq-train for a run, except folders and devices: list of strings.
 
-        A model without pretraining takes two updates with a learning rate of zero.
+        The learning rate rises for 6% of the updates, then falls linearly to zero. A model without pretraining takes
+        two updates with a learning rate of zero.
 
         Args:
-            chosen: the learning rate that the pilots selected
+            chosen: the learning rate of a run that has none of its own
         """
         lr, updates = (run.lr or chosen, run.updates) if run.updates else (0.0, 2)
-        return training_options(run.model, self.size, self.text, lr, updates, self.save_updates, run.seed)
+        text, every = self.text, min(self.save_updates, updates)
+        options = [
+            *["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_tiny", *options_of(self.size)],
+            *["--dropout", 0, "--attention-dropout", 0, "--max-positions", text.tokens_per_sample],
+            *["--tokens-per-sample", text.tokens_per_sample, "--batch-size", text.batch_size],
+            *["--batch-size-valid", 64, "--num-workers", 0, "--bf16-autocast", *run.model.options()],
+            *["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.999)", "--adam-eps", 1e-6],
+            *["--weight-decay", 0.01, "--clip-norm", 2.0, "--lr-scheduler", "polynomial_decay"],
+            *["--lr", lr, "--warmup-updates", max(1, int(0.06 * updates)), "--seed", run.seed],
+            *["--total-num-update", updates, "--max-update", updates, "--distributed-world-size", 1],
+            *["--log-format", "json", "--log-interval", max(1, min(50, every)), "--save-interval-updates", every],
+            *["--keep-interval-updates", 1, "--no-epoch-checkpoints"],
+        ]
+        return list(map(str, options))
 
 
 SCORES = Comparison(
@@ -186,7 +171,6 @@ SCORES = Comparison(
         (SHARED_LONG, SCRATCH),
         (MLM, SCRATCH),
     ),
-    pilots=(MLM, SHARED, MAE_LM),
     tested=True,
     few_shot_repeats=50,
     fine_tuned=(MLM, SHARED_LONG, SHARED, MAE_LM),

@@ -1,4 +1,4 @@
-"""What the experiments pretrain, as options of fairseq-train: models, sizes and text."""
+"""What the experiments pretrain: models, sizes and text, as options of fairseq-train; and their compute."""
 
 from dataclasses import dataclass, fields
 
@@ -20,23 +20,14 @@ def options_of(config):
 
 @dataclass(frozen=True)
 class Model:
-    """What distinguishes one pretrained model from another of the same size.
+    """What distinguishes one pretrained model from another of the same size."""
 
-    Args:
-        name: in the names of runs
-        title: in tables and figures
-        decoder_layers: 0 for none
-        masks: what is predicted, and what the encoder sees of it
-        relative_position_bias: of encoder and decoder, with heads that attend to neighbours at first
-        shared: whether the decoder's layers are the encoder's last ones
-    """
-
-    name: str
-    title: str
-    decoder_layers: int
-    masks: MaskSettings
-    relative_position_bias: bool = True
-    shared: bool = False
+    name: str  # in the names of runs
+    title: str  # in tables and figures
+    decoder_layers: int  # 0 for none
+    masks: MaskSettings  # what is predicted, and what the encoder sees of it
+    relative_position_bias: bool = True  # of encoder and decoder, with heads that attend to neighbours at first
+    shared: bool = False  # whether the decoder's layers are the encoder's last ones
 
     def options(self):
         """The options of fairseq-train that make this model: list of strings and numbers."""
@@ -63,34 +54,39 @@ class Text:
 
     tokens_per_sample: int
     batch_size: int
-    batch_size_valid: int = 64
     vocab_size: int = 8000  # where the program prepares the text itself
 
 
-def training_options(model, size, text, lr, updates, save_updates, seed):
-    """The options of fairseq-train for a run, except folders and devices.
+def training_flops(model, size, tokens, vocabulary):
+    """FLOP in the matrix products of one update on one sequence: 2 for each multiply-add.
+
+    The backward pass costs twice as much as the forward pass.
+
+    For T tokens, V of them in the encoder, K predicted, width C, FFN width F, L layers, D of the decoder:
+        layer(q, k) = 2 q C (2 C) + 2 k C (2 C) + 4 q k C + 4 q C F     q rows computed from k rows
+        encoder = L layer(V, V);   decoder = (D - 1) layer(T, T) + layer(K, T);   head = 2 K C (C + vocabulary)
+    With shared decoder layers, layers cost (L - D) layer(V, V) + (D - 1) (layer(T, T) - 4 V K C) + layer(K, T): the K
+    masks attend to all T rows, the others not to masks.
 
     Args:
-        model, size, text: :class:`Model`, :class:`Size`, :class:`Text`
-        lr: the highest learning rate; it rises for 6% of the updates, then falls linearly to zero
-        updates: total number of updates
-        save_updates: number of updates between checkpoints, and between validations
-        seed: of the weights, the order of the text and the masks
-    Returns:
-        list of strings
+        model, size: :class:`Model`, :class:`Size`
+        tokens: of the sequence, T; on average
+        vocabulary: number of symbols
     """
-    save_updates = min(save_updates, updates)
-    options = [
-        *["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_tiny", *options_of(size)],
-        *["--dropout", 0, "--attention-dropout", 0, "--max-positions", text.tokens_per_sample],
-        *["--tokens-per-sample", text.tokens_per_sample, "--batch-size", text.batch_size],
-        *["--batch-size-valid", text.batch_size_valid, "--num-workers", 0, "--bf16-autocast"],
-        *["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.999)", "--adam-eps", 1e-6],
-        *["--weight-decay", 0.01, "--clip-norm", 2.0, "--lr-scheduler", "polynomial_decay"],
-        *["--lr", lr, "--warmup-updates", max(1, int(0.06 * updates))],
-        *["--total-num-update", updates, "--max-update", updates],
-        *["--distributed-world-size", 1, "--log-format", "json", "--log-interval", max(1, min(50, save_updates))],
-        *["--save-interval-updates", save_updates, "--no-epoch-checkpoints", *model.options(), "--seed", seed],
-        *["--keep-interval-updates", 1],
-    ]
-    return list(map(str, options))
+    T, C, F, D = tokens, size.encoder_embed_dim, size.encoder_ffn_embed_dim, model.decoder_layers
+    K = model.masks.mask_prob * (T - 1)
+    V = T - K * (1 - model.masks.encoder_mask_fraction)
+
+    def layer(q, k, pairs):
+        """A layer that computes q rows from k rows, with attention between so many pairs of rows."""
+        return 4 * q * C * C + 4 * k * C * C + 4 * pairs * C + 4 * q * C * F
+
+    forward = 2 * K * C * (C + vocabulary)
+    if model.shared:
+        masks = (T - V) * T
+        forward += (size.encoder_layers - D) * layer(V, V, V * V) + (D - 1) * layer(T, T, V * V + masks)
+        forward += layer(K, T, masks + (K - (T - V)) * V)
+    else:
+        forward += size.encoder_layers * layer(V, V, V * V)
+        forward += (D - 1) * layer(T, T, T * T) + layer(K, T, K * T) if D else 0
+    return 3 * forward

@@ -72,7 +72,7 @@ def main():
         name += "-decoder" * args.decoder
         model = Encoder(path, args.data).model
         for task in MADE if args.decoder else records.comparison.tasks:
-            if task not in records.read_file(PROBED).get(name, {}):
+            if task not in records.read(PROBED).get(name, {}):
                 loaded = load_task(os.path.join(args.labelled, task), regression=task in REGRESSION)
                 scores = score(Decoder(model) if args.decoder else model, loaded)
                 records.keep_probed(name, task, scores)

@@ -4,18 +4,7 @@ import numpy as np
 
 from evaluation.intervals import seed_interval
 from evaluation.report import in_words, table
-from preregistration import CONFIDENCE
-
-TAU = "0.9"  # of the ranks in figures and claims
-
-
-def by_layer(rows):
-    """The interval of each layer but that of the embeddings: {layer: :class:`~evaluation.intervals.Interval`}.
-
-    Args:
-        rows: (S, L + 1) numbers, a row for each seed; a single row's have no width
-    """
-    return {layer: seed_interval(column, CONFIDENCE) for layer, column in enumerate(np.transpose(rows)) if layer}
+from preregistration import CONFIDENCE, MAE_LM, MLM, SHARED, TAU
 
 
 def layers_in_words(intervals):
@@ -34,41 +23,43 @@ def layers_in_words(intervals):
     return measured, "; ".join(shown)
 
 
-def rank_claims(numbers, theirs, alone, pairs):
-    """A table of claims on the MLM, and on models that read no [MASK], with intervals over seeds; empty without any.
+def rank_claims(results):
+    """A table of claims on the MLM, and on MAE-LM and shared layers after equal updates; empty without any.
 
     Args:
-        numbers: {name of a run: its record}
-        theirs, alone: the MLM's title, and the names of its runs
-        pairs: {title of another model: list of (name of a run, name of the MLM's run with the same seed)}
+        results: :class:`~results.Results`
     """
+    pairs = {model.title: results.seeds_of((model, MLM)) for model in (MAE_LM, SHARED)}
     if not any(pairs.values()):
         return ""
 
     def ranks(names, family):
         """By layer: (S, L + 1)."""
-        return np.array([numbers[name]["ranks"][TAU][family] for name in names])
+        return np.array([results.numbers[name]["ranks"][TAU][family] for name in names])
 
     def gaps(names):
         return ranks(names, "with_mask") - ranks(names, "without_mask")
 
     def outside(names):
-        return np.array([numbers[name]["mask_outside_real"][TAU] for name in names])
+        return np.array([results.numbers[name]["mask_outside_real"][TAU] for name in names])
 
+    alone = [run.name for run in results.of(MLM)]
     masks = ranks(alone, "mask_tokens")
     rises = (masks[:, 0] < masks[:, -1]).all() and (np.diff(masks[:, 1:]) >= 0).all()
     means = " ".join(f"{rank:.0f}" for rank in masks.mean(0))
-    claim = f"{theirs}: the rank of [MASK] tokens rises with depth, for every seed (Lemma 2.1)"
+    claim = "MLM: the rank of [MASK] tokens rises with depth, for every seed (Lemma 2.1)"
     measured = f"layers 0 (embeddings) to {masks.shape[1] - 1}: {means}"
     rows = [[claim, len(alone), measured, "yes" if rises else "no"]]
-    claims = [(f"{theirs}: the rank of inputs with [MASK] exceeds that of inputs without", gaps(alone))]
+    claims = [("MLM: the rank of inputs with [MASK] exceeds that of inputs without", gaps(alone))]
     for title, both in pairs.items():
         if both:
             ours, mlm = zip(*both)
-            own = f"{theirs}: [MASK] has more dimensions outside those of real tokens than in {title} (Theorem 2.2)"
+            own = f"MLM: [MASK] has more dimensions outside those of real tokens than in {title} (Theorem 2.2)"
             wider = ranks(ours, "without_mask") - ranks(mlm, "without_mask")
             claims.append((f"{title}: that gap is smaller", gaps(mlm) - gaps(ours)))
             claims.append((own, outside(mlm) - outside(ours)))
-            claims.append((f"{title}: text without [MASK] has a higher rank than in {theirs}", wider))
-    rows += [[claim, len(seeds), *layers_in_words(by_layer(seeds))] for claim, seeds in claims]
+            claims.append((f"{title}: text without [MASK] has a higher rank than in MLM", wider))
+    for claim, seeds in claims:
+        intervals = {layer: seed_interval(column, CONFIDENCE) for layer, column in enumerate(seeds.T) if layer}
+        rows.append([claim, len(seeds), *layers_in_words(intervals)])
     return table(["claim", "seeds", f"measured, {CONFIDENCE:.0%} interval", "shown"], rows)

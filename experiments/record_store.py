@@ -22,7 +22,7 @@ FINE_TUNED = "fine-tuned-mean"
 EACH_EXAMPLE = ("mean", FINE_TUNED)  # the kinds of outcomes of which each example is kept
 EXPECTED = "a record of a comparison"
 RECORDS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "records")
-PROBED, COST = "later-scores.json", "cost.json"
+PROBED, COST = "later-scores", "cost"
 
 
 class Records:
@@ -39,57 +39,48 @@ class Records:
     def path(self, name):
         return os.path.join(self.folder, name)
 
+    def read(self, name):
+        """A JSON file of the folder, by its name without the extension; empty if there is none."""
+        path = self.path(name + ".json")
+        return read_json(path, list if name == COST else dict, EXPECTED) if os.path.exists(path) else {}
+
+    def save(self, name, value):
+        """Writes a JSON file of the folder."""
+        os.makedirs(self.folder, exist_ok=True)
+        save_json(value, self.path(name + ".json"))
+
     def learning_rate(self, model):
         """The learning rate that the pilots of a model selected; None while they have not run."""
-        return self.read_file(f"chosen-{model.name}.json").get("lr")
+        return self.read(f"chosen-{model.name}").get("lr")
 
     def keep_learning_rate(self, model, losses):
         """Records the learning rate with the lowest of the pilots' losses, which are in the order of LEARNING_RATES."""
-        os.makedirs(self.folder, exist_ok=True)
         by_rate = dict(zip(LEARNING_RATES, losses))
-        save_json(dict(lr=min(by_rate, key=by_rate.get), losses=by_rate), self.path(f"chosen-{model.name}.json"))
-
-    def read_file(self, name):
-        """A file of the folder; empty if there is none."""
-        path = self.path(name)
-        return read_json(path, list if name == COST else dict, EXPECTED) if os.path.exists(path) else {}
+        self.save(f"chosen-{model.name}", dict(lr=min(by_rate, key=by_rate.get), losses=by_rate))
 
     def keep_probed(self, name, task, scores):
         """Records the scores of a model, called `name`, on a task: {"chosen": number, "by_layer": list}."""
         os.makedirs(self.folder, exist_ok=True)
         with one_at_a_time(self.folder):
-            probed = self.read_file(PROBED)
+            probed = self.read(PROBED)
             probed.setdefault(name, {})[task] = scores
-            save_json(probed, self.path(PROBED))
+            self.save(PROBED, probed)
 
-    def read(self, run):
-        """The numbers of a run; empty if it has no record."""
-        return self.read_file(run.name + ".json")
+    def has(self, run, kind="mean"):
+        """Whether a run has a record with all scores: of frozen features, or of fine-tuning for FINE_TUNED."""
+        scores = self.read(run.name).get("scores", {})
+        tasks = FINE_TUNED_TASKS if kind == FINE_TUNED else self.comparison.tasks
+        return all(kind in scores.get(task, {}) for task in tasks)
 
-    def has(self, run, options=None):
-        """Whether the ranks and all scores of frozen features of a run are recorded.
-
-        Args:
-            options: what the run is to be trained with; None not to compare
-        Raises:
-            UsageError: the run was trained with other options
-        """
-        numbers = self.read(run)
-        if numbers and options:
-            now, was = provenance.by_option(options), provenance.by_option(numbers["options"])
-            provenance.check_same(self.path(run.name + ".json"), was, now, "choose another --records")
-        scores = numbers.get("scores", {})
-        return "ranks" in numbers and all("mean" in scores.get(task, {}) for task in self.comparison.tasks)
-
-    def is_fine_tuned(self, run):
-        """Whether the scores of fine-tuning are recorded."""
-        scores = self.read(run).get("scores", {})
-        return all(FINE_TUNED in scores.get(task, {}) for task in FINE_TUNED_TASKS)
+    def check(self, run, options):
+        """Refuses a record of a run that was trained with other options."""
+        record = self.read(run.name)
+        now, was = provenance.by_option(options), provenance.by_option(record.get("options", options))
+        provenance.check_same(self.path(run.name + ".json"), was, now, "choose another --records")
 
     def keep(self, run, numbers):
         """Starts the record of a run with options, validations and ranks; replaces an earlier one."""
-        os.makedirs(self.folder, exist_ok=True)
-        save_json(numbers, self.path(run.name + ".json"))
+        self.save(run.name, numbers)
         with contextlib.suppress(FileNotFoundError):
             os.remove(self.path(run.name + ".npz"))
 
@@ -102,7 +93,7 @@ class Records:
             UsageError: the run was evaluated on other examples than the runs before
         """
         with one_at_a_time(self.folder):
-            numbers, arrays, shared = self.read(run), self._arrays(run.name), self._arrays("tasks")
+            numbers, arrays, shared = self.read(run.name), self._arrays(run.name), self._arrays("tasks")
             scores = numbers.setdefault("scores", {})
             for path in paths:
                 record, measured = outcomes.read(path)
@@ -112,9 +103,10 @@ class Records:
                     scores[task]["few_shot"] = record["few_shot"]
                 arrays.update({f"{task} {kind}": packed(measured[kind]) for kind in EACH_EXAMPLE if kind in measured})
                 self._share(run, shared, task, next(iter(measured.values())))
-            self._save("tasks", shared)
-            self._save(run.name, arrays)
-            save_json(numbers, self.path(run.name + ".json"))
+            for name, each in [("tasks", shared), (run.name, arrays)]:
+                with atomic_write(self.path(name + ".npz"), "wb") as stream:
+                    np.savez_compressed(stream, **dict(sorted(each.items())))
+            self.save(run.name, numbers)
 
     def _share(self, run, shared, task, outcome):
         """Adds what all runs share of a task, or refuses other examples."""
@@ -135,10 +127,6 @@ class Records:
         with np.load(path) as arrays:
             return dict(arrays)
 
-    def _save(self, name, arrays):
-        with atomic_write(self.path(name + ".npz"), "wb") as stream:
-            np.savez_compressed(stream, **dict(sorted(arrays.items())))
-
     def outcomes(self, run):
         """The outcomes of a run, for :class:`evaluation.report.Report`: {task: (record, {kind: Outcome})}.
 
@@ -150,11 +138,10 @@ class Records:
             record = dict(model=run.name, task=task, metric="accuracy" if targets is None else "100 x Pearson")
             folds, kinds = np.zeros(len(ids), np.int64), {}
             for kind in EACH_EXAMPLE:
-                answers = arrays.get(f"{task} {kind}")
+                answers, expected = arrays.get(f"{task} {kind}"), targets
                 if answers is not None and targets is None:
-                    answers = np.unpackbits(answers, count=len(ids))
+                    answers, expected = np.unpackbits(answers, count=len(ids)), np.ones(len(ids), np.uint8)
                 if answers is not None:
-                    expected = np.ones(len(ids), np.uint8) if targets is None else targets
                     kinds[kind] = Outcome(record, ids, expected, folds, answers[None], folds[:1])
             by_task[task] = record, kinds
         return by_task

@@ -7,16 +7,16 @@ from functools import partial
 
 import numpy as np
 
-import cost_report
 import exploratory
 import figures
 from evaluation.few_shot import SHOTS
 from evaluation.intervals import crossed_interval, seed_interval
 from evaluation.outcomes import CHOSEN, LAST
 from evaluation.report import Report, count, in_words, table
+from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import UsageError
-from preregistration import CONFIDENCE, FINE_TUNED_TASKS, MADE, MAE_LM, MLM, SHARED, TASKS, UNSEEN
-from rank_claims import TAU, rank_claims
+from preregistration import CONFIDENCE, FINE_TUNED_TASKS, MADE, MLM, TASKS, TAU, UNSEEN
+from rank_claims import rank_claims
 from record_store import COST, FINE_TUNED, PROBED
 
 
@@ -28,8 +28,7 @@ class Results:
         records: :class:`~record_store.Records`
         command: the one that made the records
     Attributes:
-        runs: those that have been evaluated
-        numbers: {name of a run: its record}
+        runs, numbers: those that have been evaluated, and {name of a run: its record}
         costs, probed: what measure_cost.py and probe_checkpoints.py recorded
     Raises:
         UsageError: there is no seed for which both models of the first comparison have been evaluated
@@ -37,9 +36,9 @@ class Results:
 
     def __init__(self, comparison, records, command):
         self.comparison, self.command = comparison, command
-        self.costs, self.probed = records.read_file(COST) or [], records.read_file(PROBED)
+        self.costs, self.probed = records.read(COST) or [], records.read(PROBED)
         self.runs = [run for run in comparison.runs() if records.has(run)]
-        self.numbers = {run.name: records.read(run) for run in self.runs}
+        self.numbers = {run.name: records.read(run.name) for run in self.runs}
         self.tables = Report({run.name: records.outcomes(run) for run in self.runs} or {"": {}})
         self.tasks, self.unseen = ([task for task in names if task in comparison.tasks] for names in (TASKS, UNSEEN))
         self.seeds = len(self.seeds_of(comparison.compared[0]))
@@ -80,11 +79,7 @@ class Results:
         return np.mean([score[CHOSEN] for score in scores]) if all(scores) else None
 
     def few_labels(self, place, name):
-        """The mean few-shot score of a run over the tasks that have one; nan if none has.
-
-        Args:
-            place: in SHOTS
-        """
+        """The mean few-shot score of a run, at a place in SHOTS, over the tasks that have one; nan if none has."""
         scores = [self.numbers[name]["scores"][task].get("few_shot") for task in self.tasks]
         return np.mean([score[CHOSEN][place] for score in scores if score] or [np.nan])
 
@@ -95,26 +90,20 @@ class Results:
         pair = ours, theirs = self.comparison.compared[0]
         interval = self.difference(pair, self.tasks)
         planned = min(arm.seeds for arm in self.comparison.arms if arm.model in pair)
+        verdict = "better" if interval.low > 0 else "worse" if interval.high < 0 else "no difference is shown"
         if not self.comparison.tested:
             verdict = "nothing is tested"
         elif self.seeds < planned:
             verdict = f"not decided: {self.seeds} of {planned} seeds, and no test before all of them"
-        else:
-            verdict = "better" if interval.low > 0 else "worse" if interval.high < 0 else "no difference is shown"
-        text = f"**{ours.title} minus {theirs.title}, in points: {in_words(interval)}; {verdict}.** "
+        how = f"{self.seeds} seeds; {CONFIDENCE:.0%} interval over seeds and examples."
         if self.seeds == 1:
-            return text + "The interval is over examples, for these two models only."
-        return text + f"{self.seeds} seeds; {CONFIDENCE:.0%} interval over seeds and examples."
+            how = "The interval is over examples, for these two models only."
+        return f"**{ours.title} minus {theirs.title}, in points: {in_words(interval)}; {verdict}.** {how}"
 
     # Tables
 
     def table_of_models(self, columns, models=None):
-        """A row for each model; columns that are empty for all of them are left out.
-
-        Args:
-            columns: {title: function of a model that gives a cell}
-            models: those of the rows (default: all that were evaluated)
-        """
+        """A row for each model, by default all; empty columns, {title: function of a model}, are left out."""
         models = models or self.models()
         cells = {title: [cell(model) for model in models] for title, cell in columns.items()}
         cells = {"model": [model.title for model in models], **{key: cells[key] for key in cells if any(cells[key])}}
@@ -139,7 +128,7 @@ class Results:
 
     def arms(self):
         """The cost and the scores of each model: means over seeds."""
-        cost = partial(cost_report.cell, self.costs[0] if self.costs else {"models": {}}, self.updates)
+        cost = partial(self.cost, self.costs[0] if self.costs else {"models": {}})
 
         def last(key, template, unit=1):
             """A cell for the mean of a number of the last validation, if there was pretraining."""
@@ -150,9 +139,9 @@ class Results:
             "seeds": lambda model: len(self.of(model)),
             "updates": lambda model: f"{self.updates(model):,}",
             "TFLOP": last("gflop", "{:,.1f}", 1000),
-            "seconds per update (ratio)": cost("{seconds:.3f} ({ratio:.2f})"),
-            "time of a run (ratio)": cost("{run:.2f}"),
-            "memory, MiB": cost("{memory_mib:,}"),
+            "seconds per update (ratio)": partial(cost, "{seconds:.3f} ({ratio:.2f})"),
+            "time of a run (ratio)": partial(cost, "{run:.2f}"),
+            "memory, MiB": partial(cost, "{memory_mib:,}"),
             "loss, bits": last("loss", "{:.3f}"),
             f"mean over {len(self.tasks)} tasks": self.mean_of(self.mean_score),
             f"minus {MLM.title}": lambda model: "" if model == MLM else self.cell((model, MLM), self.tasks),
@@ -161,14 +150,40 @@ class Results:
         }
         return self.table_of_models(columns)
 
+    def cost(self, measured, template, model):
+        """What an update of a model costs, in words; empty if it was not measured.
+
+        Args:
+            measured: by measure_cost.py, on one machine
+            template: with the names of measured values, `title`, and `run`: the time of a run over that of the MLM's
+        """
+        cost, length = measured["models"].get(model.name), self.updates(model) / self.updates(MLM)
+        return template.format(title=model.title, run=cost["ratio"] * length, **cost) if cost else ""
+
+    def costs_in_words(self):
+        """How seconds and memory were measured; and the values of all machines but the first, which has columns."""
+        text = ""
+        for number, measured in enumerate(self.costs):
+            where = f"on {measured['date']} ({measured['machine']})"
+            spread = max(cost["highest"] - cost["lowest"] for cost in measured["models"].values())
+            how = f"medians of {measured['rounds']} rounds, between which ratios differ by {spread:.2f} at most"
+            if number == 0:
+                text += "Time and memory were measured after the runs, with `experiments/measure_cost.sh`, "
+                text += f"{where}: {how}. Ratios are to the MLM's time; memory is the peak of the process.\n"
+            else:
+                words = "{title} {seconds:.3f} ({ratio:.2f}), {run:.2f}"
+                values = "; ".join(filter(None, (self.cost(measured, words, model) for model in self.models())))
+                text += f"\nSeconds per update (ratio) and time of a run {where}: {values}; {how}.\n"
+        return text
+
     def columns_of(self, tasks):
         """Columns of a table of models: the scores of tasks."""
         return {task: self.mean_of(partial(self.score, task=task)) for task in tasks}
 
     def differences(self):
         """All pairs of models: the mean over tasks, the mean without the synthetic probes, and the unseen tasks."""
-        columns = {f"mean over {len(self.tasks)} tasks": self.tasks}
-        columns["without synthetic probes"] = [task for task in self.tasks if task not in MADE]
+        natural = [task for task in self.tasks if task not in MADE]
+        columns = {f"mean over {len(self.tasks)} tasks": self.tasks, "without synthetic probes": natural}
         columns.update({task: [task] for task in self.unseen})
         return self.table_of_pairs({title: partial(self.cell, tasks=tasks) for title, tasks in columns.items()})
 
@@ -195,11 +210,7 @@ class Results:
         return lambda pair: in_cell(seed_interval([value(a) - value(b) for a, b in self.seeds_of(pair)], CONFIDENCE))
 
     def table_of_pairs(self, columns):
-        """A row for each pair of models that is compared, and has a seed in common.
-
-        Args:
-            columns: {title: function of a pair that gives a cell}
-        """
+        """A row for each pair that is compared, and has a seed in common; columns: {title: function of a pair}."""
         rows = []
         for pair in filter(self.seeds_of, self.comparison.compared):
             cells = [column(pair) for column in columns.values()]
@@ -209,26 +220,18 @@ class Results:
     def trainings(self):
         """The loss, score and ranks of the last layer of each seed."""
 
-        def learning_rate(model):
-            options = self.numbers[self.of(model)[0].name]["options"]
-            return options[options.index("--lr") + 1]
-
         def each(value):
             return lambda model: " ".join(map(str, self.by_seed(value)(model)))
 
+        options = {model.name: self.numbers[self.of(model)[0].name]["options"] for model in self.models()}
         columns = {
-            "learning rate": learning_rate,
+            "learning rate": lambda model: provenance.by_option(options[model.name])["--lr"][0],
             "loss, bits": each(lambda name: f"{self.numbers[name]['validations'][-1]['loss']:.3f}"),
             "score": each(lambda name: f"{self.mean_score(name):.2f}"),
             "rank without [MASK]": each(lambda name: self.numbers[name]["ranks"][TAU]["without_mask"][-1]),
             "with": each(lambda name: self.numbers[name]["ranks"][TAU]["with_mask"][-1]),
         }
         return self.table_of_models(columns, [model for model in self.models() if self.of(model)[0].updates])
-
-    def claims(self):
-        """The paper's claims on ranks, for MAE-LM and shared layers after equal updates."""
-        pairs = {model.title: self.seeds_of((model, MLM)) for model in (MAE_LM, SHARED)}
-        return rank_claims(self.numbers, MLM.title, [run.name for run in self.of(MLM)], pairs)
 
     # Text
 
@@ -245,7 +248,7 @@ class Results:
     def summary(self, figure=None):
         """The section for a page of results; with links to the figures, if they are drawn."""
         comparison, size, text = self.comparison, self.comparison.size, self.comparison.text
-        claims = self.claims()
+        claims = rank_claims(self)
         plan = "Nothing is tested; `experiments/plans.py` defines the runs."
         if comparison.tested:
             plan = "What is tested, and how, was written before the runs: `experiments/preregistration.py`."
@@ -265,7 +268,7 @@ class Results:
             f"layers were designed. Fine-tuned is the mean over {' and '.join(FINE_TUNED_TASKS)}.\n",
             self.arms(),
             self.missing(),
-            cost_report.in_words(self.costs, self.models(), self.updates),
+            self.costs_in_words(),
             "The tasks of the mean:\n",
             self.table_of_models(self.columns_of(self.tasks)),
             "Differences:\n",

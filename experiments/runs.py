@@ -14,18 +14,18 @@ import torch
 from child_processes import program
 from evaluation import outcomes
 from fairseq_options import PLUGIN, RECIPES
-from flops import training_flops
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import read_json, save_json, sha256
 from maelm_fairseq.vocabulary import load_dictionary
-from preregistration import FINE_TUNED_TASKS
+from preregistration import FINE_TUNED_TASKS, TAU
+from pretraining import training_flops
 from record_store import FINE_TUNED
 from show_progress import logged
 from trained_model import keep_model, updates_of
 
-ROOT = os.path.dirname(RECIPES)
-DATA_PREP = os.path.join(ROOT, "data-prep")
+DATA_PREP = os.path.join(os.path.dirname(RECIPES), "data-prep")
+LOG, MODEL = "pretraining.log", "model.pt"  # in the folder of a run
 
 
 class Runs:
@@ -41,8 +41,7 @@ class Runs:
 
     def __init__(self, comparison, dest, records, data=None, tasks=None):
         self.comparison, self.dest, self.records = comparison, os.path.abspath(dest), records
-        self.data = os.path.abspath(data) if data else self.path("data")
-        self.labelled = os.path.abspath(tasks) if tasks else self.path("labelled")
+        self.data, self.labelled = os.path.abspath(data or f"{dest}/data"), os.path.abspath(tasks or f"{dest}/labelled")
         self.downloads_text, self.downloads_tasks = not data, not tasks
 
     def path(self, *parts):
@@ -55,13 +54,16 @@ class Runs:
             devices: :class:`~devices.DeviceQueue`
         """
         self.prepare()
-        undecided = [model for model in self.comparison.pilots if not self.records.learning_rate(model)]
+        undecided = [model for model in self.comparison.pilots() if not self.records.learning_rate(model)]
         devices.run(self.train, [run for model in undecided for run in self.comparison.pilot_runs(model)])
         for model in undecided:
-            self.choose_learning_rate(model)
+            losses = [self.validations(run)[-1]["loss"] for run in self.comparison.pilot_runs(model)]
+            self.records.keep_learning_rate(model, losses)
         runs = self.comparison.runs()
-        to_measure = [run for run in runs if not self.records.has(run, self.options(run))]
-        to_tune = [run for run in self.comparison.fine_tuned_runs() if not self.records.is_fine_tuned(run)]
+        for run in runs:
+            self.records.check(run, self.options(run))
+        to_measure = [run for run in runs if not self.records.has(run)]
+        to_tune = [run for run in self.comparison.fine_tuned_runs() if not self.records.has(run, FINE_TUNED)]
         print(f"{len(runs) - len(to_measure)} of {len(runs)} runs are in {self.records.folder}", flush=True)
         devices.run(self.measure, to_measure)
         devices.run(self.fine_tune, to_tune)
@@ -70,43 +72,39 @@ class Runs:
         """Downloads and prepares the texts that were not given; these programs skip what is done."""
         if self.downloads_text:
             raw = self.path("text")
-            self.execute("text", [sys.executable, os.path.join(DATA_PREP, "movie_reviews.py"), "--dest", raw])
-            command = [os.path.join(DATA_PREP, "prepare.sh"), "--dest", self.data, "--lowercase"]
-            command += ["--vocab-size", str(self.comparison.text.vocab_size)]
-            self.execute("data", [*command, "--train", f"{raw}/train.txt", "--valid", f"{raw}/valid.txt"])
+            self.execute("text", [sys.executable, f"{DATA_PREP}/movie_reviews.py", "--dest", raw])
+            command = [f"{DATA_PREP}/prepare.sh", "--dest", self.data, "--vocab-size", self.comparison.text.vocab_size]
+            command += ["--lowercase", "--train", f"{raw}/train.txt", "--valid", f"{raw}/valid.txt"]
+            self.execute("data", command)
         if self.downloads_tasks:
-            command = [sys.executable, os.path.join(DATA_PREP, "fetch_labelled.py"), "--dest", self.labelled]
+            command = [sys.executable, f"{DATA_PREP}/fetch_labelled.py", "--dest", self.labelled]
             self.execute("labelled", [*command, "--data", *self.comparison.tasks])
 
     # Pretraining
 
     def options(self, run):
         """The options of fairseq-train for a run whose pilots are done."""
-        return self.comparison.options(run, run.pilots and self.records.learning_rate(run.pilots))
+        chosen = (self.records.learning_rate(run.pilots),) if run.pilots else ()
+        return self.comparison.options(run, *chosen)
 
-    def folder(self, run):
-        return self.path("pretraining", run.name)
-
-    def model(self, run):
-        return os.path.join(self.folder(run), "model.pt")
-
-    def training_log(self, run):
-        return os.path.join(self.folder(run), "pretraining.log")
+    def file(self, run, name):
+        """A file in the folder of a run's pretraining."""
+        return self.path("pretraining", run.name, name)
 
     def train(self, run, device):
         """Trains a run to its end; keeps its model without the optimizer's state."""
-        folder, options, log = self.folder(run), self.options(run), self.training_log(run)
+        folder, options, log = self.path("pretraining", run.name), self.options(run), self.file(run, LOG)
         self.claim(folder, options)
-        if os.path.exists(self.model(run)):
+        if os.path.exists(self.file(run, MODEL)):
             return
-        updates, last = int(options[options.index("--max-update") + 1]), os.path.join(folder, "checkpoint_last.pt")
+        updates, last = int(options[options.index("--max-update") + 1]), self.file(run, "checkpoint_last.pt")
         # A run that was stopped at its last update has a checkpoint of it, and no validation.
         if min(updates_of(last), max(logged_statistics(log, "valid_num_updates"), default=0)) < updates:
             command = ["fairseq-train", self.data, "--user-dir", PLUGIN, "--save-dir", folder, *options]
-            execute(command + ["--cpu"] * (not torch.cuda.is_available()), log, device.environment)
+            self.execute(log, command + ["--cpu"] * (not torch.cuda.is_available()), device)
         if updates_of(last) < updates:
             raise UsageError(f"{folder}: {updates_of(last)} of {updates} updates; the whole log is in {log}")
-        keep_model(folder, self.model(run))
+        keep_model(folder, self.file(run, MODEL))
 
     def claim(self, folder, options):
         """Records the options and data of a run in its folder; refuses a folder made with others."""
@@ -120,24 +118,17 @@ class Runs:
         save_json(now, path)
 
     def validations(self, run):
-        """The validations of a run: list of dicts of update, loss (bits), and seconds and GFLOP of training so far."""
-        log = self.training_log(run)
-        rows = logged_statistics(log, "num_updates")
-        tokens = statistics.mean(float(row["wpb"]) / float(row["bsz"]) for row in rows.values())
+        """The validations of a run: list of dicts of update, loss (bits), and GFLOP of training so far."""
+        log = self.file(run, LOG)
+        rows = logged_statistics(log, "num_updates").values()
+        tokens = statistics.mean(float(row["wpb"]) / float(row["bsz"]) for row in rows)
         once = training_flops(run.model, self.comparison.size, tokens, len(load_dictionary(self.data)))
         once *= self.comparison.text.batch_size / 1e9
-        validations = []
-        for update, row in logged_statistics(log, "valid_num_updates").items():
-            # A line's train_wall covers the updates since the line before, without validations.
-            seconds = sum(float(each["train_wall"]) for trained, each in rows.items() if trained <= update)
-            gflop = round(once * update, 3)
-            validations.append(dict(update=update, loss=float(row["valid_loss"]), seconds=seconds, gflop=gflop))
-        return validations
-
-    def choose_learning_rate(self, model):
-        """Selects that of the pilot with the lowest last validation loss; the first of equal ones."""
-        pilots = self.comparison.pilot_runs(model)
-        self.records.keep_learning_rate(model, [self.validations(run)[-1]["loss"] for run in pilots])
+        validations = logged_statistics(log, "valid_num_updates").items()
+        return [
+            dict(update=update, loss=float(row["valid_loss"]), gflop=round(once * update, 3))
+            for update, row in validations
+        ]
 
     # Measuring
 
@@ -146,10 +137,9 @@ class Runs:
         self.train(run, device)
         ranks = self.path("ranks", run.name)
         if not os.path.exists(os.path.join(ranks, "ranks.png")):  # which is written last
-            command = [sys.executable, "-m", "maelm_fairseq.effective_rank", "--checkpoint", self.model(run)]
+            command = [sys.executable, "-m", "maelm_fairseq.effective_rank", "--checkpoint", self.file(run, MODEL)]
             command += ["--names", run.name, "--data", self.data, "--dest", ranks]
-            command += ["--tokens", self.comparison.rank_tokens, "--tau", *self.comparison.taus]
-            self.execute("ranks-" + run.name, command, device)
+            self.execute(f"ranks-{run.name}", [*command, "--tokens", self.comparison.rank_tokens, "--tau", TAU], device)
         self.records.keep(run, dict(options=self.options(run), validations=self.validations(run), **read_ranks(ranks)))
         self.evaluate(run, device, outcomes.FROZEN, self.comparison.tasks)
 
@@ -161,38 +151,34 @@ class Runs:
     def evaluate(self, run, device, kind, tasks, *options):
         """Evaluates a run with recipes/evaluate.sh, and adds the outcomes to its record."""
         dest = self.path("evaluation")
-        command = [sys.executable, os.path.join(RECIPES, "evaluate.py"), "--checkpoint", self.model(run)]
+        command = [sys.executable, os.path.join(RECIPES, "evaluate.py"), "--checkpoint", self.file(run, MODEL)]
         command += ["--names", run.name, "--data", self.data, "--labelled", self.labelled, "--dest", dest]
         command += ["--tasks", *tasks, "--few-shot-repeats", self.comparison.few_shot_repeats, *options]
         self.execute(f"{kind}-{run.name}", command, device)
         self.records.add(run, [outcomes.record_path(dest, run.name, task, kind) for task in tasks])
 
     def execute(self, name, command, device=None):
-        """Runs a program, perhaps on a :class:`~devices.Device`, with a log of that name."""
-        os.makedirs(self.path("logs"), exist_ok=True)
-        execute(command, self.path("logs", name + ".log"), device and device.environment)
+        """Runs a program, perhaps on a :class:`~devices.Device`, and appends its output to a log.
 
-
-def execute(command, log, variables=None):
-    """Runs a program, and appends its output to a log.
-
-    Args:
-        command: list of strings and numbers
-        log: path of the file; its folder must exist
-        variables: more of the environment
-    Raises:
-        UsageError: it failed, or was stopped
-    """
-    path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
-    environment = dict(os.environ, PATH=path, PYTHON=sys.executable, OMP_WAIT_POLICY="passive", **(variables or {}))
-    print(f"running: {log}", flush=True)
-    with open(log, "ab") as stream:
-        with program(list(map(str, command)), stdout=stream, stderr=subprocess.STDOUT, env=environment) as process:
-            status = process.wait()
-    if status:
-        with open(log, encoding="utf-8", errors="replace") as lines:
-            last = (lines.read().strip().splitlines() or [""])[-1]
-        raise UsageError(f"{command[0]} stopped with exit status {status}: {last}; the whole log is {log}")
+        Args:
+            name: the path of the log, or its name in the folder of logs without the extension
+            command: list of strings and numbers
+        Raises:
+            UsageError: it failed, or was stopped
+        """
+        log = name if os.path.isabs(name) else self.path("logs", name + ".log")
+        os.makedirs(os.path.dirname(log), exist_ok=True)
+        path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+        environment = dict(os.environ, PATH=path, PYTHON=sys.executable, OMP_WAIT_POLICY="passive")
+        environment.update(device.environment if device else {})
+        print(f"running: {log}", flush=True)
+        with open(log, "ab") as stream:
+            with program(list(map(str, command)), stdout=stream, stderr=subprocess.STDOUT, env=environment) as process:
+                status = process.wait()
+        if status:
+            with open(log, encoding="utf-8", errors="replace") as lines:
+                last = (lines.read().strip().splitlines() or [""])[-1]
+            raise UsageError(f"{command[0]} stopped with exit status {status}: {last}; the whole log is {log}")
 
 
 def logged_statistics(path, key):
@@ -204,11 +190,7 @@ def logged_statistics(path, key):
 
 
 def read_ranks(folder):
-    """The tables of maelm_fairseq.effective_rank: ranks by layer, {tau: {family: [...]}}, and [MASK]'s own dimensions.
-
-    Returns:
-        {"ranks": ..., "mask_outside_real": {tau: [...]}}
-    """
+    """The ranks by layer, {tau: {family: [...]}}, and [MASK]'s own dimensions, {tau: [...]}, as they are recorded."""
     ranks, outside = {}, {}
     with open(os.path.join(folder, "ranks.csv"), encoding="utf-8") as stream:
         for row in csv.DictReader(stream):

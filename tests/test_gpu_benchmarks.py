@@ -1,7 +1,7 @@
 """The parts of benchmarks/gpu.py run on the CPU with tiny sizes, and its checks notice what is wrong."""
 
 import argparse
-import subprocess
+import multiprocessing
 import sys
 
 import pytest
@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import gpu  # noqa: E402
 import gpu_checks  # noqa: E402
 import pretrain_step  # noqa: E402
+import scale  # noqa: E402
 from common import Training, write_data  # noqa: E402
 
 # fairseq's use of hydra, torch and numpy
@@ -36,18 +37,15 @@ def rows(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in kept]
 
 
-def test_a_part_that_fails_is_reported_after_all_others(monkeypatch, capsys):
-    parts = []
-
-    def fail_the_first(command, **_):
-        parts.append(command[-1])
-        return subprocess.CompletedProcess(command, int(len(parts) == 1))
-
-    monkeypatch.setattr(subprocess, "run", fail_the_first)
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--tiny", "--only", "steps", "checks"])
+def test_a_part_that_fails_is_reported_after_all_others(monkeypatch, capfd):
+    fork = multiprocessing.get_context("fork")  # a new interpreter would not have these parts
+    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: fork)
+    monkeypatch.setattr(gpu, "PARTS", {"steps": lambda settings: open("nothing"), "checks": lambda settings: None})
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--tiny"])
     with pytest.raises(SystemExit, match="True"):
         gpu.main()
-    assert parts == ["steps", "checks"] and capsys.readouterr().out.endswith("\nfailed: steps\n")
+    out, err = capfd.readouterr()
+    assert out.endswith("\n## Checks\n\n\nfailed: steps\n") and err.startswith("error: nothing: No such")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -152,3 +150,10 @@ def test_models_are_compared_with_the_first(capsys, settings, monkeypatch):
     first, ours = rows(capsys.readouterr().out)
     assert first[0] == "roberta_base" and first[2] == "1.00 (1.00 to 1.00)"
     assert ours[0] == "mae_lm_base" and float(ours[1]) > 0 and float(ours[3]) > 0.1
+
+
+def test_both_find_the_same_blocks(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["scale.py", "--blocks", "1000"])
+    scale.main()
+    ours, theirs = rows(capsys.readouterr().out)
+    assert ours[0] == theirs[0] == "1,013" and ours[1] == "TokenBlocks"

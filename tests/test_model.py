@@ -235,10 +235,8 @@ def change_rule(name, wrong):
     return change
 
 
-def change_bucket(wrong):
-    return change_rule("relative_position_bucket", wrong)
-
-
+change_bucket = functools.partial(change_rule, "relative_position_bucket")
+change_visibility = functools.partial(change_rule, "who_sees_whom")
 MISTAKES = {
     "encoder's positions by one": roll_positions("encoder"),
     "decoder's positions by one": roll_positions("decoder"),
@@ -277,10 +275,6 @@ def bias_by_row(w, inputs, setting, monkeypatch):
         return torch.cat([bias[:, :position], bias[:, row : row + 1], bias[:, position + 1 :]], dim=1)
 
     monkeypatch.setattr(naive, "relative_bias", relative_bias)
-
-
-def change_visibility(wrong):
-    return change_rule("who_sees_whom", wrong)
 
 
 SHARED_MISTAKES = {

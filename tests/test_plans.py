@@ -8,9 +8,9 @@ from conftest import ROOT
 
 sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "experiments"]]
 from evaluation.labelled_tasks import PRIMARY, SECONDARY  # noqa: E402
-from flops import training_flops  # noqa: E402
 from plans import SCORES  # noqa: E402
 from preregistration import MAE_LM, MLM, SHARED, TASKS, UNSEEN  # noqa: E402
+from pretraining import training_flops  # noqa: E402
 from record_store import Records  # noqa: E402
 from runs import Runs  # noqa: E402
 
@@ -41,5 +41,7 @@ def test_the_committed_records_count_as_done():
     """They are of runs that took days."""
     records = Records(SCORES, ROOT / "experiments" / "records")
     runs = Runs(SCORES, "nowhere", records)
-    assert all(records.learning_rate(model) for model in SCORES.pilots)
-    assert all(records.has(run, runs.options(run)) for run in SCORES.runs())
+    assert all(records.learning_rate(model) for model in SCORES.pilots())
+    for run in SCORES.runs():
+        records.check(run, runs.options(run))
+        assert records.has(run)
