@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from conftest import documents, script, text_of
-from maelm_fairseq.finetuning.squad.answers import LONGEST, ranked_spans
+from maelm_fairseq.finetuning.squad.answers import best_answer
 from maelm_fairseq.finetuning.squad.questions import Answer, Question
-from maelm_fairseq.finetuning.squad.text import SpanTokenizer, place
+from maelm_fairseq.finetuning.squad.text import SpanTokenizer, Window, place
 from maelm_fairseq.vocabulary import MASK, Tokenizer, read_vocabulary, word_starts
 from test_huggingface_tokenizer import vocabulary
 
@@ -86,10 +86,11 @@ def test_an_answer_of_many_bytes_is_not_cut(tokenizer):
         context = spans.encode(text)
         (first, last), exact = place(Answer(characters, 4), Question("q", "", text, ()), context)
         assert exact and last - first + 1 >= 3 * len(characters)
-        start, end = np.zeros(len(context.tokens)), np.zeros(len(context.tokens))
+        window = Window(np.append(context.tokens, 2), 0, 0)  # the whole text, and </s>
+        start, end = np.zeros(len(window.tokens)), np.zeros(len(window.tokens))
         start[first] = end[last] = 1
-        _, *found = next(ranked_spans(start, end, context.lengths(LONGEST)))
-        assert (found == [first, last]) == comes_back
+        score, answer = best_answer(text, context, window, start, end)
+        assert (answer == characters and score == 2) == comes_back
     # Pieces of several characters count as before.
     context = spans.encode("kan losh mipo 1990 " * 20)
     assert context.lengths(30).tolist() == [min(30, len(context.tokens) - i) for i in range(len(context.tokens))]

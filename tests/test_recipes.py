@@ -197,7 +197,7 @@ def test_script_trains_resumes_and_stops(data, tmp_path):
     assert "validation after 2 updates" in printed and "{" not in printed
     assert list((save / "tensorboard").glob("*")) and "valid_loss" in (save / "train.log").read_text()
     # The same command again finds nothing to do, and goes on when more updates are asked for.
-    assert "update " not in script(*start, 2).stdout and updates(save) == 2
+    assert "\nupdate " not in script(*start, 2).stdout and updates(save) == 2
     assert "Loaded checkpoint" in script(*start, 3).stdout and updates(save) == 3
     # fairseq would take a folder with a colon in its name for two.
     (tmp_path / "c:d").symlink_to(data)

@@ -201,7 +201,6 @@ def programs(path, data, dest):
     named = {"checkpoint": path, "data": data}
     options = [part for name, value in named.items() for part in (f"--{name}", value)]
     return {
-        "resume": [*training, "--save-dir", path.parent],
         "restore": [*training, "--save-dir", dest / "restore", "--restore-file", path],
         "fine-tune": [*training, "--save-dir", dest / "fine-tune", "--finetune-from-model", path],
         "average": [*training, "--no-save", "--store-ema", "--ema-seed-model", path],
@@ -214,6 +213,7 @@ def programs(path, data, dest):
             *["python", ROOT / "recipes/evaluate.py", *options, "--dest", dest / "scores", "--tasks", "mine"],
             *["--labelled", dest.parent / "labelled", "--few-shot-repeats", 0],
         ],
+        "resume": [*training, "--save-dir", path.parent],  # at the end: it writes the file anew
     }
 
 

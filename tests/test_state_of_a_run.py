@@ -94,13 +94,14 @@ def test_other_text_within_an_epoch_is_noticed(data, tmp_path):
     assert updates(tmp_path / "run") == 6
 
 
-def test_a_finished_run_says_so(data, tmp_path):
+def test_a_finished_run_says_so_and_leaves_its_files_alone(data, tmp_path):
     train(data, tmp_path / "run")
-    before = checkpoint(tmp_path / "run")["model"]
-    printed = train(data, tmp_path / "run", "--max-update", 3)
-    assert "nothing to train: the checkpoint is of update 4, and --max-update is 3" in printed
-    assert updates(tmp_path / "run") == 4
-    assert all((weight == before[name]).all() for name, weight in checkpoint(tmp_path / "run")["model"].items())
+    before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*.pt")}
+    for last in [4, 3]:
+        printed = train(data, tmp_path / "run", "--max-update", last)
+        assert f"nothing to train: the checkpoint is of update 4, and --max-update is {last}" in printed
+        assert "begin validation" not in printed
+    assert before == {path: path.read_bytes() for path in (tmp_path / "run").glob("*.pt")}
 
 
 ODD = ["a 'b' \"c\"", "[1] {x} (y) *", "a,b=c", "#a ~b", "$a $(b)", b"\xff".decode("utf-8", "surrogateescape")]

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import Dict, List
+from typing import Dict, List, Optional
 
 import torch
 
@@ -27,8 +27,15 @@ class Iterator:
 
 
 @dataclass
+class EarlyStopping:
+    best: float
+    num_runs: int
+
+
+@dataclass
 class Extra:
     train_iterator: Iterator
+    early_stopping: Optional[EarlyStopping] = None
 
 
 @dataclass
@@ -53,10 +60,13 @@ def check_run(state, trainer, path, starts_anew):
         path: of the file, for messages
         starts_anew: with another optimizer, as by --finetune-from-model or --reset-optimizer: the encoder must be the
             same, other parts need not
+    Returns:
+        what --patience has seen: {name of an attribute of fairseq's should_stop_early: value}
     """
     if "model" not in state["cfg"] or FINGERPRINT not in state.get("task_state", {}):
         raise UsageError(f"{path}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_...")
-    history = typed(Progress, state, path).optimizer_history
+    progress = typed(Progress, state, path)
+    history, seen = progress.optimizer_history, progress.extra_state.early_stopping
     if not history or not 0 <= history[-1].num_updates < 2**53:
         raise UsageError(f"{path}: its number of updates is missing or absurd; use another checkpoint")
     model = trainer.get_model()
@@ -72,6 +82,7 @@ def check_run(state, trainer, path, starts_anew):
         compare_configurations(theirs, ours, ENCODER + OTHERS, path)
         check_components(state, trainer, path)
     check_weights(state["model"], own, path)
+    return vars(seen) if seen and not starts_anew else {}
 
 
 def check_components(state, trainer, path):

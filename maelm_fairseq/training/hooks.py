@@ -99,6 +99,7 @@ class Hooks:
         self._lock = None  # of the save folder, in the process that saves
         self._keeps_memory = False
         self._last = None  # path of the last checkpoint that is being saved
+        self._validated = False  # whether the checkpoint that the run goes on from was validated
         self._read = {}  # {path: contents} of checkpoints that were read and checked, and fairseq is about to read
 
     # Starting
@@ -147,7 +148,7 @@ class Hooks:
 
     def _forget(self):
         """Clears what fairseq has kept of an earlier run in this process, as in a sweep of Hydra."""
-        reporter.trained = False
+        reporter.trained = self._validated = False
         for function in [checkpoint_utils.save_checkpoint, *(module.should_stop_early for module in self.training)]:
             vars(function).clear()
         writers = getattr(progress_bar, "_tensorboard_writers", None) or {}
@@ -218,13 +219,12 @@ class Hooks:
         if not isinstance(trainer.get_model(), MaeLmModel) or not PathManager.isfile(filename):
             return original(trainer, filename, reset_optimizer, *args, **kwargs)
         self._read[filename] = state = self._contents(filename)
-        comparison.check_run(state, trainer, filename, starts_anew=reset_optimizer)
-        seen = state["extra_state"].get("early_stopping")
+        seen = comparison.check_run(state, trainer, filename, starts_anew=reset_optimizer)
         with explained(filename, "the run cannot go on from it"):
             extra_state = original(trainer, filename, reset_optimizer, *args, **kwargs)
-        if isinstance(seen, dict) and not reset_optimizer:
-            for module in self.training:
-                vars(module.should_stop_early).update({name: seen[name] for name in EARLY_STOPPING if name in seen})
+        for module in self.training:
+            vars(module.should_stop_early).update(seen)
+        self._validated = extra_state.get("val_loss") is not None and not reset_optimizer
         return extra_state
 
     # Writing them
@@ -237,14 +237,9 @@ class Hooks:
             self._last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
         try:
             return original(cfg, trainer, epoch_itr, val_loss)
-        except Exception as error:  # PyTorch hides the operating system's in its own
-            cause = error
-            while cause is not None and not isinstance(cause, OSError):
-                cause = cause.__context__
-            if cause is None:
-                raise
+        except OSError as error:
             raise UsageError(
-                f"the checkpoint of update {update:,} cannot be written ({cause.strerror}); "
+                f"the checkpoint of update {update:,} cannot be written ({error.strerror}); "
                 f"{save_folder.where_to_go_on(cfg.save_dir)}: make room, and run it again"
             ) from None
         finally:
@@ -278,6 +273,8 @@ class Hooks:
         update, last = trainer.get_num_updates(), cfg.optimization.max_update
         if 0 < last <= update:
             logger.info(f"nothing to train: the checkpoint is of update {update:,}, and --max-update is {last:,}")
+            if self._validated or cfg.dataset.disable_validation:
+                return [None], True
             epoch_itr.next_epoch_itr(shuffle=epoch_itr.next_epoch_idx > cfg.dataset.curriculum)
             return sys.modules[original.__module__].validate_and_save(
                 cfg, trainer, task, epoch_itr, cfg.dataset.valid_subset.split(","), end_of_epoch=False
