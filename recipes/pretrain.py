@@ -59,7 +59,7 @@ def parse(recipe, words):
     devices = "GPUs per machine (default: all); 0 trains on the CPU, for experiments, with a process per machine"
     add("--gpus", type=at_least(0), metavar="N", help=devices)
     nodes = "machines (default: 1); run the same command on each, with MASTER_ADDR set to one of them, whose port "
-    nodes += "MASTER_PORT (default: 29500) the others can reach"
+    nodes += "MASTER_PORT (default: 29500) and the next the others can reach"
     add("--nodes", type=at_least(1), default=1, metavar="N", help=nodes)
     batch = "sequences per GPU at a time; the effective batch stays the same"
     add("--batch-size", type=at_least(1), metavar="N", help=batch)
@@ -131,6 +131,7 @@ def meet(args):
         if not address:
             raise UsageError(f"--nodes {args.nodes} needs MASTER_ADDR, the name of one of the machines")
         number = 0 if args.dry_run else agree(address, port, args.nodes)
+        port += 1  # who is early would find the store by which they agreed, and lose it
     cpu = dict(distributed_backend="gloo", ddp_backend="legacy_ddp", distributed_no_spawn=True)
     rank = number * max(args.gpus, 1)
     return dict(distributed_init_method=f"tcp://{address}:{port}", distributed_rank=rank, **({} if args.gpus else cpu))

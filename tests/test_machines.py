@@ -13,7 +13,8 @@ def two_machines(data, save_dir, real=False):
     both = [recipe(data, save_dir, "--nodes", 2, real=real, **variables) for _ in range(2)]
     log = save_dir / "train.log"
     while not (log.exists() and "num_updates" in log.read_text()):  # written by the first
-        assert all(machine.poll() is None for machine in both)
+        ended = [machine.stdout.read() for machine in both if machine.poll() is not None]
+        assert not ended, ended
         time.sleep(0.1)
     return both
 

@@ -138,7 +138,7 @@ def test_several_machines(tmp_path, by, gpus):
         arguments = dry_run("pretrain_base.sh", f"--gpus={gpus}", "--nodes=2", **machine)
     config = parse_command(arguments)
     distributed, number = config.distributed_training, int(by == "slurm")
-    assert distributed.distributed_init_method == "tcp://node1:20007"
+    assert distributed.distributed_init_method == f"tcp://node1:{20007 + (by != 'slurm')}"
     assert (distributed.distributed_rank, distributed.distributed_world_size) == (
         (4 * number, 8) if gpus else (number, 2)
     )
