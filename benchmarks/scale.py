@@ -68,8 +68,8 @@ def main():
         write(f"{folder}/train", args.blocks)
         for name, find in {"TokenBlocks": TokenBlocks, "fairseq's TokenBlockDataset": fairseq_blocks}.items():
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                found, seconds, peak = pool.submit(measure, find, f"{folder}/train").result()
-            print(f"| {found:,} | {name} | {seconds:.2f} | {peak:,.0f} |", flush=True)
+                blocks, seconds, peak = pool.submit(measure, find, f"{folder}/train").result()
+            print(f"| {blocks:,} | {name} | {seconds:.2f} | {peak:,.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -55,9 +55,9 @@ class Split:
         self.tokens = np.memmap(self.prefix + ".bin", dtype=DTYPES[code], mode="r") if tokens else np.zeros(0, int)
 
     def check_size(self, path, expected):
-        found = os.path.getsize(path)
-        if found != expected:
-            raise UsageError(f"{path} has {found} bytes, but the index implies {expected}; {self.again}")
+        size = os.path.getsize(path)
+        if size != expected:
+            raise UsageError(f"{path} has {size} bytes, but the index implies {expected}; {self.again}")
 
 
 def count_tokens(split):
@@ -72,10 +72,10 @@ def count_tokens(split):
 
 def same(where, counts, record, fix):
     """Compares {name: count} with what was recorded."""
-    for name, found in counts.items():
+    for name, counted in counts.items():
         expected = getattr(record, name)
-        if found != expected:
-            raise UsageError(f"{where}: {name}: found {found}, expected {expected} as recorded; {fix}")
+        if counted != expected:
+            raise UsageError(f"{where}: {name}: found {counted}, expected {expected} as recorded; {fix}")
 
 
 def check_split(folder, name, processor):

@@ -215,8 +215,8 @@ def encode(paths, fingerprints, folders, split, model, workers, shards=1):
                 )
         if read.documents < shards:
             fix = "use fewer --shards" if shards > 1 else "give files with text"
-            found = f"{', '.join(paths)}: found {read.documents} documents (separated by blank lines)"
-            raise UsageError(f"{found}, expected at least {shards}; {fix}")
+            read_so_far = f"{', '.join(paths)}: found {read.documents} documents (separated by blank lines)"
+            raise UsageError(f"{read_so_far}, expected at least {shards}; {fix}")
         for number, shard in out.items():
             with atomic_write(os.path.join(folders[number], split + ".idx"), "wb") as stream:
                 write_index(stream, shard.sizes, token_dtype(processor.get_piece_size()))

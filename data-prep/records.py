@@ -138,10 +138,10 @@ def finished(dest, name, record):
     if name not in there:
         raise UsageError(f"--dest: {dest} contains {there[0]} but no {name}; expected an empty folder; choose another")
     fix = f"remove {dest} and run again"
-    found = read_json(os.path.join(dest, name), type(record), "the record of a finished run", fix)
-    check_origin(dest, found, record)
+    finished_with = read_json(os.path.join(dest, name), type(record), "the record of a finished run", fix)
+    check_origin(dest, finished_with, record)
     say(f"{dest} is finished already, from the same files and with the same options")
-    return found
+    return finished_with
 
 
 def check_origin(dest, was, now):

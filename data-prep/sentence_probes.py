@@ -28,8 +28,8 @@ def is_plain(word):
 
 def usable(sentences):
     """The words of each different sentence that has a usual length: list of lists."""
-    found = dict.fromkeys(tuple(sentence.split()) for sentence in sentences)
-    return [list(words) for words in found if len(words) in WORDS]
+    different = dict.fromkeys(tuple(sentence.split()) for sentence in sentences)
+    return [list(words) for words in different if len(words) in WORDS]
 
 
 def balanced(candidates, name):
@@ -101,13 +101,13 @@ def agreement(sentences):
     """
     pairs, most = {other_demonstrative: [], other_verb: [], other_article: []}, PAIRS // 3
     for words in sorted(usable(sentences), key=lambda words: number_of("agreement", *words)):
-        for rule, found in pairs.items():
+        for rule, examples in pairs.items():
             forms = {i: rule(*words[i - 1 : i + 2]) for i in range(1, len(words) - 1)}
             places = [i for i, form in forms.items() if form]
-            if places and (len(found) < most or rule is other_article):
+            if places and (len(examples) < most or rule is other_article):
                 place = places[number_of(*words) % len(places)]
-                found.append((words, [*words[:place], forms[place], *words[place + 1 :]]))
+                examples.append((words, [*words[:place], forms[place], *words[place + 1 :]]))
                 break
-    for pair in [pair for found in pairs.values() for pair in found][:PAIRS]:
+    for pair in [pair for examples in pairs.values() for pair in examples][:PAIRS]:
         for words, label in zip(pair, LABELS):
             yield " ".join(words), label, " ".join(pair[0])

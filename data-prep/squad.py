@@ -45,7 +45,7 @@ COUNTS = {
 }
 
 
-def span_of(question, context, found):
+def span_of(question, context, ids):
     """The pieces of the context that answer a question: (first, last), or None if it has no usable answer.
 
     Args:
@@ -53,14 +53,14 @@ def span_of(question, context, found):
         found: {count: ids}, to which this question is added
     """
     places = [place(answer, question, context) for answer in question.answers]
-    found["answers_misplaced"] += [question.id] * places.count(None)
-    found["answers_invisible"] += [question.id] * places.count((None, False))
+    ids["answers_misplaced"] += [question.id] * places.count(None)
+    ids["answers_invisible"] += [question.id] * places.count((None, False))
     places = [spot for spot in places if spot and spot[0]]
     if not places:
         return None
     span, exact = max(places, key=lambda spot: spot[1])  # the first exact one, otherwise the first
     if not exact:
-        found["labels_widened"].append(question.id)
+        ids["labels_widened"].append(question.id)
     return span
 
 
@@ -79,7 +79,7 @@ def write_split(questions, prefix, vocabulary, tokenizer, sizes):
         path: indexed_dataset.make_builder(indexed_dataset.data_file_path(path), "mmap", highest)
         for path, highest in [(prefix, vocabulary), (prefix + ".span", sizes.max_tokens)]
     }
-    found = {count: [] for count in COUNTS}  # ids of questions
+    ids = {count: [] for count in COUNTS}  # ids of questions
     context = pieces = None
     total = sum(len(question.context) + len(question.text) for question in questions)
     with progress_bar("encode " + name, total) as bar:
@@ -89,30 +89,30 @@ def write_split(questions, prefix, vocabulary, tokenizer, sizes):
                 context, pieces = question.context, tokenizer.encode_context(question)
             text = tokenizer.encode(question.text)
             if len(text.tokens) > sizes.max_question:
-                found["questions_cut"].append(question.id)
-            span = span_of(question, pieces, found)
+                ids["questions_cut"].append(question.id)
+            span = span_of(question, pieces, ids)
             if question.answers and not span:
-                found["questions_left_out"].append(question.id)
+                ids["questions_left_out"].append(question.id)
                 continue
             labelled = [(window, window.label(span)) for window in windows(text, pieces, sizes)]
             without_answer = [label for _, label in labelled if label == (0, 0)]
             if span and len(without_answer) == len(labelled):
-                found["answers_too_long"].append(question.id)
-            found["windows"] += [question.id] * len(labelled)
-            found["windows_without_answer"] += [question.id] * len(without_answer)
+                ids["answers_too_long"].append(question.id)
+            ids["windows"] += [question.id] * len(labelled)
+            ids["windows_without_answer"] += [question.id] * len(without_answer)
             for window, label in labelled:
                 for builder, item in zip(builders.values(), (window.tokens, label)):
                     builder.add_item(torch.tensor(item))
     for path, builder in builders.items():
         builder.finalize(indexed_dataset.index_file_path(path))
-    if not found["windows"]:
+    if not ids["windows"]:
         option = {"train": "--train", "valid": "--dev"}[name]
         raise UsageError(f"{option}: no question has a visible answer at its answer_start; correct answer_start")
     for count in ("questions_cut", "answers_misplaced", "answers_invisible", "labels_widened", "answers_too_long"):
-        first = list(dict.fromkeys(found[count]))[:SHOWN]
+        first = list(dict.fromkeys(ids[count]))[:SHOWN]
         if first:
-            say(f"{name}: {len(found[count]):,} {COUNTS[count]}, the first in {', '.join(first)}")
-    counts = {count: len(ids) for count, ids in found.items()}
+            say(f"{name}: {len(ids[count]):,} {COUNTS[count]}, the first in {', '.join(first)}")
+    counts = {count: len(ids[count]) for count in ids}
     return dict(counts, questions=len(questions), answerable=sum(bool(question.answers) for question in questions))
 
 

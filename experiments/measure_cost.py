@@ -64,8 +64,8 @@ def main():
     for run, measured in zip(runs, zip(*rounds)):
         seconds, memory = map(statistics.median, zip(*measured))
         ratios = [one[0] / each[0][0] for one, each in zip(measured, rounds)]
-        found = dict(ratio=statistics.median(ratios), lowest=min(ratios), highest=max(ratios))
-        models[run.model.name] = {name: round(value, 3) for name, value in found.items()}
+        summary = dict(ratio=statistics.median(ratios), lowest=min(ratios), highest=max(ratios))
+        models[run.model.name] = {name: round(value, 3) for name, value in summary.items()}
         models[run.model.name].update(seconds=round(seconds, 4), memory_mib=round(memory))
     measured = dict(date=str(datetime.date.today()), machine=machine(), rounds=args.rounds, models=models)
     others = [each for each in records.read(COST) or [] if each["machine"] != measured["machine"]]

@@ -182,14 +182,14 @@ class MaeLm:
         lengths = self._lengths(batch)
         self._check_length(int(lengths.max()))
         weight, layers = self.model.embed_tokens.weight, len(self.model.encoder.layers) + 1 if all_layers else 1
-        found = weight.new_zeros(layers, *batch.shape, weight.size(1))
+        features = weight.new_zeros(layers, *batch.shape, weight.size(1))
         for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
             part, hidden = batch[rows, : int(lengths[rows].max())].to(self.device), []
             padding = part.eq(self.dictionary.pad())
             self.model.forward_encoder(part, padded=bool(padding.any()), hidden=hidden)
-            found[:, rows, : part.size(1)] = torch.stack(hidden[-layers:]).masked_fill(padding[..., None], 0)
-        found = found if all_layers else found[0]
-        return found if tokens.dim() == 2 else found.squeeze(-3)
+            features[:, rows, : part.size(1)] = torch.stack(hidden[-layers:]).masked_fill(padding[..., None], 0)
+        features = features if all_layers else features[0]
+        return features if tokens.dim() == 2 else features.squeeze(-3)
 
     def word_features(self, text):
         """Features of words, separated by white space: the mean over the pieces of each.
@@ -262,10 +262,10 @@ class MaeLm:
             right = "pairs of texts: call predict(texts, pairs)" if on_pairs else "single texts: call predict(texts)"
             raise UsageError(f"the head was fine-tuned, as {self.data} shows, on {right}")
         logits = self.head_logits([self._tokens(*both) for both in checked], head)
-        found = logits[:, 0].tolist()
+        predictions = logits[:, 0].tolist()
         if labels is not None:
-            found = [dict(zip(labels, row)) for row in logits.softmax(-1).tolist()]
-        return found[0] if isinstance(texts, str) else found
+            predictions = [dict(zip(labels, row)) for row in logits.softmax(-1).tolist()]
+        return predictions[0] if isinstance(texts, str) else predictions
 
     @torch.no_grad()
     def fill_mask(self, text, topk=5):

@@ -110,12 +110,12 @@ class Stream(NamedTuple):
 
 def last_of(streams, count):
     """Of streams one after another, those of the last `count` rows; without empty ones, if any is not."""
-    found = []
+    chosen = []
     for stream in reversed(streams):
         rows = min(count, stream.queries)
         count -= rows
-        found.insert(0, stream.last(rows))
-    return [stream for stream in found if stream.queries] or found[:1]
+        chosen.insert(0, stream.last(rows))
+    return [stream for stream in chosen if stream.queries] or chosen[:1]
 
 
 class Attention(nn.Module):

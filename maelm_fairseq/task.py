@@ -129,9 +129,9 @@ class MaeLmTask(TokenTask):
             prefixes.append(more)
         for path in [indexed_dataset.index_file_path(prefixes[0]), indexed_dataset.data_file_path(prefixes[0])]:
             if not os.path.exists(path):
-                found = ", ".join(sorted(os.listdir(folder))) or "nothing"
+                files = ", ".join(sorted(os.listdir(folder))) or "nothing"
                 raise MissingFileError(
-                    f"{path}: not found, expected the binarized split {split!r}; {folder} contains: {found}. "
+                    f"{path}: not found, expected the binarized split {split!r}; {folder} contains: {files}. "
                     "Prepare it with data-prep/prepare.sh or fairseq-preprocess"
                 )
         # One token less, for <s>.

@@ -116,10 +116,10 @@ class GlueTask:
             return np.array([int(item[0]) - self.dictionary.nspecial for item in self.column("label", split)])
         path = os.path.join(self.folder, "label", split + ".label")
         try:
-            found = np.loadtxt(path, ndmin=1)
+            values = np.loadtxt(path, ndmin=1)
         except ValueError as error:
             raise UsageError(f"{path}: {error}; {AGAIN}") from None
-        return self.checked(found, path, split)
+        return self.checked(values, path, split)
 
     def predict(self, model, split):
         """The model's predictions: class numbers or values, (n,)."""
@@ -167,8 +167,8 @@ def main():
     args.task = os.path.normpath(args.task)  # without the slash that a shell completes
     folder = os.path.join(args.data, args.task)
     if os.sep in args.task or not os.path.isdir(folder):
-        found = ", ".join(sorted(os.listdir(args.data))) if os.path.isdir(args.data) else "no such folder"
-        raise UsageError(f"--task {args.task}: not in {args.data} ({found}); prepare it with data-prep/glue.sh")
+        folders = ", ".join(sorted(os.listdir(args.data))) if os.path.isdir(args.data) else "no such folder"
+        raise UsageError(f"--task {args.task}: not in {args.data} ({folders}); prepare it with data-prep/glue.sh")
     task = GlueTask(folder, args.task)
     recipe = finetune.Recipe(
         args,

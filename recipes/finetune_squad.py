@@ -34,9 +34,9 @@ def answer(model_file, data, questions):
     """
     record, (dictionary, processor) = squad.load_record(data), read_vocabulary(data)
     model = load_model(model_file, dictionary).to("cuda" if torch.cuda.is_available() else "cpu")
-    found = answer_questions(model, questions, SpanTokenizer(processor), record.options)
-    texts = {question.id: answers.text for question, answers in zip(questions, found)}
-    differences = {question.id: answers.difference for question, answers in zip(questions, found)}
+    predictions = answer_questions(model, questions, SpanTokenizer(processor), record.options)
+    texts = {question.id: answer.text for question, answer in zip(questions, predictions)}
+    differences = {question.id: answer.difference for question, answer in zip(questions, predictions)}
     may_be_empty = record.version != "1.1"
 
     def answered(threshold):

@@ -9,7 +9,7 @@
 # First 6,500 updates of 64 sequences of 64 tokens, or as many as 24 minutes allow; then 500 updates with 128 tokens, to
 # train the other positions. The settings differ from the method's where that helps to learn from little text: short
 # sequences, a high learning rate, 30% predicted tokens, and the encoder's layers in place of a decoder of its own. Small
-# encoders with such shared layers score within a point of an MLM for the same arithmetic, where MAE-LM is 3.6 points
+# encoders with such shared layers score within a point of an MLM for the same compute, where MAE-LM is 3.6 points
 # behind: experiments/RESULTS.md. For an MLM, add --encoder-mask-fraction 1 --decoder-layers 0.
 
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -21,13 +21,13 @@ def logged(lines, key):
         lines: the output of fairseq-train --log-format json
         key: name of the update's number: num_updates for training, valid_num_updates for validation
     """
-    found = {}
+    by_update = {}
     for line in lines:
         start = line.find("{")
         if start >= 0 and f'"{key}": ' in line:
             stats = json.loads(line[start:])
-            found[int(stats[key])] = stats
-    return [found[update] for update in sorted(found)]
+            by_update[int(stats[key])] = stats
+    return [by_update[update] for update in sorted(by_update)]
 
 
 class Progress(logging.Handler):

@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, TRANSFORMERS, documents, succeed, text_of
 from test_squad import key_paragraphs, squad_json
 
-ROOMS = ["maelm_fairseq", "data-prep", "recipes", "experiments", "benchmarks", "docs", "tests"]
+PARTS = ["maelm_fairseq", "data-prep", "recipes", "experiments", "benchmarks", "docs", "tests"]
 TOPICS = ["data", "pretraining", "finetuning", "evaluation", "huggingface", "analysis", "architecture"]
 PAGES = ["README.md", *(f"docs/{topic}.md" for topic in TOPICS)]
 MODEL = (
@@ -94,11 +94,11 @@ def write_task(folder, header, rows):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with the rooms of the repository and a user's files, in which the README has been followed."""
+    """A folder with the parts of the repository and a user's files, in which the README has been followed."""
     place = tmp_path_factory.mktemp("place") / "maelm_fairseq"
     place.mkdir()
-    for room in ROOMS:
-        (place / room).symlink_to(ROOT / room)
+    for part in PARTS:
+        (place / part).symlink_to(ROOT / part)
     for folder in ["corpus", "text"]:
         (place / folder).mkdir()
     for seed, name in enumerate(["corpus/a.txt", "text/train.txt", "text/valid.txt", "train.txt", "valid.txt"]):
@@ -152,7 +152,7 @@ def test_links_lead_somewhere():
 
 @pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md"])
 def test_paths_exist(page):
-    for path in re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w./-]+)`", (ROOT / page).read_text(encoding="utf-8")):
+    for path in re.findall(rf"`((?:{'|'.join(PARTS)})/[\w./-]+)`", (ROOT / page).read_text(encoding="utf-8")):
         assert (ROOT / path).exists(), path
 
 

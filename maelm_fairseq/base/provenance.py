@@ -13,13 +13,13 @@ def file_identity(path):
 
 def by_option(options):
     """A list of options as {option: its values}, such as {"--lr": ["0.001"]}; of a repeated option, the last counts."""
-    values, found = [], {}
+    values, by_name = [], {}
     for word in options:
         if word.startswith("--"):
-            values = found[word] = []
+            values = by_name[word] = []
         else:
             values.append(word)
-    return found
+    return by_name
 
 
 def check_same(path, was, now, fix):

@@ -76,8 +76,8 @@ def read_file(path, writer="fairseq-train", old=False):
     except UsageError as error:
         raise UsageError(f"{path}: {error}; {fix}") from None
     except pickle.UnpicklingError:
-        found = "objects that are neither tensors nor plain values, which were not loaded"
-        raise UsageError(f"{path}: cannot be read as a checkpoint: it contains {found}; {fix}") from None
+        contents = "objects that are neither tensors nor plain values, which were not loaded"
+        raise UsageError(f"{path}: cannot be read as a checkpoint: it contains {contents}; {fix}") from None
     except Exception as error:  # the type depends on the file's contents
         if is_out_of_memory(error):
             raise

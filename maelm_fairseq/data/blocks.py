@@ -40,10 +40,10 @@ class LineSizes:
             header = stream.read(HEADER)
         self._lines = int.from_bytes(header[18:], "little")
         # After the header, there are 4 bytes of length and 8 of position for each line.
-        found, expected = os.path.getsize(self.path), HEADER + 12 * self._lines
-        if len(header) < HEADER or found != expected:
+        size, expected = os.path.getsize(self.path), HEADER + 12 * self._lines
+        if len(header) < HEADER or size != expected:
             raise UsageError(
-                f"{self.path} has {found} bytes, but its header implies {expected}: it is damaged; binarize again"
+                f"{self.path} has {size} bytes, but its header implies {expected}: it is damaged; binarize again"
             )
         start = indexed_dataset.MMapIndexedDataset.Index._HDR_MAGIC + (1).to_bytes(8, "little")
         if not header.startswith(start) or header[17] not in indexed_dataset._code_to_dtype:

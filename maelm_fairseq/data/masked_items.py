@@ -83,9 +83,9 @@ class MaskedBlockDataset(WholeDataset):
         block = self.parts[part][index - self._first[part]]
         highest, mask = block.max(), self.masking.mask_token
         if highest >= mask and (highest >= len(self.dictionary) or mask in block):
-            found = "<mask>" if mask in block else f"token {highest}"
+            symbol = "<mask>" if mask in block else f"token {highest}"
             raise UsageError(
-                f"{self.parts[part].prefix}: {found} in block {index}, expected tokens of text, below "
+                f"{self.parts[part].prefix}: {symbol} in block {index}, expected tokens of text, below "
                 f"{len(self.dictionary)}: the data were binarized with another dict.txt, or their text contains "
                 "<mask>; binarize them again with this dict.txt"
             )

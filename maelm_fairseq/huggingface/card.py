@@ -117,19 +117,21 @@ def training(state, data):
     """Lines about data, masking and validation, as far as the checkpoint and the data folder know them."""
     if "imported_from" in state:
         return [f"None since it was imported from `{state['imported_from']}`, unchanged"]
-    found, record, lines = typed(Training, state, "the checkpoint"), read_record(data, "train"), []
+    checkpoint, record, lines = typed(Training, state, "the checkpoint"), read_record(data, "train"), []
     if record.tokens:
         counts = f"{record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens"
         lines.append("Data: " + counts)
-    updates = found.optimizer_history[-1].get("num_updates") if found.optimizer_history else None
+    updates = checkpoint.optimizer_history[-1].get("num_updates") if checkpoint.optimizer_history else None
     if updates is not None:
         lines.append(f"Updates: {typed(int, updates, 'the checkpoint: num_updates'):,}")
-    sections = [typed(Optional[Dict[str, Any]], found.cfg.get(name), f"the checkpoint: {name}") for name in SECTIONS]
+    sections = [
+        typed(Optional[Dict[str, Any]], checkpoint.cfg.get(name), f"the checkpoint: {name}") for name in SECTIONS
+    ]
     options = {name: value for section in sections for name, value in (section or {}).items()}
     lines.append(
         "Options: " + ", ".join(f"`{name}` {options[name]}" for name in SHOWN if options.get(name) is not None)
     )
-    loss = (found.extra_state or {}).get("val_loss")
+    loss = (checkpoint.extra_state or {}).get("val_loss")
     if loss is not None:
         lines.append(f"Validation {options.get('best_checkpoint_metric', 'loss')}: {loss}")
     return lines

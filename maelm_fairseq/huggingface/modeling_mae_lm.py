@@ -179,9 +179,9 @@ class MaeLmPreTrainedModel(PreTrainedModel):
     def get_output_embeddings(self):
         return None
 
-    def result(self, kind, outputs, return_dict, loss=None, **found):
+    def result(self, kind, outputs, return_dict, loss=None, **outputs_of_head):
         """An output of transformers, or with `return_dict=False` a tuple."""
-        output = kind(loss=loss, **found, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+        output = kind(loss=loss, **outputs_of_head, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
         return output if return_dict or return_dict is None else output.to_tuple()
 
 

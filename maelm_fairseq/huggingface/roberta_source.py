@@ -112,8 +112,8 @@ def read_source(path):
         return read_transformers(path)
     if first_file(CHECKPOINTS, path):
         return read_fairseq(first_file(CHECKPOINTS, path))
-    found = ", ".join(sorted(os.listdir(path))) or "nothing"
-    raise MissingFileError(f"{path}: expected config.json (transformers) or {' or '.join(CHECKPOINTS)}, found {found}")
+    files = ", ".join(sorted(os.listdir(path))) or "nothing"
+    raise MissingFileError(f"{path}: expected config.json (transformers) or {' or '.join(CHECKPOINTS)}, found {files}")
 
 
 def first_file(names, *folders):
@@ -157,9 +157,9 @@ def read_transformers(folder):
             f"{folder}: no SentencePiece model: put the one it was trained with there as "
             f"{' or '.join(SENTENCEPIECE_MODELS)}; WordPiece and byte-level BPE cannot be imported"
         )
-    found = config.get("model_type")
-    if found not in MODEL_TYPES:
-        raise UsageError(f"{path}: model_type {shown(found)}, expected {' or '.join(MODEL_TYPES)}")
+    model_type = config.get("model_type")
+    if model_type not in MODEL_TYPES:
+        raise UsageError(f"{path}: model_type {shown(model_type)}, expected {' or '.join(MODEL_TYPES)}")
     check_options(path, {"layer_norm_eps": 1e-12, **config}, TRANSFORMERS_OPTIONS)  # transformers' default
     weights = {str(name).removeprefix("roberta."): value for name, value in read_weights(folder).items()}
     rows = CAMEMBERT_ROWS if config.get("bos_token_id") == CAMEMBERT_ROWS[0] else XLM_R_ROWS
@@ -177,14 +177,14 @@ def make_source(path, weights, special_rows, config, in_transformers=False):
         config: {option: value}
         in_transformers: whether its options are named as in transformers
     """
-    found, sizes, dropped = our_weights(path, weights, special_rows)
+    converted, sizes, dropped = our_weights(path, weights, special_rows)
     for option, (theirs, default) in OPTIONS.items():
         name = theirs if in_transformers else option
         if default is None:
             check_options(path, config, {name: sizes[option]}, "its weights")
         else:
             sizes[option] = typed(type(default), config.get(name, default), f"{path}: {name}")
-    return Source(path, sizes, found, dropped)
+    return Source(path, sizes, converted, dropped)
 
 
 def read_weights(folder):
@@ -208,16 +208,16 @@ def stock_names(weights):
 
     Old releases name the encoder `decoder`, and have query, key and value in one matrix, `in_proj_weight` (3C, C).
     """
-    found = {}
+    renamed = {}
     for name, value in weights.items():
         name = str(name)
         joined = re.fullmatch(r"(.*self_attn)\.in_proj_(weight|bias)", name)
         if joined and isinstance(value, torch.Tensor) and value.dim():
             names = [f"{joined[1]}.{part}_proj.{joined[2]}" for part in "qkv"]
-            found.update(zip(map(stock_name, names), value.chunk(3)))
+            renamed.update(zip(map(stock_name, names), value.chunk(3)))
         else:
-            found[stock_name(name)] = value
-    return found
+            renamed[stock_name(name)] = value
+    return renamed
 
 
 def stock_name(name):
@@ -252,30 +252,32 @@ def our_weights(path, weights, special_rows):
         """The weight of a name; None in its shape stands for any size."""
         left.discard(name)
         value = weights.get(name)
-        found = tuple(value.shape) if isinstance(value, torch.Tensor) and value.is_floating_point() else None
-        if found is None or len(found) != len(shape) or any(a not in (None, b) for a, b in zip(shape, found)):
+        actual = tuple(value.shape) if isinstance(value, torch.Tensor) and value.is_floating_point() else None
+        if actual is None or len(actual) != len(shape) or any(a not in (None, b) for a, b in zip(shape, actual)):
             expected = " x ".join("any" if size is None else str(size) for size in shape)
-            found = "nothing" if name not in weights else shown(value) if found is None else " x ".join(map(str, found))
+            actual = (
+                "nothing" if name not in weights else shown(value) if actual is None else " x ".join(map(str, actual))
+            )
             raise UsageError(
-                f"{path}: not the weights of a RoBERTa: {name}: found {found}, expected {expected} numbers"
+                f"{path}: not the weights of a RoBERTa: {name}: found {actual}, expected {expected} numbers"
             )
         return value.float()
 
     embedding = take("embeddings.word_embeddings.weight", None, None)
     N, C = embedding.shape
     F = len(take("encoder.layer.0.intermediate.dense.bias", None))
-    found = {}
+    converted = {}
     for ours, theirs in stock_modules(ROBERTA, MASKED_LM if has_head else MODEL, layers).items():
         rows, columns = F if ours.endswith("ffn.0") else C, F if ours.endswith("ffn.1") else C
         for end, shape in {"weight": [rows] if "norm" in ours else [rows, columns], "bias": [rows]}.items():
             parts = [take(f"{name.removeprefix('roberta.')}.{end}", *shape) for name in theirs]
-            found[f"{ours}.{end}"] = torch.cat(parts)
+            converted[f"{ours}.{end}"] = torch.cat(parts)
     # Of embeddings with fewer rows than these, the number is not that of any vocabulary.
     rows = [row for row in [*special_rows, *range(max(special_rows) + 1, N)] if row < N]
-    found["embed_tokens.weight"] = embedding[rows]
+    converted["embed_tokens.weight"] = embedding[rows]
     # One zero row in front is theirs alone; the next is that of padding.
     positions = take("embeddings.position_embeddings.weight", None, C)[1:].clone()
-    found["encoder.embed_positions.weight"] = positions
+    converted["encoder.embed_positions.weight"] = positions
     types = "embeddings.token_type_embeddings.weight"
     if types in weights:  # not in fairseq
         types = take(types, None, C)
@@ -285,11 +287,11 @@ def our_weights(path, weights, special_rows):
     if has_head:
         # transformers may save either name of what is tied, or both.
         biases = [take(name, N) for name in ["lm_head.decoder.bias", "lm_head.bias"] if name in weights]
-        found["lm_head.bias"] = (biases or [take("lm_head.bias", N)])[-1][rows]
+        converted["lm_head.bias"] = (biases or [take("lm_head.bias", N)])[-1][rows]
         tied = "lm_head.decoder.weight"
         if tied in weights and not take(tied, N, C).equal(embedding):
             raise UsageError(f"{path}: the language-model head has an embedding of its own, expected the encoder's")
     if left:
         raise UsageError(f"{path}: not the weights of a RoBERTa; unknown: {min(left)}")
     sizes = dict(encoder_layers=layers, encoder_embed_dim=C, encoder_ffn_embed_dim=F)
-    return found, sizes, sorted(dropped)
+    return converted, sizes, sorted(dropped)

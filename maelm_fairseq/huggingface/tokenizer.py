@@ -184,16 +184,16 @@ def check_tokenizer(tokenizer, encode, lines, for_answers=False):
         and not is_known_difference(text + (pair or ""), for_answers)
     ]
     ties = isinstance(tokenizer.model, models.Unigram)
-    found = f"{len(differing):,} of {len(compared):,} texts get other tokens than from SentencePiece"
+    message = f"{len(differing):,} of {len(compared):,} texts get other tokens than from SentencePiece"
     if differing and not (ties and len(differing) <= MAXIMUM_TIES * len(compared)):
         first = " with ".join(repr(text[:200]) for text in differing[0] if text is not None)
         raise UsageError(
-            f"tokenizer.json: {found}; the first: {first}; use the dict.txt and sentencepiece.model of the checkpoint, "
-            "unchanged"
+            f"tokenizer.json: {message}; the first: {first}; use the dict.txt and sentencepiece.model of the "
+            "checkpoint, unchanged"
         )
     if ties:
         ties = "where two segmentations are equally probable; a BPE model has no such ties"
-        print(f"warning: a Unigram model: {found}, {ties}", file=sys.stderr)
+        print(f"warning: a Unigram model: {message}, {ties}", file=sys.stderr)
     return len(compared)
 
 

@@ -27,8 +27,8 @@ def compare_with_transformers(folder, config, model, texts):
     loaded = model_class.from_pretrained(folder).eval().base_model
     tokens = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in texts], True, model.pad)
     real = tokens.ne(model.pad)
-    found = loaded(input_ids=tokens, attention_mask=real.long()).last_hidden_state
-    difference = float((found - model.forward_encoder(tokens))[real].abs().max())
+    features = loaded(input_ids=tokens, attention_mask=real.long()).last_hidden_state
+    difference = float((features - model.forward_encoder(tokens))[real].abs().max())
     which = f"transformers {transformers.__version__}"
     if not difference < TOLERANCE:
         raise UsageError(

@@ -90,23 +90,25 @@ def stock_modules(layout, kind, layers, head=None):
         {our name: list of theirs}; where they have several, ours has their rows one after the other
     """
     base = base_prefix(layout, kind)
-    found = {"encoder.norm": [base + "embeddings.LayerNorm"]}
+    modules = {"encoder.norm": [base + "embeddings.LayerNorm"]}
     for i in range(layers):
         ours, theirs = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
-        found[ours + "attention.query"] = [theirs + layout.query]
-        found[ours + "attention.key_value"] = [theirs + layout.key, theirs + layout.value]
-        found[ours + "attention.out"] = [theirs + layout.out]
-        found[ours + "attention_norm"] = [theirs + layout.attention_norm]
-        found[ours + "ffn.0"] = [theirs + "intermediate.dense"]
-        found[ours + "ffn.1"] = [theirs + "output.dense"]
-        found[ours + "ffn_norm"] = [theirs + "output.LayerNorm"]
+        modules[ours + "attention.query"] = [theirs + layout.query]
+        modules[ours + "attention.key_value"] = [theirs + layout.key, theirs + layout.value]
+        modules[ours + "attention.out"] = [theirs + layout.out]
+        modules[ours + "attention_norm"] = [theirs + layout.attention_norm]
+        modules[ours + "ffn.0"] = [theirs + "intermediate.dense"]
+        modules[ours + "ffn.1"] = [theirs + "output.dense"]
+        modules[ours + "ffn_norm"] = [theirs + "output.LayerNorm"]
     if kind == MASKED_LM:
-        found.update({"lm_head.dense": ["lm_head.dense"], "lm_head.norm": ["lm_head.layer_norm"]})
+        modules.update({"lm_head.dense": ["lm_head.dense"], "lm_head.norm": ["lm_head.layer_norm"]})
     elif kind == SEQUENCE_CLASSIFICATION:
-        found.update({f"classification_heads.{head}.{part}": [f"classifier.{part}"] for part in ["dense", "out_proj"]})
+        modules.update(
+            {f"classification_heads.{head}.{part}": [f"classifier.{part}"] for part in ["dense", "out_proj"]}
+        )
     elif kind == QUESTION_ANSWERING:
-        found[f"classification_heads.{head}"] = ["qa_outputs"]
-    return found
+        modules[f"classification_heads.{head}"] = ["qa_outputs"]
+    return modules
 
 
 def convert(model, layout, kind, head=None):
@@ -121,8 +123,8 @@ def convert(model, layout, kind, head=None):
         {name: tensor}, contiguous copies; the names of the model's weights that the class has no place for: a set
     """
     left = dict(model.state_dict())
-    found = (_code_weights if layout is CODE else _stock_weights)(model, left, layout, kind, head)
-    return {name: value.detach().clone().contiguous() for name, value in found.items()}, set(left)
+    converted = (_code_weights if layout is CODE else _stock_weights)(model, left, layout, kind, head)
+    return {name: value.detach().clone().contiguous() for name, value in converted.items()}, set(left)
 
 
 def _code_weights(model, left, layout, kind, head):
@@ -135,30 +137,30 @@ def _code_weights(model, left, layout, kind, head):
     for name, module in model.named_modules():
         if isinstance(module, RelativePositionBias):
             left[name + ".bucket"] = module.bucket
-    found = {}
+    converted = {}
     for ours, theirs in prefixes.items():
         for name in [name for name in left if name.startswith(ours)]:
-            found[theirs + name[len(ours) :]] = left.pop(name)
-    return found
+            converted[theirs + name[len(ours) :]] = left.pop(name)
+    return converted
 
 
 def _stock_weights(model, left, layout, kind, head):
     """Takes the weights of a class of transformers out of `left`, {our name: tensor}: {their name: tensor}."""
     base, positions = base_prefix(layout, kind), left.pop("encoder.embed_positions.weight")
-    found = {
+    converted = {
         base + "embeddings.word_embeddings.weight": left.pop("embed_tokens.weight"),
         base + "embeddings.position_embeddings.weight": F.pad(positions, (0, 0, 1, 0)),  # theirs begin a row later
     }
     if layout is ROBERTA:
-        found[base + "embeddings.token_type_embeddings.weight"] = positions.new_zeros(2, positions.size(1))
+        converted[base + "embeddings.token_type_embeddings.weight"] = positions.new_zeros(2, positions.size(1))
     else:
-        found[base + "encoder.relative_attention_bias.weight"] = mpnet_table(model.encoder.relative_bias)
+        converted[base + "encoder.relative_attention_bias.weight"] = mpnet_table(model.encoder.relative_bias)
         del left["encoder.relative_bias.table.weight"]
     for ours, theirs in stock_modules(layout, kind, len(model.encoder.layers), head).items():
         for end in ["weight", "bias"]:
             parts = left.pop(f"{ours}.{end}").chunk(len(theirs))
-            found.update({f"{name}.{end}": part for name, part in zip(theirs, parts)})
+            converted.update({f"{name}.{end}": part for name, part in zip(theirs, parts)})
     if kind == MASKED_LM:
         # The second of the two is tied to the first, but not by all versions of transformers.
-        found["lm_head.bias"] = found["lm_head.decoder.bias"] = left.pop("lm_head.bias")
-    return found
+        converted["lm_head.bias"] = converted["lm_head.decoder.bias"] = left.pop("lm_head.bias")
+    return converted

@@ -170,6 +170,6 @@ def stop(update, saved):
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()  # whoever ends first must not have the process that saves killed
-    found = f"the same command resumes from {saved}" if saved else "no checkpoint was saved, as the options say"
-    logger.info(f"stopped on request at update {update}; {found}")
+    outcome = f"the same command resumes from {saved}" if saved else "no checkpoint was saved, as the options say"
+    logger.info(f"stopped on request at update {update}; {outcome}")
     sys.exit(STOPPED)

@@ -93,6 +93,6 @@ def answer_questions(model, questions, tokenizer, sizes, batch_size=32):
             # The window that is least in favour of no answer decides.
             no_answer[number] = min(no_answer[number], float(start[0] + end[0]))
             context = questions[number].context
-            found = best_answer(context, contexts[context], window, start, end)
-            best[number] = max(best[number], found, key=lambda candidate: candidate[0])
+            answer = best_answer(context, contexts[context], window, start, end)
+            best[number] = max(best[number], answer, key=lambda candidate: candidate[0])
     return [Prediction(text, score, nothing) for (score, text), nothing in zip(best, no_answer)]
