@@ -1,5 +1,6 @@
 """How fairseq's commands report errors: in one line where the user can do something about them."""
 
+import logging
 import os
 import sys
 
@@ -24,6 +25,7 @@ class Reporter:
         """Makes this process report errors so; for commands, never for a program that imports us."""
         sys.excepthook = self
         show_anything()
+        logging.raiseExceptions = False  # training goes on when nobody reads its log any more
         os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors itself, with a stack trace
 
     def __call__(self, kind, error, traceback):
