@@ -91,8 +91,11 @@ class MaeLmModel(BaseFairseqModel):
                     f"--decoder-layers 0 needs --encoder-mask-fraction 1 (it is {settings.encoder_mask_fraction}): "
                     "only a decoder can predict what the encoder does not see"
                 )
+        number = fingerprint(task.source_dictionary)
+        if task.state.state_dict.get(FINGERPRINT, number) != number:  # of the checkpoint that the task is loaded from
+            raise UsageError("the checkpoint was trained with another dict.txt: use the data that it was trained with")
+        task.state.merge_state_dict({FINGERPRINT: number})  # fairseq saves it
         model = cls(cfg, task.source_dictionary, pretraining)
-        task.state.merge_state_dict({FINGERPRINT: fingerprint(task.source_dictionary)})  # fairseq saves it
         if cfg.compile:
             model.compile_layers()
         return model

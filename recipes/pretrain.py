@@ -26,8 +26,8 @@ from maelm_fairseq.base.signals import SIGNALS, STOPPED
 from maelm_fairseq.training.reporting import reporter
 
 EPILOG = """All other options go to fairseq-train and override the settings of the recipe.
-SIGTERM, SIGUSR1 and Ctrl-C stop training with a checkpoint after the current update, with exit status 75; the same
-command resumes."""
+SIGTERM, SIGUSR1, SIGHUP and Ctrl-C stop training with a checkpoint after the current update, with exit status 75; the
+same command resumes."""
 PATIENCE = 900  # seconds of a machine that waits for the others to be started
 
 

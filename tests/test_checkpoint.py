@@ -94,8 +94,12 @@ def test_averages_of_checkpoints_and_of_a_run(data, tmp_path):
     assert "Loading EMA" in succeed("fairseq-train", *options, "--max-update", 5, "--save-dir", tmp_path)
     seed = ["--ema-seed-model", tmp_path / "checkpoint_last.pt", "--max-update", 1]
     succeed("fairseq-train", *options, *seed, "--save-dir", tmp_path / "other")
-    error = run("fairseq-train", *options, "--ema-seed-model", averaged, "--save-dir", tmp_path / "third")
-    assert error.returncode == 0, error.stdout
+    succeed("fairseq-train", *options, "--ema-seed-model", averaged, "--save-dir", tmp_path / "third")
+    without = [data, *TINY, "--save-dir", tmp_path / "without", "--max-update"]
+    succeed("fairseq-train", *without, 1)  # an average may begin later, also of what is fine-tuned
+    succeed("fairseq-train", *without, 2, "--store-ema")
+    start = ["--finetune-from-model", tmp_path / "without" / "checkpoint_last.pt", "--max-update", 1]
+    succeed("fairseq-train", *options, *start, "--save-dir", tmp_path / "tuned")
     state = reading.read_file(tmp_path / "checkpoint_last.pt")
     del state["extra_state"]["ema"]
     error = run("fairseq-train", *options, "--ema-seed-model", save(state, averaged), "--save-dir", tmp_path / "fourth")

@@ -76,11 +76,22 @@ def test_a_damaged_last_checkpoint_is_kept_and_the_newest_of_an_interval_used(da
 def test_a_whole_last_checkpoint_is_used_and_nothing_else_is_looked_at(data, saved):
     """Rewinding works, and files of other runs, with more updates or of other contents, do not matter."""
     shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_last.pt")
-    for name in ["checkpoint_best.pt", "checkpoint_1_4.pt", "checkpoint_pretrained.pt"]:
+    for name in ["checkpoint_best.pt", "checkpoint_1_1.pt", "checkpoint_pretrained.pt"]:
         (saved / name).unlink(missing_ok=True)
         os.mkfifo(saved / name)
     assert "@ 2 updates" in train(data, saved, "--max-update", 3)
     assert updates(saved) == 3
+
+
+def test_a_run_that_was_taken_back_keeps_its_own_checkpoints_and_those_that_it_has_left(data, saved):
+    shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_last.pt")
+    left = (saved / "checkpoint_1_4.pt").read_bytes()
+    keep = ["--save-interval-updates", 1, "--keep-interval-updates", 1, "--max-update", 3]
+    assert f"{saved}/checkpoint_1_4.pt, which is later, is now called" in train(data, saved, *keep)
+    assert sorted(path.name for path in saved.glob("checkpoint_1*")) == ["checkpoint_1_3.pt", "checkpoint_1_4.pt.left"]
+    assert (saved / "checkpoint_1_4.pt.left").read_bytes() == left
+    truncate(saved / "checkpoint_last.pt")
+    assert "resuming from" in train(data, saved, *keep) and updates(saved) == 3
 
 
 def test_a_missing_last_checkpoint(data, saved, tmp_path):
@@ -94,11 +105,42 @@ def test_a_missing_last_checkpoint(data, saved, tmp_path):
     assert updates(saved) == 3
 
 
+def test_a_run_never_starts_anew_over_checkpoints(data, saved):
+    """Where neither the last nor one of an interval is there to go on from."""
+    for path in [saved / "checkpoint_last.pt", *saved.glob("checkpoint_1_*.pt")]:
+        path.unlink()
+    before = (saved / "checkpoint_best.pt").read_bytes()
+    error = refused(data, *TINY, "--save-dir", saved)
+    assert f"{saved}: no checkpoint_last.pt; there is no other" in error and "only checkpoint_best.pt: copy a" in error
+    assert (saved / "checkpoint_best.pt").read_bytes() == before
+    train(
+        data,
+        saved,
+        *INTERVAL,
+        "--finetune-from-model",
+        shutil.copy(saved / "checkpoint_best.pt", saved.parent / "a.pt"),
+    )
+
+
+def test_without_a_last_checkpoint_of_its_own_a_run_goes_on_from_the_newest(data, tmp_path):
+    options = ["--no-last-checkpoints", *INTERVAL]
+    for last, loaded in [(2, "No existing"), (4, "@ 2 updates"), (6, "@ 4 updates")]:
+        assert loaded in train(data, tmp_path, *options, "--max-update", last)
+    assert sorted(path.name for path in tmp_path.glob("*_1_*")) == [f"checkpoint_1_{update}.pt" for update in [2, 4, 6]]
+    assert not (tmp_path / "checkpoint_last.pt").exists()
+
+
+def test_the_best_checkpoint_is_written_when_a_kill_came_before_it(data, saved):
+    (saved / "checkpoint_best.pt").unlink()
+    train(data, saved, "--max-update", 6, "--disable-validation")
+    assert checkpoint(saved, "checkpoint_best.pt")["optimizer_history"][-1]["num_updates"] == 5
+
+
 def test_an_explicit_restore_file_is_used_as_given(data, saved):
     restore = ["--restore-file", saved / "checkpoint_1_2.pt", "--max-update", 3]
     assert "@ 2 updates" in train(data, saved, *restore)
     assert updates(saved) == 3
-    damaged = saved / "checkpoint_1_4.pt"
+    damaged = saved / "checkpoint_1_2.pt"
     flip(damaged)
     error = refused(data, *TINY, "--save-dir", saved, "--restore-file", damaged)
     assert f"{damaged}: damaged: the checksum" in error and updates(saved) == 3
@@ -110,7 +152,10 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
         truncate(path)
     for _ in range(2):  # what is damaged is not taken for missing the second time
         error = refused(data, *TINY, "--save-dir", saved)
-        assert f"damaged: {saved}/checkpoint_last.pt: its end is missing" in error and "no other checkpoint" in error
+        assert (
+            f"damaged: {saved}/checkpoint_last.pt: its end is missing" in error
+            and "no other checkpoint of an interval" in error
+        )
     assert sorted(path.name for path in saved.glob("checkpoint*")) == names
     validate = [data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8]
     done = run("fairseq-validate", *validate, "--path", saved / "checkpoint_best.pt")
@@ -167,8 +212,10 @@ def test_starting_points(data, saved, tmp_path):
     option = [data, *TINY, "--save-dir", tmp_path / "run", "--finetune-from-model"]
     assert f"--finetune-from-model {tmp_path}/nosuch.pt does not exist" in refused(*option, tmp_path / "nosuch.pt")
     assert f"--finetune-from-model {start} is a folder" in refused(*option, start)
-    inside = [data, *TINY, "--save-dir", start, "--finetune-from-model", start / "checkpoint_best.pt"]
-    assert "the run would overwrite what it starts from" in refused(*inside)
+    (tmp_path / "link.pt").symlink_to(start / "checkpoint_best.pt")
+    for inside in [start / "checkpoint_best.pt", tmp_path / "link.pt"]:
+        inside = [data, *TINY, "--save-dir", start, "--finetune-from-model", inside]
+        assert "the run would overwrite what it starts from" in refused(*inside)
     arguments = ["--finetune-from-model", start / "checkpoint_last.pt", "--decoder-layers", 2]
     printed = train(data, tmp_path / "run", *arguments)
     assert "decoder is newly initialised" in printed  # that of the checkpoint has one layer

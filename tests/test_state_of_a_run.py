@@ -28,6 +28,8 @@ def test_patience_goes_on(data, tmp_path):
     assert updates(tmp_path / "run") < last
     assert "early stop" in train(data, tmp_path / "run", *PATIENCE)
     assert updates(tmp_path / "run") == last + 1  # the update at which it stopped was not validated
+    assert "nothing to train: the last 5 validations were no better" in train(data, tmp_path / "run", *PATIENCE)
+    assert updates(tmp_path / "run") == last + 1
 
 
 def test_a_second_job_of_a_sweep_knows_nothing_of_the_first(data, tmp_path):
@@ -38,6 +40,13 @@ def test_a_second_job_of_a_sweep_knows_nothing_of_the_first(data, tmp_path):
     for job in jobs:
         assert updates(job) == 2 and (job / "checkpoint_best.pt").exists() and list(job.glob("tb/*/events*"))
         assert checkpoint(job)["extra_state"]["best"] == checkpoint(job)["extra_state"]["val_loss"]
+
+
+def test_jobs_of_a_sweep_in_one_folder_are_refused(data, tmp_path):
+    arguments = hydra(tmp_path, data, TINY_MODEL)[:-1] + ["-m", f"hydra.sweep.dir={tmp_path}/sweep"]
+    sweep = [f"checkpoint.save_dir={tmp_path}/same", "optimization.lr=[0.001],[0.01]"]
+    done = run("fairseq-hydra-train", *arguments, *sweep, cwd=tmp_path)
+    assert done.returncode == 1 and "an earlier job of this sweep has it; give each its own" in done.stdout
 
 
 def glue_data(prepared, tmp_path):
@@ -90,6 +99,9 @@ def test_other_text_within_an_epoch_is_noticed(data, tmp_path):
     other = binarize(tmp_path / "other", {"train": text_of(documents(119, 1)), "valid": "kan\n\n"}, data / "dict.txt")
     error = refused(other, *TINY, "--save-dir", tmp_path / "run", "--max-update", 6)
     assert "cannot resume within epoch 1: the checkpoint is of data with 151 items of" in error
+    assert "in the order of --seed 1, and these have 151 items of" in refused(
+        data, *TINY, "--save-dir", tmp_path / "run", "--max-update", 6, "--seed", 2
+    )
     train(other, tmp_path / "run", "--max-update", 6, "--reset-dataloader")
     assert updates(tmp_path / "run") == 6
 
@@ -136,6 +148,8 @@ def test_a_terminal_that_cannot_show_a_name(data, tmp_path, encoding):
         ["--optimizer", "torch_adamw", "--adam-betas", "x"],
         ["--valid-subset", "valid,nosuch"],
         ["--distributed-world-size", "2"],
+        ["--write-checkpoints-asynchronously"],
+        ["--continue-once", "nosuch.pt"],
     ],
 )
 def test_refusals_of_fairseqs_are_one_line(data, tmp_path, options):

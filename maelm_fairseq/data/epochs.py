@@ -85,7 +85,8 @@ class ResumableIterator(EpochBatchIterator):
 
     def _data(self):
         """What tells the data of an epoch from others, in words."""
-        return f"{len(self.dataset):,} items of {int(np.sum(self.dataset.sizes, dtype=np.int64)):,} tokens"
+        tokens = int(np.sum(self.dataset.sizes, dtype=np.int64))
+        return f"{len(self.dataset):,} items of {tokens:,} tokens, in the order of --seed {self.seed}"
 
     def load_state_dict(self, state_dict):
         """Goes on where the processes of a checkpoint were."""

@@ -100,12 +100,6 @@ def check_components(state, trainer, path):
             )
 
 
-def check_built(model, state, task, path):
-    """Refuses a checkpoint of which fairseq has built a model that is not the one that was trained."""
-    check_vocabulary(state, task.source_dictionary, path)
-    check_weights(state["model"], model.state_dict(), path)
-
-
 def averaged_weights(state, path):
     """The weights of --store-ema in a checkpoint: {name: tensor}."""
     extra = state.get("extra_state")

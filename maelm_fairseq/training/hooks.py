@@ -31,6 +31,7 @@ from omegaconf import OmegaConf
 from ..base.errors import UsageError, one_line
 from ..base.signals import STOPPED
 from ..checkpoints import writing
+from ..checkpoints.comparing import check_weights
 from ..checkpoints.reading import read_file
 from ..checkpoints.sections import REGISTRIES, for_fairseq, is_of_our_model
 from ..config import option
@@ -99,6 +100,7 @@ class Hooks:
         self._lock = None  # of the save folder, in the process that saves
         self._keeps_memory = False
         self._last = None  # path of the last checkpoint that is being saved
+        self._folders = set()  # of all runs of this process
         self._validated = False  # whether the checkpoint that the run goes on from was validated
         self._read = {}  # {path: contents} of checkpoints that were read and checked, and fairseq is about to read
 
@@ -138,9 +140,12 @@ class Hooks:
         rates, lowest = cfg.optimization.lr, cfg.optimization.stop_min_lr
         if rates and min(rates) <= lowest:
             raise UsageError(f"--lr {min(rates)} must be over --stop-min-lr, {lowest}: nothing would be trained")
+        on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+        if on_cpu and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:
+            raise UsageError("--fp16 needs a GPU: leave it out, or use --bf16-autocast where the CPU is fast at it")
         is_master = distributed_utils.is_master(cfg.distributed_training)
         stopping.handle_signals(announce=is_master)
-        if cfg.common.cpu or not torch.cuda.is_available():
+        if on_cpu:
             keep_few_descriptions()
             self._keeps_memory = keep_freed_memory()
         cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True  # otherwise one process sends the others pickled objects
@@ -167,6 +172,12 @@ class Hooks:
             is_master: whether this is the process that saves
         """
         resumes = cfg.restore_file == save_folder.LAST
+        if getattr(cfg, "continue_once", None):
+            save_folder.check_start("--continue-once", cfg.continue_once)
+        if cfg.write_checkpoints_asynchronously:
+            raise UsageError(
+                "--write-checkpoints-asynchronously: such files have names before they are whole; remove it"
+            )
         if not resumes:
             save_folder.check_start("--restore-file", cfg.restore_file)
         elif cfg.finetune_from_model:
@@ -175,10 +186,19 @@ class Hooks:
                 save_folder.check_start("--finetune-from-model", cfg.finetune_from_model)
         if is_master and not cfg.no_save:
             self._lock = save_folder.Lock(cfg.save_dir)
-            if resumes:
+            folder = os.path.realpath(cfg.save_dir)
+            if folder in self._folders:
+                raise UsageError(f"--save-dir {cfg.save_dir}: an earlier job of this sweep has it; give each its own")
+            self._folders.add(folder)
+            if resumes and not cfg.no_last_checkpoints:
                 save_folder.renew_last(cfg.save_dir, starts_elsewhere=bool(cfg.finetune_from_model))
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.barrier()  # the others look for the last checkpoint
+        if resumes and cfg.no_last_checkpoints and not cfg.finetune_from_model:
+            last = os.path.join(cfg.save_dir, save_folder.LAST)
+            if not os.path.lexists(last) and os.path.isdir(cfg.save_dir):
+                newest = save_folder.interval_checkpoints(cfg.save_dir)[:1]
+                cfg.restore_file = newest[0] if newest else cfg.restore_file
 
     # Reading checkpoints
 
@@ -211,7 +231,7 @@ class Hooks:
             models, cfg, task = original(filenames, *args, **kwargs)
         for model, path in zip(models, filenames):
             if isinstance(model, MaeLmModel):
-                comparison.check_built(model, states[path], task, path)
+                check_weights(states[path]["model"], model.state_dict(), path)
         return models, cfg, task
 
     def load_checkpoint(self, original, trainer, filename, reset_optimizer=False, *args, **kwargs):
@@ -220,11 +240,17 @@ class Hooks:
             return original(trainer, filename, reset_optimizer, *args, **kwargs)
         self._read[filename] = state = self._contents(filename)
         seen = comparison.check_run(state, trainer, filename, starts_anew=reset_optimizer)
+        if trainer.cfg.ema.store_ema:  # of a checkpoint without an average, fairseq takes weights that are gone by then
+            state["extra_state"].setdefault("ema", dict(state["model"]))
         with explained(filename, "the run cannot go on from it"):
             extra_state = original(trainer, filename, reset_optimizer, *args, **kwargs)
         for module in self.training:
             vars(module.should_stop_early).update(seen)
         self._validated = extra_state.get("val_loss") is not None and not reset_optimizer
+        if self._lock:
+            save_folder.set_aside_later(trainer.cfg.checkpoint.save_dir, trainer.get_num_updates())
+            if self._validated and extra_state["val_loss"] == extra_state.get("best"):
+                save_folder.restore_best(filename)
         return extra_state
 
     # Writing them
@@ -251,8 +277,6 @@ class Hooks:
             seen.update({name: vars(module.should_stop_early).get(name) for name in EARLY_STOPPING})
         if seen.get("best") is not None:
             state["extra_state"]["early_stopping"] = seen
-        if async_write:
-            return original(state, filename, async_write=True)
         # The last checkpoint first: from there a run goes on that is killed, or finds the disk full, meanwhile.
         writing.save(state, self._last or filename)
         if self._last and filename != self._last:
@@ -270,7 +294,10 @@ class Hooks:
         if not isinstance(trainer.get_model(), MaeLmModel):
             return original(cfg, trainer, task, epoch_itr)
         stopping.listen(task)
-        update, last = trainer.get_num_updates(), cfg.optimization.max_update
+        update, last, patience = trainer.get_num_updates(), cfg.optimization.max_update, cfg.checkpoint.patience
+        if 0 < patience <= max(vars(module.should_stop_early).get("num_runs", 0) for module in self.training):
+            logger.info(f"nothing to train: the last {patience} validations were no better (--patience)")
+            return [None], True
         if 0 < last <= update:
             logger.info(f"nothing to train: the checkpoint is of update {update:,}, and --max-update is {last:,}")
             if self._validated or cfg.dataset.disable_validation:
@@ -298,7 +325,13 @@ class Hooks:
                 return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
         saves = not (cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints)
-        stopping.stop(trainer.get_num_updates(), saves and cfg.checkpoint.save_dir)
+        stopping.stop(trainer.get_num_updates(), saves and cfg.checkpoint.save_dir, start_options(cfg.checkpoint))
+
+
+def start_options(cfg):
+    """The options of a run that begin it anew each time that they are given: list of texts."""
+    names = ["reset_optimizer", "reset_dataloader", "reset_meters", "reset_lr_scheduler"]
+    return ["--restore-file"] * (cfg.restore_file != save_folder.LAST) + [option(name) for name in names if cfg[name]]
 
 
 @contextlib.contextmanager

@@ -27,7 +27,8 @@ def check_start(option, path):
 
 def check_outside(finetune_from_model, save_dir):
     """Refuses to fine-tune from a file that the run would overwrite."""
-    if os.path.realpath(os.path.dirname(finetune_from_model) or ".") == os.path.realpath(save_dir):
+    folders = os.path.dirname(os.path.realpath(finetune_from_model)), os.path.dirname(finetune_from_model) or "."
+    if os.path.realpath(save_dir) in map(os.path.realpath, folders):
         raise UsageError(
             f"--finetune-from-model {finetune_from_model} is in --save-dir {save_dir}: the run would overwrite what it "
             "starts from; choose another --save-dir, or leave --finetune-from-model out to go on with that run"
@@ -63,10 +64,12 @@ def renew_last(save_dir, starts_elsewhere):
             break
         damaged.append(f"{path}: {reason}")
     else:
-        if damaged:
+        others = sorted(name for name in os.listdir(save_dir) if re.fullmatch(r"checkpoint.*\.pt", name))
+        if damaged or others:
+            what = f"damaged: {'; '.join(damaged)}" if damaged else f"{save_dir}: no {LAST}"
             raise UsageError(
-                f"damaged: {'; '.join(damaged)}; there is no other checkpoint to resume from in {save_dir}: copy one "
-                "there from a backup, or remove these files to train from the start"
+                f"{what}; there is no other checkpoint of an interval to resume from, only {', '.join(others)}: copy a "
+                f"whole one over {last} to go on from it, or choose another --save-dir"
             )
         return
     for reason in damaged:
@@ -77,6 +80,26 @@ def renew_last(save_dir, starts_elsewhere):
         logger.warning(f"{last} is now called {kept}")
     writing.copy(path, last)
     logger.warning(f"resuming from {path}, the newest whole checkpoint")
+
+
+def restore_best(last):
+    """Copies the last checkpoint to the best one, which it is, if a kill came between the two."""
+    best = last.replace("checkpoint_last", "checkpoint_best")
+    if not os.path.lexists(best):
+        writing.copy(last, best)
+
+
+def set_aside_later(save_dir, update):
+    """Renames the checkpoints of intervals behind the update that a run goes on from: it has left that branch.
+
+    Otherwise they would count as the newest: fairseq would remove the run's own in their favour, and a run that finds
+    its last checkpoint damaged would go on there.
+    """
+    for path in interval_checkpoints(save_dir):
+        if int(INTERVAL.fullmatch(os.path.basename(path))[1]) > update:
+            kept = next(name for name in name_variants(path + ".left") if not os.path.lexists(name))
+            os.rename(path, kept)
+            logger.warning(f"going on from update {update:,}: {path}, which is later, is now called {kept}")
 
 
 def name_variants(path):
@@ -113,7 +136,8 @@ class Lock:
         path = os.path.join(save_dir, ".lock")
         try:
             os.makedirs(save_dir, exist_ok=True)
-            self._stream = open(path, "a+", encoding="utf-8")
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)  # never the file of a link
+            self._stream = open(descriptor, "r+", encoding="utf-8")
         except OSError as error:
             raise UsageError(f"--save-dir {save_dir}: cannot be written ({error.strerror}); choose another") from None
         try:
@@ -127,7 +151,8 @@ class Lock:
             ) from None
         except OSError as error:  # a file system without locks
             logger.warning(f"{path}: no lock ({error.strerror}); make sure that no other run uses this folder")
-        self._stream.truncate(0)
+        self._stream.seek(0)
+        self._stream.truncate()
         self._stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         self._stream.flush()
         remove_abandoned(save_dir, "checkpoint*")

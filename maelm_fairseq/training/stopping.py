@@ -161,15 +161,19 @@ def interruptible():
         _Process.validating = False
 
 
-def stop(update, saved):
+def stop(update, saved, without=()):
     """Ends this process with the status :data:`STOPPED`, when all processes have come here.
 
     Args:
         update: number of the last update
         saved: the folder of the checkpoint, or None if there is none
+        without: options that would begin the run anew
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()  # whoever ends first must not have the process that saves killed
-    outcome = f"the same command resumes from {saved}" if saved else "no checkpoint was saved, as the options say"
+    again = "the same command" + (f" without {' and '.join(without)}" if without else "")
+    outcome = (
+        f"{again} resumes from {os.path.abspath(saved)}" if saved else "no checkpoint was saved, as the options say"
+    )
     logger.info(f"stopped on request at update {update}; {outcome}")
     sys.exit(STOPPED)
