@@ -119,7 +119,7 @@ def test_fairseq_gets_plain_values_and_known_options_alone():
         "cfg": {"task": {"_name": "mae_lm", "data": "folder", "mask_prob": 0.3}},
         "components": {"criterion": None, "optimizer": None, "lr_scheduler": None},
     }
-    assert reading.plain(state, 1000)["args"] == {"arch": "roberta"} and not hasattr(reading.plain(task, 9), "_name")
+    assert reading.plain(state, 1000)["args"] == {"arch": "roberta"} and not hasattr(reading.plain(task, 99), "_name")
     with pytest.raises(ValueError, match="it contains a Dictionary, expected tensors and plain values"):
         reading.plain([Dictionary()], 1000)
     with pytest.raises(ValueError, match="model.pt: task: mask_prob: found '0.3', expected a number"):

@@ -149,7 +149,6 @@ def test_a_terminal_that_cannot_show_a_name(data, tmp_path, encoding):
         ["--valid-subset", "valid,nosuch"],
         ["--distributed-world-size", "2"],
         ["--write-checkpoints-asynchronously"],
-        ["--continue-once", "nosuch.pt"],
     ],
 )
 def test_refusals_of_fairseqs_are_one_line(data, tmp_path, options):

@@ -102,14 +102,14 @@ def plain(value, most):
 
     Args:
         value: what torch.load returned
-        most: bytes that all tensors may have together, each other value counted as one
+        most: bytes that all tensors may have together, each other value counted as eight
     """
     left = most
 
     def copy(value):
         nonlocal left
         kind = type(value)
-        left -= value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 1
+        left -= value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 8
         if left < 0:
             raise UsageError("it claims to contain more than its size allows")
         if kind is argparse.Namespace:
