@@ -33,7 +33,7 @@ def test_a_machine_that_waits_for_another_can_be_stopped(data, tmp_path):
     for address in ["localhost", "192.0.2.1"]:  # the first machine; and one that no other answers
         waiting = recipe(data, tmp_path, "--nodes", 2, real=True, MASTER_ADDR=address, MASTER_PORT=str(free_port()))
         next(line for line in waiting.stdout if "sequences per update" in line)
-        time.sleep(5)
+        time.sleep(2)
         assert waiting.poll() is None
         waiting.send_signal(signal.SIGTERM)
         assert waiting.wait(10) == STOPPED

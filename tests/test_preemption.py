@@ -8,12 +8,10 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 
 import pytest
 
 from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, TINY, command, succeed
-from test_errors import SPAWN
 from training import assert_same_weights, train, updates
 
 STOPPED = 75
@@ -160,17 +158,6 @@ def stop(process, moment, number, group=False):
             (os.killpg if group else os.kill)(process.pid, number)
             return printed + finish([process], STOPPED)
     raise AssertionError(f"{moment!r} is not in the output: {printed[-3000:]}")
-
-
-def test_the_process_that_starts_one_for_each_gpu_passes_signals_on(data, tmp_path):
-    options = [
-        *TINY, *MANY, "--save-dir", tmp_path, "--distributed-backend", "gloo", "--distributed-world-size", 2,
-        "--distributed-init-method", f"tcp://localhost:{free_port()}", "--ddp-backend", "legacy_ddp",
-        "--max-update", 100_000,
-    ]  # fmt: skip
-    process = start([sys.executable, "-c", SPAWN, data, *options])
-    printed = stop(process, '"num_updates": "3"', signal.SIGUSR1)
-    assert updates(tmp_path) == last_update(printed)
 
 
 def recipe(data, save_dir, *more, real=False, **variables):

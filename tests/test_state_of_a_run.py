@@ -130,11 +130,10 @@ def test_names_of_folders_are_used_or_refused(data, tmp_path, name):
     assert updates(folder / "run") == 1
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin1"])
-def test_a_terminal_that_cannot_show_a_name(data, tmp_path, encoding):
+def test_a_terminal_that_cannot_show_a_name(data, tmp_path):
     done = subprocess.run(
         command("fairseq-train", data, *TINY, "--save-dir", tmp_path / "日本", "--max-update", 1, real=True),
-        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}, capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}, capture_output=True,
     )  # fmt: skip
     assert done.returncode == 0 and b"Logging error" not in done.stderr and b"\\u65e5" in done.stdout
 
