@@ -1,6 +1,7 @@
 """The save folder of a run: used by one run only, and what the run goes on from."""
 
 import fcntl
+import itertools
 import logging
 import os
 import re
@@ -75,9 +76,7 @@ def renew_last(save_dir, starts_elsewhere):
     for reason in damaged:
         logger.warning(f"damaged: {reason}")
     if exists:
-        kept = next(name for name in name_variants(last + ".damaged") if not os.path.lexists(name))
-        os.rename(last, kept)
-        logger.warning(f"{last} is now called {kept}")
+        logger.warning(f"{last} is now called {set_aside(last, '.damaged')}")
     writing.copy(path, last)
     logger.warning(f"resuming from {path}, the newest whole checkpoint")
 
@@ -97,18 +96,16 @@ def set_aside_later(save_dir, update):
     """
     for path in interval_checkpoints(save_dir):
         if int(INTERVAL.fullmatch(os.path.basename(path))[1]) > update:
-            kept = next(name for name in name_variants(path + ".left") if not os.path.lexists(name))
-            os.rename(path, kept)
+            kept = set_aside(path, ".left")
             logger.warning(f"going on from update {update:,}: {path}, which is later, is now called {kept}")
 
 
-def name_variants(path):
-    """A path, and then the same with 2, 3, ... behind it."""
-    yield path
-    number = 2
-    while True:
-        yield f"{path}{number}"
-        number += 1
+def set_aside(path, ending):
+    """Renames a file to its name with this ending, and with a number where that is taken; returns the new path."""
+    names = (f"{path}{ending}{number or ''}" for number in itertools.chain([0], itertools.count(2)))
+    kept = next(name for name in names if not os.path.lexists(name))
+    os.rename(path, kept)
+    return kept
 
 
 def where_to_go_on(save_dir):
