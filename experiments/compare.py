@@ -15,11 +15,9 @@ import re
 
 import torch
 
-from child_processes import terminate_children_on_sigterm
-from devices import DeviceQueue, cores, find_devices
+from jobs import Jobs
 from maelm_fairseq.base import errors
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.signals import STOPPED
 
 try:
     import figures
@@ -28,7 +26,7 @@ try:
     from results import Results
     from runs import Runs
 except ImportError as error:
-    raise errors.InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
+    raise errors.InstallationError(f"{error}: pip install scikit-learn scipy (the extra `finetune`)") from None
 
 
 def compare(arguments=None):
@@ -38,7 +36,7 @@ def compare(arguments=None):
     add("--plan", choices=PLANS, default=SCORES.name, help=f"what to run (default: {SCORES.name})")
     add("--dest", metavar="DIR", help="folder for models, logs and everything else; not needed for --report")
     add("--records", default=RECORDS, metavar="DIR", help="folder for the records (default: experiments/records)")
-    jobs = torch.cuda.device_count() or cores()
+    jobs = torch.cuda.device_count() or len(os.sched_getaffinity(0))
     add("--jobs", type=int, default=jobs, metavar="N", help=f"runs at the same time (default here: {jobs})")
     add("--data", metavar="DIR", help="binarized text from data-prep/prepare.sh, instead of the film reviews")
     add("--tasks", metavar="DIR", help="labelled texts as for recipes/evaluate.sh, instead of downloaded ones")
@@ -51,8 +49,7 @@ def compare(arguments=None):
     comparison = PLANS[args.plan]
     records = Records(comparison, args.records)
     if not args.report:
-        devices = DeviceQueue(find_devices(args.jobs))
-        Runs(comparison, args.dest, records, args.data, args.tasks).all(devices)
+        Runs(comparison, args.dest, records, args.data, args.tasks).all(Jobs(args.jobs).listen())
     command = f"experiments/compare.sh --plan {args.plan} --dest DIR" + " --data DATA" * bool(args.data)
     results, figure = Results(comparison, records, command), args.figure
     if figure:
@@ -68,7 +65,6 @@ def compare(arguments=None):
 
 
 def main():
-    terminate_children_on_sigterm(STOPPED)
     compare()
 
 

@@ -6,23 +6,22 @@ Every step skips what is done, so that a comparison that was stopped resumes.
 import csv
 import os
 import statistics
-import subprocess
 import sys
 
 import torch
 
-from child_processes import program
 from evaluation import outcomes
 from fairseq_options import PLUGIN, RECIPES
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import read_json, save_json, sha256
+from maelm_fairseq.checkpoints.building import read_checkpoint, updates_of
+from maelm_fairseq.checkpoints.writing import save
 from maelm_fairseq.vocabulary import load_dictionary
 from preregistration import FINE_TUNED_TASKS, TAU
 from pretraining import training_flops
 from record_store import FINE_TUNED
 from show_progress import logged
-from trained_model import keep_model, updates_of
 
 DATA_PREP = os.path.join(os.path.dirname(RECIPES), "data-prep")
 LOG, MODEL = "pretraining.log", "model.pt"  # in the folder of a run
@@ -47,15 +46,12 @@ class Runs:
     def path(self, *parts):
         return os.path.join(self.dest, *parts)
 
-    def all(self, devices):
-        """Runs all that the records lack, what matters most first, as many runs at a time as there are devices.
-
-        Args:
-            devices: :class:`~devices.DeviceQueue`
-        """
+    def all(self, jobs):
+        """Runs all that the records lack, what matters most first, as many runs at a time as :class:`~jobs.Jobs` do."""
+        self.jobs = jobs
         self.prepare()
         undecided = [model for model in self.comparison.pilots() if not self.records.learning_rate(model)]
-        devices.run(self.train, [run for model in undecided for run in self.comparison.pilot_runs(model)])
+        jobs.map(self.train, [run for model in undecided for run in self.comparison.pilot_runs(model)])
         for model in undecided:
             losses = [self.validations(run)[-1]["loss"] for run in self.comparison.pilot_runs(model)]
             self.records.keep_learning_rate(model, losses)
@@ -65,8 +61,8 @@ class Runs:
         to_measure = [run for run in runs if not self.records.has(run)]
         to_tune = [run for run in self.comparison.fine_tuned_runs() if not self.records.has(run, FINE_TUNED)]
         print(f"{len(runs) - len(to_measure)} of {len(runs)} runs are in {self.records.folder}", flush=True)
-        devices.run(self.measure, to_measure)
-        devices.run(self.fine_tune, to_tune)
+        jobs.map(self.measure, to_measure)
+        jobs.map(self.fine_tune, to_tune)
 
     def prepare(self):
         """Downloads and prepares the texts that were not given; these programs skip what is done."""
@@ -91,7 +87,7 @@ class Runs:
         """A file in the folder of a run's pretraining."""
         return self.path("pretraining", run.name, name)
 
-    def train(self, run, device):
+    def train(self, run, environment):
         """Trains a run to its end; keeps its model without the optimizer's state."""
         folder, options, log = self.path("pretraining", run.name), self.options(run), self.file(run, LOG)
         self.claim(folder, options)
@@ -99,11 +95,11 @@ class Runs:
             return
         updates, last = int(options[options.index("--max-update") + 1]), self.file(run, "checkpoint_last.pt")
         # A run that was stopped at its last update has a checkpoint of it, and no validation.
-        if min(updates_of(last), max(logged_statistics(log, "valid_num_updates"), default=0)) < updates:
+        if min(updates_done(last), max(logged_statistics(log, "valid_num_updates"), default=0)) < updates:
             command = ["fairseq-train", self.data, "--user-dir", PLUGIN, "--save-dir", folder, *options]
-            self.execute(log, command + ["--cpu"] * (not torch.cuda.is_available()), device)
-        if updates_of(last) < updates:
-            raise UsageError(f"{folder}: {updates_of(last)} of {updates} updates; the whole log is in {log}")
+            self.execute(log, command + ["--cpu"] * (not torch.cuda.is_available()), environment)
+        if updates_done(last) < updates:
+            raise UsageError(f"{folder}: {updates_done(last)} of {updates} updates; the whole log is in {log}")
         keep_model(folder, self.file(run, MODEL))
 
     def claim(self, folder, options):
@@ -132,53 +128,66 @@ class Runs:
 
     # Measuring
 
-    def measure(self, run, device):
+    def measure(self, run, environment):
         """Trains a run, measures ranks and frozen features, and records them in place of an earlier record."""
-        self.train(run, device)
+        self.train(run, environment)
         ranks = self.path("ranks", run.name)
         if not os.path.exists(os.path.join(ranks, "ranks.png")):  # which is written last
             command = [sys.executable, "-m", "maelm_fairseq.effective_rank", "--checkpoint", self.file(run, MODEL)]
             command += ["--names", run.name, "--data", self.data, "--dest", ranks]
-            self.execute(f"ranks-{run.name}", [*command, "--tokens", self.comparison.rank_tokens, "--tau", TAU], device)
+            self.execute(
+                f"ranks-{run.name}", [*command, "--tokens", self.comparison.rank_tokens, "--tau", TAU], environment
+            )
         self.records.keep(run, dict(options=self.options(run), validations=self.validations(run), **read_ranks(ranks)))
-        self.evaluate(run, device, outcomes.FROZEN, self.comparison.tasks)
+        self.evaluate(run, environment, outcomes.FROZEN, self.comparison.tasks)
 
-    def fine_tune(self, run, device):
+    def fine_tune(self, run, environment):
         """Fine-tunes a run; if the folder has no model, it is trained again, with the same options and seed."""
-        self.train(run, device)
-        self.evaluate(run, device, FINE_TUNED, FINE_TUNED_TASKS, "--fine-tune", "mean")
+        self.train(run, environment)
+        self.evaluate(run, environment, FINE_TUNED, FINE_TUNED_TASKS, "--fine-tune", "mean")
 
-    def evaluate(self, run, device, kind, tasks, *options):
+    def evaluate(self, run, environment, kind, tasks, *options):
         """Evaluates a run with recipes/evaluate.sh, and adds the outcomes to its record."""
         dest = self.path("evaluation")
         command = [sys.executable, os.path.join(RECIPES, "evaluate.py"), "--checkpoint", self.file(run, MODEL)]
         command += ["--names", run.name, "--data", self.data, "--labelled", self.labelled, "--dest", dest]
         command += ["--tasks", *tasks, "--few-shot-repeats", self.comparison.few_shot_repeats, *options]
-        self.execute(f"{kind}-{run.name}", command, device)
+        self.execute(f"{kind}-{run.name}", command, environment)
         self.records.add(run, [outcomes.record_path(dest, run.name, task, kind) for task in tasks])
 
-    def execute(self, name, command, device=None):
-        """Runs a program, perhaps on a :class:`~devices.Device`, and appends its output to a log.
+    def execute(self, name, command, environment=None):
+        """Runs a program and appends its output to a log.
 
         Args:
             name: the path of the log, or its name in the folder of logs without the extension
             command: list of strings and numbers
+            environment: variables that limit it to its device
         Raises:
-            UsageError: it failed, or was stopped
+            UsageError: it failed
         """
         log = name if os.path.isabs(name) else self.path("logs", name + ".log")
         os.makedirs(os.path.dirname(log), exist_ok=True)
-        path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
-        environment = dict(os.environ, PATH=path, PYTHON=sys.executable, OMP_WAIT_POLICY="passive")
-        environment.update(device.environment if device else {})
         print(f"running: {log}", flush=True)
-        with open(log, "ab") as stream:
-            with program(list(map(str, command)), stdout=stream, stderr=subprocess.STDOUT, env=environment) as process:
-                status = process.wait()
+        status = self.jobs.run(command, log, {"OMP_WAIT_POLICY": "passive", **(environment or {})})
         if status:
             with open(log, encoding="utf-8", errors="replace") as lines:
                 last = (lines.read().strip().splitlines() or [""])[-1]
             raise UsageError(f"{command[0]} stopped with exit status {status}: {last}; the whole log is {log}")
+
+
+def updates_done(checkpoint):
+    """The number of updates of a checkpoint; 0 if there is none."""
+    return updates_of(read_checkpoint(checkpoint)) if os.path.exists(checkpoint) else 0
+
+
+def keep_model(folder, model_file):
+    """Keeps the model of a finished run, without the optimizer state, and removes its checkpoints."""
+    state = read_checkpoint(os.path.join(folder, "checkpoint_last.pt"))
+    state.pop("last_optimizer_state", None)
+    save(state, model_file)
+    for name in os.listdir(folder):
+        if name.startswith("checkpoint_"):
+            os.remove(os.path.join(folder, name))
 
 
 def logged_statistics(path, key):

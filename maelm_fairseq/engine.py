@@ -38,10 +38,6 @@ try:
             FairseqCriterion,
             register_criterion,
         )
-        from fairseq.criterions.sentence_prediction import (
-            SentencePredictionConfig,
-            SentencePredictionCriterion,
-        )
         from fairseq.data import Dictionary, FairseqDataset, data_utils, indexed_dataset
         from fairseq.data.iterators import CountingIterator, EpochBatchIterator
         from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
@@ -50,6 +46,7 @@ try:
         from fairseq.distributed import utils as distributed_utils
         from fairseq.file_io import PathManager
         from fairseq.logging import metrics, progress_bar
+        from fairseq.logging.meters import MetersDict
         from fairseq.models import (
             MODEL_DATACLASS_REGISTRY,
             MODEL_REGISTRY,

@@ -55,6 +55,18 @@ class MeanClassificationHead(SequenceClassificationHead):
         return super().forward(mean[:, None])
 
 
+class TokenClassificationHead(nn.Module):
+    """Logits of the classes of every token, (B, T, C) -> (B, T, outputs): dropout, linear."""
+
+    def __init__(self, width: int, outputs: int, dropout: float):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.out_proj = nn.Linear(width, outputs)
+
+    def forward(self, x, padding=None):
+        return self.out_proj(self.dropout(x))
+
+
 class SpanHead(nn.Linear):
     """Start and end logits of an answer at every token, (B, T, C) -> (B, T, 2)."""
 
@@ -84,10 +96,12 @@ def build_heads(weights, cfg):
     for name in dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(HEADS)):
         shapes = {key: tuple(weight.shape) for key, weight in part(weights, HEADS + name).items()}
         width = cfg.encoder_embed_dim
+        inner, outputs = ((shapes.get(key) or (0,))[0] for key in ("dense.bias", "out_proj.bias"))
         if shapes.keys() == {"weight", "bias"}:
             head = SpanHead(width)
+        elif shapes.keys() == {"out_proj.weight", "out_proj.bias"}:
+            head = TokenClassificationHead(width, outputs, cfg.pooler_dropout)
         else:
-            inner, outputs = (shapes.get(key, (0,))[0] for key in ("dense.bias", "out_proj.bias"))
             head = POOLING[str(cfg.classification_pooling)](width, outputs, inner, cfg.pooler_dropout)
         if shapes != {key: tuple(weight.shape) for key, weight in head.state_dict().items()}:
             raise UsageError(f"head {name!r} is of a kind that this version does not know: update maelm_fairseq")

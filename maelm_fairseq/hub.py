@@ -4,7 +4,7 @@ Letters in shapes: B texts, T tokens of a text, W words, C width, L layers of th
 """
 
 import os
-from itertools import chain
+from itertools import accumulate, chain
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -13,8 +13,17 @@ from .base.errors import MissingFileError, UsageError
 from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from .config import check_positions
 from .data.masked_items import batches_of_similar_length
-from .heads import SequenceClassificationHead
-from .vocabulary import MASK, WORD_START, Tokenizer, read_labels, read_vocabulary
+from .heads import TokenClassificationHead
+from .vocabulary import (
+    MASK,
+    WORD_START,
+    Tokenizer,
+    encode_words,
+    read_labels,
+    read_vocabulary,
+    sequence,
+    word_windows,
+)
 
 BATCH_TOKENS = 2048  # of a batch, including padding
 
@@ -24,8 +33,8 @@ def from_pretrained(checkpoint, data=None):
 
     Args:
         checkpoint: a `.pt` file, or a folder with `checkpoint_best.pt` or else `checkpoint_last.pt`
-        data: folder with the `dict.txt` and `sentencepiece.model` it was trained with; for predictions also with
-            `label/dict.txt`, and with `input1` if it was fine-tuned on pairs. None: the folder of the checkpoint
+        data: folder with the `dict.txt` and `sentencepiece.model` it was trained with; None: the folder of the
+            checkpoint. For predictions of a model of fairseq's `sentence_prediction`, that of its data
     Returns:
         :class:`MaeLm`, in evaluation mode on the CPU
     Raises:
@@ -41,7 +50,7 @@ def from_pretrained(checkpoint, data=None):
     state = read_checkpoint(checkpoint_file)
     model = build_model(state, dictionary, checkpoint_file)
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
-    return MaeLm(model, dictionary, Tokenizer(dictionary, processor), folder, masks_in_encoder)
+    return MaeLm(model, dictionary, Tokenizer(dictionary, processor), folder, masks_in_encoder, state["task_state"])
 
 
 def text_pairs(texts, pairs=None):
@@ -54,6 +63,23 @@ def text_pairs(texts, pairs=None):
     if len({len(column) for column in columns}) > 1:
         raise UsageError(f"{len(columns[0])} texts and {len(columns[1])} pairs, expected a pair for each text")
     return list(zip(*columns)) if pairs is not None else [(text, None) for text in columns[0]]
+
+
+def read_classes(task_state, outputs, data):
+    """The names of the classes of a head, in order.
+
+    Args:
+        task_state: of the checkpoint
+        outputs: of the head
+        data: folder with the `label/dict.txt` of fairseq's `sentence_prediction`, whose checkpoints do not have them
+    Returns:
+        list of str; None for a head of regression
+    """
+    labels = task_state.get("labels")
+    if outputs == 1 or isinstance(labels, list) and len(labels) == outputs:
+        return None if outputs == 1 else list(map(str, labels))
+    fix = "give with data= or --data the folder of the data it was fine-tuned on"
+    return read_labels(os.path.join(data, "label", "dict.txt"), outputs, fix)
 
 
 def choose_head(heads, name, option):
@@ -79,14 +105,16 @@ class MaeLm:
         tokenizer: :class:`~maelm_fairseq.vocabulary.Tokenizer`
         data: folder of the data, for `label/dict.txt` and `input1`
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
+        task_state: of the checkpoint: labels, and whether they are of pairs
     """
 
-    def __init__(self, model, dictionary, tokenizer, data, masks_in_encoder=False):
+    def __init__(self, model, dictionary, tokenizer, data, masks_in_encoder=False, task_state=None):
         self.model = model
         self.dictionary = dictionary
         self.tokenizer = tokenizer
         self.data = data
         self.masks_in_encoder = masks_in_encoder
+        self.task_state = task_state or {}
         self.mask = dictionary.index(MASK)
 
     def to(self, device):
@@ -115,11 +143,9 @@ class MaeLm:
             raise UsageError("an empty list, expected at least one text")
         return rows[0] if isinstance(text, str) else self._padded(rows)
 
-    def _tokens(self, text, pair=None):
-        tokens = [self.dictionary.bos(), *self.tokenizer.encode(text), self.dictionary.eos()]
-        if pair is not None:
-            tokens += [self.dictionary.eos(), *self.tokenizer.encode(pair), self.dictionary.eos()]
-        return torch.tensor(tokens)
+    def _tokens(self, text, pair=None, limit=None):
+        parts = [self.tokenizer.encode(part) for part in (text, pair) if part is not None]
+        return torch.tensor(sequence(self.dictionary, parts, limit)[0])
 
     def decode(self, tokens):
         """Tokens to text as normalised by SentencePiece.
@@ -208,64 +234,78 @@ class MaeLm:
         return words, torch.stack(rows) if rows else features
 
     def _head(self, name):
-        """A classification head with its name; None stands for the only one."""
+        """A head for classes or values with its name; None stands for the only one."""
         heads = self.model.classification_heads
         name = choose_head(heads, name, "head=")
         if name is None:
             raise UsageError("the checkpoint has no head: predictions need a fine-tuned model")
-        if not isinstance(heads[name], SequenceClassificationHead):
-            raise UsageError(f"head {name!r} finds the start and end of answers, expected one for whole texts")
+        if not hasattr(heads[name], "out_proj"):
+            raise UsageError(f"head {name!r} finds the start and end of answers, expected one for classes or values")
         return name, heads[name]
 
     @torch.no_grad()
     def head_logits(self, tokens, head=None):
-        """The logits of a classification head for many texts; texts of similar length share a batch.
+        """The logits of a head for many texts; texts of similar length share a batch.
 
         Args:
             tokens: list of n int64 tensors (T_i,) from `encode`, of any lengths; or (n, T), padded at the end only
             head: its name; None for the only one
         Returns:
-            float32 (n, classes) on the CPU, in the order of `tokens`
+            float32 (n, classes) on the CPU, in the order of `tokens`; of a head for tokens a list of n, (T_i, classes)
         """
-        name, head = self._head(head)
+        name, module = self._head(head)
         tokens = [self._checked(row) for row in tokens]
         lengths = torch.tensor([int(self._lengths(row[None])) for row in tokens], dtype=torch.int64)
-        logits = torch.empty(len(tokens), head.out_proj.out_features)
         for i, length in enumerate(lengths.tolist(), 1):
             self._check_length(length, f"text {i} of {len(lengths)}")
+        logits = [None] * len(tokens)
         for batch in batches_of_similar_length(lengths, BATCH_TOKENS):
             rows = self._padded([tokens[i][: lengths[i]] for i in batch])
             padded = bool(rows.eq(self.dictionary.pad()).any())
             output, _ = self.model(rows.to(self.device), padded=padded, classification_head_name=name)
-            logits[batch] = output.float().cpu()
-        return logits
+            for i, row in zip(batch.tolist(), output.float().cpu()):
+                logits[i] = row[: lengths[i]] if row.dim() == 2 else row
+        if isinstance(module, TokenClassificationHead):
+            return logits
+        return torch.stack(logits) if logits else torch.empty(0, module.out_proj.out_features)
 
     def predict(self, texts, pairs=None, head=None):
-        """The predictions of a fine-tuned head.
+        """The predictions of a fine-tuned head. Texts longer than the model has positions are cut as in training.
 
         Args:
             texts: a string, or a list of n strings
             pairs: for a head fine-tuned on pairs, the second text or a list of n
             head: its name; None for the only one
         Returns:
-            {label: probability} in the order of `label/dict.txt`, or a float from a head with one output (regression);
-            for a list, a list of n of them
+            {label: probability}, or a float from a head of regression; from a head for tokens a list with (word, label)
+            for each word, separated by white space. For a list of texts, a list of n of them
         """
         checked = text_pairs(texts, pairs)
-        classes = self._head(head)[1].out_proj.out_features
-        labels = None
-        if classes > 1:
-            fix = "pass data=, the folder of the data it was fine-tuned on"
-            labels = read_labels(os.path.join(self.data, "label", "dict.txt"), classes, fix)
-        on_pairs = os.path.isdir(os.path.join(self.data, "input1"))
+        name, module = self._head(head)
+        labels = read_classes(self.task_state, module.out_proj.out_features, self.data)
+        on_pairs = self.task_state.get("texts") == 2 or os.path.isdir(os.path.join(self.data, "input1"))
         if on_pairs != (pairs is not None):
             right = "pairs of texts: call predict(texts, pairs)" if on_pairs else "single texts: call predict(texts)"
-            raise UsageError(f"the head was fine-tuned, as {self.data} shows, on {right}")
-        logits = self.head_logits([self._tokens(*both) for both in checked], head)
-        predictions = logits[:, 0].tolist()
-        if labels is not None:
-            predictions = [dict(zip(labels, row)) for row in logits.softmax(-1).tolist()]
+            raise UsageError(f"the head was fine-tuned on {right}")
+        if isinstance(module, TokenClassificationHead):
+            predictions = [self._tag(text.split(), name, labels) for text, _ in checked]
+        else:
+            limit = self.model.max_positions()
+            logits = self.head_logits([self._tokens(*both, limit) for both in checked], name)
+            predictions = [
+                row.item() if labels is None else dict(zip(labels, row.softmax(-1).tolist())) for row in logits
+            ]
         return predictions[0] if isinstance(texts, str) else predictions
+
+    def _tag(self, words, head, labels):
+        """The most probable label of each word: list of (word, label)."""
+        encoded, limit, tags = encode_words(self.tokenizer, words), self.model.max_positions(), []
+        for first, end in word_windows(encoded, limit - 2):
+            tokens, _ = sequence(self.dictionary, [list(chain(*encoded[first:end]))], limit)
+            (logits,) = self.head_logits([torch.tensor(tokens)], head)
+            starts = list(accumulate(map(len, encoded[first : end - 1]), initial=1))
+            tags += [labels[i] for i in logits[starts].argmax(-1).tolist()]
+        return list(zip(words, tags))
 
     @torch.no_grad()
     def fill_mask(self, text, topk=5):

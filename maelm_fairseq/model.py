@@ -12,7 +12,7 @@ from torch import nn
 from .base.errors import UsageError
 from .config import ARCHITECTURES, MaeLmConfig, check_positions, check_sizes
 from .engine import BaseFairseqModel, init_bert_params, register_model
-from .heads import POOLING, LMHead, SpanHead, fit_parts
+from .heads import POOLING, LMHead, SpanHead, TokenClassificationHead, fit_parts
 from .layers import Masks, RelativePositionBias, Transformer
 from .masking import NO_POSITION
 from .vocabulary import FINGERPRINT, MASK, fingerprint
@@ -200,6 +200,12 @@ class MaeLmModel(BaseFairseqModel):
         """Adds a head on `<s>` or the mean; fairseq's `sentence_prediction` calls it."""
         width, kind = self.cfg.encoder_embed_dim, POOLING[str(self.cfg.classification_pooling)]
         self.register_head(name, kind(width, num_classes, inner_dim or width, self.cfg.pooler_dropout))
+
+    def register_token_head(self, name, num_classes):
+        """Adds a head for classes of every token."""
+        self.register_head(
+            name, TokenClassificationHead(self.cfg.encoder_embed_dim, num_classes, self.cfg.pooler_dropout)
+        )
 
     def register_span_head(self, name):
         """Adds a head for start and end logits at every token."""

@@ -5,7 +5,7 @@ Everything that registers itself is imported here by name: fairseq itself would 
 """
 
 from . import criterion, model, optimizer, task
-from .finetuning import sentence_criterion, squad
+from .finetuning import sentences, squad, tokens
 from .training import hooks
 
 if hooks.is_command():

@@ -133,13 +133,18 @@ class Tokenizer:
     def encode(self, text):
         """Text -> list of tokens."""
         first, *parts = text.split(MASK)
-        tokens = self._tokens(self.processor.encode(first))
+        tokens = self.tokens(self.processor.encode(first))
         for part in parts:
             encode = self.processor.encode if part[:1].isspace() else self._inside_word
-            tokens += [self.dictionary.index(MASK), *self._tokens(encode(part))]
+            tokens += [self.dictionary.index(MASK), *self.tokens(encode(part))]
         return tokens
 
-    def _tokens(self, ids):
+    def encode_all(self, texts):
+        """The tokens of many texts, on all cores: list of lists; as :meth:`encode` of each."""
+        plain = self.processor.encode(list(texts), num_threads=len(os.sched_getaffinity(0)))
+        return [self.encode(text) if MASK in text else self.tokens(ids) for text, ids in zip(texts, plain)]
+
+    def tokens(self, ids):
         """SentencePiece's ids -> tokens. Not by name: unknown text may be written like a symbol, such as "</s>"."""
         unknown = self.processor.unk_id()
         return [self.dictionary.unk() if i == unknown else i + 1 for i in ids]
@@ -159,6 +164,47 @@ class Tokenizer:
         pieces = [self.dictionary[i] for i in tokens if i not in skipped]
         pieces = [WORD_START + MASK if piece == MASK else piece for piece in pieces]
         return self.processor.decode(pieces).replace(WORD_START + MASK, " " + MASK).strip()
+
+
+def sequence(dictionary, parts, limit=None):
+    """Joins the tokens of a text to `<s> a </s>`, or those of a pair to `<s> a </s> </s> b </s>`.
+
+    Args:
+        dictionary: fairseq's
+        parts: one or two lists of tokens
+        limit: how many tokens the sequence may have; the longest part loses some at its end. None for any number
+    Returns:
+        list of tokens; how many were cut
+    """
+    sizes = [len(part) for part in parts]
+    room = sum(sizes) if limit is None else max(0, limit - 2 * len(parts))
+    for _ in range(sum(sizes) - room):
+        sizes[sizes.index(max(sizes))] -= 1
+    bos, eos = dictionary.bos(), dictionary.eos()
+    joined = [token for part, size in zip(parts, sizes) for token in (eos, *part[:size], eos)]
+    return [bos, *joined[1:]], sum(map(len, parts)) - sum(sizes)
+
+
+def encode_words(tokenizer, words):
+    """The tokens of each word by itself: list of lists, of which none is empty."""
+    return [tokens or [tokenizer.dictionary.unk()] for tokens in tokenizer.encode_all(words)]
+
+
+def word_windows(words, room):
+    """Cuts a sentence between words: yields (first word, first of the next part).
+
+    Args:
+        words: the tokens of each word
+        room: tokens that a part may have; a word with more forms a part by itself
+    """
+    first = size = 0
+    for i, tokens in enumerate(words):
+        if i > first and size + len(tokens) > room:
+            yield first, i
+            first, size = i, 0
+        size += len(tokens)
+    if words:
+        yield first, len(words)
 
 
 def word_starts(dictionary):

@@ -17,7 +17,7 @@ import platform
 import shlex
 import sys
 
-import child_processes
+from jobs import Jobs
 from maelm_fairseq.base import errors
 from maelm_fairseq.base.errors import InstallationError, MissingFileError, UsageError
 from maelm_fairseq.base.files import atomic_write
@@ -32,13 +32,13 @@ try:
     from evaluation import outcomes
     from evaluation.features import Encoder, compute
     from evaluation.few_shot import REPEATS, SHOTS, few_shot
-    from evaluation.finetune_folds import execute, fine_tune
+    from evaluation.fine_tuning import execute, fine_tune
     from evaluation.intervals import crossed_interval
     from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
     from evaluation.probes import STRENGTHS, probe
     from evaluation.report import Report, in_words, models_of_arm
 except ImportError as error:
-    raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `evaluate`)") from None
+    raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `finetune`)") from None
 
 RECIPES = os.path.dirname(os.path.abspath(__file__))
 FETCH = os.path.join(os.path.dirname(RECIPES), "data-prep", "fetch_labelled.py")
@@ -56,8 +56,8 @@ def parse(arguments=None):
     add(
         "--labelled",
         metavar="DIR",
-        help="folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, with a header: sentence (or sentence1 and "
-        "sentence2) and label (default: DEST/labelled, to which data-prep/fetch_labelled.py fetches its tasks)",
+        help="folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning (default: DEST/labelled, to "
+        "which data-prep/fetch_labelled.py fetches its tasks)",
     )
     add("--regression", nargs="+", default=[], metavar="NAME", help="those of your own tasks whose labels are numbers")
     tune = "also fine-tune once for each fold (hours), with a head on `<s>`, on the mean of the other tokens, or each"
@@ -79,12 +79,12 @@ def parse(arguments=None):
     return args
 
 
-def load_tasks(args):
+def load_tasks(jobs, args):
     """The :class:`~evaluation.labelled_tasks.Task` of each name, fetched if need be."""
     folder, tasks = args.labelled or os.path.join(args.dest, "labelled"), []
     if not args.labelled:
         fault = f"--tasks {' '.join(args.tasks)}: not fetched (see above); give texts of your own by --labelled"
-        execute([FETCH, "--dest", folder, "--data", *args.tasks], fault)
+        execute(jobs, [FETCH, "--dest", folder, "--data", *args.tasks], fault)
     for name in dict.fromkeys(args.tasks):
         path = os.path.join(folder, name)
         if not os.path.isdir(path):
@@ -136,10 +136,10 @@ def heading(tasks):
     return "\n".join(lines) + "\n"
 
 
-def evaluate(arguments=None):
-    """Evaluates and reports; `arguments` as for :func:`parse`."""
+def evaluate(jobs, arguments=None):
+    """Evaluates and reports, with the programs of :class:`~jobs.Jobs`; `arguments` as for :func:`parse`."""
     args = parse(arguments)
-    models, tasks = models_of(args), load_tasks(args)
+    models, tasks = models_of(args), load_tasks(jobs, args)
     results = {name: {} for name in models}
 
     def show(what, task, outcome):
@@ -150,7 +150,7 @@ def evaluate(arguments=None):
         results[name][task.name] = record, kinds
         show(name, task, kinds["mean"])
     for pooling, name, task in itertools.product(dict.fromkeys(args.fine_tune), models, tasks):
-        _, tuned = outcomes.read(fine_tune(name, models[name], task, args.dest, pooling))
+        _, tuned = outcomes.read(fine_tune(jobs, name, models[name], task, args.dest, pooling))
         results[name][task.name][1].update(tuned)
         show(f"{name}, fine-tuned ({pooling})", task, *tuned.values())
     path, report = os.path.join(args.dest, "evaluation.md"), Report(results, args.compare)
@@ -162,8 +162,7 @@ def evaluate(arguments=None):
 
 
 def main():
-    child_processes.terminate_children_on_sigterm()
-    evaluate()
+    evaluate(Jobs().listen())
 
 
 if __name__ == "__main__":

@@ -1,51 +1,54 @@
-"""What the fine-tuning recipes share: the search, the seeds, and a run of fairseq-train for each seed.
+"""Fine-tunes a pretrained encoder on labelled files, in several seeds, and reports the median of their scores.
 
-Each run has its own folder, SAVE_DIR/TASK/pretrained/SETTINGS/seed1 (with --from-scratch, scratch/ in place of
-pretrained/): `run.json` identifies the run, `checkpoint_last.pt` exists during training, `model.pt` after training,
-`metrics.json` when the run is complete; `train.log` is fairseq's log.
+Each seed is a run of fairseq-train in a folder of its own, SAVE_DIR/NAME/SETTINGS/seed1, whose checkpoint_last.pt is
+the result. The same command goes on where it was stopped. Writes SAVE_DIR/results.tsv, and the best seed's predictions
+into SAVE_DIR/submission: for GLUE and SQuAD in the form that their servers take.
 """
 
-import contextlib
-import functools
+import datetime
+import hashlib
+import json
+import logging
 import math
 import os
-from dataclasses import dataclass
-from typing import Dict, List, Optional
+import sys
+import time
 
-import torch
-
-from child_processes import run_and_show
-from devices import DeviceQueue, find_devices
 from fairseq_options import ADAM, PLUGIN
-from finetune_results import add_rows, best_run, make_rows
-from finetune_settings import combinations, search_space
-from maelm_fairseq.base import provenance
-from maelm_fairseq.base.errors import Parser, UsageError
-from maelm_fairseq.base.files import read_json, save_json, sha256
-from maelm_fairseq.checkpoints.building import load_model
-from maelm_fairseq.config import check_positions, option
-from maelm_fairseq.vocabulary import load_dictionary
-from trained_model import keep_model, updates_of
+from finetune_settings import combinations
+from jobs import Jobs
+from maelm_fairseq.base.errors import InstallationError, Parser, UsageError, run
+from maelm_fairseq.base.files import atomic_write, one_at_a_time, sha256
+from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint, updates_of
+from maelm_fairseq.config import option
+from maelm_fairseq.finetuning.labelled_files import find_file
+from maelm_fairseq.finetuning.labelled_task import FROM_CHECKPOINT, SCORES
+from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
+from show_progress import Progress
+
+try:
+    import pandas
+    import torch
+except ImportError as error:
+    raise InstallationError(f"{error}: pip install -c constraints.txt '.[finetune]'") from None
 
 BF16 = "--bf16-autocast"
+READER = "maelm_fairseq.finetuning"  # what it says of the labelled files is said once, before training
 SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
-SIZES = [
-    *("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "max_positions"),
-    *("relative_position_num_buckets", "relative_position_max_distance", "relative_position_buckets"),
-]
+COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
+SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm"}
 
 
-def parser(description):
-    """A parser for the options of all fine-tuning recipes."""
-    made = Parser(
-        description=description,
+def parse(words):
+    parser = Parser(
+        description=__doc__,
         allow_abbrev=False,
-        epilog=f"All other options go to fairseq-train, such as {BF16} for bfloat16 on CPU or GPU, in place of fp16. "
-        "To resume a stopped run, repeat the same command.",
+        epilog=f"All other options go to fairseq-train, such as {BF16} for bfloat16 on CPU or GPU, in place of fp16.",
     )
-    add = made.add_argument
+    add = parser.add_argument
+    add("--labelled", required=True, metavar="DIR", help="folder of the labelled files; its name is the task's")
     add("--checkpoint", required=True, metavar="FILE", help="the pretrained model")
-    add("--data", required=True, metavar="DIR", help="the prepared data")
+    add("--data", required=True, metavar="DIR", help="folder with its vocabulary")
     add("--save-dir", required=True, metavar="DIR", help="folder for all runs")
     add("--seeds", type=int, default=5, metavar="N", help="number of runs whose median is reported (default: 5)")
     add("--search", action="store_true", help="search the paper's settings first, with a separate seed")
@@ -53,172 +56,231 @@ def parser(description):
     add("--jobs", type=int, metavar="N", help="runs at the same time (default: one on each GPU, or one on the CPU)")
     collects = "only do this one of the --seeds runs, as in a job array; the command without it collects the results"
     add("--only-seed", type=int, metavar="N", help=collects)
-
-    add = made.add_argument_group("settings", "the defaults are in recipes/finetune_settings.py").add_argument
+    add = parser.add_argument_group("settings", "the defaults are in recipes/finetune_settings.py").add_argument
     several = "; several with --search"
     add("--batch-size", type=int, nargs="+", metavar="N", help="sequences per update" + several)
     add("--lr", type=float, nargs="+", metavar="LR", help="peak learning rate" + several)
     add("--warmup-ratio", type=float, nargs="+", metavar="R", help="share of the updates spent warming up" + several)
     add("--epochs", type=int, nargs="+", metavar="N", help="passes over the training data" + several)
-    return made
-
-
-def device_options(extra):
-    """What fairseq-train needs to know of the device; `extra` are its other options, among which may be BF16."""
-    if not torch.cuda.is_available():
-        return ["--cpu"]
-    return [] if BF16 in extra else ["--fp16"]
-
-
-@dataclass
-class RunRecord:
-    """What a run is made from: SHA-256 of checkpoint and data, and the options of fairseq-train."""
-
-    checkpoint: Optional[str]
-    data: str
-    options: List[str]
-
-    def parts(self):
-        return {"checkpoint": self.checkpoint, "data": self.data, **provenance.by_option(self.options)}
+    args, extra = parser.parse_known_args(words)
+    if args.seeds < 1:
+        raise UsageError(f"--seeds {args.seeds} must be over 0")
+    if args.only_seed is not None and not 1 <= args.only_seed <= args.seeds:
+        raise UsageError(f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}")
+    return args, extra
 
 
 class Recipe:
     """Fine-tuning on one task, from one checkpoint.
 
     Args:
-        args, extra: the options that :func:`parser` read, and those left for fairseq-train
-        task: name of the task, in finetune_settings.py and in the path of its runs
-        data: data folder for fairseq-train
-        record: file that identifies the data
-        examples: number of training examples
-        max_tokens: upper limit on the length of an example
-        options: of fairseq-train, for this task
-        evaluate: function of a model file -> dict of metrics in percent; the first one selects the best run
-        epochs: the values that a search tries
-
-    Raises:
-        UsageError: a wrong option, or a checkpoint that cannot be loaded or does not fit the data
+        task: fairseq's name of it
+        args, extra: the recipe's options, and those for fairseq-train
     """
 
-    def __init__(self, args, extra, task, data, record, examples, max_tokens, options, evaluate, epochs):
-        self.args, self.extra, self.task, self.data = args, extra, task, data
-        self.examples, self.options, self.evaluate = examples, options, evaluate
-        self.cfg = load_model(args.checkpoint, load_dictionary(data)).cfg
-        prepared, positions = f"{data}: prepared with --max-tokens {max_tokens}", self.cfg.max_positions
-        fix = f"prepare it again with --max-tokens {positions}"
-        check_positions(max_tokens, positions, prepared, fix, args.checkpoint)
-        if args.seeds < 1:
-            raise UsageError(f"--seeds {args.seeds} must be over 0")
-        if args.only_seed is not None and not 1 <= args.only_seed <= args.seeds:
-            raise UsageError(f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}")
-        self.devices = DeviceQueue(find_devices(args.jobs))
-        self.combinations = combinations(args, task, search_space(self.cfg.encoder_embed_dim, epochs))
-        self.start = "scratch" if args.from_scratch else "pretrained"
-        self.inputs = None if args.from_scratch else sha256(args.checkpoint), sha256(record)
+    def __init__(self, task, args, extra):
+        self.kind, self.args, self.extra = task, args, extra
+        self.checkpoint = os.path.abspath(find_checkpoint(args.checkpoint))
+        self.labelled = os.path.abspath(args.labelled)
+        self.name = os.path.basename(self.labelled)
+        self.model = read_checkpoint(self.checkpoint)["cfg"]["model"]
+        self.task = self.read_task()
+        self.settings = combinations(args, task, self.name, self.model["encoder_embed_dim"])
+        self.jobs = Jobs(args.jobs)
 
-    def updates(self, settings):
-        return math.ceil(self.examples / settings.batch_size) * settings.epochs
+    def read_task(self):
+        """Reads all labelled files, and says what they are, before anything is trained."""
+        regression = {"regression": True} if "--regression" in self.extra else {}
+        task = make_task(self.kind, data=self.args.data, labelled=self.labelled, **regression)
+        task.positions = self.model["max_positions"]
+        task.prepare()
+        needed = ("train", "valid")
+        self.splits = [s for s in task.files if s in needed or find_file(self.labelled, s, task.files, required=False)]
+        for split in self.splits:
+            task.load_dataset(split)
+        return task
 
-    def fairseq_options(self, settings, seed):
-        """The options of fairseq-train that identify a run: all but folders and devices."""
-        updates = self.updates(settings)
-        options = [part for name in SIZES for part in (option(name), getattr(self.cfg, name))]
-        if self.cfg.share_decoder_layers:  # says how effective ranks are measured
-            options += ["--share-decoder-layers", "--decoder-layers", self.cfg.decoder_layers]
-        options += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1, *self.options]
-        options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1]  # 8 drops examples
+    # Runs
+
+    def options(self, settings, seed):
+        """The options of fairseq-train for a run."""
+        updates = math.ceil(len(self.task.datasets["train"]) / settings.batch_size) * settings.epochs
+        options = ["--task", self.kind, "--criterion", self.kind, "--arch", "mae_lm", "--labelled", self.labelled]
+        if self.args.from_scratch:
+            shared = ["--share-decoder-layers"] * self.model["share_decoder_layers"]
+            sizes = [name for name in FROM_CHECKPOINT if name != "share_decoder_layers"]
+            options += [*shared, *(part for name in sizes for part in (option(name), self.model[name]))]
+        else:
+            options += ["--finetune-from-model", self.checkpoint]
+        options += ["--valid-subset", ",".join(split for split in self.splits if split.startswith("valid"))]
+        options += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1]
+        options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1, "--seed", seed]
         options += [*ADAM, "--lr-scheduler", "polynomial_decay", "--lr", settings.lr, "--total-num-update", updates]
         options += ["--warmup-updates", round(updates * settings.warmup_ratio), "--max-update", updates]
-        options += ["--max-epoch", settings.epochs, "--seed", seed]
-        return list(map(str, options)) + self.extra
+        options += ["--no-epoch-checkpoints", "--save-interval-updates", 5000, "--keep-interval-updates", 1]
+        options += ["--num-workers", 0, "--distributed-world-size", 1, "--log-format", "json", "--log-interval", 50]
+        device = [] if torch.cuda.is_available() and BF16 in self.extra else ["--fp16"]
+        return [*options, *(device if torch.cuda.is_available() else ["--cpu"]), *self.extra], updates
 
-    def command(self, settings, seed):
-        """The fairseq-train command of a run."""
-        command = ["fairseq-train", os.path.abspath(self.data), "--user-dir", PLUGIN, "--arch", "mae_lm"]
-        command += ["--save-dir", self.path(settings, seed), "--no-epoch-checkpoints"]
-        command += ["--save-interval-updates", "5000", "--keep-interval-updates", "1", "--distributed-world-size", "1"]
-        command += ["--num-workers", "0"]  # stopping a worker takes seconds after every epoch
-        command += ["--log-format", "json", "--log-interval", "50", *device_options(self.extra)]
-        if not self.args.from_scratch:
-            command += ["--finetune-from-model", os.path.abspath(self.args.checkpoint)]
-        return command + self.fairseq_options(settings, seed)
+    def folder(self, settings, seed):
+        """Of a run. What it is made from is in its name, so that nothing is taken for the result of something else."""
+        files = [find_file(self.labelled, split, self.task.files) for split in ("train", "valid")]
+        made_from = [*map(sha256, [self.checkpoint, *files]), self.args.from_scratch, *self.extra]
+        digest = hashlib.sha256(repr(made_from).encode()).hexdigest()[:8]
+        return os.path.join(os.path.abspath(self.args.save_dir), self.name, f"{settings}-{digest}", f"seed{seed}")
 
-    def path(self, settings, seed, *name):
-        """Of a run's folder, or of a file in it."""
-        save_dir = os.path.abspath(self.args.save_dir)
-        return os.path.join(save_dir, self.task, self.start, str(settings), f"seed{seed}", *name)
+    def run(self, settings, seed, environment):
+        """Trains, unless that is done; prints and returns the scores: {metric: percent}."""
+        folder, (options, updates) = self.folder(settings, seed), self.options(settings, seed)
+        last, name = os.path.join(folder, "checkpoint_last.pt"), f"{self.name}, {settings}, seed {seed}"
+        if not os.path.isfile(last) or updates_of(read_checkpoint(last)) < updates:
+            os.makedirs(folder, exist_ok=True)
+            print(f"{name}: {folder}", flush=True)
+            command = ["fairseq-train", os.path.abspath(self.args.data), "--user-dir", PLUGIN, "--save-dir", folder]
+            log, prefix = os.path.join(folder, "train.log"), "  " if self.jobs.count == 1 else f"{name}: "
+            status = self.jobs.run([*command, *options], log, environment, shown(prefix))
+            if status:
+                raise UsageError(f"fairseq-train ended with exit status {status}; the full log is {log}")
+        kept = read_checkpoint(self.result(settings, seed))["task_state"].get(SCORES, {})
+        scores = {}
+        for split in [split for split in self.splits if split in kept]:
+            scores.update({metric + "_mismatched" * (split != "valid"): v for metric, v in kept[split].items()})
+        if not scores:
+            raise UsageError(f"{folder}: its checkpoint has no scores; remove the folder and run again")
+        print(f"{name}: {', '.join(f'{metric} {value:.2f}' for metric, value in scores.items())}", flush=True)
+        return scores
 
-    def run(self, settings, seed, device):
-        """Trains and evaluates on a device, skipping what is done; prints and returns the metrics."""
-        name, folder = f"{self.task}, {settings}, seed {seed}", self.path(settings, seed)
-        os.makedirs(folder, exist_ok=True)
-        files = ["run.json", "metrics.json", "model.pt"]
-        record, metrics_file, model_file = (self.path(settings, seed, file) for file in files)
-        now = RunRecord(*self.inputs, self.fairseq_options(settings, seed))
-        if os.path.exists(record):
-            was = read_json(record, RunRecord, "the record of a run of this recipe", f"remove {folder}")
-            provenance.check_same(folder, was.parts(), now.parts(), "choose another --save-dir, or remove that folder")
-        save_json(vars(now), record)
-        if os.path.exists(metrics_file):
-            metrics = read_json(metrics_file, Dict[str, float], "the metrics of a finished run of this recipe")
-        else:
-            if not os.path.exists(model_file):
-                print(f"{name}: on {device}", flush=True)
-                self.train(settings, seed, device)
-                keep_model(folder, model_file)
-            metrics = self.evaluate(model_file)
-            save_json(metrics, metrics_file)
-        print(f"{name}: {', '.join(f'{metric} {value:.2f}' for metric, value in metrics.items())}", flush=True)
-        return metrics
-
-    def train(self, settings, seed, device):
-        """Runs fairseq-train on a device until the last checkpoint has all updates."""
-        checkpoint, log = (self.path(settings, seed, name) for name in ["checkpoint_last.pt", "train.log"])
-        expected = self.updates(settings)
-        if updates_of(checkpoint) >= expected:  # fairseq would train a finished run for one update more
-            return
-        name = "" if self.devices.size == 1 else f"{settings}, seed {seed}, on {device}: "
-        status = run_and_show(self.command(settings, seed), log, device.environment, name)
-        done = updates_of(checkpoint)
-        if status or done < expected:
-            raise UsageError(
-                f"fairseq-train ended with exit status {status} after {done} of {expected} updates; "
-                f"the full log is in {log}"
-            )
+    def result(self, settings, seed):
+        """The checkpoint that a run is reported by: the last one, or the best if the options say by what."""
+        kind = "best" if "--best-checkpoint-metric" in self.extra else "last"
+        return os.path.join(self.folder(settings, seed), f"checkpoint_{kind}.pt")
 
     def search(self):
         """Tries every combination of settings; returns the best."""
-        if len(self.combinations) == 1:
-            return self.combinations[0]
-        finished = [os.path.exists(self.path(settings, SEARCH_SEED, "metrics.json")) for settings in self.combinations]
-        if self.args.only_seed is not None and not all(finished):
+        if len(self.settings) == 1:
+            return self.settings[0]
+        done = [os.path.isfile(self.result(settings, SEARCH_SEED)) for settings in self.settings]
+        if self.args.only_seed is not None and not all(done):
             raise UsageError("--only-seed with --search: the search is not finished; first run it without --only-seed")
-
-        def score(settings, device):
-            metrics = self.run(settings, SEARCH_SEED, device)
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(self.path(settings, SEARCH_SEED, "model.pt"))
-            return metrics
-
-        scores = self.devices.run(score, self.combinations)
-        best = self.combinations[best_run(scores, self.args.save_dir)]
-        print(f"best of {len(self.combinations)}: {best}", flush=True)
+        scores = self.jobs.map(lambda settings, device: self.run(settings, SEARCH_SEED, device), self.settings)
+        best = self.settings[ranked(scores)[0]]
+        print(f"best of {len(self.settings)}: {best}", flush=True)
         return best
 
     def main(self):
-        """Runs everything; prints and records the results.
-
-        Returns:
-            the model file of the best seed; None if not all seeds were run
-        """
+        """Runs everything; prints and records the results, and writes the predictions of the best seed."""
         settings = self.search()
-        run_seed = functools.partial(self.run, settings)
-        if self.args.only_seed is not None:
-            self.devices.run(run_seed, [self.args.only_seed])
-            return None
-        all_metrics = self.devices.run(run_seed, range(1, self.args.seeds + 1))
-        best = best_run(all_metrics, self.args.save_dir) + 1
-        start = "scratch" if self.args.from_scratch else self.args.checkpoint
-        rows = make_rows(self.task, all_metrics, start, " ".join([str(settings)] + self.extra))
-        add_rows(os.path.join(self.args.save_dir, "results.tsv"), rows)
-        return self.path(settings, best, "model.pt")
+        seeds = [self.args.only_seed] if self.args.only_seed else range(1, self.args.seeds + 1)
+        scores = self.jobs.map(lambda seed, device: self.run(settings, seed, device), seeds)
+        if self.args.only_seed:
+            return
+        start = "scratch" if self.args.from_scratch else self.checkpoint
+        write_table(self.args.save_dir, self.name, scores, start, " ".join([str(settings), *self.extra]))
+        best = self.result(settings, seeds[ranked(scores)[0]])
+        print(f"best model: {best}")
+        for split in self.splits:
+            if split.startswith("test") or split == "valid" and self.kind == "squad":
+                self.write_predictions(best, split)
+
+    def write_predictions(self, checkpoint, split):
+        """Writes a model's predictions for a split."""
+        task, model = load_task(checkpoint, labelled=self.labelled, data=self.args.data)
+        name, text = predictions(task, predict(task, model, split), split, self.name)
+        path = os.path.join(self.args.save_dir, "submission", name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with atomic_write(path) as stream:
+            stream.write(text)
+        print(f"predictions for {os.path.basename(find_file(self.labelled, split, task.files))}: {path}")
+
+
+def shown(prefix):
+    """A function that prints the progress in a line of fairseq-train's log, of updates one every ten seconds."""
+    progress, printed = Progress(), time.time()
+
+    def show(line):
+        nonlocal printed
+        text = None if READER in line else progress.line(line)
+        if text and (not text.startswith("update ") or time.time() - printed > 10):
+            printed = time.time()
+            print(prefix + text, flush=True)
+
+    return show
+
+
+# Results
+
+
+def ranked(scores):
+    """The places of scores, a dict for each run, from the best to the worst by the first metric; undefined is worst."""
+    first = next(iter(scores[0]))
+    return sorted(range(len(scores)), key=lambda i: math.inf if math.isnan(scores[i][first]) else -scores[i][first])
+
+
+def write_table(folder, name, scores, start, settings):
+    """Prints the median of each metric, and puts it into the table of results, in place of an earlier one.
+
+    Args:
+        folder: of the table
+        name: of the task
+        scores: {metric: percent} for each seed
+        start, settings: what the runs started from, and with which settings
+    """
+    rows, table = [], pandas.DataFrame(scores)
+    for metric in table:
+        values = table[metric].fillna(-math.inf)
+        median, low, high = values.median(), values.min(), values.max()
+        undefined = [f"seed {i + 1}" for i in table.index if math.isnan(table[metric][i])]
+        note = f"; undefined for {', '.join(undefined)}, whose predictions are all equal" if undefined else ""
+        print(f"{name} {metric}: {median:.2f}, median of {len(values)} seeds ({low:.2f} to {high:.2f}){note}")
+        deviation = table[metric].std() if len(values) > 1 else 0.0
+        numbers = [f"{number:.2f}" for number in (median, low, high, deviation)]
+        shown_values = " ".join(f"{value:.2f}" for value in table[metric])
+        row = [datetime.date.today().isoformat(), name, metric, *numbers, str(len(values)), shown_values]
+        rows.append([printable(text) for text in [*row, start, settings]])
+    path, new = os.path.join(folder, "results.tsv"), pandas.DataFrame(rows, columns=COLUMNS)
+    with one_at_a_time(folder):
+        if os.path.exists(path):
+            old = pandas.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=3, on_bad_lines="skip")
+            new = pandas.concat([old.reindex(columns=COLUMNS, fill_value=""), new])
+        new = new.drop_duplicates(["task", "metric", "start", "settings"], keep="last")
+        with atomic_write(path) as stream:
+            new.to_csv(stream, sep="\t", index=False, quoting=3, lineterminator="\n")
+    print(f"results: {path}")
+
+
+def printable(text):
+    """A text without tabs, line breaks and what is not Unicode, such as bytes of a file's name."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def predictions(task, answers, split, name):
+    """The name and the contents of a file of predictions: a label or value, tags, or a text for each example."""
+    dataset = task.datasets[split]
+    if task.head == "span":
+        texts = {dataset.questions[i].id: text for i, text in task.texts(dataset, answers).items()}
+        return f"{name}.{split}.json", json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
+    if task.head == "tokens":
+        sentences = task.tagged(dataset, answers)
+        sentences = [zip(sentence.words, tags) for sentence, tags in task.tagged(dataset, answers)]
+        return f"{name}.txt", "".join("".join(map("{0[0]}\t{0[1]}\n".format, pairs)) + "\n" for pairs in sentences)
+    lines, labels = ["index\tprediction\n"], task.state.labels
+    for i, example in enumerate(dataset.examples):
+        value = labels[max(range(len(labels)), key=answers[i].__getitem__)] if labels else answers[i][0]
+        if name == "STS-B":
+            value = f"{min(max(value, 0), 5):.3f}"  # the server accepts only 0 to 5
+        lines.append(f"{example.number}\t{value}\n")
+    return SERVER_NAMES.get((name, split), name) + ".tsv", "".join(lines)
+
+
+def main():
+    logging.disable(logging.NOTSET)
+    logging.getLogger(READER).setLevel(logging.INFO)
+    logging.getLogger(READER).addHandler(logging.StreamHandler(sys.stdout))
+    task, *words = sys.argv[1:]
+    recipe = Recipe(task, *parse(words))
+    recipe.jobs.listen()
+    recipe.main()
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fine-tunes on a GLUE task, or on data in the same format; `finetune_glue.sh --help` lists the options.
+# Fine-tunes on sentences or pairs, as in GLUE; `finetune_glue.sh --help` lists the options.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 use_environment
-exec python "$recipes/finetune_glue.py" "$@"
+exec python "$recipes/finetune.py" mae_lm_sentences "$@"

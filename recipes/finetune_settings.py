@@ -16,7 +16,9 @@ class Settings(namedtuple("Settings", "batch_size lr warmup_ratio epochs")):
 
 
 # GLUE: the batch sizes and learning rates that RoBERTa's authors published (fairseq's examples/roberta/README.glue.md);
-# epochs and warm-up are the values of the search space nearest to theirs. SQuAD: BERT's. None is tuned for MAE-LM.
+# epochs and warm-up are the values of the search space nearest to theirs. SQuAD and tagging: BERT's. None is tuned for
+# MAE-LM. Learning rates are for encoders of width 768 or more.
+OWN = Settings(32, 2e-5, 1 / 10, 10)
 DEFAULTS = {
     "CoLA": Settings(16, 1e-5, 1 / 16, 10),
     "SST-2": Settings(32, 1e-5, 1 / 16, 5),
@@ -26,40 +28,47 @@ DEFAULTS = {
     "MNLI": Settings(32, 1e-5, 1 / 16, 5),
     "QNLI": Settings(32, 1e-5, 1 / 16, 5),
     "RTE": Settings(16, 2e-5, 1 / 16, 10),
-    "squad_1.1": Settings(32, 3e-5, 0.1, 3),
-    "squad_2.0": Settings(32, 3e-5, 0.1, 3),
 }
+BY_TASK = {"mae_lm_tokens": Settings(32, 3e-5, 1 / 10, 5), "squad": Settings(32, 3e-5, 1 / 10, 3)}
+EPOCHS = {"squad": [2, 3]}  # that a search tries
+LARGE_TASKS = ["MNLI", "QQP", "QNLI", "SST-2"]  # fewer epochs are enough for these
 LIMITS = Settings((1, math.inf), (0, math.inf), (0, 1), (1, math.inf))
-LARGE_WIDTH = 1024
 LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 2e-5]}
 
 
-def search_space(width, epochs):
-    """The values that a search tries for an encoder of this width, `epochs` among them: :class:`Settings` of lists."""
-    learning_rates = LEARNING_RATES["large" if width >= LARGE_WIDTH else "base"]
+def lr_factor(width):
+    """By how much larger the learning rates of a small encoder are: those of width 256 by 27, of 128 and less by 50."""
+    return min(50, max(1, (768 / width) ** 3))
+
+
+def search_space(task, name, width):
+    """The values that a search tries: :class:`Settings` of lists."""
+    learning_rates = [lr * lr_factor(width) for lr in LEARNING_RATES["large" if width >= 1024 else "base"]]
+    epochs = EPOCHS.get(task) or ([2, 3, 5] if name in LARGE_TASKS else [2, 3, 5, 10])
     return Settings([16, 32], learning_rates, [1 / 16, 1 / 10], epochs)
 
 
-def combinations(args, task, space):
+def combinations(args, task, name, width):
     """The settings to run, or to search: list of :class:`Settings`.
 
-    Of each setting the values given, else those of `space` with --search, else the default.
+    Of each setting the values given, else with --search those of the search space, else the default.
 
+    Args:
+        args: the options
+        task, name: fairseq's name of the task, and that of the folder of labelled files
+        width: of the encoder
     Raises:
-        UsageError: a value is missing or out of range, or one of several without --search
+        UsageError: a value is out of range, or one of several without --search
     """
-    values = []
-    for name in Settings._fields:
-        flag, given = option(name), getattr(args, name)
-        if given is None and args.search:
-            given = getattr(space, name)
-        elif given is None and task not in DEFAULTS:
-            raise UsageError(f"{flag}: no default for task {task} in finetune_settings.py; give a value")
-        elif given is None:
-            given = [getattr(DEFAULTS[task], name)]
+    default = BY_TASK.get(task) or DEFAULTS.get(name, OWN)
+    default, values = default._replace(lr=default.lr * lr_factor(width)), []
+    for field in Settings._fields:
+        flag, given = option(field), getattr(args, field)
+        if given is None:
+            given = getattr(search_space(task, name, width), field) if args.search else [getattr(default, field)]
         elif len(given) > 1 and not args.search:
             raise UsageError(f"{flag} {' '.join(map(str, given))}: give one value, or add --search to try them all")
-        least, most = getattr(LIMITS, name)
+        least, most = getattr(LIMITS, field)
         for value in given:
             if not least <= value <= most:
                 raise UsageError(f"{flag} {value} must be from {least} to {most}")

@@ -11,6 +11,7 @@ FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's
 RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| (\w+) \| (\S+) \| (.*)$")
 SHOWN = re.compile(r"^(Saved checkpoint .*(?= \(epoch)|Loaded checkpoint .*\)|done training.*)")
 ERROR = re.compile(r"^(\w[\w.]*(Error|Exception|Interrupt)\b|([\w-]+: )?error: )")
+SCORES = ("accuracy", "f1", "exact", "matthews", "pearson")
 USELESS = ("Please install tensorboardX", "TensorBoard", "could not be loaded", "your device does NOT support")
 
 
@@ -74,9 +75,9 @@ class Progress(logging.Handler):
 
 
 def quality(stats, prefix=""):
-    """Loss and, if it is logged, accuracy, in fairseq's units."""
-    accuracy = stats.get(prefix + "accuracy")
-    return f"loss {stats[prefix + 'loss']} bits" + (f", accuracy {accuracy}%" if accuracy else "")
+    """Loss, accuracy and other scores, as far as they are logged, in fairseq's units."""
+    shown = [f", {name} {stats[prefix + name]}%" for name in SCORES if stats.get(prefix + name)]
+    return f"loss {stats[prefix + 'loss']} bits" + "".join(shown)
 
 
 def log_to(path):

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from conftest import documents, script, text_of
-from maelm_fairseq.finetuning.squad.answers import best_answer
-from maelm_fairseq.finetuning.squad.questions import Answer, Question
-from maelm_fairseq.finetuning.squad.text import SpanTokenizer, Window, place
+from maelm_fairseq.finetuning.squad import pieces_of, span_of
+from maelm_fairseq.finetuning.squad_files import Answer, Question
 from maelm_fairseq.vocabulary import MASK, Tokenizer, read_vocabulary, word_starts
 from test_huggingface_tokenizer import vocabulary
 
@@ -78,19 +77,12 @@ def test_the_bytes_of_a_character_begin_no_word(tokenizer):
     assert spelled == line.lower().split()
 
 
-def test_an_answer_of_many_bytes_is_not_cut(tokenizer):
-    """Its length counts characters, not bytes: the best span is the answer itself, with up to 30 Han characters."""
-    spans = SpanTokenizer(tokenizer.processor)
-    for characters, comes_back in [("\u6f22" * 30, True), ("\u6f22" * 31, False)]:
-        text = f"kan {characters} losh 1990"
-        context = spans.encode(text)
-        (first, last), exact = place(Answer(characters, 4), Question("q", "", text, ()), context)
-        assert exact and last - first + 1 >= 3 * len(characters)
-        window = Window(np.append(context.tokens, 2), 0, 0)  # the whole text, and </s>
-        start, end = np.zeros(len(window.tokens)), np.zeros(len(window.tokens))
-        start[first] = end[last] = 1
-        score, answer = best_answer(text, context, window, start, end)
-        assert (answer == characters and score == 2) == comes_back
-    # Pieces of several characters count as before.
-    context = spans.encode("kan losh mipo 1990 " * 20)
-    assert context.lengths(30).tolist() == [min(30, len(context.tokens) - i) for i in range(len(context.tokens))]
+def test_the_bytes_of_a_character_stand_for_it_together(tokenizer):
+    """In SQuAD: the character is that of its last byte."""
+    text = "kan \u6f22\u5b57 losh"
+    pieces = pieces_of(tokenizer, text)
+    assert pieces.tokens == tokenizer.encode(text)
+    covered = [text[begin:end] for begin, end in zip(pieces.begins, pieces.ends)]
+    assert "".join(covered) == "kan\u6f22\u5b57losh" and covered.count("") >= 4
+    (first, last) = span_of(Answer("\u6f22\u5b57", 4), Question("q", "", text, ()), pieces)
+    assert text[pieces.begins[first] : pieces.ends[last]] == "\u6f22\u5b57"

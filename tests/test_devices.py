@@ -4,10 +4,8 @@ A meta tensor has no values, so reading one (`.item()`, `if tensor`, boolean ind
 """
 
 import contextlib
-from types import SimpleNamespace
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,7 +15,8 @@ from torch.utils._pytree import tree_flatten
 
 from maelm_fairseq import heads, layers
 from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.finetuning.squad.squad_task import SquadCriterion, network_input
+from maelm_fairseq.finetuning import prediction
+from maelm_fairseq.finetuning.labelled_task import LabelledCriterion
 from maelm_fairseq.heads import LMHead
 from maelm_fairseq.layers import Transformer
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
@@ -109,26 +108,21 @@ def test_a_step_of_pretraining_stays_on_the_device(data, case):
     assert without_gradient(pretraining.model) == set()
 
 
-@pytest.mark.parametrize("head", ["classes", "squad"])
+@pytest.mark.parametrize("name", ["mae_lm_sentences", "mae_lm_tokens", "squad"])
 @pytest.mark.parametrize("half", [False, True])
-def test_a_step_of_finetuning_stays_on_the_device(data, head, half):
-    task = make_task(data)
+def test_a_step_of_finetuning_stays_on_the_device(prepared, name, half):
+    task = prediction.make_task(name, data=str(prepared), labelled="")
+    task.state.merge_state_dict({"labels": ["a", "b", "c"]})
     model = MaeLmModel(MaeLmConfig(**SIZES), task.dictionary, pretraining=False)
-    model.register_classification_head("classes", 3)
-    model.register_span_head("squad")
+    task.make_head(model)
     model.to("meta", torch.half if half else torch.float32)
-    windows = [np.array([0, 5, 2, 6, 7, 2]), np.array([0, 5, 2, 6, 2])]
-    batch = dict(net_input=network_input(windows, 1), target=torch.zeros(2, 2, dtype=torch.int64))
-    batch = dict(to_meta(batch), ntokens=11, nsentences=2)
+    tokens = torch.tensor([[0, 5, 2, 2, 7, 2], [0, 5, 2, 2, 2, 1]])
+    target = torch.zeros(2, {"sentences": 1, "tokens": 6, "span": 2}[task.head], dtype=torch.int64)
+    batch = to_meta(dict(net_input=dict(src_tokens=tokens, padded=True), target=target))
     with as_on_a_gpu():
-        if head == "squad":
-            loss, _, _ = SquadCriterion(SimpleNamespace(cfg=task.cfg))(model, batch)
-        else:  # as fairseq's sentence_prediction calls a model
-            tokens = batch["net_input"]["src_tokens"]
-            logits, _ = model(src_tokens=tokens, features_only=True, classification_head_name=head)
-            loss = logits.float().log_softmax(1).sum()
+        loss, _, _ = LabelledCriterion(task)(model, dict(batch, ntokens=11, nsentences=2, ntargets=2))
         loss.backward()
-    assert {name.split(".")[1] for name in without_gradient(model)} == {"squad" if head == "classes" else "classes"}
+    assert without_gradient(model) == set()
 
 
 # Shapes and strides that a GPU handles fast -------------------------------------------------------------------------

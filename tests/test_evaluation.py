@@ -75,14 +75,14 @@ def test_the_sentences_of_a_pair_are_in_one_fold(tmp_path):
     rows = [(text, str(i), label) for i, (text, _, _) in enumerate(examples(63, 6)) for label in ["right", "wrong"]]
     rows = [(f"{text} {label}", pair, label) for text, pair, label in rows]
     header = ("sentence", "pair", "label")
-    task = load_task(write(tmp_path, train=[header, *rows], dev=[header]))
+    task = load_task(write(tmp_path, train=[header, *rows[:-2]], dev=[header, *rows[-2:]]))
     assert (task.folds[::2] == task.folds[1::2]).all() and len(set(task.folds)) == 5
 
 
 def test_values_are_spread_over_folds(tmp_path):
     rows = [(text, value) for text, _, value in examples(200, 3)]
     header = ("sentence", "label")
-    task = load_task(write(tmp_path, train=[header, *rows], dev=[header]), regression=True)
+    task = load_task(write(tmp_path, train=[header, *rows[:-2]], dev=[header, *rows[-2:]]), regression=True)
     assert task.labels is None and task.metric == "100 x Pearson"
     np.testing.assert_allclose(task.targets, [float(value) for _, value in rows])
     means = [task.targets[task.folds == fold].mean() for fold in range(5)]
@@ -92,19 +92,19 @@ def test_values_are_spread_over_folds(tmp_path):
 def test_pairs_and_what_is_wrong(tmp_path):
     header = ("sentence1", "sentence2", "label")
     rows = [(text, text[::-1], label) for text, label, _ in examples(50, 4)]
-    task = load_task(write(tmp_path / "pairs", train=[header, *rows], dev=[header]))
+    task = load_task(write(tmp_path / "pairs", train=[header, *rows[:-2]], dev=[header, *rows[-2:]]))
     assert task.texts[0] == rows[0][:2]
     wrong = {
-        "dev.tsv: not found": dict(train=[header, *rows]),
-        "found the columns text, label, expected sentence": dict(train=[("text", "label")], dev=[header]),
-        "line 2 does not have 3 columns": dict(train=[header, ("a", "b")], dev=[header]),
-        "0 usable examples": dict(train=[header, *rows[:2]], dev=[header]),
+        "expected dev.tsv or dev_matched.tsv, found: train.tsv": dict(train=[header, *rows]),
+        "found the columns text, label; expected those of": dict(train=[("text", "label")], dev=[header]),
+        "line 2: 2 fields where there are 3 columns": dict(train=[header, ("a", "b")], dev=[header]),
+        "0 usable examples": dict(train=[header, *rows[:2]], dev=[header, *rows[:2]]),
     }
     for i, (message, splits) in enumerate(wrong.items()):
         with pytest.raises(UsageError, match=f"^.*{message}.*$"):
             load_task(write(tmp_path / str(i), **splits))
-    with pytest.raises(UsageError, match="expected numbers as labels"):
-        load_task(write(tmp_path / "pairs", train=[header, *rows], dev=[header]), regression=True)
+    with pytest.raises(UsageError, match="as line 2: the label is '.*', expected a number"):
+        load_task(tmp_path / "pairs", regression=True)
 
 
 # Features ----------------------------------------------------------------------------------------------------------

@@ -251,7 +251,7 @@ def test_texts_refused(model, classifier):
         model.fill_mask("<mask>", topk=0)
     with pytest.raises(ValueError, match="fine-tuned and has no decoder"):
         classifier.fill_mask("<mask>")
-    for call in [model.extract_features, lambda text: classifier.predict(["kan", text, "lon"])]:
+    for call in [model.extract_features, lambda text: classifier.head_logits([classifier.encode(text)])]:
         with pytest.raises(ValueError, match=rf"has \d+ tokens, but the model has {POSITIONS} positions"):
             call("kan " * 200)
 

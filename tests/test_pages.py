@@ -11,8 +11,8 @@ import subprocess
 
 import pytest
 
+import labelled
 from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, TRANSFORMERS, documents, succeed, text_of
-from test_squad import key_paragraphs, squad_json
 
 PARTS = ["maelm_fairseq", "data-prep", "recipes", "experiments", "benchmarks", "docs", "tests"]
 TOPICS = ["data", "pretraining", "finetuning", "evaluation", "huggingface", "analysis", "architecture"]
@@ -27,10 +27,8 @@ SMALLER = [  # so that each command takes seconds
     (r"(fairseq-train .*)--arch mae_lm_base(.*)--fp16(.*)--max-update 125000", rf"\1\2--cpu\3 {MODEL}"),
     (r"(fairseq-hydra-train .*)=8 .*", r"\1=1 common.cpu=true common.fp16=false optimization.max_update=1"
      r" dataset.batch_size=1 model._name=mae_lm_tiny"),
-    (r"(data-prep/(glue|squad)\.sh.*)", r"\1 --max-tokens 60"),
-    (r"(data-prep/squad\.sh.*)", r"\1 --stride 20 --max-question 20"),
-    (r"(recipes/finetune.*)", r"\1 --num-workers 0 --seeds 1"),
-    (r"(recipes/finetune_squad.*)", r"\1 --epochs 1"),
+    (r"(recipes/finetune.*)", r"\1 --seeds 1 --epochs 1"),
+    (r"(fairseq-train .*--labelled.*)", r"\1 --max-update 2 --cpu"),
     (r"(recipes/evaluate\.sh(?!.* --tasks).*)", r"\1 --labelled glue_data --tasks my_task"),
     (r"(recipes/evaluate\.sh.*)", r"\1 --few-shot-repeats 0"),
 ]  # fmt: skip
@@ -84,14 +82,6 @@ def run_page(page, place):
                 shell(line, place)
 
 
-def write_task(folder, header, rows):
-    folder.mkdir(parents=True)
-    for split, count in [("train", 40), ("dev", 20), ("test", 10)]:
-        lines = ["\t".join(header), *("\t".join(row) for row in rows[:count])]
-        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
-        rows = rows[count:]
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder with the parts of the repository and a user's files, in which the README has been followed."""
@@ -104,12 +94,10 @@ def place(tmp_path_factory):
     for seed, name in enumerate(["corpus/a.txt", "text/train.txt", "text/valid.txt", "train.txt", "valid.txt"]):
         (place / name).write_text(text_of(documents(100, seed)))
     (place / "corpus/b.txt.gz").write_bytes(gzip.compress((place / "train.txt").read_bytes()))
-    texts = [document[0] for document in documents(200, 9, lines=1)]
-    numbered = [(str(i), texts[i], texts[-i], ["entailment", "not_entailment"][i % 2]) for i in range(70)]
-    write_task(place / "glue_data/RTE", ["index", "sentence1", "sentence2", "label"], numbered)
-    write_task(place / "glue_data/my_task", ["sentence", "label"], [(row[1], row[3]) for row in numbered])
-    for split, seed in [("train", 1), ("dev", 2)]:
-        squad_json(place / f"{split}-v2.0.json", key_paragraphs(seed, 10), "v2.0")
+    labelled.pairs(place / "glue_data/RTE", score=False)
+    labelled.sentences(place / "glue_data/my_task")
+    labelled.tags(place / "tagged")
+    labelled.squad(place / "squad2", train=20)
     for name in ["a.pt", "b.pt"]:
         (place / name).symlink_to("checkpoints/checkpoint_best.pt")
     run_page("README.md", place)

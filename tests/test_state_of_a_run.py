@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import TINY, TINY_MODEL, binarize, command, documents, hydra, run, script, succeed, text_of
+from conftest import TINY, TINY_MODEL, binarize, command, documents, hydra, run, succeed, text_of
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
 from test_errors import refused
 from test_preemption import VALIDATION, finish, start, trap
@@ -49,33 +49,28 @@ def test_jobs_of_a_sweep_in_one_folder_are_refused(data, tmp_path):
     assert done.returncode == 1 and "an earlier job of this sweep has it; give each its own" in done.stdout
 
 
-def glue_data(prepared, tmp_path):
-    """A task of one's own, prepared for fairseq's sentence_prediction; its options of fairseq-train."""
-    folder = tmp_path / "glue" / "mine"
-    folder.mkdir(parents=True)
-    for split in ["train", "dev"]:
-        rows = [line for document in documents(30, 3) for line in document]
-        labelled = "".join(f"{row}\t{'ka' in row}\n" for row in rows)
-        (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + labelled)
-    arguments = ["--input", tmp_path / "glue", "--task", "mine", "--vocabulary", prepared, "--dest", tmp_path / "glued"]
-    script("data-prep/glue.sh", *arguments, "--max-tokens", 32)
-    options = ["--task", "sentence_prediction", "--criterion", "sentence_prediction", "--num-classes", 2]
-    options += ["--init-token", 0, "--num-workers", 0, "--max-update", 12, "--seed", 1]
+def test_fairseqs_own_task_of_fine_tuning_stops_and_resumes_too(data, tmp_path):
+    """On data as RoBERTa's script for GLUE binarizes them."""
+    lines = [line for document in documents(30, 3) for line in document]
+    for name, column, symbols in [
+        ("input0", lines, data / "dict.txt"),
+        ("label", [str("ka" in line) for line in lines], ["False", "True"]),
+    ]:
+        text = "\n".join(column) + "\n"
+        binarize(tmp_path / "mine" / name, {"train": text, "valid": text}, symbols)
     at = TINY.index("--tokens-per-sample")
-    return tmp_path / "glued" / "mine", [*TINY[:at], *TINY[at + 2 :], *options]
-
-
-def test_fairseqs_own_task_of_fine_tuning_stops_and_resumes_too(prepared, tmp_path):
-    data, options = glue_data(prepared, tmp_path)
-    succeed("fairseq-train", data, *options, "--save-dir", tmp_path / "whole")
-    process = start(command("fairseq-train", data, *options, "--max-update", 100_000, "--save-dir", tmp_path / "run"))
+    options = [*TINY[:at], *TINY[at + 2 :], "--task", "sentence_prediction", "--criterion", "sentence_prediction"]
+    options += ["--num-classes", 2, "--init-token", 0, "--num-workers", 0, "--max-update", 12, "--seed", 1]
+    arguments = [tmp_path / "mine", *options, "--shorten-method", "truncate", "--save-dir"]
+    succeed("fairseq-train", *arguments, tmp_path / "whole")
+    process = start(command("fairseq-train", *arguments, tmp_path / "run", "--max-update", 100_000))
     next(line for line in process.stdout if '"num_updates": "3"' in line)
     process.send_signal(signal.SIGHUP)  # as a terminal that is closed
     assert "stopped on request" in finish([process], STOPPED)
     assert updates(tmp_path / "run") >= 3
     shutil.rmtree(tmp_path / "run")
-    succeed("fairseq-train", data, *options, "--max-update", 5, "--save-dir", tmp_path / "run")
-    succeed("fairseq-train", data, *options, "--save-dir", tmp_path / "run")
+    succeed("fairseq-train", *arguments, tmp_path / "run", "--max-update", 5)
+    succeed("fairseq-train", *arguments, tmp_path / "run")
     assert_same_weights(tmp_path / "run", tmp_path / "whole", 0)
 
 

@@ -97,6 +97,12 @@ def as_checkpoint(state, path):
     return {**state, "model": weights, "cfg": cfg, "task_state": task_state}
 
 
+def updates_of(state):
+    """The number of updates that a checkpoint has seen; 0 of one that was not trained."""
+    history = state.get("optimizer_history")
+    return history[-1]["num_updates"] if history else 0
+
+
 def build_model(state, dictionary, checkpoint_file):
     """Builds the model of a checkpoint that :func:`read_checkpoint` returned; see :func:`load_model`."""
     check_vocabulary(state, dictionary, checkpoint_file)

@@ -80,7 +80,16 @@ def batch_ends(sizes, max_tokens=None, max_sentences=None, multiple=1):
 
 
 class WholeDataset(FairseqDataset):
-    """A dataset of which every item is in a batch; `sizes` has the tokens of each item."""
+    """A dataset of which every item is in a batch; `sizes` has the tokens of each item.
+
+    Its order is drawn anew each epoch: so are its batches, and a new iterator starts new workers, which know the epoch.
+    """
+
+    epoch = 1
+    can_reuse_epoch_itr_across_epochs = False
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
 
     def __len__(self):
         return len(self.sizes)

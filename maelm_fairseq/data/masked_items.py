@@ -67,15 +67,8 @@ class MaskedBlockDataset(WholeDataset):
         self.masking = masking
         self.dictionary = dictionary
         self.seed = seed
-        self.epoch = 1
         self.sizes = np.concatenate([part.sizes for part in parts]) + 1
         self._first = np.cumsum([0] + [len(part) for part in parts])
-
-    # Batches are formed anew each epoch, and a new iterator starts new workers, which know the epoch.
-    can_reuse_epoch_itr_across_epochs = False
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
 
     def tokens(self, index) -> np.ndarray:
         """The block before masking, `<s>` first: int64 (T,)."""

@@ -1,1 +1,1 @@
-"""Fine-tuning on sentences and pairs; `squad` shows the pattern for a task of one's own."""
+"""Fine-tuning: labelled files, and a task in one file for each kind of label."""

@@ -9,7 +9,14 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..base.files import read_json, typed
 from .config_json import MODELING_FILE
-from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION
+from .weights import (
+    CODE,
+    MASKED_LM,
+    MODEL,
+    QUESTION_ANSWERING,
+    SEQUENCE_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+)
 
 GAP = "**please fill in**"
 SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]  # of a configuration of fairseq's
@@ -36,6 +43,12 @@ KINDS = {  # `example` is given to the tokenizer, `usage` is what the model make
         pipeline="text-classification",
         example='"a text"',
         usage="logits = model(**inputs).logits  # (1, labels)",
+        limits="It was fine-tuned for one task, and fills no masks.",
+    ),
+    TOKEN_CLASSIFICATION: dict(
+        pipeline="token-classification",
+        example='"some words"',
+        usage="logits = model(**inputs).logits  # (1, tokens, labels); the first token of a word has its label",
         limits="It was fine-tuned for one task, and fills no masks.",
     ),
     QUESTION_ANSWERING: dict(
@@ -108,7 +121,7 @@ def model_card(name, state, config, data, kind, description=None):
         "text": description or GAP,
         "training": "\n".join("- " + line for line in training(state, data)),
     }
-    if os.path.isdir(os.path.join(data, "input1")):
+    if state["task_state"].get("texts") == 2 or os.path.isdir(os.path.join(data, "input1")):
         facts["example"] = '"one text", "and another"'
     return Template(Path(__file__).with_name("card.md").read_text(encoding="utf-8")).substitute(facts)
 

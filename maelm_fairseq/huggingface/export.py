@@ -21,13 +21,15 @@ from pathlib import Path
 from ..base.errors import Parser, UsageError, run
 from ..base.files import atomic_folder, save_json
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
-from ..hub import choose_head
-from ..vocabulary import read_labels, read_vocabulary
+from ..finetuning.squad import SquadTask
+from ..heads import SpanHead
+from ..hub import choose_head, read_classes
+from ..vocabulary import read_vocabulary
 from .card import model_card
 from .config_json import MODELING_FILE, make_config
 from .edge_cases import EDGE_CASES
 from .verification import compare_with_transformers
-from .weights import CODE, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, choose_kind, choose_layout, convert
+from .weights import CODE, MODEL, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION, choose_kind, choose_layout, convert
 
 
 def parse_args():
@@ -35,7 +37,7 @@ def parse_args():
     parser = Parser("python -m maelm_fairseq.huggingface.export", description=__doc__, formatter_class=layout)
     add = parser.add_argument
     add("--checkpoint", required=True, metavar="FILE_or_DIR", help="pretrained or fine-tuned")
-    vocabulary = "what it was trained on: dict.txt and sentencepiece.model; label/dict.txt for a classifier"
+    vocabulary = "folder of its vocabulary; of a model of fairseq's sentence_prediction, with label/dict.txt"
     add("--data", required=True, metavar="DIR", help=vocabulary)
     add("--dest", required=True, metavar="DIR", help="new folder to write")
     add("--format", default="auto", choices=["auto", "code"], help="code: never a stock class (default: auto)")
@@ -69,15 +71,20 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
     unused = stored - set(model.state_dict())
     head = choose_head(model.classification_heads, head, "--head")
     module = None if head is None else model.classification_heads[head]
+    if isinstance(module, SpanHead) and head != SquadTask.head:
+        raise UsageError(
+            f"{checkpoint}: fine-tuned on SQuAD by version 0.2, which cut texts otherwise: fine-tune again"
+        )
     layout = CODE if format == "code" else choose_layout(model, module)
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
     # By import_roberta, with a new decoder or head.
     untrained = "imported_from" in state and (model.decoder is not None or not state.get("imported_head", True))
     kind = MODEL if untrained else choose_kind(model, layout, module, masks_in_encoder)
-    labels = read_classes(module.out_proj.out_features, data) if kind == SEQUENCE_CLASSIFICATION else None
+    labels = None
+    if kind in (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION):
+        labels = read_classes(state["task_state"], module.out_proj.out_features, data) or ["score"]
     config = make_config(model, layout, kind, module, labels, masks_in_encoder)
     weights, left = convert(model, layout, kind, head)
-    for_answers = kind == QUESTION_ANSWERING
 
     with atomic_folder(dest) as folder:
         save_json(config, os.path.join(folder, "config.json"))
@@ -85,8 +92,8 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
         Path(folder, "model.safetensors").write_bytes(safetensors.torch.save(weights, metadata={"format": "pt"}))
         if layout is CODE:
             shutil.copyfile(Path(__file__).with_name(MODELING_FILE), Path(folder, MODELING_FILE))
-        tokenizer = write_tokenizer(folder, data, model.max_positions(), for_answers)
-        check_tokenizer(tokenizer, reference(data, for_answers), sample_lines(data), for_answers)
+        tokenizer = write_tokenizer(folder, data, model.max_positions())
+        check_tokenizer(tokenizer, reference(data), sample_lines(data))
         lines = (sample_lines(data, ["valid"]) or EDGE_CASES)[:8]
         tokens = [reference(data)(line)[: model.max_positions()] for line in lines]
         comparison = compare_with_transformers(folder, config, model, tokens)
@@ -94,14 +101,6 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
         Path(folder, "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
     parts = {re.match(r"classification_heads\.[^.]+|[^.]+", name)[0] for name in left | unused}
     return config["architectures"][0], sorted(parts), comparison
-
-
-def read_classes(outputs, data):
-    """The names of a classification head's outputs, in order: list of str."""
-    if outputs == 1:
-        return ["score"]
-    fix = "give with --data the folder of the data it was fine-tuned on"
-    return read_labels(os.path.join(data, "label", "dict.txt"), outputs, fix)
 
 
 def main():

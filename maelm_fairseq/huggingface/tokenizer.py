@@ -7,9 +7,6 @@ It gives the tokens of `hub.encode`, with these known exceptions:
 - texts that begin with two control characters, which SentencePiece removes, and a combining mark;
 - a Unigram model: two segmentations whose scores are equal but for rounding (5 of 18,500 lines of film reviews).
 
-For question answering, the tokens are those of `squad.text.SpanTokenizer`, except for `<mask>`, which is a
-token here.
-
 transformers can read the files from version 4.45 on.
 """
 
@@ -25,8 +22,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from ..base.errors import InstallationError, UsageError
 from ..base.files import save_json
-from ..finetuning.squad.text import SpanTokenizer
-from ..vocabulary import MASK, WORD_START, Tokenizer, read_vocabulary
+from ..vocabulary import MASK, WORD_START, Tokenizer, read_vocabulary, sequence
 from .card import read_record
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 
@@ -36,8 +32,7 @@ except Exception as error:  # protobuf is missing, or older than sentencepiece n
     raise InstallationError(f"{error}: pip install -c constraints.txt '.[huggingface]'") from None
 
 UNIGRAM, BPE = (sentencepiece_model_pb2.TrainerSpec.ModelType.Value(name) for name in ["UNIGRAM", "BPE"])
-# Put between words and before marks for a while; not characters, for use within programs.
-BOUNDARY, APART = "\ufdd0", "\ufdd1"
+APART = "\ufdd1"  # put before marks for a while; not a character, for use within programs
 MARKS = r"\p{M}\p{Cf}"  # in a regular expression; what belongs to the character before it
 CONTROLS = re.compile("[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x8f\\x9f]{2}")
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -45,21 +40,20 @@ MAXIMUM_LINES = 1000  # to check
 MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
 
 
-def write_tokenizer(folder, data, max_length, for_answers=False):
+def write_tokenizer(folder, data, max_length):
     """Writes `tokenizer.json` and `tokenizer_config.json` for the vocabulary of a data folder.
 
     Args:
         folder: where to write; it must exist
         data: folder with `dict.txt` and `sentencepiece.model`
         max_length: most tokens of a text, with `<s>` and `</s>`
-        for_answers: split where letters, digits and other characters meet, as for question answering
     Returns:
         tokenizers.Tokenizer, read back from what was written
     Raises:
         FileNotFoundError: the data folder has no vocabulary
         ValueError: the vocabulary cannot be written as `tokenizer.json`
     """
-    text = build_tokenizer(*read_vocabulary(data), for_answers).to_str(pretty=True)
+    text = build_tokenizer(*read_vocabulary(data)).to_str(pretty=True)
     Path(folder, "tokenizer.json").write_text(text, encoding="utf-8")  # save() takes no folder that is not Unicode
     mask = dict(content=MASK, lstrip=True, rstrip=False, normalized=False, single_word=False, special=True)
     symbols = dict(bos="<s>", cls="<s>", eos="</s>", sep="</s>", unk="<unk>", pad="<pad>")
@@ -75,7 +69,7 @@ def write_tokenizer(folder, data, max_length, for_answers=False):
     return tokenizers.Tokenizer.from_str(text)
 
 
-def build_tokenizer(dictionary, processor, for_answers=False):
+def build_tokenizer(dictionary, processor):
     """A tokenizer of the `tokenizers` library with the tokens of a SentencePieceProcessor; see :func:`write_tokenizer`.
 
     Raises:
@@ -95,18 +89,13 @@ def build_tokenizer(dictionary, processor, for_answers=False):
     made = tokenizers.Tokenizer(model)
 
     metaspace = dict(replacement=WORD_START, prepend_scheme="first")
-    splits = [pre_tokenizers.Metaspace(**metaspace)]
     # Precompiled applies the map to a letter with its marks at a time. It forgets the marks where the map changes the
     # letter by itself, so they are kept apart meanwhile; NFC has composed what can be, and the map knows that.
     apart = normalizers.Replace(Regex(rf"(?!\A)(?=[{MARKS}])"), APART)
     normalizer = [normalizers.NFC(), apart, normalizers.Precompiled(charsmap), normalizers.Replace(APART, "")]
-    if for_answers:
-        # Before the map, which can make several characters out of one.
-        normalizer = [*_mark_boundaries(processor), *normalizer]
-        splits.append(pre_tokenizers.Split(BOUNDARY, "removed"))
     normalizer += [normalizers.Replace(Regex(r" +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     made.normalizer = normalizers.Sequence(normalizer)
-    made.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    made.pre_tokenizer = pre_tokenizers.Metaspace(**metaspace)
     made.decoder = decoders.Metaspace(**metaspace)
     if has_bytes:
         made.decoder = decoders.Sequence([decoders.ByteFallback(), made.decoder])
@@ -136,21 +125,13 @@ def read_settings(processor):
     return kind, charsmap
 
 
-def reference(data, for_answers=False):
-    """What the tokenizer must give, for a data folder: a function (text, pair=None) -> list of tokens.
-
-    They are those of `hub.encode`, or if `for_answers` those of question answering.
-    """
+def reference(data):
+    """What the tokenizer must give for a data folder, as `hub.encode` does: a function (text, pair=None) -> tokens."""
     dictionary, processor = read_vocabulary(data)
-    span_tokenizer, tokenizer = SpanTokenizer(processor), Tokenizer(dictionary, processor)
-    bos, eos = dictionary.bos(), dictionary.eos()
-
-    def encode_one(text):
-        return span_tokenizer.encode(text).tokens.tolist() if for_answers else tokenizer.encode(text)
+    tokenizer = Tokenizer(dictionary, processor)
 
     def encode(text, pair=None):
-        second = [] if pair is None else [eos, *encode_one(pair), eos]
-        return [bos, *encode_one(text), eos, *second]
+        return sequence(dictionary, [tokenizer.encode(part) for part in (text, pair) if part is not None])[0]
 
     return encode
 
@@ -160,28 +141,26 @@ def sample_lines(data, splits=("train", "valid")):
     return [text for split in splits for _, text in read_record(data, split).sample][:MAXIMUM_LINES]
 
 
-def check_tokenizer(tokenizer, encode, lines, for_answers=False):
+def check_tokenizer(tokenizer, encode, lines):
     """Compares the tokens of a tokenizer on lines of text and on edge cases, by themselves and in pairs.
 
     Args:
         tokenizer: tokenizers.Tokenizer
         encode: what it must give: a function (text, pair=None) -> tokens, such as :func:`reference`
         lines: list of strings
-        for_answers: the function is that of question answering, which knows no `<mask>`
     Returns:
         the number of texts and pairs compared, known exceptions included
     Raises:
         ValueError: a text gives other tokens; for a Unigram model, more than one of a hundred
     """
-    edge_cases = EDGE_CASES if for_answers else EDGE_CASES + EDGE_CASES_WITH_MASK
+    edge_cases = EDGE_CASES + EDGE_CASES_WITH_MASK
     texts = [*lines, *edge_cases]
     pairs = [*zip(texts[::3], texts[1::3]), *zip(edge_cases, reversed(edge_cases))]
     compared = [*((text, None) for text in texts), *pairs]
     differing = [
         (text, pair)
         for text, pair in compared
-        if tokenizer.encode(text, pair).ids != list(encode(text, pair))
-        and not is_known_difference(text + (pair or ""), for_answers)
+        if tokenizer.encode(text, pair).ids != list(encode(text, pair)) and not is_known_difference(text + (pair or ""))
     ]
     ties = isinstance(tokenizer.model, models.Unigram)
     message = f"{len(differing):,} of {len(compared):,} texts get other tokens than from SentencePiece"
@@ -197,7 +176,7 @@ def check_tokenizer(tokenizer, encode, lines, for_answers=False):
     return len(compared)
 
 
-def is_known_difference(text, for_answers=False):
+def is_known_difference(text):
     """Whether a text has what is known to give other tokens, as the docstring of this file says."""
     marks = [unicodedata.category(character)[0] == "M" for character in unicodedata.normalize("NFD", text)]
     return (
@@ -205,7 +184,6 @@ def is_known_difference(text, for_answers=False):
         or any(map(operator.and_, marks, marks[1:]))
         or any(special in text for special in SPECIAL)
         or bool(CONTROLS.match(text))
-        or (for_answers and MASK in text)
     )
 
 
@@ -213,24 +191,3 @@ def _merges(scores):
     """{piece: score} -> the pairs of pieces that BPE joins, those it joins first in front."""
     splits = ((-score, i, piece[:i], piece[i:]) for piece, score in scores.items() for i in range(1, len(piece)))
     return [split[2:] for split in sorted(splits) if scores.keys() >= set(split[2:])]
-
-
-def _mark_boundaries(processor):
-    """Normalizers that put BOUNDARY where SpanTokenizer splits a text, unless a space is there."""
-    kind = SpanTokenizer(processor).kind
-    characters = [c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) not in ("Cn", "Co", "Cs")]
-    spaces, removed = ("".join(rf"\x{{{ord(c):x}}}" for c in characters if kind(c) == k) for k in ["space", "none"])
-    # What SentencePiece removes belongs to the part before it, or else to that behind it.
-    marks = MARKS + removed
-    parts = [
-        rf"\p{{L}}[\p{{L}}{marks}]*",
-        rf"\p{{Nd}}[\p{{Nd}}{marks}]*",
-        rf"[^\s\p{{L}}\p{{Nd}}{marks}][{marks}]*",
-        rf"(?<!\S)[{marks}]*[{MARKS}][{marks}]*",
-    ]
-    parts = [(f"[{removed}]*" if removed else "") + part for part in parts]
-    # (?>...) does not give back the end of a part, and \K keeps the part: BOUNDARY is put behind it.
-    return [
-        normalizers.Replace(Regex(f"[{spaces}]"), " "),
-        normalizers.Replace(Regex("(?>" + "|".join(parts) + r")\K(?=\S)"), BOUNDARY),
-    ]

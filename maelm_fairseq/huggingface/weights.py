@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from ..base.errors import UsageError
 from ..config import MPNET as MPNET_SIZES
-from ..heads import SequenceClassificationHead, SpanHead
+from ..heads import SequenceClassificationHead, SpanHead, TokenClassificationHead
 from ..layers import RelativePositionBias, t5_bucket
 
 BUCKETS = MPNET_SIZES[0]  # MPNetModel has no others, whatever its configuration says
@@ -36,7 +36,12 @@ CODE = Layout("mae_lm", "MaeLm")  # modeling_mae_lm.py
 # What a class has beside the encoder; the families' names go in front.
 MODEL, MASKED_LM = "Model", "ForMaskedLM"
 SEQUENCE_CLASSIFICATION, QUESTION_ANSWERING = "ForSequenceClassification", "ForQuestionAnswering"
-HEADS = {SequenceClassificationHead: SEQUENCE_CLASSIFICATION, SpanHead: QUESTION_ANSWERING}
+TOKEN_CLASSIFICATION = "ForTokenClassification"
+HEADS = {
+    SequenceClassificationHead: SEQUENCE_CLASSIFICATION,
+    TokenClassificationHead: TOKEN_CLASSIFICATION,
+    SpanHead: QUESTION_ANSWERING,
+}
 
 
 def mpnet_table(relative_bias):
@@ -106,6 +111,8 @@ def stock_modules(layout, kind, layers, head=None):
         modules.update(
             {f"classification_heads.{head}.{part}": [f"classifier.{part}"] for part in ["dense", "out_proj"]}
         )
+    elif kind == TOKEN_CLASSIFICATION:
+        modules[f"classification_heads.{head}.out_proj"] = ["classifier"]
     elif kind == QUESTION_ANSWERING:
         modules[f"classification_heads.{head}"] = ["qa_outputs"]
     return modules
@@ -133,7 +140,8 @@ def _code_weights(model, left, layout, kind, head):
     if kind == MASKED_LM:
         prefixes.update({part: part for part in ["decoder.", "lm_head."]})
     elif kind != MODEL:
-        prefixes[f"classification_heads.{head}."] = "qa_outputs." if kind == QUESTION_ANSWERING else "classifier."
+        ours = f"classification_heads.{head}." + "out_proj." * (kind == TOKEN_CLASSIFICATION)
+        prefixes[ours] = "qa_outputs." if kind == QUESTION_ANSWERING else "classifier."
     for name, module in model.named_modules():
         if isinstance(module, RelativePositionBias):
             left[name + ".bucket"] = module.bucket

@@ -7,7 +7,7 @@ from typing import Dict, List, Optional
 import torch
 
 from ..base.errors import UsageError
-from ..base.files import typed
+from ..base.files import shown, typed
 from ..checkpoints.comparing import ENCODER, OTHERS, check_vocabulary, check_weights, compare_configurations
 from ..checkpoints.sections import name_in
 from ..config import option
@@ -73,6 +73,7 @@ def check_run(state, trainer, path, starts_anew):
     theirs, ours, own = Namespace(**state["cfg"]["model"]), model.cfg, model.state_dict()
     check_vocabulary(state, trainer.task.source_dictionary, path)
     if starts_anew:
+        state["task_state"] = {FINGERPRINT: state["task_state"][FINGERPRINT]}  # other labels are of another task
         compare_configurations(theirs, ours, ENCODER, path)
         if theirs.classification_pooling != str(ours.classification_pooling):
             for name in [name for name in state["model"] if name.startswith(HEADS)]:
@@ -81,6 +82,12 @@ def check_run(state, trainer, path, starts_anew):
     else:
         compare_configurations(theirs, ours, ENCODER + OTHERS, path)
         check_components(state, trainer, path)
+        for name, own_value in trainer.task.state.state_dict.items():
+            if name in state["task_state"] and state["task_state"][name] != own_value:
+                was = shown(state["task_state"][name])
+                raise UsageError(
+                    f"{path}: {name} of the training data: was {was}, is {shown(own_value)}: use the same data"
+                )
     check_weights(state["model"], own, path)
     return vars(seen) if seen and not starts_anew else {}
 

@@ -3,14 +3,14 @@
 Letters in shapes: N examples.
 """
 
-import csv
 import hashlib
 import os
 from dataclasses import dataclass
 
 import numpy as np
 
-from maelm_fairseq.base.errors import MissingFileError, UsageError
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, has_labels, read_sentences
 
 FOLDS = 5
 MINIMUM_OF_A_CLASS = 2 * FOLDS  # so that each training set within a training set has the class
@@ -64,27 +64,6 @@ def identity(text):
     return int.from_bytes(hashlib.sha256(normalized(text).encode("utf-8")).digest()[:8], "little")
 
 
-def read_table(path):
-    """Yields (text, label, pair) for each line of a file in the format of data-prep/fetch_labelled.py.
-
-    Two sentences of the same `pair` are in one fold; without such a column it is the text itself.
-    """
-    if not os.path.isfile(path):
-        raise MissingFileError(f"{path}: not found, expected what data-prep/fetch_labelled.py writes")
-    with open(path, encoding="utf-8", newline="\n") as lines:
-        rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-        columns = rows.fieldnames or []
-        names = ["sentence1", "sentence2"] if "sentence1" in columns else ["sentence"]
-        if not {*names, "label"} <= {*columns}:
-            expected = "sentence (or sentence1 and sentence2) and label; add a header"
-            raise UsageError(f"{path}: found the columns {', '.join(columns)}, expected {expected}")
-        for row in rows:
-            if None in row or None in row.values():
-                raise UsageError(f"{path}: line {rows.line_num} does not have {len(columns)} columns; fix it")
-            text = tuple(row[name] for name in names) if len(names) > 1 else row["sentence"]
-            yield text, row["label"], row.get("pair", text)
-
-
 def deal(targets, ids, folds=FOLDS):
     """Deals examples to folds: every class, or tenth of the values, evenly, in the order of the hashes; int64 (N,).
 
@@ -105,28 +84,26 @@ def deal(targets, ids, folds=FOLDS):
 
 
 def load_task(folder, regression=False):
-    """Reads a task: train.tsv, dev.tsv and perhaps test.tsv together.
+    """Reads a task: all its labelled files together; see :mod:`maelm_fairseq.finetuning.labelled_files`.
 
     Args:
         folder: its name is the task's
         regression: whether labels are numbers
     Raises:
-        UsageError: a file or column is missing, labels are no numbers, or too few examples are left
+        UsageError: a file cannot be read, or too few examples are left
     """
-    different, rows = {}, 0
-    for split in ["train", "dev", "test"]:
-        path = os.path.join(folder, split + ".tsv")
-        if split != "test" or os.path.exists(path):
-            for text, label, pair in read_table(path):
-                rows += 1
-                different.setdefault(normalized(text), (text, label, pair))
+    different, rows, tables = {}, 0, []
+    for split in ["train", "valid", "valid1", "test"]:
+        path = find_file(folder, split, SENTENCE_FILES, required=split in ("train", "valid"))
+        if path and (split != "test" or has_labels(path)):
+            tables.append(read_sentences(path, regression=regression))
+    for example in (example for table in tables for example in table.examples):
+        text = example.texts if len(example.texts) > 1 else example.texts[0]
+        different.setdefault(normalized(text), (text, example.label, example.group or text))
+        rows += 1
     examples, labels = list(different.values()), None
-    if regression:
-        try:
-            targets = np.array([float(label) for _, label, _ in examples])
-        except ValueError as error:
-            fix = "fix it, or leave the task out of --regression"
-            raise UsageError(f"{folder}: {error}, expected numbers as labels of a regression; {fix}") from None
+    if tables[0].form.is_regression:
+        targets = np.array([float(label) for _, label, _ in examples])
     else:
         names, counts = np.unique([label for _, label, _ in examples], return_counts=True)
         labels = [str(label) for label in names[counts >= MINIMUM_OF_A_CLASS]]

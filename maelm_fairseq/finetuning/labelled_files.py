@@ -1,0 +1,225 @@
+"""Labelled files as people have them: GLUE's and others like them, CoNLL's columns, and where to find them."""
+
+import math
+import os
+import re
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from ..base.errors import MissingFileError, UsageError
+
+MAXIMUM_SKIPPED = 0.01  # of the lines of a file
+NO_LABEL, NO_AGREEMENT = "-", "its annotators do not agree"  # of SNLI, whose authors advise to leave such out
+
+
+def find_file(folder, split, names, required=True):
+    """The path of a split's file in a folder; None if there is none and it is not required.
+
+    Args:
+        folder: of the labelled files
+        split: fairseq's name of it
+        names: {split: possible names of its file}
+    Raises:
+        FileNotFoundError: there is none, and it is required
+    """
+    known = names.get(split, [split])
+    for name in known:
+        if os.path.isfile(os.path.join(folder, name)):
+            return os.path.join(folder, name)
+    if not required:
+        return None
+    there = ", ".join(sorted(os.listdir(folder))) if os.path.isdir(folder) else "no such folder"
+    raise MissingFileError(f"--labelled {folder}: expected {' or '.join(known)}, found: {there or 'nothing'}")
+
+
+def read_lines(path):
+    """Yields number and text of each line; only `\\n` and `\\r\\n` end one, and a byte order mark is skipped."""
+    with open(path, "rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise UsageError(
+                    f"{path}: line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at byte {error.start + 1} of "
+                    "the line); convert the file, for example with iconv -f latin1 -t utf-8"
+                ) from None
+            yield number, text.removesuffix("\n").removesuffix("\r")
+
+
+# Sentences and pairs -----------------------------------------------------------------------------------------------
+
+# MNLI has two dev sets, and two test sets.
+SENTENCE_FILES = {
+    "train": ["train.tsv"],
+    "valid": ["dev.tsv", "dev_matched.tsv"],
+    "valid1": ["dev_mismatched.tsv"],
+    "test": ["test.tsv", "test_matched.tsv"],
+    "test1": ["test_mismatched.tsv"],
+}
+
+
+class Form(NamedTuple):
+    """A kind of file, which its header shows."""
+
+    name: str
+    texts: Tuple[str, ...]  # columns
+    label: str  # column
+    metrics: Tuple[str, ...] = ("accuracy",)
+
+    @property
+    def is_regression(self):
+        return self.metrics == CORRELATIONS
+
+
+CORRELATIONS = ("pearson", "spearman")
+PAIR = ("sentence1", "sentence2")
+FORMS = [
+    Form("MNLI or SNLI", PAIR, "gold_label"),
+    Form("QQP", ("question1", "question2"), "is_duplicate", ("accuracy", "f1")),
+    Form("MRPC", ("#1 String", "#2 String"), "Quality", ("accuracy", "f1")),
+    Form("STS-B", PAIR, "score", CORRELATIONS),
+    Form("QNLI", ("question", "sentence"), "label"),
+    Form("pairs", PAIR, "label"),
+    Form("sentences", ("sentence",), "label"),
+]
+COLA = Form("CoLA", ("sentence",), "label", ("matthews",))
+COLA_COLUMNS = ["source", "label", "original label", "sentence"]  # its files for training and validation have no header
+NUMBERS = ["index", "id"]  # columns with the GLUE server's numbers of test examples
+
+
+class Example(NamedTuple):
+    texts: Tuple[str, ...]  # one or two
+    label: Optional[str]  # None in a test file
+    number: str  # the GLUE server's, or counted from 0
+    line: int
+    group: Optional[str]  # of a column `pair`: examples that belong together
+
+
+class Table(NamedTuple):
+    path: str
+    form: Form
+    examples: List[Example]
+    skipped: Dict[str, List[int]]  # {reason: lines}
+
+    def __str__(self):
+        skipped = [f"; {len(lines):,} skipped, from line {lines[0]}: {why}" for why, lines in self.skipped.items()]
+        return f"{self.path}: {len(self.examples):,} examples, read as {self.form.name}{''.join(skipped)}"
+
+
+def has_labels(path):
+    """Whether a table of sentences has a column with labels, as GLUE's test files do not."""
+    columns = next(read_lines(path), (1, ""))[1].split("\t")
+    return any(form.label in columns for form in FORMS)
+
+
+def form_of(columns, is_test, path):
+    """The form of a file with these columns."""
+    for form in FORMS:
+        if {*form.texts} <= {*columns} and (is_test or form.label in columns):
+            return form
+    raise UsageError(
+        f"{path}: found the columns {', '.join(columns)[:200]}; expected those of GLUE's files, or a header with label "
+        "and sentence, or label, sentence1 and sentence2, separated by tabs; add it as the first line"
+    )
+
+
+def read_sentences(path, is_test=False, regression=False):
+    """Reads a table of sentences or pairs: fields are separated by tabs, and quotation marks are ordinary text.
+
+    Lines with another number of fields or without a usable label are skipped and counted.
+
+    Args:
+        path: of the file, whose header says which form it has; without one it is CoLA's
+        is_test: whether there are no labels, or they are to be ignored
+        regression: whether labels are numbers, whatever the form
+    Returns:
+        :class:`Table`
+    Raises:
+        ValueError: it has no such columns or no examples, over 1% of its lines are skipped, or one of a test file
+    """
+    rows = [(number, text.split("\t")) for number, text in read_lines(path)]
+    columns = rows[0][1] if rows else [""]
+    if not is_test and len(columns) == 4 and columns[1] in ("0", "1"):
+        form, columns = COLA, COLA_COLUMNS
+    else:
+        form, rows = form_of(columns, is_test, path), rows[1:]
+    if regression:
+        form = form._replace(metrics=CORRELATIONS)
+    table = Table(path, form, [], {})
+    for line, fields in rows:
+        values = dict(zip(columns, fields))
+        label = None if is_test else values.get(form.label, "").strip()
+        if len(fields) != len(columns):
+            problem = f"{len(fields)} fields where there are {len(columns)} columns"
+        elif not is_test and label == NO_LABEL and form.label == "gold_label":
+            problem = NO_AGREEMENT
+        elif not is_test and (not is_number(label) if form.is_regression else not label):
+            problem = f"the label is {label!r}" + ", expected a number" * form.is_regression
+        else:
+            number = next((values[name] for name in NUMBERS if name in values), str(len(table.examples)))
+            texts = tuple(values[name] for name in form.texts)
+            table.examples.append(Example(texts, label, number, line, values.get("pair")))
+            continue
+        if is_test:
+            raise UsageError(f"{path}: line {line}: {problem}; every line of a test file is predicted; correct it")
+        table.skipped.setdefault(problem, []).append(line)
+    skipped = sum(len(lines) for problem, lines in table.skipped.items() if problem != NO_AGREEMENT)
+    if skipped > MAXIMUM_SKIPPED * len(rows):
+        problem, lines = next(iter(table.skipped.items()))
+        raise UsageError(
+            f"{path}: {skipped:,} of {len(rows):,} lines cannot be used, as line {lines[0]}: {problem}; expected at "
+            f"most {MAXIMUM_SKIPPED:.0%}; correct the file"
+        )
+    if not table.examples:
+        raise UsageError(f"{path}: no examples; expected one per line after the header")
+    return table
+
+
+def is_number(text):
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+# Words with tags ---------------------------------------------------------------------------------------------------
+
+TOKEN_FILES = {"train": ["train.txt"], "valid": ["dev.txt"], "test": ["test.txt"]}
+DOCUMENT = "-DOCSTART-"  # the word of lines between documents, which are no sentences
+
+
+class Sentence(NamedTuple):
+    words: List[str]
+    tags: List[str]  # empty in a test file
+    line: int  # its first
+
+
+def read_tagged(path, is_test=False):
+    """Reads CoNLL's columns: a word per line, the word first and the tag last, a blank line after each sentence.
+
+    Args:
+        path: of the file
+        is_test: whether there are no tags, or they are to be ignored
+    Returns:
+        list of :class:`Sentence`
+    Raises:
+        ValueError: a word has no tag, lines have different numbers of columns, or there are no sentences
+    """
+    sentences, sentence, width = [], None, None
+    for line, text in read_lines(path):
+        fields = re.split("[ \t]+", text.strip(" \t"))  # a word may contain other white space
+        if fields[0] in ("", DOCUMENT):
+            sentence = None
+            continue
+        width = width or len(fields)
+        if len(fields) != width or width == 1 and not is_test:
+            expected = "a word and its tag, separated by a space or tab" if width == 1 else f"{width} as before"
+            raise UsageError(f"{path}: line {line}: found {len(fields)} columns, expected {expected}; correct it")
+        if sentence is None:
+            sentence = Sentence([], [], line)
+            sentences.append(sentence)
+        sentence.words.append(fields[0])
+        if not is_test:
+            sentence.tags.append(fields[-1])
+    if not sentences:
+        raise UsageError(f"{path}: no sentences; expected a word and its tag per line")
+    return sentences

@@ -1,0 +1,301 @@
+"""What all fine-tuning tasks have in common: the encoder of a checkpoint, labelled examples, and scores of a split.
+
+A task reads its file, and says what its head is, its loss, its answers and their scores. Validation logs the scores,
+so that fairseq's own options choose the best checkpoint by them; they are also in the state of the task in checkpoints.
+
+Letters in shapes: B sequences, T tokens of the longest.
+"""
+
+import logging
+import math
+import os
+from argparse import Namespace
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Optional
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from omegaconf import II, MISSING, open_dict
+from torch.nn.utils.rnn import pad_sequence
+
+from ..base.errors import UsageError
+from ..checkpoints.building import read_checkpoint
+from ..checkpoints.comparing import ENCODER, compare_configurations
+from ..data.batches import WholeDataset
+from ..data.masked_items import Batch
+from ..engine import MODEL_DATACLASS_REGISTRY, FairseqCriterion, MetersDict, metrics
+from ..heads import HEADS
+from ..precision import PrecisionConfig, autocast, check_precision
+from ..task import TokenTask
+from ..vocabulary import Tokenizer, read_vocabulary
+from .labelled_files import find_file
+
+logger = logging.getLogger(__name__)
+
+IGNORED = -100  # the target of a token that has none
+FEW = 10  # examples of a label that the log points out
+POOL = 1024  # random examples that are sorted by length, so that batches need little padding
+SCORES = "scores"  # in the state of the task: {split: {metric: percent}}, and the update
+FROM_CHECKPOINT = [*ENCODER, "share_decoder_layers", "decoder_layers"]  # the last two say how ranks are measured
+
+
+@dataclass
+class LabelledTaskConfig(PrecisionConfig):
+    data: str = field(default=MISSING, metadata={"help": "folder with the vocabulary: dict.txt, sentencepiece.model"})
+    labelled: str = field(default=MISSING, metadata={"help": "folder with the labelled files"})
+    seed: int = II("common.seed")
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
+    save_dir: str = II("checkpoint.save_dir")
+
+
+class LabelledTask(TokenTask):
+    """The base of tasks that fine-tune an encoder.
+
+    Args:
+        cfg: :class:`LabelledTaskConfig`
+
+    Attributes:
+        files: {split: possible names of its file}
+        head: name of the head
+        positions: of the model, once it is built: longer sequences are cut
+    """
+
+    files, head, positions = {}, None, None
+
+    def __init__(self, cfg):
+        check_precision(cfg)
+        dictionary, processor = read_vocabulary(cfg.data)
+        super().__init__(cfg, dictionary)
+        self.tokenizer = Tokenizer(dictionary, processor)
+        self.answered = []  # in validation: (split, {number of an example: answer}) of each batch and process
+
+    # What a task says of itself
+
+    def prepare(self):
+        """Puts into the state what prediction needs, such as labels, from the training file."""
+        raise NotImplementedError
+
+    def make_head(self, model):
+        """Adds the head to a model, newly initialised."""
+        raise NotImplementedError
+
+    def make_dataset(self, path, split):
+        """Reads a file: :class:`LabelledDataset`."""
+        raise NotImplementedError
+
+    def output(self, model, net_input):
+        """The output of the head, in float32 or more, on which loss and answers are computed."""
+        output, _ = model(**net_input, features_only=True, classification_head_name=self.head)
+        return output.to(torch.promote_types(output.dtype, torch.float32))
+
+    def loss(self, output, target):
+        """The loss, summed over all targets; the cross-entropy over classes in nats."""
+        return F.cross_entropy(output.flatten(0, -2), target.flatten(), ignore_index=IGNORED, reduction="sum")
+
+    def answers(self, output, sample, dataset):
+        """What the model predicts for the examples of a batch: a list with plain values for each."""
+        raise NotImplementedError
+
+    def scores(self, dataset, answers):
+        """The scores of answers, {number of an example: what `answers` gives}: {metric: percent}, nan if undefined."""
+        raise NotImplementedError
+
+    def keep_labels(self, path, labels):
+        """Puts the labels of a training file, one for each example, into the state, in order."""
+        counts = Counter(labels)
+        labels = sorted(counts)
+        shown = ", ".join(f"{label} {counts[label]:,}" for label in labels[:100])
+        logger.info(f"{path}: {len(labels)} labels: {shown}")
+        few = [label for label in labels if counts[label] < FEW]
+        if few:
+            logger.warning(f"{path}: fewer than {FEW} examples of {', '.join(few[:20])}: are these labels?")
+        if len(labels) < 2:
+            raise UsageError(f"{path}: every label is {labels[0]!r}; expected two labels or more")
+        self.state.merge_state_dict({"labels": labels})
+
+    def label_number(self, label, path, line):
+        """The number of a label; refuses one that the training set does not have."""
+        labels = self.state.labels
+        if label in labels:
+            return labels.index(label)
+        known = ", ".join(labels)[:200]
+        raise UsageError(
+            f"{path}: line {line}: the label {label!r} is not one of the training set's, {known}; correct it"
+        )
+
+    # What fairseq asks for
+
+    @classmethod
+    def setup_task(cls, cfg, **unused):
+        return cls(cfg)
+
+    def build_model(self, cfg, from_checkpoint=False):
+        """The encoder of the checkpoint that the run starts from, with a head."""
+        if not from_checkpoint:  # of which the state is part
+            self.take_sizes(cfg)
+            self.prepare()
+        model = super().build_model(cfg, from_checkpoint)
+        self.positions = model.max_positions()
+        self.make_head(model)
+        return model
+
+    def take_sizes(self, cfg):
+        """Takes the sizes of the encoder from the checkpoint, in place; refuses options that say something else."""
+        last = os.path.join(self.cfg.save_dir, "checkpoint_last.pt")
+        path = next(filter(os.path.isfile, filter(None, [self.cfg.finetune_from_model, last])), None)
+        if path is None:
+            return
+        state = read_checkpoint(path)
+        theirs, default = Namespace(**state["cfg"]["model"]), MODEL_DATACLASS_REGISTRY[cfg._name]()
+        given = [name for name in FROM_CHECKPOINT if str(cfg[name]) != str(getattr(default, name))]
+        compare_configurations(theirs, cfg, given, path)
+        has_head = any(name.startswith(HEADS) for name in state["model"])
+        with open_dict(cfg):
+            for name in FROM_CHECKPOINT + ["classification_pooling"] * has_head:
+                if str(cfg[name]) == str(getattr(default, name)):
+                    cfg[name] = getattr(theirs, name)
+
+    def load_dataset(self, split, **kwargs):
+        dataset = self.datasets[split] = self.make_dataset(find_file(self.cfg.labelled, split, self.files), split)
+        logger.info(dataset)
+
+    def max_positions(self):
+        return self.positions
+
+    def valid_step(self, sample, model, criterion):
+        """fairseq's, and gathers the answers of all processes."""
+        stepped = super().valid_step(sample, model, criterion)
+        mine = sample["split"], criterion.answers
+        answers = [mine]
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            answers = [None] * torch.distributed.get_world_size()
+            torch.distributed.all_gather_object(answers, mine)
+        self.answered += answers
+        return stepped
+
+    def reduce_metrics(self, logging_outputs, criterion):
+        super().reduce_metrics(logging_outputs, criterion)
+        if self.answered:
+            split, answered = self.answered[0][0], [rows for _, rows in self.answered]
+            self.answered = []
+            metrics.log_custom(lambda: Scores(self, split), "_scores", answered)
+            for name in self.datasets[split].metrics:
+                metrics.log_derived(name, lambda meters, name=name: meters["_scores"].logged(name))
+
+    def post_validate(self, model, stats, agg):
+        """Keeps the scores of a validation; fairseq calls it after that of each split."""
+        update, state = int(stats["num_updates"]), self.state.state_dict
+        earlier = state.get(SCORES, {})
+        if earlier.get("num_updates") != update:
+            earlier = {"num_updates": update}
+        self.state.merge_state_dict({SCORES: {**earlier, agg["_scores"].split: agg["_scores"].values()}})
+
+
+class Scores(MetersDict._DerivedMeter):  # others are saved with a run, and must then be fairseq's
+    """The scores of the answers that all processes have given to a split."""
+
+    def __init__(self, task, split):
+        super().__init__(lambda meters: len(self.answers))
+        self.task, self.split, self.answers, self._values = task, split, {}, None
+
+    def update(self, answered):
+        for rows in answered:
+            self.answers.update(rows)
+        self._values = None
+
+    def values(self):
+        """{metric: percent}."""
+        self._values = self._values or self.task.scores(self.task.datasets[self.split], self.answers)
+        return self._values
+
+    def logged(self, name):
+        """A score as fairseq compares it to choose the best checkpoint: 0 where it is undefined."""
+        value = self.values().get(name, math.nan)
+        return 0.0 if math.isnan(value) else round(value, 2)
+
+
+class LabelledDataset(WholeDataset):
+    """Sequences of tokens with targets.
+
+    Args:
+        task: :class:`LabelledTask`
+        split: fairseq's name of it
+        sequences: list of lists of tokens
+        targets: list of lists of numbers: one for a whole sequence, two for a span, or one for each token
+        text: what was read, in words
+        metrics: names of the scores
+    """
+
+    def __init__(self, task, split, sequences, targets, text, metrics):
+        self.dictionary, self.seed = task.dictionary, task.cfg.seed
+        self.split, self.text, self.metrics = split, text, metrics
+        self.sequences = [np.array(tokens, np.int32) for tokens in sequences]
+        self.targets = list(map(np.array, targets))
+        self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)
+
+    def __str__(self):
+        return self.text
+
+    def __getitem__(self, index):
+        return index, torch.from_numpy(self.sequences[index]).long(), torch.from_numpy(self.targets[index])
+
+    def collater(self, samples):
+        """Merges examples into a batch.
+
+        Returns:
+            dict: `net_input` with `src_tokens` (B, T), padded at the right; `target` (B, 1), (B, 2) or (B, T)
+        """
+        if not samples:
+            return {}
+        indices, sequences, targets = zip(*samples)
+        tokens = pad_sequence(sequences, batch_first=True, padding_value=self.dictionary.pad())
+        target = pad_sequence(targets, batch_first=True, padding_value=IGNORED)
+        ntokens = sum(map(len, sequences))
+        return Batch(
+            id=np.array(indices),
+            net_input={"src_tokens": tokens, "padded": tokens.numel() > ntokens},
+            target=target.float() if target.is_floating_point() else target,
+            ntargets=target.numel() if target.is_floating_point() else int(target.ne(IGNORED).sum()),
+            nsentences=len(indices),
+            ntokens=ntokens,
+            split=self.split,
+        )
+
+    def ordered_indices(self):
+        """An order drawn from (seed, epoch), in which sequences of similar length are side by side."""
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
+        return order[np.lexsort((self.sizes[order], np.arange(len(self)) // POOL))]
+
+
+class LabelledCriterion(FairseqCriterion):
+    """The loss of a :class:`LabelledTask`; its sample size is the number of targets."""
+
+    def forward(self, model, sample, reduce=True):
+        """Returns the loss (a sum), the number of targets, and the values to log; in validation, keeps the answers."""
+        task, target = self.task, sample["target"]
+        with autocast(task.cfg, target.device):
+            output = task.output(model, sample["net_input"])
+        loss, ntargets = task.loss(output, target), sample["ntargets"]
+        logged = {
+            "loss": loss.detach() / (1 if target.is_floating_point() else math.log(2)),
+            "sample_size": ntargets,
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+        }
+        if not model.training:
+            rows = task.answers(output.detach(), sample, task.datasets[sample["split"]])
+            self.answers = dict(zip(sample["id"].tolist(), rows))
+        return loss, ntargets, logged
+
+    @staticmethod
+    def reduce_metrics(logging_outputs):
+        """Logs the mean loss: in bits, or the squared error of numbers."""
+        size = sum(log.get("sample_size", 0) for log in logging_outputs)
+        loss = sum(log.get("loss", 0) for log in logging_outputs)
+        metrics.log_scalar("loss", loss / max(size, 1), size, round=3)
+
+    @staticmethod
+    def logging_outputs_can_be_summed():
+        return True

@@ -1,0 +1,59 @@
+"""Predictions of fine-tuned models for whole files, outside fairseq's commands."""
+
+from dataclasses import fields
+
+import torch
+
+from ..base.errors import UsageError
+from ..checkpoints.building import build_model, read_checkpoint
+from ..checkpoints.sections import our_options
+from ..data.masked_items import batches_of_similar_length
+from ..engine import TASK_DATACLASS_REGISTRY, TASK_REGISTRY, utils
+from . import sentences, squad, tokens  # noqa: F401  registered
+from .labelled_task import LabelledTask
+
+BATCH_TOKENS = 2048  # of a batch, including padding
+
+
+def make_task(name, **options):
+    """A task outside fairseq's commands; what its options would take from those of a run is None."""
+    kind = TASK_DATACLASS_REGISTRY[name]
+    of_run = {field.name: None for field in fields(kind) if str(field.default).startswith("${")}
+    return TASK_REGISTRY[name].setup_task(kind(**{**of_run, "seed": 1, **options}))
+
+
+def load_task(checkpoint_file, **options):
+    """A fine-tuned model with its task, outside fairseq's commands.
+
+    Args:
+        checkpoint_file: path of the checkpoint
+        options: of the task, in place of those in the checkpoint
+    Returns:
+        :class:`LabelledTask`, and the model in evaluation mode, on a GPU if there is one
+    Raises:
+        FileNotFoundError: there is no such file
+        ValueError: it is not a checkpoint of such a task
+    """
+    state = read_checkpoint(checkpoint_file)
+    known = our_options("task", state["cfg"].get("task"), checkpoint_file) or {"_name": None}
+    kind, name = TASK_REGISTRY.get(known["_name"]), known.pop("_name")
+    if kind is None or not issubclass(kind, LabelledTask):
+        raise UsageError(f"{checkpoint_file}: its task is {name}, expected a task that fine-tunes on labelled files")
+    task = make_task(name, **{**known, **options})
+    task.load_state_dict(state["task_state"])
+    model = build_model(state, task.dictionary, checkpoint_file)
+    task.positions = model.max_positions()
+    return task, model.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@torch.no_grad()
+def predict(task, model, split):
+    """Answers a split: {number of an example: what the task's `answers` gives}; both from :func:`load_task`."""
+    task.load_dataset(split)
+    dataset, answers = task.datasets[split], {}
+    for rows in batches_of_similar_length(torch.from_numpy(dataset.sizes), BATCH_TOKENS):
+        sample = dataset.collater([dataset[i] for i in rows.tolist()])
+        net_input = utils.move_to_cuda(sample["net_input"]) if torch.cuda.is_available() else sample["net_input"]
+        output = task.output(model, net_input)
+        answers.update(zip(rows.tolist(), task.answers(output, {**sample, "net_input": net_input}, dataset)))
+    return answers

@@ -1,0 +1,71 @@
+"""SQuAD's JSON: questions, their contexts, and their answers."""
+
+from dataclasses import dataclass
+from typing import List, NamedTuple, Optional, Tuple
+
+from ..base.errors import UsageError
+from ..base.files import read_json
+
+SQUAD_FILES = {
+    "train": ["train.json", "train-v1.1.json", "train-v2.0.json"],
+    "valid": ["dev.json", "dev-v1.1.json", "dev-v2.0.json"],
+    "test": ["test.json"],
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    text: str
+    answer_start: int  # its first character in the context
+
+
+@dataclass
+class Entry:
+    id: str
+    question: str
+    answers: Optional[List[Answer]] = None
+    is_impossible: Optional[bool] = None
+
+
+@dataclass
+class Paragraph:
+    context: str
+    qas: List[Entry]
+
+
+@dataclass
+class Article:
+    paragraphs: List[Paragraph]
+
+
+@dataclass
+class Squad:
+    data: List[Article]
+
+
+class Question(NamedTuple):
+    id: str
+    text: str
+    context: str
+    answers: Tuple[Answer, ...]  # empty if the context does not answer it
+
+
+def read_questions(path) -> List[Question]:
+    """Reads the official JSON of SQuAD 1.1 or 2.0. Without `is_impossible`, questions with answers are answerable.
+
+    Raises:
+        FileNotFoundError: there is no such file
+        ValueError: it is not SQuAD's JSON; the message says where
+    """
+    squad, questions = read_json(path, Squad, "SQuAD's JSON", "correct it"), {}
+    for paragraph in (paragraph for article in squad.data for paragraph in article.paragraphs):
+        for entry in paragraph.qas:
+            answers, where = tuple(entry.answers or ()), f"{path}: question {entry.id!r}"
+            if entry.id in questions:
+                raise UsageError(f"{where}: its id occurs twice; ids must differ")
+            if entry.is_impossible is not None and entry.is_impossible == bool(answers):
+                raise UsageError(f"{where}: is_impossible is {entry.is_impossible}, but it has {len(answers)} answers")
+            questions[entry.id] = Question(entry.id, entry.question, paragraph.context, answers)
+    if not questions:
+        raise UsageError(f"{path}: no questions found")
+    return list(questions.values())

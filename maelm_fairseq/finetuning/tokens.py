@@ -1,0 +1,82 @@
+"""Fine-tuning on words with tags, as in CoNLL: named entities, parts of speech."""
+
+import itertools
+
+import numpy as np
+
+from ..engine import FairseqDataclass, register_criterion, register_task
+from ..vocabulary import encode_words, sequence, word_windows
+from .labelled_files import TOKEN_FILES, find_file, read_tagged
+from .labelled_task import IGNORED, LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig
+from .metrics import accuracy, entities, flat
+
+
+def are_entities(labels):
+    """Whether tags begin and continue entities, as B-PER and I-PER do."""
+    return any(label[:2] in ("B-", "I-") for label in labels)
+
+
+@register_task("mae_lm_tokens", dataclass=LabelledTaskConfig)
+class TokensTask(LabelledTask):
+    """Reads train.txt, dev.txt and perhaps test.txt of :func:`~.labelled_files.read_tagged`.
+
+    The first token of a word has its label. Sentences longer than the model has positions are cut between words.
+    Its state: `labels`, in order.
+    """
+
+    files, head = TOKEN_FILES, "tokens"
+
+    def prepare(self):
+        path = find_file(self.cfg.labelled, "train", self.files)
+        self.keep_labels(path, flat(sentence.tags for sentence in read_tagged(path)))
+
+    def make_head(self, model):
+        model.register_token_head(self.head, len(self.state.labels))
+
+    def make_dataset(self, path, split):
+        sentences, tokens, targets, places = read_tagged(path, split == "test"), [], [], []
+        for i, sentence in enumerate(sentences):
+            labels = [self.label_number(tag, path, sentence.line + k) for k, tag in enumerate(sentence.tags)]
+            labels = labels or [0] * len(sentence.words)
+            words = encode_words(self.tokenizer, sentence.words)
+            for first, end in word_windows(words, self.positions - 2):
+                joined, _ = sequence(self.dictionary, [flat(words[first:end])], self.positions)
+                starts = np.cumsum([1, *map(len, words[first : end - 1])])
+                target = np.full(len(joined), IGNORED)
+                target[starts] = labels[first:end]
+                tokens.append(joined)
+                targets.append(target)
+                places.append((i, first))
+        cut = len(tokens) - len(sentences)
+        text = f"{path}: {len(sentences):,} sentences of {sum(len(each.words) for each in sentences):,} words"
+        text += f"; {cut:,} more parts, of sentences that do not fit into {self.positions} tokens" if cut else ""
+        names = ("f1", "precision", "recall", "accuracy") if are_entities(self.state.labels) else ("accuracy",)
+        made = LabelledDataset(self, split, tokens, targets, text, names)
+        made.places, made.sentences = places, sentences
+        return made
+
+    def answers(self, output, sample, dataset):
+        """The number of the label of each word in a part of a sentence."""
+        best = output.argmax(-1).cpu().numpy()
+        return [row[target.numpy() != IGNORED].tolist() for row, target in zip(best, sample["target"].cpu())]
+
+    def scores(self, dataset, answers):
+        tagged = list(self.tagged(dataset, answers))
+        if not tagged:  # in a batch of parts of sentences
+            return {}
+        targets, predicted = [sentence.tags for sentence, _ in tagged], [tags for _, tags in tagged]
+        are_bio = len(dataset.metrics) > 1
+        values = entities(targets, predicted) if are_bio else {"accuracy": accuracy(flat(targets), flat(predicted))}
+        return {name: 100 * value for name, value in values.items()}
+
+    def tagged(self, dataset, answers):
+        """Yields (:class:`~.labelled_files.Sentence`, predicted tags) for each sentence that is answered completely."""
+        for i, parts in itertools.groupby(sorted(answers), key=lambda part: dataset.places[part][0]):
+            numbers = flat(answers[part] for part in parts)
+            if len(numbers) == len(dataset.sentences[i].words):
+                yield dataset.sentences[i], [self.state.labels[number] for number in numbers]
+
+
+@register_criterion("mae_lm_tokens", dataclass=FairseqDataclass)
+class TokensCriterion(LabelledCriterion):
+    """Cross-entropy of the words' labels; see :class:`~.labelled_task.LabelledCriterion`."""

@@ -1,0 +1,114 @@
+"""Programs that run at the same time, each on a GPU of its own or with a share of the CPU's cores; they end with us."""
+
+import concurrent.futures
+import os
+import queue
+import signal
+import subprocess
+import sys
+
+import torch
+
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.signals import SIGNALS, STOPPED
+
+
+def environments(jobs=None):
+    """For each program that runs at the same time, the variables that limit it to its device: list of dicts.
+
+    Args:
+        jobs: the number of programs, at most that of the GPUs; None for one on each GPU, or one on the CPU
+    """
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs {jobs} must be over 0")
+    if not torch.cuda.is_available():
+        cores = len(os.sched_getaffinity(0))
+        return [{"OMP_NUM_THREADS": str(max(1, cores // jobs))} if jobs and jobs > 1 else {}] * (jobs or 1)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else list(map(str, range(torch.cuda.device_count())))
+    if jobs is not None and jobs > len(names):
+        raise UsageError(f"--jobs {jobs}, but there are {len(names)} GPUs; give at most as many")
+    return [{"CUDA_VISIBLE_DEVICES": name.strip()} for name in names[:jobs]]
+
+
+class Jobs:
+    """Programs that this process runs.
+
+    Args:
+        count: how many run at the same time; see :func:`environments`
+    """
+
+    def __init__(self, count=None):
+        self.count, self.running, self.stopped, self._free = 0, set(), False, queue.Queue()
+        for environment in environments(count):
+            self._free.put(environment)
+            self.count += 1
+
+    def listen(self):
+        """Has a signal to stop reach all programs, and end this process when they have ended; returns self."""
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
+        return self
+
+    def stop(self):
+        """Asks all running programs to stop, and any that is started from now on."""
+        self.stopped = True
+        for process in list(self.running):
+            process.terminate()
+
+    def _on_signal(self, *_):
+        self.stop()
+        if not self.running:
+            sys.exit(STOPPED)
+
+    def run(self, command, log, environment=None, show=None):
+        """Runs a program, whose output is appended to a file; returns its exit status.
+
+        Args:
+            command: list of strings and numbers
+            log: path of the file
+            environment: variables beside this process's
+            show: a function that gets each line
+        """
+        path = os.environ["PATH"] + os.pathsep + os.path.dirname(sys.executable)  # where no environment is active
+        variables = {**os.environ, "PATH": path, "PYTHON": sys.executable, **(environment or {})}
+        pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        with open(log, "ab", buffering=0) as stream:
+            process = subprocess.Popen(list(map(str, command)), env=variables, **pipes)
+            self.running.add(process)
+            if self.stopped:
+                process.terminate()
+            try:
+                for line in process.stdout:
+                    stream.write(line)
+                    if show:
+                        show(line.decode("utf-8", "replace").rstrip("\n"))
+            except BaseException:
+                process.terminate()
+                raise
+            finally:
+                process.wait()
+                self.running.discard(process)
+        if self.stopped:
+            sys.exit(STOPPED)
+        return process.returncode
+
+    def map(self, function, items):
+        """The results of a function of (item, environment) for each item; after a failure no further one begins."""
+
+        def work(item):
+            environment = self._free.get()
+            try:
+                return None if self.stopped else function(item, environment)
+            except BaseException:
+                self.stop()
+                raise
+            finally:
+                self._free.put(environment)
+
+        with concurrent.futures.ThreadPoolExecutor(self.count) as pool:
+            futures = [pool.submit(work, item) for item in items]
+            for future in concurrent.futures.as_completed(futures):
+                future.result()  # raises the first error
+        return [future.result() for future in futures]

@@ -1,0 +1,288 @@
+"""Fine-tuning with fairseq-train: a task for sentences, one for words, one for questions."""
+
+import json
+import random
+import signal
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import labelled
+from conftest import PLUGIN, command, run, succeed
+from labelled import KINDS, arguments, finetune, question, write_squad, write_table
+from maelm_fairseq import hub
+from maelm_fairseq.finetuning import metrics
+from maelm_fairseq.finetuning.labelled_files import read_sentences, read_tagged
+from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
+from maelm_fairseq.finetuning.squad import pieces_of
+from test_preemption import STOPPED, finish, free_port, start
+from training import assert_same_weights, checkpoint, updates
+
+UPDATES = {"mae_lm_sentences": 150, "mae_lm_tokens": 150, "squad": 300}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tuned(request, pretrained, tmp_path_factory):
+    """A task, its labelled files, and a run that has learned them."""
+    task, folder = request.param, tmp_path_factory.mktemp(request.param)
+    files = KINDS[task](folder / "files", *[300] * (task == "squad"))
+    more = ["--max-update", UPDATES[task], "--validate-interval", 5, "--relative-position-local-init"]
+    printed = finetune(task, *pretrained[:1], files, pretrained[1], folder / "run", *more)
+    return SimpleNamespace(task=task, files=files, run=folder / "run", printed=printed, data=pretrained[0])
+
+
+def validations(printed):
+    return [json.loads(line[line.index("{") :]) for line in printed.splitlines() if '"valid_loss"' in line]
+
+
+def test_validation_logs_the_scores_and_the_checkpoint_has_them(tuned):
+    state = checkpoint(tuned.run)
+    scores, last = state["task_state"]["scores"], validations(tuned.printed)[-1]
+    assert scores["num_updates"] == int(last["valid_num_updates"]) == UPDATES[tuned.task]
+    for name, value in scores["valid"].items():
+        assert float(last[f"valid_{name}"]) == pytest.approx(value, abs=0.01)
+    first = {"mae_lm_sentences": "accuracy", "mae_lm_tokens": "f1", "squad": "f1"}[tuned.task]
+    assert scores["valid"][first] > 75, scores  # it has learned
+    sizes = {name: state["cfg"]["model"][name] for name in ["encoder_embed_dim", "encoder_layers", "max_positions"]}
+    assert sizes == dict(encoder_embed_dim=32, encoder_layers=2, max_positions=32)  # of the pretrained encoder
+
+
+def test_predictions_score_the_same(tuned):
+    """What `predict` answers from the raw file, by itself and with fairseq-validate."""
+    scores = checkpoint(tuned.run)["task_state"]["scores"]["valid"]
+    task, model = load_task(tuned.run / "checkpoint_last.pt", labelled=tuned.files)
+    answers = predict(task, model, "valid")
+    assert task.scores(task.datasets["valid"], answers) == pytest.approx(scores, abs=1e-6)
+    options = ["--task", tuned.task, "--path", tuned.run / "checkpoint_last.pt", "--batch-size", 7, "--cpu"]
+    options += ["--labelled", tuned.files, "--criterion", tuned.task, "--log-format", "json", "--log-interval", 1]
+    printed = succeed("fairseq-validate", tuned.data, "--user-dir", PLUGIN, *options)
+    (logged,) = validations(printed)
+    assert {name: float(logged[f"valid_{name}"]) for name in scores} == pytest.approx(scores, abs=0.01)
+
+
+def test_the_hub_gives_labels(tuned):
+    model = hub.from_pretrained(tuned.run / "checkpoint_last.pt", data=tuned.data)
+    scores = checkpoint(tuned.run)["task_state"]["scores"]["valid"]
+    if tuned.task == "mae_lm_sentences":
+        examples = read_sentences(tuned.files / "dev.tsv").examples
+        predicted = [max(row, key=row.get) for row in model.predict([example.texts[0] for example in examples])]
+        assert 100 * metrics.accuracy([example.label for example in examples], predicted) == scores["accuracy"]
+        assert set(model.predict("kan " * 100)) == {"first", "second", "other"}  # cut, as in training
+    elif tuned.task == "mae_lm_tokens":
+        read = read_tagged(tuned.files / "dev.txt")
+        tagged = model.predict([" ".join(sentence.words) for sentence in read])
+        assert [[word for word, _ in row] for row in tagged] == [sentence.words for sentence in read]
+        values = metrics.entities([sentence.tags for sentence in read], [[tag for _, tag in row] for row in tagged])
+        assert 100 * values["f1"] == pytest.approx(scores["f1"])
+        assert model.predict("") == [] and len(model.predict("\u200b kan")) == 2  # SentencePiece removes the first
+    else:
+        with pytest.raises(ValueError, match="head 'span' finds the start and end of answers"):
+            model.predict("kan")
+
+
+@pytest.mark.parametrize("task", KINDS)
+def test_a_run_that_is_stopped_resumes_bit_for_bit(pretrained, tmp_path, task):
+    files = KINDS[task](tmp_path / "files")
+    start_from = [task, pretrained[0], files, pretrained[1]]
+    finetune(*start_from, tmp_path / "whole", "--dropout", 0.1)
+    options = arguments(*start_from, "--save-dir", tmp_path / "run", "--dropout", 0.1)
+    process = start(command("fairseq-train", *options, "--max-update", 100_000))
+    next(line for line in process.stdout if '"num_updates": "3"' in line)
+    process.send_signal(signal.SIGTERM)
+    assert "stopped on request" in finish([process], STOPPED) and updates(tmp_path / "run") >= 3
+    finetune(*start_from, tmp_path / "other", "--dropout", 0.1, "--max-update", 5)
+    # The pretrained checkpoint is needed no longer.
+    printed = finetune(*start_from[:3], tmp_path / "gone.pt", tmp_path / "other", "--dropout", 0.1)
+    assert "Loaded checkpoint" in printed
+    assert_same_weights(tmp_path / "other", tmp_path / "whole", 0)
+
+
+def test_two_processes_score_as_one(pretrained, tmp_path):
+    """Of sentences cut into parts, and of questions with several windows, which lie on both."""
+    for task in ["mae_lm_tokens", "squad"]:
+        files, scores = KINDS[task](tmp_path / task), []
+        for processes in [1, 2]:
+            save_dir = tmp_path / f"{task}{processes}"
+            options = ["--save-dir", save_dir, "--max-update", 2, "--lr", 1e-9, "--batch-size", 6 // processes]
+            options += ["--distributed-world-size", processes, "--distributed-no-spawn", "--batch-size-valid", 5]
+            options += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+            options += ["--distributed-init-method", "env://"] if processes > 1 else []
+            options = arguments(task, pretrained[0], files, pretrained[1], *options)
+            port = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
+            commands = [command("fairseq-train", *options, "--distributed-rank", rank) for rank in range(processes)]
+            finish([start(words, **port, RANK=str(rank)) for rank, words in enumerate(commands)], 0)
+            scores.append(checkpoint(save_dir)["task_state"]["scores"])
+        assert scores[0] == scores[1]
+
+
+def test_regression_pairs_and_mnlis_two_dev_sets(pretrained, tmp_path):
+    regression = labelled.pairs(tmp_path / "STS-B", score=True)
+    finetune("mae_lm_sentences", pretrained[0], regression, pretrained[1], tmp_path / "r", "--best-checkpoint-metric",
+             "pearson", "--maximize-best-checkpoint-metric", "--max-update", 60)  # fmt: skip
+    state = checkpoint(tmp_path / "r", "checkpoint_best.pt")
+    assert state["extra_state"]["best"] == pytest.approx(state["task_state"]["scores"]["valid"]["pearson"], abs=0.01)
+    model = hub.from_pretrained(tmp_path / "r", data=pretrained[0])
+    assert isinstance(model.predict("kan lo", "mi"), float)
+    with pytest.raises(ValueError, match=r"on pairs of texts: call predict\(texts, pairs\)"):
+        model.predict("kan lo")
+    mnli = labelled.pairs(tmp_path / "MNLI")
+    more = ["--valid-subset", "valid,valid1", "--max-update", 3]
+    # Another task's head and labels are not taken over.
+    finetune("mae_lm_sentences", pretrained[0], mnli, tmp_path / "r" / "checkpoint_last.pt", tmp_path / "m", *more)
+    state = checkpoint(tmp_path / "m")["task_state"]
+    assert state["labels"] == ["entailment", "neutral"] and state["texts"] == 2
+    assert state["scores"].keys() == {"num_updates", "valid", "valid1"}
+
+
+def refused(*options):
+    done = run("fairseq-train", *options)
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    return next(line for line in done.stdout.splitlines() if line.startswith("error: "))
+
+
+def test_what_does_not_fit_is_refused(pretrained, tmp_path):
+    data, pretrained_file = pretrained
+    files = labelled.sentences(tmp_path / "files")
+    options = arguments("mae_lm_sentences", data, files, pretrained_file, "--save-dir", tmp_path / "run")
+    assert "--encoder-layers 2 in the checkpoint, 3 here" in refused(*options, "--encoder-layers", 3)
+    assert f"--labelled {tmp_path}: expected train.tsv, found: files" in refused(*options, "--labelled", tmp_path)
+    succeed("fairseq-train", *options, "--max-update", 2)
+    train, dev = (files / "train.tsv").read_text(), (files / "dev.tsv").read_text()
+    for name, text in [("train.tsv", train), ("dev.tsv", dev)]:
+        (files / name).write_text(text.replace("second", "2nd"))
+    assert "labels of the training data: was a list, is a list: use the same data" in refused(*options)
+    (files / "train.tsv").write_text(train)
+    write_table(files / "dev.tsv", ["sentence", "label"], [("kan", "first"), ("lo", "third")])
+    assert "dev.tsv: line 3: the label 'third' is not one of the training set's, first" in refused(*options)
+    write_table(files / "train.tsv", ["sentence", "label"], [("kan", "first")] * 9)
+    assert "train.tsv: every label is 'first'; expected two labels or more" in refused(*options)
+
+
+# Questions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def questions(prepared, tmp_path):
+    """A function that reads paragraphs as a split, for a model with so many positions."""
+
+    def read(paragraphs, split="valid", positions=64):
+        for name in ["train", "dev"]:
+            write_squad(tmp_path / f"{name}.json", paragraphs)
+        task = make_task("squad", data=str(prepared), labelled=str(tmp_path))
+        task.positions = positions
+        task.prepare()
+        task.load_dataset(split)
+        return task, task.datasets[split]
+
+    return read
+
+
+def test_answers_of_pieces_come_back_from_every_window(questions):
+    rng, paragraphs = random.Random(1), []
+    odd = [*labelled.WORDS, "1990", "(5%)", "na\u00efve", "\u6f22\u5b57", "\U0001f600", "x\u00a0y"]
+    for number in range(30):
+        words = [rng.choice(odd) for _ in range(50)]
+        first = rng.randrange(45)
+        context, answer = " ".join(words), " ".join(words[first : first + 4])
+        begin = len(" ".join(words[:first])) + (first > 0)
+        paragraphs.append((context, [question(str(number), "kan losh mipo ru " * 5, (answer, begin))]))
+    task, dataset = questions(paragraphs)
+    found, seen = set(), {}
+    for i in range(len(dataset)):
+        _, tokens, target = dataset[i]
+        window, (start, end) = dataset.windows[i], target.tolist()
+        asked = dataset.questions[window.question]
+        context = dataset.contexts[asked.context]
+        part = tokens.tolist()[window.offset : -1]
+        assert len(tokens) <= 64 and part == context.tokens[window.first : window.first + len(part)]
+        seen.setdefault(window.question, set()).update(range(window.first, window.first + len(part)))
+        if end:
+            first, last = (place - window.offset + window.first for place in (start, end))
+            text = asked.context[context.begins[first] : context.ends[last]]
+            assert text == asked.answers[0].text
+            found.add(window.question)
+    assert found == set(range(30))  # no answer is lost
+    assert all(len(places) == len(dataset.contexts[dataset.questions[i].context].tokens) for i, places in seen.items())
+
+
+def test_pieces_say_which_characters_they_are(prepared, questions):
+    task, _ = questions([("kan lo", [question("a", "?", ("kan", 0))])])
+    for text in ["kan  losh\tmi", " kan", "\u0130 ka\u0301n \ufb01n", "\u6f22\u5b57 \U0001f600 kan", "\u200b", ""]:
+        pieces = pieces_of(task.tokenizer, text)
+        assert pieces.tokens == task.tokenizer.encode(text)
+        covered = "".join(text[b:e] for b, e in zip(pieces.begins, pieces.ends))
+        assert [c for c in covered if c.isalnum()] == [c for c in text if c.isalnum()]
+
+
+def test_what_cannot_be_used_is_left_out_of_training_and_counted(questions):
+    context = "kan losh the ru , mipo"
+    qas = [question("good", "?", ("losh", 4)), question("moved", "?", ("losh", 5)), question("none", "?")]
+    qas.append(question("second", "?", ("x", 0), ("kan", 0)))
+    task, train = questions([(context, qas)], "train")
+    assert [train.questions[window.question].id for window in train.windows] == ["good", "none", "second"]
+    assert "1 whose answer is not where it says: left out; such as moved" in str(train)
+    task, dev = questions([(context, qas)])
+    assert [window.question for window in dev.windows] == [0, 1, 2, 3] and task.state.may_be_empty
+    with pytest.raises(ValueError, match="no answer is at its answer_start"):
+        questions([(context, qas[1:2])], "train")
+
+
+def test_the_best_answer_is_that_of_a_search_over_all_spans(questions):
+    task, dataset = questions([("kan  losh \t mipo ru sen " * 12, [question("a", "kan ?", ("losh", 5))])])
+    torch.manual_seed(1)
+    sample = dataset.collater([dataset[i] for i in range(len(dataset))])
+    logits = torch.randn(*sample["net_input"]["src_tokens"].shape, 2)
+    output = task.output(lambda **inputs: (logits, None), sample["net_input"])
+    torch.testing.assert_close(output.exp().sum(1), torch.ones(len(dataset), 2))
+    best, nothing, context = -np.inf, np.inf, dataset.contexts[dataset.questions[0].context]
+    for window, scores, sequence in zip(dataset.windows, output.double(), dataset.sequences):
+        nothing = min(nothing, scores[0].sum().item())
+        for i in range(window.offset, len(sequence) - 1):
+            for j in range(i, min(i + 30, len(sequence) - 1)):
+                score = (scores[i, 0] + scores[j, 1]).item()
+                if score > best:
+                    best, first, last = score, i - window.offset + window.first, j - window.offset + window.first
+    answers = dict(enumerate(task.answers(output, sample, dataset)))
+    assert len(answers) > 1 and max(row[0] for row in answers.values()) == pytest.approx(best)
+    assert min(row[3] for row in answers.values()) == pytest.approx(nothing)
+    expected = dataset.questions[0].context[context.begins[first] : context.ends[last]]
+    assert task.texts(dataset, answers) == {0: expected}  # every question has an answer
+    task.state.merge_state_dict({"may_be_empty": True})
+    assert task.texts(dataset, answers) == {0: "" if nothing > best else expected}
+    assert task.texts(dataset, {0: (-5.0, 0, 3, -4.0)}) == {0: ""}
+
+
+# Scores ------------------------------------------------------------------------------------------------------------
+
+
+def test_squads_scores_are_those_of_torchmetrics():
+    from torchmetrics.text import SQuAD
+
+    rng, pairs = random.Random(1), []
+    words = ["the", "a", "An", "cat", "Cat's", "U.S.", "1990", "(dog)", "dog", "caf\u00e9", "--", "x"]
+    for _ in range(300):
+        answers = [" ".join(rng.choices(words, k=rng.randint(1, 5))) + " word" for _ in range(rng.randint(1, 4))]
+        pairs.append((rng.choice([" ".join(rng.choices(words, k=3)), answers[-1].upper(), ""]), answers))
+    reference = SQuAD()(
+        [{"id": str(i), "prediction_text": text} for i, (text, _) in enumerate(pairs)],
+        [{"id": str(i), "answers": {"text": each, "answer_start": [0]}} for i, (_, each) in enumerate(pairs)],
+    )
+    exact, f1 = 100 * np.mean([metrics.exact_and_f1(*pair) for pair in pairs], axis=0)
+    assert 20 < exact < f1 < 80
+    assert (exact, f1) == pytest.approx((reference["exact_match"].item(), reference["f1"].item()), abs=1e-3)
+    # Without an answer, which torchmetrics does not know: an article normalises to nothing.
+    assert [metrics.exact_and_f1(*pair) for pair in [("", []), ("the", []), ("cat", []), ("", ["cat"])]] == [
+        (1, 1), (1, 1), (0, 0), (0, 0)
+    ]  # fmt: skip
+
+
+def test_a_score_that_is_undefined_is_logged_as_zero_and_kept_as_such(pretrained, tmp_path):
+    files = tmp_path / "files"
+    for split in ["train", "dev"]:  # of one text: all predictions are equal
+        write_table(files / f"{split}.tsv", ["sentence", "label"], [("kan", str(i)) for i in range(8)])
+    printed = finetune("mae_lm_sentences", pretrained[0], files, pretrained[1], tmp_path / "run", "--regression",
+                       "--best-checkpoint-metric", "pearson", "--maximize-best-checkpoint-metric")  # fmt: skip
+    assert {log["valid_pearson"] for log in validations(printed)} == {"0"}
+    assert np.isnan(checkpoint(tmp_path / "run")["task_state"]["scores"]["valid"]["pearson"])

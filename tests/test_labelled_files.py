@@ -1,0 +1,189 @@
+"""Labelled files as people have them: the forms that are read, what is skipped, and what is refused."""
+
+import json
+import re
+
+import pytest
+
+from maelm_fairseq.finetuning.labelled_files import (
+    SENTENCE_FILES,
+    find_file,
+    has_labels,
+    read_sentences,
+    read_tagged,
+)
+from maelm_fairseq.finetuning.squad_files import read_questions
+
+# As they are distributed: the form, the header of the training file, a line, and what is read: texts, label; then the
+# header of the test file and a line, if there are no labels in it.
+GLUE = {
+    "CoLA": (None, "gj04\t1\t\tThey ate.", (["They ate."], "1"), "index\tsentence", "0\tHe left."),
+    "SST-2": ("sentence\tlabel", 'a "b c\t0', (['a "b c'], "0"), "index\tsentence", "0\tgood"),
+    "MRPC": (
+        "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+        "1\t7\t8\tHe said .\tShe said .",
+        (["He said .", "She said ."], "1"),
+        "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
+        "0\t1\t2\ta\tb",
+    ),
+    "QQP": (
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+        "133273\t1\t2\tWhy ?\tHow ?\t0",
+        (["Why ?", "How ?"], "0"),
+        "id\tquestion1\tquestion2",
+        "5\ta\tb",
+    ),
+    "STS-B": (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
+        "0\tn\tf\t2012\t1\tx\ty\tA cat.\tA dog.\t2.500",
+        (["A cat.", "A dog."], "2.500"),
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2",
+        "3\tn\tf\t2012\t1\tx\ty\tA\tB",
+    ),
+    "MNLI": (
+        "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
+        "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label",
+        "0\t1\t2\tg\tp\tp\tp\tp\tOne.\tTwo.\tneutral\tentailment",
+        (["One.", "Two."], "entailment"),
+        "index\tpromptID\tpairID\tgenre\tb\tb\tp\tp\tsentence1\tsentence2",
+        "9\t1\t2\tg\tp\tp\tp\tp\tOne.\tTwo.",
+    ),
+    "QNLI": (
+        "index\tquestion\tsentence\tlabel", "0\tWho ?\tHe.\tentailment", (["Who ?", "He."], "entailment"),
+        "index\tquestion\tsentence", "4\tWho ?\tHe.",
+    ),
+    "RTE": (
+        "index\tsentence1\tsentence2\tlabel", "0\tA.\tB.\tnot_entailment", (["A.", "B."], "not_entailment"),
+        "index\tsentence1\tsentence2", "4\tA.\tB.",
+    ),
+}  # fmt: skip
+
+
+def write(path, *lines):
+    path.write_bytes(b"".join(line if isinstance(line, bytes) else line.encode() + b"\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("task", GLUE)
+def test_glues_files(tmp_path, task):
+    header, line, (texts, label), test_header, test_line = GLUE[task]
+    train = write(tmp_path / "train.tsv", *[header] * bool(header), line, line)
+    table = read_sentences(train)
+    assert [(list(example.texts), example.label) for example in table.examples] == [(texts, label)] * 2
+    assert table.form.is_regression == (task == "STS-B") and has_labels(train) != (task == "CoLA")
+    metrics = {"CoLA": ("matthews",), "STS-B": ("pearson", "spearman")}
+    metrics.update(dict.fromkeys(["MRPC", "QQP"], ("accuracy", "f1")))
+    assert table.form.metrics == metrics.get(task, ("accuracy",))
+    test = write(tmp_path / "test.tsv", test_header, test_line)
+    (example,) = read_sentences(test, is_test=True).examples
+    assert len(example.texts) == len(texts) and example.label is None and not has_labels(test)
+    assert example.number == test_line.split("\t")[0]
+
+
+def test_the_file_of_each_split(tmp_path):
+    for name in ["train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"]:
+        write(tmp_path / name, "x")
+    found = [find_file(tmp_path, split, SENTENCE_FILES) for split in ["train", "valid", "valid1"]]
+    assert [path.split("/")[-1] for path in found] == ["train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"]
+    assert find_file(tmp_path, "test", SENTENCE_FILES, required=False) is None
+    with pytest.raises(FileNotFoundError, match=r"expected test.tsv or test_matched.tsv, found: dev_matched.tsv, dev_"):
+        find_file(tmp_path, "test", SENTENCE_FILES)
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        find_file(tmp_path / "none", "train", SENTENCE_FILES)
+
+
+def test_odd_text_is_read_as_it_is(tmp_path):
+    long = "x" * 200_000
+    lines = ["\ufeffsentence\tlabel\tnote\r", 'say "a\t1\t', "lone\rreturn\t0\t", f"{long}\t1\t", "last\u2028one\t0\t"]
+    path = write(tmp_path / "train.tsv", *lines)
+    examples = read_sentences(path).examples
+    assert [example.texts[0] for example in examples] == ['say "a', "lone\rreturn", long, "last\u2028one"]
+    assert [example.number for example in examples] == ["0", "1", "2", "3"]
+
+
+def test_what_is_skipped_is_counted(tmp_path):
+    good = ["a\tb\tentailment"] * 300
+    path = write(
+        tmp_path / "train.tsv", "sentence1\tsentence2\tgold_label", *good, "a\tb\t-", "a\tb\t-", "a\tb\t ", "a\tb"
+    )
+    table = read_sentences(path)
+    agree = "its annotators do not agree"
+    assert table.skipped == {
+        agree: [302, 303], "the label is ''": [304], "2 fields where there are 3 columns": [305]
+    }  # fmt: skip
+    assert f"300 examples, read as MNLI or SNLI; 2 skipped, from line 302: {agree}; 1 skipped" in str(table)
+    for label in ["", " ", "nan", "inf", "1e999", "x"]:
+        numbers = ["good\t1.5"] * 150 + [f"bad\t{label}"]
+        table = read_sentences(write(path, "sentence\tscore".replace("score", "label"), *numbers), regression=True)
+        assert len(table.examples) == 150 and sum(map(len, table.skipped.values())) == 1
+
+
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        (["sentence\tlabel", "a\t1", "b\t"], "1 of 2 lines cannot be used, as line 3: the label is ''; expected at"),
+        (["text\tclass", "a\t1"], "found the columns text, class; expected those of GLUE's files, or a header"),
+        ([], "found the columns ; expected"),
+        (["sentence\tlabel"], "no examples; expected one per line"),
+        (["sentence\tlabel", "caf\u00e9\t1".encode("latin-1")], "line 2 is not UTF-8 (byte 0xe9 at byte 4 of"),
+    ],
+)  # fmt: skip
+def test_tables_refused(tmp_path, lines, message):
+    path = write(tmp_path / "train.tsv", *lines)
+    with pytest.raises(ValueError, match=re.escape(f"{path}: {message}")):
+        read_sentences(path)
+
+
+def test_every_line_of_a_test_file_is_needed(tmp_path):
+    path = write(tmp_path / "test.tsv", "index\tsentence", "0\ta", "1")
+    with pytest.raises(ValueError, match="test.tsv: line 3: 1 fields where there are 2 columns; every line"):
+        read_sentences(path, is_test=True)
+
+
+def test_conlls_columns(tmp_path):
+    lines = ["-DOCSTART- -X- O O", "", "EU NNP B-NP B-ORG", "rejects VBZ B-VP O\r", "", "", "10\u00a0000\tCD X O"]
+    first, second = read_tagged(write(tmp_path / "train.txt", *lines))
+    assert first == (["EU", "rejects"], ["B-ORG", "O"], 3) and second == (["10\u00a0000"], ["O"], 7)
+    (sentence,) = read_tagged(write(tmp_path / "test.txt", "one", "word"), is_test=True)
+    assert sentence.words == ["one", "word"] and sentence.tags == []
+    for lines, message in [
+        (["a B-X", "b"], "line 2: found 1 columns, expected 2 as before"),
+        (["a"], "line 1: found 1 columns, expected a word and its tag"),
+        (["", "-DOCSTART- O"], "no sentences"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            read_tagged(write(tmp_path / "train.txt", *lines))
+
+
+def squad(path, *qas, context="kan losh mipo"):
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": list(qas)}]}]}), encoding="utf-8")
+    return path
+
+
+def question(name="q", *answers, **more):
+    return {"id": name, "question": "who ?", "answers": [{"text": t, "answer_start": s} for t, s in answers], **more}
+
+
+def test_squads_json(tmp_path):
+    path = squad(tmp_path / "dev.json", question("a", ("losh", 4)), question("b", is_impossible=True))
+    first, second = read_questions(path)
+    assert (first.id, first.text, first.context) == ("a", "who ?", "kan losh mipo")
+    assert first.answers[0].text == "losh" and second.answers == ()
+
+
+@pytest.mark.parametrize(
+    "qas, message",
+    [
+        ([question("a", ("x", "8"))], "answers: item 1: answer_start: found '8', expected a whole number"),
+        ([question("a", ("x", 0)), question("a", ("x", 0))], "question 'a': its id occurs twice"),
+        ([question("a", ("x", 0), is_impossible=True)], "question 'a': is_impossible is True, but it has 1 answers"),
+        ([{"id": 3, "question": "?"}], "id: found 3, expected a text"),
+        ([], "no questions found"),
+    ],
+)
+def test_squads_json_refused(tmp_path, qas, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_questions(squad(tmp_path / "dev.json", *qas))
+    (tmp_path / "dev.json").write_text('{"data": [{"paragraphs": [{"context": null, "qas": []}]}]}')
+    with pytest.raises(ValueError, match="context: found None, expected a text"):
+        read_questions(tmp_path / "dev.json")
