@@ -8,9 +8,9 @@ import pytest
 from conftest import PLUGIN, TINY, TINY_MODEL, binarize, documents, hydra, run, text_of
 
 
-def refused(*arguments, real=False):
+def refused(*arguments):
     """Runs fairseq-train, which must fail; returns its one line of error."""
-    done = run("fairseq-train", *arguments, real=real)
+    done = run("fairseq-train", *arguments)
     assert done.returncode == 1, done.stdout[-3000:]
     errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
@@ -46,7 +46,7 @@ def test_validation(data, options, message):
 
 def test_missing_data(data, tmp_path):
     arguments = [*TINY, "--save-dir", tmp_path / "run"]
-    found = refused(tmp_path / "nosuch", *arguments, real=True)
+    found = refused(tmp_path / "nosuch", *arguments)
     assert f"{tmp_path}/nosuch/dict.txt: not found (no such folder)" in found
     shutil.copy(data / "dict.txt", tmp_path)
     assert f"{tmp_path}/valid.idx: not found" in refused(tmp_path, *arguments)
@@ -89,7 +89,7 @@ def test_in_the_process_of_each_gpu(data, tmp_path):
         port = listening.getsockname()[1]
     options = ["--distributed-backend", "gloo", "--distributed-world-size", 2, "--mask-prob", 2]
     options += ["--distributed-init-method", f"tcp://localhost:{port}", "--save-dir", tmp_path]
-    done = run("python", "-c", SPAWN, data, *TINY, *options, real=True)
+    done = run("python", "-c", SPAWN, data, *TINY, *options)
     assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
     assert done.stdout.splitlines()[-1] == "error: --mask-prob 2.0 must be over 0 and under 1"
 
@@ -108,7 +108,7 @@ def test_other_errors(monkeypatch, trained, variable):
     """Their type is in the line before the first update; their stack trace is shown after it, or if asked for."""
     if variable:
         monkeypatch.setenv(variable, "1")
-    done = run("python", "-c", BUG.format(trained), real=True)
+    done = run("python", "-c", BUG.format(trained))
     assert done.returncode == 1 and "KeyError: 'other'" in done.stdout
     assert ("Traceback" in done.stdout) == (trained or variable is not None)
     assert ("error: KeyError: 'other' (MAELM_TRACEBACK=1 shows where)" in done.stdout) == (not trained)
