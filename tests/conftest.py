@@ -158,7 +158,7 @@ def documents(count, seed, lines=6, words=9):
     return made
 
 
-def binarize(folder, splits, dictionary=None, real=False):
+def binarize(folder, splits, dictionary=None):
     """Writes lines of tokens as data that fairseq reads; `dictionary` lists symbols, or a dict.txt to take."""
     folder.mkdir(parents=True, exist_ok=True)
     arguments = ["--only-source", "--destdir", folder, "--workers", 1]
@@ -171,7 +171,7 @@ def binarize(folder, splits, dictionary=None, real=False):
             symbols, dictionary = dictionary, folder.parent / f"{folder.name}.dict.txt"
             dictionary.write_text("".join(f"{symbol} 1\n" for symbol in symbols), encoding="utf-8")
         arguments += ["--srcdict", dictionary]
-    succeed("fairseq-preprocess", *arguments, real=real)
+    succeed("fairseq-preprocess", *arguments)
     return folder
 
 

@@ -92,9 +92,9 @@ def test_averages_of_checkpoints_and_of_a_run(data, tmp_path):
     validated = run("fairseq-validate", *validation(data), "--path", averaged)
     assert validated.returncode == 0, validated.stdout
     assert "Loading EMA" in succeed("fairseq-train", *options, "--max-update", 5, "--save-dir", tmp_path)
-    seed = ["--ema-seed-model", tmp_path / "checkpoint_last.pt", "--max-update", 1]
-    succeed("fairseq-train", *options, *seed, "--save-dir", tmp_path / "other")
-    succeed("fairseq-train", *options, "--ema-seed-model", averaged, "--save-dir", tmp_path / "third")
+    succeed(
+        "fairseq-train", *options, "--ema-seed-model", averaged, "--max-update", 1, "--save-dir", tmp_path / "other"
+    )
     without = [data, *TINY, "--save-dir", tmp_path / "without", "--max-update"]
     succeed("fairseq-train", *without, 1)  # an average may begin later, also of what is fine-tuned
     succeed("fairseq-train", *without, 2, "--store-ema")
@@ -102,7 +102,9 @@ def test_averages_of_checkpoints_and_of_a_run(data, tmp_path):
     succeed("fairseq-train", *options, *start, "--save-dir", tmp_path / "tuned")
     state = reading.read_file(tmp_path / "checkpoint_last.pt")
     del state["extra_state"]["ema"]
-    error = run("fairseq-train", *options, "--ema-seed-model", save(state, averaged), "--save-dir", tmp_path / "fourth")
+    error = run(
+        "fairseq-train", *options, "--ema-seed-model", save(state, averaged), "--save-dir", tmp_path / "another"
+    )
     assert "average.pt: it has no averaged weights; --ema-seed-model takes" in error.stdout
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, documents, script
+from conftest import ROOT, SCRIPTS_ENVIRONMENT, documents, script
 from maelm_fairseq.base.errors import UsageError
 from test_preemption import STOPPED, finish, start
 
@@ -57,7 +57,7 @@ def finished(prepared, tmp_path_factory):
     dest = folder / "dest"
     folders = ["--data", prepared, "--tasks", write_tasks(folder / "tasks"), "--dest", dest]
     options = list(map(str, [*folders, "--records", folder / "records", "--plan", "tiny", "--jobs", 2]))
-    process = start([ROOT / "experiments" / "compare.sh", *options], PATH=REAL_SCRIPTS_ENVIRONMENT["PATH"])
+    process = start([ROOT / "experiments" / "compare.sh", *options], **SCRIPTS_ENVIRONMENT)
     log = dest / "pretraining" / PILOTS[0] / "pretraining.log"
     while not (log.exists() and "train_inner" in log.read_text()):
         assert process.poll() is None, process.communicate()

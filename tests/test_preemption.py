@@ -128,27 +128,6 @@ def free_port():
             return port
 
 
-def two_processes(data, save_dir, *arguments):
-    """Starts a run of two processes on the CPU; returns them."""
-    options = [
-        *TINY, *MANY, "--save-dir", save_dir, "--distributed-backend", "gloo", "--distributed-world-size", 2,
-        "--distributed-no-spawn", "--distributed-init-method", "env://", "--ddp-backend", "legacy_ddp", *arguments,
-    ]  # fmt: skip
-    environment = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    ranks = [command("fairseq-train", data, *options, "--distributed-rank", rank) for rank in range(2)]
-    return [start(arguments, **environment, RANK=str(rank)) for rank, arguments in enumerate(ranks)]
-
-
-def test_a_signal_to_one_of_two_processes_stops_both(data, tmp_path):
-    finish(two_processes(data, tmp_path / "whole"), 0)
-    sent = trap(tmp_path, 11, signal.SIGTERM, rank=1)
-    finish(two_processes(data, tmp_path / "run", *sent), STOPPED)
-    assert updates(tmp_path / "run") == 12
-    finish(two_processes(data, tmp_path / "run"), 0)
-    assert updates(tmp_path / "run") == 30
-    assert_same_weights(tmp_path / "run", tmp_path / "whole", 0)
-
-
 def stop(process, moment, number, group=False):
     """Sends a signal to an endless run when it prints `moment`; returns what it printed."""
     printed = ""

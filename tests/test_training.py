@@ -10,10 +10,8 @@ from conftest import PLUGIN, TINY, TINY_MODEL, binarize, documents, hydra, succe
 from training import assert_same_weights, checkpoint, train, updates
 
 
-def test_trains_validates_saves_and_logs(tmp_path):
-    """The commands of the README, as real processes."""
-    splits = {"train": text_of(documents(120, 1)), "valid": text_of(documents(20, 2))}
-    data = binarize(tmp_path / "data", splits, real=True)
+def test_trains_validates_saves_and_logs(data, tmp_path):
+    """As real processes."""
     printed = train(data, tmp_path, "--max-update", 6, real=True)
     assert updates(tmp_path) == 6
     assert (tmp_path / "checkpoint_best.pt").exists()
