@@ -60,7 +60,7 @@ TINY = [
     "--user-dir", PLUGIN, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_tiny",
     "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64, "--tokens-per-sample", 32, "--max-positions", 32,
     "--batch-size", 8, "--optimizer", "adam", "--lr", 0.001, "--lr-scheduler", "polynomial_decay",
-    "--warmup-updates", 2, "--total-num-update", 40, "--max-update", 4, "--cpu", "--num-workers", 1,
+    "--warmup-updates", 2, "--total-num-update", 40, "--max-update", 4, "--cpu", "--num-workers", 0,
     "--log-format", "json", "--log-interval", 1,
 ]  # fmt: skip
 
