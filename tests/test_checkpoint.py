@@ -184,28 +184,6 @@ def test_a_folder_means_its_best_checkpoint_or_else_its_last(tmp_path):
         assert find_checkpoint(tmp_path / name) == tmp_path / name
 
 
-@pytest.mark.parametrize(
-    "kind, message",
-    [
-        ("part", "damaged: its end is missing"), ("text", "damaged: its end is missing"),
-        ("another", "not a checkpoint of MAE-LM"),
-    ],
-)  # fmt: skip
-def test_what_is_no_checkpoint_is_refused(kind, message, dictionary, tmp_path):
-    """Those that would run code are in test_security.py."""
-    path = tmp_path / "model.pt"
-    with pytest.raises(FileNotFoundError, match="model.pt: not found"):
-        read_checkpoint(path)
-    path.write_text("not a checkpoint\n")
-    if kind != "text":
-        save({"part": state_of(dictionary), "another": {"model": {}, "cfg": {"model": {}}}}[kind], path)
-    if kind == "part":
-        os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(ValueError, match="model.pt: " + message) as raised:
-        read_checkpoint(path)
-    assert "\n" not in str(raised.value)
-
-
 def test_another_dictionary_and_a_missing_weight_are_refused(dictionary, tmp_path):
     state, other = state_of(dictionary), dictionary_of("b", "a")
     with pytest.raises(ValueError, match="another dict.txt, of 7 symbols where this one has 7"):
