@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 
 from conftest import PLUGIN, TINY, run, succeed
 from maelm_fairseq.checkpoints import reading, sections
-from maelm_fairseq.checkpoints.building import find_checkpoint, load_model, read_checkpoint
+from maelm_fairseq.checkpoints.building import find_checkpoint, load_model
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.training import hooks
 from maelm_fairseq.vocabulary import FINGERPRINT, fingerprint, load_dictionary
