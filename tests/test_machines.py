@@ -36,7 +36,7 @@ def test_a_machine_that_waits_for_another_can_be_stopped(data, tmp_path):
         time.sleep(1)
         assert waiting.poll() is None
         waiting.send_signal(signal.SIGTERM)
-        assert waiting.wait(10) == STOPPED
+        assert waiting.wait() == STOPPED
 
 
 def test_a_machine_ends_when_the_other_is_killed(data, tmp_path):

@@ -95,8 +95,7 @@ VALIDATION = 'begin validation on "valid" subset'
 
 
 @pytest.mark.parametrize(
-    "moment, number, group",
-    [(5, signal.SIGUSR1, True), (VALIDATION, signal.SIGTERM, True), (29, signal.SIGINT, False)],
+    "moment, number, group", [(5, signal.SIGUSR1, True), (VALIDATION, signal.SIGTERM, True), (29, signal.SIGINT, False)]
 )
 def test_the_run_goes_on_as_if_nothing_had_happened(data, tmp_path, whole, moment, number, group):
     options = [*TINY, *MANY, "--save-dir", tmp_path / "run", "--save-interval-updates", 12]
@@ -173,7 +172,7 @@ if "torch" in sys.modules or sys.orig_argv[1].endswith("pretrain.py"):
 def test_a_recipe_with_a_process_for_each_gpu(data, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(TWO_GPUS)
     more = ["--gpus", 2, "--cpu", "--bf16-autocast", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-    more.append("--disable-validation")  # each loader worker is a new interpreter
+    more += ["--num-workers", 0]  # each would be a new interpreter; test_data.py sends the data to one
     process = recipe(data, tmp_path / "run", *more, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
     printed = stop(process, "update 3 of", signal.SIGTERM)
     assert f"stopped on request at update {updates(tmp_path / 'run')};" in printed and "train_inner" not in printed
