@@ -9,16 +9,14 @@ import torch
 from fairseq import utils
 from torch.utils.flop_counter import FlopCounterMode
 
-from conftest import ROOT, SCRIPTS_ENVIRONMENT
+import gpu
+import gpu_checks
+import pretrain_step
+import scale
+from common import Training, write_data
+from conftest import SCRIPTS_ENVIRONMENT
 from maelm_fairseq import precision
 from maelm_fairseq.base.errors import UsageError
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import gpu  # noqa: E402
-import gpu_checks  # noqa: E402
-import pretrain_step  # noqa: E402
-import scale  # noqa: E402
-from common import Training, write_data  # noqa: E402
 
 # fairseq's use of hydra, torch and numpy
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ["User", "Future", "Deprecation"]]
