@@ -39,6 +39,7 @@ def audit(event, arguments):
         os.kill(os.getpid(), number)
 sys.addaudithook(audit)
 sys.argv[0] = program
+sys.path.insert(0, os.path.dirname(program))
 runpy.run_path(program, run_name="__main__")
 """
 
