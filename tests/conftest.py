@@ -65,7 +65,7 @@ TINY = [
     "--log-format", "json", "--log-interval", 1,
 ]  # fmt: skip
 
-
+VALIDATE = ["--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8]  # options of fairseq-validate
 TINY_MODEL = {"_name": "mae_lm_tiny", "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "max_positions": 32}
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from conftest import PLUGIN, TINY, run, succeed
+from conftest import TINY, VALIDATE, run, succeed
 from maelm_fairseq.checkpoints import reading, sections
 from maelm_fairseq.checkpoints.building import find_checkpoint, load_model
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
@@ -60,11 +60,7 @@ def test_a_run_of_version_0_2_validates_and_resumes(data, tmp_path):
     as_of_version_0_2(state)
     save(state, path)
     assert load_model(path, load_dictionary(data)).cfg.relative_position_num_buckets == 32
-    validated = succeed(
-        "fairseq-validate", data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8, "--path", path,
-        "--log-format", "json",
-    )  # fmt: skip
-    assert '"valid_loss"' in validated
+    assert '"valid_loss"' in succeed("fairseq-validate", data, *VALIDATE, "--path", path, "--log-format", "json")
     assert "Loaded checkpoint" in succeed("fairseq-train", *options, "--max-update", 3)
     assert reading.read_file(path)["optimizer_history"][-1]["num_updates"] == 3
 
@@ -89,8 +85,7 @@ def test_averages_of_checkpoints_and_of_a_run(data, tmp_path):
         for path in [tmp_path / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt", averaged]
     )
     torch.testing.assert_close(mean, (first + last) / 2)
-    validated = run("fairseq-validate", *validation(data), "--path", averaged)
-    assert validated.returncode == 0, validated.stdout
+    succeed("fairseq-validate", data, *VALIDATE, "--path", averaged)
     assert "Loading EMA" in succeed("fairseq-train", *options, "--max-update", 5, "--save-dir", tmp_path)
     succeed(
         "fairseq-train", *options, "--ema-seed-model", averaged, "--max-update", 1, "--save-dir", tmp_path / "other"
@@ -106,10 +101,6 @@ def test_averages_of_checkpoints_and_of_a_run(data, tmp_path):
         "fairseq-train", *options, "--ema-seed-model", save(state, averaged), "--save-dir", tmp_path / "another"
     )
     assert "average.pt: it has no averaged weights; --ema-seed-model takes" in error.stdout
-
-
-def validation(data):
-    return [data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8]
 
 
 def test_fairseq_gets_plain_values_and_known_options_alone():
@@ -163,12 +154,8 @@ def test_shared_decoder_layers_are_those_of_the_encoder(dictionary, tmp_path, ca
     caplog.set_level(logging.INFO)
     state = state_of(dictionary, share_decoder_layers=True)
     shared = load_model(save(state, tmp_path / "shared.pt"), dictionary)
-    assert (
-        not shared.training
-        and shared.decoder is None
-        and shared.lm_head is not None
-        and shared.state_dict().keys() == state["model"].keys()
-    )
+    assert not shared.training and shared.decoder is None and shared.lm_head is not None
+    assert shared.state_dict().keys() == state["model"].keys()
     MaeLmModel(shared.cfg, dictionary, pretraining=False).load_state_dict(dict(state["model"]), strict=True)
     assert "lm_head of the checkpoint is not used" in caplog.text
     shared.load_state_dict(state_of(dictionary, decoder_layers=0)["model"], strict=True)

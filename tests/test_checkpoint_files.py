@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import torch
 
-from conftest import PLUGIN, TINY, command, run
+from conftest import TINY, VALIDATE, command, run
 from maelm_fairseq.checkpoints import reading
 from test_errors import refused
 from training import assert_same_weights, checkpoint, train, updates
@@ -155,8 +155,7 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
         assert f"damaged: {saved}/checkpoint_last.pt: its end is missing" in error
         assert "no other checkpoint of an interval" in error
     assert sorted(path.name for path in saved.glob("checkpoint*")) == names
-    validate = [data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8]
-    done = run("fairseq-validate", *validate, "--path", saved / "checkpoint_best.pt")
+    done = run("fairseq-validate", data, *VALIDATE, "--path", saved / "checkpoint_best.pt")
     assert done.returncode == 1 and "Traceback" not in done.stdout
     assert f"error: {saved}/checkpoint_best.pt: damaged: its end is missing" in done.stdout
 

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from conftest import PLUGIN, TINY, TINY_MODEL, binarize, documents, hydra, run, text_of
+from conftest import TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, run, text_of
 
 
 def refused(*arguments):
@@ -20,7 +20,6 @@ def refused(*arguments):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ("--random-token-prob 0.6 --leave-unmasked-prob 0.5", "--random-token-prob 0.6 add up to more than 1"),
         ("--decoder-layers 0", "--decoder-layers 0 needs --encoder-mask-fraction 1"),
         ("--mask-whole-words", "--mask-whole-words needs a SentencePiece vocabulary"),
         ("--lr 5e-4x", "an option has the value '5e-4x', expected a number or a list"),
@@ -34,13 +33,13 @@ def test_options(data, tmp_path, options, message):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ([], "Must specify batch size"),
-        (["--batch-size", 8], "--path is missing"),
-        (["--batch-size", 8, "--path", "nosuch.pt"], "nosuch.pt: not found, expected a checkpoint"),
+        (VALIDATE[:-2], "Must specify batch size"),
+        (VALIDATE, "--path is missing"),
+        ([*VALIDATE, "--path", "nosuch.pt"], "nosuch.pt: not found, expected a checkpoint"),
     ],
 )
 def test_validation(data, options, message):
-    done = run("fairseq-validate", data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", *options)
+    done = run("fairseq-validate", data, *options)
     assert done.returncode == 1 and "Traceback" not in done.stdout and f"error: {message}" in done.stdout
 
 

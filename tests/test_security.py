@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import hostile_files
-from conftest import PLUGIN, ROOT, TINY, run
+from conftest import ROOT, TINY, VALIDATE, run
 from hostile_files import FILES
 from maelm_fairseq import effective_rank, hub
 from maelm_fairseq.base.errors import InstallationError, UsageError, one_line
@@ -91,8 +91,7 @@ def hostile(request, pretrained, tmp_path):
 
 
 def validate(data, path):
-    ours = ["--user-dir", PLUGIN, "--task", "mae_lm"]
-    return run("fairseq-validate", data, *ours, "--cpu", "--batch-size", 8, "--path", path)
+    return run("fairseq-validate", data, *VALIDATE, "--path", path)
 
 
 def test_validate_says_in_one_line_what_fairseq_cannot_build(pretrained, prepared, tmp_path):
@@ -185,9 +184,6 @@ def test_no_reader_runs_into_a_stack_trace(name, broken, prepared, tmp_path):
         except (OSError, MemoryError) as error:
             assert one_line(error)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB
-
-
-VALIDATE = ["--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8]
 
 
 def programs(path, data, dest):

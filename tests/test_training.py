@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from conftest import PLUGIN, TINY, TINY_MODEL, binarize, documents, hydra, succeed, text_of
+from conftest import TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, succeed, text_of
 from training import assert_same_weights, checkpoint, train, updates
 
 
@@ -24,10 +24,8 @@ def test_trains_validates_saves_and_logs(data, tmp_path, monkeypatch):
     assert {"loss", "ppl", "accuracy", "wps", "predicted", "visible", "wpb"} <= train_log.keys()
     assert float(train_log["predicted"]) + float(train_log["visible"]) == float(train_log["wpb"])
     assert {"valid_loss", "valid_ppl", "valid_accuracy"} <= valid_log.keys()
-    validated = succeed(
-        "fairseq-validate", data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8,
-        "--path", save / "checkpoint_best.pt", "--log-format", "json", real=True,
-    )  # fmt: skip
+    options = [*VALIDATE, "--path", save / "checkpoint_best.pt", "--log-format", "json"]
+    validated = succeed("fairseq-validate", data, *options, real=True)
     assert f'"valid_loss": "{valid_log["valid_loss"]}"' in validated
 
 
