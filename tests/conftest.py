@@ -29,7 +29,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # A suite that runs in the background ignores SIGINT, and its processes would too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.path.insert(0, str(ROOT))
+FOLDERS = ["", "recipes", "recipes/demo", "experiments", "data-prep", "benchmarks", "docs"]
+sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]  # what programs import, tests do, too
 os.environ["PYTHONPATH"] = str(ROOT)  # the commands, too, use this repository's package
 
 
@@ -60,11 +61,11 @@ TINY = [
     "--user-dir", PLUGIN, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_tiny",
     "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64, "--tokens-per-sample", 32, "--max-positions", 32,
     "--batch-size", 8, "--optimizer", "adam", "--lr", 0.001, "--lr-scheduler", "polynomial_decay",
-    "--warmup-updates", 2, "--total-num-update", 40, "--max-update", 4, "--cpu", "--num-workers", 1,
+    "--warmup-updates", 2, "--total-num-update", 40, "--max-update", 4, "--cpu", "--num-workers", 0,
     "--log-format", "json", "--log-interval", 1,
 ]  # fmt: skip
 
-
+VALIDATE = ["--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8]  # options of fairseq-validate
 TINY_MODEL = {"_name": "mae_lm_tiny", "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "max_positions": 32}
 
 
@@ -158,7 +159,7 @@ def documents(count, seed, lines=6, words=9):
     return made
 
 
-def binarize(folder, splits, dictionary=None, real=False):
+def binarize(folder, splits, dictionary=None):
     """Writes lines of tokens as data that fairseq reads; `dictionary` lists symbols, or a dict.txt to take."""
     folder.mkdir(parents=True, exist_ok=True)
     arguments = ["--only-source", "--destdir", folder, "--workers", 1]
@@ -171,7 +172,7 @@ def binarize(folder, splits, dictionary=None, real=False):
             symbols, dictionary = dictionary, folder.parent / f"{folder.name}.dict.txt"
             dictionary.write_text("".join(f"{symbol} 1\n" for symbol in symbols), encoding="utf-8")
         arguments += ["--srcdict", dictionary]
-    succeed("fairseq-preprocess", *arguments, real=real)
+    succeed("fairseq-preprocess", *arguments)
     return folder
 
 

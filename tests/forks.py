@@ -156,6 +156,8 @@ def become(option, program):
     path = os.environ.get("PYTHONPATH")
     sys.path[:] = [first, *(map(os.path.abspath, path.split(os.pathsep)) if path else []), *sys.path[1:]]
     sys.argv[:] = program if option == "file" else [option, *program[1:]]
+    with contextlib.suppress(ImportError):
+        import sitecustomize  # noqa: F401  a test's, in a folder of PYTHONPATH
     if option == "-m":
         runpy._run_module_as_main(name)
     elif option == "-c":

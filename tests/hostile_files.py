@@ -50,53 +50,26 @@ def without(*keys):
 # Damaged ------------------------------------------------------------------------------------------------------------
 
 
-@file
-def empty(path, state):
-    path.write_bytes(b"")
+def bytes_of(name, change):
+    """Adds a file whose bytes `change` makes of those of the good one."""
+    FILES[name] = lambda path, state: path.write_bytes(change(path.read_bytes()))
 
 
-@file
-def cut_in_half(path, state):
-    os.truncate(path, path.stat().st_size // 2)
+def flip(content, place, bit):
+    """Changes a bit of the byte at a place."""
+    return content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :]
 
 
-@file
-def last_byte_missing(path, state):
-    os.truncate(path, path.stat().st_size - 1)
-
-
-@file
-def zeros(path, state):
-    path.write_bytes(bytes(path.stat().st_size))
-
-
-@file
-def text(path, state):
-    path.write_text("404 Not Found\n")
-
-
-@file
-def flipped_bit(path, state):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-@file
-def flipped_bit_in_the_pickle(path, state):
-    content = bytearray(path.read_bytes())
-    content[content.index(b"data.pkl") + 200] ^= 4
-    path.write_bytes(content)
-
-
-@file
-def garbage_behind_the_end(path, state):
-    path.write_bytes(path.read_bytes() + b"\0" * 70000)
-
-
-@file
-def two_files_joined(path, state):
-    path.write_bytes(path.read_bytes() * 2)
+bytes_of("empty", lambda content: b"")
+bytes_of("cut_in_half", lambda content: content[: len(content) // 2])
+bytes_of("last_byte_missing", lambda content: content[:-1])
+bytes_of("zeros", lambda content: bytes(len(content)))
+bytes_of("text", lambda content: b"404 Not Found\n")
+bytes_of("flipped_bit", lambda content: flip(content, len(content) // 2, 1))
+bytes_of("flipped_bit_in_the_pickle", lambda content: flip(content, content.index(b"data.pkl") + 200, 4))
+bytes_of("garbage_behind_the_end", lambda content: content + b"\0" * 70000)
+bytes_of("two_files_joined", lambda content: content * 2)
+bytes_of("a_pickle_alone", lambda content: pickle.dumps({"model": {}}))
 
 
 @file
@@ -137,41 +110,29 @@ def members(path):
         return {name: stream.read(name) for name in stream.namelist()}
 
 
-@file
-def compressed(path, state):
-    archive(path, members(path), zipfile.ZIP_DEFLATED)
+def archived(name, change, compression=zipfile.ZIP_STORED):
+    """Adds an archive whose members `change` makes of those of the good one, {name: content}."""
+    FILES[name] = lambda path, state: archive(path, change(members(path)), compression)
 
 
-@file
-def many_zeros(path, state):
-    archive(path, {**members(path), "archive/data/0": bytes(1 << 26)}, zipfile.ZIP_DEFLATED)
+def is_storage(name):
+    return "/data/" in name
 
 
-@file
-def no_pickle(path, state):
-    archive(path, {"archive/other": b"1"})
-
-
-@file
-def an_archive_without_members(path, state):
-    archive(path, {})
+archived("compressed", lambda members: members, zipfile.ZIP_DEFLATED)
+archived("many_zeros", lambda members: {**members, "archive/data/0": bytes(1 << 26)}, zipfile.ZIP_DEFLATED)
+archived("no_pickle", lambda members: {"archive/other": b"1"})
+archived("an_archive_without_members", lambda members: {})
+archived(
+    "storage_cut", lambda members: {name: data[: 8 if is_storage(name) else None] for name, data in members.items()}
+)
 
 
 @file
 def storage_missing(path, state):
     content = members(path)
-    del content[next(name for name in content if "/data/" in name)]
+    del content[next(filter(is_storage, content))]
     archive(path, content)
-
-
-@file
-def storage_cut(path, state):
-    archive(path, {name: data[:8] if "/data/" in name else data for name, data in members(path).items()})
-
-
-@file
-def a_pickle_alone(path, state):
-    path.write_bytes(pickle.dumps({"model": {}}))
 
 
 @file

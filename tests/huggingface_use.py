@@ -81,11 +81,7 @@ def compare(folder, reference):
                     assert all(a.shape == b.shape and np.isfinite(a).all() for a, b in pairs), name
                     key = f"{name} {str(dtype)[6:]} {attention} {side}"
                     differences[key] = max(float(np.abs(a - b).max()) for a, b in pairs)
-    return {
-        "class": type(model).__name__,
-        "unused": sorted(info["unexpected_keys"]),
-        "differences": differences,
-    }
+    return {"class": type(model).__name__, "unused": sorted(info["unexpected_keys"]), "differences": differences}
 
 
 def other_tokens(folder, expected):

@@ -5,7 +5,6 @@ import json
 import random
 import re
 import shutil
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,23 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, documents, script
+import compare
+import evaluate
+import exploratory
+import plans
+from conftest import ROOT, SCRIPTS_ENVIRONMENT, documents, script
+from evaluation import outcomes
+from evaluation.intervals import Interval
+from evaluation.labelled_tasks import Task
 from maelm_fairseq.base.errors import UsageError
+from preregistration import FINE_TUNED_TASKS
+from rank_claims import layers_in_words
+from record_store import FINE_TUNED, Records
+from results import Results
+from runs import Runs
 from test_preemption import STOPPED, finish, start
-
-sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "experiments"]]
-import compare  # noqa: E402
-import evaluate  # noqa: E402
-import exploratory  # noqa: E402
-import plans  # noqa: E402
-from evaluation import outcomes  # noqa: E402
-from evaluation.intervals import Interval  # noqa: E402
-from evaluation.labelled_tasks import Task  # noqa: E402
-from preregistration import FINE_TUNED_TASKS  # noqa: E402
-from rank_claims import layers_in_words  # noqa: E402
-from record_store import FINE_TUNED, Records  # noqa: E402
-from results import Results  # noqa: E402
-from runs import Runs  # noqa: E402
 
 TINY = plans.TINY
 PILOTS = [f"pilot-shared-lr{lr}" for lr in ("0.0005", "0.001", "0.002")]
@@ -57,7 +54,7 @@ def finished(prepared, tmp_path_factory):
     dest = folder / "dest"
     folders = ["--data", prepared, "--tasks", write_tasks(folder / "tasks"), "--dest", dest]
     options = list(map(str, [*folders, "--records", folder / "records", "--plan", "tiny", "--jobs", 2]))
-    process = start([ROOT / "experiments" / "compare.sh", *options], PATH=REAL_SCRIPTS_ENVIRONMENT["PATH"])
+    process = start([ROOT / "experiments" / "compare.sh", *options], **SCRIPTS_ENVIRONMENT)
     log = dest / "pretraining" / PILOTS[0] / "pretraining.log"
     while not (log.exists() and "train_inner" in log.read_text()):
         assert process.poll() is None, process.communicate()

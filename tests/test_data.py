@@ -40,9 +40,12 @@ def test_a_batch_counts_what_it_holds(tmp_path):
     assert blocks.collater([]) == {}
 
 
-def test_a_batch_travels_as_bytes(tmp_path):
+def test_data_go_to_a_worker_and_batches_come_back_as_bytes(tmp_path):
     blocks = dataset(tmp_path, [random_lines(5)])
     batch = blocks.collater([blocks[i] for i in range(4)])
+    there = pickle.loads(ForkingPickler.dumps(blocks))  # in a process that is spawned
+    assert there.tokens(3).tolist() == blocks.tokens(3).tolist()
+    assert all(map(np.array_equal, there[3][1], blocks[3][1]))
     sent = bytes(ForkingPickler.dumps(batch))
     assert b"storage" not in sent  # torch would send a tensor through a shared file
     received = pickle.loads(sent)

@@ -17,15 +17,13 @@ import sentencepiece
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 
+import binarized
+import pieces
+import raw_text
 from conftest import ROOT, binarize, documents, refused, script
 from maelm_fairseq.base.errors import UsageError
 
 PREP = str(ROOT / "data-prep")
-sys.path.insert(0, PREP)
-import binarized  # noqa: E402
-import pieces  # noqa: E402
-import raw_text  # noqa: E402
-
 NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"
 UNUSUAL = [
     ["A literal <s> and </s>, <unk>, <pad> and <mask> are text.", "<mask>", "</s>"],

@@ -9,13 +9,11 @@ import time
 
 import pytest
 
+import encode
+import raw_text
 from conftest import documents, refused, script
 from maelm_fairseq.base.errors import UsageError
 from test_data_prep import PREP, arguments, snapshot, write
-
-sys.path.insert(0, PREP)
-import encode  # noqa: E402
-import raw_text  # noqa: E402
 
 OPTIONS = ["--vocab-size", 100, "--workers", 2]
 

@@ -1,12 +1,10 @@
 """The picture in the README, and the names of code in the documentation."""
 
 import re
-import sys
+
+import draw_idea
 
 from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "docs"))
-import draw_idea  # noqa: E402
 
 
 def test_the_program_draws_the_picture(tmp_path, monkeypatch):

@@ -5,12 +5,12 @@ import socket
 
 import pytest
 
-from conftest import PLUGIN, TINY, TINY_MODEL, binarize, documents, hydra, run, text_of
+from conftest import TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, run, text_of
 
 
-def refused(*arguments, real=False):
+def refused(*arguments):
     """Runs fairseq-train, which must fail; returns its one line of error."""
-    done = run("fairseq-train", *arguments, real=real)
+    done = run("fairseq-train", *arguments)
     assert done.returncode == 1, done.stdout[-3000:]
     errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
@@ -20,7 +20,6 @@ def refused(*arguments, real=False):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ("--random-token-prob 0.6 --leave-unmasked-prob 0.5", "--random-token-prob 0.6 add up to more than 1"),
         ("--decoder-layers 0", "--decoder-layers 0 needs --encoder-mask-fraction 1"),
         ("--mask-whole-words", "--mask-whole-words needs a SentencePiece vocabulary"),
         ("--lr 5e-4x", "an option has the value '5e-4x', expected a number or a list"),
@@ -34,19 +33,19 @@ def test_options(data, tmp_path, options, message):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ([], "Must specify batch size"),
-        (["--batch-size", 8], "--path is missing"),
-        (["--batch-size", 8, "--path", "nosuch.pt"], "nosuch.pt: not found, expected a checkpoint"),
+        (VALIDATE[:-2], "Must specify batch size"),
+        (VALIDATE, "--path is missing"),
+        ([*VALIDATE, "--path", "nosuch.pt"], "nosuch.pt: not found, expected a checkpoint"),
     ],
 )
 def test_validation(data, options, message):
-    done = run("fairseq-validate", data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", *options)
+    done = run("fairseq-validate", data, *options)
     assert done.returncode == 1 and "Traceback" not in done.stdout and f"error: {message}" in done.stdout
 
 
 def test_missing_data(data, tmp_path):
     arguments = [*TINY, "--save-dir", tmp_path / "run"]
-    found = refused(tmp_path / "nosuch", *arguments, real=True)
+    found = refused(tmp_path / "nosuch", *arguments)
     assert f"{tmp_path}/nosuch/dict.txt: not found (no such folder)" in found
     shutil.copy(data / "dict.txt", tmp_path)
     assert f"{tmp_path}/valid.idx: not found" in refused(tmp_path, *arguments)
@@ -89,7 +88,7 @@ def test_in_the_process_of_each_gpu(data, tmp_path):
         port = listening.getsockname()[1]
     options = ["--distributed-backend", "gloo", "--distributed-world-size", 2, "--mask-prob", 2]
     options += ["--distributed-init-method", f"tcp://localhost:{port}", "--save-dir", tmp_path]
-    done = run("python", "-c", SPAWN, data, *TINY, *options, real=True)
+    done = run("python", "-c", SPAWN, data, *TINY, *options)
     assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
     assert done.stdout.splitlines()[-1] == "error: --mask-prob 2.0 must be over 0 and under 1"
 
@@ -108,7 +107,7 @@ def test_other_errors(monkeypatch, trained, variable):
     """Their type is in the line before the first update; their stack trace is shown after it, or if asked for."""
     if variable:
         monkeypatch.setenv(variable, "1")
-    done = run("python", "-c", BUG.format(trained), real=True)
+    done = run("python", "-c", BUG.format(trained))
     assert done.returncode == 1 and "KeyError: 'other'" in done.stdout
     assert ("Traceback" in done.stdout) == (trained or variable is not None)
     assert ("error: KeyError: 'other' (MAELM_TRACEBACK=1 shows where)" in done.stdout) == (not trained)

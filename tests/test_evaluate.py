@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import PYTHON, ROOT, documents, script
+import evaluate as evaluate_program
+from conftest import PYTHON, documents, script
+from evaluation import fine_tuning, outcomes
+from evaluation.features import Encoder
+from evaluation.intervals import Paired, crossed_interval
+from evaluation.labelled_tasks import load_task
+from evaluation.report import Report
+from jobs import Jobs
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import MissingFileError, UsageError
 from maelm_fairseq.checkpoints import reading
 from maelm_fairseq.heads import POOLING
-
-sys.path.insert(0, str(ROOT / "recipes"))
-import evaluate as evaluate_program  # noqa: E402
-from evaluation import fine_tuning, outcomes  # noqa: E402
-from evaluation.features import Encoder  # noqa: E402
-from evaluation.intervals import Paired, crossed_interval  # noqa: E402
-from evaluation.labelled_tasks import load_task  # noqa: E402
-from evaluation.report import Report  # noqa: E402
-from jobs import Jobs  # noqa: E402
 
 MODELS, TASKS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"], ["kind", "length"]
 

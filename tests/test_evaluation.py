@@ -1,7 +1,6 @@
 """Probes of frozen features: tasks, folds, features, and nested cross-validation."""
 
 import random
-import sys
 
 import numpy as np
 import pytest
@@ -10,13 +9,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from conftest import ROOT, documents
+from conftest import documents
+from evaluation import features, few_shot, probes
+from evaluation.labelled_tasks import Task, deal, identity, load_task
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
-
-sys.path.insert(0, str(ROOT / "recipes"))
-from evaluation import features, few_shot, probes  # noqa: E402
-from evaluation.labelled_tasks import Task, deal, identity, load_task  # noqa: E402
 
 
 def write(folder, **splits):

@@ -9,17 +9,15 @@ import pytest
 import torch
 from scipy import stats
 
-from conftest import ROOT, SCRIPTS_ENVIRONMENT
+import exploratory
+import measure_cost
+import probe_checkpoints
+from conftest import SCRIPTS_ENVIRONMENT
+from evaluation.features import compute
+from evaluation.labelled_tasks import load_task
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
 from test_comparison import TINY, write_tasks
-
-sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "experiments"]]
-import exploratory  # noqa: E402
-import measure_cost  # noqa: E402
-import probe_checkpoints  # noqa: E402
-from evaluation.features import compute  # noqa: E402
-from evaluation.labelled_tasks import load_task  # noqa: E402
 
 
 @torch.no_grad()

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, documents
+import fetch_labelled
+import movie_reviews
+import package_index
+import sentence_probes
+from conftest import documents
 from maelm_fairseq.base.errors import UsageError
-
-sys.path.insert(0, str(ROOT / "data-prep"))
-import fetch_labelled  # noqa: E402
-import movie_reviews  # noqa: E402
-import package_index  # noqa: E402
-import sentence_probes  # noqa: E402
 
 WHEELS = {package: archive for package, (archive, _) in package_index.ARCHIVES.items()}
 

@@ -5,7 +5,6 @@ import csv
 import json
 import math
 import signal
-import sys
 import threading
 import time
 
@@ -13,18 +12,16 @@ import numpy as np
 import pytest
 import torch
 
+import finetune
+import jobs
 import labelled
 from conftest import ROOT, SCRIPTS_ENVIRONMENT, refused, script
+from finetune_settings import DEFAULTS, combinations
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.finetuning.labelled_files import read_sentences, read_tagged
 from test_preemption import STOPPED, finish, start
 from training import checkpoint, updates
-
-sys.path.insert(0, str(ROOT / "recipes"))
-import finetune  # noqa: E402
-import jobs  # noqa: E402
-from finetune_settings import DEFAULTS, combinations  # noqa: E402
 
 SETTINGS = ["--batch-size", 16, "--lr", 3e-3, "--warmup-ratio", 0.1, "--epochs", 2]
 GLUE = "recipes/finetune_glue.sh"

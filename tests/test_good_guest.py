@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from conftest import ROOT, succeed
 
 # Imports modules one after the other; prints [[module, what it changed, before, after]]. What torch and the libraries
@@ -52,23 +50,19 @@ def changes(modules, *folders, real=True):
     return json.loads(succeed("python", "-c", IMPORT_ALL, *arguments, cwd=ROOT, real=real).splitlines()[-1])
 
 
-def test_the_package():
+def test_the_package_and_the_programs():
     files = [path.relative_to(ROOT).with_suffix("") for path in sorted((ROOT / "maelm_fairseq").rglob("*.py"))]
     files = [file for file in files if file.name not in ["modeling_mae_lm", "__main__"]]  # transformers; programs
-    modules = [".".join(file.parts).replace(".__init__", "") for file in files]
-    assert "maelm_fairseq" in modules and "maelm_fairseq.finetuning.prediction" in modules
-    assert changes(modules) == []
-
-
-@pytest.mark.parametrize("folders", [["recipes", "recipes/demo", "experiments", "data-prep"], ["benchmarks"]])
-def test_programs(folders):
-    folders = [ROOT / folder for folder in folders]
-    modules = [path.stem for folder in folders for path in sorted(folder.glob("*.py"))]
-    assert modules and len(modules) == len(set(modules))
-    for _, what, before, after in changes(modules, *folders):
+    package = [".".join(file.parts).replace(".__init__", "") for file in files]
+    assert "maelm_fairseq" in package and "maelm_fairseq.finetuning.prediction" in package
+    folders = [ROOT / name for name in ["recipes", "recipes/demo", "experiments", "data-prep", "benchmarks"]]
+    programs = [[path.stem for path in sorted(folder.glob("*.py"))] for folder in folders]
+    assert all(programs)
+    for module, what, before, after in changes([*package, *sum(programs, [])], *folders):
         # Programs find the packages of this repository by adding its folders.
         added = [folder for folder in after if folder not in before]
-        assert what == "sys.path" and all(folder.startswith(str(ROOT)) for folder in added) and {*before} <= {*after}
+        assert module not in package and what == "sys.path", (module, what)
+        assert all(folder.startswith(str(ROOT)) for folder in added) and {*before} <= {*after}, module
 
 
 def test_a_change_is_noticed(tmp_path):

@@ -9,16 +9,14 @@ import torch
 from fairseq import utils
 from torch.utils.flop_counter import FlopCounterMode
 
-from conftest import ROOT, SCRIPTS_ENVIRONMENT
+import gpu
+import gpu_checks
+import pretrain_step
+import scale
+from common import Training, write_data
+from conftest import SCRIPTS_ENVIRONMENT
 from maelm_fairseq import precision
 from maelm_fairseq.base.errors import UsageError
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import gpu  # noqa: E402
-import gpu_checks  # noqa: E402
-import pretrain_step  # noqa: E402
-import scale  # noqa: E402
-from common import Training, write_data  # noqa: E402
 
 # fairseq's use of hydra, torch and numpy
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ["User", "Future", "Deprecation"]]
@@ -37,9 +35,14 @@ def rows(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in kept]
 
 
-def test_a_part_that_fails_is_reported_after_all_others(monkeypatch, capfd):
-    fork = multiprocessing.get_context("fork")  # a new interpreter would not have these parts
+@pytest.fixture
+def forks(monkeypatch):
+    """The benchmarks' processes are forks of this one, with what it has imported and a test has changed."""
+    fork = multiprocessing.get_context("fork")
     monkeypatch.setattr(multiprocessing, "get_context", lambda kind: fork)
+
+
+def test_a_part_that_fails_is_reported_after_all_others(forks, monkeypatch, capfd):
     monkeypatch.setattr(gpu, "PARTS", {"steps": lambda settings: open("nothing"), "checks": lambda settings: None})
     monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--tiny"])
     with pytest.raises(SystemExit, match="True"):
@@ -144,15 +147,14 @@ def test_flops_are_those_that_pytorch_counts(settings, tmp_path, variant, layers
     assert counter.get_total_flops() == pretrain_step.step_flops(args, variant)
 
 
-def test_models_are_compared_with_the_first(capsys, settings, monkeypatch):
-    monkeypatch.setenv("PYTHONWARNINGS", "ignore")  # in the models' processes
+def test_models_are_compared_with_the_first(forks, capsys, settings):
     pretrain_step.compare(gpu.steps_of(settings, only=["mae_lm_base"]))
     first, ours = rows(capsys.readouterr().out)
     assert first[0] == "roberta_base" and first[2] == "1.00 (1.00 to 1.00)"
     assert ours[0] == "mae_lm_base" and float(ours[1]) > 0 and float(ours[3]) > 0.1
 
 
-def test_both_find_the_same_blocks(monkeypatch, capsys):
+def test_both_find_the_same_blocks(forks, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["scale.py", "--blocks", "1000"])
     scale.main()
     ours, theirs = rows(capsys.readouterr().out)

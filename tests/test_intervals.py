@@ -1,15 +1,10 @@
 """Intervals of the evaluation, on simulated scores with known effects."""
 
-import sys
-
 import numpy as np
 import pytest
 from scipy import stats
 
-from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "recipes"))
-from evaluation.intervals import Interval, Paired, contributions, crossed_interval, seed_interval  # noqa: E402
+from evaluation.intervals import Interval, Paired, contributions, crossed_interval, seed_interval
 
 EFFECT, SIMULATIONS = 0.5, 600
 EXAMPLES = [200, 300]  # of two tasks

@@ -7,10 +7,10 @@ from test_preemption import STOPPED, free_port, recipe
 from training import updates
 
 
-def two_machines(data, save_dir, real=False):
+def two_machines(data, save_dir):
     """Starts a recipe as on two machines, each with a process on the CPU; returns both when they train."""
     variables = dict(MASTER_ADDR="localhost", MASTER_PORT=str(free_port()))
-    both = [recipe(data, save_dir, "--nodes", 2, real=real, **variables) for _ in range(2)]
+    both = [recipe(data, save_dir, "--nodes", 2, **variables) for _ in range(2)]
     log = save_dir / "train.log"
     while not (log.exists() and "num_updates" in log.read_text()):  # written by the first
         ended = [machine.stdout.read() for machine in both if machine.poll() is not None]
@@ -31,16 +31,16 @@ def test_a_signal_to_one_machine_stops_both(data, tmp_path):
 
 def test_a_machine_that_waits_for_another_can_be_stopped(data, tmp_path):
     for address in ["localhost", "192.0.2.1"]:  # the first machine; and one that no other answers
-        waiting = recipe(data, tmp_path, "--nodes", 2, real=True, MASTER_ADDR=address, MASTER_PORT=str(free_port()))
+        waiting = recipe(data, tmp_path, "--nodes", 2, MASTER_ADDR=address, MASTER_PORT=str(free_port()))
         next(line for line in waiting.stdout if "sequences per update" in line)
-        time.sleep(2)
+        time.sleep(1)
         assert waiting.poll() is None
         waiting.send_signal(signal.SIGTERM)
-        assert waiting.wait(10) == STOPPED
+        assert waiting.wait() == STOPPED
 
 
 def test_a_machine_ends_when_the_other_is_killed(data, tmp_path):
-    lost, other = two_machines(data, tmp_path, real=True)
+    lost, other = two_machines(data, tmp_path)
     lost.kill()
     printed = other.stdout.read()
     assert other.wait() == 1, printed

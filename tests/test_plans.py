@@ -1,18 +1,14 @@
 """What the comparison runs, its compute, and its choice of learning rates."""
 
-import sys
-
 import pytest
 
 from conftest import ROOT
-
-sys.path[:0] = [str(ROOT / folder) for folder in ["recipes", "experiments"]]
-from evaluation.labelled_tasks import PRIMARY, SECONDARY  # noqa: E402
-from plans import SCORES  # noqa: E402
-from preregistration import MAE_LM, MLM, SHARED, TASKS, UNSEEN  # noqa: E402
-from pretraining import training_flops  # noqa: E402
-from record_store import Records  # noqa: E402
-from runs import Runs  # noqa: E402
+from evaluation.labelled_tasks import PRIMARY, SECONDARY
+from plans import SCORES
+from preregistration import MAE_LM, MLM, SHARED, TASKS, UNSEEN
+from pretraining import training_flops
+from record_store import Records
+from runs import Runs
 
 
 def test_the_tasks_are_those_of_the_evaluation():

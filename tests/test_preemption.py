@@ -95,8 +95,7 @@ VALIDATION = 'begin validation on "valid" subset'
 
 
 @pytest.mark.parametrize(
-    "moment, number, group",
-    [(5, signal.SIGUSR1, True), (VALIDATION, signal.SIGTERM, True), (29, signal.SIGINT, False)],
+    "moment, number, group", [(5, signal.SIGUSR1, True), (VALIDATION, signal.SIGTERM, True), (29, signal.SIGINT, False)]
 )
 def test_the_run_goes_on_as_if_nothing_had_happened(data, tmp_path, whole, moment, number, group):
     options = [*TINY, *MANY, "--save-dir", tmp_path / "run", "--save-interval-updates", 12]
@@ -126,27 +125,6 @@ def free_port():
             one.bind(("", port))
             next_one.bind(("", port + 1))
             return port
-
-
-def two_processes(data, save_dir, *arguments):
-    """Starts a run of two processes on the CPU; returns them."""
-    options = [
-        *TINY, *MANY, "--save-dir", save_dir, "--distributed-backend", "gloo", "--distributed-world-size", 2,
-        "--distributed-no-spawn", "--distributed-init-method", "env://", "--ddp-backend", "legacy_ddp", *arguments,
-    ]  # fmt: skip
-    environment = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    ranks = [command("fairseq-train", data, *options, "--distributed-rank", rank) for rank in range(2)]
-    return [start(arguments, **environment, RANK=str(rank)) for rank, arguments in enumerate(ranks)]
-
-
-def test_a_signal_to_one_of_two_processes_stops_both(data, tmp_path):
-    finish(two_processes(data, tmp_path / "whole"), 0)
-    sent = trap(tmp_path, 11, signal.SIGTERM, rank=1)
-    finish(two_processes(data, tmp_path / "run", *sent), STOPPED)
-    assert updates(tmp_path / "run") == 12
-    finish(two_processes(data, tmp_path / "run"), 0)
-    assert updates(tmp_path / "run") == 30
-    assert_same_weights(tmp_path / "run", tmp_path / "whole", 0)
 
 
 def stop(process, moment, number, group=False):
@@ -182,10 +160,20 @@ def test_a_recipe_stops_before_it_trains(data, tmp_path):
     assert not list(tmp_path.glob("*.pt"))
 
 
+# Imported by every new interpreter, but only in the recipe there are two pretended GPUs: importing torch takes seconds.
+TWO_GPUS = """
+import sys
+if "torch" in sys.modules or sys.orig_argv[1].endswith("pretrain.py"):
+    import torch
+    torch.cuda.device_count = lambda: 2
+"""
+
+
 def test_a_recipe_with_a_process_for_each_gpu(data, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import torch; torch.cuda.device_count = lambda: 2")
+    (tmp_path / "sitecustomize.py").write_text(TWO_GPUS)
     more = ["--gpus", 2, "--cpu", "--bf16-autocast", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-    process = recipe(data, tmp_path / "run", *more, real=True, PYTHONPATH=str(tmp_path))
+    more += ["--num-workers", 0]  # each would be a new interpreter; test_data.py sends the data to one
+    process = recipe(data, tmp_path / "run", *more, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
     printed = stop(process, "update 3 of", signal.SIGTERM)
     assert f"stopped on request at update {updates(tmp_path / 'run')};" in printed and "train_inner" not in printed
     assert "train_inner" in (tmp_path / "run" / "train.log").read_text()

@@ -14,8 +14,10 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
+import compare_loss
 import maelm_fairseq.plugin  # noqa: F401
 from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, refused, script
+from show_progress import Progress
 from training import updates
 
 try:
@@ -26,9 +28,6 @@ except ImportError:  # the hydra of fairseq 0.12.2
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # fairseq's use of hydra
 
 RECIPES, DATA = ROOT / "recipes", ["--data", "/data", "--save-dir", "/save"]
-sys.path[:0] = [str(RECIPES), str(RECIPES / "demo")]
-import compare_loss  # noqa: E402
-from show_progress import Progress  # noqa: E402
 
 # The settings of the paper's base, base++ and large++; those of base++ are the authors' released ones.
 BASE = {"encoder_layers": 12, "encoder_embed_dim": 768, "encoder_ffn_embed_dim": 3072, "encoder_attention_heads": 12}

@@ -2,19 +2,21 @@
 
 import itertools
 import json
+import signal
 import threading
 from types import SimpleNamespace
 
 import pytest
 from fairseq.data.iterators import GroupedIterator
 
-from conftest import FORKS, TINY, succeed
+from conftest import TINY, command
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.data.blocks import TokenBlocks
 from maelm_fairseq.data.masked_items import MaskedBlockDataset, masking_of
 from maelm_fairseq.masking import MaskSettings
 from maelm_fairseq.task import TokenTask
 from maelm_fairseq.vocabulary import load_dictionary
+from test_preemption import STOPPED, finish, free_port, start, trap
 from training import NO_DROPOUT, assert_same_weights, train, updates
 
 
@@ -114,16 +116,25 @@ def test_what_would_lose_blocks_is_refused(dataset):
         Run(dataset, 1, grouped_shuffling=True, **SIZE)
 
 
+def two_processes(data, save_dir, *arguments):
+    """Starts a run of two processes on the CPU; returns them."""
+    options = [
+        *TINY, "--seed", 1, "--save-dir", save_dir, "--distributed-backend", "gloo", "--distributed-world-size", 2,
+        "--distributed-no-spawn", "--distributed-init-method", "env://", "--ddp-backend", "legacy_ddp", *arguments,
+    ]  # fmt: skip
+    environment = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    ranks = [command("fairseq-train", data, *options, "--distributed-rank", rank) for rank in range(2)]
+    return [start(arguments, **environment, RANK=str(rank)) for rank, arguments in enumerate(ranks)]
+
+
 def test_one_process_two_and_one_again_equal_one(data, tmp_path):
+    """A signal to one of the two stops both."""
     one, other = tmp_path / "one", tmp_path / "other"
-    options = [*NO_DROPOUT, "--mask-prob", 0.3]
-    train(data, one, "--update-freq", 2, "--max-update", 6, *options)
-    train(data, other, "--update-freq", 2, "--max-update", 2, *options)
-    torchrun = ["--no-python", "--nproc_per_node", 2, "--standalone", "bash", "-c"]
-    torchrun += ['exec "$0" "$@" --distributed-rank $RANK', FORKS / "fairseq-train", data, *TINY, "--save-dir", other]
-    torchrun += ["--seed", 1, "--distributed-backend", "gloo", "--distributed-world-size", 2, "--distributed-no-spawn"]
-    torchrun += ["--distributed-init-method", "env://", "--ddp-backend", "legacy_ddp", "--max-update", 4]
-    succeed("torchrun", *torchrun, *options)
-    train(data, other, "--update-freq", 2, "--max-update", 6, *options)
+    options = [*NO_DROPOUT, "--mask-prob", 0.3, "--max-update", 6]
+    train(data, one, "--update-freq", 2, *options)
+    train(data, other, "--update-freq", 2, *options, "--max-update", 2)
+    finish(two_processes(data, other, *options, *trap(tmp_path, 3, signal.SIGTERM, rank=1)), STOPPED)
+    assert updates(other) == 4
+    train(data, other, "--update-freq", 2, *options)
     assert updates(other) == 6
     assert_same_weights(one, other, 1e-5)

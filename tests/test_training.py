@@ -6,32 +6,32 @@ import re
 import pytest
 import torch
 
-from conftest import PLUGIN, TINY, TINY_MODEL, binarize, documents, hydra, succeed, text_of
+from conftest import TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, succeed, text_of
 from training import assert_same_weights, checkpoint, train, updates
 
 
-def test_trains_validates_saves_and_logs(tmp_path):
-    """The commands of the README, as real processes."""
-    splits = {"train": text_of(documents(120, 1)), "valid": text_of(documents(20, 2))}
-    data = binarize(tmp_path / "data", splits, real=True)
-    printed = train(data, tmp_path, "--max-update", 6, real=True)
-    assert updates(tmp_path) == 6
-    assert (tmp_path / "checkpoint_best.pt").exists()
+def test_trains_validates_saves_and_logs(data, tmp_path, monkeypatch):
+    """As real processes, on a terminal that cannot show the name of the folder."""
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    monkeypatch.setenv("PYTHONUTF8", "0")
+    save = tmp_path / "\u65e5\u672c"
+    printed = train(data, save, "--max-update", 6, "--num-workers", 1, real=True)
+    assert "\\u65e5" in printed and "Logging error" not in printed
+    assert updates(save) == 6
+    assert (save / "checkpoint_best.pt").exists()
     logged = [json.loads(line[line.index("{") :]) for line in printed.splitlines() if 'num_updates"' in line]
     train_log, valid_log = logged[0], next(log for log in logged if "valid_loss" in log)
     assert {"loss", "ppl", "accuracy", "wps", "predicted", "visible", "wpb"} <= train_log.keys()
     assert float(train_log["predicted"]) + float(train_log["visible"]) == float(train_log["wpb"])
     assert {"valid_loss", "valid_ppl", "valid_accuracy"} <= valid_log.keys()
-    validated = succeed(
-        "fairseq-validate", data, "--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8,
-        "--path", tmp_path / "checkpoint_best.pt", "--log-format", "json", real=True,
-    )  # fmt: skip
+    options = [*VALIDATE, "--path", save / "checkpoint_best.pt", "--log-format", "json"]
+    validated = succeed("fairseq-validate", data, *options, real=True)
     assert f'"valid_loss": "{valid_log["valid_loss"]}"' in validated
 
 
 def test_hydra_is_the_legacy_command_line(data, tmp_path):
     """Also in the sizes that neither names, which are those of the architecture."""
-    succeed("fairseq-hydra-train", *hydra(tmp_path, data, TINY_MODEL), cwd=tmp_path, real=True)
+    succeed("fairseq-hydra-train", *hydra(tmp_path, data, TINY_MODEL), cwd=tmp_path)
     train(data, tmp_path / "legacy")
     assert updates(tmp_path / "hydra") == updates(tmp_path / "legacy") == 4
     assert_same_weights(tmp_path / "hydra", tmp_path / "legacy", 1e-6)
@@ -41,8 +41,8 @@ def test_loss_falls(tmp_path):
     # Documents that repeat one word: what is masked can be read off the rest.
     repeated = [[" ".join([lines[0].split()[0]] * len(line.split())) for line in lines] for lines in documents(120, 1)]
     data = binarize(tmp_path / "data", {"train": text_of(repeated), "valid": text_of(repeated[:20])})
-    schedule = ["--max-update", 200, "--total-num-update", 200, "--lr", 0.003, "--warmup-updates", 20]
-    printed = train(data, tmp_path / "run", *schedule, "--log-interval", 40)
+    schedule = ["--max-update", 120, "--total-num-update", 120, "--lr", 0.006, "--warmup-updates", 10]
+    printed = train(data, tmp_path / "run", *schedule, "--log-interval", 20)
     losses = [float(loss) for loss in re.findall(r'"loss": "([\d.]+)"', printed)]
     assert losses[-1] < losses[0] - 1
 
