@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 
 from maelm_fairseq import hub
-from maelm_fairseq.heads import SequenceClassificationHead, SpanHead
+from maelm_fairseq.heads import SequenceClassificationHead, SpanHead, TokenClassificationHead
 from maelm_fairseq.huggingface import export as program
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.vocabulary import FINGERPRINT, fingerprint, load_dictionary
@@ -74,15 +74,18 @@ HEADS = {
     "topic": classifier,
     "narrow": lambda: classifier(inner=8),
     "score": lambda: classifier(1),
-    "answers": lambda: SpanHead(C),
+    "tags": lambda: TokenClassificationHead(C, 3, 0.1),
+    "span": lambda: SpanHead(C),
 }
 CASES = {  # what becomes of which model: (class, options of write_checkpoint, arguments of export)
     "roberta": ("RobertaModel", NO_BIAS, {}),
     "roberta-mlm": ("RobertaForMaskedLM", {**NO_BIAS, **MLM}, {}),
     "roberta-topic": ("RobertaForSequenceClassification", {**FINE_TUNED, **NO_BIAS}, {}),
     "roberta-score": ("RobertaForSequenceClassification", {**FINE_TUNED, **NO_BIAS}, {}),
+    "roberta-tags": ("RobertaForTokenClassification", {**FINE_TUNED, **NO_BIAS}, {}),
     "mpnet-t5": ("MPNetModel", T5_BUCKETS, {}),
-    "mpnet-t5-answers": ("MPNetForQuestionAnswering", {**FINE_TUNED, **T5_BUCKETS}, {}),
+    "mpnet-t5-tags": ("MPNetForTokenClassification", {**FINE_TUNED, **T5_BUCKETS}, {}),
+    "mpnet-t5-span": ("MPNetForQuestionAnswering", {**FINE_TUNED, **T5_BUCKETS}, {}),
     "mpnet-mlm": ("MPNetForMaskedLM", dict(MLM, change=three_values), {}),
     "code": ("MaeLmForMaskedLM", {}, {}),
     "code-t5": (
@@ -92,7 +95,8 @@ CASES = {  # what becomes of which model: (class, options of write_checkpoint, a
     "code-shared": ("MaeLmForMaskedLM", SHARED, {}),
     "code-shared-all": ("MaeLmForMaskedLM", dict(SHARED, **T5_BUCKETS, decoder_layers=2), dict(format="code")),
     "code-narrow": ("MaeLmForSequenceClassification", {**FINE_TUNED, **NO_BIAS}, {}),
-    "code-answers": ("MaeLmForQuestionAnswering", FINE_TUNED, {}),
+    "code-tags": ("MaeLmForTokenClassification", FINE_TUNED, {}),
+    "code-span": ("MaeLmForQuestionAnswering", FINE_TUNED, {}),
 }  # fmt: skip
 
 

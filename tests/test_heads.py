@@ -11,6 +11,7 @@ from maelm_fairseq.heads import (
     MeanClassificationHead,
     SequenceClassificationHead,
     SpanHead,
+    TokenClassificationHead,
     build_heads,
     fit_parts,
 )
@@ -21,7 +22,10 @@ def weights_of(**heads):
 
 
 HEADS = dict(
-    topic=SequenceClassificationHead(8, 3, 6, 0.1), answers=SpanHead(8), score=SequenceClassificationHead(8, 1, 8, 0)
+    topic=SequenceClassificationHead(8, 3, 6, 0.1),
+    answers=SpanHead(8),
+    score=SequenceClassificationHead(8, 1, 8, 0),
+    tags=TokenClassificationHead(8, 5, 0.1),
 )
 PADDING = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
 
@@ -30,11 +34,13 @@ PADDING = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
 def test_weights_and_pooling_show_the_head(pooling, kind):
     cfg = MaeLmConfig(encoder_embed_dim=8, classification_pooling=pooling)
     heads = build_heads(weights_of(**HEADS), cfg)
-    assert {name: type(head) for name, head in heads.items()} == dict(topic=kind, answers=SpanHead, score=kind)
+    assert {name: type(head) for name, head in heads.items()} == dict(
+        topic=kind, answers=SpanHead, score=kind, tags=TokenClassificationHead
+    )
     for name, head in heads.items():
         head.load_state_dict(HEADS[name].state_dict())
         x = torch.randn(2, 5, 8)
-        if pooling == "first":
+        if pooling == "first" or name == "tags":
             torch.testing.assert_close(head.eval()(x, padding=PADDING), HEADS[name].eval()(x, padding=PADDING))
 
 

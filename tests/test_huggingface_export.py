@@ -31,25 +31,24 @@ def data(prepared, tmp_path_factory):
 
 @pytest.mark.parametrize("case, pipeline", [
     ("roberta", "feature-extraction"), ("roberta-mlm", "fill-mask"), ("roberta-score", "text-classification"),
-    ("mpnet-t5-answers", "question-answering"), ("code-shared", "fill-mask"), ("code-narrow", "text-classification"),
+    ("mpnet-t5-span", "question-answering"), ("roberta-tags", "token-classification"),
+    ("code-shared", "fill-mask"), ("code-narrow", "text-classification"),
 ])  # fmt: skip
 def test_what_is_written(case, pipeline, data, tmp_path):
     make(case, data, tmp_path)
     (config, _), folder = read(tmp_path / case), tmp_path / case
     assert config["architectures"] == [CASES[case][0]] and config["layer_norm_eps"] == 1e-5
-    assert config.get("problem_type") == {"score": "regression", "narrow": "single_label_classification"}.get(
-        case.split("-")[-1]
-    )
-    if case == "code-narrow":
+    problems = dict(score="regression", narrow="single_label_classification")
+    assert config.get("problem_type") == problems.get(case.split("-")[-1])
+    if case in ["code-narrow", "roberta-tags"]:
         assert config["id2label"] == {"0": "bad", "1": "fair", "2": "good"}
     assert (folder / MODELING_FILE).exists() == ("auto_map" in config) == case.startswith("code")
     if case.startswith("code"):
         assert ("AutoModelForMaskedLM" in config["auto_map"]) == (pipeline == "fill-mask")
         assert config["max_position_embeddings"] == P and config["mask_token_id"] == len(load_dictionary(data)) - 1
 
-    for_answers = pipeline == "question-answering"
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    assert check_tokenizer(tokenizer, reference(data, for_answers), sample_lines(data), for_answers) > 200
+    assert check_tokenizer(tokenizer, reference(data), sample_lines(data)) > 200
     assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == P
 
     card = (folder / "README.md").read_text(encoding="utf-8")
@@ -93,12 +92,15 @@ def test_one_of_several_heads_and_what_is_left_out(data, tmp_path):
     def discriminator(state):
         state["model"]["discriminator.weight"] = torch.zeros(2)
 
-    heads = {"topic": classifier(), "answers": SpanHead(C)}
+    heads = {"topic": classifier(), "span": SpanHead(C), "squad": SpanHead(C)}
     checkpoint = write_checkpoint(tmp_path / "run", data, discriminator, heads=heads, **NO_BIAS, **FINE_TUNED)
-    done = program.export(checkpoint, data, tmp_path / "new", head="answers")
-    assert done[:2] == ("RobertaForQuestionAnswering", ["classification_heads.topic", "discriminator"])
-    with pytest.raises(ValueError, match="^the checkpoint has the heads topic, answers: choose one with --head$"):
+    done = program.export(checkpoint, data, tmp_path / "new", head="span")
+    left_out = ["classification_heads.squad", "classification_heads.topic", "discriminator"]
+    assert done[:2] == ("RobertaForQuestionAnswering", left_out)
+    with pytest.raises(ValueError, match="^the checkpoint has the heads topic, span, squad: choose one with --head$"):
         program.export(checkpoint, data, tmp_path / "other")
+    with pytest.raises(ValueError, match="fine-tuned on SQuAD by version 0.2, on other pieces of text: fine-tune it"):
+        program.export(checkpoint, data, tmp_path / "other", head="squad")
     checkpoint = write_checkpoint(tmp_path / "encoder", data, **NO_BIAS)
     done = program.export(checkpoint, data, tmp_path / "stock")
     assert done[:2] == ("RobertaModel", ["decoder", "lm_head"])

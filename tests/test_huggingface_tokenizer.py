@@ -96,20 +96,6 @@ def test_tokens_are_those_of_sentencepiece(vocabularies, tmp_path, name):
     assert made.token_to_id(MASK) == made.get_vocab_size() - 1 == symbols + 4
 
 
-@pytest.mark.parametrize("name", ["lowercased", "cased"])
-def test_tokens_for_question_answering(vocabularies, tmp_path, name):
-    made = huggingface.write_tokenizer(tmp_path, vocabularies[name], 384, for_answers=True)
-    encode = huggingface.reference(vocabularies[name], for_answers=True)
-    lines = text(4)
-    texts = ["In 1999, (B2B) 4x4... wait\u2026 \u2122\u00bd", " x\u0301y \u2581 \u00a8a", "\u0438\u0306\u043e1\u0301"]
-    for line in [*lines, *texts, *with_control_characters(1000)]:
-        assert huggingface.is_known_difference(line, True) or made.encode(line).ids == encode(line), ascii(line)
-    huggingface.check_tokenizer(made, encode, lines, for_answers=True)
-    without = huggingface.write_tokenizer(tmp_path, vocabularies[name], 384)
-    with pytest.raises(UsageError):
-        huggingface.check_tokenizer(without, encode, lines, for_answers=True)
-
-
 def test_hardly_any_text_is_a_known_difference():
     texts = with_control_characters(1000)
     assert sum(map(huggingface.is_known_difference, texts)) < 0.1 * len(texts)
@@ -118,11 +104,10 @@ def test_hardly_any_text_is_a_known_difference():
 
 def test_offsets_slice_the_text_and_tokens_decode_to_it(vocabularies, tmp_path):
     line = "Kan Losh, mila (1999) don't rupo!"
-    for for_answers in [False, True]:
-        encoded = huggingface.write_tokenizer(tmp_path, vocabularies["lowercased"], 512, for_answers).encode(line)
-        for token, (begin, end) in list(zip(encoded.tokens, encoded.offsets))[1:-1]:
-            if token != "<unk>":
-                assert line[begin:end].strip().lower() == token.lstrip("\u2581"), token
+    encoded = huggingface.write_tokenizer(tmp_path, vocabularies["lowercased"], 512).encode(line)
+    for token, (begin, end) in list(zip(encoded.tokens, encoded.offsets))[1:-1]:
+        if token != "<unk>":
+            assert line[begin:end].strip().lower() == token.lstrip("\u2581"), token
     made = huggingface.write_tokenizer(tmp_path, vocabularies["bytes"], 512)
     assert made.decode(made.encode("kan \u4e2d\U0001f600 losh").ids) == "kan \u4e2d\U0001f600 losh"
 

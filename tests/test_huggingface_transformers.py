@@ -43,7 +43,8 @@ MISTAKES = {  # deliberate ones, which the comparison must notice: (case, change
     ),
     "far bucket": ("mpnet-t5", lambda c, w: w[BIAS][31].add_(torch.arange(H))),
     "output bias": ("roberta-mlm", lambda c, w: [w[n].zero_() for n in ["lm_head.bias", "lm_head.decoder.bias"]]),
-    "start and end": ("mpnet-t5-answers", lambda c, w: flip(w, "qa_outputs.weight")),
+    "start and end": ("mpnet-t5-span", lambda c, w: flip(w, "qa_outputs.weight")),
+    "tags": ("roberta-tags", lambda c, w: flip(w, "classifier.weight")),
     "masks seen": ("code", lambda c, w: c.update(masks_in_encoder=True)),
     "bucket": ("code", lambda c, w: w["mae_lm.encoder.relative_bias.bucket"][P + 9].add_(1)),
     "shared layers": ("code-shared", lambda c, w: c.update(decoder_layers=2)),
@@ -84,7 +85,7 @@ def reference(model, tokens, case):
         if head is not None:
             logits = model.model(row[None], classification_head_name=head)[0][0]
             found = {"logits": logits}
-            if head == "answers":
+            if head == "span":
                 found = dict(zip(["start_logits", "end_logits"], logits.unbind(-1)))
         elif model.model.lm_head is not None and (case.startswith("code") or model.masks_in_encoder):
             found = {"logits": logits_everywhere(model, row)}
@@ -129,15 +130,12 @@ def texts(data, folder, tmp_path_factory):
     tokens, parent = {}, tmp_path_factory.mktemp("tokenizers")
     for name, options in [("words", {}), ("bytes", dict(byte_fallback=True, vocab_size=420))]:
         vocabulary(parent / name, **options)
-        for for_answers in [False, True] if name == "words" else [False]:
-            made = parent / f"{name}-{for_answers}"
-            made.mkdir()
-            write_tokenizer(made, parent / name, 512, for_answers)
-            encode = reference_tokens(parent / name, for_answers)
-            singles = text(6, 10) + ([] if for_answers else EDGE_CASES + EDGE_CASES_WITH_MASK)
-            pairs = [(a, b) for a, b in zip(singles, singles[::-1]) if b]  # to transformers an empty one is none
-            compared = [*((a, None) for a in singles), *pairs]
-            tokens[str(made)] = [(a, b, encode(a, b)) for a, b in compared]
+        made = parent / f"{name}-exported"
+        made.mkdir()
+        write_tokenizer(made, parent / name, 512)
+        encode, singles = reference_tokens(parent / name), text(6, 10) + EDGE_CASES + EDGE_CASES_WITH_MASK
+        pairs = [(a, b) for a, b in zip(singles, singles[::-1]) if b]  # to transformers an empty one is none
+        tokens[str(made)] = [(a, b, encode(a, b)) for a, b in [*((a, None) for a in singles), *pairs]]
     (folder / "tokens.json").write_text(json.dumps(tokens))
     return lines, masked
 

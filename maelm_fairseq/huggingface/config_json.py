@@ -1,7 +1,7 @@
 """The contents of config.json."""
 
 from ..heads import SequenceClassificationHead
-from .weights import BUCKETS, CODE, MASKED_LM, MPNET, ROBERTA
+from .weights import BUCKETS, CODE, MASKED_LM, MPNET, ROBERTA, SEQUENCE_CLASSIFICATION
 
 MODELING_FILE = "modeling_mae_lm.py"
 FOR_FINE_TUNING = ["SequenceClassification", "TokenClassification", "QuestionAnswering"]
@@ -47,6 +47,7 @@ def make_config(model, layout, kind, head=None, labels=None, masks_in_encoder=Fa
     if labels is not None:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
+    if kind == SEQUENCE_CLASSIFICATION:
         config["problem_type"] = "regression" if len(labels) == 1 else "single_label_classification"
     return config
 

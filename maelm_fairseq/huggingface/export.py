@@ -73,7 +73,7 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
     module = None if head is None else model.classification_heads[head]
     if isinstance(module, SpanHead) and head != SquadTask.head:
         raise UsageError(
-            f"{checkpoint}: fine-tuned on SQuAD by version 0.2, which cut texts otherwise: fine-tune again"
+            f"{checkpoint}: fine-tuned on SQuAD by version 0.2, on other pieces of text: fine-tune it again"
         )
     layout = CODE if format == "code" else choose_layout(model, module)
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
