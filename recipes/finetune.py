@@ -264,11 +264,11 @@ def predictions(task, answers, split, name):
         sentences = [zip(sentence.words, tags) for sentence, tags in task.tagged(dataset, answers)]
         return f"{name}.txt", "".join("".join(map("{0[0]}\t{0[1]}\n".format, pairs)) + "\n" for pairs in sentences)
     lines, labels = ["index\tprediction\n"], task.state.labels
-    for i, example in enumerate(dataset.examples):
+    for i, number in enumerate(dataset.numbers):
         value = labels[max(range(len(labels)), key=answers[i].__getitem__)] if labels else answers[i][0]
         if name == "STS-B":
             value = f"{min(max(value, 0), 5):.3f}"  # the server accepts only 0 to 5
-        lines.append(f"{example.number}\t{value}\n")
+        lines.append(f"{number}\t{value}\n")
     return SERVER_NAMES.get((name, split), name) + ".tsv", "".join(lines)
 
 

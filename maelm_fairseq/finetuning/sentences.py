@@ -49,7 +49,7 @@ class SentencesTask(LabelledTask):
         text = f"{table}; {cut:,} cut to {self.positions} tokens" if cut else str(table)
         targets = [[self.target(example, path)] for example in table.examples]
         made = LabelledDataset(self, split, [tokens for tokens, _ in joined], targets, text, table.form.metrics)
-        made.examples = table.examples
+        made.numbers = [example.number for example in table.examples]
         return made
 
     def target(self, example, path):
