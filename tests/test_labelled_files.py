@@ -174,10 +174,13 @@ def test_squads_json(tmp_path):
 @pytest.mark.parametrize(
     "qas, message",
     [
-        ([question("a", ("x", "8"))], "answers: item 1: answer_start: found '8', expected a whole number"),
+        (
+            [question("a", ("x", "8"))],
+            "question 'a': answers: item 1: answer_start: found '8', expected a whole number",
+        ),
         ([question("a", ("x", 0)), question("a", ("x", 0))], "question 'a': its id occurs twice"),
         ([question("a", ("x", 0), is_impossible=True)], "question 'a': is_impossible is True, but it has 1 answers"),
-        ([{"id": 3, "question": "?"}], "id: found 3, expected a text"),
+        ([{"id": 3, "question": "?"}], "question 3: id: found 3, expected a text"),
         ([], "no questions found"),
     ],
 )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import List, NamedTuple, Optional, Tuple
 
 from ..base.errors import UsageError
-from ..base.files import read_json
+from ..base.files import read_json, shown, typed
 
 SQUAD_FILES = {
     "train": ["train.json", "train-v1.1.json", "train-v2.0.json"],
@@ -30,7 +30,7 @@ class Entry:
 @dataclass
 class Paragraph:
     context: str
-    qas: List[Entry]
+    qas: List[dict]
 
 
 @dataclass
@@ -59,8 +59,10 @@ def read_questions(path) -> List[Question]:
     """
     squad, questions = read_json(path, Squad, "SQuAD's JSON", "correct it"), {}
     for paragraph in (paragraph for article in squad.data for paragraph in article.paragraphs):
-        for entry in paragraph.qas:
-            answers, where = tuple(entry.answers or ()), f"{path}: question {entry.id!r}"
+        for qa in paragraph.qas:
+            where = f"{path}: question {shown(qa.get('id'))}"
+            entry = typed(Entry, qa, where)
+            answers = tuple(entry.answers or ())
             if entry.id in questions:
                 raise UsageError(f"{where}: its id occurs twice; ids must differ")
             if entry.is_impossible is not None and entry.is_impossible == bool(answers):
