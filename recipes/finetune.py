@@ -114,13 +114,13 @@ class Recipe:
             options += ["--finetune-from-model", self.checkpoint]
         options += ["--valid-subset", ",".join(split for split in self.splits if split.startswith("valid"))]
         options += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1]
-        options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1, "--seed", seed]
+        options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1]
         options += [*ADAM, "--lr-scheduler", "polynomial_decay", "--lr", settings.lr, "--total-num-update", updates]
         options += ["--warmup-updates", round(updates * settings.warmup_ratio), "--max-update", updates]
         options += ["--no-epoch-checkpoints", "--save-interval-updates", 5000, "--keep-interval-updates", 1]
         options += ["--num-workers", 0, "--distributed-world-size", 1, "--log-format", "json", "--log-interval", 50]
         device = [] if torch.cuda.is_available() and BF16 in self.extra else ["--fp16"]
-        return [*options, *(device if torch.cuda.is_available() else ["--cpu"]), *self.extra], updates
+        return [*options, *(device if torch.cuda.is_available() else ["--cpu"]), *self.extra, "--seed", seed], updates
 
     def folder(self, settings, seed):
         """Of a run. What it is made from is in its name, so that nothing is taken for the result of something else."""
@@ -129,16 +129,21 @@ class Recipe:
         digest = hashlib.sha256(repr(made_from).encode()).hexdigest()[:8]
         return os.path.join(os.path.abspath(self.args.save_dir), self.name, f"{settings}-{digest}", f"seed{seed}")
 
+    def is_done(self, settings, seed):
+        """Whether a run has made all its updates."""
+        last = os.path.join(self.folder(settings, seed), "checkpoint_last.pt")
+        return os.path.isfile(last) and updates_of(read_checkpoint(last)) >= self.options(settings, seed)[1]
+
     def run(self, settings, seed, environment):
         """Trains, unless that is done; prints and returns the scores: {metric: percent}."""
-        folder, (options, updates) = self.folder(settings, seed), self.options(settings, seed)
-        last, name = os.path.join(folder, "checkpoint_last.pt"), f"{self.name}, {settings}, seed {seed}"
-        if not os.path.isfile(last) or updates_of(read_checkpoint(last)) < updates:
+        folder, name = self.folder(settings, seed), f"{self.name}, {settings}, seed {seed}"
+        if not self.is_done(settings, seed):
             os.makedirs(folder, exist_ok=True)
             print(f"{name}: {folder}", flush=True)
             command = ["fairseq-train", os.path.abspath(self.args.data), "--user-dir", PLUGIN, "--save-dir", folder]
             log, prefix = os.path.join(folder, "train.log"), "  " if self.jobs.count == 1 else f"{name}: "
-            status = self.jobs.run([*command, *options], log, environment, shown(prefix))
+            command += self.options(settings, seed)[0]
+            status = self.jobs.run(command, log, environment, shown(prefix))
             if status:
                 raise UsageError(f"fairseq-train ended with exit status {status}; the full log is {log}")
         kept = read_checkpoint(self.result(settings, seed))["task_state"].get(SCORES, {})
@@ -159,8 +164,7 @@ class Recipe:
         """Tries every combination of settings; returns the best."""
         if len(self.settings) == 1:
             return self.settings[0]
-        done = [os.path.isfile(self.result(settings, SEARCH_SEED)) for settings in self.settings]
-        if self.args.only_seed is not None and not all(done):
+        if self.args.only_seed and not all(self.is_done(settings, SEARCH_SEED) for settings in self.settings):
             raise UsageError("--only-seed with --search: the search is not finished; first run it without --only-seed")
         scores = self.jobs.map(lambda settings, device: self.run(settings, SEARCH_SEED, device), self.settings)
         best = self.settings[ranked(scores)[0]]
