@@ -168,7 +168,7 @@ class Runs:
         log = name if os.path.isabs(name) else self.path("logs", name + ".log")
         os.makedirs(os.path.dirname(log), exist_ok=True)
         print(f"running: {log}", flush=True)
-        status = self.jobs.run(command, log, {"OMP_WAIT_POLICY": "passive", **(environment or {})})
+        status = self.jobs.run(command, log, environment)
         if status:
             with open(log, encoding="utf-8", errors="replace") as lines:
                 last = (lines.read().strip().splitlines() or [""])[-1]

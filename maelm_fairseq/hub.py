@@ -82,6 +82,12 @@ def read_classes(task_state, outputs, data):
     return read_labels(os.path.join(data, "label", "dict.txt"), outputs, fix)
 
 
+def is_of_pairs(task_state, data):
+    """Whether a model was fine-tuned on pairs of texts; arguments as for :func:`read_classes`."""
+    form = task_state.get("form")
+    return len(form[1]) == 2 if form else os.path.isdir(os.path.join(data, "input1"))
+
+
 def choose_head(heads, name, option):
     """The name of one of `heads`, {name: module}: `name`, or else the only one; None if there is none.
 
@@ -240,7 +246,10 @@ class MaeLm:
         if name is None:
             raise UsageError("the checkpoint has no head: predictions need a fine-tuned model")
         if not hasattr(heads[name], "out_proj"):
-            raise UsageError(f"head {name!r} finds the start and end of answers, expected one for classes or values")
+            raise UsageError(
+                f"head {name!r} finds the start and end of answers: export it, or let recipes/finetune_squad.sh answer "
+                "a test.json"
+            )
         return name, heads[name]
 
     @torch.no_grad()
@@ -283,7 +292,9 @@ class MaeLm:
         checked = text_pairs(texts, pairs)
         name, module = self._head(head)
         labels = read_classes(self.task_state, module.out_proj.out_features, self.data)
-        on_pairs = self.task_state.get("texts") == 2 or os.path.isdir(os.path.join(self.data, "input1"))
+        on_pairs = len(self.task_state.get("form", ["", []])[1]) == 2 or os.path.isdir(
+            os.path.join(self.data, "input1")
+        )
         if on_pairs != (pairs is not None):
             right = "pairs of texts: call predict(texts, pairs)" if on_pairs else "single texts: call predict(texts)"
             raise UsageError(f"the head was fine-tuned on {right}")

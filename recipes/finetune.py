@@ -2,9 +2,11 @@
 
 Each seed is a run of fairseq-train in a folder of its own, SAVE_DIR/NAME/SETTINGS/seed1, whose checkpoint_last.pt is
 the result. The same command goes on where it was stopped. Writes SAVE_DIR/results.tsv, and the best seed's predictions
-into SAVE_DIR/submission: for GLUE and SQuAD in the form that their servers take.
+beside the seeds: for GLUE and SQuAD in the form that their servers take.
 """
 
+import argparse
+import csv
 import datetime
 import hashlib
 import json
@@ -21,9 +23,12 @@ from maelm_fairseq.base.errors import InstallationError, Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write, one_at_a_time, sha256
 from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint, updates_of
 from maelm_fairseq.config import option
+from maelm_fairseq.engine import convert_namespace_to_omegaconf, options
 from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.labelled_task import FROM_CHECKPOINT, SCORES
 from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
+from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also their models
+from maelm_fairseq.vocabulary import fingerprint
 from show_progress import Progress
 
 try:
@@ -36,15 +41,27 @@ BF16 = "--bf16-autocast"
 READER = "maelm_fairseq.finetuning"  # what it says of the labelled files is said once, before training
 SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
 COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
+OWN = {  # what the recipe sets, by fairseq's group
+    "checkpoint": ["save_dir", "finetune_from_model", "restore_file", "no_save", "no_last_checkpoints"],
+    "common": ["seed"],
+    "dataset": ["batch_size", "max_tokens", "train_subset", "valid_subset", "disable_validation"],
+    "optimization": ["update_freq", "max_update", "max_epoch", "stop_time_hours"],
+    "task": ["_name", "data", "labelled"],
+}
+METRIC = ["best_checkpoint_metric", "maximize_best_checkpoint_metric"]
+PROGRAMS = {
+    "mae_lm_sentences": "finetune_glue.sh",
+    "mae_lm_tokens": "finetune_tagging.sh",
+    "squad": "finetune_squad.sh",
+}
 SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm"}
 
 
-def parse(words):
-    parser = Parser(
-        description=__doc__,
-        allow_abbrev=False,
-        epilog=f"All other options go to fairseq-train, such as {BF16} for bfloat16 on CPU or GPU, in place of fp16.",
-    )
+def parse(task, words):
+    more = f"All other options go to fairseq-train, such as {BF16} for bfloat16 on CPU or GPU, in place of fp16"
+    more += ", and --regression if the labels are numbers" * (task == "mae_lm_sentences")
+    more += ". docs/finetuning.md says which files are read."
+    parser = Parser(prog=PROGRAMS[task], description=__doc__, allow_abbrev=False, epilog=more)
     add = parser.add_argument
     add("--labelled", required=True, metavar="DIR", help="folder of the labelled files; its name is the task's")
     add("--checkpoint", required=True, metavar="FILE", help="the pretrained model")
@@ -84,14 +101,27 @@ class Recipe:
         self.labelled = os.path.abspath(args.labelled)
         self.name = os.path.basename(self.labelled)
         self.model = read_checkpoint(self.checkpoint)["cfg"]["model"]
-        self.task = self.read_task()
         self.settings = combinations(args, task, self.name, self.model["encoder_embed_dim"])
+        self.splits, self.task = ["valid"], None
+        self.cfg = self.check_options()
+        self.task = self.read_task()
         self.jobs = Jobs(args.jobs)
+
+    def check_options(self):
+        """fairseq's configuration with the further options, which must not change what the recipe itself sets."""
+        command = self.command(self.settings[0], 1, updates=1)
+        ours, theirs = (configuration(words) for words in (command[: len(command) - len(self.extra)], command))
+        for group, names in OWN.items():
+            for name in names:
+                if ours[group][name] != theirs[group][name]:
+                    raise UsageError(f"{option(name)}: the recipe sets it, to {ours[group][name]}; leave it out")
+        return theirs
 
     def read_task(self):
         """Reads all labelled files, and says what they are, before anything is trained."""
-        regression = {"regression": True} if "--regression" in self.extra else {}
-        task = make_task(self.kind, data=self.args.data, labelled=self.labelled, **regression)
+        regression = {"regression": self.cfg.task.regression} if "regression" in self.cfg.task else {}
+        metric = {name: self.cfg.checkpoint[name] for name in METRIC}
+        task = make_task(self.kind, data=self.args.data, labelled=self.labelled, **regression, **metric)
         task.positions = self.model["max_positions"]
         task.prepare()
         needed = ("train", "valid")
@@ -102,9 +132,11 @@ class Recipe:
 
     # Runs
 
-    def options(self, settings, seed):
-        """The options of fairseq-train for a run."""
-        updates = math.ceil(len(self.task.datasets["train"]) / settings.batch_size) * settings.epochs
+    def updates(self, settings):
+        return math.ceil(len(self.task.datasets["train"]) / settings.batch_size) * settings.epochs
+
+    def command(self, settings, seed, updates):
+        """The command of a run."""
         options = ["--task", self.kind, "--criterion", self.kind, "--arch", "mae_lm", "--labelled", self.labelled]
         if self.args.from_scratch:
             shared = ["--share-decoder-layers"] * self.model["share_decoder_layers"]
@@ -112,27 +144,38 @@ class Recipe:
             options += [*shared, *(part for name in sizes for part in (option(name), self.model[name]))]
         else:
             options += ["--finetune-from-model", self.checkpoint]
+        options += [
+            "--save-dir",
+            self.folder(settings, seed) if self.task else self.args.save_dir,
+            "--user-dir",
+            PLUGIN,
+        ]
         options += ["--valid-subset", ",".join(split for split in self.splits if split.startswith("valid"))]
         options += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1]
-        options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1]
+        options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1, "--seed", seed]
         options += [*ADAM, "--lr-scheduler", "polynomial_decay", "--lr", settings.lr, "--total-num-update", updates]
         options += ["--warmup-updates", round(updates * settings.warmup_ratio), "--max-update", updates]
         options += ["--no-epoch-checkpoints", "--save-interval-updates", 5000, "--keep-interval-updates", 1]
         options += ["--num-workers", 0, "--distributed-world-size", 1, "--log-format", "json", "--log-interval", 50]
-        device = [] if torch.cuda.is_available() and BF16 in self.extra else ["--fp16"]
-        return [*options, *(device if torch.cuda.is_available() else ["--cpu"]), *self.extra, "--seed", seed], updates
+        half = torch.cuda.is_available() and self.task and not self.cfg.task.bf16_autocast
+        device = ["--fp16"] * bool(half) if torch.cuda.is_available() else ["--cpu"]
+        return ["fairseq-train", os.path.abspath(self.args.data), *map(str, [*options, *device]), *self.extra]
 
     def folder(self, settings, seed):
         """Of a run. What it is made from is in its name, so that nothing is taken for the result of something else."""
-        files = [find_file(self.labelled, split, self.task.files) for split in ("train", "valid")]
-        made_from = [*map(sha256, [self.checkpoint, *files]), self.args.from_scratch, *self.extra]
-        digest = hashlib.sha256(repr(made_from).encode()).hexdigest()[:8]
+        files = [find_file(self.labelled, split, self.task.files) for split in self.splits if "test" not in split]
+        made_from = [*map(sha256, [self.checkpoint, *files]), fingerprint(self.task.dictionary), self.args.from_scratch]
+        digest = hashlib.sha256(repr([*made_from, *self.extra]).encode()).hexdigest()[:8]
         return os.path.join(os.path.abspath(self.args.save_dir), self.name, f"{settings}-{digest}", f"seed{seed}")
 
     def is_done(self, settings, seed):
-        """Whether a run has made all its updates."""
-        last = os.path.join(self.folder(settings, seed), "checkpoint_last.pt")
-        return os.path.isfile(last) and updates_of(read_checkpoint(last)) >= self.options(settings, seed)[1]
+        """Whether a run has made all its updates, and is validated; fairseq-train does what is left of that."""
+        last, best = (os.path.join(self.folder(settings, seed), f"checkpoint_{kind}.pt") for kind in ["last", "best"])
+        if not (os.path.isfile(last) and os.path.isfile(best)):
+            return False
+        state = read_checkpoint(last)
+        scores, updates = state["task_state"].get(SCORES, {}), updates_of(state)
+        return updates >= self.updates(settings) and scores.get("num_updates") == updates
 
     def run(self, settings, seed, environment):
         """Trains, unless that is done; prints and returns the scores: {metric: percent}."""
@@ -140,24 +183,21 @@ class Recipe:
         if not self.is_done(settings, seed):
             os.makedirs(folder, exist_ok=True)
             print(f"{name}: {folder}", flush=True)
-            command = ["fairseq-train", os.path.abspath(self.args.data), "--user-dir", PLUGIN, "--save-dir", folder]
             log, prefix = os.path.join(folder, "train.log"), "  " if self.jobs.count == 1 else f"{name}: "
-            command += self.options(settings, seed)[0]
+            command = self.command(settings, seed, self.updates(settings))
             status = self.jobs.run(command, log, environment, shown(prefix))
             if status:
                 raise UsageError(f"fairseq-train ended with exit status {status}; the full log is {log}")
-        kept = read_checkpoint(self.result(settings, seed))["task_state"].get(SCORES, {})
+        kept = read_checkpoint(self.result(settings, seed))["task_state"][SCORES]
         scores = {}
-        for split in [split for split in self.splits if split in kept]:
+        for split in [split for split in self.splits if split.startswith("valid")]:
             scores.update({metric + "_mismatched" * (split != "valid"): v for metric, v in kept[split].items()})
-        if not scores:
-            raise UsageError(f"{folder}: its checkpoint has no scores; remove the folder and run again")
-        print(f"{name}: {', '.join(f'{metric} {value:.2f}' for metric, value in scores.items())}", flush=True)
+        print(f"{name}: {', '.join(f'{metric} {value:.2f}' for metric, value in scores.items())}\n", end="", flush=True)
         return scores
 
     def result(self, settings, seed):
         """The checkpoint that a run is reported by: the last one, or the best if the options say by what."""
-        kind = "best" if "--best-checkpoint-metric" in self.extra else "last"
+        kind = "last" if self.cfg.checkpoint.best_checkpoint_metric == "loss" else "best"
         return os.path.join(self.folder(settings, seed), f"checkpoint_{kind}.pt")
 
     def search(self):
@@ -165,7 +205,7 @@ class Recipe:
         if len(self.settings) == 1:
             return self.settings[0]
         if self.args.only_seed and not all(self.is_done(settings, SEARCH_SEED) for settings in self.settings):
-            raise UsageError("--only-seed with --search: the search is not finished; first run it without --only-seed")
+            raise UsageError("--only-seed with --search: the search is not finished; first run it with --seeds 1")
         scores = self.jobs.map(lambda settings, device: self.run(settings, SEARCH_SEED, device), self.settings)
         best = self.settings[ranked(scores)[0]]
         print(f"best of {len(self.settings)}: {best}", flush=True)
@@ -179,22 +219,29 @@ class Recipe:
         if self.args.only_seed:
             return
         start = "scratch" if self.args.from_scratch else self.checkpoint
-        write_table(self.args.save_dir, self.name, scores, start, " ".join([str(settings), *self.extra]))
+        folder = os.path.dirname(self.folder(settings, 1))
+        write_table(self.args.save_dir, self.name, scores, start, " ".join([os.path.basename(folder), *self.extra]))
         best = self.result(settings, seeds[ranked(scores)[0]])
-        print(f"best model: {best}")
         for split in self.splits:
             if split.startswith("test") or split == "valid" and self.kind == "squad":
-                self.write_predictions(best, split)
+                self.write_predictions(best, split, folder)
+        print(f"model of the best seed: {best}")
 
-    def write_predictions(self, checkpoint, split):
-        """Writes a model's predictions for a split."""
+    def write_predictions(self, checkpoint, split, folder):
+        """Writes a model's predictions for a split into a folder."""
         task, model = load_task(checkpoint, labelled=self.labelled, data=self.args.data)
         name, text = predictions(task, predict(task, model, split), split, self.name)
-        path = os.path.join(self.args.save_dir, "submission", name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        path = os.path.join(folder, name)
         with atomic_write(path) as stream:
             stream.write(text)
         print(f"predictions for {os.path.basename(find_file(self.labelled, split, task.files))}: {path}")
+
+
+def configuration(words):
+    """fairseq's configuration of a command of fairseq-train."""
+    argparse.ArgumentParser.error = Parser.error  # without hundreds of lines of usage
+    parser = options.get_training_parser()
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words[1:]))
 
 
 def shown(prefix):
@@ -242,13 +289,17 @@ def write_table(folder, name, scores, start, settings):
         row = [datetime.date.today().isoformat(), name, metric, *numbers, str(len(values)), shown_values]
         rows.append([printable(text) for text in [*row, start, settings]])
     path, new = os.path.join(folder, "results.tsv"), pandas.DataFrame(rows, columns=COLUMNS)
+    text = new.to_csv(sep="\t", index=False, quoting=csv.QUOTE_NONE, lineterminator="\n").encode()
     with one_at_a_time(folder):
+        lines = []
         if os.path.exists(path):
-            old = pandas.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=3, on_bad_lines="skip")
-            new = pandas.concat([old.reindex(columns=COLUMNS, fill_value=""), new])
-        new = new.drop_duplicates(["task", "metric", "start", "settings"], keep="last")
-        with atomic_write(path) as stream:
-            new.to_csv(stream, sep="\t", index=False, quoting=3, lineterminator="\n")
+            with open(path, "rb") as stream:
+                lines = stream.read().splitlines()
+        header, *added = text.splitlines()
+        known = {line.partition(b"\t")[2] for line in lines}  # with any date
+        added = [line for line in added if line.partition(b"\t")[2] not in known]
+        with atomic_write(path, "wb") as stream:
+            stream.write(b"\n".join([*(lines or [header]), *added, b""]))
     print(f"results: {path}")
 
 
@@ -281,7 +332,7 @@ def main():
     logging.getLogger(READER).setLevel(logging.INFO)
     logging.getLogger(READER).addHandler(logging.StreamHandler(sys.stdout))
     task, *words = sys.argv[1:]
-    recipe = Recipe(task, *parse(words))
+    recipe = Recipe(task, *parse(task, words))
     recipe.jobs.listen()
     recipe.main()
 

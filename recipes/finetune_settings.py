@@ -12,7 +12,7 @@ class Settings(namedtuple("Settings", "batch_size lr warmup_ratio epochs")):
     """The settings that a search varies."""
 
     def __str__(self):
-        return "batch{}-lr{:g}-warmup{:g}-epochs{}".format(*self)
+        return "batch{}-lr{}-warmup{}-epochs{}".format(*self)
 
 
 # GLUE: the batch sizes and learning rates that RoBERTa's authors published (fairseq's examples/roberta/README.glue.md);
@@ -38,7 +38,7 @@ LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 
 
 def lr_factor(width):
     """By how much larger the learning rates of a small encoder are: those of width 256 by 27, of 128 and less by 50."""
-    return min(50, max(1, (768 / width) ** 3))
+    return round(min(50, max(1, (768 / width) ** 3)))
 
 
 def search_space(task, name, width):

@@ -50,7 +50,8 @@ def table(folder):
 
 
 def submitted(save, name):
-    header, *lines = (save / "submission" / f"{name}.tsv").read_text().splitlines()
+    (path,) = save.glob(f"*/batch*/{name}.tsv")
+    header, *lines = path.read_text().splitlines()
     assert header == "index\tprediction"
     return [line.split("\t") for line in lines]
 
@@ -75,7 +76,7 @@ def test_scores_results_and_submission(pretrained, files, arguments, tmp_path):
         assert f"MNLI {name}: {np.median(scores):.2f}, median of 2 seeds" in printed
     assert "dev_mismatched.tsv: 50 examples, read as MNLI or SNLI" in printed
     best = runs[int(np.argmax([scores_of(run)["valid"]["accuracy"] for run in runs]))] / "checkpoint_last.pt"
-    assert f"best model: {best}" in printed
+    assert printed.splitlines()[-1] == f"model of the best seed: {best}"
     # The server expects the official index and label of every line.
     model = hub.from_pretrained(best, data=pretrained[0])
     for split, name in [("test_matched", "MNLI-m"), ("test_mismatched", "MNLI-mm")]:
@@ -86,10 +87,10 @@ def test_scores_results_and_submission(pretrained, files, arguments, tmp_path):
     before = {run: (run / "checkpoint_last.pt").stat().st_mtime_ns for run in runs}
     script(*mnli, "--seeds", 3)
     assert before == {run: (run / "checkpoint_last.pt").stat().st_mtime_ns for run in runs}
-    assert [row["seeds"] for row in table(save)] == ["3", "3"]
+    assert [row["seeds"] for row in table(save)] == ["2", "2", "3", "3"]
     # Other options are of other runs.
     script(*mnli, "--seeds", 1, "--epochs", 1, "--clip-norm", 1)
-    assert len(list(save.glob("MNLI/*"))) == 2 and [row["seeds"] for row in table(save)] == ["3", "3", "1", "1"]
+    assert len(list(save.glob("MNLI/*"))) == 2 and [row["seeds"] for row in table(save)] == [*"223311"]
 
 
 def test_a_regression(pretrained, files, arguments, tmp_path):
@@ -113,12 +114,13 @@ def test_tags_and_questions(pretrained, files, arguments, tmp_path):
     sentences = read_tagged(files / "tagged" / "test.txt")
     expected = model.predict([" ".join(sentence.words) for sentence in sentences])
     text = "".join("".join(f"{word}\t{tag}\n" for word, tag in row) + "\n" for row in expected)
-    assert (save / "submission" / "tagged.txt").read_text() == text
+    assert (run.parent / "tagged.txt").read_text() == text
     script("recipes/finetune_squad.sh", "--labelled", files / "squad", *arguments, "--seeds", 1, "--bf16-autocast")
     rows = {row["metric"]: float(row["median"]) for row in table(save) if row["task"] == "squad"}
     assert list(rows) == ["f1", "exact", "HasAns_f1", "NoAns_f1"]
     assert rows["f1"] == pytest.approx((14 * rows["HasAns_f1"] + 7 * rows["NoAns_f1"]) / 21, abs=0.02)
-    answers = json.loads((save / "submission" / "squad.valid.json").read_text())
+    (path,) = save.glob("squad/*/squad.valid.json")
+    answers = json.loads(path.read_text())
     assert answers.keys() == {f"dev-{i}" for i in range(21)}
 
 
@@ -149,7 +151,7 @@ def test_a_search_and_then_a_job_for_each_seed(files, arguments, tmp_path):
     trained = {path: path.stat().st_mtime_ns for path in save.glob("own/*/*/checkpoint_last.pt")}
     script(*options, "--seeds", 2)  # collects the results
     assert trained == {path: path.stat().st_mtime_ns for path in save.glob("own/*/*/checkpoint_last.pt")}
-    assert [row["seeds"] for row in table(save)] == ["2"]
+    assert [row["seeds"] for row in table(save)] == ["1", "2"]
 
 
 def settings(task="mae_lm_sentences", name="RTE", width=768, **given):
@@ -207,15 +209,50 @@ def test_a_recipe_that_is_asked_to_stop_stops_as_pretraining_does(files, argumen
 
 def test_the_table_of_results(tmp_path, capsys):
     path, nan = tmp_path / "results.tsv", math.nan
-    finetune.write_table(tmp_path, "a", [dict(pearson=nan), dict(pearson=50.0), dict(pearson=60.0)], "x\ty", "s")
+    for _ in range(2):  # no row is repeated
+        finetune.write_table(tmp_path, "a", [dict(pearson=nan), dict(pearson=50.0), dict(pearson=60.0)], "x\ty", "s")
     assert "a pearson: 50.00, median of 3 seeds (-inf to 60.00); undefined for seed 1" in capsys.readouterr().out
-    path.write_text(path.read_text() + "a row that was cut")
+    path.write_bytes(path.read_bytes() + b"a row that was \xff cut")
+    before = path.read_bytes()
     finetune.write_table(tmp_path, "b", [dict(f1=1.0), dict(f1=nan)], "\udcff", "s")
-    finetune.write_table(tmp_path, "a", [dict(pearson=70.0)], "x\ty", "s")  # in place of the first
-    rows = [(row["task"], row["median"], row["values"], row["start"]) for row in table(tmp_path)]
-    assert rows[1:] == [("b", "-inf", "1.00 nan", "\\udcff"), ("a", "70.00", "70.00", "x\\ty")]
-    assert rows[0][0] == "" or rows[0][0] is None or len(rows) == 3
+    assert path.read_bytes().startswith(before + b"\n") and path.read_bytes().count(b"\n") == 4
+    fields = path.read_text(errors="replace").splitlines()[-1].split("\t")
+    assert fields[1:4] == ["b", "f1", "-inf"] and fields[8:] == ["1.00 nan", "\\udcff", "s"]
     assert finetune.ranked([dict(f1=nan), dict(f1=1.0), dict(f1=3.0)]) == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--update-freq=2"], "--update-freq: the recipe sets it, to [1]; leave it out"),
+        (["--max-tokens", 64], "--max-tokens: the recipe sets it, to None"),
+        (["--seed", 7], "--seed: the recipe sets it, to 1"),
+        (["--disable-validation"], "--disable-validation: the recipe sets it, to False"),
+        (["--lr-sched", "x"], "unrecognized arguments: --lr-sched x"),
+        (["--best-checkpoint-metric=f1", "--maximize-best"], "unrecognized arguments: --maximize-best"),
+        (
+            ["--best-checkpoint-metric=f1", "--maximize-best-checkpoint-metric"],
+            "--best-checkpoint-metric f1: validation logs accuracy, loss; choose one",
+        ),
+        (["--best-checkpoint-metric=accuracy"], "accuracy needs --maximize-best-checkpoint-metric"),
+    ],
+)
+def test_options_that_would_falsify_what_is_reported_are_refused(files, arguments, options, message):
+    assert message in refused(GLUE, "--labelled", files / "own", *arguments, *options)
+
+
+def test_a_run_that_stopped_before_its_last_validation_is_validated(files, arguments, tmp_path):
+    own = [GLUE, "--labelled", files / "own", *arguments, "--seeds", 1]
+    printed = script(*own).stdout
+    (run,) = tmp_path.glob("save/own/*/seed1")
+    state = checkpoint(run)
+    state["task_state"]["scores"]["num_updates"] -= 5
+    state["extra_state"]["val_loss"] = None  # as SIGTERM in a validation leaves it
+    torch.save(state, run / "checkpoint_last.pt")
+    (run / "checkpoint_best.pt").unlink()
+    again = script(*own).stdout
+    assert "validation after 10 updates" in again and again.splitlines()[-1] == printed.splitlines()[-1]
+    assert scores_of(run)["num_updates"] == 10 and (run / "checkpoint_best.pt").exists()
 
 
 def test_wrong_input(files, arguments, tmp_path):
@@ -241,13 +278,13 @@ def test_precision_on_gpus(files, pretrained, tmp_path, monkeypatch):
         "--save-dir",
         tmp_path,
     ]
-    recipe = finetune.Recipe("mae_lm_sentences", *finetune.parse([*map(str, words)]))
+    recipe = finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", [*map(str, words)]))
     devices = ["--cpu", "--fp16"]
-    assert [word for word in recipe.options(recipe.settings[0], 1)[0] if word in devices] == ["--cpu"]
+    assert [word for word in recipe.command(recipe.settings[0], 1, 9) if word in devices] == ["--cpu"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert [word for word in recipe.options(recipe.settings[0], 1)[0] if word in devices] == ["--fp16"]
-    recipe.extra = ["--bf16-autocast"]
-    assert not {*recipe.options(recipe.settings[0], 1)[0]} & {*devices}
+    assert [word for word in recipe.command(recipe.settings[0], 1, 9) if word in devices] == ["--fp16"]
+    recipe.cfg.task.bf16_autocast = True
+    assert not {*recipe.command(recipe.settings[0], 1, 9)} & {*devices}
 
 
 # Programs at the same time -----------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def test_regression_pairs_and_mnlis_two_dev_sets(pretrained, tmp_path):
     # Another task's head and labels are not taken over.
     finetune("mae_lm_sentences", pretrained[0], mnli, tmp_path / "r" / "checkpoint_last.pt", tmp_path / "m", *more)
     state = checkpoint(tmp_path / "m")["task_state"]
-    assert state["labels"] == ["entailment", "neutral"] and state["texts"] == 2
+    assert state["labels"] == ["entailment", "neutral"] and state["form"][1] == ["sentence1", "sentence2"]
     assert state["scores"].keys() == {"num_updates", "valid", "valid1"}
 
 
@@ -152,7 +152,7 @@ def test_what_does_not_fit_is_refused(pretrained, tmp_path):
     train, dev = (files / "train.tsv").read_text(), (files / "dev.tsv").read_text()
     for name, text in [("train.tsv", train), ("dev.tsv", dev)]:
         (files / name).write_text(text.replace("second", "2nd"))
-    assert "labels of the training data: was a list, is a list: use the same data" in refused(*options)
+    assert "the data are not those of the run: labels was a list and is a list" in refused(*options)
     (files / "train.tsv").write_text(train)
     write_table(files / "dev.tsv", ["sentence", "label"], [("kan", "first"), ("lo", "third")])
     assert "dev.tsv: line 3: the label 'third' is not one of the training set's, first" in refused(*options)

@@ -123,7 +123,8 @@ def test_what_is_skipped_is_counted(tmp_path):
     [
         (["sentence\tlabel", "a\t1", "b\t"], "1 of 2 lines cannot be used, as line 3: the label is ''; expected at"),
         (["text\tclass", "a\t1"], "found the columns text, class; expected those of GLUE's files, or a header"),
-        ([], "found the columns ; expected"),
+        ([], "it is empty; expected a header"),
+        (["sentence\tsentence\tlabel", "a\tb\t1"], "2 columns are called sentence; rename all but one"),
         (["sentence\tlabel"], "no examples; expected one per line"),
         (["sentence\tlabel", "caf\u00e9\t1".encode("latin-1")], "line 2 is not UTF-8 (byte 0xe9 at byte 4 of"),
     ],
@@ -132,6 +133,19 @@ def test_tables_refused(tmp_path, lines, message):
     path = write(tmp_path / "train.tsv", *lines)
     with pytest.raises(ValueError, match=re.escape(f"{path}: {message}")):
         read_sentences(path)
+
+
+def test_files_of_one_task_have_one_form(tmp_path):
+    classes = read_sentences(write(tmp_path / "train.tsv", "sentence\tlabel", "a\tx", "b\ty")).form
+    numbers = read_sentences(write(tmp_path / "train.tsv", "sentence\tlabel", "a\t1"), regression=True).form
+    scores = write(tmp_path / "dev.tsv", "sentence1\tsentence2\tscore", "a\tb\t1")
+    with pytest.raises(ValueError, match="as STS-B, sentence1 and sentence2 with numbers; the training file is read"):
+        read_sentences(scores, like=classes)
+    words = write(tmp_path / "dev.tsv", "sentence\tlabel", "a\tyes")
+    with pytest.raises(ValueError, match="line 2: the label is 'yes', expected a number"):
+        read_sentences(words, regression=True, like=numbers)
+    cola = read_sentences(write(tmp_path / "train.tsv", "x\t1\t\ta")).form
+    assert read_sentences(write(tmp_path / "test.tsv", "index\tsentence", "0\ta"), True, like=cola).form == cola
 
 
 def test_every_line_of_a_test_file_is_needed(tmp_path):

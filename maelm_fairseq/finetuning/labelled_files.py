@@ -69,6 +69,10 @@ class Form(NamedTuple):
     def is_regression(self):
         return self.metrics == CORRELATIONS
 
+    def described(self):
+        """Texts and labels, in words."""
+        return f"read as {self.name}, {' and '.join(self.texts)} with {'numbers' if self.is_regression else 'classes'}"
+
 
 CORRELATIONS = ("pearson", "spearman")
 PAIR = ("sentence1", "sentence2")
@@ -115,6 +119,9 @@ def form_of(columns, is_test, path):
     """The form of a file with these columns."""
     for form in FORMS:
         if {*form.texts} <= {*columns} and (is_test or form.label in columns):
+            for name in [*form.texts, *[form.label] * (not is_test)]:
+                if columns.count(name) > 1:
+                    raise UsageError(f"{path}: {columns.count(name)} columns are called {name}; rename all but one")
             return form
     raise UsageError(
         f"{path}: found the columns {', '.join(columns)[:200]}; expected those of GLUE's files, or a header with label "
@@ -122,7 +129,7 @@ def form_of(columns, is_test, path):
     )
 
 
-def read_sentences(path, is_test=False, regression=False):
+def read_sentences(path, is_test=False, regression=False, like=None):
     """Reads a table of sentences or pairs: fields are separated by tabs, and quotation marks are ordinary text.
 
     Lines with another number of fields or without a usable label are skipped and counted.
@@ -131,19 +138,26 @@ def read_sentences(path, is_test=False, regression=False):
         path: of the file, whose header says which form it has; without one it is CoLA's
         is_test: whether there are no labels, or they are to be ignored
         regression: whether labels are numbers, whatever the form
+        like: the form of the training file, if this is another one of the same task
     Returns:
         :class:`Table`
     Raises:
-        ValueError: it has no such columns or no examples, over 1% of its lines are skipped, or one of a test file
+        ValueError: it has no such columns or no examples, over 1% of its lines are skipped, or one of a test file, or
+            it has other labels or texts than the training file
     """
     rows = [(number, text.split("\t")) for number, text in read_lines(path)]
-    columns = rows[0][1] if rows else [""]
+    if not rows:
+        raise UsageError(f"{path}: it is empty; expected a header, and an example per line")
+    columns = rows[0][1]
     if not is_test and len(columns) == 4 and columns[1] in ("0", "1"):
         form, columns = COLA, COLA_COLUMNS
     else:
-        form, rows = form_of(columns, is_test, path), rows[1:]
+        form = like if is_test and like and {*like.texts} <= {*columns} else form_of(columns, is_test, path)
+        rows = rows[1:]
     if regression:
         form = form._replace(metrics=CORRELATIONS)
+    if like and (len(form.texts), is_test or form.is_regression) != (len(like.texts), is_test or like.is_regression):
+        raise UsageError(f"{path}: {form.described()}; the training file is {like.described()}; use files of one form")
     table = Table(path, form, [], {})
     for line, fields in rows:
         values = dict(zip(columns, fields))

@@ -21,6 +21,7 @@ from omegaconf import II, MISSING, open_dict
 from torch.nn.utils.rnn import pad_sequence
 
 from ..base.errors import UsageError
+from ..base.files import sha256
 from ..checkpoints.building import read_checkpoint
 from ..checkpoints.comparing import ENCODER, compare_configurations
 from ..data.batches import WholeDataset
@@ -48,6 +49,8 @@ class LabelledTaskConfig(PrecisionConfig):
     seed: int = II("common.seed")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     save_dir: str = II("checkpoint.save_dir")
+    best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
+    maximize_best_checkpoint_metric: bool = II("checkpoint.maximize_best_checkpoint_metric")
 
 
 class LabelledTask(TokenTask):
@@ -136,6 +139,9 @@ class LabelledTask(TokenTask):
         if not from_checkpoint:  # of which the state is part
             self.take_sizes(cfg)
             self.prepare()
+            for split in ["train", "valid"]:  # a run goes on with the same
+                path = find_file(self.cfg.labelled, split, self.files, required=False)
+                self.state.merge_state_dict({f"{split}_file": path and sha256(path)})
         model = super().build_model(cfg, from_checkpoint)
         self.positions = model.max_positions()
         self.make_head(model)
@@ -160,12 +166,19 @@ class LabelledTask(TokenTask):
     def load_dataset(self, split, **kwargs):
         dataset = self.datasets[split] = self.make_dataset(find_file(self.cfg.labelled, split, self.files), split)
         logger.info(dataset)
+        metric, known = self.cfg.best_checkpoint_metric or "loss", [*dataset.metrics, "loss"]
+        if split == "valid" and metric not in known:
+            raise UsageError(f"--best-checkpoint-metric {metric}: validation logs {', '.join(known)}; choose one")
+        if metric != "loss" and not self.cfg.maximize_best_checkpoint_metric:
+            raise UsageError(f"--best-checkpoint-metric {metric} needs --maximize-best-checkpoint-metric")
 
     def max_positions(self):
         return self.positions
 
     def valid_step(self, sample, model, criterion):
         """fairseq's, and gathers the answers of all processes."""
+        if not self.datasets[sample["split"]].metrics:
+            raise UsageError(f"--valid-subset {sample['split']}: test files are predicted; their labels are not read")
         stepped = super().valid_step(sample, model, criterion)
         mine = sample["split"], criterion.answers
         answers = [mine]

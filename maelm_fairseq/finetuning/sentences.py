@@ -1,16 +1,18 @@
 """Fine-tuning on sentences or pairs: classification, or regression where labels are numbers, as in GLUE."""
 
+import logging
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch.nn.functional as F
 
-from ..base.errors import UsageError
 from ..engine import FairseqDataclass, register_criterion, register_task
 from ..vocabulary import sequence
-from .labelled_files import SENTENCE_FILES, find_file, read_sentences
+from .labelled_files import SENTENCE_FILES, Form, find_file, is_number, read_sentences
 from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig
 from .metrics import METRICS
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -22,33 +24,38 @@ class SentencesConfig(LabelledTaskConfig):
 class SentencesTask(LabelledTask):
     """Reads train.tsv, dev.tsv and perhaps test.tsv of :func:`~.labelled_files.read_sentences`.
 
-    Its state: `labels`, in order, None for regression; `texts`, 1 or 2 of an example; `form` of the training file.
+    Its state: `labels`, in order, None for regression; `form` of the training file.
     """
 
     files, head = SENTENCE_FILES, "sentences"
 
-    def read(self, path, split):
-        return read_sentences(path, split.startswith("test"), self.cfg.regression)
-
     def prepare(self):
-        table = self.read(find_file(self.cfg.labelled, "train", self.files), "train")
-        self.state.merge_state_dict({"labels": None, "texts": len(table.form.texts)})
+        path = find_file(self.cfg.labelled, "train", self.files)
+        table = read_sentences(path, regression=self.cfg.regression)
+        name, texts, label, metrics = table.form
+        self.state.merge_state_dict({"labels": None, "form": [name, list(texts), label, list(metrics)]})
         if not table.form.is_regression:
-            self.keep_labels(table.path, [example.label for example in table.examples])
+            self.keep_labels(path, [example.label for example in table.examples])
+            if all(map(is_number, self.state.labels)) and any("." in label for label in self.state.labels):
+                logger.warning(
+                    f"{path}: all labels are numbers: to predict values instead of classes, add --regression"
+                )
 
     def make_head(self, model):
         model.register_classification_head(self.head, len(self.state.labels or [None]))
 
     def make_dataset(self, path, split):
-        table, state = self.read(path, split), self.state.state_dict
-        if len(table.form.texts) != state["texts"]:
-            raise UsageError(f"{path}: {len(table.form.texts)} texts per example, but training had {state['texts']}")
+        name, texts, label, metrics = self.state.form
+        form, is_test = Form(name, tuple(texts), label, tuple(metrics)), split.startswith("test")
+        table = read_sentences(path, is_test, form.is_regression, form)
         columns = [self.tokenizer.encode_all(texts) for texts in zip(*(example.texts for example in table.examples))]
         joined = [sequence(self.dictionary, parts, self.positions) for parts in zip(*columns)]
         cut = sum(count > 0 for _, count in joined)
         text = f"{table}; {cut:,} cut to {self.positions} tokens" if cut else str(table)
         targets = [[self.target(example, path)] for example in table.examples]
-        made = LabelledDataset(self, split, [tokens for tokens, _ in joined], targets, text, table.form.metrics)
+        classes = self.state.labels or []
+        scored = [metric for metric in metrics if not is_test and (metric != "f1" or len(classes) == 2)]
+        made = LabelledDataset(self, split, [tokens for tokens, _ in joined], targets, text, scored)
         made.numbers = [example.number for example in table.examples]
         return made
 

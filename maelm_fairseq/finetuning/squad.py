@@ -113,6 +113,7 @@ class SquadTask(LabelledTask):
                     break
                 first += min(stride, room)
         text = f"{path}: {len(questions):,} questions, {len(tokens):,} windows of up to {longest} tokens"
+        text += f", as the model has {self.positions} positions" * (longest < MAX_TOKENS)
         text += f"; {cut:,} questions cut to {max_question} tokens" if cut else ""
         where = "left out" if split == "train" else "scored, and no window has their place"
         if left_out:
@@ -120,6 +121,7 @@ class SquadTask(LabelledTask):
         if not tokens:
             raise UsageError(f"{path}: no answer is at its answer_start; correct it")
         names = ["f1", "exact"] + ["HasAns_f1", "NoAns_f1"] * (not all(question.answers for question in questions))
+        names = [] if split == "test" else names
         made = LabelledDataset(self, split, tokens, targets, text, names)
         made.questions, made.windows, made.contexts = questions, windows, contexts
         return made

@@ -62,6 +62,10 @@ def read_questions(path) -> List[Question]:
         for qa in paragraph.qas:
             where = f"{path}: question {shown(qa.get('id'))}"
             entry = typed(Entry, qa, where)
+            try:
+                "".join([entry.id, entry.question, paragraph.context]).encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise UsageError(f"{where}: {error.object[error.start]!a} is half a character; correct it") from None
             answers = tuple(entry.answers or ())
             if entry.id in questions:
                 raise UsageError(f"{where}: its id occurs twice; ids must differ")

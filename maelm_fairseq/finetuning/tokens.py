@@ -51,6 +51,7 @@ class TokensTask(LabelledTask):
         text = f"{path}: {len(sentences):,} sentences of {sum(len(each.words) for each in sentences):,} words"
         text += f"; {cut:,} more parts, of sentences that do not fit into {self.positions} tokens" if cut else ""
         names = ("f1", "precision", "recall", "accuracy") if are_entities(self.state.labels) else ("accuracy",)
+        names = () if split == "test" else names
         made = LabelledDataset(self, split, tokens, targets, text, names)
         made.places, made.sentences = places, sentences
         return made

@@ -8,6 +8,7 @@ from string import Template
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..base.files import read_json, typed
+from ..hub import is_of_pairs
 from .config_json import MODELING_FILE
 from .weights import (
     CODE,
@@ -121,7 +122,7 @@ def model_card(name, state, config, data, kind, description=None):
         "text": description or GAP,
         "training": "\n".join("- " + line for line in training(state, data)),
     }
-    if state["task_state"].get("texts") == 2 or os.path.isdir(os.path.join(data, "input1")):
+    if is_of_pairs(state["task_state"], data):
         facts["example"] = '"one text", "and another"'
     return Template(Path(__file__).with_name("card.md").read_text(encoding="utf-8")).substitute(facts)
 

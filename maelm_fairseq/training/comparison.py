@@ -72,22 +72,21 @@ def check_run(state, trainer, path, starts_anew):
     model = trainer.get_model()
     theirs, ours, own = Namespace(**state["cfg"]["model"]), model.cfg, model.state_dict()
     check_vocabulary(state, trainer.task.source_dictionary, path)
+    own_state, their_state = trainer.task.state.state_dict, state["task_state"]
     if starts_anew:
-        state["task_state"] = {FINGERPRINT: state["task_state"][FINGERPRINT]}  # other labels are of another task
+        state["task_state"] = {FINGERPRINT: their_state[FINGERPRINT]}  # its labels are of another task
         compare_configurations(theirs, ours, ENCODER, path)
-        if theirs.classification_pooling != str(ours.classification_pooling):
+        same_labels = their_state.get("labels") == own_state.get("labels")
+        if theirs.classification_pooling != str(ours.classification_pooling) or not same_labels:
             for name in [name for name in state["model"] if name.startswith(HEADS)]:
-                del state["model"][name]  # they read something else
+                del state["model"][name]  # they read or say something else
         fit_parts(state["model"], own)
     else:
         compare_configurations(theirs, ours, ENCODER + OTHERS, path)
         check_components(state, trainer, path)
-        for name, own_value in trainer.task.state.state_dict.items():
-            if name in state["task_state"] and state["task_state"][name] != own_value:
-                was = shown(state["task_state"][name])
-                raise UsageError(
-                    f"{path}: {name} of the training data: was {was}, is {shown(own_value)}: use the same data"
-                )
+        for name in [name for name in own_state if name in their_state and own_state[name] != their_state[name]]:
+            was, now = shown(their_state[name]), shown(own_state[name])
+            raise UsageError(f"{path}: the data are not those of the run: {name} was {was} and is {now}; use the same")
     check_weights(state["model"], own, path)
     return vars(seen) if seen and not starts_anew else {}
 

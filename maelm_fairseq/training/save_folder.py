@@ -1,6 +1,7 @@
 """The save folder of a run: used by one run only, and what the run goes on from."""
 
 import fcntl
+import filecmp
 import itertools
 import logging
 import os
@@ -82,9 +83,9 @@ def renew_last(save_dir, starts_elsewhere):
 
 
 def restore_best(last):
-    """Copies the last checkpoint to the best one, which it is, if a kill came between the two."""
+    """Copies the last checkpoint to the best one, which it is: a kill may have come between the two."""
     best = last.replace("checkpoint_last", "checkpoint_best")
-    if not os.path.lexists(best):
+    if not os.path.isfile(best) or not filecmp.cmp(last, best, shallow=False):
         writing.copy(last, best)
 
 

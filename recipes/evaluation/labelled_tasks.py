@@ -96,7 +96,8 @@ def load_task(folder, regression=False):
     for split in ["train", "valid", "valid1", "test"]:
         path = find_file(folder, split, SENTENCE_FILES, required=split in ("train", "valid"))
         if path and (split != "test" or has_labels(path)):
-            tables.append(read_sentences(path, regression=regression))
+            like = tables[0].form if tables else None
+            tables.append(read_sentences(path, regression=regression or like and like.is_regression, like=like))
     for example in (example for table in tables for example in table.examples):
         text = example.texts if len(example.texts) > 1 else example.texts[0]
         different.setdefault(normalized(text), (text, example.label, example.group or text))
