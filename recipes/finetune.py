@@ -144,12 +144,8 @@ class Recipe:
             options += [*shared, *(part for name in sizes for part in (option(name), self.model[name]))]
         else:
             options += ["--finetune-from-model", self.checkpoint]
-        options += [
-            "--save-dir",
-            self.folder(settings, seed) if self.task else self.args.save_dir,
-            "--user-dir",
-            PLUGIN,
-        ]
+        save_dir = self.folder(settings, seed) if self.task else self.args.save_dir
+        options += ["--save-dir", save_dir]
         options += ["--valid-subset", ",".join(split for split in self.splits if split.startswith("valid"))]
         options += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1]
         options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1, "--seed", seed]
@@ -159,7 +155,8 @@ class Recipe:
         options += ["--num-workers", 0, "--distributed-world-size", 1, "--log-format", "json", "--log-interval", 50]
         half = torch.cuda.is_available() and self.task and not self.cfg.task.bf16_autocast
         device = ["--fp16"] * bool(half) if torch.cuda.is_available() else ["--cpu"]
-        return ["fairseq-train", os.path.abspath(self.args.data), *map(str, [*options, *device]), *self.extra]
+        program = ["fairseq-train", "--user-dir", PLUGIN, os.path.abspath(self.args.data)]
+        return [*program, *map(str, [*options, *device]), *self.extra]
 
     def folder(self, settings, seed):
         """Of a run. What it is made from is in its name, so that nothing is taken for the result of something else."""
@@ -238,10 +235,10 @@ class Recipe:
 
 
 def configuration(words):
-    """fairseq's configuration of a command of fairseq-train."""
+    """fairseq's configuration of a command of fairseq-train, of whose options --user-dir comes first."""
     argparse.ArgumentParser.error = Parser.error  # without hundreds of lines of usage
-    parser = options.get_training_parser()
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words[1:]))
+    parser = options.get_training_parser()  # which the plugin has extended already
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words[3:]))
 
 
 def shown(prefix):
