@@ -36,14 +36,14 @@ LIMITS = Settings((1, math.inf), (0, math.inf), (0, 1), (1, math.inf))
 LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 2e-5]}
 
 
-def lr_factor(width):
-    """By how much larger the learning rates of a small encoder are: those of width 256 by 27, of 128 and less by 50."""
-    return round(min(50, max(1, (768 / width) ** 3)))
+def for_width(lr, width):
+    """A learning rate for an encoder of a width: 27 times as high for one of 256, 50 times for 128 and less."""
+    return float(f"{lr * min(50, max(1, (768 / width) ** 3)):.3g}")
 
 
 def search_space(task, name, width):
     """The values that a search tries: :class:`Settings` of lists."""
-    learning_rates = [lr * lr_factor(width) for lr in LEARNING_RATES["large" if width >= 1024 else "base"]]
+    learning_rates = [for_width(lr, width) for lr in LEARNING_RATES["large" if width >= 1024 else "base"]]
     epochs = EPOCHS.get(task) or ([2, 3, 5] if name in LARGE_TASKS else [2, 3, 5, 10])
     return Settings([16, 32], learning_rates, [1 / 16, 1 / 10], epochs)
 
@@ -61,7 +61,7 @@ def combinations(args, task, name, width):
         UsageError: a value is out of range, or one of several without --search
     """
     default = BY_TASK.get(task) or DEFAULTS.get(name, OWN)
-    default, values = default._replace(lr=default.lr * lr_factor(width)), []
+    default, values = default._replace(lr=for_width(default.lr, width)), []
     for field in Settings._fields:
         flag, given = option(field), getattr(args, field)
         if given is None:
