@@ -148,6 +148,7 @@ def test_what_does_not_fit_is_refused(pretrained, tmp_path):
     options = arguments("mae_lm_sentences", data, files, pretrained_file, "--save-dir", tmp_path / "run")
     assert "--encoder-layers 2 in the checkpoint, 3 here" in refused(*options, "--encoder-layers", 3)
     assert f"--labelled {tmp_path}: expected train.tsv, found: files" in refused(*options, "--labelled", tmp_path)
+    assert "--valid-subset test: test files are predicted" in refused(*options, "--valid-subset", "valid,test")
     succeed("fairseq-train", *options, "--max-update", 2)
     train, dev = (files / "train.tsv").read_text(), (files / "dev.tsv").read_text()
     for name, text in [("train.tsv", train), ("dev.tsv", dev)]:

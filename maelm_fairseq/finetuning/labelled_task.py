@@ -51,6 +51,7 @@ class LabelledTaskConfig(PrecisionConfig):
     save_dir: str = II("checkpoint.save_dir")
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
     maximize_best_checkpoint_metric: bool = II("checkpoint.maximize_best_checkpoint_metric")
+    valid_subset: str = II("dataset.valid_subset")
 
 
 class LabelledTask(TokenTask):
@@ -137,6 +138,8 @@ class LabelledTask(TokenTask):
     def build_model(self, cfg, from_checkpoint=False):
         """The encoder of the checkpoint that the run starts from, with a head."""
         if not from_checkpoint:  # of which the state is part
+            for split in (self.cfg.valid_subset or "").split(","):
+                check_scored(split)
             self.take_sizes(cfg)
             self.prepare()
             for split in ["train", "valid"]:  # a run goes on with the same
@@ -177,8 +180,7 @@ class LabelledTask(TokenTask):
 
     def valid_step(self, sample, model, criterion):
         """fairseq's, and gathers the answers of all processes."""
-        if not self.datasets[sample["split"]].metrics:
-            raise UsageError(f"--valid-subset {sample['split']}: test files are predicted; their labels are not read")
+        check_scored(sample["split"])
         stepped = super().valid_step(sample, model, criterion)
         mine = sample["split"], criterion.answers
         answers = [mine]
@@ -204,6 +206,12 @@ class LabelledTask(TokenTask):
         if earlier.get("num_updates") != update:
             earlier = {"num_updates": update}
         self.state.merge_state_dict({SCORES: {**earlier, agg["_scores"].split: agg["_scores"].values()}})
+
+
+def check_scored(split):
+    """Refuses to validate on a test file."""
+    if split.startswith("test"):
+        raise UsageError(f"--valid-subset {split}: test files are predicted; their labels are not read")
 
 
 class Scores(MetersDict._DerivedMeter):  # others are saved with a run, and must then be fairseq's
