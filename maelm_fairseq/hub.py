@@ -4,7 +4,7 @@ Letters in shapes: B texts, T tokens of a text, W words, C width, L layers of th
 """
 
 import os
-from itertools import accumulate, chain
+from itertools import chain
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -18,11 +18,10 @@ from .vocabulary import (
     MASK,
     WORD_START,
     Tokenizer,
-    encode_words,
     read_labels,
     read_vocabulary,
     sequence,
-    word_windows,
+    word_sequences,
 )
 
 BATCH_TOKENS = 2048  # of a batch, including padding
@@ -310,11 +309,9 @@ class MaeLm:
 
     def _tag(self, words, head, labels):
         """The most probable label of each word: list of (word, label)."""
-        encoded, limit, tags = encode_words(self.tokenizer, words), self.model.max_positions(), []
-        for first, end in word_windows(encoded, limit - 2):
-            tokens, _ = sequence(self.dictionary, [list(chain(*encoded[first:end]))], limit)
+        tags = []
+        for tokens, starts in word_sequences(self.tokenizer, words, self.model.max_positions()):
             (logits,) = self.head_logits([torch.tensor(tokens)], head)
-            starts = list(accumulate(map(len, encoded[first : end - 1]), initial=1))
             tags += [labels[i] for i in logits[starts].argmax(-1).tolist()]
         return list(zip(words, tags))
 

@@ -185,26 +185,26 @@ def sequence(dictionary, parts, limit=None):
     return [bos, *joined[1:]], sum(map(len, parts)) - sum(sizes)
 
 
-def encode_words(tokenizer, words):
-    """The tokens of each word by itself: list of lists, of which none is empty."""
-    return [tokens or [tokenizer.dictionary.unk()] for tokens in tokenizer.encode_all(words)]
-
-
-def word_windows(words, room):
-    """Cuts a sentence between words: yields (first word, first of the next part).
+def word_sequences(tokenizer, words, limit):
+    """The tokens of words, each encoded by itself, as sequences `<s> ... </s>` that are cut between words.
 
     Args:
-        words: the tokens of each word
-        room: tokens that a part may have; a word with more forms a part by itself
+        tokenizer: :class:`Tokenizer`
+        words: list of strings; a word that is normalised to nothing becomes `<unk>`
+        limit: tokens that a sequence may have; a word that alone has more is cut
+    Yields:
+        list of tokens; the place in it of the first token of each of its words
     """
-    first = size = 0
-    for i, tokens in enumerate(words):
-        if i > first and size + len(tokens) > room:
-            yield first, i
-            first, size = i, 0
-        size += len(tokens)
-    if words:
-        yield first, len(words)
+    unknown, part, starts = [tokenizer.dictionary.unk()], [], []
+    for tokens in tokenizer.encode_all(words):
+        tokens = tokens or unknown
+        if part and len(part) + len(tokens) > limit - 2:
+            yield sequence(tokenizer.dictionary, [part], limit)[0], starts
+            part, starts = [], []
+        starts.append(1 + len(part))
+        part += tokens
+    if part:
+        yield sequence(tokenizer.dictionary, [part], limit)[0], starts
 
 
 def word_starts(dictionary):

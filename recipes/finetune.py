@@ -25,7 +25,7 @@ from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint,
 from maelm_fairseq.config import option
 from maelm_fairseq.engine import convert_namespace_to_omegaconf, options
 from maelm_fairseq.finetuning.labelled_files import find_file
-from maelm_fairseq.finetuning.labelled_task import FROM_CHECKPOINT, SCORES
+from maelm_fairseq.finetuning.labelled_task import FROM_CHECKPOINT, SCORES, is_test
 from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also their models
 from maelm_fairseq.vocabulary import fingerprint
@@ -105,6 +105,7 @@ class Recipe:
         self.splits, self.task = ["valid"], None
         self.cfg = self.check_options()
         self.task = self.read_task()
+        self.digest = self.made_from()
         self.jobs = Jobs(args.jobs)
 
     def check_options(self):
@@ -158,12 +159,15 @@ class Recipe:
         program = ["fairseq-train", "--user-dir", PLUGIN, os.path.abspath(self.args.data)]
         return [*program, *map(str, [*options, *device]), *self.extra]
 
+    def made_from(self):
+        """A checksum of what results are made from beside the settings: files, vocabulary and further options."""
+        files = [find_file(self.labelled, split, self.task.files) for split in self.splits if not is_test(split)]
+        made_from = [*map(sha256, [self.checkpoint, *files]), fingerprint(self.task.dictionary), self.args.from_scratch]
+        return hashlib.sha256(repr([*made_from, *self.extra]).encode()).hexdigest()[:8]
+
     def folder(self, settings, seed):
         """Of a run. What it is made from is in its name, so that nothing is taken for the result of something else."""
-        files = [find_file(self.labelled, split, self.task.files) for split in self.splits if "test" not in split]
-        made_from = [*map(sha256, [self.checkpoint, *files]), fingerprint(self.task.dictionary), self.args.from_scratch]
-        digest = hashlib.sha256(repr([*made_from, *self.extra]).encode()).hexdigest()[:8]
-        return os.path.join(os.path.abspath(self.args.save_dir), self.name, f"{settings}-{digest}", f"seed{seed}")
+        return os.path.join(os.path.abspath(self.args.save_dir), self.name, f"{settings}-{self.digest}", f"seed{seed}")
 
     def is_done(self, settings, seed):
         """Whether a run has made all its updates, and is validated; fairseq-train does what is left of that."""
@@ -219,14 +223,17 @@ class Recipe:
         folder = os.path.dirname(self.folder(settings, 1))
         write_table(self.args.save_dir, self.name, scores, start, " ".join([os.path.basename(folder), *self.extra]))
         best = self.result(settings, seeds[ranked(scores)[0]])
-        for split in self.splits:
-            if split.startswith("test") or split == "valid" and self.kind == "squad":
-                self.write_predictions(best, split, folder)
+        predicted = [
+            split for split in self.splits if split.startswith("test") or (split, self.kind) == ("valid", "squad")
+        ]
+        if predicted:
+            task, model = load_task(best, labelled=self.labelled, data=self.args.data)
+            for split in predicted:
+                self.write_predictions(task, model, split, folder)
         print(f"model of the best seed: {best}")
 
-    def write_predictions(self, checkpoint, split, folder):
+    def write_predictions(self, task, model, split, folder):
         """Writes a model's predictions for a split into a folder."""
-        task, model = load_task(checkpoint, labelled=self.labelled, data=self.args.data)
         name, text = predictions(task, predict(task, model, split), split, self.name)
         path = os.path.join(folder, name)
         with atomic_write(path) as stream:

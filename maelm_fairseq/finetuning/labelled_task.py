@@ -208,9 +208,14 @@ class LabelledTask(TokenTask):
         self.state.merge_state_dict({SCORES: {**earlier, agg["_scores"].split: agg["_scores"].values()}})
 
 
+def is_test(split):
+    """Whether a split is one that is predicted, not scored."""
+    return split.startswith("test")
+
+
 def check_scored(split):
     """Refuses to validate on a test file."""
-    if split.startswith("test"):
+    if is_test(split):
         raise UsageError(f"--valid-subset {split}: test files are predicted; their labels are not read")
 
 
@@ -246,12 +251,12 @@ class LabelledDataset(WholeDataset):
         sequences: list of lists of tokens
         targets: list of lists of numbers: one for a whole sequence, two for a span, or one for each token
         text: what was read, in words
-        metrics: names of the scores
+        metrics: names of the scores; a test file has none
     """
 
     def __init__(self, task, split, sequences, targets, text, metrics):
         self.dictionary, self.seed = task.dictionary, task.cfg.seed
-        self.split, self.text, self.metrics = split, text, metrics
+        self.split, self.text, self.metrics = split, text, [] if is_test(split) else metrics
         self.sequences = [np.array(tokens, np.int32) for tokens in sequences]
         self.targets = list(map(np.array, targets))
         self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from ..engine import FairseqDataclass, register_criterion, register_task
 from ..vocabulary import sequence
 from .labelled_files import SENTENCE_FILES, Form, find_file, is_number, read_sentences
-from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig
+from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, is_test
 from .metrics import METRICS
 
 logger = logging.getLogger(__name__)
@@ -46,15 +46,15 @@ class SentencesTask(LabelledTask):
 
     def make_dataset(self, path, split):
         name, texts, label, metrics = self.state.form
-        form, is_test = Form(name, tuple(texts), label, tuple(metrics)), split.startswith("test")
-        table = read_sentences(path, is_test, form.is_regression, form)
+        form = Form(name, tuple(texts), label, tuple(metrics))
+        table = read_sentences(path, is_test(split), form.is_regression, form)
         columns = [self.tokenizer.encode_all(texts) for texts in zip(*(example.texts for example in table.examples))]
         joined = [sequence(self.dictionary, parts, self.positions) for parts in zip(*columns)]
         cut = sum(count > 0 for _, count in joined)
         text = f"{table}; {cut:,} cut to {self.positions} tokens" if cut else str(table)
         targets = [[self.target(example, path)] for example in table.examples]
         classes = self.state.labels or []
-        scored = [metric for metric in metrics if not is_test and (metric != "f1" or len(classes) == 2)]
+        scored = [metric for metric in metrics if metric != "f1" or len(classes) == 2]
         made = LabelledDataset(self, split, [tokens for tokens, _ in joined], targets, text, scored)
         made.numbers = [example.number for example in table.examples]
         return made
@@ -66,9 +66,9 @@ class SentencesTask(LabelledTask):
         return 0 if example.label is None else self.label_number(example.label, path, example.line)
 
     def loss(self, output, target):
-        return (
-            F.mse_loss(output, target, reduction="sum") if self.state.labels is None else super().loss(output, target)
-        )
+        if self.state.labels is None:
+            return F.mse_loss(output, target, reduction="sum")
+        return super().loss(output, target)
 
     def answers(self, output, sample, dataset):
         """The logits of each class, or the value."""

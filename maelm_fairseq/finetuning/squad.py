@@ -121,7 +121,6 @@ class SquadTask(LabelledTask):
         if not tokens:
             raise UsageError(f"{path}: no answer is at its answer_start; correct it")
         names = ["f1", "exact"] + ["HasAns_f1", "NoAns_f1"] * (not all(question.answers for question in questions))
-        names = [] if split == "test" else names
         made = LabelledDataset(self, split, tokens, targets, text, names)
         made.questions, made.windows, made.contexts = questions, windows, contexts
         return made

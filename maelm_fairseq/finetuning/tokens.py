@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 
 from ..engine import FairseqDataclass, register_criterion, register_task
-from ..vocabulary import encode_words, sequence, word_windows
+from ..vocabulary import word_sequences
 from .labelled_files import TOKEN_FILES, find_file, read_tagged
-from .labelled_task import IGNORED, LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig
+from .labelled_task import IGNORED, LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, is_test
 from .metrics import accuracy, entities, flat
 
 
@@ -34,24 +34,20 @@ class TokensTask(LabelledTask):
         model.register_token_head(self.head, len(self.state.labels))
 
     def make_dataset(self, path, split):
-        sentences, tokens, targets, places = read_tagged(path, split == "test"), [], [], []
+        sentences, tokens, targets, places = read_tagged(path, is_test(split)), [], [], []
         for i, sentence in enumerate(sentences):
             labels = [self.label_number(tag, path, sentence.line + k) for k, tag in enumerate(sentence.tags)]
             labels = labels or [0] * len(sentence.words)
-            words = encode_words(self.tokenizer, sentence.words)
-            for first, end in word_windows(words, self.positions - 2):
-                joined, _ = sequence(self.dictionary, [flat(words[first:end])], self.positions)
-                starts = np.cumsum([1, *map(len, words[first : end - 1])])
+            for joined, starts in word_sequences(self.tokenizer, sentence.words, self.positions):
                 target = np.full(len(joined), IGNORED)
-                target[starts] = labels[first:end]
+                target[starts], labels = labels[: len(starts)], labels[len(starts) :]
                 tokens.append(joined)
                 targets.append(target)
-                places.append((i, first))
+                places.append(i)
         cut = len(tokens) - len(sentences)
         text = f"{path}: {len(sentences):,} sentences of {sum(len(each.words) for each in sentences):,} words"
         text += f"; {cut:,} more parts, of sentences that do not fit into {self.positions} tokens" if cut else ""
         names = ("f1", "precision", "recall", "accuracy") if are_entities(self.state.labels) else ("accuracy",)
-        names = () if split == "test" else names
         made = LabelledDataset(self, split, tokens, targets, text, names)
         made.places, made.sentences = places, sentences
         return made
@@ -72,7 +68,7 @@ class TokensTask(LabelledTask):
 
     def tagged(self, dataset, answers):
         """Yields (:class:`~.labelled_files.Sentence`, predicted tags) for each sentence that is answered completely."""
-        for i, parts in itertools.groupby(sorted(answers), key=lambda part: dataset.places[part][0]):
+        for i, parts in itertools.groupby(sorted(answers), key=dataset.places.__getitem__):
             numbers = flat(answers[part] for part in parts)
             if len(numbers) == len(dataset.sentences[i].words):
                 yield dataset.sentences[i], [self.state.labels[number] for number in numbers]
