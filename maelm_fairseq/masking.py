@@ -125,6 +125,21 @@ class MaskedBatch(NamedTuple):
         padded = tokens.numel() + masked.numel() > rows
         return cls(tokens, positions, masked, target.size(1), padded), target
 
+    def reveal(self, share, mask_token, pad):
+        """The same batch with a share of its masked positions seen by the encoder, as [MASK].
+
+        They are the first columns of `masked_positions`, whose order is random, and follow what the encoder sees
+        already: the order of all rows, and of the targets, stays. The share is that of the batch's longest block.
+        """
+        count = round(share * self.masked_positions.size(1))
+        seen, masked = self.masked_positions.tensor_split([count], dim=1)
+        tokens = torch.full_like(seen, mask_token).masked_fill(seen.eq(NO_POSITION), pad)
+        return self._replace(
+            src_tokens=torch.cat([self.src_tokens, tokens], dim=1),
+            positions=torch.cat([self.positions, seen], dim=1),
+            masked_positions=masked,
+        )
+
 
 class Masking:
     """Draws the masks of a block from (seed, epoch, index) alone.

@@ -91,6 +91,11 @@ class MaeLmModel(BaseFairseqModel):
                     f"--decoder-layers 0 needs --encoder-mask-fraction 1 (it is {settings.encoder_mask_fraction}): "
                     "only a decoder can predict what the encoder does not see"
                 )
+            if cfg.decoder_layers == 0 and getattr(task.cfg, "encoder_mask_fade_updates", 0):
+                raise UsageError(
+                    f"--decoder-layers 0 contradicts --encoder-mask-fade-updates {task.cfg.encoder_mask_fade_updates}: "
+                    "an MLM's encoder sees all masks to the end; make it 0"
+                )
         number = fingerprint(task.source_dictionary)
         if task.state.state_dict.get(FINGERPRINT, number) != number:  # of the checkpoint that the task is loaded from
             raise UsageError("the checkpoint was trained with another dict.txt: use the data that it was trained with")

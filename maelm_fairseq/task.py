@@ -12,7 +12,7 @@ from .data.blocks import TokenBlocks
 from .data.epochs import ResumableIterator
 from .data.masked_items import MaskedBlockDataset, masking_of
 from .engine import ChoiceEnum, FairseqTask, indexed_dataset, register_task, utils
-from .masking import MaskSettings
+from .masking import NO_POSITION, MaskedBatch, MaskSettings
 from .precision import PrecisionConfig, check_precision
 from .vocabulary import dictionary_path, load_dictionary
 
@@ -88,6 +88,13 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
         },
     )
     tokens_per_sample: int = field(default=512, metadata={"help": "maximum tokens of a block, including <s>"})
+    encoder_mask_fade_updates: int = field(
+        default=0,
+        metadata={
+            "help": "begin as an MLM: the share of the masked positions that the encoder sees as [MASK] falls linearly "
+            "from 1 to --encoder-mask-fraction over the first so many updates, say a sixth of all; 0 for never"
+        },
+    )
     seed: int = II("common.seed")
 
 
@@ -144,10 +151,25 @@ class MaeLmTask(TokenTask):
     def max_positions(self):
         return self.cfg.tokens_per_sample
 
+    def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
+        """fairseq's, on a batch in which masks fade; those of validation are as at the end."""
+        return super().train_step(self.faded(sample, update_num), model, criterion, optimizer, update_num, ignore_grad)
+
+    def faded(self, sample, update_num):
+        """A batch as the encoder sees it at an update; here, because loader workers do not know its number."""
+        share = 1 - update_num / self.cfg.encoder_mask_fade_updates if self.cfg.encoder_mask_fade_updates else 0
+        if share <= 0:
+            return sample
+        inputs = MaskedBatch(**sample["net_input"])
+        inputs = inputs.reveal(share, self.masking.mask_token, self.dictionary.pad())
+        return {**sample, "net_input": inputs._asdict(), "nvisible": inputs.positions.ne(NO_POSITION).sum()}
+
 
 def check(cfg):
     """Refuses options that are out of range or contradict each other."""
     MaskSettings.of(cfg)
     if cfg.tokens_per_sample < 2:
         raise UsageError(f"--tokens-per-sample {cfg.tokens_per_sample} must be at least 2: <s> and a token")
+    if cfg.encoder_mask_fade_updates < 0:
+        raise UsageError(f"--encoder-mask-fade-updates {cfg.encoder_mask_fade_updates} must be at least 0")
     check_precision(cfg)

@@ -196,6 +196,19 @@ def test_agrees_where_predicted_tokens_stay_visible(tmp_path, lengths, options):
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("update", [0, 3, 7, 10])
+@pytest.mark.parametrize("options", [{}, SHARED, dict(leave_unmasked_prob=0.2, encoder_mask_fraction=0.4)])
+def test_agrees_while_masks_fade(tmp_path, options, update, lengths):
+    setting = Setting(tmp_path, lengths, mask_prob=0.6, encoder_mask_fade_updates=10, **options)
+    masked = setting.inputs["masked_positions"].size(1)
+    setting.batch = setting.task.faded(setting.batch, update)
+    setting.inputs = setting.batch["net_input"]
+    assert setting.inputs["masked_positions"].size(1) == masked - round(masked * (1 - update / 10))
+    assert setting.batch["nvisible"] == setting.original()["seen"].ne(naive.NOT_SEEN).sum()
+    assert_agree(setting)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("depth", [MLM, SHARED, dict(decoder_layers=1), dict(decoder_relative_bias=True)])
 @pytest.mark.parametrize("mask_prob", [1e-9, 1 - 1e-9])
 def test_nothing_or_everything_selected(tmp_path, mask_prob, depth, lengths):

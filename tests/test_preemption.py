@@ -16,6 +16,7 @@ from training import assert_same_weights, train, updates
 
 STOPPED = 75
 MANY = ["--max-update", 30, "--total-num-update", 30, "--num-workers", 1, "--seed", 1]
+MANY += ["--encoder-mask-fade-updates", 25, "--mask-prob", 0.3]
 MANY += ["--optimizer", "torch_adamw", "--clip-norm", 1, "--weight-decay", 0.01]  # the recipes' optimizer
 
 

@@ -30,6 +30,7 @@ def config(**options):
         (dict(encoder_mask_fraction=-0.1), "--encoder-mask-fraction -0.1 must be from 0 to 1"),
         (dict(leave_unmasked_prob=0.6, random_token_prob=0.6), "add up to more than 1"),
         (dict(tokens_per_sample=1), "--tokens-per-sample 1 must be at least 2"),
+        (dict(encoder_mask_fade_updates=-1), "--encoder-mask-fade-updates -1 must be at least 0"),
         (dict(bf16=True), "use --bf16-autocast"),
         (dict(bf16_autocast=True, fp16=True), "--bf16-autocast contradicts --fp16"),
         (dict(bf16_autocast=True, amp=True), "--bf16-autocast contradicts --amp"),

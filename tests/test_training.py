@@ -115,6 +115,19 @@ def test_options_of_the_method_train_and_resume(data, tmp_path, options):
     assert has_decoder == (not {"--share-decoder-layers", "--decoder-layers"} & set(options))
 
 
+def test_masks_fade_in_training_and_not_in_validation(data, tmp_path):
+    seen, validated = {}, {}
+    for fade in [0, 4]:
+        options = ["--max-update", 6, "--mask-prob", 0.5, "--num-workers", 1, "--encoder-mask-fade-updates", fade]
+        log = train(data, tmp_path / str(fade), *options, "--batch-size", 60, "--sample-break-mode", "none")
+        logs = [json.loads(line[line.index("{") :]) for line in log.splitlines() if '"num_updates": ' in line]
+        seen[fade] = [float(stats["visible"]) / float(stats["wpb"]) for stats in logs]
+        validated[fade] = set(re.findall(r'"valid_visible": "([\d.]+)"', log))
+    assert validated[0] == validated[4]
+    expected = [share + left * (1 - share) for share, left in zip(seen[0], [1, 0.75, 0.5, 0.25, 0, 0])]
+    assert seen[4] == pytest.approx(expected, abs=0.03) and max(seen[0]) < 0.6
+
+
 def test_one_token_samples_and_batches_with_nothing_selected_train(data, tmp_path):
     arguments = ["--sample-break-mode", "eos", "--mask-prob", 0.02, "--max-update", 12, "--batch-size", 1]
     printed = train(data, tmp_path, *arguments)
