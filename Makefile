@@ -28,6 +28,7 @@ $(VENV)/.installed: setup.py constraints.txt
 	  || { rm $(VENV)/.installing; exit 1; }
 	@$(VENV)/bin/python -m pip install --use-pep517 -c constraints.txt -e '.[demo,finetune,huggingface,test]' \
 	  || { rm $(VENV)/.installing; exit 1; }
+	@cp recipes/openmp.pth $(VENV)/lib/python*/site-packages/
 	@rm $(VENV)/.installing
 	@$(VENV)/bin/python recipes/check_installation.py
 	@touch $@

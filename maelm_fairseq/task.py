@@ -5,16 +5,17 @@ import logging
 import os
 from dataclasses import dataclass, field
 
+import numpy as np
 from omegaconf import II, MISSING
 
 from .base.errors import MissingFileError, UsageError
 from .data.blocks import TokenBlocks
 from .data.epochs import ResumableIterator
 from .data.masked_items import MaskedBlockDataset, masking_of
-from .engine import ChoiceEnum, FairseqTask, indexed_dataset, register_task, utils
+from .engine import ChoiceEnum, FairseqTask, distributed_utils, indexed_dataset, metrics, register_task, utils
 from .masking import NO_POSITION, MaskedBatch, MaskSettings
 from .precision import PrecisionConfig, check_precision
-from .vocabulary import dictionary_path, load_dictionary
+from .vocabulary import load_dictionary
 
 logger = logging.getLogger(__name__)
 
@@ -117,36 +118,48 @@ class MaeLmTask(TokenTask):
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         check(cfg)
-        folders = utils.split_paths(cfg.data)
-        for folder in folders:  # rather than when its turn comes, days later
-            dictionary_path(folder)
-        return cls(cfg, load_dictionary(folders[0]))
+        first, *others = utils.split_paths(cfg.data)
+        dictionary = load_dictionary(first)
+        for folder in others:  # rather than when its turn comes, days later
+            if load_dictionary(folder) != dictionary:
+                raise UsageError(f"{folder}/dict.txt differs from that of {first}: prepare all folders with the same")
+        return cls(cfg, dictionary)
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         """Loads a split from the folder whose turn it is; with `combine` also `train1`, `train2`, ..."""
         folders = utils.split_paths(self.cfg.data)
-        folder = folders[(epoch - 1) % len(folders)]
-        if folder != folders[0] and load_dictionary(folder) != self.dictionary:
-            raise UsageError(f"{folder}/dict.txt differs from that of {folders[0]}: prepare all folders with the same")
-        prefixes = [os.path.join(folder, split)]
+        prefixes = [prefix_of(folders[(epoch - 1) % len(folders)], split)]
         for k in itertools.count(1):
             more = f"{prefixes[0]}{k}"
             if not combine or not os.path.exists(indexed_dataset.index_file_path(more)):
                 break
             prefixes.append(more)
-        for path in [indexed_dataset.index_file_path(prefixes[0]), indexed_dataset.data_file_path(prefixes[0])]:
-            if not os.path.exists(path):
-                files = ", ".join(sorted(os.listdir(folder))) or "nothing"
-                raise MissingFileError(
-                    f"{path}: not found, expected the binarized split {split!r}; {folder} contains: {files}. "
-                    "Prepare it with data-prep/prepare.sh or fairseq-preprocess"
-                )
         # One token less, for <s>.
         break_mode = str(self.cfg.sample_break_mode)
         parts = [TokenBlocks(p, self.cfg.tokens_per_sample - 1, break_mode) for p in prefixes]
         for part in parts:
             logger.info(part)
         self.datasets[split] = MaskedBlockDataset(parts, self.masking, self.dictionary, self.cfg.seed)
+
+    def begin_run(self, cfg, criterion):
+        """Refuses before the first update what would fail later, and says what token frequencies alone would give.
+
+        Args:
+            cfg: fairseq's whole configuration
+            criterion: of the run
+        """
+        with metrics.aggregate(new_root=True) as logged:
+            criterion.reduce_metrics([])
+        metric, known = cfg.checkpoint.best_checkpoint_metric, logged.get_smoothed_values()
+        if metric not in known:
+            raise UsageError(f"--best-checkpoint-metric {metric}: validation logs {', '.join(known)}; choose one")
+        for folder in utils.split_paths(self.cfg.data):
+            prefix_of(folder, cfg.dataset.train_subset)
+        valid = self.datasets.get(cfg.dataset.valid_subset.split(",")[0])
+        if valid is not None and distributed_utils.is_master(cfg.distributed_training):
+            bits = unigram_bits(self.datasets[cfg.dataset.train_subset], valid)
+            self.state.merge_state_dict({"unigram_bits": bits})  # model cards show it
+            logger.info(f"unigram_bits {bits:.3f}: the loss, per token, of a model that knows only token frequencies")
 
     def max_positions(self):
         return self.cfg.tokens_per_sample
@@ -163,6 +176,29 @@ class MaeLmTask(TokenTask):
         inputs = MaskedBatch(**sample["net_input"])
         inputs = inputs.reveal(share, self.masking.mask_token, self.dictionary.pad())
         return {**sample, "net_input": inputs._asdict(), "nvisible": inputs.positions.ne(NO_POSITION).sum()}
+
+
+def prefix_of(folder, split):
+    """The path of a binarized split without `.bin` and `.idx`; refuses one that is not there."""
+    prefix = os.path.join(folder, split)
+    for path in [indexed_dataset.index_file_path(prefix), indexed_dataset.data_file_path(prefix)]:
+        if not os.path.exists(path):
+            files = ", ".join(sorted(os.listdir(folder))) or "nothing"
+            raise MissingFileError(
+                f"{path}: not found, expected the binarized split {split!r}; {folder} contains: {files}. "
+                "Prepare it with data-prep/prepare.sh or fairseq-preprocess"
+            )
+    return prefix
+
+
+def unigram_bits(train, valid):
+    """The cross-entropy of text under the token frequencies of other text, each counted once more, in bits per token.
+
+    Args:
+        train, valid: :class:`~maelm_fairseq.data.masked_items.MaskedBlockDataset`; of long ones, a part is read
+    """
+    counts, found = train.counts(20_000_000) + 1, valid.counts(1_000_000)
+    return float(found @ np.log2(counts.sum() / counts) / found.sum())
 
 
 def check(cfg):

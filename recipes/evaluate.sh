@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
 # Evaluates pretrained encoders by linear probes of frozen features; `evaluate.sh --help` lists the options.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-use_environment
-exec python "$recipes/evaluate.py" "$@"
+become "$recipes/evaluate.py" "$@"

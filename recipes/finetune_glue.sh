@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
 # Fine-tunes on sentences or pairs, as in GLUE; `finetune_glue.sh --help` lists the options.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-use_environment
-exec python "$recipes/finetune.py" mae_lm_sentences "$@"
+become "$recipes/finetune.py" mae_lm_sentences "$@"

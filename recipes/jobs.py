@@ -72,8 +72,7 @@ class Jobs:
             show: a function that gets each line
         """
         path = os.environ["PATH"] + os.pathsep + os.path.dirname(sys.executable)  # where no environment is active
-        variables = {"OMP_WAIT_POLICY": "passive", **os.environ, "PATH": path, "PYTHON": sys.executable}
-        variables.update(environment or {})
+        variables = {**os.environ, "PATH": path, "PYTHON": sys.executable, **(environment or {})}
         pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         with open(log, "ab", buffering=0) as stream:
             process = subprocess.Popen(list(map(str, command)), env=variables, **pipes)

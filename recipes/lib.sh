@@ -15,10 +15,17 @@ use_environment() {
   fi
   # Recipes import this repository's plugin, installed or not, and each other.
   export PYTHONPATH=$root:$recipes${PYTHONPATH:+:$PYTHONPATH}
+  export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} # threads that spin while they wait are slow on a busy machine
+}
+
+# become PROGRAM ARGUMENT...: becomes a program in Python.
+become() {
+  use_environment
+  echo "loading ..." >&2
+  exec python "$@"
 }
 
 # pretrain OPTION...: becomes the training of the recipe that calls it, pretrain_NAME.sh.
 pretrain() {
-  use_environment
-  exec python "$recipes/pretrain.py" "$0" "$@"
+  become "$recipes/pretrain.py" "$0" "$@"
 }

@@ -100,6 +100,15 @@ def options(cfg):
                 yield ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def give_way(cfg, extra):
+    """Drops settings, in place, of a kind of optimizer, schedule or criterion of which the user chooses another."""
+    for word, following in zip(extra, [*extra[1:], ""]):
+        name, _, value = word.partition("=")
+        group = cfg.get(name.removeprefix("--").replace("-", "_"), {})
+        if name.startswith("--") and group.get("_name", value or following) != (value or following):
+            group.clear()
+
+
 def adapt(cfg, args, extra):
     """Fits settings to folders and devices, with the same effective batch; returns what an update consists of."""
     distributed, dataset, optimization = cfg["distributed_training"], cfg["dataset"], cfg["optimization"]
@@ -192,9 +201,9 @@ def main():
     args, extra = parse(recipe, words)
     if ":" in args.data and os.path.exists(os.path.join(args.data, "dict.txt")):
         raise UsageError(f"--data {args.data}: fairseq-train separates folders by colons; give a path without one")
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin are slow on a busy machine
     args.gpus = count_gpus() if args.gpus is None else args.gpus
     cfg = settings(os.path.basename(recipe).removeprefix("pretrain_").removesuffix(".sh"))
+    give_way(cfg, extra)
     update = adapt(cfg, args, extra)
     if not args.dry_run:
         check(args)

@@ -34,7 +34,7 @@ def logged(lines, key):
 class Progress(logging.Handler):
     """Prints the report of what is logged; :meth:`line` turns a line of the log into one of the report, or None."""
 
-    max_update = None
+    max_update = unigram_bits = None
 
     def emit(self, record):
         line = None if record.exc_info else self.line(self.format(record))
@@ -53,9 +53,13 @@ class Progress(logging.Handler):
             stats = json.loads(message)
             if logger == "train_inner":
                 return self.update(stats)
-            return f"validation after {stats['valid_num_updates']} updates: {quality(stats, 'valid_')}"
+            verdict = self.verdict(float(stats["valid_loss"]))
+            return f"validation after {stats['valid_num_updates']} updates: {quality(stats, 'valid_')}{verdict}"
         if level in ("WARNING", "ERROR", "CRITICAL") or logger.startswith("maelm_fairseq"):
             return message
+        frequencies = re.search(r"^unigram_bits ([\d.]+)", message)
+        if frequencies:
+            self.unigram_bits = float(frequencies[1])
         limit = re.search(r"^Stopping training due to .* > stop_time_hours: ([\d.]+)", message)
         if limit:
             return f"stopping before the last update: the training has taken the {limit[1]} hours of --stop-time-hours"
@@ -71,7 +75,15 @@ class Progress(logging.Handler):
             of = f" of {self.max_update:,}"
             seconds = (self.max_update - update) / max(float(stats["ups"]), 1e-3)
             left = f", {datetime.timedelta(seconds=int(seconds))} left"
-        return f"update {update:,}{of}: {quality(stats)}, {float(stats['wps']):,.0f} tokens/s{left}"
+        speed = f"{float(stats['wps']):,.0f} tokens/s"
+        return f"update {update:,}{of}: {quality(stats)}, learning rate {stats['lr']}, {speed}{left}"
+
+    def verdict(self, loss):
+        """What a loss of validation means beside that of token frequencies."""
+        if self.unigram_bits is None:
+            return ""
+        comparison = "token frequencies alone have" if loss < self.unigram_bits else "no better than token frequencies,"
+        return f" ({comparison} {self.unigram_bits})"
 
 
 def quality(stats, prefix=""):

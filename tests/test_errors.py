@@ -22,6 +22,14 @@ def refused(*arguments):
     [
         ("--decoder-layers 0", "--decoder-layers 0 needs --encoder-mask-fraction 1"),
         ("--mask-whole-words", "--mask-whole-words needs a SentencePiece vocabulary"),
+        (
+            "--decoder-layers 0 --encoder-mask-fraction 1 --encoder-mask-fade-updates 5",
+            "contradicts --encoder-mask-fade",
+        ),
+        ("--best-checkpoint-metric f2", "f2: validation logs loss, "),
+        ("--max-update 42", "--max-update 42: the learning rate would be 0 before that"),
+        ("--distributed-world-size 2 --distributed-init-method tcp://localhost:1", "2 processes are asked for"),
+        ("--distributed-world-size 2", "2 processes are asked for"),
         ("--lr 5e-4x", "an option has the value '5e-4x', expected a number or a list"),
     ],
 )
@@ -49,6 +57,14 @@ def test_missing_data(data, tmp_path):
     assert f"{tmp_path}/nosuch/dict.txt: not found (no such folder)" in found
     shutil.copy(data / "dict.txt", tmp_path)
     assert f"{tmp_path}/valid.idx: not found" in refused(tmp_path, *arguments)
+
+
+def test_folders_that_take_turns(data, tmp_path):
+    text, options = text_of(documents(5, 3)), [*TINY, "--save-dir", tmp_path / "run"]
+    other = binarize(tmp_path / "other", {"train": text})
+    assert f"{other}/dict.txt differs from that of {data}" in refused(f"{data}:{other}", *options)
+    valid = binarize(tmp_path / "valid", {"valid": text}, data / "dict.txt")
+    assert f"{valid}/train.idx: not found" in refused(f"{data}:{valid}", *options)
 
 
 def test_mask_in_the_data(tmp_path):

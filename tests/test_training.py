@@ -70,7 +70,7 @@ json.dump({number: masks for number, masks in enumerate(epochs, 1)}, open(output
 
 def masks_of_three_epochs(data, folder, workers):
     """Returns {epoch: {index of a block: its masked positions}} of fairseq's own training loop."""
-    arguments = [data, *TINY, "--max-update", 1000, "--max-epoch", 3, "--save-dir", folder, "--no-save"]
+    arguments = [data, *TINY, "--max-update", 0, "--max-epoch", 3, "--save-dir", folder, "--no-save"]
     arguments += ["--disable-validation", "--num-workers", workers]
     succeed("python", "-c", RECORDING, folder / "masks.json", *arguments)
     return json.loads((folder / "masks.json").read_text())
@@ -90,7 +90,7 @@ def test_masks_change_every_epoch_and_do_not_depend_on_the_number_of_workers(dat
 
 def test_shards_take_turns(data, tmp_path):
     other = binarize(tmp_path / "other", {"train": text_of(documents(30, 5))}, data / "dict.txt")
-    printed = train(f"{data}:{other}", tmp_path / "run", "--max-epoch", 3, "--max-update", 1000)
+    printed = train(f"{data}:{other}", tmp_path / "run", "--max-epoch", 3, "--max-update", 0)
     loaded = re.findall(r"(\w+)/train: [\d,]+ lines", printed)
     assert loaded[:3] == ["data", "other", "data"]
 

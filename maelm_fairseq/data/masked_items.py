@@ -84,6 +84,19 @@ class MaskedBlockDataset(WholeDataset):
             )
         return np.concatenate([[self.dictionary.bos()], block])
 
+    def counts(self, limit):
+        """How often each symbol occurs, but for `<s>`, in blocks from all parts of the text: int64 (N,).
+
+        Args:
+            limit: maximum number of tokens that are read
+        """
+        counts, step = np.zeros(len(self.dictionary), np.int64), -(-int(self.sizes.sum()) // limit)
+        chosen = range(0, len(self), step)
+        for start in range(0, len(chosen), 4096):
+            tokens = np.concatenate([self.tokens(index)[1:] for index in chosen[start : start + 4096]])
+            counts += np.bincount(tokens, minlength=len(counts))
+        return counts
+
     def __getitem__(self, index):
         return index, self.masking(self.tokens(index), self.epoch, int(index))
 

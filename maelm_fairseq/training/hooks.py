@@ -38,6 +38,7 @@ from ..config import option
 from ..data.epochs import ResumableIterator
 from ..engine import PathManager, Trainer, checkpoint_utils, distributed_utils, overwrite_args_by_name, progress_bar
 from ..model import MaeLmModel
+from ..task import MaeLmTask
 from . import comparison, save_folder, stopping
 from .memory import RETURN_INTERVAL, keep_few_descriptions, keep_freed_memory, return_freed_memory
 from .reporting import reporter
@@ -116,6 +117,7 @@ class Hooks:
         distributed = cfg.distributed_training
         if not is_of_our_model(cfg):
             return original(cfg, main, **kwargs)
+        check_processes(cfg)
         if distributed.distributed_init_method is None:
             distributed_utils.infer_init_method(distributed)
         spawns = distributed.distributed_init_method is not None and not distributed.distributed_no_spawn
@@ -146,6 +148,8 @@ class Hooks:
         is_master = distributed_utils.is_master(cfg.distributed_training)
         stopping.handle_signals(announce=is_master)
         if on_cpu:
+            if is_master and "OMP_WAIT_POLICY" not in os.environ and os.environ.get("OMP_NUM_THREADS") != "1":
+                logger.warning("beside other programs this is slow: `export OMP_WAIT_POLICY=passive`, then start again")
             keep_few_descriptions()
             self._keeps_memory = keep_freed_memory()
         cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True  # otherwise one process sends the others pickled objects
@@ -306,6 +310,10 @@ class Hooks:
             return sys.modules[original.__module__].validate_and_save(
                 cfg, trainer, task, epoch_itr, cfg.dataset.valid_subset.split(","), end_of_epoch=False
             )
+        if not reporter.trained:
+            check_rate(trainer.lr_scheduler, update, last)
+            if isinstance(task, MaeLmTask):
+                task.begin_run(cfg, trainer.criterion)
         frequencies = cfg.optimization.update_freq
         if isinstance(epoch_itr, ResumableIterator):
             epoch_itr.align(frequencies[min(epoch_itr.next_epoch_idx, len(frequencies)) - 1])
@@ -326,6 +334,31 @@ class Hooks:
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
         saves = not (cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints)
         stopping.stop(trainer.get_num_updates(), saves and cfg.checkpoint.save_dir, start_options(cfg.checkpoint))
+
+
+def check_rate(scheduler, update, last):
+    """Refuses a schedule of the learning rate that is over before a run that is at an update and ends at `last`."""
+    then = scheduler.step_update(last - 1)
+    scheduler.step_update(update)
+    if then == 0 and last > 1:  # the first update of a warm-up has 0
+        raise UsageError(
+            f"--max-update {last}: the learning rate would be 0 before that, and nothing would be trained; extend the "
+            "schedule (--total-num-update), or end with it"
+        )
+
+
+def check_processes(cfg):
+    """Refuses more processes than devices: fairseq would start none and report success, or each would train alone."""
+    distributed, devices = cfg.distributed_training, 0 if cfg.common.cpu else torch.cuda.device_count()
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # started by torchrun
+    by_hand = distributed.distributed_no_spawn and distributed.distributed_backend == "gloo"  # on CPUs
+    processes = max(here, distributed.distributed_world_size)
+    if here > devices > 0 or (processes > 1 and not devices and not by_hand):
+        raise UsageError(
+            f"{processes} processes are asked for (--distributed-world-size, torchrun or SLURM), but PyTorch sees "
+            f"{devices or 'no'} GPUs: train in one process (--distributed-world-size 1, and --update-freq for the "
+            "batch); docs/pretraining.md has what several machines without GPUs need"
+        )
 
 
 def start_options(cfg):
