@@ -26,12 +26,13 @@ $(VENV)/.installed: setup.py constraints.txt
 	@$(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || $(VENV)/bin/python -m pip install --quiet 'pip<24.1' \
 	  || { rm $(VENV)/.installing; exit 1; }
-	@$(VENV)/bin/python -m pip install --use-pep517 -c constraints.txt -e '.[demo,finetune,huggingface,test]' \
+	@$(VENV)/bin/python -m pip install --quiet --use-pep517 -c constraints.txt -e '.[demo,finetune,huggingface,test]' \
 	  || { rm $(VENV)/.installing; exit 1; }
 	@cp recipes/openmp.pth $(VENV)/lib/python*/site-packages/
 	@rm $(VENV)/.installing
 	@$(VENV)/bin/python recipes/check_installation.py
 	@touch $@
+	@echo "Installed. Next: . $(VENV)/bin/activate"
 
 demo: install
 	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" recipes/demo/demo.sh

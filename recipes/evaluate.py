@@ -17,6 +17,8 @@ import platform
 import shlex
 import sys
 
+from tqdm import tqdm
+
 from jobs import Jobs
 from maelm_fairseq.base import errors
 from maelm_fairseq.base.errors import InstallationError, MissingFileError, UsageError
@@ -143,13 +145,14 @@ def evaluate(jobs, arguments=None):
     results = {name: {} for name in models}
 
     def show(what, task, outcome):
-        print(f"{what}, {task.name}: {task.metric} {outcome.score():.2f}", flush=True)
+        tqdm.write(f"{what}, {task.name}: {task.metric} {outcome.score():.2f}")
 
-    for name, task in itertools.product(models, tasks):
+    for name, task in tqdm([*itertools.product(models, tasks)], "probes", unit="task", disable=None):
         record, kinds = outcomes.read(measure(name, models[name], task, args.dest, args.few_shot_repeats))
         results[name][task.name] = record, kinds
         show(name, task, kinds["mean"])
-    for pooling, name, task in itertools.product(dict.fromkeys(args.fine_tune), models, tasks):
+    tuned_ones = [*itertools.product(dict.fromkeys(args.fine_tune), models, tasks)]
+    for pooling, name, task in tqdm(tuned_ones, "fine-tuning", unit="task", disable=None):
         _, tuned = outcomes.read(fine_tune(jobs, name, models[name], task, args.dest, pooling))
         results[name][task.name][1].update(tuned)
         show(f"{name}, fine-tuned ({pooling})", task, *tuned.values())

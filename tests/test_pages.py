@@ -15,7 +15,7 @@ import labelled
 from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, TRANSFORMERS, documents, succeed, text_of
 
 PARTS = ["maelm_fairseq", "data-prep", "recipes", "experiments", "benchmarks", "docs", "tests"]
-TOPICS = ["data", "pretraining", "finetuning", "evaluation", "huggingface", "analysis", "architecture"]
+TOPICS = ["own_text", "data", "pretraining", "finetuning", "evaluation", "huggingface", "analysis", "architecture"]
 PAGES = ["README.md", *(f"docs/{topic}.md" for topic in TOPICS)]
 MODEL = (
     "--arch mae_lm_tiny --encoder-layers 2 --decoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 "
@@ -24,6 +24,8 @@ MODEL = (
 SMALLER = [  # so that each command takes seconds
     (r"--vocab-size \d+", "--vocab-size 100"),
     (r"(recipes/pretrain.*) --gpus 8", rf"\1 --gpus 0 --batch-size 8 --update-freq 1 {MODEL}"),
+    (r"(recipes/pretrain_small(?!.*--max-update).*)", r"\1 --max-update 2000"),
+    (r"(recipes/pretrain_small.*)--max-update (\d)\d00", rf"\1 --batch-size 8 --update-freq 1 {MODEL} --max-update \2"),
     (r"(fairseq-train .*)--arch mae_lm_base(.*)--fp16(.*)--max-update 125000", rf"\1\2--cpu\3 {MODEL}"),
     (r"(fairseq-hydra-train .*)=8 .*", r"\1=1 common.cpu=true common.fp16=false optimization.max_update=1"
      r" dataset.batch_size=1 model._name=mae_lm_tiny"),
@@ -33,7 +35,7 @@ SMALLER = [  # so that each command takes seconds
     (r"(recipes/evaluate\.sh.*)", r"\1 --few-shot-repeats 0"),
 ]  # fmt: skip
 # What installs, downloads or takes hours: there, options and targets are looked up.
-NOT_RUN = re.compile(r"pip |make |data-prep/(movie_reviews|fetch_labelled)|experiments/compare\.sh --plan")
+NOT_RUN = re.compile(r"pip |make |\. |data-prep/(movie_reviews|fetch_labelled)|experiments/compare\.sh --plan")
 
 
 def blocks(page):
@@ -53,7 +55,9 @@ def shell(line, cwd):
 
 def look_up(words, cwd):
     """Checks the options, the extra or the target of a command without running it."""
-    if words[0] == "make":
+    if words[0] == ".":
+        assert words[1] == ".venv/bin/activate"
+    elif words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M)
     elif words[0] == "pip":
         assert words[1:4] == ["install", "-c", "constraints.txt"] and (ROOT / words[3]).exists()
@@ -95,7 +99,8 @@ def place(tmp_path_factory):
         (place / name).write_text(text_of(documents(100, seed)))
     (place / "corpus/b.txt.gz").write_bytes(gzip.compress((place / "train.txt").read_bytes()))
     labelled.pairs(place / "glue_data/RTE", score=False)
-    labelled.sentences(place / "glue_data/my_task")
+    for task in ["glue_data/my_task", "substitutes/trec"]:
+        labelled.sentences(place / task)
     labelled.tags(place / "tagged")
     labelled.squad(place / "squad2", train=20)
     for name in ["a.pt", "b.pt"]:
