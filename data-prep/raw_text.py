@@ -5,9 +5,11 @@ import hashlib
 import os
 import random
 import zlib
+from collections import deque
 from contextlib import contextmanager
 
 from maelm_fairseq.base.errors import MissingFileError, UsageError
+from maelm_fairseq.base.utf8 import decode
 
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -38,15 +40,16 @@ def fingerprint(path):
     return {"file": os.path.basename(path), "bytes": size, "sha256_of_samples": digest.hexdigest()}
 
 
-def read_lines(path, bar=None):
+def read_lines(path, bar=None, strict=False):
     """Yields the lines of a file as bytes, without the `\\n` or `\\r\\n` at their end; nothing else ends a line.
 
     Keeps one line in memory. Skips a byte order mark at the start.
 
     Args:
         bar: a `command_line.progress_bar` that advances by the file's size
+        strict: whether to check, which takes time, that lines are UTF-8
     Raises:
-        UsageError: a gzip file is corrupt or truncated, or a file called `.gz` is not one
+        UsageError: a line contains a null byte, a gzip file is corrupt or truncated, or a file called `.gz` is not one
     """
     with open(path, "rb", buffering=BUFFER) as packed:
         is_gzip = os.fspath(path).endswith(".gz") or packed.peek(2)[:2] == GZIP_MAGIC
@@ -60,7 +63,10 @@ def read_lines(path, bar=None):
                     unpacked, reported = 0, packed.tell()
                 if number == 1:
                     line = line.removeprefix(BYTE_ORDER_MARK)
-                yield line.rstrip(b"\r\n")
+                line = line.rstrip(b"\r\n")
+                if strict or 0 in line:
+                    decode(line, path, number, stream)
+                yield line
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise UsageError(
                 f"file {path}: corrupt gzip after line {number} ({error}); copy or download it again"
@@ -76,15 +82,7 @@ def expected_utf8(paths):
         yield
     except UnicodeDecodeError:
         for path in paths:
-            for number, line in enumerate(read_lines(path), 1):
-                try:
-                    line.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise UsageError(
-                        f"file {path}: line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at byte"
-                        f" {error.start + 1} of the line); expected UTF-8; convert it, for example with"
-                        " iconv -f latin1 -t utf-8"
-                    ) from None
+            deque(read_lines(path, strict=True), maxlen=0)
         raise
 
 

@@ -28,7 +28,7 @@ NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"
 UNUSUAL = [
     ["A literal <s> and </s>, <unk>, <pad> and <mask> are text.", "<mask>", "</s>"],
     ["one" + LINE_SEPARATOR + "line", "next" + NEXT_LINE + "line", "vertical\x0btab form\x0cfeed file\x1cseparator"],
-    ["caf\u00e9 \u6f22\u5b57 \U0001f600 unknown", "\u3000 ideographic space first", "nul\x00byte, old\rmac"],
+    ["caf\u00e9 \u6f22\u5b57 \U0001f600 unknown", "\u3000 ideographic space first", "old\rmac"],
     ["long " + "ever onward " * 20000],
 ]
 
@@ -219,9 +219,29 @@ def test_missing_empty_and_undecodable_files(text, tmp_path):
     assert "pipe is not a file; expected text in a file" in error("pipe")
     message = error("latin.txt", "ab\n\ncd caf\u00e9 ef\n".encode("latin-1"))
     assert "latin.txt: line 3" in message and "0xe9" in message and "byte 7" in message
+    utf16 = "ab cd\n\nef gh\n".encode("utf-16-le")
+    for name, content in [("utf16.txt", utf16), ("utf16.gz", gzip.compress(utf16))]:
+        assert "line 1 contains a null byte" in (message := error(name, content)) and "iconv -f UTF-16LE -t" in message
     packed = gzip.compress(random.Random(1).randbytes(1000))
     assert "cut.gz: corrupt gzip after line" in error("cut.gz", packed[:500])
     assert "plain.txt.gz: corrupt gzip after line 0 (Not a gzipped file" in error("plain.txt.gz", b"not packed")
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE", "UTF-8", "latin1"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize(
+    "line", ["plain words", "caf\u00e9 au lait", "\u4e00\u56db\u6c49\u5b57\u3002", "\U0001f600 x", "x\0 y"]
+)
+def test_text_in_another_encoding_is_refused_with_its_name(tmp_path, encoding, mark, line):
+    content, path = (mark + (line + "\n") * 2000).encode(encoding, "ignore"), tmp_path / "text"
+    path.write_bytes(content)
+    null, is_utf8 = "\0" in line, encoding == "UTF-8" or (encoding == "latin1" and "\u00e9" not in line)
+    if is_utf8 and not null:
+        assert list(raw_text.read_lines(path, strict=True)) == [line.encode(encoding, "ignore")] * 2000
+        return
+    with pytest.raises(UsageError, match=f"file {path}: line 1 (is not UTF-8|contains a null byte)") as error:
+        list(raw_text.read_lines(path, strict=True))
+    assert (r"tr -d '\000'" if is_utf8 else f"iconv -f {encoding} -t UTF-8") in str(error.value)
 
 
 def test_a_wrong_size_of_the_vocabulary_and_the_corrected_command(text, tmp_path):
