@@ -122,30 +122,33 @@ def printable(piece):
     return "".join(character if character.isprintable() else f"U+{ord(character):04X}" for character in piece)
 
 
-def check(dest, shards, selected):
+def check(dest, options, selected):
     """Checks shards and, given all of them, that together they contain every line and document of the input.
 
     Validation data are in shard 0. See `check_split` for errors.
 
     Args:
-        shards, selected: number of shards, and the numbers of those to check
+        options: :class:`records.Options`
+        selected: numbers of the shards to check
     """
-    records = {"train": [], "valid": []}
+    records, shards, held_out = {"train": [], "valid": []}, options.shards, options.valid_documents
     for shard in selected:
         folder = shard_folder(dest, shard, shards)
         processor = load_vocabulary(folder)
         for split in ["train", "valid"] if shard == 0 else ["train"]:
-            records[split].append(check_split(folder, split, processor))
+            records["train" if held_out else split].append(check_split(folder, split, processor))
     for split, parts in records.items():
-        if len(parts) == (shards if split == "train" else 1):
+        if len(parts) == (shards + bool(held_out) if split == "train" else 1):
             read = parts[0].input
+            of_which = f", of which {held_out:,} are held out for validation" if held_out else ""
             print(
                 f"{split}: {read.lines:,} lines read = {read.text_lines:,} with text + {read.blank_lines:,} blank +"
-                f" {read.lines_normalised_to_nothing:,} that normalise to nothing; {read.documents:,} documents"
+                f" {read.lines_normalised_to_nothing:,} that normalise to nothing; {read.documents:,}"
+                f" documents{of_which}"
             )
             written = {name: sum(getattr(part, name) for part in parts) for name in ("text_lines", "documents")}
-            fix = f"the shards come from different inputs; {AGAIN.format(dest)}"
-            same(f"{split}, all shards", written, read, fix)
+            fix = f"the parts come from different inputs; {AGAIN.format(dest)}"
+            same(f"{split}, all parts", written, read, fix)
     if len(selected) < shards:
         print(
             f"to compare the number of lines and documents with the input, finish all {shards} shards: check.py {dest}"
@@ -156,8 +159,8 @@ def main():
     parser = command_line.parser(__doc__)
     parser.add_argument("dest", metavar="DEST", help="folder that prepare.sh wrote")
     dest = parser.parse_args().dest
-    shards = read_manifest(dest).options.shards
-    check(dest, shards, range(shards))
+    options = read_manifest(dest).options
+    check(dest, options, range(options.shards))
 
 
 if __name__ == "__main__":

@@ -107,6 +107,12 @@ def classifier(processor):
     return kind
 
 
+def place(document, held_out, documents):
+    """The split to which a document belongs, and its number there: some of all are held out, at even intervals."""
+    before, after = ((number * held_out + documents // 2) // documents for number in (document, document + 1))
+    return ("valid", before) if after > before else ("train", document - before)
+
+
 class Shard:
     """Collects the lines of one shard and writes them once they are encoded.
 
@@ -150,16 +156,19 @@ class Shard:
         return self.record
 
 
-def encode(paths, fingerprints, folders, split, model, workers, shards=1):
+def encode(paths, fingerprints, folders, split, model, workers, shards=1, held_out=None):
     """Encodes files; the memory needed does not depend on their size.
 
     Args:
         paths: files of raw text; the end of a file ends a document
         fingerprints: of the files; if they have changed in the end, nothing is written
-        folders: {number of a shard: its folder, where to write `split.bin`, `split.idx` and `split.json`}
+        folders: {number of a shard: its folder, where to write `split.bin`, `split.idx` and `split.json`}; may be empty
         model: path of the SentencePiece model
         workers: number of worker processes
         shards: number of all shards
+        held_out: how many documents of how many are for "valid", the others for "train"; None: all are for `split`
+    Returns:
+        :class:`records.Read`
     Raises:
         UsageError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file that changed, or a
             killed worker
@@ -168,7 +177,8 @@ def encode(paths, fingerprints, folders, split, model, workers, shards=1):
     processor = load_model(model)
     kind_of = classifier(processor)
     with expected_utf8(paths), ExitStack() as stack:
-        bar = stack.enter_context(progress_bar("encode " + split, sum(map(os.path.getsize, paths))))
+        what = f"encode {split}" if folders else "count documents"
+        bar = stack.enter_context(progress_bar(what, sum(map(os.path.getsize, paths))))
         out = {}
         for number, folder in folders.items():
             tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
@@ -193,7 +203,8 @@ def encode(paths, fingerprints, folders, split, model, workers, shards=1):
                 kinds[kind] += 1
                 is_text = kind == "text_lines"
                 if is_text and not inside:
-                    shard = out.get(read.documents % shards)
+                    part, number = place(read.documents, *held_out) if held_out else (split, read.documents)
+                    shard = out.get(number % shards) if part == split else None
                     read.documents += 1
                 if shard and (inside or is_text):
                     shard.add(line if is_text else b"")
@@ -224,3 +235,4 @@ def encode(paths, fingerprints, folders, split, model, workers, shards=1):
     vars(read).update(kinds, lines=kinds.total())
     for number, shard in out.items():
         save_json(asdict(shard.finish()), os.path.join(folders[number], split + ".json"))
+    return read

@@ -15,13 +15,16 @@ from check import check
 from command_line import CPUS, positive
 from encode import encode
 from maelm_fairseq.base.errors import UsageError, run
-from maelm_fairseq.base.files import atomic_write, save_json, sha256
+from maelm_fairseq.base.files import atomic_write, read_json, save_json, sha256
 from pieces import VOCABULARY, dict_text, load_model
 from raw_text import check_files, fingerprint
 from records import MANIFEST, Manifest, Options, by_option, check_origin, read_manifest
 from train_sentencepiece import SAMPLE_LINES, train
 
 FORMAT = 1
+# {bytes of text: the default from there on}. The paper has 32,768 pieces for 16 GB, and 64,000 for 160 GB.
+VOCAB_SIZES = {0: 8000, 10**8: 16000, 10**9: 32768, 10**11: 64000}
+VOCAB_SIZES_TEXT = "if not given, 8,000; 16,000 from 100 MB of files to train on, 32,768 from 1 GB, 64,000 from 100 GB"
 OF_TRAINING = ("vocab_size", "model_type", "lowercase", "sample_lines", "byte_fallback")  # options of the model's
 
 
@@ -29,9 +32,11 @@ def parse_args():
     parser = command_line.parser(__doc__, "prepare.sh")
     add = parser.add_argument
     add("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
-    add("--valid", nargs="+", required=True, metavar="FILE", help="text to validate on, plain or gzip")
+    valid = parser.add_mutually_exclusive_group(required=True).add_argument
+    valid("--valid", nargs="+", default=[], metavar="FILE", help="text to validate on, plain or gzip")
+    valid("--valid-documents", type=positive, metavar="N", help="validate on N documents of --train, held out evenly")
     add("--dest", required=True, type=command_line.data_folder, metavar="DIR", help="folder to write to")
-    add("--vocab-size", type=positive, metavar="N", help="SentencePiece's vocab_size")
+    add("--vocab-size", type=positive, metavar="N", help=f"number of pieces ({VOCAB_SIZES_TEXT})")
     add("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
     add("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
     add("--byte-fallback", action="store_true", help="spell unknown characters in bytes, with 256 pieces of their own")
@@ -45,8 +50,6 @@ def parse_args():
     if args.spm_model:
         for option in by_option({name: getattr(args, name) or None for name in OF_TRAINING}):
             parser.error(f"{option} is for training a model, but --spm-model gives a trained one; leave one out")
-    elif args.vocab_size is None:
-        parser.error("give --vocab-size, or a trained model with --spm-model")
     args.model_type, args.sample_lines = args.model_type or "bpe", args.sample_lines or SAMPLE_LINES
     if args.shard is not None and not 0 <= args.shard < args.shards:
         parser.error(f"--shard {args.shard}: expected 0 to {args.shards - 1}, as --shards is {args.shards}")
@@ -100,19 +103,36 @@ def make_vocabulary(args, options):
     return model, dictionary
 
 
+def count_documents(args, manifest, model):
+    """The number of documents in --train, counted once; an error if they are too few for --valid-documents."""
+    path = os.path.join(args.dest, "documents.json")
+    if not os.path.exists(path):
+        save_json(encode(args.train, manifest.train, {}, "train", model, args.workers).documents, path)
+    documents = read_json(path, int, "the number of documents in --train")
+    if documents < args.valid_documents + args.shards:
+        raise UsageError(
+            f"--valid-documents {args.valid_documents}: found {documents} documents (separated by blank lines),"
+            f" expected at least one more for each shard; give fewer with another --dest, or remove {args.dest}"
+        )
+    return documents
+
+
 def main():
     args = parse_args()
     check_files(args.train, "--train")
     check_files(args.valid, "--valid")
     if args.spm_model:
         load_model(args.spm_model)
-        options = Options(args.shards, spm_model=sha256(args.spm_model))
+        options = Options(args.shards, spm_model=sha256(args.spm_model), valid_documents=args.valid_documents)
     else:
-        options = Options(args.shards, **{name: getattr(args, name) for name in OF_TRAINING})
+        size = sum(map(os.path.getsize, args.train))
+        args.vocab_size = args.vocab_size or max(n for least, n in VOCAB_SIZES.items() if least <= size)
+        options = Options(args.shards, **{name: getattr(args, name) for name in (*OF_TRAINING, "valid_documents")})
     manifest = Manifest(FORMAT, list(map(fingerprint, args.train)), list(map(fingerprint, args.valid)), options)
     os.makedirs(args.dest, exist_ok=True)
     claim(args.dest, manifest)
     vocabulary = make_vocabulary(args, options)
+    held_out = args.valid_documents and (args.valid_documents, count_documents(args, manifest, vocabulary[0]))
     if args.only_vocabulary:
         command_line.say(f"{vocabulary[0]} and dict.txt are ready")
         return
@@ -125,9 +145,9 @@ def main():
     for split, shards, wanted in [("valid", 1, [0]), ("train", args.shards, selected)]:
         missing = {i: folder for i, folder in selected.items() if i in wanted and not is_encoded(folder, split)}
         if missing:
-            files, fingerprints = getattr(args, split), getattr(manifest, split)
-            encode(files, fingerprints, missing, split, vocabulary[0], args.workers, shards)
-    check(args.dest, args.shards, selected)
+            files, fingerprints = (getattr(where, "train" if held_out else split) for where in (args, manifest))
+            encode(files, fingerprints, missing, split, vocabulary[0], args.workers, shards, held_out)
+    check(args.dest, options, selected)
     print(":".join(map(os.path.abspath, folders)))
 
 

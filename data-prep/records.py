@@ -22,6 +22,7 @@ class Options:
     lowercase: bool = False
     sample_lines: Optional[int] = None
     byte_fallback: bool = False
+    valid_documents: Optional[int] = None
 
 
 @dataclass

@@ -61,10 +61,13 @@ def train(paths, model, log_file, options):
                 byte_fallback=options.byte_fallback,
             )
     except (RuntimeError, ValueError) as error:
-        too_large = re.search(r"value <= (\d+)", str(error))
+        limit = re.search(r"(<=|vs) (\d+)", str(error))
         reason = "SentencePiece failed, perhaps because of it: " + " ".join(str(error).split()) + f"; see {log_file}"
-        if too_large:
-            reason = f"too large for this text; SentencePiece suggests at most {too_large.group(1)}"
+        if limit:
+            what = (
+                "large for this text; give at most" if limit[1] == "<=" else "small for its characters; give at least"
+            )
+            reason = f"too {what} {limit[2]}"
         raise UsageError(f"--vocab-size {size}: {reason}") from None
     with atomic_write(model, "wb") as stream:
         stream.write(trained.getvalue())

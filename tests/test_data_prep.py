@@ -130,24 +130,32 @@ def test_report_and_running_again(text, prepared):
     assert {path.name: path.stat().st_mtime_ns for path in prepared["dest"].iterdir()} == before
 
 
-def test_shards_by_several_machines_at_once(text, prepared, tmp_path):
+@pytest.mark.parametrize("held_out", [0, 7])
+def test_shards_by_several_machines_at_once(text, prepared, tmp_path, held_out):
     """Three shards of the same text, by three processes that start at once, as on three machines."""
     dest = tmp_path / "data"
-    options = ["--shards", 3, "--vocab-size", 150, "--lowercase", "--workers", 1]
+    valid = ["--valid-documents", held_out] if held_out else ["--valid", *text["valid"]]
+    options = ["--train", *text["train"], *valid, "--dest", dest, "--vocab-size", 150, "--lowercase", "--workers", 1]
     with concurrent.futures.ThreadPoolExecutor() as machines:
         done = machines.map(
-            lambda shard: script("data-prep/prepare.sh", *arguments(text, dest, "--shard", shard, *options)), range(3)
+            lambda shard: script("data-prep/prepare.sh", *options, "--shards", 3, "--shard", shard), range(3)
         )
     folders = list(done)[-1].stdout.splitlines()[-1].split(":")
     assert folders == [str(dest / f"shard{number}") for number in range(3)]
     whole = documents_of(prepared["dest"], "train")
     assert len(whole) == len(text["train_documents"])
+    report = f"{len(whole):,} documents" + ", of which 7 are held out for validation" * bool(held_out)
+    assert report + "\n" in script("data-prep/check.py", dest).stdout
+    if held_out:  # at even intervals, each once, and nothing else is missing
+        numbers = [whole.index(document) for document in documents_of(folders[0], "valid")]
+        assert len(numbers) == 7 and np.abs(np.diff([*numbers, numbers[0] + len(whole)]) - len(whole) / 7).max() < 1
+        whole = [document for number, document in enumerate(whole) if number not in numbers]
+    else:
+        assert snapshot(folders[0])["valid.bin"] == snapshot(prepared["dest"])["valid.bin"]
     for number, folder in enumerate(folders):
         assert documents_of(folder, "train") == whole[number::3]
         assert os.path.exists(os.path.join(folder, "valid.idx")) == (number == 0)
         assert snapshot(folder)["sentencepiece.model"] == snapshot(prepared["dest"])["sentencepiece.model"]
-    assert snapshot(folders[0])["valid.bin"] == snapshot(prepared["dest"])["valid.bin"]
-    assert f"{len(whole):,} documents" in script("data-prep/check.py", dest).stdout
 
 
 def test_reservoir_samples_are_uniform_and_repeatable():
@@ -239,7 +247,7 @@ def test_text_in_another_encoding_is_refused_with_its_name(tmp_path, encoding, m
     if is_utf8 and not null:
         assert list(raw_text.read_lines(path, strict=True)) == [line.encode(encoding, "ignore")] * 2000
         return
-    with pytest.raises(UsageError, match=f"file {path}: line 1 (is not UTF-8|contains a null byte)") as error:
+    with pytest.raises(UsageError, match=f"{path}: line 1 (is not UTF-8|contains a null byte)") as error:
         list(raw_text.read_lines(path, strict=True))
     assert (r"tr -d '\000'" if is_utf8 else f"iconv -f {encoding} -t UTF-8") in str(error.value)
 
@@ -248,9 +256,10 @@ def test_a_wrong_size_of_the_vocabulary_and_the_corrected_command(text, tmp_path
     text = dict(text, train=text["valid"])
     options = [PREPARE, *arguments(text, tmp_path / "dest", "--only-vocabulary", "--vocab-size")]
     assert "--vocab-size 99999999999: SentencePiece failed, perhaps because of it: " in refused(*options, 99999999999)
-    error = refused(*options, 50000)
+    assert "--vocab-size 9: too small for its characters; give at least 2" in refused(*options, 9, "--byte-fallback")
+    error = refused(*options[:-1])
     most = error.split()[-1]
-    assert "--vocab-size 50000: too large" in error and most.isdigit()
+    assert "--vocab-size 8000: too large for this text; give at most" in error and most.isdigit()
     script(*options, most)
     assert len((tmp_path / "dest" / "dict.txt").read_text(encoding="utf-8").split("\n")) == int(most) - 3 + 1
 
@@ -260,6 +269,8 @@ def test_a_destination_with_another_corpus_or_other_options(text, prepared, tmp_
     error = refused(PREPARE, *arguments(text, prepared["dest"], "--vocab-size", 700, "--shards", 2))
     for change in ["--vocab-size was 150 and is 700", "--lowercase was True and is False", "--shards was 1 and is 2"]:
         assert change in error
+    options = ["--train", *text["train"], "--valid-documents", 9, "--dest", prepared["dest"], *OPTIONS]
+    assert "valid differs; --valid-documents was not given and is 9" in refused(PREPARE, *options)
     other = dict(text, train=text["train"][:2] + text["valid"])
     assert "train differs" in refused(PREPARE, *arguments(other, prepared["dest"], *OPTIONS))
     assert snapshot(prepared["dest"]) == before
@@ -273,12 +284,14 @@ def test_fewer_documents_than_shards(text, prepared, tmp_path):
     error = refused(PREPARE, *arguments(text, tmp_path / "four", *options))
     assert "3 documents" in error and "use fewer --shards" in error
     assert not list((tmp_path / "four" / "shard1").glob("train*"))
+    options = ["--train", *text["train"], "--valid-documents", 3, "--dest", tmp_path / "three", *options[:2]]
+    assert "--valid-documents 3: found 3 documents" in refused(PREPARE, *options)
 
 
 @pytest.mark.parametrize(
     "options, words",
     [
-        ([], "give --vocab-size, or a trained model with --spm-model"),
+        (["--valid-documents", "9"], "argument --valid-documents: not allowed with argument --valid"),
         (["--vocab-size", "0"], "argument --vocab-size: 0 is not a positive integer"),
         (["--vocab-size", "300", "--shards", "2", "--shard", "2"], "--shard 2: expected 0 to 1"),
         (["--dest", "a:b"], "separates folders by colons"),

@@ -50,9 +50,12 @@ runpy.run_path(program, run_name="__main__")
 def test_killed_at_any_step_and_run_again(corpus, tmp_path):
     """Killed when a complete file is about to get its final name; in the end nothing differs."""
     dest = tmp_path / "data"
-    options = arguments(corpus, dest, *OPTIONS)
+    options = ["--train", *corpus["train"], "--valid-documents", 9, *OPTIONS, "--dest"]
+    script("data-prep/prepare.sh", *options, tmp_path / "uninterrupted", "--workers", 1)
+    options.append(dest)
     for name, number in [
         ("sentencepiece.model", signal.SIGTERM),
+        ("documents.json", signal.SIGKILL),
         ("train.bin", signal.SIGKILL),
         ("train.json", signal.SIGINT),
     ]:
@@ -62,7 +65,7 @@ def test_killed_at_any_step_and_run_again(corpus, tmp_path):
         assert not (dest / name).exists() and bool(list(dest.glob(".*.partial"))) == (number != signal.SIGINT)
     assert refused("data-prep/check.py", dest).endswith("the preparation was not finished; run prepare.sh again")
     script("data-prep/prepare.sh", *options)
-    assert snapshot(dest) == snapshot(corpus["dest"])
+    assert snapshot(dest) == snapshot(tmp_path / "uninterrupted")
     assert not list(dest.glob(".*partial"))
 
 
@@ -84,7 +87,7 @@ def test_ctrl_c_ends_the_workers_too_and_leaves_nothing_half_written(corpus, tmp
 def test_a_full_disk_is_one_line_that_names_the_file(corpus, tmp_path):
     """Here as a limit on the size of files, and as a full standard output; with room, the same command goes on."""
     dest, limited = tmp_path / "data", tmp_path / "limited"
-    limited.write_text(f'#!/bin/sh\nulimit -f 1\nexec "{sys.executable}" "$@"\n')
+    limited.write_text(f'#!/bin/sh\nulimit -f 2\nexec "{sys.executable}" "$@"\n')
     limited.chmod(0o755)
     options = arguments(corpus, dest, *OPTIONS)
     error = refused("data-prep/prepare.sh", *options, PYTHON=str(limited))
