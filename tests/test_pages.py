@@ -23,6 +23,7 @@ MODEL = (
 )
 SMALLER = [  # so that each command takes seconds
     (r"--vocab-size \d+", "--vocab-size 100"),
+    (r"--valid-documents \d+", "--valid-documents 10"),
     (r"(recipes/pretrain.*) --gpus 8", rf"\1 --gpus 0 --batch-size 8 --update-freq 1 {MODEL}"),
     (r"(recipes/pretrain_small(?!.*--max-update).*)", r"\1 --max-update 2000"),
     (r"(recipes/pretrain_small.*)--max-update (\d)\d00", rf"\1 --batch-size 8 --update-freq 1 {MODEL} --max-update \2"),
