@@ -1,11 +1,13 @@
 """Labelled files as people have them: GLUE's and others like them, CoNLL's columns, and where to find them."""
 
+import codecs
 import math
 import os
 import re
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from ..base.errors import MissingFileError, UsageError
+from ..base.utf8 import decode
 
 MAXIMUM_SKIPPED = 0.01  # of the lines of a file
 NO_LABEL, NO_AGREEMENT = "-", "its annotators do not agree"  # of SNLI, whose authors advise to leave such out
@@ -35,13 +37,7 @@ def read_lines(path):
     """Yields number and text of each line; only `\\n` and `\\r\\n` end one, and a byte order mark is skipped."""
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, 1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise UsageError(
-                    f"{path}: line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at byte {error.start + 1} of "
-                    "the line); convert the file, for example with iconv -f latin1 -t utf-8"
-                ) from None
+            text = decode(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line, path, number, stream)
             yield number, text.removesuffix("\n").removesuffix("\r")
 
 
