@@ -349,7 +349,7 @@ def check_rate(scheduler, update, last):
 
 def check_processes(cfg):
     """Refuses more processes than devices: fairseq would start none and report success, or each would train alone."""
-    distributed, devices = cfg.distributed_training, 0 if cfg.common.cpu else torch.cuda.device_count()
+    distributed, devices = cfg.distributed_training, torch.cuda.device_count()
     here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # started by torchrun
     by_hand = distributed.distributed_no_spawn and distributed.distributed_backend == "gloo"  # on CPUs
     processes = max(here, distributed.distributed_world_size)
