@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import torch
+from tqdm import tqdm
 
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
@@ -109,6 +110,7 @@ class Jobs:
 
         with concurrent.futures.ThreadPoolExecutor(self.count) as pool:
             futures = [pool.submit(work, item) for item in items]
-            for future in concurrent.futures.as_completed(futures):
+            done = concurrent.futures.as_completed(futures)
+            for future in tqdm(done, "runs", total=len(futures), unit="run", disable=None):
                 future.result()  # raises the first error
         return [future.result() for future in futures]
