@@ -200,7 +200,6 @@ WITH_TRANSFORMERS = """
 import sys
 packages, checkpoint, data, folder = sys.argv[1:]
 sys.path.append(packages)
-sys.modules["torchaudio"] = None  # if installed for CUDA it does not load beside a torch for the CPU
 from maelm_fairseq.huggingface import export
 
 print(export.export(checkpoint, data, folder + "/right")[2])
