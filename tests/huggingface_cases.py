@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 
 from maelm_fairseq import hub
-from maelm_fairseq.heads import SequenceClassificationHead, SpanHead, TokenClassificationHead
+from maelm_fairseq.heads import MeanClassificationHead, SequenceClassificationHead, SpanHead, TokenClassificationHead
 from maelm_fairseq.huggingface import export as program
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.vocabulary import FINGERPRINT, fingerprint, load_dictionary
@@ -73,6 +73,7 @@ FINE_TUNED = dict(pretraining=False, task={"_name": "sentence_prediction", "enco
 HEADS = {
     "topic": classifier,
     "narrow": lambda: classifier(inner=8),
+    "mean": lambda: MeanClassificationHead(C, 3, C, 0.1),
     "score": lambda: classifier(1),
     "tags": lambda: TokenClassificationHead(C, 3, 0.1),
     "span": lambda: SpanHead(C),
@@ -95,6 +96,8 @@ CASES = {  # what becomes of which model: (class, options of write_checkpoint, a
     "code-shared": ("MaeLmForMaskedLM", SHARED, {}),
     "code-shared-all": ("MaeLmForMaskedLM", dict(SHARED, **T5_BUCKETS, decoder_layers=2), dict(format="code")),
     "code-narrow": ("MaeLmForSequenceClassification", {**FINE_TUNED, **NO_BIAS}, {}),
+    "code-mean": ("MaeLmForSequenceClassification", {**FINE_TUNED, **NO_BIAS, "classification_pooling": "mean"}, {}),
+    "code-score": ("MaeLmForSequenceClassification", FINE_TUNED, {}),
     "code-tags": ("MaeLmForTokenClassification", FINE_TUNED, {}),
     "code-span": ("MaeLmForQuestionAnswering", FINE_TUNED, {}),
 }  # fmt: skip

@@ -30,6 +30,7 @@ from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArgum
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 PAD = 1
+HEADS = ["", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
 
 
 def load(auto_class, folder, **options):
@@ -155,6 +156,16 @@ def checkpointing(folder, batch):
     return difference(*gradients)
 
 
+@torch.no_grad()
+def traced(auto_class, folder, batch):
+    """The difference after tracing a model that returns tuples, on a batch of another shape; it takes token types."""
+    model = load(auto_class, folder, return_dict=False)
+    program = torch.jit.trace(model, (batch["input_ids"], batch["attention_mask"]))
+    other = {name: values[1:4, :9] for name, values in batch.items()}
+    expected = model(**other, token_type_ids=torch.zeros_like(other["input_ids"]))
+    return difference(program(*other.values()), expected)
+
+
 def more_tokens(folder, batch):
     """Adds tokens to the vocabulary of a masked language model: the others keep their logits."""
     model = load("AutoModelForMaskedLM", folder)
@@ -211,6 +222,11 @@ def main():
     heads = {"SequenceClassification": {"num_labels": 3}, "TokenClassification": {"num_labels": 3}}
     heads["QuestionAnswering"] = {}
     losses = {head: [loss_of(f"AutoModelFor{head}", code, batch, **options)] for head, options in heads.items()}
+    for name, labels in [("code-mean", 1), ("code-score", 3), ("roberta-topic", 1), ("roberta-topic", 5)]:
+        options = dict(num_labels=labels, ignore_mismatched_sizes=True)
+        loss = loss_of("AutoModelForSequenceClassification", folder / name, batch, **options)
+        losses[f"{name} with {labels} labels"] = [loss]
+    masks = dict(load("AutoTokenizer", code)(masked + texts, padding=True, return_tensors="pt"))
     result = {
         "transformers": transformers.__version__,
         "compared": {
@@ -226,6 +242,8 @@ def main():
             "hidden states": hidden_states(code, batch),
             "gradient checkpointing": checkpointing(code, batch),
             "more tokens": more_tokens(code, batch),
+            **{f"{head or 'encoder'} traced": traced(f"AutoModel{head}", code, masks) for head in HEADS},
+            "shared layers traced": traced("AutoModelForMaskedLM", folder / "code-shared", masks),
         },
         "losses": {**losses, "MaskedLM": train(code, texts)},
     }

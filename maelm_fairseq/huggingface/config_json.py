@@ -47,8 +47,8 @@ def make_config(model, layout, kind, head=None, labels=None, masks_in_encoder=Fa
     if labels is not None:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
-    if kind == SEQUENCE_CLASSIFICATION:
-        config["problem_type"] = "regression" if len(labels) == 1 else "single_label_classification"
+    if kind == SEQUENCE_CLASSIFICATION and len(labels) == 1:
+        config["problem_type"] = "regression"  # pipelines leave its scores as they are; others follow from the labels
     return config
 
 
@@ -69,5 +69,6 @@ def code_options(model, kind, head, masks_in_encoder):
         "decoder_relative_bias": cfg.decoder_relative_bias,
         "masks_in_encoder": masks_in_encoder,
         "classifier_dropout": cfg.pooler_dropout,
+        "classifier_pooling": str(cfg.classification_pooling),
         "classifier_size": head.dense.out_features if isinstance(head, SequenceClassificationHead) else None,
     }

@@ -38,6 +38,7 @@ class MaeLmConfig(PretrainedConfig):
         decoder_relative_bias: whether the decoder has a bias of its own
         masks_in_encoder: whether the encoder sees `<mask>` in masked language modelling, as BERT does
         classifier_dropout: of the heads
+        classifier_pooling: what the head for sequence classification reads: "first", `<s>`; "mean", that of all others
         classifier_size: inner width of the head for sequence classification; None for `hidden_size`
     """
 
@@ -179,10 +180,12 @@ class MaeLmPreTrainedModel(PreTrainedModel):
     def get_output_embeddings(self):
         return None
 
-    def result(self, kind, outputs, return_dict, loss=None, **outputs_of_head):
-        """An output of transformers, or with `return_dict=False` a tuple."""
-        output = kind(loss=loss, **outputs_of_head, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
-        return output if return_dict or return_dict is None else output.to_tuple()
+    def result(self, kind, outputs, return_dict, **of_head):
+        """An output of transformers, or a tuple of what it has; with None, the configuration decides."""
+        output = kind(**of_head, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+        if return_dict is None:
+            return_dict = self.config.return_dict and not getattr(self.config, "torchscript", False)
+        return output if return_dict else output.to_tuple()
 
 
 class MaeLmModel(MaeLmPreTrainedModel):
@@ -197,13 +200,15 @@ class MaeLmModel(MaeLmPreTrainedModel):
         self.post_init()
 
     def forward(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None,
-                output_attentions=None, output_hidden_states=None, return_dict=None, hidden_tokens=None):  # fmt: skip
+                output_attentions=None, output_hidden_states=None, return_dict=None, hidden_tokens=None,
+                token_type_ids=None):  # fmt: skip
         """Computes features.
 
         Args:
             input_ids: (B, T); or `inputs_embeds`, (B, T, C)
             attention_mask: (B, T), 1 for tokens and 0 for padding, at either side; None: all but `<pad>` are tokens
             position_ids: (B, T); None: 0, 1, 2, ... from the first token on
+            token_type_ids: ignored, as by MPNet; all classes here take it
             hidden_tokens: (B, T) bool, tokens that no other tokens attend to, or None; with `share_decoder_layers` they
                 enter in front of the decoder's layers, and attend to each other, too
         Returns:
@@ -223,12 +228,11 @@ class MaeLmModel(MaeLmPreTrainedModel):
         eager = with_attentions or config._attn_implementation == "eager"
         late_layers = config.decoder_layers if config.share_decoder_layers else 0
         hidden, attentions = self.encoder(x, positions, seen, eager, hidden_tokens, late_layers)
-        output = BaseModelOutput(
-            last_hidden_state=hidden[-1],
+        outputs = BaseModelOutput(
             hidden_states=tuple(hidden) if with_hidden else None,
             attentions=tuple(attentions) if with_attentions else None,
         )
-        return output if return_dict or return_dict is None else output.to_tuple()
+        return self.result(BaseModelOutput, outputs, return_dict, last_hidden_state=hidden[-1])
 
     def positions(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None):
         """The position of each token, (B, T): -1 for padding."""
@@ -279,7 +283,7 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
         self.post_init()
 
     def forward(self, input_ids=None, attention_mask=None, position_ids=None, labels=None, output_attentions=None,
-                output_hidden_states=None, return_dict=None):  # fmt: skip
+                output_hidden_states=None, return_dict=None, token_type_ids=None):  # fmt: skip
         """Computes logits.
 
         Args:
@@ -289,7 +293,7 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
             MaskedLMOutput with `logits` (B, T, N); hidden states and attentions are the encoder's
         """
         config, model = self.config, self.mae_lm
-        masked = input_ids.eq(config.mask_token_id) & (not config.masks_in_encoder)
+        masked = input_ids.eq(-1 if config.masks_in_encoder else config.mask_token_id)  # those to hide
         inputs = input_ids, attention_mask, position_ids, None
         outputs = model(*inputs, output_attentions, output_hidden_states, True, masked)
         x, embedding = outputs.last_hidden_state, model.embed_tokens.weight
@@ -299,7 +303,7 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
             x = self.decoder(x, positions, positions >= 0, config._attn_implementation == "eager")[0][-1]
         logits = self.lm_head(x, embedding)
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        return self.result(MaskedLMOutput, outputs, return_dict, loss, logits=logits)
+        return self.result(MaskedLMOutput, outputs, return_dict, loss=loss, logits=logits)
 
     def resize_token_embeddings(self, *args, **kwargs):
         embeddings = super().resize_token_embeddings(*args, **kwargs)
@@ -324,7 +328,7 @@ class ClassificationHead(nn.Module):
 
 
 class MaeLmForSequenceClassification(MaeLmPreTrainedModel):
-    """Classes or scores of whole texts, from `<s>`."""
+    """Classes or scores of whole texts, from `<s>` or the mean of all other tokens."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -333,22 +337,24 @@ class MaeLmForSequenceClassification(MaeLmPreTrainedModel):
         self.post_init()
 
     def forward(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None, labels=None,
-                output_attentions=None, output_hidden_states=None, return_dict=None):  # fmt: skip
+                output_attentions=None, output_hidden_states=None, return_dict=None, token_type_ids=None):  # fmt: skip
         """Computes logits (B, labels); `labels` (B,) are classes, with one label scores, or (B, labels) 0 and 1."""
         inputs = input_ids, attention_mask, position_ids, inputs_embeds
         outputs = self.mae_lm(*inputs, output_attentions, output_hidden_states, True)
-        x, positions = outputs.last_hidden_state, self.mae_lm.positions(*inputs)
-        first = (positions >= 0).long().argmax(1)
-        logits = self.classifier(x[torch.arange(len(x), device=x.device), first])
+        real = self.mae_lm.positions(*inputs) >= 0
+        first = real & real.long().cumsum(1).eq(1)
+        pooled = real & ~first if self.config.classifier_pooling == "mean" else first
+        x = (outputs.last_hidden_state * pooled[..., None]).sum(1) / pooled.sum(1, keepdim=True).clamp(min=1)
+        logits = self.classifier(x)
         loss = None if labels is None else self.loss(logits.float(), labels)
-        return self.result(SequenceClassifierOutput, outputs, return_dict, loss, logits=logits)
+        return self.result(SequenceClassifierOutput, outputs, return_dict, loss=loss, logits=logits)
 
     def loss(self, logits, labels):
         """Mean squared error for one label, binary cross-entropy for several of them, or cross-entropy."""
         problem = self.config.problem_type
-        if problem == "regression" or (problem is None and self.config.num_labels == 1):
+        if self.config.num_labels == 1 or (problem == "regression" and labels.shape == logits.shape):
             return F.mse_loss(logits.flatten(), labels.float().flatten())
-        if problem == "multi_label_classification" or (problem is None and labels.is_floating_point()):
+        if problem == "multi_label_classification" or labels.is_floating_point():
             return F.binary_cross_entropy_with_logits(logits, labels.float())
         return F.cross_entropy(logits, labels.flatten())
 
@@ -364,13 +370,13 @@ class MaeLmForTokenClassification(MaeLmPreTrainedModel):
         self.post_init()
 
     def forward(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None, labels=None,
-                output_attentions=None, output_hidden_states=None, return_dict=None):  # fmt: skip
+                output_attentions=None, output_hidden_states=None, return_dict=None, token_type_ids=None):  # fmt: skip
         """Computes logits (B, T, labels); `labels` (B, T) are classes, -100 for tokens that do not count."""
         inputs = input_ids, attention_mask, position_ids, inputs_embeds
         outputs = self.mae_lm(*inputs, output_attentions, output_hidden_states, True)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        return self.result(TokenClassifierOutput, outputs, return_dict, loss, logits=logits)
+        return self.result(TokenClassifierOutput, outputs, return_dict, loss=loss, logits=logits)
 
 
 class MaeLmForQuestionAnswering(MaeLmPreTrainedModel):
@@ -383,7 +389,8 @@ class MaeLmForQuestionAnswering(MaeLmPreTrainedModel):
         self.post_init()
 
     def forward(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None, start_positions=None,
-                end_positions=None, output_attentions=None, output_hidden_states=None, return_dict=None):  # fmt: skip
+                end_positions=None, output_attentions=None, output_hidden_states=None, return_dict=None,
+                token_type_ids=None):  # fmt: skip
         """Computes start and end logits (B, T); the positions (B,) of the answer's first and last token give a loss."""
         inputs = input_ids, attention_mask, position_ids, inputs_embeds
         outputs = self.mae_lm(*inputs, output_attentions, output_hidden_states, True)
@@ -392,4 +399,5 @@ class MaeLmForQuestionAnswering(MaeLmPreTrainedModel):
         if start_positions is not None and end_positions is not None:
             targets = [(start, start_positions), (end, end_positions)]
             loss = sum(F.cross_entropy(logits.float(), place.flatten()) for logits, place in targets) / 2
-        return self.result(QuestionAnsweringModelOutput, outputs, return_dict, loss, start_logits=start, end_logits=end)
+        logits = dict(start_logits=start, end_logits=end)
+        return self.result(QuestionAnsweringModelOutput, outputs, return_dict, loss=loss, **logits)

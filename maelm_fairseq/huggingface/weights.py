@@ -8,9 +8,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from ..base.errors import UsageError
 from ..config import MPNET as MPNET_SIZES
-from ..heads import SequenceClassificationHead, SpanHead, TokenClassificationHead
+from ..heads import MeanClassificationHead, SequenceClassificationHead, SpanHead, TokenClassificationHead
 from ..layers import RelativePositionBias, t5_bucket
 
 BUCKETS = MPNET_SIZES[0]  # MPNetModel has no others, whatever its configuration says
@@ -39,6 +38,7 @@ SEQUENCE_CLASSIFICATION, QUESTION_ANSWERING = "ForSequenceClassification", "ForQ
 TOKEN_CLASSIFICATION = "ForTokenClassification"
 HEADS = {
     SequenceClassificationHead: SEQUENCE_CLASSIFICATION,
+    MeanClassificationHead: SEQUENCE_CLASSIFICATION,
     TokenClassificationHead: TOKEN_CLASSIFICATION,
     SpanHead: QUESTION_ANSWERING,
 }
@@ -60,7 +60,9 @@ def mpnet_table(relative_bias):
 
 def choose_layout(model, head):
     """The first family of classes that computes exactly what the model and its head do."""
-    if type(head) is SequenceClassificationHead and head.dense.out_features != model.cfg.encoder_embed_dim:
+    if isinstance(head, MeanClassificationHead):
+        return CODE  # stock heads read the first token
+    if isinstance(head, SequenceClassificationHead) and head.dense.out_features != model.cfg.encoder_embed_dim:
         return CODE  # the inner layer of stock heads is as wide as the encoder
     bias = model.encoder.relative_bias
     if bias is None:
@@ -71,8 +73,6 @@ def choose_layout(model, head):
 def choose_kind(model, layout, head, masks_in_encoder):
     """Which class of the family the model with its head, or None, becomes: `MODEL`, `MASKED_LM`, ..."""
     if head is not None:
-        if type(head) not in HEADS:
-            raise UsageError(f"no class has a {type(head).__name__}: the checkpoint cannot be exported")
         return HEADS[type(head)]
     mlm = model.decoder is None and masks_in_encoder
     return MASKED_LM if model.lm_head is not None and (mlm or layout is CODE) else MODEL
