@@ -42,9 +42,12 @@ def from_pretrained(checkpoint, data=None):
     """
     checkpoint_file = find_checkpoint(os.fspath(checkpoint))
     folder = os.path.dirname(checkpoint_file) or "." if data is None else os.fspath(data)
-    for path in [os.path.join(folder, name) for name in ["dict.txt", "sentencepiece.model"]]:
-        if not os.path.isfile(path):
-            raise MissingFileError(f"{path}: not found: pass data=, the folder with the vocabulary it was trained with")
+    paths = [os.path.join(folder, name) for name in ["dict.txt", "sentencepiece.model"]]
+    missing = [path for path in paths if not os.path.isfile(path)]
+    if missing and data is None:
+        raise MissingFileError(
+            f"{missing[0]}: not found: pass data=, the folder with the vocabulary it was trained with"
+        )
     dictionary, processor = read_vocabulary(folder)
     state = read_checkpoint(checkpoint_file)
     model = build_model(state, dictionary, checkpoint_file)

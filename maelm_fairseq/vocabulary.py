@@ -93,7 +93,10 @@ def read_vocabulary(folder):
     """
     dictionary, model_file = load_dictionary(folder), os.path.join(folder, "sentencepiece.model")
     if not os.path.isfile(model_file):
-        raise MissingFileError(f"{model_file}: not found; expected a vocabulary that data-prep/prepare.sh made")
+        raise MissingFileError(
+            f"{model_file}: not found; expected the SentencePiece model whose pieces dict.txt lists, in its order: "
+            "copy it there; if fairseq-preprocess made dict.txt, pretrain on text that data-prep/prepare.sh prepared"
+        )
     return dictionary, load_sentencepiece(model_file, dictionary)
 
 

@@ -225,6 +225,10 @@ def test_vocabularies_refused(folder, tmp_path):
     with pytest.raises(FileNotFoundError, match="dict.txt: not found: pass data="):
         hub.from_pretrained(checkpoint)
     shutil.copy(folder / "dict.txt", checkpoint.parent)
+    with pytest.raises(
+        FileNotFoundError, match="sentencepiece.model: not found; expected .* if fairseq-preprocess made"
+    ):
+        hub.from_pretrained(checkpoint, data=checkpoint.parent)
     (checkpoint.parent / "sentencepiece.model").write_text("no model")
     with pytest.raises(ValueError, match="sentencepiece.model: not a SentencePiece model"):
         hub.from_pretrained(checkpoint.parent)
