@@ -36,14 +36,15 @@ def write_checkpoint(folder, data, change=None, heads=None, task=None, pretraini
         model.register_head(name, head)
     for name, parameter in model.named_parameters():
         parameter.data.normal_(float("norm" in name and name.endswith("weight")), 1 if "table" in name else 0.3)
+    task = {"_name": "mae_lm", "encoder_mask_fraction": 0.0, "mask_prob": 0.15, "data": str(data), **(task or {})}
     state = {
         "model": model.state_dict(),
         "cfg": {
             "model": {**asdict(cfg), "_name": "mae_lm_tiny"},
-            "task": {"_name": "mae_lm", "encoder_mask_fraction": 0.0, "data": str(data), **(task or {})},
+            "task": task,
             "checkpoint": {"best_checkpoint_metric": "loss"},
         },
-        "task_state": {FINGERPRINT: fingerprint(dictionary)},
+        "task_state": {FINGERPRINT: fingerprint(dictionary), "unigram_bits": 9.5},
         "optimizer_history": [{"num_updates": 1234}],
         "extra_state": {"val_loss": 5.125},
     }
@@ -69,7 +70,8 @@ NO_BIAS = dict(relative_position_num_buckets=0)
 T5_BUCKETS = dict(relative_position_buckets="t5")
 MLM = dict(decoder_layers=0, task={"encoder_mask_fraction": 1.0})
 SHARED = dict(share_decoder_layers=True)
-FINE_TUNED = dict(pretraining=False, task={"_name": "sentence_prediction", "encoder_mask_fraction": None})
+FINE_TUNED_TASK = {"_name": "sentence_prediction", "encoder_mask_fraction": None, "mask_prob": None}
+FINE_TUNED = dict(pretraining=False, task=FINE_TUNED_TASK)
 HEADS = {
     "topic": classifier,
     "narrow": lambda: classifier(inner=8),

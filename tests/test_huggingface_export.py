@@ -56,6 +56,9 @@ def test_what_is_written(case, pipeline, data, tmp_path):
     (usage,) = re.findall(r"```python\n(.*?)```", text, re.S)
     ast.parse(usage)
     assert f'"{case}"' in usage and ("trust_remote_code=True" in usage) == case.startswith("code")
+    bits = " bits per predicted token, 15% of the tokens masked; by token frequencies alone: 9.5"
+    pretrained = pipeline in ["feature-extraction", "fill-mask"]
+    assert re.search(r"- Validation loss: 5\.125(.*)", card)[1] == bits * pretrained and "combining marks" in card
     assert f", {P} positions, " in card and ("`share_decoder_layers` True" in card) == ("shared" in case)
 
 
@@ -74,7 +77,7 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path, monkeypatch, 
     documents = json.loads((data / "train.json").read_text())["documents"]
     assert f"- Data: {documents:,} documents, " in card and "- Updates: 2\n" in card
     assert "- Text and language: **please fill in**\n" in card and "truncation=True" in card
-    assert "`mask_prob` 0.15" in card and re.search(r"- Validation loss: \d\.\d+\n", card)
+    assert "`mask_prob` 0.15" in card and re.search(r"- Validation loss: \d\.\d+ bits.* masked\n", card)
 
 
 def test_a_folder_may_have_any_name(data, tmp_path):

@@ -76,6 +76,7 @@ class Training:
     """What a checkpoint knows of its training."""
 
     cfg: Dict[str, Any]
+    task_state: Dict[str, Any]
     optimizer_history: Optional[List[Dict[str, Any]]] = None
     extra_state: Optional[Dict[str, Any]] = None
 
@@ -145,7 +146,12 @@ def training(state, data):
     lines.append(
         "Options: " + ", ".join(f"`{name}` {options[name]}" for name in SHOWN if options.get(name) is not None)
     )
-    loss = (checkpoint.extra_state or {}).get("val_loss")
+    loss, metric = (checkpoint.extra_state or {}).get("val_loss"), options.get("best_checkpoint_metric", "loss")
     if loss is not None:
-        lines.append(f"Validation {options.get('best_checkpoint_metric', 'loss')}: {loss}")
+        lines.append(f"Validation {metric}: {loss}")
+        mask_prob = typed(Optional[float], options.get("mask_prob"), "the checkpoint: mask_prob")
+        if metric == "loss" and mask_prob is not None:  # of pretraining
+            lines[-1] += f" bits per predicted token, {100 * mask_prob:g}% of the tokens masked"
+            unigram = typed(Optional[float], checkpoint.task_state.get("unigram_bits"), "the checkpoint: unigram_bits")
+            lines[-1] += "" if unigram is None else f"; by token frequencies alone: {unigram:.4g}"
     return lines
