@@ -42,12 +42,9 @@ def from_pretrained(checkpoint, data=None):
     """
     checkpoint_file = find_checkpoint(os.fspath(checkpoint))
     folder = os.path.dirname(checkpoint_file) or "." if data is None else os.fspath(data)
-    paths = [os.path.join(folder, name) for name in ["dict.txt", "sentencepiece.model"]]
-    missing = [path for path in paths if not os.path.isfile(path)]
-    if missing and data is None:
-        raise MissingFileError(
-            f"{missing[0]}: not found: pass data=, the folder with the vocabulary it was trained with"
-        )
+    for path in [os.path.join(folder, name) for name in ["dict.txt", "sentencepiece.model"]]:
+        if data is None and not os.path.isfile(path):
+            raise MissingFileError(f"{path}: not found: pass data=, the folder with the vocabulary it was trained with")
     dictionary, processor = read_vocabulary(folder)
     state = read_checkpoint(checkpoint_file)
     model = build_model(state, dictionary, checkpoint_file)
@@ -134,19 +131,21 @@ class MaeLm:
     def device(self):
         return self.model.embed_tokens.weight.device
 
-    def encode(self, text, pair=None):
+    def encode(self, text, pair=None, truncate=False):
         """Text to tokens: `<s> a </s>`, or `<s> a </s> </s> b </s>` for a pair.
 
         Args:
             text: a string, with `<mask>` where a token is to be predicted; or a list of B strings
             pair: the second text, or a list of B
+            truncate: cut longer texts to the model's positions
         Returns:
             int64 (T,); for lists (B, T), padded at the end
         Raises:
             ValueError: an empty list, or lists of different lengths
             TypeError: not a string or a list of strings, or `text` and `pair` are not of the same kind
         """
-        rows = [self._tokens(*both) for both in text_pairs(text, pair)]
+        limit = self.model.max_positions() if truncate else None
+        rows = [self._tokens(*both, limit) for both in text_pairs(text, pair)]
         if not rows:
             raise UsageError("an empty list, expected at least one text")
         return rows[0] if isinstance(text, str) else self._padded(rows)
@@ -198,20 +197,21 @@ class MaeLm:
             raise UsageError(f"expected tokens in each row and padding (token {pad}) at the end only, as from encode()")
         return lengths
 
-    def _check_length(self, length, text="the text"):
-        check_positions(length, self.model.max_positions(), f"{text} has {length} tokens", "shorten it or split it")
+    def _check_length(self, length, text="the text", fix="shorten it, split it or encode it with truncate=True"):
+        check_positions(length, self.model.max_positions(), f"{text} has {length} tokens", fix)
 
     @torch.no_grad()
-    def extract_features(self, texts, all_layers=False):
+    def extract_features(self, texts, all_layers=False, truncate=False):
         """The encoder's features of each token.
 
         Args:
             texts: a string or a list of B strings; or tokens from `encode`, (T,) or (B, T), padded at the end only
             all_layers: return layers 0 (the embeddings) to L instead of the last one
+            truncate: cut longer texts to the model's positions
         Returns:
             (T, C), or (B, T, C) with zeros at padding, on the model's device; with `all_layers` (L + 1, ...)
         """
-        tokens = self._checked(texts) if isinstance(texts, torch.Tensor) else self.encode(texts)
+        tokens = self._given(texts, truncate)
         batch = tokens if tokens.dim() == 2 else tokens[None]
         lengths = self._lengths(batch)
         self._check_length(int(lengths.max()))
@@ -224,6 +224,28 @@ class MaeLm:
             features[:, rows, : part.size(1)] = torch.stack(hidden[-layers:]).masked_fill(padding[..., None], 0)
         features = features if all_layers else features[0]
         return features if tokens.dim() == 2 else features.squeeze(-3)
+
+    def _given(self, texts, truncate):
+        """Tokens, (T,) or (B, T), of texts; or the tokens that were given instead."""
+        return self._checked(texts) if isinstance(texts, torch.Tensor) else self.encode(texts, truncate=truncate)
+
+    def embed(self, texts, truncate=False):
+        """One vector for each text: the mean of the last layer over all tokens, `<s>` and `</s>` among them.
+
+        Args:
+            texts, truncate: as for :meth:`extract_features`
+        Returns:
+            float32 (C,), or (B, C), on the model's device
+        """
+        tokens = self._given(texts, truncate)
+        if tokens.dim() == 1:
+            return self.embed(tokens[None])[0]
+        lengths, weight = self._lengths(tokens), self.model.embed_tokens.weight
+        vectors = weight.new_zeros(len(tokens), weight.size(1), dtype=torch.float32)
+        for rows in batches_of_similar_length(lengths, BATCH_TOKENS):  # the features of all would fill the memory
+            features = self.extract_features(tokens[rows, : int(lengths[rows].max())])
+            vectors[rows] = features.float().sum(1) / lengths[rows, None].to(self.device)
+        return vectors
 
     def word_features(self, text):
         """Features of words, separated by white space: the mean over the pieces of each.
@@ -294,9 +316,7 @@ class MaeLm:
         checked = text_pairs(texts, pairs)
         name, module = self._head(head)
         labels = read_classes(self.task_state, module.out_proj.out_features, self.data)
-        on_pairs = len(self.task_state.get("form", ["", []])[1]) == 2 or os.path.isdir(
-            os.path.join(self.data, "input1")
-        )
+        on_pairs = is_of_pairs(self.task_state, self.data)
         if on_pairs != (pairs is not None):
             right = "pairs of texts: call predict(texts, pairs)" if on_pairs else "single texts: call predict(texts)"
             raise UsageError(f"the head was fine-tuned on {right}")
@@ -322,6 +342,8 @@ class MaeLm:
     def fill_mask(self, text, topk=5):
         """Predicts each `<mask>` as in pretraining: with the mask left out of the encoder.
 
+        Only pieces are candidates: probabilities are renormalised without special symbols and `<mask>`, to a sum of 1.
+
         Args:
             text: a string with one `<mask>` or more
             topk: number of candidates
@@ -334,7 +356,7 @@ class MaeLm:
         if not 1 <= topk <= candidates:
             raise UsageError(f"topk {topk} must be from 1 to {candidates}, the number of pieces")
         tokens = self._tokens(text).to(self.device)
-        self._check_length(len(tokens))
+        self._check_length(len(tokens), fix="shorten it or split it")
         seen, masked = tokens.ne(self.mask).nonzero()[:, 0], tokens.eq(self.mask).nonzero()[:, 0]
         count = len(masked)
         if not count:

@@ -1,13 +1,14 @@
 """Using a model from Python."""
 
 import shutil
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 from conftest import PLUGIN, binarize, documents, script, succeed, text_of
-from maelm_fairseq import hub
+from maelm_fairseq import embed, hub
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.masking import MaskedBlock
 from test_huggingface_tokenizer import vocabulary
@@ -126,6 +127,34 @@ def test_word_features(model):
     for row, begin, end in zip(features, starts, [*starts[1:], len(whole)]):
         torch.testing.assert_close(row, whole[begin:end].mean(0), rtol=0, atol=1e-6)
     assert model.word_features("kan \u0001 lon")[1].isnan().all(1).tolist() == [False, True, False]
+
+
+def test_vectors_of_lines(folder, model, tmp_path, monkeypatch, capsys):
+    text, dest, lines = tmp_path / "x.txt", tmp_path / "x.npy", ["kan lon", "", "kan " * 200, "mipo <mask>lon", "ru"]
+    options = ["--checkpoint", folder, "--data", folder, "--input", text, "--dest", dest]
+    monkeypatch.setattr(sys, "argv", ["embed", *map(str, options)])
+    monkeypatch.setattr(embed, "LINES", 2)
+    text.write_bytes("\n".join(lines).encode().replace(b"lon\n", b"lon\r\n"))
+    embed.main()
+    assert capsys.readouterr().out == f"written: {dest}, 5 x 32; 1 of the lines cut to {POSITIONS} tokens\n"
+    vectors = torch.from_numpy(np.load(dest))
+    assert vectors.dtype == torch.float32 and vectors.shape == (5, 32)
+    torch.testing.assert_close(model.embed(lines, truncate=True), vectors, rtol=0, atol=1e-5)
+    alone = torch.stack([model.extract_features(line, truncate=True).mean(0) for line in lines])
+    torch.testing.assert_close(vectors, alone, rtol=0, atol=1e-5)
+    torch.testing.assert_close(model.embed("kan"), model.extract_features("kan").mean(0))
+    assert len(model.encode("kan " * 200, truncate=True)) == POSITIONS
+    with pytest.raises(ValueError, match="x.npy: exists already; remove it or choose another --dest"):
+        embed.main()
+    dest.unlink()
+    text.write_bytes(b"kan\nlo\xff\n")
+    with pytest.raises(ValueError, match="x.txt: line 2 is not UTF-8"):
+        embed.main()
+    texts = iter(enumerate(lines))  # as a pipe gives them, once
+    monkeypatch.setattr(embed, "read_lines", lambda path: texts)
+    with pytest.raises(ValueError, match="x.txt: 5 lines when counted, then 0"):
+        embed.main()
+    assert [file.name for file in tmp_path.iterdir()] == ["x.txt"]
 
 
 def in_pretraining(model, text, masks_in_encoder):

@@ -73,7 +73,8 @@ def part(path):
     folder, *below = path.relative_to(ROOT).with_suffix("").parts
     if ROOT / folder != PLUGIN:
         return folder
-    return {"__init__": None, "effective_rank": "analysis"}.get(below[0], below[0]) if len(below) == 1 else below[0]
+    commands = {"__init__": None, "effective_rank": "analysis", "embed": "hub"}
+    return commands.get(below[0], below[0]) if len(below) == 1 else below[0]
 
 
 PARTS = {(part(path), part(other)) for path, others in IMPORTS.items() for other in others}

@@ -1,5 +1,6 @@
-"""Files that appear under their name only when they are complete, and typed JSON records."""
+"""Files that appear under their name only when they are complete; lines of text; typed JSON records."""
 
+import codecs
 import contextlib
 import dataclasses
 import enum
@@ -15,6 +16,7 @@ import time
 import typing
 
 from .errors import MissingFileError, UsageError
+from .utf8 import decode
 
 A_DAY = 86400  # seconds
 
@@ -242,3 +244,11 @@ def sha256(path):
         for part in iter(lambda: stream.read(1 << 20), b""):
             digest.update(part)
     return digest.hexdigest()
+
+
+def read_lines(path):
+    """Yields number and text of each line; only `\\n` and `\\r\\n` end one, and a byte order mark is skipped."""
+    with open(path, "rb") as stream:
+        for number, line in enumerate(stream, 1):
+            text = decode(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line, path, number, stream)
+            yield number, text.removesuffix("\n").removesuffix("\r")

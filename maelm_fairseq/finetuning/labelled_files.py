@@ -1,13 +1,12 @@
 """Labelled files as people have them: GLUE's and others like them, CoNLL's columns, and where to find them."""
 
-import codecs
 import math
 import os
 import re
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from ..base.errors import MissingFileError, UsageError
-from ..base.utf8 import decode
+from ..base.files import read_lines
 
 MAXIMUM_SKIPPED = 0.01  # of the lines of a file
 NO_LABEL, NO_AGREEMENT = "-", "its annotators do not agree"  # of SNLI, whose authors advise to leave such out
@@ -31,14 +30,6 @@ def find_file(folder, split, names, required=True):
         return None
     there = ", ".join(sorted(os.listdir(folder))) if os.path.isdir(folder) else "no such folder"
     raise MissingFileError(f"--labelled {folder}: expected {' or '.join(known)}, found: {there or 'nothing'}")
-
-
-def read_lines(path):
-    """Yields number and text of each line; only `\\n` and `\\r\\n` end one, and a byte order mark is skipped."""
-    with open(path, "rb") as stream:
-        for number, line in enumerate(stream, 1):
-            text = decode(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line, path, number, stream)
-            yield number, text.removesuffix("\n").removesuffix("\r")
 
 
 # Sentences and pairs -----------------------------------------------------------------------------------------------

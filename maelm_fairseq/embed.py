@@ -1,0 +1,57 @@
+"""Writes a vector for each line of a text file: the mean of the encoder's last layer over the tokens of the line.
+
+    python -m maelm_fairseq.embed --checkpoint FILE_or_DIR --data DIR --input FILE --dest FILE.npy
+
+--dest receives float32 (lines, width) for numpy.load, a row for every line, empty ones too. `<s>` and `</s>` count as
+tokens, as sentence-transformers has it. Longer lines are cut to the model's positions.
+"""
+
+import argparse
+import os
+from itertools import islice
+
+import torch
+from numpy.lib.format import write_array_header_1_0
+from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
+
+from . import hub
+from .base.errors import Parser, UsageError, run
+from .base.files import atomic_write, read_lines
+from .vocabulary import sequence
+
+LINES = 1024  # at a time
+
+
+def main():
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = Parser("python -m maelm_fairseq.embed", description=__doc__, formatter_class=layout)
+    parser.add_argument("--checkpoint", required=True, metavar="FILE_or_DIR", help="pretrained or fine-tuned")
+    parser.add_argument("--data", required=True, metavar="DIR", help="folder of its vocabulary")
+    parser.add_argument("--input", required=True, metavar="FILE", help="text in UTF-8")
+    parser.add_argument("--dest", required=True, metavar="FILE", help="new .npy file to write")
+    args = parser.parse_args()
+    if os.path.lexists(args.dest):
+        raise UsageError(f"{args.dest}: exists already; remove it or choose another --dest")
+    total, rows, truncated = sum(1 for _ in read_lines(args.input)), 0, 0
+    model = hub.from_pretrained(args.checkpoint, args.data).to("cuda" if torch.cuda.is_available() else "cpu")
+    positions, width = model.model.max_positions(), model.model.embed_tokens.embedding_dim
+    os.makedirs(os.path.dirname(os.path.abspath(args.dest)), exist_ok=True)
+    with atomic_write(args.dest, "wb") as stream:
+        write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (total, width)})
+        lines = iter(tqdm(read_lines(args.input), total=total, unit=" lines", leave=False, disable=None))
+        while texts := [text for _, text in islice(lines, LINES)]:
+            cut = [sequence(model.dictionary, [row], positions) for row in model.tokenizer.encode_all(texts)]
+            truncated += sum(count > 0 for _, count in cut)
+            tokens = pad_sequence([torch.tensor(row) for row, _ in cut], True, model.dictionary.pad())
+            stream.write(model.embed(tokens).cpu().numpy().tobytes())
+            rows += len(texts)
+        if rows != total:
+            raise UsageError(
+                f"{args.input}: {total} lines when counted, then {rows}; expected a file that stays as it is"
+            )
+    print(f"written: {args.dest}, {total:,} x {width}; {truncated:,} of the lines cut to {positions} tokens")
+
+
+if __name__ == "__main__":
+    run(main)
