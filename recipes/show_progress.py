@@ -55,11 +55,11 @@ class Progress(logging.Handler):
                 return self.update(stats)
             verdict = self.verdict(float(stats["valid_loss"]))
             return f"validation after {stats['valid_num_updates']} updates: {quality(stats, 'valid_')}{verdict}"
-        if level in ("WARNING", "ERROR", "CRITICAL") or logger.startswith("maelm_fairseq"):
-            return message
         frequencies = re.search(r"^unigram_bits ([\d.]+)", message)
         if frequencies:
             self.unigram_bits = float(frequencies[1])
+        if level in ("WARNING", "ERROR", "CRITICAL") or logger.startswith("maelm_fairseq"):
+            return message
         limit = re.search(r"^Stopping training due to .* > stop_time_hours: ([\d.]+)", message)
         if limit:
             return f"stopping before the last update: the training has taken the {limit[1]} hours of --stop-time-hours"

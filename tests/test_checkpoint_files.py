@@ -297,7 +297,7 @@ def test_a_second_run_in_the_same_folder_is_refused(data, tmp_path):
     options = [data, *TINY, "--save-dir", tmp_path]
     tells = "import os; print(os.getpid(), flush=True); from fairseq_cli.train import cli_main; cli_main()"
     first = subprocess.Popen(
-        command("python", "-c", tells, *options, "--max-update", 100000, "--num-workers", 2),
+        command("python", "-c", tells, *options, "--max-update", 0, "--num-workers", 2),
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     process = int(first.stdout.readline())

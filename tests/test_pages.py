@@ -94,10 +94,12 @@ def place(tmp_path_factory):
     place.mkdir()
     for part in PARTS:
         (place / part).symlink_to(ROOT / part)
-    for folder in ["corpus", "text"]:
+    for folder in ["corpus", "text", "pages"]:
         (place / folder).mkdir()
     for seed, name in enumerate(["corpus/a.txt", "text/train.txt", "text/valid.txt", "train.txt", "valid.txt"]):
         (place / name).write_text(text_of(documents(100, seed)))
+    for number in range(12):
+        (place / f"pages/{number}.txt").write_text(text_of(documents(9, number)))
     (place / "corpus/b.txt.gz").write_bytes(gzip.compress((place / "train.txt").read_bytes()))
     labelled.pairs(place / "glue_data/RTE", score=False)
     for task in ["glue_data/my_task", "substitutes/trec"]:
