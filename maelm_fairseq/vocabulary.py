@@ -15,21 +15,6 @@ WORD_START = "\u2581"  # SentencePiece's mark
 PRIVATE_USE = range(0xE000, 0xF900)  # code points without a meaning: hardly any is in a vocabulary
 
 
-def dictionary_path(folder):
-    """The path of `dict.txt` in a folder of binarized data.
-
-    Raises:
-        FileNotFoundError: there is no such folder, or no dict.txt in it
-    """
-    path = os.path.join(folder, "dict.txt")
-    if not os.path.exists(path):
-        reason = "the folder is empty or has no dict.txt" if os.path.isdir(folder) else "no such folder"
-        raise MissingFileError(
-            f"{path}: not found ({reason}); expected data written by data-prep/prepare.sh or fairseq-preprocess"
-        )
-    return path
-
-
 def load_dictionary(folder):
     """Reads `dict.txt` of a folder of binarized data, and adds `<mask>`.
 
@@ -37,7 +22,12 @@ def load_dictionary(folder):
         FileNotFoundError: there is no such folder, or no dict.txt in it
         ValueError: dict.txt is damaged, or empty
     """
-    path = dictionary_path(folder)
+    path = os.path.join(folder, "dict.txt")
+    if not os.path.exists(path):
+        reason = "the folder is empty or has no dict.txt" if os.path.isdir(folder) else "no such folder"
+        raise MissingFileError(
+            f"{path}: not found ({reason}); expected data written by data-prep/prepare.sh or fairseq-preprocess"
+        )
     dictionary = read_symbols(path)
     if len(dictionary) == dictionary.nspecial:
         raise UsageError(f"{path}: empty, expected a line `piece count` for each piece; prepare the data again")

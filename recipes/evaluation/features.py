@@ -16,13 +16,6 @@ from maelm_fairseq.data.masked_items import batches_of_similar_length
 BATCH_TOKENS = 2048
 
 
-def tokens_of(model, text):
-    """The tokens of a text or a pair, cut to the model's positions: int64 (T,)."""
-    tokens = model.encode(*text) if isinstance(text, tuple) else model.encode(text)
-    limit = model.model.max_positions()
-    return tokens if len(tokens) <= limit else torch.cat([tokens[: limit - 1], tokens[-1:]])
-
-
 def compute(model, texts):
     """The features of texts at each layer, pooled over their tokens.
 
@@ -32,7 +25,7 @@ def compute(model, texts):
     Returns:
         {"mean": float32 (L + 1, N, C), the mean of all tokens but `<s>`; "first": the same of `<s>`}
     """
-    tokens = [tokens_of(model, text) for text in texts]
+    tokens = [model.encode(*([text] if isinstance(text, str) else text), truncate=True) for text in texts]
     features, pad = {}, model.dictionary.pad()
     for rows in batches_of_similar_length(torch.tensor([len(row) for row in tokens]), BATCH_TOKENS):
         batch = torch.nn.utils.rnn.pad_sequence([tokens[i] for i in rows], True, pad)
