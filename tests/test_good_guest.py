@@ -1,6 +1,8 @@
 """Importing a module of this project changes nothing in the importing program."""
 
 import json
+import subprocess
+import sys
 
 from conftest import ROOT, succeed
 
@@ -76,3 +78,12 @@ def test_a_change_is_noticed(tmp_path):
     )
     noticed = {change[1] for change in changes(["json", "rude"], tmp_path, real=False)}
     assert noticed == {"hooks", "signal handlers", "logging", "warnings.filters", "environment"}
+
+
+def test_programs_of_the_package_say_at_once_that_they_load():
+    for program, printed in [
+        (["-m", "maelm_fairseq.base.signals"], "loading ...\n"),
+        (["-c", "import maelm_fairseq"], ""),
+    ]:
+        done = subprocess.run([sys.executable, *program], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert (done.stdout, done.stderr) == ("", printed)
