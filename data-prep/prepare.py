@@ -129,6 +129,9 @@ def main():
         args.vocab_size = args.vocab_size or max(n for least, n in VOCAB_SIZES.items() if least <= size)
         options = Options(args.shards, **{name: getattr(args, name) for name in (*OF_TRAINING, "valid_documents")})
     manifest = Manifest(FORMAT, list(map(fingerprint, args.train)), list(map(fingerprint, args.valid)), options)
+    for number, same in enumerate(manifest.valid):
+        if same in manifest.train:
+            command_line.say(f"warning: {args.valid[number]} is a file of --train, too: its text is not held out")
     os.makedirs(args.dest, exist_ok=True)
     claim(args.dest, manifest)
     vocabulary = make_vocabulary(args, options)

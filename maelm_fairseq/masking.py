@@ -125,20 +125,34 @@ class MaskedBatch(NamedTuple):
         padded = tokens.numel() + masked.numel() > rows
         return cls(tokens, positions, masked, target.size(1), padded), target
 
-    def reveal(self, share, mask_token, pad):
-        """The same batch with a share of its masked positions seen by the encoder, as [MASK].
+    def reveal(self, target, share, rounding, mask_token, pad):
+        """The same batch with a share of the masked positions of each block seen by the encoder, as [MASK].
 
-        They are the first columns of `masked_positions`, whose order is random, and follow what the encoder sees
-        already: the order of all rows, and of the targets, stays. The share is that of the batch's longest block.
+        They are the first of `masked_positions`, whose order is random, and follow what the encoder sees already.
+
+        Args:
+            target: (B, K)
+            share: from 0 to 1
+            rounding: in [0, 1), drawn uniformly, so that the expectation of the share is exact
+        Returns:
+            (MaskedBatch, int64 tensor (B, its K)); K grows by the padding that blocks of different counts need
         """
-        count = round(share * self.masked_positions.size(1))
-        seen, masked = self.masked_positions.tensor_split([count], dim=1)
+        masked, M = self.masked_positions, self.masked_positions.size(1)
+        counts = (share * masked.ne(NO_POSITION).sum(1, keepdim=True) + rounding).long()
+        least, most = (int(counts.min()), int(counts.max())) if self.padded else (int(share * M + rounding),) * 2
+        visible, target = target.tensor_split([target.size(1) - M], dim=1)
+        left_out = torch.arange(M, device=masked.device) >= counts
+        seen, hidden = masked[:, :most].masked_fill(left_out[:, :most], NO_POSITION), masked[:, least:]
+        target_seen = target[:, :most].masked_fill(left_out[:, :most], pad)
+        target_hidden = target[:, least:].masked_fill(~left_out[:, least:], pad)
         tokens = torch.full_like(seen, mask_token).masked_fill(seen.eq(NO_POSITION), pad)
-        return self._replace(
+        batch = self._replace(
             src_tokens=torch.cat([self.src_tokens, tokens], dim=1),
             positions=torch.cat([self.positions, seen], dim=1),
-            masked_positions=masked,
+            masked_positions=hidden.masked_fill(~left_out[:, least:], NO_POSITION),
+            num_predicted=self.num_predicted + most - least,
         )
+        return batch, torch.cat([visible, target_seen, target_hidden], dim=1)
 
 
 class Masking:

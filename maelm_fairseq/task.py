@@ -13,7 +13,7 @@ from .data.blocks import TokenBlocks
 from .data.epochs import ResumableIterator
 from .data.masked_items import MaskedBlockDataset, masking_of
 from .engine import ChoiceEnum, FairseqTask, distributed_utils, indexed_dataset, metrics, register_task, utils
-from .masking import NO_POSITION, MaskedBatch, MaskSettings
+from .masking import NO_POSITION, MaskedBatch, MaskSettings, rounding
 from .precision import PrecisionConfig, check_precision
 from .vocabulary import load_dictionary
 
@@ -155,7 +155,7 @@ class MaeLmTask(TokenTask):
                 known = logged.get_smoothed_values()
             except Exception:  # a criterion of one's own may need a batch
                 known = [metric]
-        if metric not in known:
+        if metric not in known and not cfg.dataset.disable_validation:
             raise UsageError(f"--best-checkpoint-metric {metric}: validation logs {', '.join(known)}; choose one")
         for folder in utils.split_paths(self.cfg.data):
             prefix_of(folder, cfg.dataset.train_subset)
@@ -177,9 +177,11 @@ class MaeLmTask(TokenTask):
         share = 1 - update_num / self.cfg.encoder_mask_fade_updates if self.cfg.encoder_mask_fade_updates else 0
         if share <= 0:
             return sample
-        inputs = MaskedBatch(**sample["net_input"])
-        inputs = inputs.reveal(share, self.masking.mask_token, self.dictionary.pad())
-        return {**sample, "net_input": inputs._asdict(), "nvisible": inputs.positions.ne(NO_POSITION).sum()}
+        inputs, (drawn, _) = MaskedBatch(**sample["net_input"]), rounding(self.cfg.seed, update_num, 0)
+        symbols = self.masking.mask_token, self.dictionary.pad()
+        inputs, target = inputs.reveal(sample["target"], share, drawn, *symbols)
+        nvisible = inputs.positions.ne(NO_POSITION).sum()
+        return {**sample, "net_input": inputs._asdict(), "target": target, "nvisible": nvisible}
 
 
 def prefix_of(folder, split):

@@ -27,7 +27,7 @@ def refused(*arguments):
             "contradicts --encoder-mask-fade",
         ),
         ("--best-checkpoint-metric f2", "f2: validation logs loss, "),
-        ("--max-update 42", "--max-update 42: the learning rate would be 0 before that"),
+        ("--max-update 42", "--max-update 42 is beyond --total-num-update 40"),
         ("--distributed-world-size 2 --distributed-init-method tcp://localhost:1", "2 processes are asked for"),
         ("--distributed-world-size 2", "2 processes are asked for"),
         ("--lr 5e-4x", "an option has the value '5e-4x', expected a number or a list"),

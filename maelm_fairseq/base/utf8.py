@@ -16,21 +16,28 @@ def decode(line, path, number, stream):
     if wrong < 0:
         return text
     stream.seek(0)
-    encoding, found = wide_encoding(stream.read(4096)), "is not UTF-8" if line[wrong] else "contains a null byte"
-    fix = f"iconv -f {encoding or 'latin1'} -t UTF-8" if encoding or line[wrong] else r"tr -d '\000'"
+    start = stream.read(4096)
+    encoding, found = wide_encoding(start), "is not UTF-8" if line[wrong] else "contains a null byte"
+    if not encoding and sum(0 < byte < 32 and byte not in b"\t\n\v\f\r" for byte in start) > 2 + len(start) / 100:
+        fix = "it is no text; unpack it if it is compressed"
+    elif encoding or line[wrong]:
+        fix = f"convert it from its encoding, for example with iconv -f {encoding or 'latin1'} -t UTF-8"
+    else:
+        fix = r"remove null bytes, for example with tr -d '\000'"
     where = f"byte 0x{line[wrong]:02x} at byte {wrong + 1} of the line"
-    raise UsageError(f"{path}: line {number} {found} ({where}); expected UTF-8; convert it, for example with {fix}")
+    raise UsageError(f"{path}: line {number} {found} ({where}); expected UTF-8; {fix}")
 
 
 def wide_encoding(start):
     """UTF-16LE, UTF-16BE, UTF-32LE or UTF-32BE if text that begins with these bytes is likely to be; None if not.
 
-    Decoded as what it is, text has spaces, line ends and a byte order mark, but hardly any null or invalid characters.
+    Decoded as what it is, text has spaces, line ends, punctuation and a byte order mark, but hardly any null or invalid
+    characters.
     """
 
     def plausibility(encoding):
         text = start.decode(encoding, "replace")
-        return sum(map(text.count, " \n\ufeff")) - sum(map(text.count, "\0\ufffd"))
+        return sum(map(text.count, " \n\ufeff\u3000\u3001\u3002\uff0c")) - sum(map(text.count, "\0\ufffd"))
 
     best = max(["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"], key=plausibility)
     return best if plausibility(best) > max(0, plausibility("UTF-8")) else None

@@ -21,6 +21,7 @@ it is left as it is.
 import contextlib
 import functools
 import logging
+import math
 import os
 import re
 import sys
@@ -142,6 +143,12 @@ class Hooks:
         rates, lowest = cfg.optimization.lr, cfg.optimization.stop_min_lr
         if rates and min(rates) <= lowest:
             raise UsageError(f"--lr {min(rates)} must be over --stop-min-lr, {lowest}: nothing would be trained")
+        last, total = cfg.optimization.max_update, cfg.lr_scheduler.get("total_num_update") or math.inf
+        if last > total and not cfg.lr_scheduler.get("end_learning_rate"):
+            raise UsageError(
+                f"--max-update {last} is beyond --total-num-update {total}: the learning rate would be 0 from there "
+                "on; make them equal"
+            )
         on_cpu = cfg.common.cpu or not torch.cuda.is_available()
         if on_cpu and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:
             raise UsageError("--fp16 needs a GPU: leave it out, or use --bf16-autocast where the CPU is fast at it")
@@ -310,10 +317,8 @@ class Hooks:
             return sys.modules[original.__module__].validate_and_save(
                 cfg, trainer, task, epoch_itr, cfg.dataset.valid_subset.split(","), end_of_epoch=False
             )
-        if not reporter.trained:
-            check_rate(trainer.lr_scheduler, update, last)
-            if isinstance(task, MaeLmTask):
-                task.begin_run(cfg, trainer.criterion)
+        if not reporter.trained and isinstance(task, MaeLmTask):
+            task.begin_run(cfg, trainer.criterion)
         frequencies = cfg.optimization.update_freq
         if isinstance(epoch_itr, ResumableIterator):
             epoch_itr.align(frequencies[min(epoch_itr.next_epoch_idx, len(frequencies)) - 1])
@@ -334,17 +339,6 @@ class Hooks:
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
         saves = not (cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints)
         stopping.stop(trainer.get_num_updates(), saves and cfg.checkpoint.save_dir, start_options(cfg.checkpoint))
-
-
-def check_rate(scheduler, update, last):
-    """Refuses a schedule of the learning rate that is over before a run that is at an update and ends at `last`."""
-    then = scheduler.step_update(last - 1)
-    scheduler.step_update(update)
-    if then == 0 and last > 1:  # the first update of a warm-up has 0
-        raise UsageError(
-            f"--max-update {last}: the learning rate would be 0 before that, and nothing would be trained; extend the "
-            "schedule (--total-num-update), or end with it"
-        )
 
 
 def check_processes(cfg):
