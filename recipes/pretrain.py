@@ -209,8 +209,7 @@ def main():
         check(args)
         os.makedirs(args.save_dir, exist_ok=True)
         cpu = "" if args.gpus else "training on the CPU: good enough for experiments, not for full-size pretraining\n"
-        update = "" if "--update-freq" in extra else update + "; "
-        print(f"{cpu}{update}the full log is in {args.save_dir}/train.log", flush=True)
+        print(f"{cpu}{update}; the full log is in {args.save_dir}/train.log", flush=True)
     if args.nodes > 1:
         cfg["distributed_training"].update(meet(args))
     sys.argv = ["fairseq-train", args.data, *options(cfg), *extra]

@@ -109,7 +109,7 @@ def main():
     os.environ.update(TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1")
     class_name, dropped, comparison = export(**vars(args))
     left_out = f"; left out: {', '.join(dropped)}" if dropped else ""
-    print(f"written: {args.dest}, a {class_name} with config, tokenizer and model card{left_out}")
+    print(f"written: {args.dest}, {class_name} with config, tokenizer and model card{left_out}")
     print(comparison)
 
 
