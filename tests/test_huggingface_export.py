@@ -70,7 +70,7 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path, monkeypatch, 
         monkeypatch.setenv(name, "")  # restored afterwards: the program sets them
     program.main()
     written, compared = capsys.readouterr().out.splitlines()
-    assert written.startswith(f"written: {tmp_path}/new/encoder, a MaeLmForMaskedLM")
+    assert written.startswith(f"written: {tmp_path}/new/encoder, MaeLmForMaskedLM")
     assert compared.startswith("features not compared") and os.listdir(tmp_path / "new") == ["encoder"]
     assert len({file.stat().st_mode for file in (tmp_path / "new" / "encoder").iterdir()}) == 1
     card = (tmp_path / "new" / "encoder" / "README.md").read_text()
@@ -86,7 +86,7 @@ def test_a_folder_may_have_any_name(data, tmp_path):
     options = ["--checkpoint", checkpoint, "--data", data, "--dest", tmp_path / name]
     export = command("python", "-m", "maelm_fairseq.huggingface.export", *options)
     printed = subprocess.run(export, capture_output=True, check=True).stdout
-    assert printed.startswith(os.fsencode(f"written: {tmp_path / name}, a RobertaModel"))
+    assert printed.startswith(os.fsencode(f"written: {tmp_path / name}, RobertaModel"))
     (usage,) = re.findall(r"```python\n(.*?)```", (tmp_path / name / "README.md").read_text(), re.S)
     assert name in [node.value for node in ast.walk(ast.parse(usage)) if isinstance(node, ast.Constant)]
 
