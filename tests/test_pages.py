@@ -26,7 +26,8 @@ SMALLER = [  # so that each command takes seconds
     (r"--valid-documents \d+", "--valid-documents 10"),
     (r"(recipes/pretrain.*) --gpus 8", rf"\1 --gpus 0 --batch-size 8 --update-freq 1 {MODEL}"),
     (r"(recipes/pretrain_small(?!.*--max-update).*)", r"\1 --max-update 2000"),
-    (r"(recipes/pretrain_small.*)--max-update (\d)\d?00", rf"\1 --batch-size 8 --update-freq 1 {MODEL} --max-update \2"),
+    (r"(recipes/pretrain_small.*)--max-update (\d)\d?00", rf"\1 --batch-size 8 --update-freq 1 {MODEL} "
+     r"--max-update \2"),
     (r"(fairseq-train .*)--arch mae_lm_base(.*)--fp16(.*)--max-update 125000", rf"\1\2--cpu\3 {MODEL}"),
     (r"(fairseq-hydra-train .*)=8 .*", r"\1=1 common.cpu=true common.fp16=false optimization.max_update=1"
      r" dataset.batch_size=1 model._name=mae_lm_tiny"),
