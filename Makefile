@@ -1,4 +1,4 @@
-# make demo     pretrain a small MAE-LM on movie reviews and look at it: three to five minutes on two cores, once installed
+# make demo     pretrain a small MAE-LM on movie reviews and look at it: three minutes or more on two cores, once installed
 # make test     run the test suite
 # make lint     check style and formatting with ruff
 # make install  what both do first: a virtual environment with everything in it

@@ -5,7 +5,7 @@
 #
 # Downloads and prepares the text, pretrains, inspects the result, and exports the encoder to Hugging Face. Everything
 # goes to DIR (default: demo-run/). To resume, run it again: it skips the steps that are done and trains from the last
-# checkpoint. Three to five minutes on two quiet cores, nearly all of them training. Expect a loss of 7.4 bits per
+# checkpoint. Three minutes or more on two quiet cores, nearly all of them training. Expect a loss of 7.4 bits per
 # predicted token; a model that knows only token frequencies has 9.7.
 
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
@@ -26,7 +26,7 @@ text=$dest/text data=$dest/data save=$dest/checkpoints
 
 step() { printf '\n== %s  (%d:%02d)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60)); }
 
-echo "This takes three to five minutes on two quiet cores, nearly all of them training; everything goes to $dest."
+echo "This takes three minutes or more on two quiet cores, nearly all of them training; everything goes to $dest."
 echo "You can stop it at any time; the same command resumes."
 python "$recipes/check_installation.py"
 
