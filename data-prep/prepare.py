@@ -24,7 +24,6 @@ from train_sentencepiece import SAMPLE_LINES, train
 FORMAT = 1
 # {bytes of text: the default from there on}. The paper has 32,768 pieces for 16 GB, and 64,000 for 160 GB.
 VOCAB_SIZES = {0: 8000, 10**8: 16000, 10**9: 32768, 10**11: 64000}
-VOCAB_SIZES_TEXT = "if not given, 8,000; 16,000 from 100 MB of files to train on, 32,768 from 1 GB, 64,000 from 100 GB"
 OF_TRAINING = ("vocab_size", "model_type", "lowercase", "sample_lines", "byte_fallback")  # options of the model's
 
 
@@ -36,7 +35,8 @@ def parse_args():
     valid("--valid", nargs="+", default=[], metavar="FILE", help="text to validate on, plain or gzip")
     valid("--valid-documents", type=positive, metavar="N", help="validate on N documents of --train, held out evenly")
     add("--dest", required=True, type=command_line.data_folder, metavar="DIR", help="folder to write to")
-    add("--vocab-size", type=positive, metavar="N", help=f"number of pieces ({VOCAB_SIZES_TEXT})")
+    sizes = ", ".join(f"{pieces:,} from {least // 10**6:,} MB" for least, pieces in VOCAB_SIZES.items())
+    add("--vocab-size", type=positive, metavar="N", help=f"pieces (if not given, by the size of --train: {sizes})")
     add("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
     add("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
     add("--byte-fallback", action="store_true", help="spell unknown characters in bytes, with 256 pieces of their own")
@@ -123,11 +123,12 @@ def main():
     check_files(args.valid, "--valid")
     if args.spm_model:
         load_model(args.spm_model)
-        options = Options(args.shards, spm_model=sha256(args.spm_model), valid_documents=args.valid_documents)
+        of_model = dict(spm_model=sha256(args.spm_model))
     else:
         size = sum(map(os.path.getsize, args.train))
         args.vocab_size = args.vocab_size or max(n for least, n in VOCAB_SIZES.items() if least <= size)
-        options = Options(args.shards, **{name: getattr(args, name) for name in (*OF_TRAINING, "valid_documents")})
+        of_model = {name: getattr(args, name) for name in OF_TRAINING}
+    options = Options(args.shards, valid_documents=args.valid_documents, **of_model)
     manifest = Manifest(FORMAT, list(map(fingerprint, args.train)), list(map(fingerprint, args.valid)), options)
     for number, same in enumerate(manifest.valid):
         if same in manifest.train:

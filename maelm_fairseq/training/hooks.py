@@ -21,7 +21,6 @@ it is left as it is.
 import contextlib
 import functools
 import logging
-import math
 import os
 import re
 import sys
@@ -40,7 +39,7 @@ from ..data.epochs import ResumableIterator
 from ..engine import PathManager, Trainer, checkpoint_utils, distributed_utils, overwrite_args_by_name, progress_bar
 from ..model import MaeLmModel
 from ..task import MaeLmTask
-from . import comparison, save_folder, stopping
+from . import comparison, run_options, save_folder, stopping
 from .memory import RETURN_INTERVAL, keep_few_descriptions, keep_freed_memory, return_freed_memory
 from .reporting import reporter
 
@@ -118,7 +117,7 @@ class Hooks:
         distributed = cfg.distributed_training
         if not is_of_our_model(cfg):
             return original(cfg, main, **kwargs)
-        check_processes(cfg)
+        run_options.check_processes(cfg.distributed_training)
         if distributed.distributed_init_method is None:
             distributed_utils.infer_init_method(distributed)
         spawns = distributed.distributed_init_method is not None and not distributed.distributed_no_spawn
@@ -140,18 +139,8 @@ class Hooks:
         if not is_of_our_model(cfg):
             return
         self._forget()
-        rates, lowest = cfg.optimization.lr, cfg.optimization.stop_min_lr
-        if rates and min(rates) <= lowest:
-            raise UsageError(f"--lr {min(rates)} must be over --stop-min-lr, {lowest}: nothing would be trained")
-        last, total = cfg.optimization.max_update, cfg.lr_scheduler.get("total_num_update") or math.inf
-        if last > total and not cfg.lr_scheduler.get("end_learning_rate"):
-            raise UsageError(
-                f"--max-update {last} is beyond --total-num-update {total}: the learning rate would be 0 from there "
-                "on; make them equal"
-            )
         on_cpu = cfg.common.cpu or not torch.cuda.is_available()
-        if on_cpu and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:
-            raise UsageError("--fp16 needs a GPU: leave it out, or use --bf16-autocast where the CPU is fast at it")
+        run_options.check(cfg, on_cpu)
         is_master = distributed_utils.is_master(cfg.distributed_training)
         stopping.handle_signals(announce=is_master)
         if on_cpu:
@@ -339,20 +328,6 @@ class Hooks:
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
         saves = not (cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints)
         stopping.stop(trainer.get_num_updates(), saves and cfg.checkpoint.save_dir, start_options(cfg.checkpoint))
-
-
-def check_processes(cfg):
-    """Refuses more processes than devices: fairseq would start none and report success, or each would train alone."""
-    distributed, devices = cfg.distributed_training, torch.cuda.device_count()
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # started by torchrun
-    by_hand = distributed.distributed_no_spawn and distributed.distributed_backend == "gloo"  # on CPUs
-    processes = max(here, distributed.distributed_world_size)
-    if here > devices > 0 or (processes > 1 and not devices and not by_hand):
-        raise UsageError(
-            f"{processes} processes are asked for (--distributed-world-size, torchrun or SLURM), but PyTorch sees "
-            f"{devices or 'no'} GPUs: train in one process (--distributed-world-size 1, and --update-freq for the "
-            "batch); docs/pretraining.md has what several machines without GPUs need"
-        )
 
 
 def start_options(cfg):

@@ -1,0 +1,36 @@
+"""fairseq's options that a run cannot have, refused before it begins."""
+
+import math
+import os
+
+import torch
+
+from ..base.errors import UsageError
+
+
+def check(cfg, on_cpu):
+    """Refuses options by which nothing would be trained, or not on a CPU; of fairseq's configuration."""
+    rates, lowest = cfg.optimization.lr, cfg.optimization.stop_min_lr
+    if rates and min(rates) <= lowest:
+        raise UsageError(f"--lr {min(rates)} must be over --stop-min-lr, {lowest}: nothing would be trained")
+    last, total = cfg.optimization.max_update, cfg.lr_scheduler.get("total_num_update") or math.inf
+    if last > total and not cfg.lr_scheduler.get("end_learning_rate"):
+        raise UsageError(
+            f"--max-update {last} is beyond --total-num-update {total}: the learning rate would be 0 from there "
+            "on; make them equal"
+        )
+    if on_cpu and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:
+        raise UsageError("--fp16 needs a GPU: leave it out, or use --bf16-autocast where the CPU is fast at it")
+
+
+def check_processes(distributed):
+    """Refuses more processes than devices: fairseq would start none and report success, or each would train alone."""
+    devices, here = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # started by torchrun
+    by_hand = distributed.distributed_no_spawn and distributed.distributed_backend == "gloo"  # on CPUs
+    processes = max(here, distributed.distributed_world_size)
+    if here > devices > 0 or (processes > 1 and not devices and not by_hand):
+        raise UsageError(
+            f"{processes} processes are asked for (--distributed-world-size, torchrun or SLURM), but PyTorch sees "
+            f"{devices or 'no'} GPUs: train in one process (--distributed-world-size 1, and --update-freq for the "
+            "batch); docs/pretraining.md has what several machines without GPUs need"
+        )
