@@ -40,9 +40,10 @@ def write_data(folder, lengths, vocabulary=VOCABULARY, words=None):
         builder.finalize(str(folder / f"{split}.idx"))
 
 
-def size_options(sizes):
-    """The options of fairseq-train for the sizes of an encoder: {"layers": 12, ...}."""
-    return [word for name, size in sizes.items() for word in ("--encoder-" + name.replace("_", "-"), size)]
+def size_options(args):
+    """The options of fairseq-train for the sizes of an encoder: `args.layers`, `width` and `heads`."""
+    options = ["--encoder-layers", args.layers, "--encoder-embed-dim", args.width]
+    return [*options, "--encoder-ffn-embed-dim", 4 * args.width, "--encoder-attention-heads", args.heads]
 
 
 def configuration(arguments, device="cpu"):
@@ -58,15 +59,17 @@ class Training:
     Args:
         arguments: of fairseq-train
         device: "cpu" or "cuda"
+        number: of batches in the cycle, the first ones; None for all
     """
 
-    def __init__(self, arguments, device):
+    def __init__(self, arguments, device, number=None):
         self.device = device
         cfg = configuration(arguments, device)
         self.task = tasks.setup_task(cfg.task)
         model, criterion = self.task.build_model(cfg.model), self.task.build_criterion(cfg.criterion)
         self.trainer = Trainer(cfg, self.task, model, criterion)
-        self.batches = itertools.cycle(list(self.trainer.get_train_iterator(epoch=1).next_epoch_itr()))
+        batches = list(itertools.islice(self.trainer.get_train_iterator(epoch=1).next_epoch_itr(), number))
+        self.batches, self.number = itertools.cycle(batches), len(batches)
 
     def seconds(self, steps=1):
         """Seconds that a step of `Trainer.train_step` takes, on average."""
@@ -88,7 +91,9 @@ def synchronize(device):
 def heading(threads, device="cpu"):
     """The date, machine and versions in one line."""
     gpu = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, " if device == "cuda" else ""
+    with open("/proc/cpuinfo") as lines:
+        cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     return (
-        f"{datetime.date.today()}, {gpu}{platform.machine()}, {threads} threads, "
+        f"{datetime.date.today()}, {gpu}{cpu} ({torch.backends.cpu.get_cpu_capability()}), {threads} threads, "
         f"Python {platform.python_version()}, torch {torch.__version__}, fairseq {fairseq.__version__}"
     )

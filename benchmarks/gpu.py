@@ -23,14 +23,13 @@ import torch
 from common import VOCABULARY, heading
 from gpu_checks import check_results, check_updates
 from maelm_fairseq.base.errors import Parser, UsageError, run
-from pretrain_step import SIZES, compare
+from pretrain_step import compare
 
-FULL = dict(tokens=512, batch_size=32, vocabulary=VOCABULARY, sizes=SIZES, rounds=5, steps=10)
-TINY_SIZES = dict(layers=4, embed_dim=32, ffn_embed_dim=64, attention_heads=2)
-TINY = dict(tokens=32, batch_size=4, vocabulary=1000, sizes=TINY_SIZES, rounds=1, steps=2)
-STEPS = dict(mask_prob=0.15, decoder_layers=4, attention_dropout=0.1, threads=1)
+FULL = dict(tokens=512, batch_size=32, vocabulary=VOCABULARY, layers=12, width=768, heads=12, rounds=5, steps=10)
+TINY = dict(tokens=32, batch_size=4, vocabulary=1000, layers=4, width=32, heads=2, rounds=1, steps=2)
+STEPS = dict(mask_prob=0.15, decoder_layers=4, dropout=0.1, attention_dropout=0.1, threads=1, data=None)
 BIASED = ["mae_lm_base", "mae_lm_base, bfloat16", "mae_lm_base, compiled", "mae_lm_base, shared"]
-MODELS = [*BIASED, *(f"{name}, no relative bias" for name in BIASED)]
+MODELS = ["roberta_base", *BIASED, *(f"{name}, no relative bias" for name in BIASED)]
 
 
 def steps_of(settings, **changes):

@@ -60,14 +60,14 @@ def loss_and_gradients(folder, settings, device, options=(), half=False):
     """
     arguments = [folder, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--dropout", 0]
     arguments += ["--tokens-per-sample", settings.tokens, "--max-positions", settings.tokens, "--attention-dropout", 0]
-    arguments += ["--sample-break-mode", "eos", *size_options(settings.sizes)]
+    arguments += ["--sample-break-mode", "eos", *size_options(settings)]
     arguments.append("--relative-position-local-init")  # a bias that matters before any training
     cfg = configuration([*arguments, *options], device)
     task = tasks.setup_task(cfg.task)
     task.load_dataset("train")
     torch.manual_seed(1)
     model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
-    make_layers_matter(model, settings.sizes["embed_dim"])
+    make_layers_matter(model, settings.width)
     model.to(device)
     if half:
         model.half()
@@ -130,7 +130,7 @@ def train(folder, settings, kind, max_update):
     command += ["--max-update", max_update, *RUNS[kind]]
     if settings.tiny:
         command += ["--tokens-per-sample", settings.tokens, "--max-positions", settings.tokens, "--lr", 0.01]
-        command += size_options(settings.sizes)
+        command += size_options(settings)
     output = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     done = subprocess.run(list(map(str, command)), **output)
     if done.returncode:

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Times training steps of MAE-LM and of fairseq's RoBERTa, in alternation.
+"""Times training steps of MAE-LM, of fairseq's RoBERTa and of Hugging Face's models, in alternation.
 
-A step is fairseq's `Trainer.train_step`: forward, backward, gradient clipping and Adam, on blocks of 512 random
-tokens. Each model has its own process; only one steps at a time. Reports medians over rounds, the median of the ratios
-to the first model, and memory: on the CPU the process's peak, on a GPU what PyTorch has reserved after a step. On the
-CPU the plugin's models keep freed memory, as under fairseq-train; fairseq's RoBERTa does so in a row of its own.
+A step is forward, backward, gradient clipping and Adam: fairseq's `Trainer.train_step`, or a plain loop (peers.py).
+Each model has its own process; only one steps at a time. Blocks are full ones of random tokens or, with --data, those
+of a text in their real lengths; all models then get the same blocks. Reports medians over rounds, the median of the
+ratios to the first model, and memory: on the CPU the process's peak, on a GPU what PyTorch has reserved after a step.
+On the CPU all models keep freed memory, as under fairseq-train with the plugin, but for one row of fairseq's RoBERTa.
 
-The share of the matmul rate is the FLOP/s of a step, in matrix products as experiments/pretraining.py counts them,
-divided by those of a plain matrix product of a layer's sizes in the same precision, timed in the same process before
-each step.
+FLOP are those that PyTorch counts in the matrix products of a step. The share of the matmul rate is a step's FLOP/s
+divided by those of a plain matrix product of a layer's sizes in the same precision, timed before each step.
 """
 
 import argparse
@@ -22,57 +22,47 @@ import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
-from common import ROOT, VOCABULARY, Training, heading, size_options, synchronize, write_data
+import peers
+from common import VOCABULARY, Training, heading, size_options, synchronize, write_data
 from maelm_fairseq.base.errors import Parser, run
-from maelm_fairseq.masking import MaskSettings
 from maelm_fairseq.precision import is_fast_in_bfloat16
-from maelm_fairseq.training.memory import keep_freed_memory
-
-sys.path.append(str(ROOT / "experiments"))
-from pretraining import Model, Size, training_flops  # noqa: E402
+from maelm_fairseq.training.memory import keep_few_descriptions, keep_freed_memory
 
 STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
 OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
-KEEPING = "roberta_base, freed memory kept"  # as fairseq-train does with the plugin, on the CPU
 NO_BIAS = ["--relative-position-num-buckets", 0]
-STOCK_NAME = "roberta_base"
+STOCK_NAME, KEEPING, UNCUT = "roberta_base", "roberta_base, freed memory kept", "MLM, uncut"
 VARIANTS = {STOCK_NAME: STOCK, KEEPING: STOCK}
+MLM = ["--decoder-layers", 0, "--encoder-mask-fraction", 1]
 for name, options in {
     "mae_lm_base": [],
-    "mae_lm_base, bfloat16": ["--bf16-autocast"],
     "mae_lm_base, shared": ["--share-decoder-layers"],
-    "mae_lm_base, shared, bfloat16": ["--share-decoder-layers", "--bf16-autocast"],
-    "mae_lm_base, compiled": ["--compile"],
+    "MLM": MLM,
+    UNCUT: MLM,  # its last layer computes all rows, also those that nobody reads
 }.items():
     VARIANTS[name] = [*OURS, *options]
-    VARIANTS[f"{name}, no relative bias"] = [*OURS, *options, *NO_BIAS]
-VARIANTS["MLM, no relative bias"] = [*OURS, *NO_BIAS, "--decoder-layers", 0, "--encoder-mask-fraction", 1]
-SIZES = dict(layers=12, embed_dim=768, ffn_embed_dim=3072, attention_heads=12)  # of base
-SETTINGS = dict(device="cpu", precision="float32", threads=multiprocessing.cpu_count(), steps=1)  # steps of a round
-SETTINGS.update(tokens=512, vocabulary=VOCABULARY, sizes=SIZES, decoder_layers=4)
+    VARIANTS[f"{name}, bfloat16"] = [*OURS, *options, "--bf16-autocast"]
+    for ours in [name, f"{name}, bfloat16"]:
+        VARIANTS[f"{ours}, no relative bias"] = [*VARIANTS[ours], *NO_BIAS]
+for name in ["mae_lm_base, compiled", "mae_lm_base, compiled, no relative bias"]:
+    VARIANTS[name] = [*VARIANTS[name.replace(", compiled", "")], "--compile"]
+VARIANTS.update({f"{name}{more}": None for name in peers.NAMES for more in ["", ", bfloat16"]})
+BATCHES = 8
+SETTINGS = dict(device="cpu", precision="float32", threads=multiprocessing.cpu_count())
 PRODUCTS = 50  # matrix products timed at a time on a GPU
-
-
-def step_flops(args, variant):
-    """FLOP in the matrix products of one step."""
-    sees_masks = "mae_lm" not in variant
-    predicted = round(args.mask_prob * (args.tokens - 1)) / (args.tokens - 1)
-    masks = MaskSettings(mask_prob=predicted, encoder_mask_fraction=float(sees_masks))
-    layers = 0 if sees_masks else args.decoder_layers
-    model = Model(variant, variant, layers, masks, shared="shared" in variant)
-    size = Size(**{f"encoder_{name}": value for name, value in args.sizes.items()})
-    return args.batch_size * round(training_flops(model, size, args.tokens, args.vocabulary))
 
 
 def matmul_rate(args, dtype):
     """FLOP/s of a plain matrix product with a feed-forward layer's sizes."""
-    C, F = args.sizes["embed_dim"], args.sizes["ffn_embed_dim"]
-    x = torch.randn(args.batch_size * args.tokens, C, device=args.device).to(dtype)
-    w = torch.randn(C, F, device=args.device).to(dtype)
+    x = torch.randn(args.batch_size * args.tokens, args.width, device=args.device).to(dtype)
+    w = torch.randn(args.width, 4 * args.width, device=args.device).to(dtype)
     count, times = PRODUCTS if args.device == "cuda" else 1, []
     for _ in range(5):
         synchronize(args.device)
@@ -81,14 +71,16 @@ def matmul_rate(args, dtype):
             x @ w
         synchronize(args.device)
         times.append((time.perf_counter() - start) / count)
-    return 2 * x.numel() * F / statistics.median(times)
+    return 2 * x.numel() * w.size(1) / statistics.median(times)
 
 
 def training_arguments(folder, args, variant):
     """The options of fairseq-train for a model of VARIANTS."""
-    arguments = [folder, "--sample-break-mode", "none", "--tokens-per-sample", args.tokens, *size_options(args.sizes)]
+    arguments = [args.data or folder, "--tokens-per-sample", args.tokens, *size_options(args)]
+    arguments += ["--sample-break-mode", "complete_doc" if args.data else "none"]
     arguments += ["--mask-prob", args.mask_prob, "--batch-size", args.batch_size, "--num-workers", 0, "--lr", 1e-4]
-    arguments += ["--attention-dropout", args.attention_dropout, "--adam-betas", "(0.9, 0.98)", "--clip-norm", 2.0]
+    arguments += ["--dropout", args.dropout, "--attention-dropout", args.attention_dropout]
+    arguments += ["--adam-betas", "(0.9, 0.98)", "--clip-norm", 2.0]
     if VARIANTS[variant] is not STOCK:
         arguments += ["--decoder-layers", args.decoder_layers, "--max-positions", args.tokens]
     if args.precision == "fp16" and "bfloat16" not in variant:
@@ -103,12 +95,28 @@ def build(folder, args, variant):
     torch.set_num_threads(args.threads)
     if args.device == "cpu" and variant != STOCK_NAME:
         keep_freed_memory()
-    write_data(folder, 8 * args.batch_size * [args.tokens - 1], args.vocabulary)
-    training = Training(training_arguments(folder, args, variant), args.device)
+        keep_few_descriptions()
+    if not args.data:
+        write_data(folder, BATCHES * args.batch_size * [args.tokens - 1], args.vocabulary)
+    plugin = "MLM" if VARIANTS[variant] is None else variant
+    training = Training(training_arguments(folder, args, plugin), args.device, BATCHES)
+    if variant.startswith(UNCUT):
+        forward = training.trainer.model.encoder.forward
+        rows = lambda x, positions, padded, outputs, *more: forward(x, positions, padded)[:, -outputs:]  # noqa: E731
+        training.trainer.model.encoder.forward = rows
+    if plugin != variant:
+        training = peers.PlainTraining(variant, args, training)
+
+
+def flops():
+    """FLOP in the matrix products of the next step of this process's model."""
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # others are not counted on the CPU
+        training.seconds()
+    return counter.get_total_flops()
 
 
 def step(args, variant):
-    """Steps the model of this process: seconds of a step, share of the matmul rate, and memory in GiB."""
+    """Steps the model of this process: seconds of a step, matmul rate, and memory in GiB."""
     dtype = torch.half if args.precision == "fp16" else torch.float32
     rate = matmul_rate(args, torch.bfloat16 if "bfloat16" in variant else dtype)
     if args.device == "cpu":
@@ -119,42 +127,50 @@ def step(args, variant):
         seconds = training.seconds(args.steps)
         memory = torch.cuda.memory_reserved() / 2**30
         torch.cuda.empty_cache()  # for the next process
-    return seconds, step_flops(args, variant) / seconds / rate, memory
+    return seconds, rate, memory
 
 
 def measure(args, variants):
-    """Steps several models in alternation: {variant: list of what :func:`step` returns in each round}."""
+    """Steps several models in alternation: {variant: (FLOP of a step, list of what :func:`step` returns)}."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        processes, measured = {}, {variant: [] for variant in variants}
+        processes, measured = {}, {}
         for variant in variants:
             data = Path(folder) / variant
             data.mkdir()
             pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
             processes[variant] = stack.enter_context(pool)
             pool.submit(build, data, args, variant).result()
+            measured[variant] = pool.submit(flops).result(), []
         for number in range(args.rounds + 1):
             for variant, process in processes.items():
-                measured[variant].append(process.submit(step, args, variant).result())
+                measured[variant][1].append(process.submit(step, args, variant).result())
             print(f"round {number} of {args.rounds}", file=sys.stderr, flush=True)
-        return {variant: rounds[1:] for variant, rounds in measured.items()}  # the first one is warm-up
+        return {variant: (count, rounds[1:]) for variant, (count, rounds) in measured.items()}  # the first is warm-up
 
 
 def compare(args):
-    """Prints a row for roberta_base and for each chosen model of VARIANTS."""
-    print(f"{args.batch_size} x {args.tokens} tokens, {args.precision}, {args.mask_prob:.0%} predicted, "
-          f"vocabulary {args.vocabulary}, {args.decoder_layers} decoder layers, "
-          f"attention dropout {args.attention_dropout}, {args.rounds} rounds\n")  # fmt: skip
-    only = args.only or [name for name in VARIANTS if "compiled" not in name]
+    """Prints a row for each chosen model of VARIANTS, the first of which is the reference."""
+    text = f"{args.data}, blocks of up to {args.tokens} tokens" if args.data else f"{args.tokens} tokens"
+    print(f"{args.batch_size} x {text}, {args.layers} layers of width {args.width}, {args.precision}, "
+          f"{args.mask_prob:.0%} predicted, vocabulary {'of the data' if args.data else args.vocabulary}, "
+          f"{args.decoder_layers} decoder layers, dropout {args.dropout}, of attention {args.attention_dropout}, "
+          f"{args.rounds} rounds of {args.steps} steps\n")  # fmt: skip
+    only = args.only
     if not is_fast_in_bfloat16(args.device):  # they would compute in float32
         only = [name for name in only if "bfloat16" not in name]
-    measured = measure(args, [STOCK_NAME, *(name for name in VARIANTS if name != STOCK_NAME and name in only)])
-    print(f"| model | sequences per second | step time over {STOCK_NAME}'s | peak memory, GiB | share of matmul rate |")
-    print("|---|---|---|---|---|")
-    for name, rounds in measured.items():
-        seconds, shares, memory = zip(*rounds)
-        ratios = [ours / theirs for ours, (theirs, _, _) in zip(seconds, measured[STOCK_NAME])]
+    if not find_spec("transformers"):
+        only = [name for name in only if VARIANTS[name] is not None]
+    print(*(f"skipped: {name}\n" for name in args.only if name not in only), sep="", end="", file=sys.stderr)
+    measured = measure(args, only)
+    print(f"| model | sequences per second | step time over {only[0]}'s | FLOP over its | peak memory, GiB | share of "
+          "matmul rate |\n|---|---|---|---|---|---|")  # fmt: skip
+    first, reference = measured[only[0]]
+    for name, (count, rounds) in measured.items():
+        seconds, rates, memory = zip(*rounds)
+        ratios = [ours / theirs for ours, (theirs, _, _) in zip(seconds, reference)]
+        shares = [count / time / rate for time, rate in zip(seconds, rates)]
         print(f"| {name} | {args.batch_size / statistics.median(seconds):.2f} | "
-              f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | "
+              f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | {count / first:.2f} | "
               f"{memory[-1]:.1f} | {statistics.median(shares):.2f} |", flush=True)  # fmt: skip
 
 
@@ -162,12 +178,16 @@ def main():
     os.environ["PYTHONWARNINGS"] = "ignore"  # in the models' processes, for fairseq's use of hydra and torch
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--rounds", type=int, default=5, help="timed rounds (default: %(default)s)")
-    add("--batch-size", type=int, default=4, help="sequences per step (default: %(default)s)")
+    sizes = [("layers", 12), ("width", 768), ("heads", 12), ("decoder-layers", 4), ("tokens", 512)]
+    for name, default in [*sizes, ("vocabulary", VOCABULARY), ("batch-size", 4), ("rounds", 5), ("steps", 1)]:
+        add(f"--{name}", type=int, default=default, metavar="N", help="(default: %(default)s)")
+    add("--data", metavar="DIR", help=f"binarized text, from which the first {BATCHES} batches are taken")
     add("--mask-prob", type=float, default=0.15, help="share of predicted tokens (default: %(default)s)")
-    add("--attention-dropout", type=float, default=0.0, help="of all models (default: %(default)s)")
-    models = f"beside {STOCK_NAME} (default: all but compiled ones)"
-    add("--only", nargs="+", choices=VARIANTS, metavar="MODEL", help=models)
+    for name in ["--dropout", "--attention-dropout"]:
+        add(name, type=float, default=0.0, help="of all models (default: %(default)s)")
+    default = [name for name in VARIANTS if "compiled" not in name]
+    models = "the first is the reference (default: all but compiled ones); those of transformers are skipped without it"
+    add("--only", nargs="+", choices=VARIANTS, default=default, metavar="MODEL", help=models)
     args = parser.parse_args(namespace=argparse.Namespace(**SETTINGS))
     print(heading(args.threads))
     compare(args)

@@ -1,6 +1,6 @@
 """Faster kernels for the CPU; on a GPU, and compiled, each function and module here is PyTorch's own.
 
-Three drop-in replacements: scaled dot-product attention, dropout, and a linear layer behind a GELU. To understand the
+Three replacements: scaled dot-product attention, dropout, and a linear layer behind a GELU. To understand the
 model, read them as their PyTorch counterparts.
 
 Letters in shapes: B sequences, Q queries, T keys, H heads, D width of a head.
@@ -21,28 +21,34 @@ def applies_to(x):
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def scaled_dot_product_attention(query, key_value, bias=None, dropout=0.0):
-    """softmax(q k^T / sqrt(D) + bias) v.
+def stream_attention(query, key_value, streams, dropout=0.0):
+    """softmax(q k^T / sqrt(D) + bias) v for streams of queries, one after another; each attends to the first T' keys.
 
     Args:
-        query: (B, Q, H, D)
+        query: (B, Q, H, D), of all streams
         key_value: (B, T, 2, H, D), keys before values
-        bias: broadcasts to (B, H, Q, T); None for none
+        streams: of :class:`~maelm_fairseq.layers.Stream`, whose biases broadcast to (B, H, Q', T'); T' of the last is T
         dropout: probability of dropping an attention weight
     Returns:
         (B, Q, H, D)
     """
-    learned = bias is not None and bias.requires_grad
+    biases = [stream.bias for stream in streams]
+    learned = any(bias is not None and bias.requires_grad for bias in biases)
     if applies_to(query) and (learned or dropout or query.dtype == torch.bfloat16):
-        bias = query.new_zeros(()) if bias is None else bias
-        shape = (query.size(0), query.size(2), query.size(1), key_value.size(1))
-        return ChunkedAttention.apply(query, key_value, bias.expand(shape), dropout)
-    q, k, v = (x.transpose(1, 2) for x in [query, *key_value.unbind(2)])
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout).transpose(1, 2)
+        none, (B, _, H, _) = query.new_zeros(()), query.shape
+        shapes = [(B, H, stream.queries, stream.keys) for stream in streams]
+        biases = [(none if bias is None else bias).expand(shape) for bias, shape in zip(biases, shapes)]
+        return ChunkedAttention.apply(query, key_value, dropout, *biases)
+    attended = []
+    for stream, q in zip(streams, query.split([stream.queries for stream in streams], dim=1)):
+        q, k, v = (x.transpose(1, 2) for x in [q, *key_value[:, : stream.keys].unbind(2)])
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=stream.bias, dropout_p=dropout)
+        attended.append(out.transpose(1, 2))
+    return attended[0] if len(attended) == 1 else torch.cat(attended, dim=1)
 
 
 class ChunkedAttention(torch.autograd.Function):
-    """Attention with dropout and a gradient for the bias, a few matrices of weights at a time.
+    """Attention with dropout and a gradient for the biases, a few matrices of weights at a time.
 
     PyTorch's fused CPU kernel supports neither; its fallback writes every (B, H, Q, T) to memory several times, in
     float32 even for bfloat16. In bfloat16 chunks are faster than the fused kernel, too. The backward pass recomputes
@@ -50,68 +56,82 @@ class ChunkedAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, query, key_value, bias, dropout):
+    def forward(ctx, query, key_value, dropout, *biases):
         ctx.dropout = dropout
-        keep = random_mask(bias.shape, 1 - dropout) if dropout else None
-        ctx.save_for_backward(query, key_value, bias, keep)
-        key, value = key_value.unbind(2)
+        keeps = [random_mask(bias.shape, 1 - dropout) for bias in biases] if dropout else []
         attended = torch.empty_like(query)
-        for chunk in chunks(bias.shape):
-            weights = softmax(read_chunk(query, chunk), read_chunk(key, chunk), bias[chunk].flatten(0, 1))
+        # Copies, since strided matrices multiply several times slower.
+        query, key_value = query.transpose(1, 2).contiguous(), key_value.permute(2, 0, 3, 1, 4).contiguous()
+        key, value = key_value
+        ctx.save_for_backward(query, key_value, *biases, *keeps)
+        for i, chunk, rows, keys in chunks(biases):
+            weights = softmax(read(query, rows), read(key, keys), read(biases[i], chunk))
             if dropout:
-                weights *= keep[chunk].flatten(0, 1)
-            write_chunk(attended, chunk, weights @ read_chunk(value, chunk))
+                weights *= read(keeps[i], chunk)
+            write(attended, rows, weights @ read(value, keys))
         return attended.div_(1 - dropout) if dropout else attended
 
     @staticmethod
     def backward(ctx, gradient):
-        query, key_value, bias, keep = ctx.saved_tensors
+        query, key_value, *saved = ctx.saved_tensors
+        learned = ctx.needs_input_grad[3:]
+        biases, keeps = saved[: len(learned)], saved[len(learned) :]
         if ctx.dropout:
             gradient = gradient / (1 - ctx.dropout)
-        key, value = key_value.unbind(2)
-        d_query, d_key_value = torch.empty_like(query), torch.empty_like(key_value)
+        gradient = gradient.transpose(1, 2).contiguous()
+        key, value = key_value
+        _, B, H, T, D = key_value.shape
+        d_query, d_key_value = query.new_empty(B, query.size(2), H, D), query.new_empty(B, T, 2, H, D)
         d_key, d_value = d_key_value.unbind(2)
-        d_bias = torch.empty(bias.shape, dtype=bias.dtype) if ctx.needs_input_grad[2] else None
-        for chunk in chunks(bias.shape):
-            q, k, v, g = (read_chunk(x, chunk) for x in (query, key, value, gradient))
-            weights = softmax(q, k, bias[chunk].flatten(0, 1))
+        d_biases = [torch.empty(b.shape, dtype=b.dtype) if wanted else None for b, wanted in zip(biases, learned)]
+        for i, chunk, rows, keys in reversed(list(chunks(biases))):  # the last stream attends to all keys
+            how = torch.Tensor.copy_ if i == len(biases) - 1 else torch.Tensor.add_
+            q, k, v, g = read(query, rows), read(key, keys), read(value, keys), read(gradient, rows)
+            weights = softmax(q, k, read(biases[i], chunk))
             d_weights = g @ v.transpose(1, 2)
             dropped = weights
             if ctx.dropout:
-                kept = keep[chunk].flatten(0, 1)
+                kept = read(keeps[i], chunk)
                 d_weights *= kept
                 dropped = weights * kept
-            write_chunk(d_value, chunk, dropped.transpose(1, 2) @ g)
+            write(d_value, keys, dropped.transpose(1, 2) @ g, how)
             d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
-            if d_bias is not None:
-                d_bias[chunk] = d_scores.view_as(d_bias[chunk])
-            write_chunk(d_query, chunk, d_scores @ k)
-            write_chunk(d_key, chunk, d_scores.transpose(1, 2) @ q)
-        scale = query.size(-1) ** -0.5
+            if d_biases[i] is not None:
+                d_biases[i][chunk] = d_scores.view_as(d_biases[i][chunk])
+            write(d_query, rows, d_scores @ k)
+            write(d_key, keys, d_scores.transpose(1, 2) @ q, how)
+        scale = D**-0.5
         d_key *= scale
-        return d_query.mul_(scale), d_key_value, d_bias, None
+        return d_query.mul_(scale), d_key_value, None, *d_biases
 
 
-def chunks(shape):
-    """Indices that split (B, H, Q, T) into chunks of similar size: several sequences, or several heads of one."""
-    B, H, Q, T = shape
-    size = max(1, H * Q * T)  # there may be no queries: nothing is predicted
-    sequences = max(1, CHUNK_SIZE // size)
-    heads = math.ceil(H / math.ceil(size / CHUNK_SIZE))
-    for b in range(0, B, sequences):
-        for h in range(0, H, heads):
-            yield slice(b, b + sequences), slice(h, h + heads)
+def chunks(biases):
+    """Splits the weights (B, H, Q, T) of each bias into chunks of similar size: several sequences, or heads of one.
+
+    Yields:
+        number of the bias, and the chunk's indices of weights (B, H), of queries (B, H, all Q) and of keys (B, H, T)
+    """
+    start = 0
+    for i, (B, H, Q, T) in enumerate(bias.shape for bias in biases):
+        size = max(1, H * Q * T)  # there may be no queries: nothing is predicted
+        sequences = max(1, CHUNK_SIZE // size)
+        heads = math.ceil(H / math.ceil(size / CHUNK_SIZE))
+        for b in range(0, B, sequences):
+            for h in range(0, H, heads):
+                chunk = slice(b, b + sequences), slice(h, h + heads)
+                yield i, chunk, (*chunk, slice(start, start + Q)), (*chunk, slice(T))
+        start += Q
 
 
-def read_chunk(x, chunk):
-    """(B, T, H, D) -> the chunk's (b h, T, D)."""
-    return x.transpose(1, 2)[chunk].flatten(0, 1)
+def read(x, index):
+    """(B, H, T, D) -> the index's (b h, t, D)."""
+    return x[index].flatten(0, 1)
 
 
-def write_chunk(x, chunk, values):
-    """Writes (b h, T, D) to the chunk's place in (B, T, H, D)."""
-    into = x.transpose(1, 2)[chunk]
-    into.copy_(values.view(into.shape))
+def write(x, index, values, how=torch.Tensor.copy_):
+    """Writes (b h, t, D) to the index's place in (B, T, H, D)."""
+    into = x.transpose(1, 2)[index]
+    how(into, values.view(into.shape))
 
 
 def softmax(q, k, bias):

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .cpu_kernels import Dropout, GeluLinear, scaled_dot_product_attention
+from .cpu_kernels import Dropout, GeluLinear, stream_attention
 from .precision import matmul_dtype
 
 AUTHORS, T5 = "authors", "t5"
@@ -115,7 +115,7 @@ def last_of(streams, count):
         rows = min(count, stream.queries)
         count -= rows
         chosen.insert(0, stream.last(rows))
-    return [stream for stream in chosen if stream.queries] or chosen[:1]
+    return [stream for stream in chosen if stream.queries] or chosen[-1:]
 
 
 class Attention(nn.Module):
@@ -132,15 +132,10 @@ class Attention(nn.Module):
     def forward(self, x, streams):
         """(B, T, C) -> (B, Q, C) for the streams of the last Q rows, in their order."""
         x = x.to(matmul_dtype(x))  # autocast would do so for each product
-        sizes = [stream.queries for stream in streams]
-        queries = self.query(last(x, sum(sizes))).unflatten(-1, (self.heads, -1)).split(sizes, dim=1)
+        queries = self.query(last(x, sum(stream.queries for stream in streams))).unflatten(-1, (self.heads, -1))
         key_value = self.key_value(x).unflatten(-1, (2, self.heads, -1))
         dropout = self.dropout if self.training else 0.0
-        attended = [
-            scaled_dot_product_attention(query, key_value[:, : stream.keys], stream.bias, dropout)
-            for query, stream in zip(queries, streams)
-        ]
-        return self.out((attended[0] if len(attended) == 1 else torch.cat(attended, dim=1)).flatten(2))
+        return self.out(stream_attention(queries, key_value, streams, dropout).flatten(2))
 
 
 class TransformerLayer(nn.Module):

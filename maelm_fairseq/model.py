@@ -143,7 +143,7 @@ class MaeLmModel(BaseFairseqModel):
                 "this model was built without a decoder: a task that pretrains sets needs_decoder = True; others pass "
                 "features_only=True or classification_head_name"
             )
-        if self.shared_layers:
+        if self.decoder is None:
             decoded = self.forward_shared(src_tokens, positions, masked_positions, num_predicted, padded)
         else:
             encoded = self.forward_encoder(src_tokens, positions, padded)
@@ -171,16 +171,12 @@ class MaeLmModel(BaseFairseqModel):
         Returns:
             (B, K, C)
         """
-        if self.decoder is None:  # an MLM: the encoder has seen every position
-            if masked_positions.size(1):
-                raise UsageError("--decoder-layers 0, but the encoder does not see all positions: it needs a decoder")
-            return encoded[:, encoded.size(1) - num_predicted :]
         x = torch.cat([encoded, self.embed_masks(masked_positions).to(encoded.dtype)], dim=1)
         positions = torch.cat([positions, masked_positions], dim=1)
         return self.decoder(x, positions, padded, outputs=num_predicted)
 
     def forward_shared(self, tokens, positions, masked_positions, num_predicted=None, padded=True, hidden=None):
-        """Shared decoder layers: [MASK] enters in front of the encoder's last ones, and only reads.
+        """Shared decoder layers: [MASK] enters in front of the encoder's last ones, and only reads. An MLM has none.
 
         The visible rows are computed as in `forward_encoder`, whatever is masked. The rows have the same order as in
         `forward_decoder`, and here, too, the last layer computes only the predicted ones.
@@ -191,6 +187,8 @@ class MaeLmModel(BaseFairseqModel):
         Returns:
             (B, K, C), or (B, V + M, C)
         """
+        if masked_positions.size(1) and not self.shared_layers:
+            raise UsageError("--decoder-layers 0, but the encoder does not see all positions: it needs a decoder")
         masks = Masks(self.embed_masks(masked_positions), masked_positions, self.shared_layers)
         return self.encoder(self.embed_tokens(tokens), positions, padded, num_predicted, hidden, masks)
 

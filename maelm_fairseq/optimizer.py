@@ -22,12 +22,33 @@ class TorchAdamW(FairseqAdam):
     """PyTorch's fused AdamW: on the CPU three times as fast as fairseq's Adam, which memory traffic slows down.
 
     They differ in where eps is added: here to the root of the bias-corrected second moment, as in the Adam paper; in
-    fairseq's before the correction.
+    fairseq's before the correction. What gradients are multiplied by, to average and to clip them, is left to the pass
+    over the weights.
     """
 
     def __init__(self, cfg, params):
         FairseqOptimizer.__init__(self, cfg)
         self._optimizer = torch.optim.AdamW(params, fused=True, **self.optimizer_config)
+        self._factor = 1.0
+
+    def multiply_grads(self, c):
+        self._factor = self._factor * c
+
+    def clip_grad_norm(self, max_norm, aggregate_norm_fn=None):
+        norm = self._factor * super().clip_grad_norm(0, aggregate_norm_fn)
+        if max_norm > 0:
+            self.multiply_grads((max_norm / (norm + 1e-6)).clamp(max=1))
+        return norm
+
+    def step(self, closure=None, scale=1.0, groups=None):
+        device = self.param_groups[0]["params"][0].device
+        self._optimizer.grad_scale = torch.as_tensor(scale / self._factor, dtype=torch.float32, device=device)
+        self._factor = 1.0
+        super().step(closure)
+
+    def zero_grad(self):
+        self._factor = 1.0
+        super().zero_grad()
 
     @property
     def supports_flat_params(self):

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from maelm_fairseq import cpu_kernels
-from maelm_fairseq.cpu_kernels import ChunkedAttention, Dropout, GeluLinear, random_mask, scaled_dot_product_attention
+from maelm_fairseq.cpu_kernels import ChunkedAttention, Dropout, GeluLinear, random_mask, stream_attention
+from maelm_fairseq.layers import Stream
 
 B, Q, T, H, D = 5, 5, 7, 6, 4
 PRECISIONS = pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.bfloat16, 2e-2)])
@@ -24,7 +25,11 @@ def tensors(dtype=torch.float64):
     return [torch.randn(shape, dtype=torch.float64).to(dtype) for shape in shapes]
 
 
-def by_pytorch(query, key_value, bias, dropout=0.0):
+def by_kernel(query, key_value, bias, dropout=0.0):
+    return stream_attention(query, key_value, [Stream(query.size(1), key_value.size(1), bias)], dropout)
+
+
+def by_pytorch(query, key_value, bias):
     k, v = key_value.permute(2, 0, 3, 1, 4)
     return F.scaled_dot_product_attention(query.transpose(1, 2), k, v, attn_mask=bias).transpose(1, 2)
 
@@ -49,7 +54,7 @@ def test_values_and_gradients_agree_with_pytorch(matrices, dtype, tolerance, mon
     monkeypatch.setattr(cpu_kernels, "CHUNK_SIZE", matrices * Q * T)
     *inputs, scale = tensors(dtype)
     inputs[2][..., -2:] = float("-inf")  # padding
-    ours = results(lambda *x: scaled_dot_product_attention(*x) * scale, inputs)
+    ours = results(lambda *x: by_kernel(*x) * scale, inputs)
     theirs = results(lambda *x: by_pytorch(*x) * scale.double(), [x.double() for x in inputs])
     assert_close(ours, theirs, dtype, tolerance)
     assert not ours[2][:, -2:].any() and not ours[3][..., -2:].any()
@@ -57,13 +62,27 @@ def test_values_and_gradients_agree_with_pytorch(matrices, dtype, tolerance, mon
 
 def test_the_bias_is_learned_in_chunks_and_may_have_any_shape():
     query, key_value, bias, _ = tensors()
-    assert "ChunkedAttention" in scaled_dot_product_attention(query, key_value, bias.requires_grad_()).grad_fn.name()
+    assert "ChunkedAttention" in by_kernel(query, key_value, bias.requires_grad_()).grad_fn.name()
     shared = bias.detach()[:, :1].clone()
     theirs = by_pytorch(query, key_value, shared)
     for bias in [shared, shared.requires_grad_()]:
-        torch.testing.assert_close(scaled_dot_product_attention(query, key_value, bias), theirs)
-    scaled_dot_product_attention(query, key_value, shared).sum().backward()
+        torch.testing.assert_close(by_kernel(query, key_value, bias), theirs)
+    by_kernel(query, key_value, shared).sum().backward()
     assert shared.grad.shape == shared.shape
+
+
+def test_streams_attend_to_rows_of_their_own():
+    *inputs, _ = tensors()
+
+    def together(query, key_value, bias):
+        streams = [Stream(2, 4, bias[:, :, :2, :4]), Stream(0, 3, bias[:, :, :0, :3]), Stream(3, 7, bias[:, :, 2:])]
+        return stream_attention(query, key_value, streams)
+
+    def apart(query, key_value, bias):
+        parts = [by_pytorch(query[:, :2], key_value[:, :4], bias[:, :, :2, :4])]
+        return torch.cat([*parts, by_pytorch(query[:, 2:], key_value, bias[:, :, 2:])], dim=1)
+
+    torch.testing.assert_close(results(together, inputs), results(apart, inputs))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
@@ -72,7 +91,8 @@ def test_gradients_agree_with_finite_differences(dropout, monkeypatch):
 
     def attention(*inputs):
         torch.manual_seed(1)
-        return ChunkedAttention.apply(*inputs, dropout)
+        query, key_value, bias = inputs
+        return ChunkedAttention.apply(query, key_value, dropout, bias[:, :, 1:, :2], bias[:, :, :1])
 
     query, key_value, bias, _ = tensors()
     few = [query[:2, :, :3], key_value[:2, :, :, :3], bias[:2, :3]]  # of the sequences and heads
@@ -82,7 +102,7 @@ def test_gradients_agree_with_finite_differences(dropout, monkeypatch):
 def test_attention_dropout_keeps_the_expectation():
     query, key_value, bias, _ = tensors()
     bias.requires_grad_()
-    draws = torch.stack([scaled_dot_product_attention(query, key_value, bias, 0.3).detach() for _ in range(4000)])
+    draws = torch.stack([by_kernel(query, key_value, bias, 0.3).detach() for _ in range(4000)])
     expected = by_pytorch(query, key_value, bias)
     error = draws.std(0) / len(draws) ** 0.5
     assert draws.std(0).min() > 0

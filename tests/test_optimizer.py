@@ -3,7 +3,8 @@
 from argparse import Namespace
 
 import torch
-from fairseq.optim.adam import Adam
+from fairseq.optim.adam import FairseqAdam
+from omegaconf import DictConfig
 
 from maelm_fairseq.optimizer import TorchAdamW
 
@@ -12,13 +13,19 @@ def test_steps_are_those_of_fairseqs_adam():
     torch.manual_seed(1)
     ours = [torch.nn.Parameter(torch.randn(shape)) for shape in [(7, 5), (5,), ()]]
     theirs = [torch.nn.Parameter(weight.detach().clone()) for weight in ours]
-    config = Namespace(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=1e-12, weight_decay=0.1)
-    optimizers = [TorchAdamW(config, ours), Adam(theirs, lr=0.01, betas=(0.9, 0.98), eps=1e-12, weight_decay=0.1)]
-    for _ in range(30):
+    config = dict(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=1e-12, weight_decay=0.1)
+    of_fairseq = DictConfig(dict(config, use_old_adam=True, fp16_adam_stats=False, tpu=False))
+    optimizers = [TorchAdamW(Namespace(**config), ours), FairseqAdam(of_fairseq, theirs)]
+    for number in range(30):
         for one, other in zip(ours, theirs):
             one.grad = torch.randn(one.shape)
             other.grad = one.grad.clone()
+        norms = []
         for optimizer in optimizers:
-            optimizer.step()
+            optimizer.multiply_grads(1 / (1 + number % 3))
+            norms.append(optimizer.clip_grad_norm(2.0 * (number % 4)))
+            optimizer.step(scale=1 + number % 2)
+            optimizer.zero_grad()
+        torch.testing.assert_close(*norms)
     for one, other in zip(ours, theirs):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,75 @@
+"""Masked language models of Hugging Face's transformers in a plain training loop, as peers of pretrain_step.py.
+
+Their feed-forward layers have the plugin's compute: ModernBERT's GeGLU has three matrices, of two thirds of the width.
+"""
+
+import itertools
+import time
+
+import torch
+
+from common import synchronize
+
+NAMES = ["RoBERTa, transformers", "ModernBERT, transformers"]
+IGNORED = -100  # as a label
+
+
+def build(name, args, vocabulary):
+    """A model of NAMES, as large as an encoder of the plugin's."""
+    import transformers
+
+    C, heads, F = args.width, args.heads, 4 * args.width
+    sizes = dict(vocab_size=vocabulary, hidden_size=C, num_hidden_layers=args.layers, num_attention_heads=heads)
+    sizes.update(bos_token_id=0, pad_token_id=1, eos_token_id=2, cls_token_id=0, sep_token_id=2)
+    sizes.update(attn_implementation="sdpa", attention_dropout=args.attention_dropout)
+    if "ModernBERT" in name:
+        sizes.update(max_position_embeddings=args.tokens, intermediate_size=2 * F // 3, global_attn_every_n_layers=1)
+        return transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(sparse_prediction=True, **sizes))
+    sizes.update(max_position_embeddings=args.tokens + 2, intermediate_size=F, hidden_dropout_prob=args.dropout)
+    sizes.update(attention_probs_dropout_prob=sizes.pop("attention_dropout"))
+    return transformers.RobertaForMaskedLM(transformers.RobertaConfig(**sizes))
+
+
+def labelled(sample, pad):
+    """A batch of the plugin's MLM in the order of the text: tokens and labels (B, T), attention mask or None."""
+    inputs, target = sample["net_input"], sample["target"]
+    positions = inputs["positions"]
+    positions = positions.masked_fill(positions < 0, positions.size(1))  # of padding, which is cut off
+    tokens = torch.full((len(positions), positions.size(1) + 1), pad)
+    tokens.scatter_(1, positions, inputs["src_tokens"])
+    labels = torch.full_like(tokens, IGNORED)
+    labels.scatter_(1, positions[:, -target.size(1) :], target)
+    tokens, labels = tokens[:, :-1].contiguous(), labels[:, :-1].contiguous()
+    return tokens, labels, tokens.ne(pad).long() if inputs["padded"] else None
+
+
+class PlainTraining:
+    """A model of NAMES and an endless cycle of batches; clips gradients and steps with a fused AdamW.
+
+    Args:
+        name: of the model
+        args: settings of pretrain_step.py
+        mlm: :class:`~common.Training` of the plugin's MLM, whose batches it takes
+    """
+
+    def __init__(self, name, args, mlm):
+        dictionary, self.device = mlm.task.source_dictionary, args.device
+        self.autocast = torch.autocast(args.device, torch.bfloat16, enabled="bfloat16" in name)
+        self.model = build(name, args, len(dictionary)).to(args.device).train()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
+        batches = [labelled(batch, dictionary.pad()) for batch in itertools.islice(mlm.batches, mlm.number)]
+        self.batches = itertools.cycle([[x if x is None else x.to(args.device) for x in batch] for batch in batches])
+
+    def seconds(self, steps=1):
+        """Seconds that a step takes, on average."""
+        synchronize(self.device)
+        start = time.perf_counter()
+        for tokens, labels, mask in itertools.islice(self.batches, steps):
+            with self.autocast:
+                loss = self.model(input_ids=tokens, labels=labels, attention_mask=mask).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 2.0)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        synchronize(self.device)
+        return (time.perf_counter() - start) / steps
