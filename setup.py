@@ -22,6 +22,7 @@ setup(
         "tqdm",
     ],
     extras_require={
+        "benchmarks": ["transformers>=4.48"],
         "demo": ["matplotlib", "tensorboard"],
         "finetune": ["pandas", "scikit-learn", "scipy", "seqeval"],
         "huggingface": ["protobuf", "safetensors>=0.4", "tokenizers>=0.19"],

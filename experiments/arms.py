@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""What is pretrained: arms, which differ in one thing, and seeds.
+
+    python arms.py            the names of all encoders, ARM-SEED, what matters most first
+    python arms.py pilots     those of the pilots, whose seeds are not used again
+    python arms.py A-1        the options of fairseq-train for one
+
+Seeds decide weights, the order of the text and masks: encoders of one seed start from the same weights.
+"""
+
+import sys
+from dataclasses import dataclass
+
+UPDATES = 6_000
+FADE = ["--encoder-mask-fade-updates", "1000"]  # a sixth
+MIXED = ["--leave-unmasked-prob", "0.1", "--random-token-prob", "0.1"]  # 80/10/10
+ALL_MASKS = ["--encoder-mask-fraction", "1"]
+MLM = ["--decoder-layers", "0", *ALL_MASKS]
+SHARED = ["--share-decoder-layers", "--decoder-layers", "4"]
+PILOT_SEEDS = [101, 102, 103]
+
+
+def decoder(layers):
+    """A decoder of its own; without a relative position bias it stays at token frequencies for thousands of updates."""
+    return ["--decoder-layers", str(layers), "--decoder-relative-bias"]
+
+
+@dataclass(frozen=True)
+class Arm:
+    title: str
+    options: list
+    seeds: int
+    updates: int = UPDATES
+
+
+ARMS = {
+    "A": Arm("MAE-LM", [*decoder(4), *FADE], 6),
+    "B": Arm("decoder, all masks in the encoder", [*decoder(4), *ALL_MASKS], 6),
+    "D": Arm("MLM, 80/10/10", [*MLM, *MIXED], 6),
+    "E": Arm("shared layers, 80/10/10", [*SHARED, *MIXED, *FADE], 6),
+    "A2": Arm("MAE-LM, 80/10/10", [*decoder(4), *MIXED, *FADE], 4),
+    "C": Arm("decoder, half of the masks in the encoder", [*decoder(4), "--encoder-mask-fraction", "0.5", *FADE], 2),
+    "D2": Arm("MLM, masks only", MLM, 2),
+    "A-no-fade": Arm("MAE-LM without fading", decoder(4), 1, UPDATES // 2),
+    "A-decoder1": Arm("MAE-LM, decoder of 1", [*decoder(1), *FADE], 1, UPDATES // 2),
+    "A-decoder2": Arm("MAE-LM, decoder of 2", [*decoder(2), *FADE], 1, UPDATES // 2),
+}
+TRAJECTORIES = ["A", "B", "D"]  # whose first two seeds keep four checkpoints
+PILOTS = ["A", "D"]
+
+
+def split(name):
+    """ARM-SEED -> the arm's name and the seed."""
+    arm, seed = name.rsplit("-", 1)
+    return arm, int(seed)
+
+
+def encoders():
+    """The names of all encoders, all first seeds first."""
+    most = max(arm.seeds for arm in ARMS.values())
+    return [f"{name}-{seed}" for seed in range(1, most + 1) for name, arm in ARMS.items() if seed <= arm.seeds]
+
+
+def options(name):
+    """The options of fairseq-train for an encoder, but for folders and devices.
+
+    The learning rate rises for 6% of the updates, then falls linearly to zero.
+    """
+    name, seed = split(name)
+    arm = ARMS[name]
+    every = arm.updates // 4
+    kept = -1 if name in TRAJECTORIES and seed <= 2 else 1
+    return [
+        *"--task mae_lm --criterion mae_lm --arch mae_lm_tiny --encoder-layers 12 --encoder-embed-dim 128".split(),
+        *"--encoder-ffn-embed-dim 512 --encoder-attention-heads 4 --max-positions 64 --tokens-per-sample 64".split(),
+        *"--relative-position-buckets t5 --relative-position-local-init --dropout 0 --attention-dropout 0".split(),
+        *"--mask-prob 0.3 --batch-size 32 --batch-size-valid 64 --num-workers 0 --bf16-autocast".split(),
+        *"--optimizer torch_adamw --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 2 --lr 1e-3".split(),
+        *["--adam-betas", "(0.9, 0.98)", "--lr-scheduler", "polynomial_decay", "--seed", seed, *arm.options],
+        *["--warmup-updates", arm.updates * 6 // 100, "--total-num-update", arm.updates, "--max-update", arm.updates],
+        *["--save-interval-updates", every, "--keep-interval-updates", kept, "--no-epoch-checkpoints"],
+        *"--distributed-world-size 1 --log-format json --log-interval 50".split(),
+    ]
+
+
+def main():
+    if len(sys.argv) == 1:
+        print(*encoders(), sep="\n")
+    elif sys.argv[1] == "pilots":
+        print(*(f"{name}-{seed}" for seed in PILOT_SEEDS for name in PILOTS), sep="\n")
+    else:
+        print(" ".join(f"'{word}'" for word in options(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
