@@ -24,11 +24,12 @@ setup(
     extras_require={
         "benchmarks": ["transformers>=4.48"],
         "demo": ["matplotlib", "tensorboard"],
+        "experiments": ["matplotlib", "pandas", "scikit-learn", "scipy", "statsmodels"],
         "finetune": ["pandas", "scikit-learn", "scipy", "seqeval"],
         "huggingface": ["protobuf", "safetensors>=0.4", "tokenizers>=0.19"],
         "test": [
             *["pytest", "pytest-timeout", "pytest-xdist", "matplotlib", "tensorboard", "torchmetrics", "ruff"],
-            *["pandas", "scikit-learn", "scipy", "seqeval"],
+            *["pandas", "scikit-learn", "scipy", "seqeval", "statsmodels"],
         ],
     },
 )

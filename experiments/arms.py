@@ -8,11 +8,12 @@
 Seeds decide weights, the order of the text and masks: encoders of one seed start from the same weights.
 """
 
+import os
 import sys
 from dataclasses import dataclass
 
-UPDATES = 6_000
-FADE = ["--encoder-mask-fade-updates", "1000"]  # a sixth
+UPDATES = int(os.environ.get("UPDATES", 6_000))  # fewer for a trial
+FADE = ["--encoder-mask-fade-updates", str(UPDATES // 6)]
 MIXED = ["--leave-unmasked-prob", "0.1", "--random-token-prob", "0.1"]  # 80/10/10
 ALL_MASKS = ["--encoder-mask-fraction", "1"]
 MLM = ["--decoder-layers", "0", *ALL_MASKS]

@@ -6,7 +6,8 @@ with 5-fold cross-validation over all labelled examples, with the same folds for
 and the regularisation and the layer selected, inside the training folds. The score is the accuracy in percent or 100 x
 Pearson's correlation. Few-shot probes train on 8, 32 and 128 examples per class.
 
-Writes DEST/records, with the outcome of each example, and DEST/evaluation.md. The same command resumes.
+Writes DEST/MODEL.npz, with the outcome of each example; DEST/scores.csv, one row a score; and DEST/evaluation.md. The
+same command resumes.
 """
 
 import argparse
@@ -31,16 +32,15 @@ try:
     import numpy as np
     import sklearn
 
-    from evaluation import outcomes
     from evaluation.features import Encoder, compute
     from evaluation.few_shot import REPEATS, SHOTS, few_shot
     from evaluation.fine_tuning import execute, fine_tune
-    from evaluation.intervals import crossed_interval
     from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
-    from evaluation.probes import STRENGTHS, probe
-    from evaluation.report import Report, in_words, models_of_arm
+    from evaluation.probes import STRENGTHS, probe, score
+    from evaluation.outcomes import Records
+    from evaluation.report import Report, models_of_arm
 except ImportError as error:
-    raise InstallationError(f"{error}: pip install scikit-learn scipy (the extra `finetune`)") from None
+    raise InstallationError(f"{error}: pip install pandas scikit-learn scipy (the extra `finetune`)") from None
 
 RECIPES = os.path.dirname(os.path.abspath(__file__))
 FETCH = os.path.join(os.path.dirname(RECIPES), "data-prep", "fetch_labelled.py")
@@ -66,6 +66,7 @@ def parse(arguments=None):
     add("--fine-tune", nargs="+", choices=list(POOLING), default=[], help=tune)
     repeats = f"repetitions of the few-shot probes, with other training examples (default: {REPEATS}); 0 for none"
     add("--few-shot-repeats", type=int, default=REPEATS, metavar="N", help=repeats)
+    add("--side-by-side", action="store_true", help="also probe the means of layers 1 to L side by side")
     arms = "report the first arm minus the second, paired by seed: models called ARM-SEED; may be repeated"
     add("--compare", nargs=2, action="append", default=[], metavar="ARM", help=arms)
     args = parser.parse_args(arguments)
@@ -105,24 +106,33 @@ def models_of(args):
     return {name: Encoder(path, args.data) for name, path in zip(args.names, checkpoints)}
 
 
-def measure(name, encoder, task, dest, repeats):
-    """Probes the frozen features of an encoder on a task, unless that is done; returns the path of the record.
+def measure(records, encoder, task, repeats, side_by_side):
+    """Probes the frozen features of an encoder on a task, unless that is recorded.
 
     Args:
-        name, encoder: of the model, and its :class:`~evaluation.features.Encoder`
+        records: of the model, :class:`~evaluation.outcomes.Records`
+        encoder: :class:`~evaluation.features.Encoder`
         task: :class:`~evaluation.labelled_tasks.Task`
-        dest: folder of the evaluation
         repeats: of the few-shot probes; 0 for none
+        side_by_side: whether to probe the means of layers 1 to L side by side, too
     """
-    path, probes = outcomes.record_path(dest, name, task.name), f"{STRENGTHS}, shots {SHOTS}, {repeats} times"
-    origin = {"checkpoint or vocabulary": encoder.digest, "task": task.digest(), "probes": probes}
-    if not outcomes.is_done(path, origin):
-        features = compute(encoder.model, task.texts)
-        probed = {pool: probe(layers, task, STRENGTHS) for pool, layers in features.items()}
-        shots = few_shot(features["mean"], task, repeats, STRENGTHS[1::2]) if repeats else None
-        means = None if shots is None else {outcomes.CHOSEN: np.round(shots.mean(1), 4).tolist()}
-        outcomes.save(path, name, task, probed, origin, few_shot=means)
-    return path
+    same = {"checkpoint or vocabulary": encoder.digest, "task": task.digest(), "strengths": str(STRENGTHS)}
+    origins = {"mean": same, "first": same, "side_by_side": same, "few_shot": {**same, "repeats": f"{SHOTS} {repeats}"}}
+    wanted = {"mean": True, "first": True, "side_by_side": side_by_side, "few_shot": bool(repeats)}
+    missing = [name for name in wanted if wanted[name] and not records.has(task.name, name, origins[name])]
+    features = compute(encoder.model, task.texts) if missing else {}
+    for name in missing:
+        if name == "few_shot":
+            scores = few_shot(features["mean"], task, repeats, STRENGTHS[1::2])
+            arrays = {} if scores is None else {name: scores}
+        elif name == "side_by_side":
+            layers = features["mean"][1:]
+            arrays = {name: probe(np.concatenate(layers, axis=-1)[None], task, STRENGTHS)["answers"]}
+        else:
+            probed = probe(features[name], task, STRENGTHS)
+            arrays = {name: probed["answers"], f"{name}/layers": probed["layers"]}
+        records.add(task, name, origins[name], {key: value.astype(np.float32) if value.dtype.kind == "f" else value
+                                                for key, value in arrays.items()})  # fmt: skip
 
 
 def heading(tasks):
@@ -142,25 +152,29 @@ def evaluate(jobs, arguments=None):
     """Evaluates and reports, with the programs of :class:`~jobs.Jobs`; `arguments` as for :func:`parse`."""
     args = parse(arguments)
     models, tasks = models_of(args), load_tasks(jobs, args)
-    results = {name: {} for name in models}
+    records = {name: Records(os.path.join(args.dest, name + ".npz")) for name in models}
 
-    def show(what, task, outcome):
-        tqdm.write(f"{what}, {task.name}: {task.metric} {outcome.score():.2f}")
+    def show(name, task, feature, title=""):
+        value = score(records[name].answers(task.name, feature), task.targets)
+        tqdm.write(f"{name}{title}, {task.name}: {task.metric} {value:.2f}")
 
     for name, task in tqdm([*itertools.product(models, tasks)], "probes", unit="task", disable=None):
-        record, kinds = outcomes.read(measure(name, models[name], task, args.dest, args.few_shot_repeats))
-        results[name][task.name] = record, kinds
-        show(name, task, kinds["mean"])
+        measure(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
+        show(name, task, "mean")
     tuned_ones = [*itertools.product(dict.fromkeys(args.fine_tune), models, tasks)]
     for pooling, name, task in tqdm(tuned_ones, "fine-tuning", unit="task", disable=None):
-        _, tuned = outcomes.read(fine_tune(jobs, name, models[name], task, args.dest, pooling))
-        results[name][task.name][1].update(tuned)
-        show(f"{name}, fine-tuned ({pooling})", task, *tuned.values())
-    path, report = os.path.join(args.dest, "evaluation.md"), Report(results, args.compare)
+        fine_tune(jobs, records[name], models[name], task, args.dest, pooling)
+        show(name, task, f"fine-tuned-{pooling}", f", fine-tuned ({pooling})")
+    report = Report(list(records.values()), [task.name for task in tasks])
+    with atomic_write(os.path.join(args.dest, "scores.csv")) as stream:
+        report.table.to_csv(stream, index=False, lineterminator="\n")
+    path = os.path.join(args.dest, "evaluation.md")
     with atomic_write(path) as stream:
-        stream.write("# Evaluation\n" + heading(tasks) + "\n" + report.text())
-    for ours, theirs in args.compare:
-        print(f"{ours} minus {theirs}, mean over tasks: {in_words(crossed_interval(report.paired(ours, theirs)))}")
+        stream.write("# Evaluation\n" + heading(tasks) + "\n" + report.text(args.compare))
+    for arms in args.compare:
+        frame, _ = report.differences(arms)
+        estimate, low, high = frame.loc["mean"]
+        print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({low:+.2f} to {high:+.2f})")
     print(f"tables: {path}")
 
 

@@ -5,15 +5,18 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from scipy import stats
 
 import evaluate as evaluate_program
 from conftest import PYTHON, documents, script
-from evaluation import fine_tuning, outcomes
+from evaluation import fine_tuning
 from evaluation.features import Encoder
-from evaluation.intervals import Paired, crossed_interval
 from evaluation.labelled_tasks import load_task
+from evaluation.probes import score
+from evaluation.outcomes import LAST, Records
 from evaluation.report import Report
 from jobs import Jobs
 from maelm_fairseq import hub
@@ -44,14 +47,13 @@ def evaluated(pretrained, tmp_path_factory):
     arguments = [
         "--checkpoint", *(folder / f"{name}.pt" for name in MODELS), "--data", data, "--dest", folder / "out",
         "--labelled", folder / "labelled", "--tasks", "kind", "length", "--regression", "length",
-        "--few-shot-repeats", 2, "--compare", "mae_lm", "mlm",
+        "--few-shot-repeats", 2, "--side-by-side", "--compare", "mae_lm", "mlm",
     ]  # fmt: skip
     return folder, arguments, script("recipes/evaluate.sh", *arguments).stdout
 
 
-def load(folder, model, task):
-    """The record of a model on a task, and its outcomes."""
-    return outcomes.read(outcomes.record_path(folder / "out", model, task))
+def load(folder, model):
+    return Records(str(folder / "out" / f"{model}.npz"))
 
 
 def rows_of(text, title):
@@ -64,76 +66,79 @@ def rows_of(text, title):
 
 def test_records_agree_with_the_tables(evaluated):
     folder, _, output = evaluated
-    text = (folder / "out" / "evaluation.md").read_text()
+    text, table = (folder / "out" / "evaluation.md").read_text(), pd.read_csv(folder / "out" / "scores.csv")
     primary = rows_of(text, "Score")
     assert list(primary)[2:] == MODELS and primary["model"] == ["kind", "length", "mean"]
     for model in MODELS:
         scores = []
         for task in TASKS:
-            record, kinds = load(folder, model, task)
-            outcome, metric = kinds["mean"], record["metric"]
-            answers = outcome.answers[outcome.layers[outcome.folds], np.arange(150)]
-            score = 100 * np.mean(answers == outcome.targets)
+            with np.load(folder / "out" / f"{model}.npz") as arrays:
+                layers, targets = arrays[f"{task}/mean/layers"], arrays[f"{task}/targets"]
+                answers = arrays[f"{task}/mean"][layers[arrays[f"{task}/folds"]], np.arange(150)]
+            value, metric = 100 * np.mean(answers == targets), "accuracy"
             if task == "length":
-                assert metric == "100 x Pearson"
-                score = 100 * np.corrcoef(answers, outcome.targets)[0, 1]
-            scores.append(score)
-            assert record["scores"]["mean"]["chosen"] == pytest.approx(score, abs=1e-3)
-            assert f"{model}, {task}: {metric} {score:.2f}" in output
-        shown = primary[model][2].split(" ± ")
-        assert float(shown[0]) == pytest.approx(np.mean(scores), abs=0.01) and float(shown[1]) > 0
-    few = [load(folder, MODELS[-1], task)[0]["few_shot"]["chosen"][-1] for task in TASKS]
-    shown = [float(cell) for cell in rows_of(text, "Few-shot")[MODELS[-1]][1:]]
-    assert shown == pytest.approx([*few, np.mean(few)], abs=0.006)  # the last row is that of most examples
-    assert rows_of(text, "By layer")["model"] == ["representation", "layer 0", "layer 1", "layer 2"]
-    assert list(rows_of(text, "`<s>`"))[2:] == MODELS
+                value, metric = 100 * np.corrcoef(answers, targets)[0, 1], "100 x Pearson"
+            scores.append(value)
+            assert f"{model}, {task}: {metric} {value:.2f}" in output
+            rows = table[(table.model == model) & (table.task == task) & (table.feature == "mean")]
+            assert rows.layer.tolist() == ["0", "1", "2", "last", "chosen"] and set(rows.metric) == {metric}
+            assert rows.value.iloc[-1] == pytest.approx(value, abs=1e-3) and rows.value.iloc[-2] == rows.value.iloc[-3]
+        assert [float(cell) for cell in primary[model]] == pytest.approx([*scores, np.mean(scores)], abs=0.01)
+    few = table[(table.model == MODELS[-1]) & (table.feature == "128 examples per class")].value
+    shown = [float(cell) for cell in rows_of(text, "128 examples per class")[MODELS[-1]]]
+    assert shown == pytest.approx([*few, few.mean()], abs=0.006)
+    assert rows_of(text, "By layer, mean over tasks, mean of tokens")["model"] == ["layer 0", "layer 1", "layer 2"]
+    assert list(rows_of(text, "`<s>`"))[2:] == list(rows_of(text, "Layers side by side"))[2:] == MODELS
 
 
-def test_arms_are_compared_by_seed_and_example(evaluated):
+def test_arms_are_compared_by_seed(evaluated):
     folder, _, output = evaluated
     rows = rows_of((folder / "out" / "evaluation.md").read_text(), "mae_lm minus mlm")
-    difference, low, high, _ = rows["**mean over tasks** (primary)"]
-    assert f"\nmae_lm minus mlm, mean over tasks: {difference} ({low} to {high})\n" in output
-    measured = {(name, task): load(folder, name, task)[1]["mean"] for name in MODELS for task in TASKS}
-    tasks = []
-    for task in TASKS:
-        values = {name: measured[name, task].contributions() for name in MODELS}
-        differences = np.stack([values[f"mae_lm-{seed}"] - values[f"mlm-{seed}"] for seed in [1, 2]])
-        tasks.append(Paired(differences, measured["mlm-1", task].ids))
-    for title, each in [("**mean over tasks** (primary)", tasks), ("kind", tasks[:1]), ("length", tasks[1:])]:
-        interval = crossed_interval(each)
-        shown = [float(cell) for cell in rows[title]]
-        assert shown == pytest.approx([interval.estimate, interval.low, interval.high, interval.error], abs=0.006)
-    last = {name: sum(measured[name, task].score(outcomes.LAST) for task in TASKS) for name in MODELS}
-    expected = (last["mae_lm-1"] + last["mae_lm-2"] - last["mlm-1"] - last["mlm-2"]) / 4
-    assert float(rows["mean over tasks, last layer"][0]) == pytest.approx(expected, abs=0.006)
-    assert "mean over tasks, `<s>`" in rows
-    with pytest.raises(UsageError, match="different examples"):
-        outcomes.pair([measured["mlm-1", "kind"]], [measured["mlm-1", "length"]])
+    difference, low, high = map(float, rows["mean"])
+    assert f"\nmae_lm minus mlm, mean over tasks: {difference:+.2f} ({low:+.2f} to {high:+.2f})\n" in output
+    table = pd.read_csv(folder / "out" / "scores.csv")
+    for title, feature, layer in [("mean", "mean", "chosen"), ("mean, last layer", "mean", "last")]:
+        chosen = table[(table.feature == feature) & (table.layer == layer)].groupby("model").value.mean()
+        d = np.array([chosen[f"mae_lm-{seed}"] - chosen[f"mlm-{seed}"] for seed in [1, 2]])
+        width = stats.t.ppf(0.975, 1) * d.std(ddof=1) / 2**0.5
+        expected = [d.mean(), d.mean() - width, d.mean() + width]
+        assert [float(cell) for cell in rows[title]] == pytest.approx(expected, abs=0.006)
+    assert {"kind", "length", "mean, `<s>`", "mean, 8 examples per class"} < set(rows)
 
 
-def test_one_seed_is_compared_over_examples_only_and_what_is_secondary_is_in_no_mean(evaluated):
-    names = dict(zip(["imdb", "own"], TASKS))
-    results = {model: {name: load(evaluated[0], model, names[name]) for name in names} for model in MODELS[:3]}
-    text = Report(results, [("mae_lm", "mlm")]).text()
+def test_one_seed_is_compared_over_examples_only_and_what_is_secondary_is_in_no_mean(evaluated, tmp_path):
+    records = [load(evaluated[0], model) for model in MODELS[:3]]
+    for each in records:
+        each.arrays = {key.replace("kind/", "imdb/"): array for key, array in each.arrays.items()}
+    report = Report(records, ["imdb", "length"])
+    text = report.text([("mae_lm", "mlm")])
     assert "1 seed; 95% intervals over examples, for these two models only" in text
-    for title in ["Score", "Last layer"]:
-        scores = list(rows_of(text, title).values())[2:]
-        assert [mean.split(" ± ")[0] for _, _, mean in scores] == [own for _, own, _ in scores]
+    scores = list(rows_of(text, "Score").values())[2:]
+    assert [mean for _, _, mean in scores] == [own for _, own, _ in scores]
     rows = rows_of(text, "mae_lm minus mlm")
-    assert rows["**mean over tasks** (primary)"] == rows["own"] != rows["imdb"]
+    assert rows["mean"] == rows["length"] != rows["imdb"]
+    ours, theirs = (each.answers("imdb", "mean") == each.arrays["imdb/targets"] for each in (records[1], records[0]))
+    width = 1.96 * 100 * (ours.astype(float) - theirs).std() / 150**0.5
+    difference, low, high = map(float, rows["imdb"])
+    assert difference - low == pytest.approx(width, rel=0.1) and high - difference == pytest.approx(width, rel=0.1)
+    records[0].arrays["length/targets"] = records[0].arrays["length/targets"][::-1]
+    with pytest.raises(UsageError, match="mae_lm-1 and mlm-1: evaluated on different examples of length"):
+        report.differences(("mae_lm", "mlm"))
 
 
 def test_the_same_command_resumes(evaluated):
     folder, arguments, output = evaluated
-    times = {path: path.stat().st_mtime_ns for path in (folder / "out" / "records").rglob("*.*")}
-    assert len(times) == len(MODELS) * 2 * 2
-    lost = folder / "out" / "records" / "mlm-2" / "kind" / "frozen.json"
-    before = lost.read_text()
-    lost.unlink()
+    files = {path: path.read_bytes() for path in (folder / "out").glob("*.npz")}
+    times = {path: path.stat().st_mtime_ns for path in files}
+    assert [path.stem for path in sorted(files)] == sorted(MODELS)
+    lost = load(folder, "mlm-2")
+    lost.arrays = {key: array for key, array in lost.arrays.items() if not key.startswith("kind/")}
+    lost.add(load_task(folder / "labelled" / "kind"), "first", {}, {})  # a run that was stopped in between
+    del lost.arrays["kind/first/origin"]
+    np.savez(lost.path, **lost.arrays)
     assert script("recipes/evaluate.sh", *arguments).stdout == output
-    assert {path.parent for path in times if path.stat().st_mtime_ns != times[path]} == {lost.parent}
-    assert lost.read_text() == before
+    assert [path.stem for path in times if path.stat().st_mtime_ns != times[path]] == ["mlm-2"]
+    assert {path: path.read_bytes() for path in files} == files
 
 
 def test_fine_tuning_by_folds(evaluated, tmp_path, monkeypatch):
@@ -157,33 +162,30 @@ def test_fine_tuning_by_folds(evaluated, tmp_path, monkeypatch):
 
     monkeypatch.setattr(sys, "executable", PYTHON)
     monkeypatch.setattr(fine_tuning, "load_task", spy)
-    path = fine_tuning.fine_tune(Jobs(), "mlm-1", encoder, task, str(tmp_path), "mean")
-    record, kinds = outcomes.read(path)
-    (outcome,) = kinds.values()
+    records = Records(str(tmp_path / "mlm-1.npz"))
+    fine_tuning.fine_tune(Jobs(), records, encoder, task, str(tmp_path), "mean")
+    answers = Records(records.path).answers("kind", "fine-tuned-mean")
     for fold, predicted in enumerate(seen):
-        assert outcome.answers[0, task.folds == fold].tolist() == predicted
-    assert record["kinds"] == ["fine-tuned-mean"] and len(seen) == 2
-    assert fine_tuning.fine_tune(None, "mlm-1", encoder, task, str(tmp_path), "mean") == path  # nothing is left to do
+        assert answers[task.folds == fold].tolist() == predicted
+    assert [row["layer"] for row in records.table()] == ["last", "chosen"] and len(seen) == 2
+    fine_tuning.fine_tune(None, records, encoder, task, str(tmp_path), "mean")  # nothing is left to do
 
 
 def test_fine_tuning_is_reported_beside_the_probes(evaluated, tmp_path, monkeypatch):
     """With a stand-in for the training itself: it takes the outcomes of `<s>` in the last layer."""
     folder, arguments, _ = evaluated
 
-    def stand_in(jobs, name, encoder, task, dest, pooling):
-        path, first = outcomes.record_path(tmp_path, name, task.name), load(folder, name, task.name)[1]["first"]
-        last = dict(answers=first.answers[-1:], layers=np.zeros(5, np.int64))
-        outcomes.save(path, name, task, {f"fine-tuned-{pooling}": last}, {})
-        return path
+    def stand_in(jobs, records, encoder, task, dest, pooling):
+        records.arrays[f"{task.name}/fine-tuned-{pooling}"] = records.arrays[f"{task.name}/first"][-1:]
 
     monkeypatch.setattr(evaluate_program, "fine_tune", stand_in)
     evaluate_program.evaluate(Jobs(), [*map(str, arguments), "--fine-tune", "mean"])
     text = (folder / "out" / "evaluation.md").read_text()
     rows = rows_of(text, "Fine-tuned on the mean of tokens")
     assert list(rows)[2:] == MODELS
-    expected = load(folder, "mlm-2", "kind")[1]["first"].score(outcomes.LAST)
+    expected = score(load(folder, "mlm-2").answers("kind", "first", LAST), load(folder, "mlm-2").arrays["kind/targets"])
     assert float(rows["mlm-2"][0]) == pytest.approx(expected, abs=0.006)
-    assert "mean over tasks, fine-tuned on the mean of tokens" in rows_of(text, "mae_lm minus mlm")
+    assert "mean, fine-tuned on the mean of tokens" in rows_of(text, "mae_lm minus mlm")
 
 
 def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
@@ -202,11 +204,9 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     refused("--tasks mood: .* has no folder of that name", "--tasks", "mood")
     swapped = ["--names", "mae_lm-1", "mlm-1", "mae_lm-2", "mlm-2"]
     refused("with different options: checkpoint or vocabulary differs", *swapped)
-    record = folder / "out" / "records" / "mlm-1" / "kind" / "frozen.npz"
+    record = folder / "out" / "mlm-1.npz"
     record.write_bytes(record.read_bytes()[:100])
-    refused("frozen.npz: damaged")
-    record.with_suffix(".json").write_text('{"model": "mlm-1", "task": []}')
-    refused("frozen.json: task: found a list, expected a text; .* should be a record of recipes/evaluate.sh")
+    refused("mlm-1.npz: damaged")
     done = script("recipes/evaluate.sh", *arguments[: arguments.index("--labelled")], "--tasks", "mood", status=1)
     assert "invalid choice: 'mood' (choose from" in done.stdout
     last = done.stderr.splitlines()[-1]

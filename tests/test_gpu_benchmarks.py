@@ -6,19 +6,14 @@ import sys
 
 import pytest
 import torch
-from fairseq import utils
-from torch.utils.flop_counter import FlopCounterMode
 
 import gpu
 import gpu_checks
 import pretrain_step
 import scale
-from common import Training, write_data
 from conftest import SCRIPTS_ENVIRONMENT
 from maelm_fairseq import precision
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.masking import MaskSettings
-from pretraining import Model, Size, training_flops
 
 # fairseq's use of hydra, torch and numpy
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ["User", "Future", "Deprecation"]]
@@ -133,24 +128,6 @@ def test_a_recipe_is_trained_and_resumed(settings, monkeypatch, capsys):
 
 
 # Measurements -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("variant", ["mae_lm_base", "mae_lm_base, shared"])
-def test_the_formula_of_compute_is_what_pytorch_counts(settings, tmp_path, variant, layers):
-    args = gpu.steps_of(settings, decoder_layers=layers, mask_prob=0.3)
-    write_data(tmp_path, args.batch_size * [args.tokens - 1], args.vocabulary)
-    training = Training(pretrain_step.training_arguments(tmp_path, args, variant), "cpu")
-    model = training.trainer.model.to("meta")
-    batch = utils.apply_to_sample(lambda tensor: tensor.to("meta"), next(training.batches))
-    with FlopCounterMode(display=False) as counter:
-        loss, _, _ = training.trainer.criterion(model, batch)
-        loss.backward()
-    masks = MaskSettings(mask_prob=round(0.3 * (args.tokens - 1)) / (args.tokens - 1))
-    model = Model(variant, variant, layers, masks, shared="shared" in variant)
-    size = Size(args.layers, args.width, 4 * args.width, args.heads)
-    expected = args.batch_size * round(training_flops(model, size, args.tokens, args.vocabulary))
-    assert counter.get_total_flops() == expected
 
 
 def test_models_are_compared_with_the_first(forks, capsys, settings):

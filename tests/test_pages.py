@@ -37,7 +37,7 @@ SMALLER = [  # so that each command takes seconds
     (r"(recipes/evaluate\.sh.*)", r"\1 --few-shot-repeats 0"),
 ]  # fmt: skip
 # What installs, downloads or takes hours: there, options and targets are looked up.
-NOT_RUN = re.compile(r"pip |make |\. |data-prep/(movie_reviews|fetch_labelled)|experiments/compare\.sh --plan")
+NOT_RUN = re.compile(r"pip |make |\. |data-prep/(movie_reviews|fetch_labelled)")
 
 
 def blocks(page):
@@ -60,7 +60,8 @@ def look_up(words, cwd):
     if words[0] == ".":
         assert words[1] == ".venv/bin/activate"
     elif words[0] == "make":
-        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M)
+        folder = ROOT / words[2] if words[1] == "-C" else ROOT
+        assert re.search(rf"^{words[-1]}:", (folder / "Makefile").read_text(), re.M)
     elif words[0] == "pip":
         assert words[1:4] == ["install", "-c", "constraints.txt"] and (ROOT / words[3]).exists()
         for extra in re.findall(r"\w+", words[4]):

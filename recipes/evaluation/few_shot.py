@@ -3,7 +3,6 @@
 import numpy as np
 
 from . import probes
-from .intervals import contributions
 
 SHOTS = [8, 32, 128]  # examples per class; for values, of the lower and of the upper half
 REPEATS = 50
@@ -48,7 +47,7 @@ def one_repeat(layers, task, shots, repeat, strengths):
     chosen = int(np.argmin(losses))
     x = layers[chosen]
     output = probes.outputs(x[rows], targets, x[rest], [best[chosen]], classes)[0]
-    return float(contributions(probes.answers(output, classes), task.targets[rest], classes).mean())
+    return probes.score(probes.answers(output, classes), task.targets[rest])
 
 
 def few_shot(layers, task, repeats, strengths):

@@ -10,7 +10,6 @@ import numpy as np
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.finetuning.prediction import load_task, predict
 
-from . import outcomes
 from .probes import answers
 
 RECIPE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "finetune.py")
@@ -36,22 +35,21 @@ def write_fold(task, fold, folder):
                 stream.write("\t".join([*(task.texts[i] if pairs else [task.texts[i]]), label]) + "\n")
 
 
-def fine_tune(jobs, name, encoder, task, dest, pooling):
-    """Fine-tunes a model on each fold of a task, unless that is done; returns the record's path.
+def fine_tune(jobs, records, encoder, task, dest, pooling):
+    """Fine-tunes a model on each fold of a task, unless that is recorded.
 
     Args:
         jobs: :class:`~jobs.Jobs`
-        name, encoder, task, dest: as for evaluate.py's `measure`
+        records, encoder, task, dest: as for evaluate.py's `measure`
         pooling: "first" for a head on `<s>`, "mean" for one on the mean of the other tokens
     """
     kind = "fine-tuned-" + pooling
-    path = outcomes.record_path(dest, name, task.name, kind)
     origin = {"checkpoint or vocabulary": encoder.digest, "task": task.digest(), "options": " ".join(OPTIONS)}
-    if outcomes.is_done(path, origin):
-        return path
-    folder, folds = os.path.join(dest, kind, name, task.name), np.unique(task.folds)
+    if records.has(task.name, kind, origin):
+        return
+    folder = os.path.join(dest, kind, records.model, task.name)
     predicted = np.empty((len(task.targets), task.classes or 1))
-    for fold in folds:
+    for fold in np.unique(task.folds):
         labelled, runs = (os.path.join(folder, f"fold{fold}", part) for part in (task.name, "runs"))
         write_fold(task, fold, labelled)
         command = [RECIPE, "mae_lm_sentences", "--labelled", labelled, "--checkpoint", encoder.checkpoint]
@@ -65,7 +63,5 @@ def fine_tune(jobs, name, encoder, task, dest, pooling):
             logits = np.exp(logits - logits.max(1, keepdims=True))[:, places]
             logits /= logits.sum(1, keepdims=True)
         predicted[task.folds == fold] = logits
-    layers = np.zeros(len(folds), np.int64)  # the head reads one, the last
-    outcomes.save(path, name, task, {kind: dict(answers=answers(predicted, task.classes)[None], layers=layers)}, origin)
+    records.add(task, kind, origin, {kind: answers(predicted, task.classes)[None].astype(np.float32)})
     shutil.rmtree(folder)
-    return path

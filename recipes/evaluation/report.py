@@ -3,24 +3,31 @@
 import re
 
 import numpy as np
+import pandas as pd
+from scipy import stats
 
-from .few_shot import SHOTS
-from .intervals import Paired, crossed_interval
+from maelm_fairseq.base.errors import UsageError
+
 from .labelled_tasks import SECONDARY
-from .outcomes import CHOSEN, LAST, pair
+from .probes import score
+from .outcomes import CHOSEN, COLUMNS, LAST
 
 TITLES = {
     "mean": "mean of tokens",
     "first": "`<s>`",
+    "side_by_side": "layers side by side",
     "fine-tuned-first": "fine-tuned on `<s>`",
     "fine-tuned-mean": "fine-tuned on the mean of tokens",
 }
+DRAWS = 1000  # of the bootstrap
 
 
-def table(header, rows):
-    """A table in Markdown; empty without rows."""
-    lines = [header, ["---"] * len(header), *rows] if rows else []
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n" * bool(rows)
+def markdown(frame):
+    """A table in Markdown, whose index is its first column."""
+    rows = [[frame.index.name or "", *frame.columns], ["---"] * (1 + frame.shape[1])]
+    rows += [[name, *("" if pd.isna(x) else f"{x:.2f}" if isinstance(x, float) else x for x in row)]
+             for name, row in zip(frame.index, frame.itertuples(index=False))]  # fmt: skip
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows) + "\n"
 
 
 def models_of_arm(names, arm):
@@ -33,114 +40,87 @@ class Report:
     """The tables of models.
 
     Args:
-        results: {model: {task: (record, {kind: outcome})}}; all models have the same tasks
-        comparisons: list of (arm, reference arm)
+        records: list of :class:`~evaluation.outcomes.Records`
+        tasks: their names, in order
     """
 
-    def __init__(self, results, comparisons=()):
-        self.results, self.comparisons = results, list(comparisons)
-        self.tasks = list(next(iter(results.values())))
-        self.averaged = [task for task in self.tasks if task not in SECONDARY] or self.tasks
+    def __init__(self, records, tasks):
+        self.records, self.tasks = {each.model: each for each in records}, tasks
+        self.averaged = [task for task in tasks if task not in SECONDARY] or tasks
+        table = pd.DataFrame([row for each in records for row in each.table()], columns=COLUMNS)
+        self.table = table[table.task.isin(tasks)]
 
-    def outcomes(self, model, kind, tasks):
-        """The outcomes of a model for each of `tasks`; None where it was not measured."""
-        return [self.results[model][task][1].get(kind) for task in tasks]
+    def scores(self, feature, layer=CHOSEN):
+        """Scores of models by tasks, and their mean over those of the mean; without models that lack a task."""
+        chosen = self.table[(self.table.feature == feature) & (self.table.layer == layer)]
+        frame = chosen.pivot(index="model", columns="task", values="value").reindex(list(self.records))
+        frame = frame.reindex(columns=[task for task in self.tasks if task in frame]).dropna()
+        frame["mean"] = frame[[task for task in self.averaged if task in frame]].mean(axis=1)
+        return frame
 
-    def scores(self, kind, selection=CHOSEN, errors=False):
-        """A table of models by tasks; with `errors`, the standard error of each mean over examples."""
-        rows = []
-        for model in self.results:
-            if all(self.outcomes(model, kind, self.tasks)):
-                averaged = self.outcomes(model, kind, self.averaged)
-                mean = f"{np.mean([outcome.score(selection) for outcome in averaged]):.2f}"
-                if errors:
-                    alone = [Paired(outcome.contributions()[None], outcome.ids) for outcome in averaged]
-                    mean += f" ± {crossed_interval(alone).error:.2f}"
-                scores = [f"{outcome.score(selection):.2f}" for outcome in self.outcomes(model, kind, self.tasks)]
-                rows.append([model, *scores, mean])
-        return table(["model", *self.tasks, "mean"], rows)
+    def layers(self, feature):
+        """Scores of models by layer, mean over tasks."""
+        chosen = self.table[(self.table.feature == feature) & self.table.task.isin(self.averaged)]
+        chosen = chosen[chosen.layer.map(lambda layer: isinstance(layer, int))]
+        frame = chosen.pivot_table(index="model", columns="layer", values="value").reindex(list(self.records))
+        return frame.rename(columns=lambda layer: f"layer {layer}")
 
-    def few_shot(self):
-        """Few-shot probes of the selected layer: means over repetitions."""
-        records = {model: [tasks[task][0] for task in self.averaged] for model, tasks in self.results.items()}
-        places = [i for i in range(len(self.averaged)) if all(each[i].get("few_shot") for each in records.values())]
-        rows = []
-        for model, record in records.items() if places else []:
-            for shots, values in zip(SHOTS, np.transpose([record[i]["few_shot"][CHOSEN] for i in places])):
-                rows.append([model, shots, *(f"{value:.2f}" for value in [*values, np.mean(values)])])
-        return table(["model", "examples per class", *(self.averaged[i] for i in places), "mean"], rows)
+    def differences(self, arms, feature="mean", layer=CHOSEN):
+        """The first of two arms minus the second, by task and for their mean: estimate and 95% interval.
 
-    def layers(self):
-        """Scores of each layer, averaged over tasks, for the mean of tokens and `<s>`."""
-        rows = []
-        for model in self.results:
-            for kind in ["mean", "first"]:
-                scores = np.mean([each.by_layer() for each in self.outcomes(model, kind, self.averaged)], 0)
-                rows.append([model, TITLES[kind], *(f"{score:.2f}" for score in scores)])
-        most = max(map(len, rows))
-        rows = [row + [""] * (most - len(row)) for row in rows]
-        return table(["model", "representation", *(f"layer {i}" for i in range(most - 2))], rows)
-
-    def measured(self, kind):
-        """The tasks, of those in the mean, for which some model has this kind of outcome."""
-        return [task for task in self.averaged if any(kind in tasks[task][1] for tasks in self.results.values())]
-
-    def seeds(self, ours, theirs, kind="mean"):
-        """The models of the seeds that both arms have, with this outcome for all tasks: list of (name, name)."""
-        tasks, (ours, theirs) = self.measured(kind), (models_of_arm(self.results, arm) for arm in (ours, theirs))
-        both = [(model, theirs[seed]) for seed, model in ours.items() if seed in theirs]
-        return [names for names in both if all(all(self.outcomes(name, kind, tasks)) for name in names)]
-
-    def paired(self, ours, theirs, kind="mean", selection=CHOSEN, tasks=None):
-        """The differences between two arms on tasks, by default the measured ones of the mean: list of Paired.
-
-        It is empty if the arms have no seed in common.
+        From two seeds on, Student's t over seeds, paired; from one, a bootstrap over examples, for these models only.
         """
-        sides = list(zip(*self.seeds(ours, theirs, kind)))
-        tasks = (tasks or self.measured(kind)) if sides else []
-        return [
-            pair(*([self.results[name][task][1][kind] for name in side] for side in sides), selection) for task in tasks
-        ]
-
-    def comparison(self, ours, theirs):
-        """The differences between two arms with their intervals, the primary one first."""
-        seeds = len(self.seeds(ours, theirs))
-        differences = {"**mean over tasks** (primary)": self.paired(ours, theirs)}
-        differences.update({task: self.paired(ours, theirs, tasks=[task]) for task in self.tasks})
-        differences["mean over tasks, last layer"] = self.paired(ours, theirs, selection=LAST)
-        others = [kind for kind in TITLES if kind != "mean"]
-        differences.update({f"mean over tasks, {TITLES[kind]}": self.paired(ours, theirs, kind) for kind in others})
+        frame = self.scores(feature, layer)
+        ours, theirs = (models_of_arm(frame.index, arm) for arm in arms)
+        seeds = [seed for seed in ours if seed in theirs]
         rows = []
-        for title, tasks in differences.items():
-            if tasks:
-                each = crossed_interval(tasks)
-                shown = [f"{x:+.2f}" for x in (each.estimate, each.low, each.high)]
-                rows.append([title, *shown, f"{each.error:.2f}"])
-        kind = "over seeds and examples" if seeds > 1 else "over examples, for these two models only"
-        text = f"{count(seeds)}; 95% intervals {kind}.\n\n"
-        return text + table(["", f"{ours} minus {theirs}", "from", "to", "error"], rows)
+        measured = all(
+            f"{task}/{feature}" in each.arrays for each in self.records.values() for task in frame.columns[:-1]
+        )
+        for task in ["mean", *frame.columns[:-1]] if len(seeds) > 1 or seeds and measured else []:
+            values = [frame.loc[[side[seed] for seed in seeds], task].to_numpy() for side in (ours, theirs)]
+            estimate = float((values[0] - values[1]).mean())
+            if len(seeds) > 1:
+                low, high = stats.ttest_rel(*values).confidence_interval(0.95)
+            else:
+                tasks = [name for name in self.averaged if name in frame] if task == "mean" else [task]
+                pair = [self.records[side[seeds[0]]] for side in (ours, theirs)]
+                errors = [bootstrap_error(*pair, name, feature, layer) for name in tasks]
+                width = stats.norm.ppf(0.975) * np.sqrt(np.sum(np.square(errors))) / len(tasks)
+                low, high = estimate - width, estimate + width
+            rows.append([task, estimate, float(low), float(high)])
+        return pd.DataFrame(rows, columns=["", f"{arms[0]} minus {arms[1]}", "from", "to"]).set_index(""), len(seeds)
 
-    def text(self):
-        """All tables."""
-        mean, first = TITLES["mean"], TITLES["first"]
-        sections = {
-            f"Score: {mean}, layer selected inside the training folds (primary)": self.scores("mean", errors=True),
-            f"Last layer, {mean}": self.scores("mean", LAST),
-            f"{first}, layer selected inside the training folds": self.scores("first"),
-            "Few-shot, layer selected by the training examples": self.few_shot(),
-            "By layer, mean over tasks": self.layers(),
-        }
-        sections.update({title.capitalize(): self.scores(kind) for kind, title in list(TITLES.items())[2:]})
-        sections.update({f"{a} minus {b}": self.comparison(a, b) for a, b in self.comparisons})
-        return "\n".join(f"## {title}\n{text}" for title, text in sections.items() if text)
+    def text(self, comparisons=()):
+        """All tables; `comparisons` are pairs of arms."""
+        sections = {f"Score: {TITLES['mean']}, layer selected inside the training folds": self.scores("mean")}
+        sections[f"Last layer, {TITLES['mean']}"] = self.scores("mean", LAST)
+        for feature in dict.fromkeys(self.table.feature):
+            if feature != "mean":
+                title = TITLES.get(feature, feature)
+                sections[title[0].upper() + title[1:]] = self.scores(feature)
+        for feature in ["mean", "first"]:
+            sections[f"By layer, mean over tasks, {TITLES[feature]}"] = self.layers(feature)
+        parts = [f"## {title}\n{markdown(frame)}" for title, frame in sections.items() if len(frame)]
+        for arms in comparisons:
+            frame, seeds = self.differences(arms)
+            over = f"{seeds} seeds; 95% intervals over seeds" if seeds > 1 else (
+                "1 seed; 95% intervals over examples, for these two models only")  # fmt: skip
+            others = {f"mean, {TITLES.get(feature, feature)}": self.differences(arms, feature)[0]
+                      for feature in dict.fromkeys(self.table.feature) if feature != "mean"}  # fmt: skip
+            others = {"mean, last layer": self.differences(arms, layer=LAST)[0], **others}
+            more = [other.iloc[:1].set_axis([title]) for title, other in others.items() if len(other)]
+            frame = pd.concat([frame, *more])
+            parts.append(f"## {arms[0]} minus {arms[1]}\n{over}.\n\n{markdown(frame)}")
+        return "\n".join(parts)
 
 
-def count(seeds):
-    """The number of seeds in words."""
-    return f"{seeds} seed{'s' * (seeds > 1)}"
-
-
-def in_words(interval, digits=2):
-    """An estimate, and its interval if it has one."""
-    low_high = f" ({interval.low:+.{digits}f} to {interval.high:+.{digits}f})"
-    return f"{interval.estimate:+.{digits}f}" + low_high * (interval.high > interval.low)
+def bootstrap_error(ours, theirs, task, feature, layer):
+    """The standard error of a difference of scores over the examples of a task."""
+    answers, targets = [each.answers(task, feature, layer) for each in (ours, theirs)], ours.arrays[f"{task}/targets"]
+    if not np.array_equal(targets, theirs.arrays[f"{task}/targets"]):
+        names = f"{ours.model} and {theirs.model}"
+        raise UsageError(f"{names}: evaluated on different examples of {task}; evaluate both again")
+    rng = np.random.default_rng(1)
+    draws = (rng.integers(len(targets), size=len(targets)) for _ in range(DRAWS))
+    return np.std([score(answers[0][rows], targets[rows]) - score(answers[1][rows], targets[rows]) for rows in draws])

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Remakes the tables and pictures of RESULTS.md from the records alone.
+
+python page.py            between <!-- NAME --> and <!-- end --> of the page stands what the function NAME returns
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.weightstats import ttost_paired
+
+from arms import ARMS, PILOT_SEEDS, PILOTS, encoders
+from maelm_fairseq.base.errors import Parser, run
+from maelm_fairseq.base.files import atomic_write
+from measure import NATURAL, ORDER, TEXT
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "recipes"))
+from evaluation.report import markdown  # noqa: E402
+
+PRIMARY = None  # (feature, layer) of the instrument; set from the pilots before the main runs
+MARGIN = 1.0  # points, of equivalence
+TESTED = [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D")]  # the first is primary, the others are corrected (Holm)
+EQUIVALENCE = [("A", "B"), ("E", "D")]
+OLD = {
+    "mlm": "MLM, masks only",
+    "shared_long": "shared layers, the MLM's compute",
+    "shared": "shared layers",
+    "mae_lm": "MAE-LM",
+    "scratch": "no pretraining",
+}
+OLD_PAIRS = [("shared_long", "mlm"), ("shared", "mlm"), ("mae_lm", "mlm"), ("shared", "mae_lm"), ("mlm", "scratch")]
+TITLES = {**{name: arm.title for name, arm in ARMS.items()}, **OLD}
+FAMILIES = {"without_mask": "text without [MASK]", "with_mask": "text with [MASK]", "mask_tokens": "[MASK] itself"}
+FEATURES = {  # {column: (feature, layer)}
+    "chosen layer": ("mean", "chosen"),
+    "last layer": ("mean", "last"),
+    "`<s>`, last layer": ("first", "last"),
+    "side by side": ("side_by_side", "last"),
+    "fine-tuned": ("fine-tuned", "last"),
+}
+COLORS = dict(zip([*OLD, *ARMS], [*plt.cm.tab10.colors[:5], *plt.cm.tab10.colors]))
+
+
+class Page:
+    """What stands on the page, from a table of records."""
+
+    def __init__(self, folder):
+        files = sorted([*folder.glob("*.csv"), *folder.glob("width256.csv.gz")])
+        tables = [pd.read_csv(path, dtype={"layer": str}) for path in files if path.name != "fading.csv"]
+        self.records, self.pictures = pd.concat(tables, ignore_index=True), {}
+        final = self.records.groupby("arm").updates.transform("max")
+        self.final = self.records[self.records.updates == final]
+
+    def values(self, arm, tasks, feature, layer):
+        """The mean over tasks for each seed; a Series, empty where any is missing."""
+        rows = self.final[(self.final.arm == arm) & self.final.task.isin(tasks) & (self.final.feature == feature)]
+        rows = rows[(rows.layer == layer) & rows.metric.isin(["accuracy", "100 x Pearson", "pearson"])]
+        counts = rows.groupby("seed").value.agg(["mean", "size"])
+        return counts["mean"][counts["size"] == len(tasks)]
+
+    def by_layer(self, arm, family, metric="rank"):
+        """Seeds by layers of ranks, a DataFrame."""
+        rows = self.final[(self.final.arm == arm) & (self.final.task == TEXT) & (self.final.feature == family)]
+        frame = rows[rows.metric == metric].pivot(index="seed", columns="layer", values="value")
+        return frame[sorted(frame, key=int)]
+
+    def recorded(self, arms):
+        """Those of `arms` that have ranks or scores."""
+        there = set(self.final.arm)
+        return [arm for arm in arms if arm in there]
+
+    # Blocks of the page
+
+    def missing(self):
+        there = {f"{arm}-{seed}" for arm, seed in self.records[["arm", "seed"]].dropna().itertuples(index=False)}
+        names = [name for name in encoders() if name not in there]
+        done = len(encoders()) - len(names)
+        return f"{done} of {len(encoders())} encoders are recorded" + f"; missing: {', '.join(names)}." * bool(names)
+
+    def instrument(self):
+        """How well each candidate tells trained layers from newly initialised ones."""
+        candidates = dict(FEATURES)
+        for layer in range(1, 13):
+            candidates.update({f"layer {layer}": ("mean", str(layer)), f"`<s>`, layer {layer}": ("first", str(layer))})
+        rows = []
+        for title, (feature, layer) in candidates.items():
+            gains = []
+            for arm in PILOTS:
+                trained, reset = (self.values(name, NATURAL, feature, layer) for name in (arm, f"{arm}-reset"))
+                gains += [trained[seed] - reset[seed] for seed in PILOT_SEEDS if seed in trained and seed in reset]
+            if len(gains) > 1:
+                rows.append([title, len(gains), np.mean(gains), np.mean(gains) / stats.sem(gains)])
+        if not rows:
+            return "Not measured yet."
+        frame = pd.DataFrame(rows, columns=["features", "encoders", "points gained", "gain over its standard error"])
+        return markdown(frame.set_index("features").sort_values(frame.columns[-1], ascending=False))
+
+    def scores_of(self, arms):
+        rows = []
+        for arm in self.recorded(arms):
+            loss = self.final[(self.final.arm == arm) & (self.final.metric == "bits")].value
+            row = {"arm": TITLES[arm], "bits": loss.mean() if len(loss) else np.nan}
+            for title, (feature, layer) in FEATURES.items():
+                row[title] = mean_and_error(self.values(arm, NATURAL, feature, layer))
+            for title, tasks in {"word order": ORDER, "agreement": ["agreement"]}.items():
+                row[title] = mean_and_error(self.values(arm, tasks, "mean", "chosen"))
+            rows.append({"seeds": self.final[self.final.arm == arm].seed.nunique(), **row})
+        return markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all")) if rows else "Not run yet."
+
+    def scores(self):
+        return self.scores_of(ARMS)
+
+    def old_scores(self):
+        return self.scores_of(OLD)
+
+    def pairs(self, pairs, tasks, feature, layer):
+        """Differences of arms, paired by seed: table with intervals and p."""
+        rows = []
+        for first, second in pairs:
+            ours, theirs = (self.values(arm, tasks, feature, layer) for arm in (first, second))
+            seeds = ours.index.intersection(theirs.index)
+            row = [f"{TITLES[first]} minus {TITLES[second]}", len(seeds), np.nan, "", np.nan, ""]
+            if len(seeds) > 1:
+                result = stats.ttest_rel(ours[seeds], theirs[seeds])
+                low, high = result.confidence_interval(0.95)
+                row[2:5] = [(ours - theirs)[seeds].mean(), f"{low:+.2f} to {high:+.2f}", result.pvalue]
+                if (first, second) in EQUIVALENCE:
+                    same = ttost_paired(ours[seeds].to_numpy(), theirs[seeds].to_numpy(), -MARGIN, MARGIN)[0]
+                    row[5] = "equivalent" if same < 0.05 else "not shown to be equivalent"
+            rows.append(row)
+        names = ["difference", "seeds", "points", "95% interval", "p", f"within {MARGIN:g} point"]
+        return pd.DataFrame(rows, columns=names).set_index("difference")
+
+    def tests(self):
+        if PRIMARY is None:
+            return "The instrument is not chosen yet."
+        frame = self.pairs(TESTED, NATURAL, *PRIMARY)
+        later = frame.index[1:][frame.p[1:].notna()]
+        frame["p, Holm"] = np.nan
+        if len(later):
+            frame.loc[later, "p, Holm"] = multipletests(frame.p[later], method="holm")[1]
+        return markdown(frame)
+
+    def old_tests(self):
+        parts = {"Natural tasks, chosen layer": (NATURAL, "mean", "chosen"), "Last layer": (NATURAL, "mean", "last"),
+                 "Word order, chosen layer": (ORDER, "mean", "chosen")}  # fmt: skip
+        frames = {title: self.pairs(OLD_PAIRS, *part).iloc[:, :3] for title, part in parts.items()}
+        return "\n".join(f"{title}:\n\n{markdown(frame)}" for title, frame in frames.items())
+
+    def ranks_of(self, arms, name):
+        """The ranks of three families by layer, a picture and a table of means over seeds."""
+        arms, rows = [arm for arm in self.recorded(arms) if len(self.by_layer(arm, "without_mask"))], []
+        if not arms:
+            return "Not run yet."
+        figure, axes = plt.subplots(1, len(FAMILIES), figsize=(11, 3.6), sharey=True, layout="constrained")
+        for axis, (family, title) in zip(axes, FAMILIES.items()):
+            for arm in arms:
+                frame = self.by_layer(arm, family)
+                rows.append([TITLES[arm], title, *(f"{value:.0f}" for value in frame.mean())])
+                drawn = frame.mean().replace(0, np.nan)
+                axis.errorbar(drawn.index.astype(int), drawn, frame.std(), label=TITLES[arm], color=COLORS[arm],
+                              marker="o", markersize=3, capsize=2)  # fmt: skip
+            axis.set(title=title, xlabel="layer (0: embeddings)")
+            axis.grid(alpha=0.3)
+        axes[0].set_ylabel("effective rank, $\\tau$ = 0.9")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        self.pictures[name] = figure
+        columns = ["arm", "tokens", *(f"layer {layer}" for layer in frame)]
+        table = markdown(pd.DataFrame(rows, columns=columns).set_index("arm"))
+        return f"![Effective ranks by layer; means and standard deviations over seeds](pictures/{name}.png)\n\n{table}"
+
+    def ranks(self):
+        return self.ranks_of(ARMS, "ranks")
+
+    def old_ranks(self):
+        return self.ranks_of(OLD, "ranks-width256")
+
+    def claims_of(self, mlm, mae):
+        """The paper's claims on ranks: estimate for the last layer with an interval over seeds."""
+        if {mlm, mae} - set(self.recorded([mlm, mae])):
+            return "Not run yet."
+        ranks = {(arm, family): self.by_layer(arm, family) for arm in (mlm, mae) for family in FAMILIES}
+        gap = {arm: ranks[arm, "with_mask"] - ranks[arm, "without_mask"] for arm in (mlm, mae)}
+        own = {arm: self.by_layer(arm, "mask_tokens", "dimensions outside real tokens") for arm in (mlm, mae)}
+        rises = ranks[mlm, "mask_tokens"].iloc[:, -1] - ranks[mlm, "mask_tokens"].iloc[:, 0]
+        plain = ranks[mae, "without_mask"].iloc[:, -1] - ranks[mlm, "without_mask"].iloc[:, -1]
+        claims = {
+            "Lemma 2.1, Figure 1b: the MLM's [MASK] has a higher rank in the last layer than in the embeddings": rises,
+            "Figure 1a: the MLM's text with [MASK] has a higher rank than text without, in the last layer":
+                gap[mlm].iloc[:, -1],
+            "Theorem 2.2: the MLM's [MASK] has more dimensions outside those of real tokens than MAE-LM's, in the last "
+            "layer": own[mlm].iloc[:, -1] - own[mae].iloc[:, -1],
+            "Figure 5a: that gap is smaller in MAE-LM, in the last layer": gap[mlm].iloc[:, -1] - gap[mae].iloc[:, -1],
+            "Abstract: MAE-LM's text without [MASK] has a higher rank than the MLM's, in the last layer": plain,
+        }  # fmt: skip
+        rows = [[claim, *verdict(values.dropna())] for claim, values in claims.items()]
+        return markdown(pd.DataFrame(rows, columns=["claim", "seeds", "measured", "result"]).set_index("claim"))
+
+    def claims(self):
+        return self.claims_of("D", "A") if PRIMARY else "The instrument is not chosen yet."
+
+    def old_claims(self):
+        return self.claims_of("mlm", "mae_lm")
+
+    def fading(self):
+        frame = pd.read_csv(HERE / "records" / "fading.csv")
+        return markdown(frame.set_index(frame.columns[0]))
+
+
+def mean_and_error(values):
+    """Mean and standard error over seeds, as text; nan for none."""
+    if not len(values):
+        return np.nan
+    return f"{values.mean():.2f}" + (f" ± {stats.sem(values):.2f}" if len(values) > 1 else "")
+
+
+def verdict(values):
+    """Seeds, the mean with its interval, and what it shows of a claim that the values are above 0."""
+    if len(values) < 4:
+        return len(values), f"{values.mean():+.1f}", "described"
+    low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values)) if values.std() else (
+        values.mean(), values.mean())  # fmt: skip
+    result = "shown" if low > 0 else "reversed" if high < 0 else "not shown"
+    return len(values), f"{values.mean():+.1f} ({low:+.1f} to {high:+.1f})", result
+
+
+def remake(page, records, pictures):
+    """Writes the page with new blocks, and the pictures."""
+    blocks, text = Page(records), page.read_text(encoding="utf-8")
+
+    def replace(match):
+        return f"<!-- {match[1]} -->\n{getattr(blocks, match[1])().strip()}\n<!-- end -->"
+
+    text = re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", replace, text, flags=re.S)
+    pictures.mkdir(exist_ok=True)
+    for name, figure in blocks.pictures.items():
+        with atomic_write(pictures / f"{name}.png", "wb") as stream:
+            figure.savefig(stream, dpi=110, metadata={"Software": None})
+    with atomic_write(page) as stream:
+        stream.write(text)
+
+
+def main():
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
+    remake(HERE / "RESULTS.md", HERE / "records", HERE / "pictures")
+
+
+if __name__ == "__main__":
+    run(main)

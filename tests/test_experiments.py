@@ -1,0 +1,126 @@
+"""The experiments: arms that fairseq-train takes, records of a measurement, and a page made from the records alone."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import arms
+import measure
+import page
+import reset_layers
+from common import configuration
+from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents
+from maelm_fairseq.checkpoints.reading import read_file
+
+EXPERIMENTS = ROOT / "experiments"
+# fairseq's use of hydra
+pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ["User", "Future", "Deprecation"]]
+
+
+def make(*words):
+    done = subprocess.run(
+        ["make", "-C", str(EXPERIMENTS), *map(str, words)],
+        env=SCRIPTS_ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_page_is_made_from_the_records_alone(tmp_path):
+    shutil.copy(EXPERIMENTS / "RESULTS.md", tmp_path)
+    page.remake(tmp_path / "RESULTS.md", EXPERIMENTS / "records", tmp_path / "pictures")
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert text == (EXPERIMENTS / "RESULTS.md").read_text()
+    drawn = {path.name for path in (tmp_path / "pictures").iterdir()}
+    assert set(re.findall(r"pictures/([\w-]+\.png)", text)) == drawn
+    assert drawn == {path.name for path in (EXPERIMENTS / "pictures").iterdir()}
+
+
+def test_every_arm_differs_from_the_others_and_is_what_fairseq_train_takes(data):
+    models = set()
+    for name, arm in arms.ARMS.items():
+        cfg = configuration([data, *arms.options(f"{name}-1")])
+        assert cfg.optimization.max_update == cfg.lr_scheduler.total_num_update == arm.updates
+        fields = ["encoder_mask_fade_updates", "encoder_mask_fraction", "random_token_prob", "leave_unmasked_prob"]
+        decoder = cfg.model.decoder_layers, cfg.model.share_decoder_layers, cfg.model.decoder_relative_bias
+        models.add((*decoder, *(cfg.task[field] for field in fields)))
+    assert len(models) == len(arms.ARMS)
+    assert len(arms.encoders()) == sum(arm.seeds for arm in arms.ARMS.values())
+
+
+def test_what_has_a_record_is_not_trained_again(tmp_path):
+    (tmp_path / "A-1.csv").touch()
+    assert "fairseq-train" not in make("-n", tmp_path / "A-1.csv", f"RECORDS={tmp_path}", f"RUN={tmp_path}/run")
+    assert "arms.py B-1 | xargs fairseq-train" in make("-n", tmp_path / "B-1.csv", f"RECORDS={tmp_path}", "RUN=run")
+
+
+def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkeypatch):
+    run, trained = tmp_path / "run", tmp_path / "run" / "D-1" / "model.pt"
+    run.mkdir()
+    (run / "data").symlink_to(prepared)
+    make(trained, f"RUN={run}", "UPDATES=4", f"PYTHON={PYTHON}")
+    rows = sorted({line for document in documents(60, 7) for line in document})[:90]
+    (run / "labelled" / "trec").mkdir(parents=True)
+    for split, part in [("train", rows[:60]), ("dev", rows[60:])]:
+        lines = "".join(f"{row}\t{'long' if len(row) > 30 else 'short'}\n" for row in part)
+        (run / "labelled" / "trec" / f"{split}.tsv").write_text("sentence\tlabel\n" + lines)
+    for name, value in {
+        "TASKS": ["trec"],
+        "NATURAL": ["trec"],
+        "FINE_TUNING": ["--seeds", "1", "--epochs", "1"],
+    }.items():
+        monkeypatch.setattr(measure, name, value)
+    monkeypatch.setattr(sys, "executable", PYTHON)
+    monkeypatch.setattr(sys, "argv", ["measure.py", "D-1", "--run", str(run), "--dest", str(tmp_path / "records")])
+    measure.main()
+    table = pd.read_csv(tmp_path / "records" / "D-1.csv", dtype={"layer": str})
+    assert list(table) == measure.COLUMNS and set(table.arm) == {"D"} and set(table.seed) == {1}
+    assert table[table.metric == "bits"].updates.tolist() == [1, 2, 3, 4]
+    assert table[(table.feature == "with_mask") & (table.metric == "rank")].layer.tolist() == [*map(str, range(13))]
+    probes = table[(table.feature == "mean") & (table.metric == "accuracy")]
+    assert (
+        probes.layer.tolist() == [*map(str, range(13)), "last", "chosen"]
+        and (tmp_path / "records" / "D-1.npz").exists()
+    )
+    assert table[table.feature == "fine-tuned"].metric.tolist() == ["accuracy"]
+
+    reset_layers.reset(str(trained), str(tmp_path / "reset.pt"))
+    was, now = (read_file(str(path))["model"] for path in (trained, tmp_path / "reset.pt"))
+    for name in was:
+        is_weight = name.startswith("encoder.layers.") and name.endswith("weight") and "norm" not in name
+        assert torch.equal(was[name], now[name]) or name.startswith("encoder.layers.")
+        assert not (is_weight and torch.equal(was[name], now[name]))
+
+
+def recorded(folder, gain, noise):
+    """Records of pilots and of arms A and B, in which trained layers gain `gain` points, with noise between seeds."""
+    random, rows = np.random.default_rng(1), []
+    for arm, seeds in {"A": 6, "B": 6, **dict.fromkeys(["A-reset", "D", "D-reset"], 0)}.items():
+        for seed in [*range(1, seeds + 1), *arms.PILOT_SEEDS]:
+            for task in page.NATURAL:
+                value = 50 + (0 if arm.endswith("reset") else gain) + (arm == "A") + noise * random.normal()
+                rows.append([arm, seed, 6000, "last", task, "fine-tuned", "accuracy", value])
+    pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(folder / "made.csv", index=False)
+    return page.Page(folder)
+
+
+def test_instrument_and_tests_find_what_is_there(tmp_path, monkeypatch):
+    made = recorded(tmp_path, 5, 0.1)
+    assert "| fine-tuned | 6 |" in made.instrument() and "layer 1" not in made.instrument()
+    assert "not chosen yet" in made.tests()
+    monkeypatch.setattr(page, "PRIMARY", ("fine-tuned", "last"))
+    first, second = made.tests().splitlines()[2:4]
+    cells = [cell.strip() for cell in first.strip("|").split("|")]
+    assert cells[1] == "9" and float(cells[2]) == pytest.approx(1, abs=0.15) and float(cells[4]) < 0.01
+    assert cells[5] == "not shown to be equivalent"
+    assert second.startswith("| MAE-LM minus MLM, 80/10/10 | 3 |")
+    assert page.verdict(pd.Series([1.0, 1.1, 0.9, 1.2]))[2] == "shown"
+    assert page.verdict(pd.Series([-1.0, -1.1, -0.9, -1.2]))[2] == "reversed"
+    assert page.verdict(pd.Series([1.0, -1.1, 0.9, -1.2]))[2] == "not shown"
+    assert page.verdict(pd.Series([1.0, 1.1, 1.2]))[2] == "described"
