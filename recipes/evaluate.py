@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Evaluates pretrained encoders with linear probes of their frozen features.
 
-For each model and task: the features of every layer, averaged over tokens and of `<s>`; logistic or ridge regression
-with 5-fold cross-validation over all labelled examples, with the same folds for every model. Features are standardised,
-and the regularisation and the layer selected, inside the training folds. The score is the accuracy in percent or 100 x
-Pearson's correlation. Few-shot probes train on 8, 32 and 128 examples per class.
+For each model and task: the features of every layer, averaged over tokens and of `<s>`; a ridge classifier or ridge
+regression with 5-fold cross-validation over all labelled examples, with the same folds for every model. Features are
+standardised, and the regularisation and the layer selected, inside the training folds. The score is the accuracy in
+percent or 100 x Pearson's correlation. Few-shot probes train on 8, 32 and 128 examples per class.
 
 Writes DEST/MODEL.npz, with the outcome of each example; DEST/scores.csv, one row a score; and DEST/evaluation.md. The
 same command resumes.
@@ -36,8 +36,8 @@ try:
     from evaluation.few_shot import REPEATS, SHOTS, few_shot
     from evaluation.fine_tuning import execute, fine_tune
     from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
-    from evaluation.probes import STRENGTHS, probe, score
     from evaluation.outcomes import Records
+    from evaluation.probes import STRENGTHS, probe, score
     from evaluation.report import Report, models_of_arm
 except ImportError as error:
     raise InstallationError(f"{error}: pip install pandas scikit-learn scipy (the extra `finetune`)") from None
@@ -116,20 +116,20 @@ def measure(records, encoder, task, repeats, side_by_side):
         repeats: of the few-shot probes; 0 for none
         side_by_side: whether to probe the means of layers 1 to L side by side, too
     """
-    same = {"checkpoint or vocabulary": encoder.digest, "task": task.digest(), "strengths": str(STRENGTHS)}
+    same = {"checkpoint or vocabulary": encoder.digest, "task": task.digest(), "probes": f"ridge {STRENGTHS}"}
     origins = {"mean": same, "first": same, "side_by_side": same, "few_shot": {**same, "repeats": f"{SHOTS} {repeats}"}}
     wanted = {"mean": True, "first": True, "side_by_side": side_by_side, "few_shot": bool(repeats)}
     missing = [name for name in wanted if wanted[name] and not records.has(task.name, name, origins[name])]
     features = compute(encoder.model, task.texts) if missing else {}
     for name in missing:
         if name == "few_shot":
-            scores = few_shot(features["mean"], task, repeats, STRENGTHS[1::2])
+            scores = few_shot(features["mean"], task, repeats)
             arrays = {} if scores is None else {name: scores}
         elif name == "side_by_side":
             layers = features["mean"][1:]
-            arrays = {name: probe(np.concatenate(layers, axis=-1)[None], task, STRENGTHS)["answers"]}
+            arrays = {name: probe(np.concatenate(layers, axis=-1)[None], task)["answers"]}
         else:
-            probed = probe(features[name], task, STRENGTHS)
+            probed = probe(features[name], task)
             arrays = {name: probed["answers"], f"{name}/layers": probed["layers"]}
         records.add(task, name, origins[name], {key: value.astype(np.float32) if value.dtype.kind == "f" else value
                                                 for key, value in arrays.items()})  # fmt: skip

@@ -15,8 +15,8 @@ from conftest import PYTHON, documents, script
 from evaluation import fine_tuning
 from evaluation.features import Encoder
 from evaluation.labelled_tasks import load_task
-from evaluation.probes import score
 from evaluation.outcomes import LAST, Records
+from evaluation.probes import score
 from evaluation.report import Report
 from jobs import Jobs
 from maelm_fairseq import hub

@@ -5,9 +5,6 @@ import random
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from conftest import documents
 from evaluation import features, few_shot, probes
@@ -126,66 +123,77 @@ def test_features_are_those_of_the_hub(pretrained):
 # Probes ------------------------------------------------------------------------------------------------------------
 
 
-def fitted(x, targets, strength):
-    """A probe that has been trained, of scikit-learn's parts."""
-    is_class = targets.dtype.kind != "f"
-    linear = LogisticRegression(C=strength, tol=1e-3, max_iter=300) if is_class else Ridge(alpha=1 / strength)
-    return make_pipeline(StandardScaler(), linear).fit(x, targets)
-
-
-def losses_of(probe, x, targets):
-    """The log-loss, or the squared error, of each example."""
+def as_numbers(targets):
+    """What a ridge classifier fits: a column of -1 and 1 for each class, or one for two classes."""
+    classes = np.unique(targets)
     if targets.dtype.kind == "f":
-        return (probe.predict(x) - targets) ** 2
-    return -np.log(probe.predict_proba(x)[np.arange(len(x)), targets])
+        return targets[:, None]
+    return 2.0 * (targets[:, None] == (classes[1:] if len(classes) == 2 else classes)) - 1
+
+
+def fitted(x, targets, strength):
+    """The prediction of ridge regression, written a second time: for rows, the columns of :func:`as_numbers`."""
+    mean, deviation, y = x.mean(0), x.std(0), as_numbers(targets)
+    z = (x - mean) / deviation
+    weights = np.linalg.solve(z.T @ z + strength * np.eye(z.shape[1]), z.T @ (y - y.mean(0)))
+    return lambda rows: (rows - mean) / deviation @ weights + y.mean(0)
 
 
 def naive_probe(x, task, strengths):
-    """Nested cross-validation written a second time: answers, selected layers, and the losses that select them."""
+    """Cross-validation written a second time: answers, selected layers, and the losses that select them."""
     answers, layers, losses = np.empty(x.shape[:2]), [], np.empty((5, len(x)))
     for fold in range(5):
-        test = task.folds == fold
+        test, train = task.folds == fold, np.flatnonzero(task.folds != fold)
         for layer, rows in enumerate(x):
-            tried = []
+            targets, tried = task.targets[train], []
+            scaled = (rows - rows[train].mean(0)) / rows[train].std(0)  # once, as the probes do
+            y = as_numbers(targets)
             for strength in strengths:
-                held_out = []
-                for inner in set(range(5)) - {fold}:
-                    train, rest = ~np.isin(task.folds, [fold, inner]), task.folds == inner
-                    probe = fitted(rows[train], task.targets[train], strength)
-                    held_out.append(losses_of(probe, rows[rest], task.targets[rest]))
-                tried.append((np.concatenate(held_out).mean(), strength))
+                errors = []
+                for i, left_out in enumerate(train):
+                    others = np.delete(train, i)
+                    z, t = scaled[others], np.delete(y, i, 0)
+                    center, penalty = z.mean(0), strength * np.eye(z.shape[1])
+                    weights = np.linalg.solve((z - center).T @ (z - center) + penalty, (z - center).T @ (t - t.mean(0)))
+                    errors.append(((scaled[left_out] - center) @ weights + t.mean(0) - y[i]) ** 2)
+                tried.append((np.mean(errors), strength))
             losses[fold, layer], strength = min(tried)
-            answers[layer, test] = fitted(rows[~test], task.targets[~test], strength).predict(rows[test])
+            predicted = fitted(rows[train], targets, strength)(rows[test])
+            if not task.classes:
+                answers[layer, test] = predicted[:, 0]
+            else:
+                answers[layer, test] = predicted[:, 0] > 0 if task.classes == 2 else predicted.argmax(1)
         layers.append(int(losses[fold].argmin()))
     return answers, layers, losses
 
 
 @pytest.mark.parametrize("classes", [2, 3, 0])
-def test_probes_are_nested_cross_validation(classes):
+def test_probes_select_by_leaving_one_out_inside_the_training_folds(classes, monkeypatch):
     x, task = made_up(classes)
-    strengths = [1e-4, 1e-2, 1]
-    probed = probes.probe(x, task, strengths)
-    answers, layers, losses = naive_probe(x.astype(np.float64), task, strengths)
+    x, strengths = x.astype(np.float64), [1.0, 100.0]
+    monkeypatch.setattr(probes, "STRENGTHS", strengths)
+    probed = probes.probe(x, task)
+    answers, layers, losses = naive_probe(x, task, strengths)
     assert probed["layers"].tolist() == layers and set(layers) == {1}
-    np.testing.assert_allclose(probed["answers"], answers, atol=1e-4)
-    np.testing.assert_allclose(probes.probe_layer(x[0], task, strengths)[1], losses[:, 0], atol=1e-3)
+    np.testing.assert_allclose(probed["answers"], answers, atol=1e-6)
+    np.testing.assert_allclose(probes.probe_layer(x[0], task)[1], losses[:, 0], rtol=1e-6)
 
 
-def test_few_shot_examples_are_the_same_for_all_models_balanced_and_apart_from_what_is_tested():
+def test_few_shot_examples_are_the_same_for_all_models_balanced_and_apart_from_what_is_tested(monkeypatch):
     x, task = made_up(3, count=200)
-    rows, half = few_shot.training_examples(task, 8, repeat=5)
+    rows = few_shot.training_examples(task, 8, repeat=5)
     assert np.bincount(task.targets[rows]).tolist() == [8, 8, 8] and len(set(rows)) == 24
-    assert np.bincount(task.targets[rows[half]]).tolist() == [4, 4, 4]
-    assert set(few_shot.training_examples(task, 8, repeat=6)[0]) != set(rows)
-    most, _ = few_shot.training_examples(task, 128, repeat=0)
+    assert set(few_shot.training_examples(task, 8, repeat=6)) != set(rows)
+    most = few_shot.training_examples(task, 128, repeat=0)
     assert np.bincount(task.targets[most]).tolist() == [33, 33, 33]  # half of each
     rest = np.setdiff1d(np.arange(200), rows)
-    probe = fitted(x[1][rows], task.targets[rows], 1e-2)  # of the layer that knows most
-    expected = 100 * probe.score(x[1][rest], task.targets[rest])
-    assert few_shot.one_repeat(x, task, 8, 5, [1e-2]) == pytest.approx(expected)
+    monkeypatch.setattr(probes, "STRENGTHS", [10.0])
+    predicted = fitted(x[1][rows], task.targets[rows], 10.0)(x[1][rest]).argmax(1)  # of the layer that knows most
+    expected = 100 * (predicted == task.targets[rest]).mean()
+    assert few_shot.one_repeat(x, task, 8, 5) == pytest.approx(expected)
 
 
 def test_few_shot_scores_of_all_repeats():
-    scores = few_shot.few_shot(*made_up(0, count=150), 3, [1e-2, 1])
+    scores = few_shot.few_shot(*made_up(0, count=150), 3)
     assert scores.shape == (3, 3) and scores[2].mean() > scores[0].mean()  # from more examples
-    assert few_shot.few_shot(*made_up(12, count=240), 1, [1]) is None
+    assert few_shot.few_shot(*made_up(12, count=240), 1) is None

@@ -10,8 +10,6 @@ import numpy as np
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.finetuning.prediction import load_task, predict
 
-from .probes import answers
-
 RECIPE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "finetune.py")
 OPTIONS = ["--batch-size", "32", "--lr", "5e-4", "--warmup-ratio", "0.1", "--epochs", "3", "--bf16-autocast"]
 
@@ -48,7 +46,7 @@ def fine_tune(jobs, records, encoder, task, dest, pooling):
     if records.has(task.name, kind, origin):
         return
     folder = os.path.join(dest, kind, records.model, task.name)
-    predicted = np.empty((len(task.targets), task.classes or 1))
+    answers = np.empty(task.targets.shape, task.targets.dtype)
     for fold in np.unique(task.folds):
         labelled, runs = (os.path.join(folder, f"fold{fold}", part) for part in (task.name, "runs"))
         write_fold(task, fold, labelled)
@@ -59,9 +57,7 @@ def fine_tune(jobs, records, encoder, task, dest, pooling):
         tuned, model = load_task(model_file)
         logits = np.array([row for _, row in sorted(predict(tuned, model, "valid").items())])
         if task.labels is not None:
-            places = [tuned.state.labels.index(label) for label in task.labels]
-            logits = np.exp(logits - logits.max(1, keepdims=True))[:, places]
-            logits /= logits.sum(1, keepdims=True)
-        predicted[task.folds == fold] = logits
-    records.add(task, kind, origin, {kind: answers(predicted, task.classes)[None].astype(np.float32)})
+            logits = logits[:, [tuned.state.labels.index(label) for label in task.labels]]
+        answers[task.folds == fold] = logits[:, 0] if task.labels is None else logits.argmax(1)
+    records.add(task, kind, origin, {kind: answers[None]})
     shutil.rmtree(folder)

@@ -9,8 +9,8 @@ from scipy import stats
 from maelm_fairseq.base.errors import UsageError
 
 from .labelled_tasks import SECONDARY
-from .probes import score
 from .outcomes import CHOSEN, COLUMNS, LAST
+from .probes import score
 
 TITLES = {
     "mean": "mean of tokens",
