@@ -46,7 +46,7 @@ ARMS = {
     "A-decoder1": Arm("MAE-LM, decoder of 1", [*decoder(1), *FADE], 1, UPDATES // 2),
     "A-decoder2": Arm("MAE-LM, decoder of 2", [*decoder(2), *FADE], 1, UPDATES // 2),
 }
-TRAJECTORIES = ["A", "B", "D"]  # whose first two seeds keep four checkpoints
+TRAJECTORIES = ["A", "B", "D"]  # whose first two seeds keep their checkpoints at each quarter
 PILOTS = ["A", "D"]
 
 
@@ -62,15 +62,21 @@ def encoders():
     return [f"{name}-{seed}" for seed in range(1, most + 1) for name, arm in ARMS.items() if seed <= arm.seeds]
 
 
+def keeps_trajectory(name):
+    """Whether an encoder's checkpoints within its run are kept and measured."""
+    arm, seed = split(name)
+    return arm in TRAJECTORIES and seed <= 2
+
+
 def options(name):
     """The options of fairseq-train for an encoder, but for folders and devices.
 
     The learning rate rises for 6% of the updates, then falls linearly to zero.
     """
+    kept = -1 if keeps_trajectory(name) else 1
     name, seed = split(name)
     arm = ARMS[name]
     every = arm.updates // 4
-    kept = -1 if name in TRAJECTORIES and seed <= 2 else 1
     return [
         *"--task mae_lm --criterion mae_lm --arch mae_lm_tiny --encoder-layers 12 --encoder-embed-dim 128".split(),
         *"--encoder-ffn-embed-dim 512 --encoder-attention-heads 4 --max-positions 64 --tokens-per-sample 64".split(),

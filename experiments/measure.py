@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from arms import ARMS, split
+from arms import ARMS, keeps_trajectory, split
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
 
@@ -29,6 +29,7 @@ TASKS = [*NATURAL, *ORDER, "agreement"]
 RANK_TOKENS = 100_000
 FINE_TUNING = "--seeds 1 --batch-size 32 --lr 5e-4 --warmup-ratio 0.1 --epochs 3".split()
 TEXT = "held-out text"
+TRAJECTORY_TASKS = ["trec", "rotten_tomatoes"]  # the largest two with different texts
 
 
 def call(*command):
@@ -79,13 +80,13 @@ def ranks(folder, run):
         yield TEXT, "mask_tokens", row["layer"], "dimensions outside real tokens", row["mask_outside_real"]
 
 
-def fine_tuned(folder, run):
-    """The dev score of one fine-tuning run for each natural task, head on `<s>`."""
-    for task in NATURAL:
+def fine_tuned(checkpoint, dest, run, tasks=NATURAL):
+    """The dev score of one fine-tuning run for each task, head on `<s>`."""
+    for task in tasks:
         command = [RECIPES / "finetune.py", "mae_lm_sentences", "--labelled", run / "labelled" / task, *FINE_TUNING]
-        command += ["--checkpoint", folder / "model.pt", "--data", run / "data", "--save-dir", folder / "tuned"]
+        command += ["--checkpoint", checkpoint, "--data", run / "data", "--save-dir", dest]
         call(sys.executable, *command, *["--regression"] * (task in REGRESSION))
-    for row in read_csv(folder / "tuned" / "results.tsv", "\t"):
+    for row in read_csv(dest / "results.tsv", "\t"):
         yield row["task"], "fine-tuned", "last", row["metric"], row["median"]
 
 
@@ -101,11 +102,16 @@ def main():
     folder, (arm, seed) = args.run / args.name, split(args.name.removesuffix("-reset"))
     is_reset = args.name.endswith("-reset")
     rows = [] if is_reset else [(u, "", TEXT, "", metric, value) for u, metric, value in losses(folder / "train.log")]
-    measured = [*scores(args.name, folder, args.run), *fine_tuned(folder, args.run)]
+    measured = [*scores(args.name, folder, args.run), *fine_tuned(folder / "model.pt", folder / "tuned", args.run)]
     if not is_reset:
         measured += ranks(folder, args.run)
     updates = ARMS[arm].updates
     rows += [(updates, layer, task, feature, metric, value) for task, feature, layer, metric, value in measured]
+    if not is_reset and keeps_trajectory(args.name):
+        for checkpoint in folder.glob("checkpoint_*_*.pt"):
+            at = int(checkpoint.stem.split("_")[-1])
+            found = fine_tuned(checkpoint, folder / f"tuned-{at}", args.run, TRAJECTORY_TASKS) if at < updates else []
+            rows += [(at, layer, task, feature, metric, value) for task, feature, layer, metric, value in found]
     os.makedirs(args.dest, exist_ok=True)
     shutil.copyfile(folder / "probes" / f"{args.name}.npz", args.dest / f"{args.name}.npz")
     with atomic_write(args.dest / f"{args.name}.csv") as stream:

@@ -16,10 +16,10 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
-from arms import ARMS, PILOT_SEEDS, PILOTS, encoders
+from arms import ARMS, PILOT_SEEDS, PILOTS, TRAJECTORIES, encoders
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
-from measure import NATURAL, ORDER, TEXT
+from measure import NATURAL, ORDER, TEXT, TRAJECTORY_TASKS
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "recipes"))
@@ -121,6 +121,33 @@ class Page:
     def old_scores(self):
         return self.scores_of(OLD)
 
+    def fractions(self):
+        """Scores and the gap of ranks by the fraction of masks that the encoder sees."""
+        arms, rows = self.recorded(["A", "C", "B"]), []
+        if len(arms) < 2:
+            return "Not run yet."
+        for arm in arms:
+            gap = self.by_layer(arm, "with_mask").iloc[:, -1] - self.by_layer(arm, "without_mask").iloc[:, -1]
+            cells = {title: mean_and_error(self.values(arm, NATURAL, *FEATURES[title])) for title in FEATURES}
+            rows.append({"arm": TITLES[arm], "seeds": len(gap), **cells, "rank gap, last layer": f"{gap.mean():+.1f}"})
+        return markdown(pd.DataFrame(rows).set_index("arm"))
+
+    def trajectories(self):
+        """Fine-tuned scores from checkpoints within runs, against updates."""
+        rows = self.records[(self.records.feature == "fine-tuned") & self.records.task.isin(TRAJECTORY_TASKS)]
+        rows = rows[rows.arm.isin(TRAJECTORIES) & (rows.seed <= 2) & (rows.metric == "accuracy")]
+        if rows.groupby("arm").updates.nunique().max() in (1, np.nan):
+            return "Not run yet."
+        frame = rows.pivot_table(index="arm", columns="updates", values="value").rename(index=TITLES)
+        figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
+        for arm in [arm for arm in TRAJECTORIES if TITLES[arm] in frame.index]:
+            axis.plot(frame.columns, frame.loc[TITLES[arm]], "o-", label=TITLES[arm], color=COLORS[arm])
+        axis.set(xlabel="updates of pretraining", ylabel="fine-tuned, accuracy")
+        axis.grid(alpha=0.3)
+        axis.legend()
+        self.pictures["trajectories"] = figure
+        return f"![Fine-tuned accuracy by updates of pretraining](pictures/trajectories.png)\n\n{markdown(frame)}"
+
     def pairs(self, pairs, tasks, feature, layer):
         """Differences of arms, paired by seed: table with intervals and p."""
         rows = []
@@ -209,10 +236,6 @@ class Page:
 
     def old_claims(self):
         return self.claims_of("mlm", "mae_lm")
-
-    def fading(self):
-        frame = pd.read_csv(HERE / "records" / "fading.csv")
-        return markdown(frame.set_index(frame.columns[0]))
 
 
 def mean_and_error(values):
