@@ -16,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 from arms import ARMS, keeps_trajectory, split
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
@@ -29,6 +31,7 @@ TASKS = [*NATURAL, *ORDER, "agreement"]
 RANK_TOKENS = 100_000
 FINE_TUNING = "--seeds 1 --batch-size 32 --lr 5e-4 --warmup-ratio 0.1 --epochs 3".split()
 TEXT = "held-out text"
+PARTS = 10  # of fine-tuning, at whose ends ranks are measured
 TRAJECTORY_TASKS = ["trec", "rotten_tomatoes"]  # the largest two with different texts
 
 
@@ -70,17 +73,17 @@ def scores(name, folder, run):
         yield row["task"], row["feature"], row["layer"], row["metric"], row["value"]
 
 
-def ranks(folder, run):
+def ranks(checkpoint, dest, run):
     """The effective ranks of held-out text, and the dimensions of [MASK] alone."""
-    command = ["--checkpoint", folder / "model.pt", "--data", run / "data", "--dest", folder / "ranks"]
-    call(sys.executable, "-m", "maelm_fairseq.effective_rank", *command, "--tokens", RANK_TOKENS)
-    for row in read_csv(folder / "ranks" / "ranks.csv"):
+    command = ["--checkpoint", checkpoint, "--data", run / "data", "--dest", dest, "--tokens", RANK_TOKENS]
+    call(sys.executable, "-m", "maelm_fairseq.effective_rank", *command)
+    for row in read_csv(dest / "ranks.csv"):
         yield TEXT, row["family"], row["layer"], "rank", row["rank"]
-    for row in read_csv(folder / "ranks" / "mask_dimensions.csv"):
+    for row in read_csv(dest / "mask_dimensions.csv"):
         yield TEXT, "mask_tokens", row["layer"], "dimensions outside real tokens", row["mask_outside_real"]
 
 
-def fine_tuned(checkpoint, dest, run, tasks=NATURAL):
+def fine_tuned(checkpoint, dest, run, tasks):
     """The dev score of one fine-tuning run for each task, head on `<s>`."""
     for task in tasks:
         command = [RECIPES / "finetune.py", "mae_lm_sentences", "--labelled", run / "labelled" / task, *FINE_TUNING]
@@ -88,6 +91,25 @@ def fine_tuned(checkpoint, dest, run, tasks=NATURAL):
         call(sys.executable, *command, *["--regression"] * (task in REGRESSION))
     for row in read_csv(dest / "results.tsv", "\t"):
         yield row["task"], "fine-tuned", "last", row["metric"], row["median"]
+
+
+def ranks_while_tuning(folder, run):
+    """The ranks of held-out text without [MASK] at each tenth of fine-tuning on trec; the task says which."""
+    examples = len((run / "labelled" / "trec" / "train.tsv").read_text(encoding="utf-8").splitlines()) - 1
+    every = max(1, -(-examples // 32) * 3 // PARTS)
+    save = folder / "tuning"
+    options = "--task mae_lm_sentences --criterion mae_lm_sentences --arch mae_lm --batch-size 32 --seed 1".split()
+    options += "--optimizer torch_adamw --lr 5e-4 --lr-scheduler polynomial_decay --no-epoch-checkpoints".split()
+    options += ["--warmup-updates", every, "--total-num-update", PARTS * every, "--max-update", PARTS * every]
+    options += ["--save-interval-updates", every, "--keep-interval-updates", -1, "--save-dir", save]
+    options += ["--labelled", run / "labelled" / "trec", "--finetune-from-model", folder / "model.pt"]
+    device = [] if torch.cuda.is_available() else ["--cpu"]
+    call("fairseq-train", run / "data", "--user-dir", RECIPES.parent / "maelm_fairseq", *options, *device)
+    parts = {int(path.stem.split("_")[-1]) // every: path for path in save.glob("checkpoint_*_*.pt")}
+    for part, checkpoint in {**parts, PARTS: save / "checkpoint_last.pt"}.items():
+        for _, family, layer, metric, value in ranks(checkpoint, folder / f"ranks-tuning-{part}", run):
+            if family == "without_mask":
+                yield f"fine-tuning {part}/{PARTS}", family, layer, metric, value
 
 
 def main():
@@ -102,16 +124,19 @@ def main():
     folder, (arm, seed) = args.run / args.name, split(args.name.removesuffix("-reset"))
     is_reset = args.name.endswith("-reset")
     rows = [] if is_reset else [(u, "", TEXT, "", metric, value) for u, metric, value in losses(folder / "train.log")]
-    measured = [*scores(args.name, folder, args.run), *fine_tuned(folder / "model.pt", folder / "tuned", args.run)]
+    updates, tracked = ARMS[arm].updates, not is_reset and keeps_trajectory(args.name)
+    measured = {updates: [*scores(args.name, folder, args.run)]}
+    measured[updates] += fine_tuned(folder / "model.pt", folder / "tuned", args.run, NATURAL)
     if not is_reset:
-        measured += ranks(folder, args.run)
-    updates = ARMS[arm].updates
-    rows += [(updates, layer, task, feature, metric, value) for task, feature, layer, metric, value in measured]
-    if not is_reset and keeps_trajectory(args.name):
-        for checkpoint in folder.glob("checkpoint_*_*.pt"):
-            at = int(checkpoint.stem.split("_")[-1])
-            found = fine_tuned(checkpoint, folder / f"tuned-{at}", args.run, TRAJECTORY_TASKS) if at < updates else []
-            rows += [(at, layer, task, feature, metric, value) for task, feature, layer, metric, value in found]
+        measured[updates] += ranks(folder / "model.pt", folder / "ranks", args.run)
+    if tracked:
+        measured[updates] += ranks_while_tuning(folder, args.run)
+    for checkpoint in folder.glob("checkpoint_*_*.pt") if tracked else []:
+        at = int(checkpoint.stem.split("_")[-1])
+        if at < updates:
+            measured[at] = fine_tuned(checkpoint, folder / f"tuned-{at}", args.run, TRAJECTORY_TASKS)
+    for at, found in measured.items():
+        rows += [(at, layer, task, feature, metric, value) for task, feature, layer, metric, value in found]
     os.makedirs(args.dest, exist_ok=True)
     shutil.copyfile(folder / "probes" / f"{args.name}.npz", args.dest / f"{args.name}.npz")
     with atomic_write(args.dest / f"{args.name}.csv") as stream:

@@ -19,7 +19,7 @@ from statsmodels.stats.weightstats import ttost_paired
 from arms import ARMS, PILOT_SEEDS, PILOTS, TRAJECTORIES, encoders
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
-from measure import NATURAL, ORDER, TEXT, TRAJECTORY_TASKS
+from measure import NATURAL, ORDER, PARTS, TEXT, TRAJECTORY_TASKS
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "recipes"))
@@ -147,6 +147,15 @@ class Page:
         axis.legend()
         self.pictures["trajectories"] = figure
         return f"![Fine-tuned accuracy by updates of pretraining](pictures/trajectories.png)\n\n{markdown(frame)}"
+
+    def tuning(self):
+        """The rank of text in the last layer during fine-tuning, by tenths."""
+        rows = self.final[self.final.task.str.startswith("fine-tuning ", na=False) & (self.final.layer == "12")]
+        if not len(rows):
+            return "Not run yet."
+        rows = rows.assign(tenth=rows.task.str.extract(r"(\d+)/", expand=False).astype(int))
+        frame = rows.pivot_table(index="arm", columns="tenth", values="value").rename(index=TITLES)
+        return markdown(frame.rename(columns=lambda tenth: f"{tenth}/{PARTS}"))
 
     def pairs(self, pairs, tasks, feature, layer):
         """Differences of arms, paired by seed: table with intervals and p."""

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -70,12 +71,12 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
     for split, part in [("train", rows[:60]), ("dev", rows[60:])]:
         lines = "".join(f"{row}\t{'long' if len(row) > 30 else 'short'}\n" for row in part)
         (run / "labelled" / "trec" / f"{split}.tsv").write_text("sentence\tlabel\n" + lines)
-    for name, value in {
-        "TASKS": ["trec"],
-        "NATURAL": ["trec"],
-        "FINE_TUNING": ["--seeds", "1", "--epochs", "1"],
-    }.items():
-        monkeypatch.setattr(measure, name, value)
+    for name in ["TASKS", "NATURAL", "TRAJECTORY_TASKS"]:
+        monkeypatch.setattr(measure, name, ["trec"])
+    monkeypatch.setattr(measure, "FINE_TUNING", ["--seeds", "1", "--epochs", "1"])
+    monkeypatch.setattr(measure, "PARTS", 1)
+    monkeypatch.setitem(arms.ARMS, "D", replace(arms.ARMS["D"], updates=4))
+    monkeypatch.setenv("PATH", SCRIPTS_ENVIRONMENT["PATH"])
     monkeypatch.setattr(sys, "executable", PYTHON)
     monkeypatch.setattr(sys, "argv", ["measure.py", "D-1", "--run", str(run), "--dest", str(tmp_path / "records")])
     measure.main()
@@ -88,7 +89,8 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
         probes.layer.tolist() == [*map(str, range(13)), "last", "chosen"]
         and (tmp_path / "records" / "D-1.npz").exists()
     )
-    assert table[table.feature == "fine-tuned"].metric.tolist() == ["accuracy"]
+    assert sorted(table[table.feature == "fine-tuned"].updates) == [1, 2, 3, 4]
+    assert table[table.task == "fine-tuning 1/1"].layer.dropna().tolist() == [*map(str, range(13))]
 
     reset_layers.reset(str(trained), str(tmp_path / "reset.pt"))
     was, now = (read_file(str(path))["model"] for path in (trained, tmp_path / "reset.pt"))

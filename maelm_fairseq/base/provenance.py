@@ -1,25 +1,6 @@
 """What finished work was made from: files and options, recorded beside it and compared before it is used again."""
 
-import os
-
 from .errors import UsageError
-from .files import sha256
-
-
-def file_identity(path):
-    """Name, size and SHA-256 of a file."""
-    return {"file": os.path.basename(path), "bytes": os.path.getsize(path), "sha256": sha256(path)}
-
-
-def by_option(options):
-    """A list of options as {option: its values}, such as {"--lr": ["0.001"]}; of a repeated option, the last counts."""
-    values, by_name = [], {}
-    for word in options:
-        if word.startswith("--"):
-            values = by_name[word] = []
-        else:
-            values.append(word)
-    return by_name
 
 
 def check_same(path, was, now, fix):
