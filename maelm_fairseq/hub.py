@@ -3,10 +3,12 @@
 Letters in shapes: B texts, T tokens of a text, W words, C width, L layers of the encoder.
 """
 
+import math
 import os
 from itertools import chain
 
 import torch
+import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import MissingFileError, UsageError
@@ -22,6 +24,7 @@ from .vocabulary import (
     read_vocabulary,
     sequence,
     word_sequences,
+    word_starts,
 )
 
 BATCH_TOKENS = 2048  # of a batch, including padding
@@ -350,23 +353,62 @@ class MaeLm:
         Returns:
             for each mask a list of (piece, probability), the most probable first
         """
-        if self.model.lm_head is None:
-            raise UsageError("the checkpoint is fine-tuned and has no decoder: fill masks with a pretrained one")
         candidates = len(self.dictionary) - self.dictionary.nspecial - 1
         if not 1 <= topk <= candidates:
             raise UsageError(f"topk {topk} must be from 1 to {candidates}, the number of pieces")
         tokens = self._tokens(text).to(self.device)
         self._check_length(len(tokens), fix="shorten it or split it")
-        seen, masked = tokens.ne(self.mask).nonzero()[:, 0], tokens.eq(self.mask).nonzero()[:, 0]
-        count = len(masked)
-        if not count:
+        masked = tokens.eq(self.mask).nonzero()[:, 0]
+        if not len(masked):
             raise UsageError(f"no {MASK} in {text!r}: write it where a token is to be predicted")
-        if self.masks_in_encoder:  # predicted positions come last, as in pretraining
-            seen, masked = torch.cat([seen, masked]), masked[:0]
-        logits = self.model(tokens[seen][None], seen[None], masked[None], num_predicted=count, padded=False)
+        logits = self._predict_masked(tokens[None], masked[None])
         logits[..., [*range(self.dictionary.nspecial), self.mask]] = float("-inf")  # no candidates
         best = logits[0].softmax(-1).topk(topk)
         return [
             [(self.dictionary[i].replace(WORD_START, " ").strip(), p) for i, p in zip(row, probabilities)]
             for row, probabilities in zip(best.indices.tolist(), best.values.tolist())
         ]
+
+    def _predict_masked(self, tokens, masked):
+        """Logits (n, M, N) at positions `masked` (n, M) of tokens (n, T), without padding, masked as in pretraining."""
+        if self.model.lm_head is None:
+            raise UsageError("the checkpoint is fine-tuned and has no decoder: predict masks with a pretrained one")
+        tokens, M = tokens.scatter(1, masked, self.mask), masked.size(1)
+        is_seen = torch.ones_like(tokens, dtype=torch.bool).scatter(1, masked, False)
+        seen = is_seen.nonzero()[:, 1].view(len(tokens), -1)
+        if self.masks_in_encoder:  # predicted positions come last, as in pretraining
+            seen, masked = torch.cat([seen, masked], dim=1), masked[:, :0]
+        return self.model(tokens.gather(1, seen), seen, masked, num_predicted=M, padded=False)
+
+    @torch.no_grad()
+    def score(self, texts, within_words=True):
+        """How well the model predicts texts: the pseudo-log-likelihood of each, in bits.
+
+        Each token but `<s>` and `</s>` is predicted from all others (Salazar et al., 2020), except those of the same
+        word on its right, which would give it away (PLL-word-l2r of Kauf and Ivanova, 2023).
+
+        Args:
+            texts: a string or a list of B strings
+            within_words: hide the rest of the word
+        Returns:
+            (bits, number of tokens), bits a sum; for a list, a list of B of them
+        """
+        rows = [self._tokens(text) for text, _ in text_pairs(texts)]
+        starts, variants = word_starts(self.dictionary), {}
+        for number, row in enumerate(rows):
+            self._check_length(len(row), f"text {number + 1} of {len(rows)}", "shorten it or split it")
+            for first in range(1, len(row) - 1):
+                behind = first + 1
+                while within_words and behind < len(row) - 1 and not starts[row[behind]]:
+                    behind += 1
+                variants.setdefault((len(row), behind - first), []).append((number, first))
+        bits = torch.zeros(len(rows), dtype=torch.float64)
+        for (T, M), places in variants.items():  # equally long, so that no batch has padding
+            for batch in torch.tensor(places).split(max(1, BATCH_TOKENS // T)):
+                tokens = torch.stack([rows[number] for number in batch[:, 0]]).to(self.device)
+                masked = (batch[:, 1:] + torch.arange(M)).to(self.device)
+                logits = self._predict_masked(tokens, masked)[:, 0].float()
+                losses = F.cross_entropy(logits, tokens.gather(1, masked[:, :1])[:, 0], reduction="none")
+                bits.index_add_(0, batch[:, 0], losses.double().cpu() / math.log(2))
+        scores = [(total, len(row) - 2) for total, row in zip(bits.tolist(), rows)]
+        return scores[0] if isinstance(texts, str) else scores

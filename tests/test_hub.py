@@ -10,7 +10,7 @@ import torch
 from conftest import PLUGIN, binarize, documents, script, succeed, text_of
 from maelm_fairseq import embed, hub
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
-from maelm_fairseq.masking import MaskedBlock
+from maelm_fairseq.masking import MaskedBatch, MaskedBlock
 from test_huggingface_tokenizer import vocabulary
 
 POSITIONS = 32
@@ -173,6 +173,26 @@ def in_pretraining(model, text, masks_in_encoder):
     return logits.softmax(-1)
 
 
+def scored_slowly(model, text, masks_in_encoder, within_words):
+    """The bits of a text and its tokens, one position at a time, by the batches of pretraining."""
+    tokens, bits = model.encode(text), 0.0
+    for target in range(1, len(tokens) - 1):
+        masked = [target]
+        while within_words and masked[-1] + 1 < len(tokens) - 1:
+            if model.dictionary[tokens[masked[-1] + 1]].startswith("\u2581"):
+                break
+            masked.append(masked[-1] + 1)
+        seen = np.array([i for i in range(len(tokens)) if i not in masked])
+        nothing, masked = np.array([], dtype=np.int64), np.array(masked)
+        shown = (masked, np.full(len(masked), model.mask), nothing) if masks_in_encoder else (nothing, nothing, masked)
+        block = MaskedBlock(seen, tokens.numpy()[seen], *shown, tokens.numpy()[masked])
+        batch, targets = MaskedBatch.of([block], model.dictionary.pad())
+        with torch.no_grad():
+            logits = model.model(**batch._asdict())
+        bits -= float(logits[0, 0].log_softmax(-1)[targets[0, 0]]) / np.log(2)
+    return bits, len(tokens) - 2
+
+
 @pytest.mark.parametrize(
     "masks_in_encoder, decoder_layers, shared", [(0, 1, 0), (1, 1, 0), (1, 0, 0), (0, 1, 1), (0, 2, 1), (1, 2, 1)]
 )
@@ -190,6 +210,17 @@ def test_masks_are_filled_as_in_pretraining(folder, tmp_path, masks_in_encoder, 
     assert [[p for _, p in mask] for mask in filled] == [pytest.approx(row) for row in expected.values.tolist()]
     pieces = [[model.dictionary[i].replace("\u2581", "") for i in row] for row in expected.indices.tolist()]
     assert [[piece for piece, _ in mask] for mask in filled] == pieces
+
+    texts = ["kan lon miporusen", "", "rusenkan ti", "kan"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hub, "BATCH_TOKENS", 20)
+        scored = {within_words: model.score(texts, within_words) for within_words in [True, False]}
+    for within_words, scores in scored.items():
+        expected = [scored_slowly(model, text, masks_in_encoder, within_words) for text in texts]
+        assert [count for _, count in scores] == [count for _, count in expected]
+        assert [bits for bits, _ in scores] == pytest.approx([bits for bits, _ in expected], rel=1e-5)
+    assert scored[True][0][0] != scored[False][0][0] and scored[True][1] == (0, 0)
+    assert model.score(texts[0]) == pytest.approx(scored[True][0], rel=1e-5)
 
 
 def test_the_demos_last_step_runs_and_loading_prints_nothing(folder, tmp_path):
