@@ -31,7 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import peers
 from common import VOCABULARY, Training, heading, size_options, synchronize, write_data
-from maelm_fairseq.base.errors import Parser, run
+from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.precision import is_fast_in_bfloat16
 from maelm_fairseq.training.memory import keep_few_descriptions, keep_freed_memory
 
@@ -160,7 +160,12 @@ def compare(args):
         only = [name for name in only if "bfloat16" not in name]
     if not find_spec("transformers"):
         only = [name for name in only if VARIANTS[name] is not None]
-    print(*(f"skipped: {name}\n" for name in args.only if name not in only), sep="", end="", file=sys.stderr)
+    for name in args.only:
+        if name not in only:
+            reason = "bfloat16 is slow here" if "bfloat16" in name else "pip install '.[benchmarks]' for it"
+            print(f"skipped: {name}; {reason}", file=sys.stderr)
+    if not only:
+        raise UsageError(f"--only {' '.join(args.only)}: all of them are skipped; choose others")
     measured = measure(args, only)
     print(f"| model | sequences per second | step time over {only[0]}'s | FLOP over its | peak memory, GiB | share of "
           "matmul rate |\n|---|---|---|---|---|---|")  # fmt: skip

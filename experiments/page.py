@@ -200,7 +200,7 @@ class Page:
         for axis, (family, title) in zip(axes, FAMILIES.items()):
             for arm in arms:
                 frame = self.by_layer(arm, family)
-                rows.append([TITLES[arm], title, *(f"{value:.0f}" for value in frame.mean())])
+                rows.append([TITLES[arm], title, *(f"{value:.1f}" for value in frame.mean())])
                 drawn = frame.mean().replace(0, np.nan)
                 axis.errorbar(drawn.index.astype(int), drawn, frame.std(), label=TITLES[arm], color=COLORS[arm],
                               marker="o", markersize=3, capsize=2)  # fmt: skip

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import fields
 
 import yaml
 
@@ -25,7 +26,8 @@ from maelm_fairseq.base.errors import Parser, UsageError
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
 from maelm_fairseq.training.reporting import reporter
 
-EPILOG = """All other options go to fairseq-train and override the settings of the recipe.
+EPILOG = """All other options go to fairseq-train and override the settings of the recipe; --no-NAME takes back a switch
+that it sets, such as --no-share-decoder-layers.
 SIGTERM, SIGUSR1, SIGHUP and Ctrl-C stop training with a checkpoint after the current update, with exit status 75; the
 same command resumes."""
 PATIENCE = 900  # seconds of a machine that waits for the others to be started
@@ -52,6 +54,8 @@ def parse(recipe, words):
     usage = "%(prog)s --data DIR[:DIR...] --save-dir DIR [options]"
     parser = Parser(os.path.basename(recipe), usage, description, EPILOG, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    if {"-h", "--help"} & set(words):
+        parser.epilog += "\n\nfairseq-train's options of this plugin:\n" + plugin_options()
     add = parser.add_argument
     shards = "data from data-prep/prepare.sh; several folders are shards of one corpus"
     add("--data", type=folder, required=True, metavar="DIR[:DIR...]", help=shards)
@@ -75,6 +79,16 @@ def parse(recipe, words):
     return args, extra + words[end + 1 :]
 
 
+def plugin_options():
+    """The options of model and task with their help, as text."""
+    from maelm_fairseq.config import MaeLmConfig, option
+    from maelm_fairseq.task import MaeLmTaskConfig
+
+    lines = {option(f.name): f.metadata.get("help") for kind in (MaeLmTaskConfig, MaeLmConfig) for f in fields(kind)}
+    width = max(map(len, lines))
+    return "\n".join(f"  {name:{width}}  {text}" for name, text in lines.items() if text)
+
+
 def settings(name):
     """A recipe's settings as fairseq groups them: {group: {name: value}}."""
     with open(os.path.join(RECIPES, "hydra", "pretrain_base.yaml"), encoding="utf-8") as stream:
@@ -91,8 +105,8 @@ def settings(name):
 
 def options(cfg):
     """Yields settings as options of fairseq-train."""
-    for group, fields in cfg.items():
-        for field, value in fields.items():
+    for group, values in cfg.items():
+        for field, value in values.items():
             name = {"model": "arch"}.get(group, group) if field == "_name" else field
             if value is not False:
                 yield "--" + name.replace("_", "-")
@@ -101,12 +115,24 @@ def options(cfg):
 
 
 def give_way(cfg, extra):
-    """Drops settings, in place, of a kind of optimizer, schedule or criterion of which the user chooses another."""
+    """Drops settings, in place, of a kind of optimizer, schedule or criterion of which the user chooses another.
+
+    Returns:
+        the user's options, without the switches of the recipe that they take back, such as --no-share-decoder-layers
+    """
     for word, following in zip(extra, [*extra[1:], ""]):
         name, _, value = word.partition("=")
         group = cfg.get(name.removeprefix("--").replace("-", "_"), {})
         if name.startswith("--") and group.get("_name", value or following) != (value or following):
             group.clear()
+    rest = []
+    for word in extra:
+        name = word.removeprefix("--no-").replace("-", "_")
+        groups = [group for group in cfg.values() if word.startswith("--no-") and group.get(name) is True]
+        for group in groups:
+            group[name] = False
+        rest += [word] * (not groups)
+    return rest
 
 
 def adapt(cfg, args, extra):
@@ -126,6 +152,9 @@ def adapt(cfg, args, extra):
     cpu, bf16 = args.gpus == 0, cfg["task"].get("bf16_autocast") or "--bf16-autocast" in extra
     tensorboard = os.path.join(args.save_dir, "tensorboard")
     cfg["common"].update(user_dir=plugin[0], tensorboard_logdir=tensorboard, cpu=cpu, fp16=not cpu and not bf16)
+    for word, following in zip(extra, [*extra[1:], ""]):
+        if word.partition("=")[0] == "--update-freq":
+            return f"{processes} process(es) x {batch} sequences x {word.partition('=')[2] or following} per update"
     return f"{processes} process(es) x {batch} sequences x {every} = {sequences} sequences per update"
 
 
@@ -203,7 +232,7 @@ def main():
         raise UsageError(f"--data {args.data}: fairseq-train separates folders by colons; give a path without one")
     args.gpus = count_gpus() if args.gpus is None else args.gpus
     cfg = settings(os.path.basename(recipe).removeprefix("pretrain_").removesuffix(".sh"))
-    give_way(cfg, extra)
+    extra = give_way(cfg, extra)
     update = adapt(cfg, args, extra)
     if not args.dry_run:
         check(args)

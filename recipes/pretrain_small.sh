@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pretrains a small MAE-LM on the CPU: 2 layers, width 256, on ten megabytes of text or more, in under half an hour.
+# Pretrains a small MAE-LM on the CPU: 2 layers, width 256, on ten megabytes of text or more, in half an hour or more.
 #
 #   recipes/pretrain_small.sh --gpus 0 --data DIR --save-dir DIR/64
 #   recipes/pretrain_small.sh --gpus 0 --data DIR --save-dir DIR/128 --finetune-from-model DIR/64/checkpoint_last.pt \
@@ -12,9 +12,9 @@
 # The settings differ from the method's where that helps to learn from little text: short sequences, a high learning
 # rate, 30% predicted tokens, the encoder's layers in place of a decoder of its own, heads that start by attending to
 # neighbours, and masks that fade over the first 500 updates, without which deeper models stay at token frequencies.
-# Small encoders with such shared layers score within a point of an MLM for the same compute, where MAE-LM is 3.6 points
-# behind: experiments/RESULTS.md. T5's buckets let Hugging Face's MPNet classes load the encoder.
-# For an MLM, add --encoder-mask-fraction 1 --decoder-layers 0 --encoder-mask-fade-updates 0.
+# How such encoders compare: experiments/RESULTS.md. T5's buckets let Hugging Face's MPNet classes load the encoder.
+# For MAE-LM with a decoder of its own, add --no-share-decoder-layers --decoder-relative-bias; for an MLM,
+# --encoder-mask-fraction 1 --decoder-layers 0 --encoder-mask-fade-updates 0.
 
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 pretrain "$@"

@@ -162,6 +162,13 @@ def test_small_recipes(name, sequences):
     config = parse_command(dry_run(name + ".sh", "--gpus", 0))
     assert config.common.cpu and config.task.bf16_autocast and not config.common.fp16
     assert effective_batch(config) == sequences
+    own = parse_command(dry_run(name + ".sh", "--gpus", 0, "--no-share-decoder-layers", "--decoder-relative-bias"))
+    assert config.model.share_decoder_layers and not own.model.share_decoder_layers and own.model.decoder_relative_bias
+
+
+def test_help_has_the_plugins_options():
+    printed = script("recipes/pretrain_small.sh", "--help").stdout
+    assert "\n  --share-decoder-layers  " in printed and "\n  --encoder-mask-fade-updates  " in printed
 
 
 @pytest.mark.parametrize(
