@@ -17,7 +17,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
 from arms import ARMS, PILOT_SEEDS, PILOTS, TRAJECTORIES, encoders
-from maelm_fairseq.base.errors import Parser, run
+from maelm_fairseq.base.errors import MissingFileError, Parser, run
 from maelm_fairseq.base.files import atomic_write
 from measure import NATURAL, ORDER, PARTS, TEXT, TRAJECTORY_TASKS
 
@@ -55,6 +55,8 @@ class Page:
     def __init__(self, folder):
         files = sorted([*folder.glob("*.csv"), *folder.glob("width256.csv.gz")])
         tables = [pd.read_csv(path, dtype={"layer": str}) for path in files if path.name != "fading.csv"]
+        if not tables:
+            raise MissingFileError(f"{folder}: found no records, expected csv files that measure.py writes")
         self.records, self.pictures = pd.concat(tables, ignore_index=True), {}
         final = self.records.groupby("arm").updates.transform("max")
         self.final = self.records[self.records.updates == final]

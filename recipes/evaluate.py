@@ -6,8 +6,8 @@ regression with 5-fold cross-validation over all labelled examples, with the sam
 standardised, and the regularisation and the layer selected, inside the training folds. The score is the accuracy in
 percent or 100 x Pearson's correlation. Few-shot probes train on 8, 32 and 128 examples per class.
 
-Writes DEST/MODEL.npz, with the outcome of each example; DEST/scores.csv, one row a score; and DEST/evaluation.md. The
-same command resumes.
+Writes DEST/MODEL.npz, with the outcome of each example; DEST/scores.csv, one row for each score of all models in DEST;
+and DEST/evaluation.md, for the models and tasks of the command. The same command resumes.
 """
 
 import argparse
@@ -23,20 +23,21 @@ from tqdm import tqdm
 from jobs import Jobs
 from maelm_fairseq.base import errors
 from maelm_fairseq.base.errors import InstallationError, MissingFileError, UsageError
-from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.files import atomic_write, one_at_a_time
 from maelm_fairseq.checkpoints.building import find_checkpoint
 from maelm_fairseq.heads import POOLING
 from maelm_fairseq.vocabulary import read_vocabulary
 
 try:
     import numpy as np
+    import pandas as pd
     import sklearn
 
     from evaluation.features import Encoder, compute
     from evaluation.few_shot import REPEATS, SHOTS, few_shot
     from evaluation.fine_tuning import execute, fine_tune
     from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
-    from evaluation.outcomes import Records
+    from evaluation.outcomes import COLUMNS, Records
     from evaluation.probes import STRENGTHS, probe, score
     from evaluation.report import Report, models_of_arm
 except ImportError as error:
@@ -74,12 +75,30 @@ def parse(arguments=None):
     if not len(args.checkpoint) == len(args.names) == len(set(args.names)):
         count = len(args.checkpoint)
         raise UsageError(f"--names {' '.join(args.names)}: expected {count} different names, one for each checkpoint")
+    args.names = [plain_name("--names", name) for name in args.names]
+    args.tasks = list(dict.fromkeys(plain_name("--tasks", name) for name in args.tasks))
+    unknown = [name for name in args.regression if name not in args.tasks]
+    if unknown:
+        raise UsageError(f"--regression {' '.join(unknown)}: expected some of --tasks, {' '.join(args.tasks)}")
+    if args.few_shot_repeats < 0:
+        raise UsageError(f"--few-shot-repeats {args.few_shot_repeats} must be at least 0")
     for arms in args.compare:
+        if len(set(arms)) < 2:
+            raise UsageError(f"--compare {' '.join(arms)}: expected two different arms")
         first, second = (models_of_arm(args.names, arm) for arm in arms)
         if not first.keys() & second.keys():
             expected, names = " and ".join(f"{arm}-SEED" for arm in arms), ", ".join(args.names)
             raise UsageError(f"--compare {' '.join(arms)}: expected --names {expected} with one seed, found {names}")
     return args
+
+
+def plain_name(what, name):
+    """A name that a file may have, and a cell of a table."""
+    if name != name.strip() or not name.isprintable() or not name or name.startswith(".") or set("/|") & set(name):
+        raise UsageError(f"{what} {name!r}: expected a name without / and |, spaces around it or a dot in front")
+    if len(os.fsencode(name)) > 200:
+        raise UsageError(f"{what} {name}: expected at most 200 bytes, found {len(os.fsencode(name))}")
+    return name
 
 
 def load_tasks(jobs, args):
@@ -88,7 +107,7 @@ def load_tasks(jobs, args):
     if not args.labelled:
         fault = f"--tasks {' '.join(args.tasks)}: not fetched (see above); give texts of your own by --labelled"
         execute(jobs, [FETCH, "--dest", folder, "--data", *args.tasks], fault)
-    for name in dict.fromkeys(args.tasks):
+    for name in args.tasks:
         path = os.path.join(folder, name)
         if not os.path.isdir(path):
             raise MissingFileError(f"--tasks {name}: {folder} has no folder of that name")
@@ -116,7 +135,7 @@ def measure(records, encoder, task, repeats, side_by_side):
         repeats: of the few-shot probes; 0 for none
         side_by_side: whether to probe the means of layers 1 to L side by side, too
     """
-    same = {"checkpoint or vocabulary": encoder.digest, "task": task.digest(), "probes": f"ridge {STRENGTHS}"}
+    same = {"task": task.digest(), "probes": f"ridge {STRENGTHS}"}
     origins = {"mean": same, "first": same, "side_by_side": same, "few_shot": {**same, "repeats": f"{SHOTS} {repeats}"}}
     wanted = {"mean": True, "first": True, "side_by_side": side_by_side, "few_shot": bool(repeats)}
     missing = [name for name in wanted if wanted[name] and not records.has(task.name, name, origins[name])]
@@ -151,8 +170,14 @@ def heading(tasks):
 def evaluate(jobs, arguments=None):
     """Evaluates and reports, with the programs of :class:`~jobs.Jobs`; `arguments` as for :func:`parse`."""
     args = parse(arguments)
+    os.makedirs(args.dest, exist_ok=True)
+    with one_at_a_time(args.dest):  # another run waits for this one, and goes on from its records
+        measure_and_report(jobs, args)
+
+
+def measure_and_report(jobs, args):
     models, tasks = models_of(args), load_tasks(jobs, args)
-    records = {name: Records(os.path.join(args.dest, name + ".npz")) for name in models}
+    records = {name: Records(os.path.join(args.dest, name + ".npz"), models[name].digest) for name in models}
 
     def show(name, task, feature, title=""):
         value = score(records[name].answers(task.name, feature), task.targets)
@@ -166,14 +191,15 @@ def evaluate(jobs, arguments=None):
         fine_tune(jobs, records[name], models[name], task, args.dest, pooling)
         show(name, task, f"fine-tuned-{pooling}", f", fine-tuned ({pooling})")
     report = Report(list(records.values()), [task.name for task in tasks])
+    others = [Records(os.path.join(args.dest, file)) for file in os.listdir(args.dest) if file.endswith(".npz")]
+    rows = [row for each in sorted(others, key=lambda each: each.model) for row in each.table()]
     with atomic_write(os.path.join(args.dest, "scores.csv")) as stream:
-        report.table.to_csv(stream, index=False, lineterminator="\n")
+        pd.DataFrame(rows, columns=COLUMNS).to_csv(stream, index=False, lineterminator="\n")
     path = os.path.join(args.dest, "evaluation.md")
     with atomic_write(path) as stream:
         stream.write("# Evaluation\n" + heading(tasks) + "\n" + report.text(args.compare))
     for arms in args.compare:
-        frame, _ = report.differences(arms)
-        estimate, low, high = frame.loc["mean"]
+        estimate, low, high = report.differences(arms).loc["mean"].iloc[:3]
         print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({low:+.2f} to {high:+.2f})")
     print(f"tables: {path}")
 

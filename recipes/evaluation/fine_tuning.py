@@ -42,7 +42,7 @@ def fine_tune(jobs, records, encoder, task, dest, pooling):
         pooling: "first" for a head on `<s>`, "mean" for one on the mean of the other tokens
     """
     kind = "fine-tuned-" + pooling
-    origin = {"checkpoint or vocabulary": encoder.digest, "task": task.digest(), "options": " ".join(OPTIONS)}
+    origin = {"task": task.digest(), "options": " ".join(OPTIONS)}
     if records.has(task.name, kind, origin):
         return
     folder = os.path.join(dest, kind, records.model, task.name)

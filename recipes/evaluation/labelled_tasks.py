@@ -110,9 +110,10 @@ def load_task(folder, regression=False):
         labels = [str(label) for label in names[counts >= MINIMUM_OF_A_CLASS]]
         examples = [example for example in examples if example[1] in labels]
         targets = np.array([labels.index(label) for _, label, _ in examples], np.int64)
-    if len(examples) < MINIMUM_OF_A_CLASS or labels is not None and len(labels) < 2:
-        expected = f"two classes of {MINIMUM_OF_A_CLASS} or more, or {MINIMUM_OF_A_CLASS} values; add examples"
-        raise UsageError(f"{folder}: {len(examples)} usable examples, expected {expected}")
+    if len(examples) < MINIMUM_OF_A_CLASS or len(np.unique(targets)) < 2:
+        expected = f"two classes of {MINIMUM_OF_A_CLASS} or more, or {MINIMUM_OF_A_CLASS} different texts whose values "
+        expected += "differ; add examples, or name the task in --regression if its labels are numbers"
+        raise UsageError(f"{folder}: {len(examples)} usable examples of {rows}, expected {expected}")
     texts = [text for text, _, _ in examples]
     ids = np.array([identity(pair) for _, _, pair in examples], np.uint64)
     name = os.path.basename(os.path.normpath(folder))

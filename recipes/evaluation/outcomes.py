@@ -2,7 +2,7 @@
 
 Letters in shapes: N examples, L + 1 layers with the embeddings, F folds, R repetitions.
 
-The arrays of a task are called TASK/NAME:
+The array `origin` identifies the model. The arrays of a task are called TASK/NAME:
     targets, folds      (N,)
     FEATURE             answers: what was predicted from it, (L + 1, N), or (1, N) where it has no layers
     FEATURE/layers      (F,), the layer that the training folds select for each test fold
@@ -34,9 +34,10 @@ class Records:
 
     Args:
         path: of the npz file
+        model: what identifies the model's files; None to read only
     """
 
-    def __init__(self, path):
+    def __init__(self, path, model=None):
         self.path, self.arrays = path, {}
         self.model = os.path.splitext(os.path.basename(path))[0]
         if os.path.exists(path):
@@ -45,13 +46,19 @@ class Records:
                     self.arrays = dict(arrays)
             except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
                 raise UsageError(f"{path}: damaged ({error}); remove it and run again") from None
+        if model is not None:
+            was = str(self.arrays.setdefault(ORIGIN, np.array(model)))
+            self.check({"checkpoint or vocabulary": was}, {"checkpoint or vocabulary": model})
+
+    def check(self, was, now):
+        fix = "give the model another name in --names, choose another --dest, or remove the file"
+        provenance.check_same(self.path, was, now, fix)
 
     def has(self, task, name, origin):
         """Whether a measurement is recorded; refuses one that was made from something else than `origin`, a dict."""
         was = self.arrays.get(f"{task}/{name}/{ORIGIN}")
         if was is not None:
-            fix = "give the model another name in --names, choose another --dest, or remove the file"
-            provenance.check_same(self.path, json.loads(str(was)), origin, fix)
+            self.check(json.loads(str(was)), origin)
         return was is not None
 
     def add(self, task, name, origin, arrays):
@@ -74,16 +81,16 @@ class Records:
 
     def table(self):
         """The scores: list of dicts of COLUMNS; few-shot scores are means over repetitions."""
-        rows = []
-        for task in dict.fromkeys(key.split("/")[0] for key in self.arrays):
+        rows, arrays = [], dict(sorted(self.arrays.items()))
+        for task in dict.fromkeys(key.split("/")[0] for key in arrays if "/" in key):
             targets = self.arrays[f"{task}/targets"]
 
             def add(feature, layer, value, task=task, metric=METRICS[targets.dtype.kind != "f"]):
                 rows.append(dict(zip(COLUMNS, [self.model, task, feature, layer, metric, round(value, 4)])))
 
-            for key, array in self.arrays.items():
-                _, name, *more = key.split("/")
-                if not key.startswith(task + "/") or more or name in ("targets", "folds"):
+            for key, array in arrays.items():
+                of, _, name = key.partition("/")
+                if of != task or "/" in name or name in ("targets", "folds"):
                     continue
                 if name == "few_shot":
                     for shots, values in zip(SHOTS, array):

@@ -73,7 +73,7 @@ class Report:
         frame = self.scores(feature, layer)
         ours, theirs = (models_of_arm(frame.index, arm) for arm in arms)
         seeds = [seed for seed in ours if seed in theirs]
-        rows = []
+        rows, averaged = [], [task for task in self.averaged if task in frame]
         measured = all(
             f"{task}/{feature}" in each.arrays for each in self.records.values() for task in frame.columns[:-1]
         )
@@ -83,13 +83,14 @@ class Report:
             if len(seeds) > 1:
                 low, high = stats.ttest_rel(*values).confidence_interval(0.95)
             else:
-                tasks = [name for name in self.averaged if name in frame] if task == "mean" else [task]
+                tasks = averaged if task == "mean" else [task]
                 pair = [self.records[side[seeds[0]]] for side in (ours, theirs)]
                 errors = [bootstrap_error(*pair, name, feature, layer) for name in tasks]
                 width = stats.norm.ppf(0.975) * np.sqrt(np.sum(np.square(errors))) / len(tasks)
                 low, high = estimate - width, estimate + width
             rows.append([task, estimate, float(low), float(high)])
-        return pd.DataFrame(rows, columns=["", f"{arms[0]} minus {arms[1]}", "from", "to"]).set_index(""), len(seeds)
+        frame = pd.DataFrame(rows, columns=["", f"{arms[0]} minus {arms[1]}", "from", "to"]).set_index("")
+        return frame.assign(seeds=len(seeds), tasks=[len(averaged) if task == "mean" else 1 for task in frame.index])
 
     def text(self, comparisons=()):
         """All tables; `comparisons` are pairs of arms."""
@@ -103,12 +104,12 @@ class Report:
             sections[f"By layer, mean over tasks, {TITLES[feature]}"] = self.layers(feature)
         parts = [f"## {title}\n{markdown(frame)}" for title, frame in sections.items() if len(frame)]
         for arms in comparisons:
-            frame, seeds = self.differences(arms)
-            over = f"{seeds} seeds; 95% intervals over seeds" if seeds > 1 else (
-                "1 seed; 95% intervals over examples, for these two models only")  # fmt: skip
-            others = {f"mean, {TITLES.get(feature, feature)}": self.differences(arms, feature)[0]
+            frame = self.differences(arms)
+            over = "95% intervals over seeds" if frame.seeds.max() > 1 else (
+                "95% intervals over examples, for these two models only")  # fmt: skip
+            others = {f"mean, {TITLES.get(feature, feature)}": self.differences(arms, feature)
                       for feature in dict.fromkeys(self.table.feature) if feature != "mean"}  # fmt: skip
-            others = {"mean, last layer": self.differences(arms, layer=LAST)[0], **others}
+            others = {"mean, last layer": self.differences(arms, layer=LAST), **others}
             more = [other.iloc[:1].set_axis([title]) for title, other in others.items() if len(other)]
             frame = pd.concat([frame, *more])
             parts.append(f"## {arms[0]} minus {arms[1]}\n{over}.\n\n{markdown(frame)}")
