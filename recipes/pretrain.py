@@ -153,8 +153,9 @@ def adapt(cfg, args, extra):
     tensorboard = os.path.join(args.save_dir, "tensorboard")
     cfg["common"].update(user_dir=plugin[0], tensorboard_logdir=tensorboard, cpu=cpu, fp16=not cpu and not bf16)
     for word, following in zip(extra, [*extra[1:], ""]):
-        if word.partition("=")[0] == "--update-freq":
-            return f"{processes} process(es) x {batch} sequences x {word.partition('=')[2] or following} per update"
+        given = word.partition("=")[2] or following
+        if word.partition("=")[0] == "--update-freq" and given.isdecimal():
+            every, sequences = int(given), processes * batch * int(given)
     return f"{processes} process(es) x {batch} sequences x {every} = {sequences} sequences per update"
 
 
