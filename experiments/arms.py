@@ -46,6 +46,11 @@ ARMS = {
     "A-decoder1": Arm("MAE-LM, decoder of 1", [*decoder(1), *FADE], 1, UPDATES // 2),
     "A-decoder2": Arm("MAE-LM, decoder of 2", [*decoder(2), *FADE], 1, UPDATES // 2),
 }
+RATES = ["5e-4", "1e-3", "2e-3"]  # of learning, tried by pilots of a quarter of the updates
+for _name in ["A", "D", "E"]:
+    for _rate in RATES:
+        _options = [*ARMS[_name].options, "--lr", _rate]
+        ARMS[f"{_name}-lr{_rate}"] = Arm(f"{ARMS[_name].title}, learning rate {_rate}", _options, 0, UPDATES // 4)
 TRAJECTORIES = ["A", "B", "D"]  # whose first two seeds keep their checkpoints at each quarter
 PILOTS = ["A", "D"]
 
@@ -94,6 +99,7 @@ def main():
     if len(sys.argv) == 1:
         print(*encoders(), sep="\n")
     elif sys.argv[1] == "pilots":
+        print(*(f"{name}-{PILOT_SEEDS[0]}" for name, arm in ARMS.items() if not arm.seeds), sep="\n")
         print(*(f"{name}-{seed}" for seed in PILOT_SEEDS for name in PILOTS), sep="\n")
     else:
         print(" ".join(f"'{word}'" for word in options(sys.argv[1])))

@@ -124,9 +124,13 @@ def main():
     folder, (arm, seed) = args.run / args.name, split(args.name.removesuffix("-reset"))
     is_reset = args.name.endswith("-reset")
     rows = [] if is_reset else [(u, "", TEXT, "", metric, value) for u, metric, value in losses(folder / "train.log")]
+    os.makedirs(args.dest, exist_ok=True)
     updates, tracked = ARMS[arm].updates, not is_reset and keeps_trajectory(args.name)
-    measured = {updates: [*scores(args.name, folder, args.run)]}
-    measured[updates] += fine_tuned(folder / "model.pt", folder / "tuned", args.run, NATURAL)
+    measured = {updates: []}
+    if "-lr" not in arm:  # of those, losses are compared
+        measured[updates] += scores(args.name, folder, args.run)
+        measured[updates] += fine_tuned(folder / "model.pt", folder / "tuned", args.run, NATURAL)
+        shutil.copyfile(folder / "probes" / f"{args.name}.npz", args.dest / f"{args.name}.npz")
     if not is_reset:
         measured[updates] += ranks(folder / "model.pt", folder / "ranks", args.run)
     if tracked:
@@ -137,8 +141,6 @@ def main():
             measured[at] = fine_tuned(checkpoint, folder / f"tuned-{at}", args.run, TRAJECTORY_TASKS)
     for at, found in measured.items():
         rows += [(at, layer, task, feature, metric, value) for task, feature, layer, metric, value in found]
-    os.makedirs(args.dest, exist_ok=True)
-    shutil.copyfile(folder / "probes" / f"{args.name}.npz", args.dest / f"{args.name}.npz")
     with atomic_write(args.dest / f"{args.name}.csv") as stream:
         table = csv.writer(stream, lineterminator="\n")
         table.writerow(COLUMNS)

@@ -16,7 +16,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
-from arms import ARMS, PILOT_SEEDS, PILOTS, TRAJECTORIES, encoders
+from arms import ARMS, PILOT_SEEDS, PILOTS, RATES, TRAJECTORIES, encoders
 from maelm_fairseq.base.errors import MissingFileError, Parser, run
 from maelm_fairseq.base.files import atomic_write
 from measure import NATURAL, ORDER, PARTS, TEXT, TRAJECTORY_TASKS
@@ -87,6 +87,17 @@ class Page:
         done = len(encoders()) - len(names)
         return f"{done} of {len(encoders())} encoders are recorded" + f"; missing: {', '.join(names)}." * bool(names)
 
+    def rates(self):
+        """The losses of the pilots with different learning rates."""
+        rows = self.final[self.final.arm.str.contains("-lr") & (self.final.metric == "bits")]
+        if not len(rows):
+            return "Not run yet."
+        parts = rows.arm.str.extract("(.*)-lr(.*)")
+        frame = rows.assign(arm=parts[0].map(TITLES), rate=parts[1]).pivot_table(
+            index="arm", columns="rate", values="value"
+        )
+        return markdown(frame[[rate for rate in RATES if rate in frame]])
+
     def instrument(self):
         """How well each candidate tells trained layers from newly initialised ones."""
         candidates = dict(FEATURES)
@@ -118,7 +129,7 @@ class Page:
         return markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all")) if rows else "Not run yet."
 
     def scores(self):
-        return self.scores_of(ARMS)
+        return self.scores_of([name for name, arm in ARMS.items() if arm.seeds])
 
     def old_scores(self):
         return self.scores_of(OLD)
@@ -216,7 +227,7 @@ class Page:
         return f"![Effective ranks by layer; means and standard deviations over seeds](pictures/{name}.png)\n\n{table}"
 
     def ranks(self):
-        return self.ranks_of(ARMS, "ranks")
+        return self.ranks_of([name for name, arm in ARMS.items() if arm.seeds], "ranks")
 
     def old_ranks(self):
         return self.ranks_of(OLD, "ranks-width256")

@@ -50,7 +50,7 @@ def test_every_arm_differs_from_the_others_and_is_what_fairseq_train_takes(data)
         assert cfg.optimization.max_update == cfg.lr_scheduler.total_num_update == arm.updates
         fields = ["encoder_mask_fade_updates", "encoder_mask_fraction", "random_token_prob", "leave_unmasked_prob"]
         decoder = cfg.model.decoder_layers, cfg.model.share_decoder_layers, cfg.model.decoder_relative_bias
-        models.add((*decoder, *(cfg.task[field] for field in fields)))
+        models.add((*decoder, *(cfg.task[field] for field in fields), cfg.optimization.lr[0], arm.updates))
     assert len(models) == len(arms.ARMS)
     assert len(arms.encoders()) == sum(arm.seeds for arm in arms.ARMS.values())
 
