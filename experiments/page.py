@@ -93,9 +93,8 @@ class Page:
         if not len(rows):
             return "Not run yet."
         parts = rows.arm.str.extract("(.*)-lr(.*)")
-        frame = rows.assign(arm=parts[0].map(TITLES), rate=parts[1]).pivot_table(
-            index="arm", columns="rate", values="value"
-        )
+        rows = rows.assign(arm=parts[0].map(TITLES), rate=parts[1])
+        frame = rows.pivot_table(index="arm", columns="rate", values="value")
         return markdown(frame[[rate for rate in RATES if rate in frame]])
 
     def instrument(self):
