@@ -13,8 +13,9 @@ def check(cfg, on_cpu):
     rates, lowest = cfg.optimization.lr, cfg.optimization.stop_min_lr
     if rates and min(rates) <= lowest:
         raise UsageError(f"--lr {min(rates)} must be over --stop-min-lr, {lowest}: nothing would be trained")
-    last, total = cfg.optimization.max_update, cfg.lr_scheduler.get("total_num_update") or math.inf
-    if last > total and not cfg.lr_scheduler.get("end_learning_rate"):
+    schedule = dict(cfg.lr_scheduler)  # whose own get() refuses unknown names in older versions of omegaconf
+    last, total = cfg.optimization.max_update, schedule.get("total_num_update") or math.inf
+    if last > total and not schedule.get("end_learning_rate"):
         raise UsageError(
             f"--max-update {last} is beyond --total-num-update {total}: the learning rate would be 0 from there "
             "on; make them equal"
