@@ -13,8 +13,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
-from statsmodels.stats.weightstats import ttost_paired
 
 from arms import ARMS, PILOT_SEEDS, PILOTS, RATES, TRAJECTORIES, encoders
 from maelm_fairseq.base.errors import MissingFileError, Parser, run
@@ -171,6 +169,8 @@ class Page:
 
     def pairs(self, pairs, tasks, feature, layer):
         """Differences of arms, paired by seed: table with intervals and p."""
+        from statsmodels.stats.weightstats import ttost_paired  # here, since it changes the filters of warnings
+
         rows = []
         for first, second in pairs:
             ours, theirs = (self.values(arm, tasks, feature, layer) for arm in (first, second))
@@ -188,6 +188,8 @@ class Page:
         return pd.DataFrame(rows, columns=names).set_index("difference")
 
     def tests(self):
+        from statsmodels.stats.multitest import multipletests
+
         if PRIMARY is None:
             return "The instrument is not chosen yet."
         frame = self.pairs(TESTED, NATURAL, *PRIMARY)
