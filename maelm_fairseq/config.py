@@ -136,12 +136,11 @@ def check_sizes(cfg):
                 f"--share-decoder-layers: --decoder-layers {cfg.decoder_layers} must be at most --encoder-layers "
                 f"{cfg.encoder_layers}, of which they are the last; 0 makes an MLM"
             )
-        for name in ["decoder_dropout", "decoder_relative_bias"]:
-            if getattr(cfg, name):
-                raise UsageError(
-                    f"{option(name)} contradicts --share-decoder-layers: the layers have dropout and bias of the "
-                    "encoder; remove one of the two"
-                )
+        if cfg.decoder_dropout:
+            raise UsageError(
+                f"--decoder-dropout {cfg.decoder_dropout} contradicts --share-decoder-layers: the layers have the "
+                "--dropout and --attention-dropout of the encoder; remove it"
+            )
     for name in ["decoder_relative_bias", "relative_position_local_init"]:
         if getattr(cfg, name) and not num_buckets:
             raise UsageError(f"{option(name)} needs --relative-position-num-buckets over 0")

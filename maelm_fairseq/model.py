@@ -3,6 +3,7 @@
 Letters in shapes: B sequences, T tokens of a sequence, V visible to the encoder, K predicted, C width, N vocabulary.
 """
 
+import logging
 import zlib
 from dataclasses import field, make_dataclass
 
@@ -16,6 +17,8 @@ from .heads import POOLING, LMHead, SpanHead, TokenClassificationHead, fit_parts
 from .layers import Masks, RelativePositionBias, Transformer
 from .masking import NO_POSITION
 from .vocabulary import FINGERPRINT, MASK, fingerprint
+
+logger = logging.getLogger(__name__)
 
 
 @register_model("mae_lm", dataclass=MaeLmConfig)
@@ -95,6 +98,10 @@ class MaeLmModel(BaseFairseqModel):
                 raise UsageError(
                     f"--decoder-layers 0 contradicts --encoder-mask-fade-updates {task.cfg.encoder_mask_fade_updates}: "
                     "an MLM's encoder sees all masks to the end; make it 0"
+                )
+            if cfg.share_decoder_layers and cfg.decoder_relative_bias:
+                logger.warning(
+                    "--decoder-relative-bias does nothing with --share-decoder-layers: they have the encoder's"
                 )
         number = fingerprint(task.source_dictionary)
         if task.state.state_dict.get(FINGERPRINT, number) != number:  # of the checkpoint that the task is loaded from

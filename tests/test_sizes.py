@@ -42,7 +42,7 @@ SIZES = dict(
         ),
         (
             dict(share_decoder_layers=True, decoder_dropout=0.1),
-            "--decoder-dropout contradicts --share-decoder-layers: .* remove one",
+            "--decoder-dropout 0.1 contradicts --share-decoder-layers: .* remove it",
         ),
     ],
 )
