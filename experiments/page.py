@@ -24,6 +24,7 @@ sys.path.append(str(HERE.parent / "recipes"))
 from evaluation.report import markdown  # noqa: E402
 
 PRIMARY = None  # (feature, layer) of the instrument; set from the pilots before the main runs
+MAIN = [name for name, arm in ARMS.items() if arm.seeds]
 MARGIN = 1.0  # points, of equivalence
 TESTED = [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D")]  # the first is primary, the others are corrected (Holm)
 EQUIVALENCE = [("A", "B"), ("E", "D")]
@@ -56,12 +57,14 @@ class Page:
         if not tables:
             raise MissingFileError(f"{folder}: found no records, expected csv files that measure.py writes")
         self.records, self.pictures = pd.concat(tables, ignore_index=True), {}
-        final = self.records.groupby("arm").updates.transform("max")
-        self.final = self.records[self.records.updates == final]
+        final = self.records[self.records.updates == self.records.groupby("arm").updates.transform("max")]
+        is_pilot = final.seed.isin(PILOT_SEEDS)
+        self.final, self.pilots = final[~is_pilot], final[is_pilot]
 
-    def values(self, arm, tasks, feature, layer):
-        """The mean over tasks for each seed; a Series, empty where any is missing."""
-        rows = self.final[(self.final.arm == arm) & self.final.task.isin(tasks) & (self.final.feature == feature)]
+    def values(self, arm, tasks, feature, layer, table=None):
+        """The mean over tasks for each seed; a Series, empty where any is missing. Without pilots, but for `table`."""
+        rows = self.final if table is None else table
+        rows = rows[(rows.arm == arm) & rows.task.isin(tasks) & (rows.feature == feature)]
         rows = rows[(rows.layer == layer) & rows.metric.isin(["accuracy", "100 x Pearson", "pearson"])]
         counts = rows.groupby("seed").value.agg(["mean", "size"])
         return counts["mean"][counts["size"] == len(tasks)]
@@ -87,7 +90,7 @@ class Page:
 
     def rates(self):
         """The losses of the pilots with different learning rates."""
-        rows = self.final[self.final.arm.str.contains("-lr") & (self.final.metric == "bits")]
+        rows = self.pilots[self.pilots.arm.str.contains("-lr") & (self.pilots.metric == "bits")]
         if not len(rows):
             return "Not run yet."
         parts = rows.arm.str.extract("(.*)-lr(.*)")
@@ -104,8 +107,9 @@ class Page:
         for title, (feature, layer) in candidates.items():
             gains = []
             for arm in PILOTS:
-                trained, reset = (self.values(name, NATURAL, feature, layer) for name in (arm, f"{arm}-reset"))
-                gains += [trained[seed] - reset[seed] for seed in PILOT_SEEDS if seed in trained and seed in reset]
+                names = arm, f"{arm}-reset"
+                trained, reset = (self.values(name, NATURAL, feature, layer, self.pilots) for name in names)
+                gains += (trained - reset).dropna().tolist()
             if len(gains) > 1:
                 rows.append([title, len(gains), np.mean(gains), np.mean(gains) / stats.sem(gains)])
         if not rows:
@@ -126,7 +130,7 @@ class Page:
         return markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all")) if rows else "Not run yet."
 
     def scores(self):
-        return self.scores_of([name for name, arm in ARMS.items() if arm.seeds])
+        return self.scores_of(MAIN)
 
     def old_scores(self):
         return self.scores_of(OLD)
@@ -228,7 +232,7 @@ class Page:
         return f"![Effective ranks by layer; means and standard deviations over seeds](pictures/{name}.png)\n\n{table}"
 
     def ranks(self):
-        return self.ranks_of([name for name, arm in ARMS.items() if arm.seeds], "ranks")
+        return self.ranks_of(MAIN, "ranks")
 
     def old_ranks(self):
         return self.ranks_of(OLD, "ranks-width256")
