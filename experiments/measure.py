@@ -23,11 +23,13 @@ from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+sys.path.append(str(RECIPES))
+from evaluation.labelled_tasks import PRIMARY, REGRESSION  # noqa: E402
+
 COLUMNS = ["arm", "seed", "updates", "layer", "task", "feature", "metric", "value"]
-NATURAL = ["trec", "trec_fine", "rotten_tomatoes", "tweets", "nyt_editorials", "amazon_reviews"]
-REGRESSION = ["tweets", "nyt_editorials", "amazon_reviews"]
 ORDER = ["bigram_shift", "replaced_word"]  # made by swapping or replacing words
-TASKS = [*NATURAL, *ORDER, "agreement"]
+NATURAL = [task for task in PRIMARY if task not in ORDER]
+TASKS = [*PRIMARY, "agreement"]
 RANK_TOKENS = 100_000
 FINE_TUNING = "--seeds 1 --batch-size 32 --lr 5e-4 --warmup-ratio 0.1 --epochs 3".split()
 TEXT = "held-out text"
@@ -57,17 +59,9 @@ def losses(log):
 
 def scores(name, folder, run):
     """The rows of probes, (task, feature, layer, metric, value); keeps the outcomes of examples."""
-    command = [
-        "--checkpoint",
-        folder / "model.pt",
-        "--names",
-        name,
-        "--data",
-        run / "data",
-        "--dest",
-        folder / "probes",
-    ]
-    command += ["--labelled", run / "labelled", "--tasks", *TASKS, "--few-shot-repeats", 0, "--side-by-side"]
+    command = ["--checkpoint", folder / "model.pt", "--names", name, "--data", run / "data"]
+    command += ["--dest", folder / "probes", "--labelled", run / "labelled", "--tasks", *TASKS]
+    command += ["--few-shot-repeats", 0, "--side-by-side"]
     call(sys.executable, RECIPES / "evaluate.py", *command)
     for row in read_csv(folder / "probes" / "scores.csv"):
         yield row["task"], row["feature"], row["layer"], row["metric"], row["value"]

@@ -191,8 +191,10 @@ def measure_and_report(jobs, args):
         fine_tune(jobs, records[name], models[name], task, args.dest, pooling)
         show(name, task, f"fine-tuned-{pooling}", f", fine-tuned ({pooling})")
     report = Report(list(records.values()), [task.name for task in tasks])
-    others = [Records(os.path.join(args.dest, file)) for file in os.listdir(args.dest) if file.endswith(".npz")]
-    rows = [row for each in sorted(others, key=lambda each: each.model) for row in each.table()]
+    rows, names = list(report.rows), {os.path.splitext(file) for file in os.listdir(args.dest)}
+    for name in sorted(name for name, ending in names if ending == ".npz" and name not in records):
+        rows += Records(os.path.join(args.dest, name + ".npz")).table()
+    rows.sort(key=lambda row: row["model"])
     with atomic_write(os.path.join(args.dest, "scores.csv")) as stream:
         pd.DataFrame(rows, columns=COLUMNS).to_csv(stream, index=False, lineterminator="\n")
     path = os.path.join(args.dest, "evaluation.md")

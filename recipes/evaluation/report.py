@@ -47,7 +47,8 @@ class Report:
     def __init__(self, records, tasks):
         self.records, self.tasks = {each.model: each for each in records}, tasks
         self.averaged = [task for task in tasks if task not in SECONDARY] or tasks
-        table = pd.DataFrame([row for each in records for row in each.table()], columns=COLUMNS)
+        self.rows = [row for each in records for row in each.table()]
+        table = pd.DataFrame(self.rows, columns=COLUMNS)
         self.table = table[table.task.isin(tasks)]
 
     def scores(self, feature, layer=CHOSEN):
