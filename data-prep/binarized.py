@@ -10,8 +10,6 @@ import struct
 
 import numpy as np
 
-EOS = 2  # id of `</s>`, in SentencePiece and in fairseq
-UNKNOWN = 3  # fairseq's id of `<unk>`
 INDEX_MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, lines
 DTYPE_CODES = {np.uint16: 8, np.uint32: 9}  # fairseq's
@@ -28,14 +26,9 @@ def is_encoded(folder, split):
     return all(os.path.exists(os.path.join(folder, split + ending)) for ending in (".bin", ".idx", ".json"))
 
 
-def fairseq_ids(ids):
-    """fairseq's ids of the pieces with these SentencePiece ids."""
-    return [UNKNOWN if number == 0 else number + 1 for number in ids]
-
-
-def token_dtype(pieces):
-    """The type of a token in .bin: fairseq uses 16 bits for dictionaries of less than 65,500 entries, with <pad>."""
-    return np.uint16 if pieces + 1 < 65500 else np.uint32
+def token_dtype(symbols):
+    """The type of a token in .bin: fairseq's for as many symbols, without a last `<mask>`."""
+    return np.uint16 if symbols <= 65500 else np.uint32
 
 
 def add_to_checksum(checksum, position, ids):

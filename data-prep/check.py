@@ -9,10 +9,10 @@ import os
 import numpy as np
 
 import command_line
-from binarized import DTYPE_CODES, HEADER, INDEX_MAGIC, UNKNOWN, add_to_checksum, fairseq_ids, is_encoded, shard_folder
-from maelm_fairseq.base.errors import UsageError, run
+from binarized import DTYPE_CODES, HEADER, INDEX_MAGIC, add_to_checksum, is_encoded, shard_folder
+from maelm_fairseq.base.errors import MissingFileError, UsageError, run
 from maelm_fairseq.base.files import read_json
-from pieces import load_vocabulary
+from maelm_fairseq.base.subwords import UNKNOWN, read_subwords
 from records import SplitRecord, read_manifest
 
 AGAIN = "remove {} and run prepare.sh again"
@@ -78,7 +78,7 @@ def same(where, counts, record, fix):
             raise UsageError(f"{where}: {name}: found {counted}, expected {expected} as recorded; {fix}")
 
 
-def check_split(folder, name, processor):
+def check_split(folder, name, tokenizer):
     """Checks one split, prints its counts, and returns its record.
 
     Raises:
@@ -102,19 +102,33 @@ def check_split(folder, name, processor):
     if rate > MAXIMUM_UNKNOWN_RATE:
         raise UsageError(
             f"{data}: {rate:.1%} of the pieces are unknown, expected at most {MAXIMUM_UNKNOWN_RATE:.0%}: the"
-            " SentencePiece model does not fit this text; train one on similar text, with a larger --sample-lines or"
+            " vocabulary does not fit this text; train one on similar text, with a larger --sample-lines or"
             " --vocab-size, and another --dest"
         )
     for number, line in record.sample:
         there = 0 <= number < len(split.sizes)
         ids = split.tokens[split.starts[number] : split.starts[number + 1] - 1].tolist() if there else None
-        if ids != fairseq_ids(processor.encode(line.encode("utf-8", "replace"))):
+        if ids != tokenizer.encode_lines([line.encode("utf-8", "replace").decode("utf-8")])[0].tolist():
             raise UsageError(f"{data}: line {number + 1} does not decode to its text, {line[:200]!r}; {split.again}")
     print(
         f"  complete_doc finds {documents:,} documents; {len(record.sample):,} lines drawn at random decode to their"
         " text; all tokens match their checksum"
     )
     return record
+
+
+def load_vocabulary(folder):
+    """The tokenizer of a folder that prepare.sh wrote; its dict.txt must list the same symbols."""
+    dictionary, tokenizer = os.path.join(folder, "dict.txt"), read_subwords(folder)
+    if not os.path.exists(dictionary):
+        raise MissingFileError(f"{dictionary} does not exist; expected a folder that prepare.sh wrote")
+    with open(dictionary, encoding="utf-8", errors="replace", newline="\n") as stream:
+        if stream.read() != tokenizer.dict_text():
+            raise UsageError(
+                f"{dictionary} is not the dictionary of the {tokenizer.file_name} beside it; expected its pieces in"
+                " order; give a folder that prepare.sh wrote, or remove this one and run prepare.sh again"
+            )
+    return tokenizer
 
 
 def printable(piece):
@@ -134,9 +148,9 @@ def check(dest, options, selected):
     records, shards, held_out = {"train": [], "valid": []}, options.shards, options.valid_documents
     for shard in selected:
         folder = shard_folder(dest, shard, shards)
-        processor = load_vocabulary(folder)
+        tokenizer = load_vocabulary(folder)
         for split in ["train", "valid"] if shard == 0 else ["train"]:
-            records["train" if held_out else split].append(check_split(folder, split, processor))
+            records["train" if held_out else split].append(check_split(folder, split, tokenizer))
     for split, parts in records.items():
         if len(parts) == (shards + bool(held_out) if split == "train" else 1):
             read = parts[0].input

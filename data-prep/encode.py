@@ -19,11 +19,11 @@ from itertools import chain
 
 import numpy as np
 
-from binarized import EOS, add_to_checksum, fairseq_ids, token_dtype, write_index
+from binarized import add_to_checksum, token_dtype, write_index
 from command_line import progress_bar
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, save_json
-from pieces import load_model
+from maelm_fairseq.base.subwords import EOS, UNKNOWN, read_subwords
 from raw_text import Reservoir, expected_utf8, fingerprint, read_lines
 from records import Read, SplitRecord
 
@@ -37,13 +37,11 @@ FILE_END = b"\n"  # cannot be a line: lines come without their ends
 
 
 class Encoder:
-    """Encodes chunks with the SentencePiece model of this path."""
+    """Encodes chunks with the vocabulary in this file."""
 
-    def __init__(self, model):
-        self.processor = load_model(model)
-        pieces = self.processor.get_piece_size()
-        self.fairseq_ids = np.array(fairseq_ids(range(pieces)), dtype=token_dtype(pieces))
-        self.fairseq_ids[EOS] = EOS
+    def __init__(self, vocabulary):
+        self.tokenizer = read_subwords(vocabulary)
+        self.dtype = token_dtype(len(self.tokenizer.symbols))
 
     def encode(self, chunk):
         """Encodes a chunk of text.
@@ -56,22 +54,17 @@ class Encoder:
             unknown: Counter of the unknown pieces
         """
         lines = chunk.decode("utf-8").split("\n")
-        encoded = self.processor.encode(lines, num_threads=1)
-        unknown = Counter()
-        for line, ids in zip(lines, encoded):
-            if 0 in ids:
-                pieces = self.processor.encode(line, out_type=str)
-                unknown.update(piece for piece, number in zip(pieces, ids) if number == 0)
-            ids.append(EOS)
-        flat = self.fairseq_ids[np.fromiter(chain.from_iterable(encoded), dtype=np.int64)]
-        sizes = np.fromiter(map(len, encoded), dtype=np.int32, count=len(encoded))
-        return flat, sizes, unknown
+        tokens, sizes = self.tokenizer.encode_lines(lines)
+        ends, unknown = np.cumsum(sizes), Counter()
+        for i in np.unique(np.searchsorted(ends, np.flatnonzero(tokens == UNKNOWN), side="right")):
+            unknown.update(self.tokenizer.unknown(lines[i]))
+        return np.insert(tokens, ends, EOS).astype(self.dtype), sizes + 1, unknown
 
 
-def start_worker(model):
+def start_worker(vocabulary):
     global encoder
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the main process, too, with which this one ends
-    encoder = Encoder(model)
+    encoder = Encoder(vocabulary)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
@@ -88,12 +81,12 @@ def encode_chunk(chunk):
 # In the main process -----------------------------------------------------------------------------------------------
 
 
-def classifier(processor):
+def classifier(tokenizer):
     """A function that says which count of :class:`Read` a line (bytes) belongs to.
 
     It is fast for lines that begin with a visible ASCII character; of others, it remembers the first characters.
     """
-    visible = functools.cache(lambda character: bool(processor.encode(character)))
+    visible = functools.cache(lambda text: bool(len(tokenizer.encode_lines([text])[0])))
     visible_bytes = frozenset(byte for byte in range(33, 127) if visible(chr(byte)))
 
     def kind(line):
@@ -102,7 +95,11 @@ def classifier(processor):
         text = line.decode("utf-8").strip()
         if not text:
             return "blank_lines"
-        return "text_lines" if visible(text[0]) or processor.encode(text) else "lines_normalised_to_nothing"
+        return (
+            "text_lines"
+            if visible(text[0]) or len(tokenizer.encode_lines([text])[0])
+            else "lines_normalised_to_nothing"
+        )
 
     return kind
 
@@ -156,14 +153,14 @@ class Shard:
         return self.record
 
 
-def encode(paths, fingerprints, folders, split, model, workers, shards=1, held_out=None):
+def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, held_out=None):
     """Encodes files; the memory needed does not depend on their size.
 
     Args:
         paths: files of raw text; the end of a file ends a document
         fingerprints: of the files; if they have changed in the end, nothing is written
         folders: {number of a shard: its folder, where to write `split.bin`, `split.idx` and `split.json`}; may be empty
-        model: path of the SentencePiece model
+        vocabulary: path of its file
         workers: number of worker processes
         shards: number of all shards
         held_out: how many documents of how many are for "valid", the others for "train"; None: all are for `split`
@@ -174,8 +171,8 @@ def encode(paths, fingerprints, folders, split, model, workers, shards=1, held_o
             killed worker
     """
     read, kinds, pending = Read(len(paths), 0, 0, 0, 0, 0), Counter(), deque()
-    processor = load_model(model)
-    kind_of = classifier(processor)
+    tokenizer = read_subwords(vocabulary)
+    kind_of = classifier(tokenizer)
     with expected_utf8(paths), ExitStack() as stack:
         what = f"encode {split}" if folders else "count documents"
         bar = stack.enter_context(progress_bar(what, sum(map(os.path.getsize, paths))))
@@ -184,7 +181,7 @@ def encode(paths, fingerprints, folders, split, model, workers, shards=1, held_o
             tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
             sizes = stack.enter_context(tempfile.TemporaryFile(dir=folder))
             out[number] = Shard(tokens, sizes, SplitRecord(read, number, shards, 0, 0, 0, [0, 0], 0, [], 0, []))
-        pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(model,))
+        pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(vocabulary,))
 
         def write(most_pending):
             while len(pending) > most_pending:
@@ -230,7 +227,7 @@ def encode(paths, fingerprints, folders, split, model, workers, shards=1, held_o
             raise UsageError(f"{read_so_far}, expected at least {shards}; {fix}")
         for number, shard in out.items():
             with atomic_write(os.path.join(folders[number], split + ".idx"), "wb") as stream:
-                write_index(stream, shard.sizes, token_dtype(processor.get_piece_size()))
+                write_index(stream, shard.sizes, token_dtype(len(tokenizer.symbols)))
     del kinds[None]
     vars(read).update(kinds, lines=kinds.total())
     for number, shard in out.items():

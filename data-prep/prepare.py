@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Turns raw text into a folder for fairseq-train: SentencePiece model, dict.txt, binarized data, checked.
+"""Turns raw text into a folder for fairseq-train: vocabulary, dict.txt, binarized data, checked.
 
 Text is UTF-8, plain or gzip, one sentence or paragraph per line, a blank line after each document. After an
 interruption the same command resumes where it stopped. The last line on stdout is the path to give to fairseq-train.
@@ -15,8 +15,8 @@ from check import check
 from command_line import CPUS, positive
 from encode import encode
 from maelm_fairseq.base.errors import UsageError, run
-from maelm_fairseq.base.files import atomic_write, read_json, save_json, sha256
-from pieces import VOCABULARY, dict_text, load_model
+from maelm_fairseq.base.files import atomic_write, read_json, read_lines, save_json, sha256
+from maelm_fairseq.base.subwords import SENTENCEPIECE, read_subwords
 from raw_text import check_files, fingerprint
 from records import MANIFEST, Manifest, Options, by_option, check_origin, read_manifest
 from train_sentencepiece import SAMPLE_LINES, train
@@ -41,15 +41,19 @@ def parse_args():
     add("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
     add("--byte-fallback", action="store_true", help="spell unknown characters in bytes, with 256 pieces of their own")
     add("--sample-lines", type=positive, metavar="N", help=f"random lines to train on ({SAMPLE_LINES:,} if not given)")
-    add("--spm-model", metavar="FILE", help="use this SentencePiece model instead of training one")
+    existing = "use this one instead of training one: a SentencePiece model, tokenizer.json, or a folder with either"
+    add("--vocabulary", metavar="FILE_or_DIR", help=existing)
+    add("--add-tokens", metavar="FILE", help="words, one a line, that become tokens of a tokenizer.json")
     add("--workers", type=positive, default=CPUS, metavar="N", help="worker processes")
     add("--shards", type=positive, default=1, metavar="N", help="folders; document i goes to that of shard i mod N")
     add("--shard", type=int, metavar="I", help="prepare only this shard, 0 to N-1; other machines prepare the others")
-    add("--only-vocabulary", action="store_true", help="stop after writing sentencepiece.model and dict.txt")
+    add("--only-vocabulary", action="store_true", help="stop after writing vocabulary and dict.txt")
     args = parser.parse_args()
-    if args.spm_model:
+    if args.vocabulary:
         for option in by_option({name: getattr(args, name) or None for name in OF_TRAINING}):
-            parser.error(f"{option} is for training a model, but --spm-model gives a trained one; leave one out")
+            parser.error(f"{option} is for training a model, but --vocabulary gives a trained one; leave one out")
+    elif args.add_tokens:
+        parser.error("--add-tokens needs a --vocabulary to add to; a trained one gets the words of its text by itself")
     args.model_type, args.sample_lines = args.model_type or "bpe", args.sample_lines or SAMPLE_LINES
     if args.shard is not None and not 0 <= args.shard < args.shards:
         parser.error(f"--shard {args.shard}: expected 0 to {args.shards - 1}, as --shards is {args.shards}")
@@ -74,40 +78,57 @@ def claim(dest, manifest):
     check_origin(dest, read_manifest(dest), manifest)
 
 
-def copy(source, folder, name):
-    """Copies a file into a folder, unless it is there; returns the path of the copy."""
-    path = os.path.join(folder, name)
+def copy(source, folder):
+    """Copies a file into a folder, unless it is there."""
+    path = os.path.join(folder, os.path.basename(source))
     if not os.path.exists(path):
         with open(source, "rb") as reader, atomic_write(path, "wb") as writer:
             shutil.copyfileobj(reader, writer)
-    return path
 
 
-def make_vocabulary(args, options):
-    """Writes sentencepiece.model and dict.txt unless they exist; returns their paths.
+def given_vocabulary(args):
+    """The tokenizer of --vocabulary with --add-tokens; None if one is to be trained."""
+    if not args.vocabulary:
+        return None
+    tokenizer, words = read_subwords(args.vocabulary), []
+    for number, line in read_lines(args.add_tokens) if args.add_tokens else []:
+        if len(line.split()) > 1:
+            raise UsageError(f"{args.add_tokens}, line {number}: found {line.strip()!r}, expected one word")
+        words += line.split()
+    if not words:
+        return tokenizer
+    extended = read_subwords(tokenizer.path, words)
+    command_line.say(f"{args.add_tokens}: {len(extended.symbols) - len(tokenizer.symbols)} new tokens")
+    return extended
 
-    Several processes may do so at once: the same text and options give the same model.
+
+def make_vocabulary(args, tokenizer, options):
+    """Writes vocabulary and dict.txt unless they exist; returns their paths.
+
+    Several processes may do so at once: the same text and options give the same files.
     """
-    model, dictionary, log = (os.path.join(args.dest, name) for name in (*VOCABULARY, "sentencepiece.log"))
-    if args.spm_model:
-        copy(args.spm_model, args.dest, VOCABULARY[0])
-    elif not os.path.exists(model):
-        try:
-            train(args.train, model, log, options)
-        except UsageError:  # there are no data yet: without the manifest the corrected command can start afresh
-            os.remove(os.path.join(args.dest, MANIFEST))
-            raise
-    if not os.path.exists(dictionary):
-        with atomic_write(dictionary) as stream:
-            stream.write(dict_text(load_model(model)))
-    return model, dictionary
+    path = os.path.join(args.dest, tokenizer.file_name if tokenizer else SENTENCEPIECE)
+    dictionary, log = (os.path.join(args.dest, name) for name in ["dict.txt", "sentencepiece.log"])
+    if not tokenizer:
+        if not os.path.exists(path):
+            try:
+                train(args.train, path, log, options)
+            except UsageError:  # there are no data yet: without the manifest the corrected command can start afresh
+                os.remove(os.path.join(args.dest, MANIFEST))
+                raise
+        tokenizer = read_subwords(path)
+    for file, contents in {path: tokenizer.contents(), dictionary: tokenizer.dict_text().encode()}.items():
+        if not os.path.exists(file):
+            with atomic_write(file, "wb") as stream:
+                stream.write(contents)
+    return path, dictionary
 
 
-def count_documents(args, manifest, model):
+def count_documents(args, manifest, vocabulary):
     """The number of documents in --train, counted once; an error if they are too few for --valid-documents."""
     path = os.path.join(args.dest, "documents.json")
     if not os.path.exists(path):
-        save_json(encode(args.train, manifest.train, {}, "train", model, args.workers).documents, path)
+        save_json(encode(args.train, manifest.train, {}, "train", vocabulary, args.workers).documents, path)
     documents = read_json(path, int, "the number of documents in --train")
     if documents < args.valid_documents + args.shards:
         raise UsageError(
@@ -121,9 +142,9 @@ def main():
     args = parse_args()
     check_files(args.train, "--train")
     check_files(args.valid, "--valid")
-    if args.spm_model:
-        load_model(args.spm_model)
-        of_model = dict(spm_model=sha256(args.spm_model))
+    tokenizer = given_vocabulary(args)
+    if tokenizer:
+        of_model = dict(vocabulary=sha256(tokenizer.path), add_tokens=args.add_tokens and sha256(args.add_tokens))
     else:
         size = sum(map(os.path.getsize, args.train))
         args.vocab_size = args.vocab_size or max(n for least, n in VOCAB_SIZES.items() if least <= size)
@@ -135,7 +156,7 @@ def main():
             command_line.say(f"warning: {args.valid[number]} is a file of --train, too: its text is not held out")
     os.makedirs(args.dest, exist_ok=True)
     claim(args.dest, manifest)
-    vocabulary = make_vocabulary(args, options)
+    vocabulary = make_vocabulary(args, tokenizer, options)
     held_out = args.valid_documents and (args.valid_documents, count_documents(args, manifest, vocabulary[0]))
     if args.only_vocabulary:
         command_line.say(f"{vocabulary[0]} and dict.txt are ready")
@@ -144,8 +165,8 @@ def main():
     selected = {i: folder for i, folder in enumerate(folders) if args.shard in (None, i)}
     for folder in selected.values():
         os.makedirs(folder, exist_ok=True)
-        for path, name in zip(vocabulary, VOCABULARY):
-            copy(path, folder, name)
+        for path in vocabulary:
+            copy(path, folder)
     for split, shards, wanted in [("valid", 1, [0]), ("train", args.shards, selected)]:
         missing = {i: folder for i, folder in selected.items() if i in wanted and not is_encoded(folder, split)}
         if missing:

@@ -13,10 +13,11 @@ MANIFEST = "prepare.json"
 
 @dataclass
 class Options:
-    """Those options of prepare.sh that its data depend on; `spm_model` is a SHA-256."""
+    """Those options of prepare.sh that its data depend on; `vocabulary` and `add_tokens` are SHA-256."""
 
     shards: int
-    spm_model: Optional[str] = None
+    vocabulary: Optional[str] = None
+    add_tokens: Optional[str] = None
     vocab_size: Optional[int] = None
     model_type: Optional[str] = None
     lowercase: bool = False

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from . import hub
 from .base.errors import Parser, UsageError, run
 from .base.files import atomic_write, read_lines
-from .vocabulary import sequence
+from .base.subwords import sequence
 
 LINES = 1024  # at a time
 
@@ -41,7 +41,7 @@ def main():
         write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (total, width)})
         lines = iter(tqdm(read_lines(args.input), total=total, unit=" lines", leave=False, disable=None))
         while texts := [text for _, text in islice(lines, LINES)]:
-            cut = [sequence(model.dictionary, [row], positions) for row in model.tokenizer.encode_all(texts)]
+            cut = [sequence([row], positions) for row in model.tokenizer.encode_all(texts)]
             truncated += sum(count > 0 for _, count in cut)
             tokens = pad_sequence([torch.tensor(row) for row, _ in cut], True, model.dictionary.pad())
             stream.write(model.embed(tokens).cpu().numpy().tobytes())

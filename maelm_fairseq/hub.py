@@ -12,20 +12,12 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import MissingFileError, UsageError
+from .base.subwords import MASK, sequence, word_sequences
 from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from .config import check_positions
 from .data.masked_items import batches_of_similar_length
 from .heads import TokenClassificationHead
-from .vocabulary import (
-    MASK,
-    WORD_START,
-    Tokenizer,
-    read_labels,
-    read_vocabulary,
-    sequence,
-    word_sequences,
-    word_starts,
-)
+from .vocabulary import read_labels, read_vocabulary, word_starts
 
 BATCH_TOKENS = 2048  # of a batch, including padding
 
@@ -35,24 +27,24 @@ def from_pretrained(checkpoint, data=None):
 
     Args:
         checkpoint: a `.pt` file, or a folder with `checkpoint_best.pt` or else `checkpoint_last.pt`
-        data: folder with the `dict.txt` and `sentencepiece.model` it was trained with; None: the folder of the
-            checkpoint. For predictions of a model of fairseq's `sentence_prediction`, that of its data
+        data: folder with the `dict.txt` and `sentencepiece.model` or `tokenizer.json` it was trained with; None: the
+            folder of the checkpoint. For predictions of a model of fairseq's `sentence_prediction`, that of its data
     Returns:
         :class:`MaeLm`, in evaluation mode on the CPU
     Raises:
-        FileNotFoundError: the checkpoint, `dict.txt` or `sentencepiece.model` does not exist
+        FileNotFoundError: the checkpoint or its vocabulary does not exist
         ValueError: one of them cannot be used, or they do not belong together
     """
     checkpoint_file = find_checkpoint(os.fspath(checkpoint))
     folder = os.path.dirname(checkpoint_file) or "." if data is None else os.fspath(data)
-    for path in [os.path.join(folder, name) for name in ["dict.txt", "sentencepiece.model"]]:
-        if data is None and not os.path.isfile(path):
-            raise MissingFileError(f"{path}: not found: pass data=, the folder with the vocabulary it was trained with")
-    dictionary, processor = read_vocabulary(folder)
+    path = os.path.join(folder, "dict.txt")
+    if data is None and not os.path.isfile(path):
+        raise MissingFileError(f"{path}: not found: pass data=, the folder with the vocabulary it was trained with")
+    dictionary, tokenizer = read_vocabulary(folder)
     state = read_checkpoint(checkpoint_file)
     model = build_model(state, dictionary, checkpoint_file)
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
-    return MaeLm(model, dictionary, Tokenizer(dictionary, processor), folder, masks_in_encoder, state["task_state"])
+    return MaeLm(model, dictionary, tokenizer, folder, masks_in_encoder, state["task_state"])
 
 
 def text_pairs(texts, pairs=None):
@@ -110,7 +102,7 @@ class MaeLm:
     Args:
         model: :class:`~maelm_fairseq.model.MaeLmModel`, in evaluation mode
         dictionary: fairseq's, with `<mask>`
-        tokenizer: :class:`~maelm_fairseq.vocabulary.Tokenizer`
+        tokenizer: :class:`~maelm_fairseq.base.subwords.Subwords`
         data: folder of the data, for `label/dict.txt` and `input1`
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
         task_state: of the checkpoint: labels, and whether they are of pairs
@@ -155,10 +147,10 @@ class MaeLm:
 
     def _tokens(self, text, pair=None, limit=None):
         parts = [self.tokenizer.encode(part) for part in (text, pair) if part is not None]
-        return torch.tensor(sequence(self.dictionary, parts, limit)[0])
+        return torch.tensor(sequence(parts, limit)[0])
 
     def decode(self, tokens):
-        """Tokens to text as normalised by SentencePiece.
+        """Tokens to text, as far as the vocabulary keeps it.
 
         Args:
             tokens: int64 (T,) or (B, T); `<s>`, `</s>` and padding are skipped
@@ -257,10 +249,10 @@ class MaeLm:
             text: a string of W words
         Returns:
             words: list of W strings, `text.split()`
-            features: (W, C); nan for a word that SentencePiece normalises to nothing
+            features: (W, C); nan for a word that is normalised to nothing
         """
         words = text.split()
-        tokens = [self.tokenizer.encode(word) for word in words]
+        tokens = self.tokenizer.encode_words(words)
         whole = [self.dictionary.bos(), *chain.from_iterable(tokens), self.dictionary.eos()]
         features = self.extract_features(torch.tensor(whole))[1:-1]
         rows = [pieces.mean(0) for pieces in features.split([len(word) for word in tokens])]
@@ -365,7 +357,7 @@ class MaeLm:
         logits[..., [*range(self.dictionary.nspecial), self.mask]] = float("-inf")  # no candidates
         best = logits[0].softmax(-1).topk(topk)
         return [
-            [(self.dictionary[i].replace(WORD_START, " ").strip(), p) for i, p in zip(row, probabilities)]
+            [(self.tokenizer.show(i), p) for i, p in zip(row, probabilities)]
             for row, probabilities in zip(best.indices.tolist(), best.values.tolist())
         ]
 

@@ -13,6 +13,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import UsageError
+from .base.subwords import UNKNOWN
 
 NO_POSITION = -1  # what padding has for a position
 # Independent streams of random numbers: how many positions are selected, and which.
@@ -39,7 +40,7 @@ class MaskSettings:
         metadata={"help": "share of the masked positions that the encoder sees as [MASK]; 1 for an MLM"},
     )
     mask_whole_words: bool = field(
-        default=False, metadata={"help": "select whole words (needs a SentencePiece vocabulary)"}
+        default=False, metadata={"help": "select whole words (needs a vocabulary that marks the beginnings of words)"}
     )
 
     def __post_init__(self):
@@ -161,7 +162,7 @@ class Masking:
     Args:
         settings: :class:`MaskSettings`
         mask_token: the id of `<mask>`
-        text_tokens: the ids of pieces of text, from the first to that behind the last
+        text_tokens: the ids of pieces of text, from the first to that behind the last; `<mask>` is among them
         word_starts: bool (N,), which symbols begin a word; needed to mask whole words
         seed: of all draws
     """
@@ -186,8 +187,9 @@ class Masking:
         if self.word_starts is None:
             n = len(tokens) - 1
         else:
-            starts = self.word_starts[tokens[1:]]
-            word = np.cumsum(starts) - starts[:1]  # a block may begin inside a word
+            # At the beginning of a line, behind `</s>`, a word may begin without a mark of its own.
+            starts = self.word_starts[tokens[1:]] | (tokens[:-1] < UNKNOWN)
+            word = np.cumsum(starts) - 1
             n = int(word[-1]) + 1 if len(word) else 0
 
         round_n, round_k = rounding(self.seed, epoch, n)
@@ -202,7 +204,8 @@ class Masking:
         unmasked, random, visible = (min(k, int(share * k + round_k)) for share in self.visible_shares)
         seen = tokens[selected[:visible]]
         if random > unmasked:
-            seen[unmasked:random] = rng.integers(self.text_tokens.start, self.text_tokens.stop, random - unmasked)
+            drawn = rng.integers(self.text_tokens.start, self.text_tokens.stop - 1, random - unmasked)
+            seen[unmasked:random] = drawn + (drawn >= self.mask_token)
         seen[random:] = self.mask_token
 
         is_context = np.ones(len(tokens), dtype=bool)

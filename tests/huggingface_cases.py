@@ -5,9 +5,12 @@ import shutil
 from dataclasses import asdict
 
 import safetensors.torch
+import tokenizers
 import torch
 
+from conftest import script
 from maelm_fairseq import hub
+from maelm_fairseq.base.subwords import MASK, SPECIAL
 from maelm_fairseq.heads import MeanClassificationHead, SequenceClassificationHead, SpanHead, TokenClassificationHead
 from maelm_fairseq.huggingface import export as program
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
@@ -103,6 +106,37 @@ CASES = {  # what becomes of which model: (class, options of write_checkpoint, a
     "code-tags": ("MaeLmForTokenClassification", FINE_TUNED, {}),
     "code-span": ("MaeLmForQuestionAnswering", FINE_TUNED, {}),
 }  # fmt: skip
+
+
+def byte_level_roberta(folder, lines):
+    """A folder as transformers has one of `roberta-base` kin, random but for its vocabulary of byte-level BPE.
+
+    Returns:
+        the folder; `folder`/data, prepared with its vocabulary; the hub's model with these weights
+    """
+    trained = tokenizers.ByteLevelBPETokenizer()
+    trained.train_from_iterator(lines, vocab_size=420, special_tokens=SPECIAL, show_progress=False)
+    trained.add_special_tokens([tokenizers.AddedToken(MASK, lstrip=True, normalized=False)])
+    trained.post_processor = tokenizers.processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    theirs = folder / "roberta-bytes"
+    theirs.mkdir(parents=True)
+    trained.save(str(theirs / "tokenizer.json"))
+    vocabulary = json.loads((theirs / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    (theirs / "vocab.json").write_text(json.dumps({**vocabulary["vocab"], MASK: len(vocabulary["vocab"])}))
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in vocabulary["merges"]]
+    (theirs / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
+    (theirs / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    texts = [word for option in ["--train", "--valid"] for word in [option, theirs / "text.txt"]]
+    script("data-prep/prepare.sh", "--vocabulary", theirs, "--dest", folder / "data", *texts)
+    checkpoint = write_checkpoint(folder / "checkpoint", folder / "data", **NO_BIAS, **MLM)
+    program.export(checkpoint, folder / "data", folder / "exported")
+    for name in ["config.json", "model.safetensors"]:
+        shutil.copy(folder / "exported" / name, theirs)
+    config = json.loads((theirs / "config.json").read_text())
+    (theirs / "config.json").write_text(json.dumps({**config, "tokenizer_class": "RobertaTokenizer"}))
+    settings = {"tokenizer_class": "RobertaTokenizer", "model_max_length": P}
+    (theirs / "tokenizer_config.json").write_text(json.dumps(settings))
+    return theirs, folder / "data", hub.from_pretrained(checkpoint, folder / "data")
 
 
 def head_of(case):

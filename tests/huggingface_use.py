@@ -96,7 +96,15 @@ def other_tokens(folder, expected):
                 ids = made(text, pair)["input_ids"]
                 if ids != tokens:
                     found.append([folder, text, pair, ids])
-            assert [getattr(made, f"{name}_token_id") for name in names] == [0, 1, 2, 3, len(made) - 1, 0, 2]
+            assert [getattr(made, f"{name}_token_id") for name in names] == [
+                0,
+                1,
+                2,
+                3,
+                made.get_vocab()["<mask>"],
+                0,
+                2,
+            ]
             batch = made(["word " * 999, ""], truncation=True, padding=True)
             assert sorted(batch) == ["attention_mask", "input_ids"]
             assert len(batch["input_ids"][1]) == made.model_max_length

@@ -1,14 +1,16 @@
 """Vocabularies with a piece for each byte, `<0x00>` to `<0xFF>`, in which no character is unknown."""
 
 import json
+import os
 
 import numpy as np
 import pytest
 
 from conftest import documents, script, text_of
+from maelm_fairseq.base.subwords import MASK
 from maelm_fairseq.finetuning.squad import pieces_of, span_of
 from maelm_fairseq.finetuning.squad_files import Answer, Question
-from maelm_fairseq.vocabulary import MASK, Tokenizer, read_vocabulary, word_starts
+from maelm_fairseq.vocabulary import load_dictionary, read_vocabulary, word_starts
 from test_huggingface_tokenizer import vocabulary
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -20,11 +22,11 @@ TEXTS += ["a\ue000b", "<0x41>", "</s> <pad> <unk> <s>", "\ue000\ue000. \ue000", 
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
 def tokenizer(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param) / "data"
-    return Tokenizer(*read_vocabulary(vocabulary(folder, kind=request.param, byte_fallback=True, vocab_size=330)))
+    return read_vocabulary(vocabulary(folder, kind=request.param, byte_fallback=True, vocab_size=330))[1]
 
 
 def names(tokenizer, text):
-    return [tokenizer.dictionary[token] for token in tokenizer.encode(text)]
+    return [tokenizer.symbols[token] for token in tokenizer.encode(text)]
 
 
 def test_no_character_of_prepared_text_is_unknown(tmp_path):
@@ -42,7 +44,7 @@ def test_no_character_of_prepared_text_is_unknown(tmp_path):
 @pytest.mark.parametrize("text", TEXTS)
 def test_text_comes_back(tokenizer, text):
     tokens = tokenizer.encode(text)
-    assert all(token >= tokenizer.dictionary.nspecial for token in tokens)
+    assert all(token >= 4 for token in tokens)
     assert tokenizer.decode([0, *tokens, 2, 1]) == text
     assert tokenizer.decode(tokenizer.encode(f"{text} {MASK} {text}")) == f"{text} {MASK} {text}"
 
@@ -52,7 +54,7 @@ def test_a_character_is_its_bytes(tokenizer):
     # What is written like a byte or a special symbol is none.
     assert "<0x41>" not in names(tokenizer, "<0x41>") and names(tokenizer, "<0x41>")[1] == "<0x3C>"
     # Bytes that are no character, as a model may predict them.
-    tokens = [tokenizer.dictionary.index(name) for name in ["\u2581", "<0xC3>", "?", "<0xA7>"]]
+    tokens = [tokenizer.symbols.index(name) for name in ["\u2581", "<0xC3>", "?", "<0xA7>"]]
     assert tokenizer.decode(tokens) == "\ufffd?\ufffd"
 
 
@@ -68,8 +70,8 @@ def test_what_touches_a_mask_begins_no_word(tokenizer, after):
 
 
 def test_the_bytes_of_a_character_begin_no_word(tokenizer):
-    starts = word_starts(tokenizer.dictionary)
-    assert not starts[[tokenizer.dictionary.index(name) for name in BYTES]].any()
+    starts = word_starts(load_dictionary(os.path.dirname(tokenizer.path)))
+    assert not starts[[tokenizer.symbols.index(name) for name in BYTES]].any()
     line = "kan \u00c7a na\u00efve \U0001f600 \u6f22\u5b57 lo ?"
     tokens = tokenizer.encode(line)
     word = np.cumsum(starts[tokens]) - 1

@@ -19,10 +19,10 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 
 import binarized
-import pieces
 import raw_text
 from conftest import ROOT, binarize, documents, refused, script
 from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.subwords import read_subwords
 
 PREP = str(ROOT / "data-prep")
 NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"
@@ -98,9 +98,9 @@ def test_data_are_byte_for_byte_what_fairseq_preprocess_writes(text, prepared, t
         assert (prepared["dest"] / name).read_bytes() == (tmp_path / "data" / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("vocabulary, dtype", [(65498, np.uint16), (65499, np.uint32)])
-def test_large_vocabularies_take_four_bytes_a_token(vocabulary, dtype):
-    assert binarized.token_dtype(vocabulary) == dtype == best_fitting_int_dtype(vocabulary + 1)
+@pytest.mark.parametrize("symbols, dtype", [(65500, np.uint16), (65501, np.uint32)])
+def test_large_vocabularies_take_four_bytes_a_token(symbols, dtype):
+    assert binarized.token_dtype(symbols) == dtype == best_fitting_int_dtype(symbols - 1)
 
 
 def test_an_index_larger_than_the_buffer(tmp_path, monkeypatch):
@@ -192,7 +192,7 @@ def test_names_of_folders_are_any_bytes(text, prepared, tmp_path):
     shutil.copy(text["valid"][0], odd + b"/\xfftext")
     environment = dict(os.environ, PYTHON=sys.executable, PYTHONIOENCODING="utf-8:strict")
     options = [b"--train", odd + b"/\xfftext", b"--valid", odd + b"/\xfftext", b"--dest", odd + b"/data"]
-    options += [b"--spm-model", os.fsencode(prepared["dest"] / "sentencepiece.model"), b"--workers", b"1"]
+    options += [b"--vocabulary", os.fsencode(prepared["dest"] / "sentencepiece.model"), b"--workers", b"1"]
     for again in [False, True]:
         command = [f"{PREP}/prepare.sh", *options]
         done = subprocess.run(command, env=environment, capture_output=True, check=True)
@@ -284,7 +284,7 @@ def test_a_destination_with_another_corpus_or_other_options(text, prepared, tmp_
 
 def test_fewer_documents_than_shards(text, prepared, tmp_path):
     text = dict(text, train=[write(tmp_path / "train.txt", documents(3, 6))])
-    options = ["--spm-model", prepared["dest"] / "sentencepiece.model", "--shards", 4, "--shard", 1, "--workers", 1]
+    options = ["--vocabulary", prepared["dest"] / "sentencepiece.model", "--shards", 4, "--shard", 1, "--workers", 1]
     error = refused(PREPARE, *arguments(text, tmp_path / "four", *options))
     assert "3 documents" in error and "use fewer --shards" in error
     assert not list((tmp_path / "four" / "shard1").glob("train*"))
@@ -299,7 +299,7 @@ def test_fewer_documents_than_shards(text, prepared, tmp_path):
         (["--vocab-size", "0"], "argument --vocab-size: 0 is not a positive integer"),
         (["--vocab-size", "300", "--shards", "2", "--shard", "2"], "--shard 2: expected 0 to 1"),
         (["--dest", "a:b"], "separates folders by colons"),
-        (["--spm-model", "some.model", "--lowercase"], "--lowercase is for training a model"),
+        (["--vocabulary", "some.model", "--lowercase"], "--lowercase is for training a model"),
     ],
 )
 def test_options_that_contradict_each_other(text, tmp_path, options, words):
@@ -315,4 +315,4 @@ def test_models_that_fairseq_would_misread(tmp_path):
             user_defined_symbols=["a" + NEXT_LINE + "b"],
         )  # fmt: skip
     with pytest.raises(UsageError, match=r"piece 'a\\x85b' is a special symbol"):
-        pieces.load_model(str(tmp_path / "model"))
+        read_subwords(tmp_path / "model")

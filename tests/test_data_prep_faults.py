@@ -73,7 +73,7 @@ def test_ctrl_c_ends_the_workers_too_and_leaves_nothing_half_written(corpus, tmp
     """The terminal sends the signal to all processes at once; nobody shows a stack trace."""
     dest, model = tmp_path / "data", corpus["dest"] / "sentencepiece.model"
     text = dict(corpus, train=corpus["train"] * 200)  # seconds of work
-    options = arguments(text, dest, "--spm-model", model, "--workers", 1)
+    options = arguments(text, dest, "--vocabulary", model, "--workers", 1)
     command = [sys.executable, os.path.join(PREP, "prepare.py"), *options]
     with subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         while not any(partial.stat().st_size for partial in dest.glob(".train.bin.*.partial")):
@@ -125,7 +125,7 @@ def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, mon
         ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [[0, "\\ud800"],'), "not decode to"),
         ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [["0", ""],'), "found '0', exp"),
         ("train.json", lambda content: content.replace(b'"documents"', b'"others"'), "input: found no documents"),
-        ("sentencepiece.model", lambda content: content.replace(b"<s>", b"<\xff>"), "is not a SentencePiece model"),
+        ("sentencepiece.model", lambda content: content.replace(b"<s>", b"<\xff>"), "not a SentencePiece model"),
         ("train.idx", lambda content: b"", "not an index"),
         ("train.idx", lambda content: content + b"\0", "but the index implies"),
         ("train.idx", lambda content: content[:-8] + b"\1" + content[-7:], "do not follow"),  # the last line's begin
@@ -146,5 +146,5 @@ def test_text_of_unknown_characters(corpus, tmp_path):
     foreign = write(tmp_path / "foreign.txt", [["\u0434\u0430 \u043d\u0435\u0442 kan"], ["ku"]])
     text = {"train": [foreign], "valid": corpus["valid"]}
     model = corpus["dest"] / "sentencepiece.model"
-    error = refused("data-prep/prepare.sh", *arguments(text, tmp_path / "data", "--spm-model", model))
+    error = refused("data-prep/prepare.sh", *arguments(text, tmp_path / "data", "--vocabulary", model))
     assert "of the pieces are unknown, expected at most 1%" in error

@@ -286,7 +286,8 @@ def test_vocabularies_refused(folder, tmp_path):
         hub.from_pretrained(checkpoint)
     shutil.copy(folder / "dict.txt", checkpoint.parent)
     with pytest.raises(
-        FileNotFoundError, match="sentencepiece.model: not found; expected .* if fairseq-preprocess made"
+        FileNotFoundError,
+        match="sentencepiece.model: not found, nor tokenizer.json; expected .* if fairseq-preprocess made",
     ):
         hub.from_pretrained(checkpoint, data=checkpoint.parent)
     (checkpoint.parent / "sentencepiece.model").write_text("no model")
@@ -296,7 +297,7 @@ def test_vocabularies_refused(folder, tmp_path):
     with pytest.raises(ValueError, match="trained with another dict.txt, of 102 symbols where this one has 82"):
         hub.from_pretrained(checkpoint, data=other)
     shutil.copy(other / "sentencepiece.model", checkpoint.parent)
-    with pytest.raises(ValueError, match="sentencepiece.model: its 77 pieces differ from those of the dict.txt"):
+    with pytest.raises(ValueError, match="sentencepiece.model: its 82 symbols differ from those of the dict.txt"):
         hub.from_pretrained(checkpoint)
 
 

@@ -361,7 +361,7 @@ def test_transformers_refused(name, exported, data, tmp_path):
 
 
 def test_folders_refused(exported, stock, data, unigram, tmp_path):
-    refused(exported, unigram, tmp_path, "prepared with another SentencePiece model than .*roberta/sentencepiece.model")
+    refused(exported, unigram, tmp_path, "prepared with another vocabulary than .*roberta/sentencepiece.model")
     refused(stock, unigram, tmp_path, "dict.txt: not the vocabulary of .*; prepare the data with data-prep/prepare.sh")
     refused(exported / "config.json", data, tmp_path, "config.json: a file of a transformers model; give the folder")
     refused(exported.parent / "mlm.pt", data, tmp_path, "a checkpoint of MAE-LM needs no import: give it to --finetune")
@@ -370,7 +370,7 @@ def test_folders_refused(exported, stock, data, unigram, tmp_path):
         program.import_roberta(stock, data, exported)
     folder = copy(exported, tmp_path / "theirs")
     (folder / "sentencepiece.model").unlink()
-    refused(folder, data, tmp_path, "no SentencePiece model: put the one it was trained with there as sentencepiece")
+    refused(folder, data, tmp_path, "found BPE of characters, .*, put that beside it as sentencepiece.bpe.model")
     shutil.copy(data / "sentencepiece.model", folder / "spiece.model")
     (folder / "model.safetensors").write_text("nothing")
     refused(folder, data, tmp_path, "model.safetensors: cannot be read .* expected a complete file of transformers")

@@ -13,9 +13,9 @@ import sentencepiece
 
 from conftest import documents
 from maelm_fairseq.base.errors import InstallationError, UsageError
+from maelm_fairseq.base.subwords import MASK
 from maelm_fairseq.huggingface import tokenizer as huggingface
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
-from maelm_fairseq.vocabulary import MASK
 
 SYMBOLS = [*".,!?'\"-()\u2026\u00bd\u2122", "...", "1999", "1,000", "3.5", "don't", "\u00e9t\u00e9", "x\u0301"]
 

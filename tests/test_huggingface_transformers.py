@@ -12,9 +12,12 @@ import pytest
 import safetensors.torch
 import torch
 
-from conftest import PYTHON, ROOT, TRANSFORMERS
-from huggingface_cases import CASES, H, P, head_of, make, read, with_labels, write_checkpoint
+from conftest import PYTHON, ROOT, TRANSFORMERS, script
+from huggingface_cases import CASES, H, P, byte_level_roberta, head_of, make, read, with_labels, write_checkpoint
+from maelm_fairseq import hub
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
+from maelm_fairseq.huggingface.export import export
+from maelm_fairseq.huggingface.import_roberta import import_roberta
 from maelm_fairseq.huggingface.tokenizer import reference as reference_tokens
 from maelm_fairseq.huggingface.tokenizer import write_tokenizer
 from maelm_fairseq.vocabulary import load_dictionary
@@ -51,6 +54,9 @@ MISTAKES = {  # deliberate ones, which the comparison must notice: (case, change
     "shared layers": ("code-shared", lambda c, w: c.update(decoder_layers=2)),
     "decoder's positions": ("code-t5", lambda c, w: flip(w, "decoder.embed_positions.weight")),
 }  # fmt: skip
+
+
+BYTES = "roberta-bytes"
 
 
 def make_mistakes(folder):
@@ -137,8 +143,35 @@ def texts(data, folder, tmp_path_factory):
         encode, singles = reference_tokens(parent / name), text(6, 10) + EDGE_CASES + EDGE_CASES_WITH_MASK
         pairs = [(a, b) for a, b in zip(singles, singles[::-1]) if b]  # to transformers an empty one is none
         tokens[str(made)] = [(a, b, encode(a, b)) for a, b in [*((a, None) for a in singles), *pairs]]
+    tokens.update(byte_level(folder, parent))
     (folder / "tokens.json").write_text(json.dumps(tokens))
     return lines, masked
+
+
+def byte_level(folder, parent):
+    """Adds a RoBERTa to the folder, with what its import computes; returns {folder: tokens} of it and of its export.
+
+    The export has more words and positions.
+    """
+    theirs, data, _ = byte_level_roberta(parent / "bytes-bpe", text(1))
+    import_roberta(theirs, data, parent / "imported.pt", decoder_layers=0)
+    imported = hub.from_pretrained(parent / "imported.pt", data)
+    rows = torch.randint(4, imported.mask, (2, P), generator=torch.Generator().manual_seed(2))
+    shutil.copytree(theirs, folder / BYTES)
+    arrays = {**reference(imported, rows, "roberta-mlm"), "class": "AutoModelForMaskedLM"}
+    np.savez(folder / f"{BYTES}.npz", tokens=rows, **{key: arrays[key] for key in ["class", "logits"]})
+    (parent / "words.txt").write_text("kanlo\nIL-6\n")
+    texts = [word for option in ["--train", "--valid"] for word in [option, theirs / "text.txt"]]
+    more = ["--vocabulary", theirs, "--add-tokens", parent / "words.txt", "--dest", parent / "more"]
+    script("data-prep/prepare.sh", *more, *texts)
+    import_roberta(theirs, parent / "more", parent / "more.pt", decoder_layers=0, extend_positions=P + 9)
+    export(parent / "more.pt", parent / "more", folder / "bytes-more")
+    singles = [*text(6, 10), *EDGE_CASES, *EDGE_CASES_WITH_MASK, " a", "<s>a</s>", "kanlo IL-6, IL-6R kanlos (kanlo)"]
+    tokens = {}
+    for name, source in [(BYTES, data), ("bytes-more", parent / "more")]:
+        encode = reference_tokens(source)
+        tokens[str(folder / name)] = [(a, b, encode(a, b)) for a, b in [*((a, None) for a in singles), ("a b", " c")]]
+    return tokens
 
 
 @pytest.fixture(scope="module", params=TRANSFORMERS)
@@ -158,6 +191,8 @@ def test_transformers_computes_the_same(found):
     compared = found["compared"]
     for name in MISTAKES:
         assert max(compared.pop(name)["differences"].values()) > 1e-9, name
+    byte_level = compared.pop(BYTES)
+    assert byte_level["class"] == "RobertaForMaskedLM" and max(byte_level["differences"].values()) < 1e-5
     assert compared.keys() == {*CASES, "code@AutoModel", "code-mean@AutoModel"}
     for name, result in compared.items():
         case, _, base = name.partition("@")

@@ -10,13 +10,12 @@ from fairseq.data import Dictionary
 
 from conftest import ROOT, documents, text_of
 from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.subwords import MASK
 from maelm_fairseq.vocabulary import (
-    MASK,
-    Tokenizer,
     fingerprint,
     load_dictionary,
-    load_sentencepiece,
     read_labels,
+    read_vocabulary,
     word_starts,
 )
 from test_huggingface_tokenizer import vocabulary
@@ -32,7 +31,7 @@ def dictionary(*symbols):
 def test_words_start_at_sentencepieces_mark_and_special_symbols_are_words():
     starts = word_starts(dictionary("\u2581the", "cat", "\u2581", "s\u2581"))
     assert starts.tolist() == [True] * 4 + [True, False, True, False] + [True]
-    with pytest.raises(ValueError, match="--mask-whole-words needs a SentencePiece vocabulary"):
+    with pytest.raises(ValueError, match="--mask-whole-words needs a vocabulary of SentencePiece or byte-level BPE"):
         word_starts(dictionary("the", "cat"))
 
 
@@ -74,8 +73,7 @@ def test_tokens_are_those_of_data_preparation(tmp_path, monkeypatch, options):
     folder = tmp_path / "data"
     lines = text_of(documents(60, 1)).replace("s", "z").splitlines()  # so that "<s>" is unknown
     vocabulary(folder, lines=lines, vocab_size=370 if options else 90, **options)
-    dictionary, model_file = load_dictionary(folder), str(folder / "sentencepiece.model")
-    tokenizer, encoder = Tokenizer(dictionary, load_sentencepiece(model_file, dictionary)), Encoder(model_file)
+    (_, tokenizer), encoder = read_vocabulary(folder), Encoder(str(folder / "sentencepiece.model"))
     rng = random.Random(1)
     parts = "<s> </s> <pad> <unk> mask> \uff1cmask> <0x41> \u2581 kan lo \ue000 \x07 \u6f22".split(" ") + ["lo ", " "]
     lines = ["".join(rng.choices(parts, k=rng.randint(1, 8))) for _ in range(1000)]

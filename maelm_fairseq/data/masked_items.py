@@ -36,9 +36,8 @@ def masking_of(settings, dictionary, seed):
     Raises:
         ValueError: whole words are to be masked, and no symbol begins a word
     """
-    text_tokens = range(dictionary.nspecial, len(dictionary) - 1)
     starts = word_starts(dictionary) if settings.mask_whole_words else None
-    return Masking(settings, dictionary.index(MASK), text_tokens, starts, seed)
+    return Masking(settings, dictionary.index(MASK), range(dictionary.nspecial, len(dictionary)), starts, seed)
 
 
 class Batch(dict):

@@ -30,7 +30,7 @@ from ..engine import MODEL_DATACLASS_REGISTRY, FairseqCriterion, MetersDict, met
 from ..heads import HEADS
 from ..precision import PrecisionConfig, autocast, check_precision
 from ..task import TokenTask
-from ..vocabulary import Tokenizer, read_vocabulary
+from ..vocabulary import read_vocabulary
 from .labelled_files import find_file
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,10 @@ FROM_CHECKPOINT = [*ENCODER, "share_decoder_layers", "decoder_layers"]  # the la
 
 @dataclass
 class LabelledTaskConfig(PrecisionConfig):
-    data: str = field(default=MISSING, metadata={"help": "folder with the vocabulary: dict.txt, sentencepiece.model"})
+    data: str = field(
+        default=MISSING,
+        metadata={"help": "folder with the vocabulary: dict.txt and sentencepiece.model or tokenizer.json"},
+    )
     labelled: str = field(default=MISSING, metadata={"help": "folder with the labelled files"})
     seed: int = II("common.seed")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
@@ -70,9 +73,8 @@ class LabelledTask(TokenTask):
 
     def __init__(self, cfg):
         check_precision(cfg)
-        dictionary, processor = read_vocabulary(cfg.data)
+        dictionary, self.tokenizer = read_vocabulary(cfg.data)
         super().__init__(cfg, dictionary)
-        self.tokenizer = Tokenizer(dictionary, processor)
         self.answered = []  # in validation: (split, {number of an example: answer}) of each batch and process
 
     # What a task says of itself

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch.nn.functional as F
 
+from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
-from ..vocabulary import sequence
 from .labelled_files import SENTENCE_FILES, Form, find_file, is_number, read_sentences
 from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, is_test
 from .metrics import METRICS
@@ -49,7 +49,7 @@ class SentencesTask(LabelledTask):
         form = Form(name, tuple(texts), label, tuple(metrics))
         table = read_sentences(path, is_test(split), form.is_regression, form)
         columns = [self.tokenizer.encode_all(texts) for texts in zip(*(example.texts for example in table.examples))]
-        joined = [sequence(self.dictionary, parts, self.positions) for parts in zip(*columns)]
+        joined = [sequence(parts, self.positions) for parts in zip(*columns)]
         cut = sum(count > 0 for _, count in joined)
         text = f"{table}; {cut:,} cut to {self.positions} tokens" if cut else str(table)
         targets = [[self.target(example, path)] for example in table.examples]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ..base.errors import UsageError
+from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
-from ..vocabulary import sequence
 from .labelled_files import find_file
 from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig
 from .metrics import exact_and_f1
@@ -31,18 +31,14 @@ class Pieces(NamedTuple):
 
 
 def pieces_of(tokenizer, text):
-    """The :class:`Pieces` of a text, with SentencePiece's own places in it."""
-    encoded = tokenizer.processor.encode(text, return_type="proto").pieces
-    in_bytes = np.frombuffer(text.encode("utf-8"), np.uint8)
-    character = np.cumsum([0, *(in_bytes & 0xC0 != 0x80)])  # the one that begins at a byte
-    places = []
-    for piece in encoded:
-        begin, end = int(character[piece.begin]), int(character[piece.end])
+    """The :class:`Pieces` of a text, with the tokenizer's own places in it."""
+    (tokens, spans), places = tokenizer.spans(text), []
+    for begin, end in spans:
         words = text[begin:end].strip()
         begin = text.index(words, begin)
         places.append((begin, begin + len(words)))
     begins, ends = np.array(places, np.int64).reshape(-1, 2).T
-    return Pieces(tokenizer.tokens([piece.id for piece in encoded]), begins, ends)
+    return Pieces(tokens, begins, ends)
 
 
 def span_of(answer, question, pieces):
@@ -106,7 +102,7 @@ class SquadTask(LabelledTask):
                 part = context.tokens[first : first + room]
                 place = (0, 0) if span is None else (span[0] - first + offset, span[1] - first + offset)
                 inside = offset <= place[0] and place[1] < offset + len(part)
-                tokens.append(sequence(self.dictionary, [text, part])[0])
+                tokens.append(sequence([text, part])[0])
                 targets.append(place if inside else (0, 0))
                 windows.append(Window(number, offset, first))
                 if first + room >= len(context.tokens):

@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 
+from ..base.subwords import word_sequences
 from ..engine import FairseqDataclass, register_criterion, register_task
-from ..vocabulary import word_sequences
 from .labelled_files import TOKEN_FILES, find_file, read_tagged
 from .labelled_task import IGNORED, LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, is_test
 from .metrics import accuracy, entities, flat

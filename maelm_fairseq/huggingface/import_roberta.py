@@ -2,12 +2,13 @@
 
     python -m maelm_fairseq.huggingface.import_roberta --checkpoint FILE_or_DIR --data DIR --dest checkpoint.pt
 
---checkpoint is one of fairseq's own `roberta` (RoBERTa, XLM-R), or a folder of transformers with the layout of XLM-R or
-CamemBERT and its SentencePiece model. --data is a folder that `data-prep/prepare.sh --spm-model` prepared with that
-model. Encoder and language-model head then compute exactly what they did. The decoder is new, and so is the head where
-there is none: with a new decoder in front of it, it has to learn its input anyway. With --share-decoder-layers the
-encoder's last layers are the decoder, and none is new. --dest is for `fairseq-train --finetune-from-model`, with the
-options that are printed; hub, effective_rank and export read it too.
+--checkpoint is one of fairseq's own `roberta` (RoBERTa, XLM-R), or a folder of transformers with the layout of RoBERTa,
+XLM-R or CamemBERT and its vocabulary, a tokenizer.json of byte-level BPE or a SentencePiece model. --data is a folder
+that `data-prep/prepare.sh --vocabulary` prepared with it; words of --add-tokens begin as the mean of their old pieces.
+Encoder and language-model head then compute exactly what they did. The decoder is new, and so is the head where there
+is none: with a new decoder in front of it, it has to learn its input anyway. With --share-decoder-layers the encoder's
+last layers are the decoder, and none is new. --dest is for `fairseq-train --finetune-from-model`, with the options that
+are printed; hub, effective_rank and export read it too.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from dataclasses import asdict, fields
 import torch
 
 from ..base.errors import MissingFileError, Parser, UsageError, run
-from ..base.files import sha256
+from ..base.subwords import read_subwords
 from ..checkpoints.writing import save
 from ..config import MaeLmConfig, check_sizes, option
 from ..layers import BUCKETS
@@ -37,7 +38,7 @@ def parse_args():
     parser = Parser("python -m maelm_fairseq.huggingface.import_roberta", description=__doc__, formatter_class=layout)
     add = parser.add_argument
     add("--checkpoint", required=True, metavar="FILE_or_DIR", help="of fairseq's roberta, or a folder of transformers")
-    add("--data", required=True, metavar="DIR", help="prepared with the SentencePiece model of the checkpoint")
+    add("--data", required=True, metavar="DIR", help="prepared with the vocabulary of the checkpoint")
     add("--dest", required=True, metavar="FILE", help="checkpoint to write")
     for field in (field for field in fields(MaeLmConfig) if field.name in OPTIONS):
         if isinstance(field.default, bool):
@@ -46,11 +47,13 @@ def parse_args():
             kind = {"type": int, "metavar": "N"} if isinstance(field.default, int) else {"choices": BUCKETS}
             kind["default"] = 0 if field.name == "relative_position_num_buckets" else field.default
         add(option(field.name), help=field.metadata["help"], **kind)
+    longer = "positions, more than it has: theirs repeat"
+    add("--extend-positions", type=int, metavar="N", help=longer)
     add("--seed", type=int, default=1, metavar="N", help="of what is new (default: %(default)s)")
     return parser.parse_args()
 
 
-def import_roberta(checkpoint, data, dest, seed=1, **options):
+def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **options):
     """Writes the checkpoint; the arguments are the program's options.
 
     Returns:
@@ -65,37 +68,59 @@ def import_roberta(checkpoint, data, dest, seed=1, **options):
     if os.path.lexists(dest):
         raise UsageError(f"{dest}: exists already; remove it or choose another --dest")
     source = read_source(checkpoint)
-    max_positions = len(source.weights["encoder.embed_positions.weight"]) - 1
+    max_positions = extended_positions(source, extend_positions)
     cfg = MaeLmConfig(**{**source.sizes, "relative_position_num_buckets": 0, **options}, max_positions=max_positions)
     check_sizes(cfg)
-    dictionary = check_vocabulary(source, data)
+    dictionary = matched_vocabulary(source, data)
     state = build_state(source, cfg, dictionary, data, seed)
     os.makedirs(os.path.dirname(dest), exist_ok=True)
     save(state, dest)
     return source, cfg
 
 
-def check_vocabulary(source, data):
-    """Compares the vocabulary of the source with that of a folder of data; returns the dictionary of the data.
+def extended_positions(source, wanted):
+    """How many positions the encoder gets; the rows of `source` repeat for those that it lacks."""
+    name = "encoder.embed_positions.weight"
+    has = len(source.weights[name]) - 1
+    if wanted is None:
+        return has
+    if wanted < has:
+        raise UsageError(f"--extend-positions {wanted}: the checkpoint has {has}, expected as many or more")
+    padding, rows = source.weights[name].split([1, has])
+    source.weights[name] = torch.cat([padding, rows[torch.arange(wanted) % has]])
+    return wanted
+
+
+def matched_vocabulary(source, data):
+    """The dictionary of a folder of data, after comparing it with the vocabulary of `source`.
+
+    The embeddings of `source` get a row for each word that was added to its vocabulary: the mean of its old pieces.
 
     Raises:
         FileNotFoundError: a file is missing
-        ValueError: SentencePiece model, dict.txt or the number of embeddings differ
+        ValueError: vocabulary, dict.txt or the number of embeddings differ
     """
-    dictionary, _ = read_vocabulary(data)
-    fix = "prepare the data with data-prep/prepare.sh --spm-model and the SentencePiece model of the checkpoint"
+    dictionary, tokenizer = read_vocabulary(data)
+    fix = "prepare the data with data-prep/prepare.sh --vocabulary and that of the checkpoint"
     if source.model_file is None and source.dict_file is None:
-        raise MissingFileError(f"{source.path}: put beside it the dict.txt or the SentencePiece model of its training")
-    if source.model_file is not None and sha256(source.model_file) != sha256(os.path.join(data, "sentencepiece.model")):
-        raise UsageError(f"{data}: prepared with another SentencePiece model than {source.model_file}; {fix}")
+        raise MissingFileError(f"{source.path}: put beside it the dict.txt or the vocabulary of its training")
     if source.dict_file and load_dictionary(os.path.dirname(source.dict_file)).symbols != dictionary.symbols:
-        bytes_refused = "(byte-level BPE, as of roberta.base, cannot be imported)"
-        raise UsageError(f"{source.dict_file}: not the vocabulary of {data}; {fix} {bytes_refused}")
+        published = "of fairseq's own roberta.base, whose dict.txt has GPT-2's numbers, import transformers' folder"
+        raise UsageError(f"{source.dict_file}: not the vocabulary of {data}; {fix}; {published}")
+    if source.model_file is not None:
+        original = read_subwords(source.model_file)
+        words = tokenizer.words_added_to(original)
+        if words is None:
+            raise UsageError(f"{data}: prepared with another vocabulary than {source.model_file}; {fix}")
+        for name in ["embed_tokens.weight", "lm_head.bias"] if source.has_head else ["embed_tokens.weight"]:
+            rows = source.weights[name]
+            new = [rows[original.encode(" " + word)].mean(0, keepdim=True) for word in words]
+            source.weights[name] = torch.cat([rows, *new])
     rows = len(source.weights["embed_tokens.weight"])
     if rows != len(dictionary):
         raise UsageError(
             f"{source.path}: embeddings of {rows:,} symbols, but the vocabulary of {data} has {len(dictionary):,} "
-            "(with special symbols and <mask>, which must be the last)"
+            "(with special symbols and <mask>)"
         )
     return dictionary
 

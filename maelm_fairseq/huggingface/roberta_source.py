@@ -9,12 +9,12 @@ import torch
 
 from ..base.errors import MissingFileError, UsageError
 from ..base.files import read_json, shown, typed
+from ..base.subwords import NAMES, read_subwords
 from ..checkpoints.reading import read_file
 from ..engine import utils
 from .weights import MASKED_LM, MODEL, ROBERTA, stock_modules
 
 CHECKPOINTS = ["checkpoint_best.pt", "checkpoint_last.pt", "model.pt"]  # the last is what fairseq publishes
-SENTENCEPIECE_MODELS = ["sentencepiece.bpe.model", "sentencepiece.model", "spiece.model"]
 MODEL_TYPES = ["roberta", "xlm-roberta", "camembert"]
 OPTIONS = {  # of fairseq, and ours: (name in transformers, RoBERTa's value); the weights show those without a value
     "encoder_layers": ("num_hidden_layers", None),
@@ -76,7 +76,7 @@ class Source:
         sizes: and dropouts, named as in :class:`~maelm_fairseq.config.MaeLmConfig`
         weights: {name: float32 tensor}, named as ours
         dropped: parts that were left out, such as "pooler"
-        model_file: the SentencePiece model, or None
+        model_file: the SentencePiece model or tokenizer.json, or None
         dict_file: fairseq's dict.txt, or None
     """
 
@@ -101,7 +101,7 @@ def read_source(path):
         :class:`Source`
     Raises:
         FileNotFoundError: there is none
-        ValueError: it cannot be read, or computes something else than RoBERTa with a SentencePiece vocabulary
+        ValueError: it cannot be read, or computes something else than RoBERTa
     """
     path = os.fspath(path)
     if not os.path.isdir(path):
@@ -142,7 +142,7 @@ def read_fairseq(path):
     check_options(path, model, FAIRSEQ_OPTIONS)
     source = make_source(path, stock_names(state.model), XLM_R_ROWS, model)
     folder = os.path.dirname(os.path.abspath(path))
-    source.model_file = first_file(SENTENCEPIECE_MODELS, folder)
+    source.model_file = first_file(NAMES, folder)
     source.dict_file = first_file(["dict.txt"], folder, *utils.split_paths(str(task.get("data") or ""))[:1])
     return source
 
@@ -151,12 +151,6 @@ def read_transformers(folder):
     """Reads a folder of transformers; see :func:`read_source`."""
     path = os.path.join(folder, "config.json")
     config = read_json(path, Dict[str, Any], "the configuration of a transformers model", "download it again")
-    model_file = first_file(SENTENCEPIECE_MODELS, folder)
-    if model_file is None:
-        raise UsageError(
-            f"{folder}: no SentencePiece model: put the one it was trained with there as "
-            f"{' or '.join(SENTENCEPIECE_MODELS)}; WordPiece and byte-level BPE cannot be imported"
-        )
     model_type = config.get("model_type")
     if model_type not in MODEL_TYPES:
         raise UsageError(f"{path}: model_type {shown(model_type)}, expected {' or '.join(MODEL_TYPES)}")
@@ -164,7 +158,7 @@ def read_transformers(folder):
     weights = {str(name).removeprefix("roberta."): value for name, value in read_weights(folder).items()}
     rows = CAMEMBERT_ROWS if config.get("bos_token_id") == CAMEMBERT_ROWS[0] else XLM_R_ROWS
     source = make_source(path, weights, rows, config, in_transformers=True)
-    source.path, source.model_file = folder, model_file
+    source.path, source.model_file = folder, read_subwords(folder).path
     return source
 
 

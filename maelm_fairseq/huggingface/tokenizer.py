@@ -1,6 +1,6 @@
-"""The tokenizer as `tokenizer.json`, which transformers reads: from a SentencePiece model, by the `tokenizers` library.
+"""The tokenizer as `tokenizer.json`, which transformers reads: that of the data, or made from its SentencePiece model.
 
-It gives the tokens of `hub.encode`, with these known exceptions:
+From a SentencePiece model, it gives the tokens of `hub.encode`, with these known exceptions:
 - special tokens that are typed in a text, such as `<s>`, are that token; for `hub` only `<mask>` is;
 - U+0085; the half-width voiced marks of Japanese, U+FF9E and U+FF9F;
 - letters with two combining marks that are not in Unicode's order, or partly composed;
@@ -22,7 +22,8 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from ..base.errors import InstallationError, UsageError
 from ..base.files import save_json
-from ..vocabulary import MASK, WORD_START, Tokenizer, read_vocabulary, sequence
+from ..base.subwords import MASK, SPECIAL, WORD_START, BytePair, sequence
+from ..vocabulary import read_vocabulary
 from .card import read_record
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 
@@ -35,7 +36,6 @@ UNIGRAM, BPE = (sentencepiece_model_pb2.TrainerSpec.ModelType.Value(name) for na
 APART = "\ufdd1"  # put before marks for a while; not a character, for use within programs
 MARKS = r"\p{M}\p{Cf}"  # in a regular expression; what belongs to the character before it
 CONTROLS = re.compile("[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x8f\\x9f]{2}")
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 MAXIMUM_LINES = 1000  # to check
 MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
 
@@ -45,7 +45,7 @@ def write_tokenizer(folder, data, max_length):
 
     Args:
         folder: where to write; it must exist
-        data: folder with `dict.txt` and `sentencepiece.model`
+        data: folder with the vocabulary
         max_length: most tokens of a text, with `<s>` and `</s>`
     Returns:
         tokenizers.Tokenizer, read back from what was written
@@ -53,7 +53,11 @@ def write_tokenizer(folder, data, max_length):
         FileNotFoundError: the data folder has no vocabulary
         ValueError: the vocabulary cannot be written as `tokenizer.json`
     """
-    text = build_tokenizer(*read_vocabulary(data)).to_str(pretty=True)
+    dictionary, tokenizer = read_vocabulary(data)
+    if isinstance(tokenizer, BytePair):
+        text = tokenizer.contents().decode()
+    else:
+        text = build_tokenizer(dictionary, tokenizer.processor).to_str(pretty=True)
     Path(folder, "tokenizer.json").write_text(text, encoding="utf-8")  # save() takes no folder that is not Unicode
     mask = dict(content=MASK, lstrip=True, rstrip=False, normalized=False, single_word=False, special=True)
     symbols = dict(bos="<s>", cls="<s>", eos="</s>", sep="</s>", unk="<unk>", pad="<pad>")
@@ -127,11 +131,10 @@ def read_settings(processor):
 
 def reference(data):
     """What the tokenizer must give for a data folder, as `hub.encode` does: a function (text, pair=None) -> tokens."""
-    dictionary, processor = read_vocabulary(data)
-    tokenizer = Tokenizer(dictionary, processor)
+    _, tokenizer = read_vocabulary(data)
 
     def encode(text, pair=None):
-        return sequence(dictionary, [tokenizer.encode(part) for part in (text, pair) if part is not None])[0]
+        return sequence([tokenizer.encode(part) for part in (text, pair) if part is not None])[0]
 
     return encode
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import Parser, run
-from maelm_fairseq.vocabulary import WORD_START
+from maelm_fairseq.base.subwords import WORD_START
 
 MASKED = [
     "the acting <mask> terrible .",
@@ -23,7 +23,7 @@ WORDS = ["film", "he", "watched", "good", "his"]
 def main():
     parser = Parser(description=__doc__)
     parser.add_argument("--checkpoint", required=True, help="a .pt file from pretraining, or its folder")
-    parser.add_argument("--data", required=True, help="folder of the model's dict.txt and sentencepiece.model")
+    parser.add_argument("--data", required=True, help="folder of the model's vocabulary")
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="a sentence with <mask> in it, in quotes")
     args = parser.parse_args()
     model = hub.from_pretrained(args.checkpoint, data=args.data)

@@ -12,6 +12,7 @@ import torch
 from maelm_fairseq import hub
 from maelm_fairseq.base.files import sha256
 from maelm_fairseq.data.masked_items import batches_of_similar_length
+from maelm_fairseq.vocabulary import read_vocabulary
 
 BATCH_TOKENS = 2048
 
@@ -44,8 +45,8 @@ class Encoder:
 
     def __init__(self, checkpoint, data):
         self.checkpoint, self.data = checkpoint, data
-        vocabulary = [sha256(os.path.join(data, name)) for name in ["dict.txt", "sentencepiece.model"]]
-        self.digest = " ".join([sha256(checkpoint), *vocabulary])
+        _, tokenizer = read_vocabulary(data)
+        self.digest = " ".join([sha256(checkpoint), sha256(os.path.join(data, "dict.txt")), sha256(tokenizer.path)])
 
     @functools.cached_property
     def model(self):

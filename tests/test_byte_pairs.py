@@ -1,0 +1,229 @@
+"""Vocabularies of byte-level BPE, as of `roberta-base`: from a folder of transformers to data, a model, and back.
+
+What transformers makes of the folders is in test_huggingface_transformers.py.
+"""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import safetensors.torch
+import tokenizers
+import torch
+
+from conftest import refused, script, succeed
+from huggingface_cases import MLM, NO_BIAS, P, byte_level_roberta, write_checkpoint
+from maelm_fairseq import hub
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.subwords import MASK, SPECIAL, BytePair, read_subwords, word_sequences
+from maelm_fairseq.data.masked_items import masking_of
+from maelm_fairseq.finetuning.squad import pieces_of, span_of
+from maelm_fairseq.finetuning.squad_files import Answer, Question
+from maelm_fairseq.huggingface import export
+from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
+from maelm_fairseq.huggingface.import_roberta import import_roberta
+from maelm_fairseq.masking import MaskSettings
+from maelm_fairseq.vocabulary import load_dictionary, word_starts
+from test_huggingface_tokenizer import text
+
+WORDS = ["IL-6", "kanlo", "gr\u00f6\u00dfe", "kanlo"]
+
+
+@pytest.fixture(scope="module")
+def roberta(tmp_path_factory):
+    return byte_level_roberta(tmp_path_factory.mktemp("roberta"), text(1))
+
+
+@pytest.fixture(scope="module")
+def extended(roberta, tmp_path_factory):
+    """Data with more words in the vocabulary, and an import with more positions."""
+    theirs, folder = roberta[0], tmp_path_factory.mktemp("extended")
+    (folder / "words.txt").write_text("\n".join([*WORDS, ""]), encoding="utf-8")
+    (folder / "text.txt").write_text(" IL-6 and kanlo , (kanlo) IL-6R\n\nkanlo\n", encoding="utf-8")
+    texts = [word for option in ["--train", "--valid"] for word in [option, folder / "text.txt"]]
+    options = ["--vocabulary", theirs / "tokenizer.json", "--add-tokens", folder / "words.txt"]
+    done = script("data-prep/prepare.sh", *options, "--dest", folder / "data", *texts)
+    assert "words.txt: 3 new tokens" in done.stderr
+    program = ["-m", "maelm_fairseq.huggingface.import_roberta", "--extend-positions", 2 * P + 3]
+    program += ["--checkpoint", theirs, "--data", folder / "data", "--dest", folder / "checkpoint_last.pt"]
+    assert f"--max-positions {2 * P + 3}" in succeed("python", *program, "--decoder-layers", 0)
+    return folder
+
+
+def test_tokens_are_those_of_the_library(roberta):
+    theirs, data, model = roberta
+    library = tokenizers.Tokenizer.from_file(str(theirs / "tokenizer.json"))
+    for each in [*text(7), *EDGE_CASES, *EDGE_CASES_WITH_MASK, " a", "  a  b", "<s>a</s>"]:
+        assert model.tokenizer.encode(each) == library.encode(each, add_special_tokens=False).ids
+        assert model.encode(each, "b").tolist() == [
+            0,
+            *model.tokenizer.encode(each),
+            2,
+            2,
+            *model.tokenizer.encode("b"),
+            2,
+        ]
+    assert model.tokenizer.encode_all(["a", MASK]) == [model.tokenizer.encode("a"), [model.mask]]
+
+
+def test_prepared_text_comes_back(roberta, tmp_path):
+    """Even of lines that are written like symbols; spaces at their ends are no text."""
+    lines = ["<s> kan <mask>lo </s>", "  lo  kan ", "\u6f22\u5b57 \U0001f600\u0301", "Kan, don't"]
+    (tmp_path / "text.txt").write_text("\n".join([*lines, "", "\u3000", "kan", ""]), encoding="utf-8")
+    texts = [word for option in ["--train", "--valid"] for word in [option, tmp_path / "text.txt"]]
+    done = script("data-prep/prepare.sh", "--vocabulary", roberta[0], "--dest", tmp_path / "data", *texts)
+    assert "unknown 0 of" in done.stdout and "2 documents" in done.stdout
+    tokens = np.fromfile(tmp_path / "data" / "train.bin", np.uint16)
+    rows = [row[:-1].tolist() for row in np.split(tokens, np.flatnonzero(tokens == 2) + 1) if len(row) > 1]
+    assert [roberta[2].decode(torch.tensor(row)) for row in rows] == [*map(str.strip, lines), "kan"]
+    assert min(map(min, rows)) >= len(SPECIAL) and roberta[2].mask not in sum(rows, [])
+    same = script("data-prep/prepare.sh", "--vocabulary", roberta[0], "--dest", tmp_path / "data", *texts)
+    assert same.stdout.splitlines()[-1] == str(tmp_path / "data")
+
+
+def test_words_begin_at_spaces_and_lines(roberta):
+    dictionary, tokenizer = load_dictionary(roberta[1]), roberta[2].tokenizer
+    lines = ["kan lo, don't", "lo \u6f22\u5b57"]
+    block = np.array([0, *(token for line in lines for token in [*tokenizer.encode(line), 2])])
+    masking = masking_of(MaskSettings(mask_prob=0.5, mask_whole_words=True), dictionary, 1)
+    starts = word_starts(dictionary)[block]
+    starts[1:] |= np.isin(block[:-1], [0, 2])
+    words = np.split(np.arange(1, len(block)), np.flatnonzero(starts[2:]) + 1)
+    spelled = [tokenizer.decode(block[word].tolist()).strip() for word in words]
+    assert spelled == [*lines[0].split(), "", *lines[1].split(), ""]
+    selected = set()
+    for index in range(200):
+        seen = np.zeros(len(block), bool)
+        seen[masking(block, 1, index).context] = True
+        selected.update(np.flatnonzero(~seen).tolist())
+        assert all(seen[word].all() or not seen[word].any() for word in words)
+    assert selected == set(range(1, len(block)))
+
+
+def test_masks_need_not_be_last(extended):
+    """Random tokens are pieces, those behind <mask> too; candidates as well."""
+    dictionary = load_dictionary(extended / "data")
+    mask, N = dictionary.index(MASK), len(dictionary)
+    assert mask == N - 4
+    masking = masking_of(MaskSettings(mask_prob=0.9, random_token_prob=1.0), dictionary, 1)
+    drawn = np.concatenate([masking(np.full(999, 9), 1, i).predicted_visible_tokens for i in range(20)])
+    assert set(drawn) == set(range(4, N)) - {mask}
+    model = hub.from_pretrained(extended, extended / "data")
+    (found,) = model.fill_mask(f"kan {MASK}.", topk=N - 5)
+    assert {"IL-6", "kanlo", "gr\u00f6\u00dfe"} <= {piece for piece, _ in found}
+    assert sum(p for _, p in found) == pytest.approx(1, abs=1e-5)
+
+
+def test_added_words(roberta, extended):
+    old, new = roberta[2], hub.from_pretrained(extended, extended / "data")
+    words = [new.dictionary[i] for i in range(len(old.dictionary), len(new.dictionary))]
+    assert words == ["\u0120IL-6", "\u0120kanlo", "\u0120gr\u00c3\u00b6\u00c3\u0141e"]
+    names = [new.dictionary[i] for i in new.tokenizer.encode("kanlo IL-6, IL-6R kanlo")]
+    assert names[:2] == words[1::-1] and names[-1] == words[1] and names.count(words[0]) == 1
+    sentence = f"kanlo (kanlo) gr\u00f6\u00dfe, IL-6 {MASK}."
+    assert new.decode(new.encode(sentence)).replace("( ", "(") == " " + sentence
+    rows, before = new.model.embed_tokens.weight, old.model.embed_tokens.weight
+    assert rows[: len(before)].equal(before)
+    for i, word in enumerate(["IL-6", "kanlo", "gr\u00f6\u00dfe"]):
+        pieces = old.tokenizer.encode(" " + word)
+        assert len(pieces) > 1 and torch.allclose(rows[len(before) + i], before[pieces].mean(0), atol=1e-6)
+        bias = old.model.lm_head.bias[pieces].mean()
+        assert torch.allclose(new.model.lm_head.bias[len(before) + i], bias, atol=1e-6)
+    long, short = (each.model.encoder.embed_positions.weight for each in (new, old))
+    assert long.equal(torch.cat([short[:1], short[1:], short[1:], short[1:4]]))
+
+
+def test_the_encoder_computes_what_it_did_and_goes_back(roberta, extended, tmp_path):
+    theirs, data, model = roberta
+    import_roberta(theirs, data, tmp_path / "checkpoint_last.pt", decoder_layers=0)
+    imported = hub.from_pretrained(tmp_path, data)
+    line = text(5)[0]
+    assert imported.extract_features(line).equal(model.extract_features(line))
+    export.export(tmp_path, data, tmp_path / "again")
+    one, other = (safetensors.torch.load_file(folder / "model.safetensors") for folder in [theirs, tmp_path / "again"])
+    assert one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+    export.export(extended, extended / "data", tmp_path / "more")
+    assert json.loads((tmp_path / "more/config.json").read_text())["max_position_embeddings"] == 2 * P + 5
+    assert read_subwords(tmp_path / "more").symbols == load_dictionary(extended / "data").symbols
+
+
+def test_fine_tuning_reads_it(roberta):
+    tokenizer = roberta[2].tokenizer
+    ((tokens, starts),) = word_sequences(tokenizer, ["Kan", "lo,", "\u6f22"], 99)
+    assert [tokenizer.symbols[tokens[start]][0] for start in starts] == ["\u0120"] * 3
+    context = "kan \u6f22\u5b57 losh"
+    pieces = pieces_of(tokenizer, context)
+    first, last = span_of(Answer("\u6f22\u5b57", 4), Question("q", "", context, ()), pieces)
+    assert context[pieces.begins[first] : pieces.ends[last]] == "\u6f22\u5b57"
+    words, features = roberta[2].word_features("kan lo")
+    assert words == ["kan", "lo"] and features.isfinite().all()
+
+
+def unfit(folder, change):
+    """A tokenizer.json that is something else."""
+    made = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    contents = json.loads(made.to_str())
+    change(contents)
+    return json.dumps(contents)
+
+
+UNFIT = {
+    "another order": (
+        lambda c: c["model"]["vocab"].update({"<s>": 1, "<pad>": 0}) or c["added_tokens"][0].update(id=1)
+        or c["added_tokens"][1].update(id=0),
+        "ids 0 to 3 are <pad> <s> </s> <unk>, .* expected <s> <pad> </s> <unk>",
+    ),
+    "no mask": (lambda c: c["added_tokens"].pop(), "<mask> is None"),
+    "no bytes": (lambda c: c.update(pre_tokenizer={"type": "Whitespace"}), "found BPE of characters, expected byte"),
+    "no json": (lambda c: c.clear(), "not a tokenizer.json"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_unfit_tokenizers_are_refused(roberta, tmp_path, name):
+    change, message = UNFIT[name]
+    (tmp_path / "tokenizer.json").write_text(unfit(roberta[0], change))
+    with pytest.raises(UsageError, match="tokenizer.json: .*" + message):
+        BytePair(tmp_path / "tokenizer.json")
+
+
+def test_other_kinds_are_refused_by_name(roberta, tmp_path):
+    word_piece = tokenizers.Tokenizer(tokenizers.models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
+    word_piece.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UsageError, match="found WordPiece of characters, expected byte-level BPE, .* take another"):
+        read_subwords(tmp_path)
+    os.remove(tmp_path / "tokenizer.json")
+    for files, message in [
+        ([], "no vocabulary, expected sentencepiece.bpe.model, .* or tokenizer.json$"),
+        (["vocab.json", "merges.txt"], "let transformers write them as tokenizer.json"),
+        (["vocab.txt"], "found vocab.txt, WordPiece"),
+        (["bpe.codes"], "found bpe.codes, fastBPE's"),
+    ]:
+        for file in files:
+            (tmp_path / file).touch()
+        with pytest.raises(FileNotFoundError, match=message):
+            read_subwords(tmp_path)
+        for file in files:
+            if file == "vocab.json":
+                os.remove(tmp_path / file)
+
+
+def test_options_that_do_not_fit(roberta, extended, prepared, tmp_path):
+    theirs, data, _ = roberta
+    (tmp_path / "words.txt").write_text("one\ntwo words\n")
+    texts = [word for option in ["--train", "--valid"] for word in [option, theirs / "text.txt"]]
+    texts += ["--dest", tmp_path / "data", "--add-tokens", tmp_path / "words.txt"]
+    line = refused("data-prep/prepare.sh", *texts, "--vocabulary", theirs)
+    assert line.endswith("words.txt, line 2: found 'two words', expected one word")
+    (tmp_path / "words.txt").write_text("one\n")
+    assert "words can be added to a tokenizer.json" in refused("data-prep/prepare.sh", *texts, "--vocabulary", prepared)
+    assert "--add-tokens needs a --vocabulary" in refused("data-prep/prepare.sh", *texts)
+    with pytest.raises(UsageError, match=f"--extend-positions 9: the checkpoint has {P}, expected as many or more"):
+        import_roberta(theirs, data, tmp_path / "short.pt", extend_positions=9)
+    with pytest.raises(UsageError, match="prepared with another vocabulary than .*tokenizer.json"):
+        import_roberta(theirs, prepared, tmp_path / "other.pt")
+    with pytest.raises(UsageError, match="prepared with another vocabulary"):
+        other = write_checkpoint(tmp_path / "checkpoint", extended / "data", **NO_BIAS, **MLM)
+        export.export(other, extended / "data", tmp_path / "theirs")
+        import_roberta(tmp_path / "theirs", data, tmp_path / "fewer.pt")
