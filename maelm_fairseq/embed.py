@@ -1,4 +1,4 @@
-"""Writes a vector for each line of a text file: the mean of the encoder's last layer over the tokens of the line.
+"""Writes a vector for each line of a text file: the mean of the encoder's last layer, or --layer, over its tokens.
 
     python -m maelm_fairseq.embed --checkpoint FILE_or_DIR --data DIR --input FILE --dest FILE.npy
 
@@ -30,6 +30,8 @@ def main():
     parser.add_argument("--data", required=True, metavar="DIR", help="folder of its vocabulary")
     parser.add_argument("--input", required=True, metavar="FILE", help="text in UTF-8")
     parser.add_argument("--dest", required=True, metavar="FILE", help="new .npy file to write")
+    parser.add_argument("--layer", type=int, metavar="K", help="from 0, the embeddings (default: the last)")
+    parser.add_argument("--normalize", action="store_true", help="divide each vector by its length")
     args = parser.parse_args()
     if os.path.lexists(args.dest):
         raise UsageError(f"{args.dest}: exists already; remove it or choose another --dest")
@@ -44,7 +46,7 @@ def main():
             cut = [sequence([row], positions) for row in model.tokenizer.encode_all(texts)]
             truncated += sum(count > 0 for _, count in cut)
             tokens = pad_sequence([torch.tensor(row) for row, _ in cut], True, model.dictionary.pad())
-            stream.write(model.embed(tokens).cpu().numpy().tobytes())
+            stream.write(model.embed(tokens, normalize=args.normalize, layer=args.layer).cpu().numpy().tobytes())
             rows += len(texts)
         if rows != total:
             raise UsageError(

@@ -10,6 +10,7 @@ from itertools import chain
 import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
 
 from .base.errors import MissingFileError, UsageError
 from .base.subwords import MASK, sequence, word_sequences
@@ -224,23 +225,30 @@ class MaeLm:
         """Tokens, (T,) or (B, T), of texts; or the tokens that were given instead."""
         return self._checked(texts) if isinstance(texts, torch.Tensor) else self.encode(texts, truncate=truncate)
 
-    def embed(self, texts, truncate=False):
-        """One vector for each text: the mean of the last layer over all tokens, `<s>` and `</s>` among them.
+    def embed(self, texts, truncate=False, normalize=False, layer=None):
+        """One vector for each text: the mean of a layer over all tokens, `<s>` and `</s>` among them.
 
         Args:
             texts, truncate: as for :meth:`extract_features`
+            normalize: divide each vector by its length
+            layer: from 0, the embeddings, to L; None for the last
         Returns:
             float32 (C,), or (B, C), on the model's device
         """
+        last = len(self.model.encoder.layers)
+        if layer is not None and not 0 <= layer <= last:
+            raise UsageError(f"layer {layer} must be from 0 to {last}, the layers of the encoder")
         tokens = self._given(texts, truncate)
         if tokens.dim() == 1:
-            return self.embed(tokens[None])[0]
+            return self.embed(tokens[None], normalize=normalize, layer=layer)[0]
         lengths, weight = self._lengths(tokens), self.model.embed_tokens.weight
         vectors = weight.new_zeros(len(tokens), weight.size(1), dtype=torch.float32)
         for rows in batches_of_similar_length(lengths, BATCH_TOKENS):  # the features of all would fill the memory
-            features = self.extract_features(tokens[rows, : int(lengths[rows].max())])
+            part = tokens[rows, : int(lengths[rows].max())]
+            deep = layer not in (None, last)
+            features = self.extract_features(part, all_layers=True)[layer] if deep else self.extract_features(part)
             vectors[rows] = features.float().sum(1) / lengths[rows, None].to(self.device)
-        return vectors
+        return F.normalize(vectors, dim=1) if normalize else vectors
 
     def word_features(self, text):
         """Features of words, separated by white space: the mean over the pieces of each.
@@ -361,19 +369,20 @@ class MaeLm:
             for row, probabilities in zip(best.indices.tolist(), best.values.tolist())
         ]
 
-    def _predict_masked(self, tokens, masked):
+    def _predict_masked(self, tokens, masked, masks_in_encoder=None):
         """Logits (n, M, N) at positions `masked` (n, M) of tokens (n, T), without padding, masked as in pretraining."""
         if self.model.lm_head is None:
             raise UsageError("the checkpoint is fine-tuned and has no decoder: predict masks with a pretrained one")
         tokens, M = tokens.scatter(1, masked, self.mask), masked.size(1)
         is_seen = torch.ones_like(tokens, dtype=torch.bool).scatter(1, masked, False)
         seen = is_seen.nonzero()[:, 1].view(len(tokens), -1)
-        if self.masks_in_encoder:  # predicted positions come last, as in pretraining
+        if masks_in_encoder or masks_in_encoder is None and self.masks_in_encoder:
+            # Predicted positions come last, as in pretraining.
             seen, masked = torch.cat([seen, masked], dim=1), masked[:, :0]
         return self.model(tokens.gather(1, seen), seen, masked, num_predicted=M, padded=False)
 
     @torch.no_grad()
-    def score(self, texts, within_words=True):
+    def score(self, texts, within_words=True, masks_in_encoder=None):
         """How well the model predicts texts: the pseudo-log-likelihood of each, in bits.
 
         Each token but `<s>` and `</s>` is predicted from all others (Salazar et al., 2020), except those of the same
@@ -382,6 +391,7 @@ class MaeLm:
         Args:
             texts: a string or a list of B strings
             within_words: hide the rest of the word
+            masks_in_encoder: whether the encoder sees what is hidden as `<mask>`; None: as at the end of its training
         Returns:
             (bits, number of tokens), bits a sum; for a list, a list of B of them
         """
@@ -395,12 +405,15 @@ class MaeLm:
                     behind += 1
                 variants.setdefault((len(row), behind - first), []).append((number, first))
         bits = torch.zeros(len(rows), dtype=torch.float64)
+        bar = tqdm(desc="score", total=sum(len(row) - 2 for row in rows), unit=" tokens", leave=False, disable=None)
         for (T, M), places in variants.items():  # equally long, so that no batch has padding
             for batch in torch.tensor(places).split(max(1, BATCH_TOKENS // T)):
+                bar.update(len(batch))
                 tokens = torch.stack([rows[number] for number in batch[:, 0]]).to(self.device)
                 masked = (batch[:, 1:] + torch.arange(M)).to(self.device)
-                logits = self._predict_masked(tokens, masked)[:, 0].float()
+                logits = self._predict_masked(tokens, masked, masks_in_encoder)[:, 0].float()
                 losses = F.cross_entropy(logits, tokens.gather(1, masked[:, :1])[:, 0], reduction="none")
                 bits.index_add_(0, batch[:, 0], losses.double().cpu() / math.log(2))
+        bar.close()
         scores = [(total, len(row) - 2) for total, row in zip(bits.tolist(), rows)]
         return scores[0] if isinstance(texts, str) else scores

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Evaluates pretrained encoders with linear probes of their frozen features.
+"""Evaluates pretrained encoders with linear probes of their frozen features, and with minimal pairs.
 
 For each model and task: the features of every layer, averaged over tokens and of `<s>`; a ridge classifier or ridge
 regression with 5-fold cross-validation over all labelled examples, with the same folds for every model. Features are
 standardised, and the regularisation and the layer selected, inside the training folds. The score is the accuracy in
 percent or 100 x Pearson's correlation. Few-shot probes train on 8, 32 and 128 examples per class.
+
+Minimal pairs (--pairs) need no training: of two sentences, the model should find the good one more probable, by the
+pseudo-log-likelihood of hub.score; the score is the share of pairs in percent, ties as half.
 
 Writes DEST/MODEL.npz, with the outcome of each example; DEST/scores.csv, one row for each score of all models in DEST;
 and DEST/evaluation.md, for the models and tasks of the command. The same command resumes.
@@ -37,7 +40,8 @@ try:
     from evaluation.few_shot import REPEATS, SHOTS, few_shot
     from evaluation.fine_tuning import execute, fine_tune
     from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
-    from evaluation.outcomes import COLUMNS, Records
+    from evaluation.minimal_pairs import decide, read_pairs
+    from evaluation.outcomes import COLUMNS, GROUPS, PAIRS, Records
     from evaluation.probes import STRENGTHS, probe, score
     from evaluation.report import Report, models_of_arm
 except ImportError as error:
@@ -55,7 +59,9 @@ def parse(arguments=None):
     add("--data", required=True, metavar="DIR", help="folder with their vocabulary, from data-prep/prepare.sh")
     add("--dest", required=True, metavar="DIR", help="folder to write to")
     tasks = f"default: {' '.join(PRIMARY)}; there are also {' '.join(SECONDARY)}"
-    add("--tasks", nargs="+", default=PRIMARY, metavar="NAME", help=tasks)
+    add("--tasks", nargs="+", metavar="NAME", help=tasks)
+    columns = "files of minimal pairs, with the columns good, bad and perhaps group; without --tasks, nothing else"
+    add("--pairs", nargs="+", default=[], metavar="FILE.tsv", help=columns)
     add(
         "--labelled",
         metavar="DIR",
@@ -76,12 +82,19 @@ def parse(arguments=None):
         count = len(args.checkpoint)
         raise UsageError(f"--names {' '.join(args.names)}: expected {count} different names, one for each checkpoint")
     args.names = [plain_name("--names", name) for name in args.names]
-    args.tasks = list(dict.fromkeys(plain_name("--tasks", name) for name in args.tasks))
+    tasks = ([] if args.pairs else PRIMARY) if args.tasks is None else args.tasks
+    args.tasks = list(dict.fromkeys(plain_name("--tasks", name) for name in tasks))
+    args.pairs = [read_pairs(path) for path in args.pairs]
+    names = [*args.tasks, *(plain_name("--pairs", pairs.name) for pairs in args.pairs)]
+    if len(set(names)) < len(names):
+        raise UsageError(f"--pairs: {', '.join(names)}: expected files and tasks of different names")
     unknown = [name for name in args.regression if name not in args.tasks]
     if unknown:
         raise UsageError(f"--regression {' '.join(unknown)}: expected some of --tasks, {' '.join(args.tasks)}")
     if args.few_shot_repeats < 0:
         raise UsageError(f"--few-shot-repeats {args.few_shot_repeats} must be at least 0")
+    if args.compare and not args.tasks:
+        raise UsageError("--compare compares scores of tasks: name some with --tasks")
     for arms in args.compare:
         if len(set(arms)) < 2:
             raise UsageError(f"--compare {' '.join(arms)}: expected two different arms")
@@ -104,7 +117,7 @@ def plain_name(what, name):
 def load_tasks(jobs, args):
     """The :class:`~evaluation.labelled_tasks.Task` of each name, fetched if need be."""
     folder, tasks = args.labelled or os.path.join(args.dest, "labelled"), []
-    if not args.labelled:
+    if args.tasks and not args.labelled:
         fault = f"--tasks {' '.join(args.tasks)}: not fetched (see above); give texts of your own by --labelled"
         execute(jobs, [FETCH, "--dest", folder, "--data", *args.tasks], fault)
     for name in args.tasks:
@@ -190,7 +203,12 @@ def measure_and_report(jobs, args):
     for pooling, name, task in tqdm(tuned_ones, "fine-tuning", unit="task", disable=None):
         fine_tune(jobs, records[name], models[name], task, args.dest, pooling)
         show(name, task, f"fine-tuned-{pooling}", f", fine-tuned ({pooling})")
-    report = Report(list(records.values()), [task.name for task in tasks])
+    for name, pairs in itertools.product(models, args.pairs):
+        origin = {"pairs": pairs.digest}
+        if not records[name].has(pairs.name, PAIRS, origin):
+            arrays = {PAIRS: decide(models[name].model, pairs), GROUPS: pairs.groups}
+            records[name].write(pairs.name, PAIRS, origin, arrays)
+    report = Report(list(records.values()), [task.name for task in tasks], [pairs.name for pairs in args.pairs])
     rows, names = list(report.rows), {os.path.splitext(file) for file in os.listdir(args.dest)}
     for name in sorted(name for name, ending in names if ending == ".npz" and name not in records):
         rows += Records(os.path.join(args.dest, name + ".npz")).table()

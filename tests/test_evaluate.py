@@ -15,6 +15,7 @@ from conftest import PYTHON, documents, script
 from evaluation import fine_tuning
 from evaluation.features import Encoder
 from evaluation.labelled_tasks import load_task
+from evaluation.minimal_pairs import read_pairs
 from evaluation.outcomes import LAST, Records
 from evaluation.probes import score
 from evaluation.report import Report
@@ -218,3 +219,46 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     assert "invalid choice: 'mood' (choose from" in done.stdout
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: --tasks mood: not fetched (see above); give texts of your own")
+
+
+def test_minimal_pairs(evaluated, pretrained, tmp_path):
+    folder, arguments, _ = evaluated
+    good = sorted({line for document in documents(30, 9) for line in document if len(line.split()) > 3})[:30]
+    bad = [" ".join(reversed(line.split())) for line in good]
+    bad[:2] = good[:2]  # a tie
+    groups = ["short" if len(line.split()) < 7 else "long" for line in good]
+    rows = ["group\tbad\tgood", *("\t".join(row) for row in zip(groups, bad, good)), ""]
+    (tmp_path / "made.tsv").write_text("\n".join(rows))
+    options = [*arguments[: arguments.index("--labelled")], "--pairs", tmp_path / "made.tsv"]
+    options[options.index("--dest") + 1] = tmp_path / "out"
+    text = ""
+    for _ in range(2):  # the second time from the records
+        script("recipes/evaluate.sh", *options)
+        text, was = (tmp_path / "out" / "evaluation.md").read_text(), text
+    assert rows_of(text, "Minimal pairs: made") == rows_of(was, "Minimal pairs: made") and "Score" not in text
+    table = pd.read_csv(tmp_path / "out" / "scores.csv").set_index(["model", "feature"]).value
+    for name in MODELS:
+        model = hub.from_pretrained(folder / f"{name}.pt", pretrained[0])
+        right = [
+            0.5 if a == b else float(model.score(a)[0] < model.score(b)[0]) for a, b in zip(good, bad)
+        ]  # fmt: skip
+        share, low, high, count, *parts = map(float, rows_of(text, "Minimal pairs: made")[name])
+        assert share == pytest.approx(100 * np.mean(right), abs=0.01) and low < share < high and count == 30
+        assert table[name, "pairs"] == pytest.approx(share, abs=0.01)
+        for group, part in zip(["long", "short"], parts):
+            expected = 100 * np.mean([each for each, of in zip(right, groups) if of == group])
+            assert part == pytest.approx(expected, abs=0.01) == table[name, f"pairs: {group}"]
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("good\tworse\na\tb\n", r"x.tsv: found the header 'good\\tworse', expected good and bad"),
+        ("good\tbad\na\n", "x.tsv, line 2: found 1 columns, expected 2"),
+        ("good\tbad\n", "x.tsv: found no pairs"),
+    ],
+)
+def test_unfit_pairs_are_refused(tmp_path, text, message):
+    (tmp_path / "x.tsv").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_pairs(str(tmp_path / "x.tsv"))

@@ -143,6 +143,12 @@ def test_vectors_of_lines(folder, model, tmp_path, monkeypatch, capsys):
     alone = torch.stack([model.extract_features(line, truncate=True).mean(0) for line in lines])
     torch.testing.assert_close(vectors, alone, rtol=0, atol=1e-5)
     torch.testing.assert_close(model.embed("kan"), model.extract_features("kan").mean(0))
+    for layer, features in enumerate(model.extract_features("kan lo", all_layers=True)):
+        torch.testing.assert_close(model.embed("kan lo", layer=layer), features.mean(0))
+        unit = model.embed(["kan lo"], normalize=True, layer=layer)[0]
+        torch.testing.assert_close(unit, features.mean(0) / features.mean(0).norm())
+    with pytest.raises(ValueError, match="layer 9 must be from 0 to 2, the layers of the encoder"):
+        model.embed("kan", layer=9)
     assert len(model.encode("kan " * 200, truncate=True)) == POSITIONS
     with pytest.raises(ValueError, match="x.npy: exists already; remove it or choose another --dest"):
         embed.main()
@@ -221,6 +227,9 @@ def test_masks_are_filled_as_in_pretraining(folder, tmp_path, masks_in_encoder, 
         assert [bits for bits, _ in scores] == pytest.approx([bits for bits, _ in expected], rel=1e-5)
     assert scored[True][0][0] != scored[False][0][0] and scored[True][1] == (0, 0)
     assert model.score(texts[0]) == pytest.approx(scored[True][0], rel=1e-5)
+    for seen in [True, False] if decoder_layers else [True]:
+        expected = scored_slowly(model, texts[0], seen, True)
+        assert model.score(texts[0], masks_in_encoder=seen) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_demos_last_step_runs_and_loading_prints_nothing(folder, tmp_path):

@@ -72,7 +72,7 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path, monkeypatch, 
     written, compared = capsys.readouterr().out.splitlines()
     assert written.startswith(f"written: {tmp_path}/new/encoder, MaeLmForMaskedLM")
     assert compared.startswith("features not compared") and os.listdir(tmp_path / "new") == ["encoder"]
-    assert len({file.stat().st_mode for file in (tmp_path / "new" / "encoder").iterdir()}) == 1
+    assert len({file.stat().st_mode for file in (tmp_path / "new" / "encoder").rglob("*.*")}) == 1
     card = (tmp_path / "new" / "encoder" / "README.md").read_text()
     documents = json.loads((data / "train.json").read_text())["documents"]
     assert f"- Data: {documents:,} documents, " in card and "- Updates: 2\n" in card

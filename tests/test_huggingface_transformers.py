@@ -232,6 +232,43 @@ def test_masks_are_filled_as_by_the_hub(found, models, texts):
             assert pieces[best] / sum(pieces.values()) == pytest.approx(probability, abs=1e-6)
 
 
+SENTENCES = """
+import json, sys
+from sentence_transformers import SentenceTransformer
+
+*folders, texts = sys.argv[1:]
+for folder in folders:
+    model = SentenceTransformer(folder, trust_remote_code="code" in folder, device="cpu")
+    print(json.dumps([model.max_seq_length, model.encode(json.loads(texts)).tolist()]))
+"""
+
+
+@pytest.mark.parametrize("interpreter", TRANSFORMERS)
+def test_an_export_is_a_sentence_transformer(models, folder, interpreter, data, tmp_path):
+    """Its vectors are the hub's, of longer texts and with fewer layers too, and nothing warns of anything."""
+    texts = [*text(8, 5)[:6], "", "kan " * 2 * P]
+    program_of = {case: folder / case for case in ["roberta", "mpnet-t5", "code", "code-shared"]}
+    checkpoint = folder / "checkpoints" / "roberta-mlm" / "checkpoint_last.pt"
+    export(checkpoint, data, tmp_path / "first", layers=1)
+    done = subprocess.run(
+        [interpreter, "-W", "error::UserWarning", "-c", SENTENCES, *program_of.values(), tmp_path / "first"]
+        + [json.dumps(texts)],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}, cwd=tmp_path,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0 and not re.search("warn|not used|UNEXPECTED|MISSING|newly", done.stderr, re.I), (
+        done.stderr
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    cut = hub.from_pretrained(checkpoint, data)
+    expected = [(models[case].to(torch.float32), None) for case in program_of] + [(cut, 1)]
+    for (length, vectors), (model, layer) in zip(lines, expected, strict=True):
+        vectors = torch.tensor(vectors)
+        assert length == P and (vectors - model.embed(texts, truncate=True, layer=layer)).abs().max() < 1e-5
+    unit = cut.embed(texts[:2], normalize=True)
+    assert torch.allclose(unit, cut.embed(texts[:2]) / cut.embed(texts[:2]).norm(dim=1, keepdim=True))
+
+
 WITH_TRANSFORMERS = """
 import sys
 packages, checkpoint, data, folder = sys.argv[1:]

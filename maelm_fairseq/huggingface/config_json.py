@@ -52,6 +52,31 @@ def make_config(model, layout, kind, head=None, labels=None, masks_in_encoder=Fa
     return config
 
 
+def mean_of_tokens(config, max_length):
+    """The files of a model of sentence-transformers whose vectors are the mean of all tokens: {path: contents}.
+
+    Args:
+        config: the contents of config.json
+        max_length: most tokens of a text
+    """
+    modules = [("0", "", "Transformer"), ("1", "1_Pooling", "Pooling")]
+    # The pooler of stock classes is untrained and unused: without it, nothing warns of it.
+    settings = {} if config["model_type"] == CODE.model_type else {"model_args": {"add_pooling_layer": False}}
+    return {
+        "modules.json": [
+            {"idx": i, "name": name, "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, (name, path, kind) in enumerate(modules)
+        ],
+        "sentence_bert_config.json": {"max_seq_length": max_length, "do_lower_case": False, **settings},
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": config["hidden_size"],
+            "pooling_mode_cls_token": False,
+            "pooling_mode_mean_tokens": True,
+            "pooling_mode_max_tokens": False,
+        },
+    }
+
+
 def code_options(model, kind, head, masks_in_encoder):
     """What modeling_mae_lm.py has beside the options of stock classes."""
     cfg, module = model.cfg, MODELING_FILE[: -len(".py")]

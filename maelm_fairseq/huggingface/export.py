@@ -7,7 +7,8 @@ MPNetModel. These stock classes leave out MAE-LM's decoder. Classes in a file of
 load with trust_remote_code=True, hold every other model, and fill masks through the decoder: --format code asks for
 them. A fine-tuned checkpoint becomes the class of its head, an MLM (--decoder-layers 0) a ...ForMaskedLM.
 
---dest receives config.json, model.safetensors, the tokenizer's files, and a model card, README.md. It appears after the
+--dest receives config.json, model.safetensors, the tokenizer's files, and a model card, README.md; without a head,
+also what makes it a SentenceTransformer, which takes the mean of all tokens as hub.embed does. It appears after the
 tokenizer gave the same tokens as this package on lines of the data and on edge cases, and, where transformers is
 installed, after it computed the same features. transformers is not needed.
 """
@@ -26,10 +27,19 @@ from ..heads import SpanHead
 from ..hub import choose_head, read_classes
 from ..vocabulary import read_vocabulary
 from .card import model_card
-from .config_json import MODELING_FILE, make_config
+from .config_json import MODELING_FILE, make_config, mean_of_tokens
 from .edge_cases import EDGE_CASES
 from .verification import compare_with_transformers
-from .weights import CODE, MODEL, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION, choose_kind, choose_layout, convert
+from .weights import (
+    CODE,
+    MASKED_LM,
+    MODEL,
+    SEQUENCE_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+    choose_kind,
+    choose_layout,
+    convert,
+)
 
 
 def parse_args():
@@ -43,10 +53,11 @@ def parse_args():
     add("--format", default="auto", choices=["auto", "code"], help="code: never a stock class (default: auto)")
     add("--description", metavar="TEXT", help="for the model card: of the text and its language")
     add("--head", metavar="NAME", help="which head, if a fine-tuned checkpoint has several")
+    add("--layers", type=int, metavar="K", help="only the first layers of the encoder, without decoder and head")
     return parser.parse_args()
 
 
-def export(checkpoint, data, dest, format="auto", description=None, head=None):
+def export(checkpoint, data, dest, format="auto", description=None, head=None, layers=None):
     """Writes the folder; the arguments are the program's options.
 
     Returns:
@@ -69,6 +80,8 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
     unused = stored - set(model.state_dict())
+    if layers is not None:
+        cut_layers(model, layers)
     head = choose_head(model.classification_heads, head, "--head")
     module = None if head is None else model.classification_heads[head]
     if isinstance(module, SpanHead) and head != SquadTask.head:
@@ -79,7 +92,7 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
     # By import_roberta, with a new decoder or head.
     untrained = "imported_from" in state and (model.decoder is not None or not state.get("imported_head", True))
-    kind = MODEL if untrained else choose_kind(model, layout, module, masks_in_encoder)
+    kind = MODEL if untrained or layers else choose_kind(model, layout, module, masks_in_encoder)
     labels = None
     if kind in (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION):
         labels = read_classes(state["task_state"], module.out_proj.out_features, data) or ["score"]
@@ -92,6 +105,10 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
         Path(folder, "model.safetensors").write_bytes(safetensors.torch.save(weights, metadata={"format": "pt"}))
         if layout is CODE:
             shutil.copyfile(Path(__file__).with_name(MODELING_FILE), Path(folder, MODELING_FILE))
+        if kind in (MODEL, MASKED_LM):
+            for name, contents in mean_of_tokens(config, model.max_positions()).items():
+                os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+                save_json(contents, os.path.join(folder, name))
         tokenizer = write_tokenizer(folder, data, model.max_positions())
         check_tokenizer(tokenizer, reference(data), sample_lines(data))
         lines = (sample_lines(data, ["valid"]) or EDGE_CASES)[:8]
@@ -101,6 +118,16 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None):
         Path(folder, "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
     parts = {re.match(r"classification_heads\.[^.]+|[^.]+", name)[0] for name in left | unused}
     return config["architectures"][0], sorted(parts), comparison
+
+
+def cut_layers(model, layers):
+    """Leaves a model the first layers of its encoder, and nothing behind them."""
+    has = len(model.encoder.layers)
+    if not 1 <= layers <= has:
+        raise UsageError(f"--layers {layers}: expected 1 to {has}, the layers of the encoder")
+    model.encoder.layers, model.decoder, model.lm_head = model.encoder.layers[:layers], None, None
+    model.classification_heads.clear()
+    model.cfg.encoder_layers, model.cfg.decoder_layers, model.cfg.share_decoder_layers = layers, 0, False
 
 
 def main():

@@ -7,6 +7,8 @@ The array `origin` identifies the model. The arrays of a task are called TASK/NA
     FEATURE             answers: what was predicted from it, (L + 1, N), or (1, N) where it has no layers
     FEATURE/layers      (F,), the layer that the training folds select for each test fold
     few_shot            scores, (SHOTS, R)
+or, of minimal pairs:
+    pairs, groups       (N,), how each was decided, and its group
 """
 
 import json
@@ -21,11 +23,13 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 
 from .few_shot import SHOTS
+from .minimal_pairs import shares
 from .probes import score
 
 ORIGIN = "origin"  # what an array was made from, as JSON in an array of its own
 CHOSEN, LAST = "chosen", "last"  # layers of the table, besides numbers
 COLUMNS = ["model", "task", "feature", "layer", "metric", "value"]
+PAIRS, GROUPS = "pairs", "groups"
 METRICS = {True: "accuracy", False: "100 x Pearson"}
 
 
@@ -63,8 +67,12 @@ class Records:
 
     def add(self, task, name, origin, arrays):
         """Records {name: array} of a :class:`~evaluation.labelled_tasks.Task`, measured from `origin`."""
-        arrays = {"targets": task.targets, "folds": task.folds, **arrays, f"{name}/{ORIGIN}": json.dumps(origin)}
-        self.arrays.update({f"{task.name}/{key}": np.asarray(array) for key, array in arrays.items()})
+        self.write(task.name, name, origin, {"targets": task.targets, "folds": task.folds, **arrays})
+
+    def write(self, task, name, origin, arrays):
+        """Records {name: array} of a task by its name."""
+        arrays = {**arrays, f"{name}/{ORIGIN}": json.dumps(origin)}
+        self.arrays.update({f"{task}/{key}": np.asarray(array) for key, array in arrays.items()})
         os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
         with atomic_write(self.path, "wb") as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
             for key, array in sorted(self.arrays.items()):  # np.savez writes the time, too
@@ -83,6 +91,11 @@ class Records:
         """The scores: list of dicts of COLUMNS; few-shot scores are means over repetitions."""
         rows, arrays = [], dict(sorted(self.arrays.items()))
         for task in dict.fromkeys(key.split("/")[0] for key in arrays if "/" in key):
+            if f"{task}/{PAIRS}" in arrays:
+                for group, share in shares(arrays[f"{task}/{PAIRS}"], arrays[f"{task}/{GROUPS}"]).items():
+                    feature = PAIRS + f": {group}" * bool(group)
+                    rows.append(dict(zip(COLUMNS, [self.model, task, feature, LAST, METRICS[True], round(share, 4)])))
+                continue
             targets = self.arrays[f"{task}/targets"]
 
             def add(feature, layer, value, task=task, metric=METRICS[targets.dtype.kind != "f"]):

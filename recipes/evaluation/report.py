@@ -9,7 +9,8 @@ from scipy import stats
 from maelm_fairseq.base.errors import UsageError
 
 from .labelled_tasks import SECONDARY
-from .outcomes import CHOSEN, COLUMNS, LAST
+from .minimal_pairs import interval, shares
+from .outcomes import CHOSEN, COLUMNS, GROUPS, LAST, PAIRS
 from .probes import score
 
 TITLES = {
@@ -42,10 +43,11 @@ class Report:
     Args:
         records: list of :class:`~evaluation.outcomes.Records`
         tasks: their names, in order
+        pairs: names of files of minimal pairs
     """
 
-    def __init__(self, records, tasks):
-        self.records, self.tasks = {each.model: each for each in records}, tasks
+    def __init__(self, records, tasks, pairs=()):
+        self.records, self.tasks, self.pairs = {each.model: each for each in records}, tasks, pairs
         self.averaged = [task for task in tasks if task not in SECONDARY] or tasks
         self.rows = [row for each in records for row in each.table()]
         table = pd.DataFrame(self.rows, columns=COLUMNS)
@@ -93,15 +95,26 @@ class Report:
         frame = pd.DataFrame(rows, columns=["", f"{arms[0]} minus {arms[1]}", "from", "to"]).set_index("")
         return frame.assign(seeds=len(seeds), tasks=[len(averaged) if task == "mean" else 1 for task in frame.index])
 
+    def decided(self, name):
+        """How minimal pairs are decided: models by share, interval, and the shares of groups."""
+        rows = {}
+        for model, records in self.records.items():
+            decisions, groups = (records.arrays[f"{name}/{key}"] for key in [PAIRS, GROUPS])
+            right, (low, high) = shares(decisions, groups), interval(decisions, groups)
+            rows[model] = {"right": right.pop(""), "from": low, "to": high, "pairs": len(groups), **right}
+        return pd.DataFrame.from_dict(rows, orient="index")
+
     def text(self, comparisons=()):
         """All tables; `comparisons` are pairs of arms."""
-        sections = {f"Score: {TITLES['mean']}, layer selected inside the training folds": self.scores("mean")}
-        sections[f"Last layer, {TITLES['mean']}"] = self.scores("mean", LAST)
+        sections = {f"Minimal pairs: {name}": self.decided(name) for name in self.pairs}
+        if self.tasks:
+            sections[f"Score: {TITLES['mean']}, layer selected inside the training folds"] = self.scores("mean")
+            sections[f"Last layer, {TITLES['mean']}"] = self.scores("mean", LAST)
         for feature in dict.fromkeys(self.table.feature):
             if feature != "mean":
                 title = TITLES.get(feature, feature)
                 sections[title[0].upper() + title[1:]] = self.scores(feature)
-        for feature in ["mean", "first"]:
+        for feature in ["mean", "first"] if self.tasks else []:
             sections[f"By layer, mean over tasks, {TITLES[feature]}"] = self.layers(feature)
         parts = [f"## {title}\n{markdown(frame)}" for title, frame in sections.items() if len(frame)]
         for arms in comparisons:

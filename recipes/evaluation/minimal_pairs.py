@@ -1,0 +1,78 @@
+"""Minimal pairs, as of BLiMP: a sentence, and the same with a fault; the model should find the first more probable.
+
+Letters in shapes: N pairs.
+"""
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import read_lines, sha256
+
+COLUMNS = ["good", "bad"]  # and perhaps GROUP
+GROUP = "group"
+DRAWS = 1000  # of the bootstrap
+
+
+@dataclass
+class Pairs:
+    """The pairs of a file."""
+
+    name: str  # of the file, without its ending
+    digest: str  # SHA-256
+    good: list  # N strings
+    bad: list  # N strings
+    groups: np.ndarray  # (N,) strings; "" without groups
+
+
+def read_pairs(path):
+    """Reads a file of tab-separated columns with a header: `good`, `bad` and perhaps `group`, in any order.
+
+    Raises:
+        UsageError: a column is missing, a line has other columns than the header, or there is no pair
+    """
+    rows, name = [], os.path.splitext(os.path.basename(path))[0]
+    for number, line in read_lines(path):
+        cells = line.split("\t")
+        if number == 1:
+            header = cells
+            if not set(COLUMNS) <= set(header) or len(set(header)) < len(header):
+                expected = "expected good and bad, perhaps group, separated by tabs"
+                raise UsageError(f"{path}: found the header {line!r}, {expected}")
+        elif line:
+            if len(cells) != len(header):
+                raise UsageError(f"{path}, line {number}: found {len(cells)} columns, expected {len(header)}")
+            row = dict(zip(header, cells))
+            rows.append([*(row[column] for column in COLUMNS), row.get(GROUP, "")])
+    if not rows:
+        raise UsageError(f"{path}: found no pairs, expected a header and a line for each")
+    good, bad, groups = map(list, zip(*rows))
+    return Pairs(name, sha256(path), good, bad, np.array(groups))
+
+
+def decide(model, pairs):
+    """How each pair is decided by the sums of bits: 1 right, 0 wrong, 0.5 where they are equal; float64 (N,).
+
+    Args:
+        model: :class:`~maelm_fairseq.hub.MaeLm`, pretrained
+        pairs: :class:`Pairs`
+    """
+    bits = np.array([total for total, _ in model.score([*pairs.good, *pairs.bad])]).reshape(2, -1)
+    return (1 - np.sign(bits[0] - bits[1])) / 2
+
+
+def shares(decisions, groups):
+    """The percentages of right decisions: {"": of all, group: of each}."""
+    parts = {"": decisions, **{str(group): decisions[groups == group] for group in np.unique(groups)}}
+    return {group: 100 * float(values.mean()) for group, values in parts.items()}
+
+
+def interval(decisions, groups):
+    """The 95% interval of the share of right decisions, in percent, by a bootstrap within groups."""
+    rng, totals = np.random.default_rng(1), np.zeros(DRAWS)
+    for group in np.unique(groups):
+        values = decisions[groups == group]
+        totals += [values[rng.integers(len(values), size=len(values))].sum() for _ in range(DRAWS)]
+    return tuple(100 * np.quantile(totals / len(decisions), [0.025, 0.975]))
