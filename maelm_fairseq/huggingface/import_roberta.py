@@ -154,7 +154,7 @@ def training_options(cfg, dest):
     options = ["--user-dir", plugin, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
     for field in fields(MaeLmConfig):
         value = getattr(cfg, field.name)
-        if value != field.default:
+        if value != field.default and field.name != "_name":
             options += [option(field.name)] if value is True else [option(field.name), str(value)]
     if not cfg.decoder_layers:
         options += ["--encoder-mask-fraction", "1"]

@@ -1,0 +1,168 @@
+"""Continues the pretraining of an encoder of Hugging Face's on your own text, and exports it again.
+
+In steps: the text is prepared with the model's own vocabulary, the model imported, measured on held-out text, trained
+as the masked language model that it is, measured again, and exported to DEST, which AutoModel, pipeline("fill-mask")
+and SentenceTransformer load. The same command resumes, and goes on with a higher --max-update. Everything but the
+export is in DEST.work, with the checkpoints and the table of measurements, adaptation.md.
+
+All other options go to fairseq-train, such as --tokens-per-sample 128, --lr 5e-5 or --batch-size 4 (sequences per GPU
+at a time; an update has 32).
+"""
+
+import argparse
+import random
+import sys
+from pathlib import Path
+
+import torch
+
+from evaluation.minimal_pairs import decide, read_pairs
+from evaluation.report import markdown
+from fairseq_options import RECIPES
+from jobs import Jobs
+from maelm_fairseq import hub
+from maelm_fairseq.base.errors import InstallationError, Parser, UsageError, run
+from maelm_fairseq.base.files import atomic_write, one_at_a_time, read_json, read_lines, save_json, sha256
+from maelm_fairseq.base.provenance import check_same
+from maelm_fairseq.base.subwords import read_subwords
+from maelm_fairseq.huggingface.export import export
+from maelm_fairseq.huggingface.import_roberta import import_roberta, training_options
+from maelm_fairseq.huggingface.roberta_source import read_source
+
+try:
+    import pandas
+except ImportError as error:
+    raise InstallationError(f"{error}: pip install -c constraints.txt '.[finetune,huggingface]'") from None
+
+SCORED_TOKENS = 5_000  # of held-out text, each predicted by itself
+HALVED_LINES = 1_000
+WEIGHTS = ["config.json", "model.safetensors", "pytorch_model.bin"]
+WORDS = 8  # least of a line whose halves are searched
+
+
+def parse():
+    parser = Parser("adapt.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--model", required=True, metavar="DIR", help="folder of transformers with the layout of RoBERTa")
+    add("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
+    add("--valid", required=True, metavar="FILE", help="held-out text, plain, to validate and measure on")
+    add("--dest", required=True, metavar="DIR", help="new folder for the model; DEST.work has everything else")
+    add("--gpus", type=int, metavar="N", help="GPUs (default: all); 0 trains on the CPU")
+    add("--max-update", type=int, default=2000, metavar="N", help="updates of 32 sequences (default: %(default)s)")
+    add("--add-tokens", metavar="FILE", help="words, one a line, that become tokens of their own")
+    add("--extend-positions", type=int, metavar="N", help="positions, more than the model has")
+    add("--pairs", metavar="FILE.tsv", help="minimal pairs to measure on, with the columns good and bad")
+    args, extra = parser.parse_known_args()
+    if args.max_update < 1:
+        raise UsageError(f"--max-update {args.max_update} must be at least 1")
+    return args, extra
+
+
+def bits_per_token(model, lines, positions):
+    """Bits of a token of held-out lines, each predicted by itself from the others; and how many were."""
+    chosen, count = [], 0
+    for line in lines:
+        tokens = len(model.encode(line)) - 2
+        if tokens and tokens + 2 <= positions and (not chosen or count + tokens <= SCORED_TOKENS):
+            chosen.append(line)
+            count += tokens
+    if not chosen:
+        raise UsageError(f"--valid: found no line of at most {positions} tokens, as many as the model has positions")
+    bits, tokens = map(sum, zip(*model.score(chosen)))
+    return bits / tokens, tokens
+
+
+def found_halves(model, lines):
+    """The percentage of lines whose second half is, of all second halves, the most similar to the first; of how many.
+
+    Similarity is the cosine of the means of all tokens.
+    """
+    words = [words for words in map(str.split, lines) if len(words) >= WORDS][:HALVED_LINES]
+    if not words:
+        return float("nan"), 0
+    halves = zip(*([" ".join(each[: len(each) // 2]), " ".join(each[len(each) // 2 :])] for each in words))
+    first, second = (model.embed(list(half), truncate=True, normalize=True) for half in halves)
+    nearest = (first @ second.T).argmax(1).cpu()
+    return 100 * float(nearest.eq(torch.arange(len(words))).double().mean()), len(words)
+
+
+def measure(record, checkpoint, data, args, positions):
+    """The measurements of a checkpoint, {what: value}; kept in a JSON file with what they were made from."""
+    pairs = read_pairs(args.pairs) if args.pairs else None
+    origin = {"checkpoint": sha256(checkpoint), "valid": sha256(args.valid), "pairs": pairs and pairs.digest}
+    if record.exists():
+        was = read_json(record, dict, "measurements of adapt.sh")
+        if was.get("origin") == origin:
+            return was["found"]
+    model = hub.from_pretrained(checkpoint, data)
+    model.to("cuda" if args.gpus != 0 and torch.cuda.is_available() else "cpu")
+    lines = [line.strip() for _, line in read_lines(args.valid) if line.strip()]
+    random.Random(1).shuffle(lines)
+    (bits, tokens), (share, halves) = bits_per_token(model, lines, positions), found_halves(model, lines)
+    found = {f"bits per token ({tokens:,} of held-out text)": bits, f"halves found, % of {halves:,} lines": share}
+    if pairs:
+        found[f"minimal pairs, % of {len(pairs.good):,}"] = 100 * float(decide(model, pairs).mean())
+    save_json({"origin": origin, "found": found}, record)
+    return found
+
+
+def main():
+    args, extra = parse()
+    dest, work = Path(args.dest).absolute(), Path(args.dest.rstrip("/") + ".work").absolute()
+    if dest.exists() and not work.exists():
+        raise UsageError(f"--dest {dest}: exists already; remove it or choose another")
+    if args.pairs:
+        read_pairs(args.pairs)
+    read_subwords(args.model)
+    jobs, log = Jobs().listen(), work / "adapt.log"
+
+    def execute(program, *command):
+        if jobs.run([program, *command], log, show=print):
+            raise UsageError(f"{Path(program).name} failed, see above; the corrected command resumes")
+
+    work.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(work):
+        adapt(execute, args, extra, dest, work)
+
+
+def adapt(execute, args, extra, dest, work):
+    data, save, imported, record = (work / name for name in ["data", "checkpoints", "imported.pt", "imported.json"])
+    words = ["--add-tokens", args.add_tokens] * bool(args.add_tokens)
+    texts = ["--train", *args.train, "--valid", args.valid, "--dest", data]
+    execute(Path(RECIPES).parent / "data-prep" / "prepare.sh", "--vocabulary", args.model, *words, *texts)
+
+    origin = {name: sha256(Path(args.model, name)) for name in WEIGHTS if Path(args.model, name).exists()}
+    origin["--extend-positions"] = args.extend_positions or 0
+    if record.exists():
+        check_same(imported, read_json(record, dict, "the record of an import"), origin, "choose another --dest")
+    else:
+        imported.unlink(missing_ok=True)
+        import_roberta(args.model, data, imported, decoder_layers=0, extend_positions=args.extend_positions)
+        save_json(origin, record)
+    positions = len(read_source(args.model).weights["encoder.embed_positions.weight"]) - 1
+    before = measure(work / "before.json", imported, data, args, positions)
+
+    updates = args.max_update
+    options = [*training_options(hub.from_pretrained(imported, data).model.cfg, str(imported)), "--max-update", updates]
+    options += ["--total-num-update", updates, "--warmup-updates", -(-updates * 6 // 100)]
+    options += ["--save-interval-updates", -(-updates // 4), *([] if args.gpus is None else ["--gpus", args.gpus])]
+    recipe = [Path(RECIPES) / "pretrain.py", Path(RECIPES) / "adapt.sh"]
+    execute(sys.executable, *recipe, "--data", data, "--save-dir", save, *options, *extra)
+    best = save / "checkpoint_best.pt"
+    after = measure(work / "after.json", best, data, args, positions)
+    table = markdown(pandas.DataFrame({"before": before, "after": after}))
+    with atomic_write(work / "adaptation.md") as stream:
+        stream.write(table)
+
+    origin, record = {"checkpoint": sha256(best)}, work / "exported.json"
+    if dest.exists():
+        was = read_json(record, dict, "the record of an export") if record.exists() else {}
+        check_same(dest, was, origin, "remove it, and run the same command")
+    else:
+        export(best, data, dest)
+        save_json(origin, record)
+    print(f"{table}written: {dest}")
+
+
+if __name__ == "__main__":
+    run(main)

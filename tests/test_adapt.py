@@ -1,0 +1,107 @@
+"""recipes/adapt.sh from end to end: a RoBERTa with a vocabulary of bytes, continued, measured and exported."""
+
+import json
+import os
+import subprocess
+
+import pytest
+import torch
+
+from conftest import TRANSFORMERS, documents, refused, script, text_of
+from huggingface_cases import byte_level_roberta
+from maelm_fairseq import hub
+from maelm_fairseq.base.subwords import MASK
+from test_evaluate import rows_of
+from test_huggingface_tokenizer import text
+
+USE = """
+import json, sys
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, pipeline
+
+folder, line = sys.argv[1:]
+width = AutoModel.from_pretrained(folder).config.hidden_size
+best = [each["token"] for each in pipeline("fill-mask", folder)(line, top_k=20)]
+print(json.dumps([width, best, SentenceTransformer(folder, device="cpu").encode([line]).tolist()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    """The folder of a run that was stopped once, and its arguments."""
+    folder = tmp_path_factory.mktemp("adapt")
+    theirs, _, _ = byte_level_roberta(folder / "source", text(1))
+    for name, count, seed in [("train", 60, 3), ("valid", 20, 4)]:
+        (folder / f"{name}.txt").write_text(text_of(documents(count, seed)))
+    (folder / "words.txt").write_text("kanlo\nkash\n")
+    (folder / "pairs.tsv").write_text("good\tbad\nkan lo\tlo kan\nmish\tmish\n")
+    arguments = [
+        "--model", theirs, "--train", folder / "train.txt", "--valid", folder / "valid.txt", "--dest", folder / "out",
+        "--gpus", 0, "--max-update", 9, "--add-tokens", folder / "words.txt", "--pairs", folder / "pairs.tsv",
+        "--extend-positions", 200, "--tokens-per-sample", 32, "--lr", 1e-2,
+    ]  # fmt: skip
+    failed = script("recipes/adapt.sh", *arguments, "--no-such-option", status=1)
+    assert "unrecognized arguments: --no-such-option" in failed.stderr + failed.stdout
+    assert "checkpoints" in os.listdir(folder / "out.work") and not (folder / "out").exists()
+    return folder, arguments, script("recipes/adapt.sh", *arguments).stdout
+
+
+def test_the_table(adapted):
+    folder, _, output = adapted
+    table = rows_of("## t\n" + output[output.index("|  | before") :], "t")
+    _, _, bits, halves, pairs = table.values()
+    assert float(bits[1]) < float(bits[0]) - 0.1 and 0 <= float(halves[1]) <= 100 and float(pairs[1]) in (25, 75)
+    assert (folder / "out.work" / "adaptation.md").read_text() in output
+    model = hub.from_pretrained(folder / "out.work" / "checkpoints", folder / "out.work" / "data")
+    lines = [line for line in (folder / "valid.txt").read_text().splitlines() if line]
+    total, tokens = map(sum, zip(*model.score(lines)))
+    assert bits[1] == f"{total / tokens:.2f}" and f"({tokens:,} of" in list(table)[2]
+    longer = [line.split() for line in lines if len(line.split()) >= 8]
+    first = model.embed([" ".join(words[: len(words) // 2]) for words in longer], normalize=True)
+    second = model.embed([" ".join(words[len(words) // 2 :]) for words in longer], normalize=True)
+    found = [int((vector @ second.T).argmax()) == i for i, vector in enumerate(first)]
+    assert halves[1] == f"{100 * sum(found) / len(found):.2f}" and f"{len(longer)} lines" in list(table)[3]
+
+
+def test_the_same_command_has_nothing_left_to_do(adapted):
+    folder, arguments, output = adapted
+    before = {path: path.stat().st_mtime_ns for path in [*folder.glob("out/*"), *folder.glob("out.work/*.json")]}
+    again = script("recipes/adapt.sh", *arguments).stdout
+    assert again[again.index("|  | before") :] == output[output.index("|  | before") :]
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    other = [*arguments, "--extend-positions", 300]
+    message = "imported.pt: made from different inputs or with different options: --extend-positions was 200 and is 300"
+    assert message in refused("recipes/adapt.sh", *other)
+
+
+@pytest.mark.parametrize("interpreter", TRANSFORMERS)
+def test_what_comes_out_is_used_without_this_package(adapted, interpreter, tmp_path):
+    folder, line = adapted[0] / "out", f"kanlo lo {MASK}."
+    done = subprocess.run(
+        [interpreter, "-c", USE, folder, line], capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=tmp_path,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    width, best, vectors = json.loads(done.stdout.splitlines()[-1])
+    model = hub.from_pretrained(adapted[0] / "out.work" / "checkpoints", adapted[0] / "out.work" / "data")
+    assert width == model.model.cfg.encoder_embed_dim and model.model.max_positions() == 200
+    assert (torch.tensor(vectors) - model.embed([line])).abs().max() < 1e-5
+    (filled,) = model.fill_mask(line, topk=10)
+    shown = [model.tokenizer.show(token) for token in best if token > 3 and token != model.mask]
+    assert shown[:10] == [piece for piece, _ in filled]
+
+
+def test_what_is_refused(adapted, tmp_path):
+    _, arguments, _ = adapted
+    (tmp_path / "there").mkdir()
+    (tmp_path / "x.tsv").write_text("good\n")
+    for changed, message in [
+        (["--dest", tmp_path / "there"], "there: exists already; remove it or choose another"),
+        (["--max-update", 0], "--max-update 0 must be at least 1"),
+        (["--pairs", tmp_path / "x.tsv"], "expected good and bad"),
+        (["--model", tmp_path / "there"], "there: no vocabulary, expected"),
+    ]:
+        assert message in refused("recipes/adapt.sh", *arguments, "--dest", tmp_path / "new", *changed)
+        assert not (tmp_path / "new.work").exists() and not (tmp_path / "there.work").exists()
+    missing = ["--dest", tmp_path / "new", "--valid", tmp_path / "none.txt"]
+    assert "none.txt" in script("recipes/adapt.sh", *arguments, *missing, status=1).stdout
