@@ -51,7 +51,8 @@ $(VENV)-transformers-%/.installed: constraints.txt Makefile | install
 	@$(VENV)/bin/python -m venv --clear --without-pip $(@D)
 	@grep '^torch==' constraints.txt >$(@D)/constraints.txt
 	@$(VENV)/bin/python -m pip --python $(@D)/bin/python install --quiet -c $(@D)/constraints.txt \
-	  torch safetensors transformers==$* accelerate sentence-transformers==$(SENTENCE_TRANSFORMERS_$*)
+	  torch safetensors transformers==$* accelerate sentence-transformers==$(SENTENCE_TRANSFORMERS_$*) \
+	  $(if $(filter $*,$(lastword $(VERSIONS))),datasets bm25s)
 	@touch $@
 
 test: install $(TRANSFORMERS)

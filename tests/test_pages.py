@@ -13,9 +13,20 @@ import pytest
 
 import labelled
 from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, TRANSFORMERS, documents, succeed, text_of
+from huggingface_cases import byte_level_roberta
 
 PARTS = ["maelm_fairseq", "data-prep", "recipes", "experiments", "benchmarks", "docs", "tests"]
-TOPICS = ["own_text", "data", "pretraining", "finetuning", "evaluation", "huggingface", "analysis", "architecture"]
+TOPICS = [
+    "own_text",
+    "data",
+    "pretraining",
+    "finetuning",
+    "evaluation",
+    "huggingface",
+    "adapting",
+    "analysis",
+    "architecture",
+]
 PAGES = ["README.md", *(f"docs/{topic}.md" for topic in TOPICS)]
 MODEL = (
     "--arch mae_lm_tiny --encoder-layers 2 --decoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 "
@@ -33,8 +44,10 @@ SMALLER = [  # so that each command takes seconds
      r" dataset.batch_size=1 model._name=mae_lm_tiny"),
     (r"(recipes/finetune.*)", r"\1 --seeds 1 --epochs 1"),
     (r"(fairseq-train .*--labelled.*)", r"\1 --max-update 2 --cpu"),
-    (r"(recipes/evaluate\.sh(?!.* --tasks).*)", r"\1 --labelled glue_data --tasks my_task"),
+    (r"(recipes/evaluate\.sh(?!.* --(tasks|pairs)).*)", r"\1 --labelled glue_data --tasks my_task"),
     (r"(recipes/evaluate\.sh.*)", r"\1 --few-shot-repeats 0"),
+    (r"(recipes/adapt\.sh.*)", r"\1 --max-update 2 --tokens-per-sample 32"),
+    (r"max_steps=\d+", "max_steps=2"),
 ]  # fmt: skip
 # What installs, downloads or takes hours: there, options and targets are looked up.
 NOT_RUN = re.compile(r"pip |make |\. |data-prep/(movie_reviews|fetch_labelled)")
@@ -71,22 +84,26 @@ def look_up(words, cwd):
         assert {word for word in words if word.startswith("--")} <= set(known)
 
 
+def smaller(code):
+    for pattern, replacement in SMALLER:
+        code = re.sub(pattern, replacement, code)
+    return code
+
+
 def run_page(page, place):
     for language, code in blocks(page):
         if language == "python":
             shell(f"python -c {shlex.quote(code)}", place)
         elif language == "py":  # needs transformers
             for python in TRANSFORMERS[-1:]:
-                shell(f"{python} -c {shlex.quote(code)}", place)
+                shell(f"{python} -c {shlex.quote(smaller(code))}", place)
         elif not language:
             for line in code.replace("\\\n", " ").splitlines():
                 line = line.split("  #")[0].strip()
                 if NOT_RUN.match(line):
                     look_up(shlex.split(line), place)
                     continue
-                for pattern, replacement in SMALLER:
-                    line = re.sub(pattern, replacement, line)
-                shell(line, place)
+                shell(smaller(line), place)
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +119,7 @@ def place(tmp_path_factory):
         (place / name).write_text(text_of(documents(100, seed)))
     for number in range(12):
         (place / f"pages/{number}.txt").write_text(text_of(documents(9, number)))
+    (place / "minimal_pairs.tsv").write_text("good\tbad\nkan lo\tlo kan\n")
     (place / "corpus/b.txt.gz").write_bytes(gzip.compress((place / "train.txt").read_bytes()))
     labelled.pairs(place / "glue_data/RTE", score=False)
     for task in ["glue_data/my_task", "substitutes/trec"]:
@@ -128,6 +146,9 @@ def roberta(place):
 def test_a_page_can_be_followed(page, place, request):
     if "xlm-roberta-base" in (ROOT / page).read_text():
         request.getfixturevalue("roberta")
+    if page == "docs/adapting.md":
+        theirs, _, _ = byte_level_roberta(place / "byte_level", documents(40, 3)[0])
+        theirs.rename(place / "roberta-base")
     shutil.rmtree(place / "encoder", ignore_errors=True)  # exports never overwrite one
     run_page(page, place)
 

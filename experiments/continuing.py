@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""The parts in Python of continuing.mk.
+
+python continuing.py vocabulary TEXT tokenizer.json      trains a byte-level BPE, as of roberta-base
+python continuing.py measure NAME --run RUN              writes RUN/NAME/measured.csv, a row a measurement
+python continuing.py collect DEST FILE...                joins these tables
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import pandas as pd
+import tokenizers
+
+from maelm_fairseq import hub
+from maelm_fairseq.base.errors import Parser, run
+from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.subwords import EOS, MASK, SPECIAL
+from maelm_fairseq.huggingface.tokenizer import sample_lines
+from measure import COLUMNS, RECIPES, fine_tuned
+
+sys.path += [str(RECIPES), str(RECIPES.parent / "data-prep")]
+import sentence_probes  # noqa: E402
+from adapt import bits_per_token, found_halves  # noqa: E402
+from evaluation.minimal_pairs import Pairs, decide  # noqa: E402
+
+TASKS = ["trec", "rotten_tomatoes"]
+SIZE = 8000
+BASE = "base"  # the RoBERTa, not continued
+
+
+def train_vocabulary(text, dest):
+    made = tokenizers.ByteLevelBPETokenizer()
+    made.train([str(text)], vocab_size=SIZE, special_tokens=SPECIAL, show_progress=False)
+    made.add_special_tokens([tokenizers.AddedToken(MASK, lstrip=True, normalized=False)])
+    made.post_processor = tokenizers.processors.RobertaProcessing(("</s>", EOS), ("<s>", 0), add_prefix_space=False)
+    with atomic_write(dest) as stream:
+        stream.write(made.to_str())
+
+
+def measurements(name, folder):
+    """The rows of one model: (task, feature, metric, value)."""
+    file = folder / name / "model.pt"
+    model = hub.from_pretrained(file, folder / "data")
+    lines = sample_lines(folder / "data", ["valid"])
+    for feature, masks_in_encoder in {"masks left out": False, "masks in the encoder": True}.items():
+        if masks_in_encoder or model.model.cfg.decoder_layers:
+            model.masks_in_encoder = masks_in_encoder
+            yield (
+                "held-out text",
+                feature,
+                "bits per token",
+                bits_per_token(model, lines, model.model.max_positions())[0],
+            )
+            good, bad = agreement_pairs(lines)
+            pairs = Pairs("", "", good, bad, None)
+            yield "agreement", feature, "pairs", 100 * decide(model, pairs).mean()
+    yield "halves", "mean", "accuracy", found_halves(model, lines)[0]
+    for task, feature, _, metric, value in fine_tuned(file, folder / name / "tuned", folder, TASKS):
+        yield task, feature, metric, value
+
+
+def agreement_pairs(lines):
+    """Sentences, and the same with a word that does not agree."""
+    examples = list(sentence_probes.agreement(lines))
+    return [original for _, label, original in examples[1::2]], [sentence for sentence, _, _ in examples[1::2]]
+
+
+def main():
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["vocabulary", "measure", "collect"])
+    parser.add_argument("paths", nargs="+", metavar="ARGUMENT")
+    parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models (default: run)")
+    args = parser.parse_args()
+    if args.what == "vocabulary":
+        return train_vocabulary(*args.paths)
+    if args.what == "measure":
+        (name,) = args.paths
+        arm, _, seed = name.rpartition("-") if name != BASE else (BASE, "", 1)
+        rows = [[arm, seed, "", "", *row] for row in measurements(name, args.run)]
+        order = ["arm", "seed", "updates", "layer", "task", "feature", "metric", "value"]
+        table, dest = pd.DataFrame(rows, columns=order)[COLUMNS], args.run / name / "measured.csv"
+    else:
+        dest, *files = args.paths
+        table = pd.concat([pd.read_csv(path) for path in files])
+    with atomic_write(dest) as stream:
+        table.to_csv(stream, index=False, lineterminator="\n")
+
+
+if __name__ == "__main__":
+    run(main)
