@@ -45,6 +45,12 @@ FEATURES = {  # {column: (feature, layer)}
     "side by side": ("side_by_side", "last"),
     "fine-tuned": ("fine-tuned", "last"),
 }
+CONTINUED = {
+    "base": "the RoBERTa",
+    "mlm": "as an MLM",
+    "shared": "all layers shared",
+    "shared-fade": "all layers shared, masks fading",
+}
 COLORS = dict(zip([*OLD, *ARMS], [*plt.cm.tab10.colors[:5], *plt.cm.tab10.colors]))
 
 
@@ -53,7 +59,9 @@ class Page:
 
     def __init__(self, folder):
         files = sorted([*folder.glob("*.csv"), *folder.glob("width256.csv.gz")])
-        tables = [pd.read_csv(path, dtype={"layer": str}) for path in files if path.name != "fading.csv"]
+        apart = {path.name: path for path in files if path.name in ("fading.csv", "continuing.csv")}
+        tables = [pd.read_csv(path, dtype={"layer": str}) for path in files if path.name not in apart]
+        self.trial = pd.read_csv(apart["continuing.csv"]) if "continuing.csv" in apart else None
         if not tables:
             raise MissingFileError(f"{folder}: found no records, expected csv files that measure.py writes")
         self.records, self.pictures = pd.concat(tables, ignore_index=True), {}
@@ -260,6 +268,16 @@ class Page:
 
     def claims(self):
         return self.claims_of("D", "A") if PRIMARY else "The instrument is not chosen yet."
+
+    def continuing(self):
+        """What continued MLMs score, each seed."""
+        if self.trial is None:
+            return "Not run yet."
+        names = self.trial.task + ", " + self.trial.feature
+        names[self.trial.task == "halves"] = "halves found, %"
+        values = self.trial.assign(what=names).groupby(["what", "arm"]).value
+        cells = values.agg(lambda seeds: ", ".join(f"{value:.2f}" for value in seeds)).unstack("arm")
+        return markdown(cells.loc[names.unique(), self.trial.arm.unique()].rename(columns=CONTINUED))
 
     def old_claims(self):
         return self.claims_of("mlm", "mae_lm")
