@@ -34,7 +34,7 @@ try:
 except ImportError as error:
     raise InstallationError(f"{error}: pip install -c constraints.txt '.[finetune,huggingface]'") from None
 
-SCORED_TOKENS = 5_000  # of held-out text, each predicted by itself
+SCORED_TOKENS, SCORED_WORDS = 5_000, 64  # of held-out text, each predicted by itself; most words of a line
 HALVED_LINES = 1_000
 WEIGHTS = ["config.json", "model.safetensors", "pytorch_model.bin"]
 WORDS = 8  # least of a line whose halves are searched
@@ -61,7 +61,7 @@ def parse():
 def bits_per_token(model, lines, positions):
     """Bits of a token of held-out lines, each predicted by itself from the others; and how many were."""
     chosen, count = [], 0
-    for line in lines:
+    for line in (" ".join(line.split()[:SCORED_WORDS]) for line in lines):
         tokens = len(model.encode(line)) - 2
         if tokens and tokens + 2 <= positions and (not chosen or count + tokens <= SCORED_TOKENS):
             chosen.append(line)
@@ -94,6 +94,7 @@ def measure(record, checkpoint, data, args, positions):
         was = read_json(record, dict, "measurements of adapt.sh")
         if was.get("origin") == origin:
             return was["found"]
+    print(f"measuring {checkpoint}", flush=True)
     model = hub.from_pretrained(checkpoint, data)
     model.to("cuda" if args.gpus != 0 and torch.cuda.is_available() else "cpu")
     lines = [line.strip() for _, line in read_lines(args.valid) if line.strip()]

@@ -1,6 +1,7 @@
 """The experiments: arms that fairseq-train takes, records of a measurement, and a page made from the records alone."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,20 @@ def test_what_has_a_record_is_not_trained_again(tmp_path):
     (tmp_path / "A-1.csv").touch()
     assert "fairseq-train" not in make("-n", tmp_path / "A-1.csv", f"RECORDS={tmp_path}", f"RUN={tmp_path}/run")
     assert "arms.py B-1 | xargs fairseq-train" in make("-n", tmp_path / "B-1.csv", f"RECORDS={tmp_path}", "RUN=run")
+
+
+def test_every_way_to_continue_is_what_fairseq_train_takes(data, tmp_path):
+    text = make("-f", "continuing.mk", "-n", f"RUN={tmp_path}", "TEXT=text.txt", f"RECORDS={tmp_path}")
+    commands = [shlex.split(line)[1:] for line in text.replace("\\\n", " ").splitlines() if "fairseq-train" in line]
+    assert len(commands) == 1 + 3 * 2
+    seen = set()
+    for command in commands:
+        words = [word for word in command if word not in ("--cpu", ">/dev/null")]
+        cfg = configuration([data, *words[1:]])
+        assert ("base-data" in words[0]) == (cfg.checkpoint.finetune_from_model is None)
+        task, layers = cfg.task, cfg.model.decoder_layers
+        seen.add((layers, task.encoder_mask_fraction, task.encoder_mask_fade_updates, cfg.common.seed, words[0]))
+    assert len(seen) == len(commands)
 
 
 def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkeypatch):
