@@ -86,7 +86,11 @@ def classifier(tokenizer):
 
     It is fast for lines that begin with a visible ASCII character; of others, it remembers the first characters.
     """
-    visible = functools.cache(lambda text: bool(len(tokenizer.encode_lines([text])[0])))
+
+    def is_text(text):
+        return len(tokenizer.encode_lines([text])[0]) > 0
+
+    visible = functools.cache(is_text)
     visible_bytes = frozenset(byte for byte in range(33, 127) if visible(chr(byte)))
 
     def kind(line):
@@ -95,11 +99,7 @@ def classifier(tokenizer):
         text = line.decode("utf-8").strip()
         if not text:
             return "blank_lines"
-        return (
-            "text_lines"
-            if visible(text[0]) or len(tokenizer.encode_lines([text])[0])
-            else "lines_normalised_to_nothing"
-        )
+        return "text_lines" if visible(text[0]) or is_text(text) else "lines_normalised_to_nothing"
 
     return kind
 
