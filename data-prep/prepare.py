@@ -95,10 +95,16 @@ def given_vocabulary(args):
         if len(line.split()) > 1:
             raise UsageError(f"{args.add_tokens}, line {number}: found {line.strip()!r}, expected one word")
         words += line.split()
+    if args.add_tokens and not words:
+        raise UsageError(f"{args.add_tokens}: found no words, expected one a line")
     if not words:
         return tokenizer
     extended = read_subwords(tokenizer.path, words)
-    command_line.say(f"{args.add_tokens}: {len(extended.symbols) - len(tokenizer.symbols)} new tokens")
+    new = extended.words_added_to(tokenizer)
+    known = [word for word in dict.fromkeys(words) if word not in new]
+    for what, which in {"new tokens": new, "tokens already": known}.items():
+        some = ", ".join(which[:20]) + ", ..." * (len(which) > 20)
+        command_line.say(f"{args.add_tokens}: {len(which)} {what}" + f": {some}" * bool(which))
     return extended
 
 

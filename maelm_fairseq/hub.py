@@ -236,7 +236,7 @@ class MaeLm:
             float32 (C,), or (B, C), on the model's device
         """
         last = len(self.model.encoder.layers)
-        if layer is not None and not 0 <= layer <= last:
+        if layer is not None and layer not in range(last + 1):
             raise UsageError(f"layer {layer} must be from 0 to {last}, the layers of the encoder")
         tokens = self._given(texts, truncate)
         if tokens.dim() == 1:
@@ -382,7 +382,7 @@ class MaeLm:
         return self.model(tokens.gather(1, seen), seen, masked, num_predicted=M, padded=False)
 
     @torch.no_grad()
-    def score(self, texts, within_words=True, masks_in_encoder=None):
+    def score(self, texts, within_words=True, masks_in_encoder=None, truncate=False):
         """How well the model predicts texts: the pseudo-log-likelihood of each, in bits.
 
         Each token but `<s>` and `</s>` is predicted from all others (Salazar et al., 2020), except those of the same
@@ -392,10 +392,12 @@ class MaeLm:
             texts: a string or a list of B strings
             within_words: hide the rest of the word
             masks_in_encoder: whether the encoder sees what is hidden as `<mask>`; None: as at the end of its training
+            truncate: cut longer texts to the model's positions
         Returns:
             (bits, number of tokens), bits a sum; for a list, a list of B of them
         """
-        rows = [self._tokens(text) for text, _ in text_pairs(texts)]
+        limit = self.model.max_positions() if truncate else None
+        rows = [self._tokens(text, None, limit) for text, _ in text_pairs(texts)]
         starts, variants = word_starts(self.dictionary), {}
         for number, row in enumerate(rows):
             self._check_length(len(row), f"text {number + 1} of {len(rows)}", "shorten it or split it")

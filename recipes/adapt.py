@@ -10,6 +10,7 @@ at a time; an update has 32).
 """
 
 import argparse
+import os
 import random
 import sys
 from pathlib import Path
@@ -25,9 +26,11 @@ from maelm_fairseq.base.errors import InstallationError, Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write, one_at_a_time, read_json, read_lines, save_json, sha256
 from maelm_fairseq.base.provenance import check_same
 from maelm_fairseq.base.subwords import read_subwords
+from maelm_fairseq.engine import options
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta, training_options
 from maelm_fairseq.huggingface.roberta_source import read_source
+from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
 
 try:
     import pandas
@@ -110,11 +113,11 @@ def measure(record, checkpoint, data, args, positions):
 def main():
     args, extra = parse()
     dest, work = Path(args.dest).absolute(), Path(args.dest.rstrip("/") + ".work").absolute()
-    if dest.exists() and not work.exists():
+    if os.path.lexists(dest) and not work.exists():
         raise UsageError(f"--dest {dest}: exists already; remove it or choose another")
     if args.pairs:
         read_pairs(args.pairs)
-    read_subwords(args.model)
+    positions = check(args, extra)
     jobs, log = Jobs().listen(), work / "adapt.log"
 
     def execute(program, *command):
@@ -123,10 +126,22 @@ def main():
 
     work.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(work):
-        adapt(execute, args, extra, dest, work)
+        adapt(execute, args, extra, positions, dest, work)
 
 
-def adapt(execute, args, extra, dest, work):
+def check(args, extra):
+    """Refuses what would fail later; returns the positions of the model."""
+    read_subwords(args.model)
+    positions = len(read_source(args.model).weights["encoder.embed_positions.weight"]) - 1
+    if args.extend_positions is not None and args.extend_positions < positions:
+        raise UsageError(f"--extend-positions {args.extend_positions}: the model has {positions}, expected more")
+    argparse.ArgumentParser.error = Parser.error  # without hundreds of lines of usage
+    known = ["DATA", "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
+    options.parse_args_and_arch(options.get_training_parser(), [*known, *extra])
+    return positions
+
+
+def adapt(execute, args, extra, positions, dest, work):
     data, save, imported, record = (work / name for name in ["data", "checkpoints", "imported.pt", "imported.json"])
     words = ["--add-tokens", args.add_tokens] * bool(args.add_tokens)
     texts = ["--train", *args.train, "--valid", args.valid, "--dest", data]
@@ -140,15 +155,18 @@ def adapt(execute, args, extra, dest, work):
         imported.unlink(missing_ok=True)
         import_roberta(args.model, data, imported, decoder_layers=0, extend_positions=args.extend_positions)
         save_json(origin, record)
-    positions = len(read_source(args.model).weights["encoder.embed_positions.weight"]) - 1
     before = measure(work / "before.json", imported, data, args, positions)
 
     updates = args.max_update
-    options = [*training_options(hub.from_pretrained(imported, data).model.cfg, str(imported)), "--max-update", updates]
-    options += ["--total-num-update", updates, "--warmup-updates", -(-updates * 6 // 100)]
-    options += ["--save-interval-updates", -(-updates // 4), *([] if args.gpus is None else ["--gpus", args.gpus])]
+    training = [
+        *training_options(hub.from_pretrained(imported, data).model.cfg, str(imported)),
+        "--max-update",
+        updates,
+    ]
+    training += ["--total-num-update", updates, "--warmup-updates", -(-updates * 6 // 100)]
+    training += ["--save-interval-updates", -(-updates // 4), *([] if args.gpus is None else ["--gpus", args.gpus])]
     recipe = [Path(RECIPES) / "pretrain.py", Path(RECIPES) / "adapt.sh"]
-    execute(sys.executable, *recipe, "--data", data, "--save-dir", save, *options, *extra)
+    execute(sys.executable, *recipe, "--data", data, "--save-dir", save, *training, *extra)
     best = save / "checkpoint_best.pt"
     after = measure(work / "after.json", best, data, args, positions)
     table = markdown(pandas.DataFrame({"before": before, "after": after}))
@@ -156,12 +174,14 @@ def adapt(execute, args, extra, dest, work):
         stream.write(table)
 
     origin, record = {"checkpoint": sha256(best)}, work / "exported.json"
-    if dest.exists():
+    if os.path.lexists(dest):
         was = read_json(record, dict, "the record of an export") if record.exists() else {}
         check_same(dest, was, origin, "remove it, and run the same command")
     else:
-        export(best, data, dest)
         save_json(origin, record)
+        texts = ", ".join(os.path.basename(path) for path in args.train)
+        name = os.path.basename(os.path.abspath(args.model))
+        print(export(best, data, dest, description=f"Continued from {name} on {texts}")[2])
     print(f"{table}written: {dest}")
 
 

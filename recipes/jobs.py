@@ -61,7 +61,12 @@ class Jobs:
     def _on_signal(self, *_):
         self.stop()
         if not self.running:
-            sys.exit(STOPPED)
+            self._end()
+
+    @staticmethod
+    def _end():
+        print("stopped; the same command resumes", file=sys.stderr)
+        sys.exit(STOPPED)
 
     def run(self, command, log, environment=None, show=None):
         """Runs a program, whose output is appended to a file; returns its exit status.
@@ -92,7 +97,7 @@ class Jobs:
                 process.wait()
                 self.running.discard(process)
         if self.stopped:
-            sys.exit(STOPPED)
+            self._end()
         return process.returncode
 
     def map(self, function, items):

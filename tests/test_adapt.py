@@ -40,9 +40,9 @@ def adapted(tmp_path_factory):
         "--gpus", 0, "--max-update", 9, "--add-tokens", folder / "words.txt", "--pairs", folder / "pairs.tsv",
         "--extend-positions", 200, "--tokens-per-sample", 32, "--lr", 1e-2,
     ]  # fmt: skip
-    failed = script("recipes/adapt.sh", *arguments, "--no-such-option", status=1)
-    assert "unrecognized arguments: --no-such-option" in failed.stderr + failed.stdout
-    assert "checkpoints" in os.listdir(folder / "out.work") and not (folder / "out").exists()
+    failed = script("recipes/adapt.sh", *arguments, "--batch-size", 5, status=1)
+    assert "must divide the effective batch of 32 sequences" in failed.stdout
+    assert "before.json" in os.listdir(folder / "out.work") and not (folder / "out").exists()
     return folder, arguments, script("recipes/adapt.sh", *arguments).stdout
 
 
@@ -97,6 +97,8 @@ def test_what_is_refused(adapted, tmp_path):
     (tmp_path / "x.tsv").write_text("good\n")
     for changed, message in [
         (["--dest", tmp_path / "there"], "there: exists already; remove it or choose another"),
+        (["--max-updates", 3], "unrecognized arguments: --max-updates 3"),
+        (["--extend-positions", 9], "--extend-positions 9: the model has 160, expected more"),
         (["--max-update", 0], "--max-update 0 must be at least 1"),
         (["--pairs", tmp_path / "x.tsv"], "expected good and bad"),
         (["--model", tmp_path / "there"], "there: no vocabulary, expected"),

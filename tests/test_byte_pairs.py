@@ -27,7 +27,7 @@ from maelm_fairseq.masking import MaskSettings
 from maelm_fairseq.vocabulary import load_dictionary, word_starts
 from test_huggingface_tokenizer import text
 
-WORDS = ["IL-6", "kanlo", "gr\u00f6\u00dfe", "kanlo"]
+WORDS = ["cytokine", "kanlo", "gr\u00f6\u00dfe", "kanlo"]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def extended(roberta, tmp_path_factory):
     """Data with more words in the vocabulary, and an import with more positions."""
     theirs, folder = roberta[0], tmp_path_factory.mktemp("extended")
     (folder / "words.txt").write_text("\n".join([*WORDS, ""]), encoding="utf-8")
-    (folder / "text.txt").write_text(" IL-6 and kanlo , (kanlo) IL-6R\n\nkanlo\n", encoding="utf-8")
+    (folder / "text.txt").write_text(" cytokine and kanlo , (kanlo)\n\nkanlo\n", encoding="utf-8")
     texts = [word for option in ["--train", "--valid"] for word in [option, folder / "text.txt"]]
     options = ["--vocabulary", theirs / "tokenizer.json", "--add-tokens", folder / "words.txt"]
     done = script("data-prep/prepare.sh", *options, "--dest", folder / "data", *texts)
@@ -68,7 +68,7 @@ def test_tokens_are_those_of_the_library(roberta):
 
 
 def test_prepared_text_comes_back(roberta, tmp_path):
-    """Even of lines that are written like symbols; spaces at their ends are no text."""
+    """Even of lines that are written like symbols, and spaces at their ends."""
     lines = ["<s> kan <mask>lo </s>", "  lo  kan ", "\u6f22\u5b57 \U0001f600\u0301", "Kan, don't"]
     (tmp_path / "text.txt").write_text("\n".join([*lines, "", "\u3000", "kan", ""]), encoding="utf-8")
     texts = [word for option in ["--train", "--valid"] for word in [option, tmp_path / "text.txt"]]
@@ -76,7 +76,7 @@ def test_prepared_text_comes_back(roberta, tmp_path):
     assert "unknown 0 of" in done.stdout and "2 documents" in done.stdout
     tokens = np.fromfile(tmp_path / "data" / "train.bin", np.uint16)
     rows = [row[:-1].tolist() for row in np.split(tokens, np.flatnonzero(tokens == 2) + 1) if len(row) > 1]
-    assert [roberta[2].decode(torch.tensor(row)) for row in rows] == [*map(str.strip, lines), "kan"]
+    assert [roberta[2].decode(torch.tensor(row)) for row in rows] == [*lines, "kan"]
     assert min(map(min, rows)) >= len(SPECIAL) and roberta[2].mask not in sum(rows, [])
     same = script("data-prep/prepare.sh", "--vocabulary", roberta[0], "--dest", tmp_path / "data", *texts)
     assert same.stdout.splitlines()[-1] == str(tmp_path / "data")
@@ -111,27 +111,65 @@ def test_masks_need_not_be_last(extended):
     assert set(drawn) == set(range(4, N)) - {mask}
     model = hub.from_pretrained(extended, extended / "data")
     (found,) = model.fill_mask(f"kan {MASK}.", topk=N - 5)
-    assert {"IL-6", "kanlo", "gr\u00f6\u00dfe"} <= {piece for piece, _ in found}
+    assert {"cytokine", "kanlo", "gr\u00f6\u00dfe"} <= {piece for piece, _ in found}
     assert sum(p for _, p in found) == pytest.approx(1, abs=1e-5)
 
 
 def test_added_words(roberta, extended):
+    """A word stands for itself with the space before it, not for a part of another; text comes back."""
     old, new = roberta[2], hub.from_pretrained(extended, extended / "data")
     words = [new.dictionary[i] for i in range(len(old.dictionary), len(new.dictionary))]
-    assert words == ["\u0120IL-6", "\u0120kanlo", "\u0120gr\u00c3\u00b6\u00c3\u0141e"]
-    names = [new.dictionary[i] for i in new.tokenizer.encode("kanlo IL-6, IL-6R kanlo")]
-    assert names[:2] == words[1::-1] and names[-1] == words[1] and names.count(words[0]) == 1
-    sentence = f"kanlo (kanlo) gr\u00f6\u00dfe, IL-6 {MASK}."
-    assert new.decode(new.encode(sentence)).replace("( ", "(") == " " + sentence
+    assert words == ["\u0120cytokine", "\u0120kanlo", "\u0120gr\u00c3\u00b6\u00c3\u0141e"]
+    line = "a kanlo, (kanlo) kanlos gr\u00f6\u00dfe;  cytokine"
+    names = [new.dictionary[i] for i in new.tokenizer.encode(line)]
+    assert names[1:3] == [words[1], ","] and names.count(words[1]) == 1 and names[-1] == words[0] and words[2] in names
+    for each in [line, "kanlo", f"gr\u00f6\u00dfe {MASK} kanlo."]:
+        assert new.decode(new.encode(each)) == each
     rows, before = new.model.embed_tokens.weight, old.model.embed_tokens.weight
     assert rows[: len(before)].equal(before)
-    for i, word in enumerate(["IL-6", "kanlo", "gr\u00f6\u00dfe"]):
+    for i, word in enumerate(["cytokine", "kanlo", "gr\u00f6\u00dfe"]):
         pieces = old.tokenizer.encode(" " + word)
         assert len(pieces) > 1 and torch.allclose(rows[len(before) + i], before[pieces].mean(0), atol=1e-6)
         bias = old.model.lm_head.bias[pieces].mean()
         assert torch.allclose(new.model.lm_head.bias[len(before) + i], bias, atol=1e-6)
     long, short = (each.model.encoder.embed_positions.weight for each in (new, old))
     assert long.equal(torch.cat([short[:1], short[1:], short[1:], short[1:4]]))
+
+
+def test_an_added_word_takes_no_other_token(roberta):
+    """Such as that of the same letters within words, of a byte, or of a symbol."""
+    path, old = roberta[0] / "tokenizer.json", roberta[2].tokenizer
+    inside = next(symbol for symbol in old.symbols[300:] if symbol.isascii() and symbol.isalpha() and
+                  "\u0120" + symbol not in old.symbols)  # fmt: skip
+    known = next(symbol for symbol in old.symbols[300:] if symbol.startswith("\u0120") and symbol[1:].isalpha())
+    made = BytePair(path, [inside, "\u00e9", known[1:]])
+    assert made.symbols == [*old.symbols, "\u0120" + inside, "\u0120\u00c3\u00a9"]
+    assert made.words_added_to(old) == [inside, "\u00e9"] and old.words_added_to(made) is None
+    for each in [f"x{inside} {inside}", "caf\u00e9 \u00e9", "<s> <mask>"]:
+        assert made.decode(made.encode_lines([each])[0].tolist()) == each
+    for word in ["<s>", MASK, "IL-6", "B2B"]:
+        with pytest.raises(UsageError, match=f"{word!r} cannot become a token: .* add words of letters alone"):
+            BytePair(path, [word])
+
+
+def test_what_files_may_have_differently_changes_nothing(roberta, tmp_path):
+    """Truncation, padding, dropout, and symbols that are not marked as such; decoders and post-processors."""
+
+    def change(contents):
+        contents["model"]["dropout"] = 0.5
+        contents.update(decoder=None, post_processor=None)
+        contents["truncation"] = dict(direction="Right", max_length=3, strategy="LongestFirst", stride=0)
+        contents["added_tokens"] = [dict(token, special=False) for token in contents["added_tokens"]]
+
+    (tmp_path / "tokenizer.json").write_text(unfit(roberta[0], change))
+    made, old = read_subwords(tmp_path), roberta[2].tokenizer
+    assert made.contents() == old.contents()
+    line = "<s> Kan lo <pad> losh mipo </s>"
+    assert made.encode(line) == old.encode(line) and 1 not in made.encode(line)
+    assert made.encode_lines([line])[0].min() > 3 and made.decode(made.encode_lines([line])[0].tolist()) == line
+    change = {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}}
+    (tmp_path / "tokenizer.json").write_text(unfit(roberta[0], lambda contents: contents.update(change)))
+    assert read_subwords(tmp_path).decode(read_subwords(tmp_path).encode("kan lo")) == "kan lo"
 
 
 def test_the_encoder_computes_what_it_did_and_goes_back(roberta, extended, tmp_path):
@@ -176,6 +214,12 @@ UNFIT = {
     ),
     "no mask": (lambda c: c["added_tokens"].pop(), "<mask> is None"),
     "no bytes": (lambda c: c.update(pre_tokenizer={"type": "Whitespace"}), "found BPE of characters, expected byte"),
+    "no byte": (lambda c: c["model"]["vocab"].pop("\u00e9"), "no token for 1 of the 256 bytes"),
+    "ends": (lambda c: c["model"].update(end_of_word_suffix="</w>"), "the mark '</w>' within words"),
+    "words apart": (
+        lambda c: c.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}]}),
+        "found BPE of characters",
+    ),
     "no json": (lambda c: c.clear(), "not a tokenizer.json"),
 }  # fmt: skip
 

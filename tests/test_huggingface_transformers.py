@@ -160,13 +160,13 @@ def byte_level(folder, parent):
     shutil.copytree(theirs, folder / BYTES)
     arrays = {**reference(imported, rows, "roberta-mlm"), "class": "AutoModelForMaskedLM"}
     np.savez(folder / f"{BYTES}.npz", tokens=rows, **{key: arrays[key] for key in ["class", "logits"]})
-    (parent / "words.txt").write_text("kanlo\nIL-6\n")
+    (parent / "words.txt").write_text("kanlo\nlosha\n")
     texts = [word for option in ["--train", "--valid"] for word in [option, theirs / "text.txt"]]
     more = ["--vocabulary", theirs, "--add-tokens", parent / "words.txt", "--dest", parent / "more"]
     script("data-prep/prepare.sh", *more, *texts)
     import_roberta(theirs, parent / "more", parent / "more.pt", decoder_layers=0, extend_positions=P + 9)
     export(parent / "more.pt", parent / "more", folder / "bytes-more")
-    singles = [*text(6, 10), *EDGE_CASES, *EDGE_CASES_WITH_MASK, " a", "<s>a</s>", "kanlo IL-6, IL-6R kanlos (kanlo)"]
+    singles = [*text(6, 10), *EDGE_CASES, *EDGE_CASES_WITH_MASK, " a", "<s>a</s>", "a kanlo losha, kanlos (kanlo)"]
     tokens = {}
     for name, source in [(BYTES, data), ("bytes-more", parent / "more")]:
         encode = reference_tokens(source)

@@ -86,6 +86,7 @@ def extended_positions(source, wanted):
         return has
     if wanted < has:
         raise UsageError(f"--extend-positions {wanted}: the checkpoint has {has}, expected as many or more")
+    source.new += [f"positions {has + 1} to {wanted}, as the first ones"] * (wanted > has)
     padding, rows = source.weights[name].split([1, has])
     source.weights[name] = torch.cat([padding, rows[torch.arange(wanted) % has]])
     return wanted
@@ -112,15 +113,18 @@ def matched_vocabulary(source, data):
         words = tokenizer.words_added_to(original)
         if words is None:
             raise UsageError(f"{data}: prepared with another vocabulary than {source.model_file}; {fix}")
+        source.new += [f"{len(words)} words, each the mean of its old pieces"] * bool(words)
+        if len(source.weights["embed_tokens.weight"]) > len(original.symbols):
+            source.dropped.append("rows of the embedding without a token")
         for name in ["embed_tokens.weight", "lm_head.bias"] if source.has_head else ["embed_tokens.weight"]:
-            rows = source.weights[name]
+            rows = source.weights[name][: len(original.symbols)]
             new = [rows[original.encode(" " + word)].mean(0, keepdim=True) for word in words]
             source.weights[name] = torch.cat([rows, *new])
     rows = len(source.weights["embed_tokens.weight"])
     if rows != len(dictionary):
         raise UsageError(
             f"{source.path}: embeddings of {rows:,} symbols, but the vocabulary of {data} has {len(dictionary):,} "
-            "(with special symbols and <mask>)"
+            "(with special symbols and <mask>): use the vocabulary that was saved with it"
         )
     return dictionary
 
@@ -166,7 +170,7 @@ def main():
     source, cfg = import_roberta(**args)
     exact = ["the encoder"] + ["the language-model head"] * source.has_head
     new = [f"the decoder ({cfg.decoder_layers} layers)"] * (cfg.decoder_layers > 0 and not cfg.share_decoder_layers)
-    new += ["the language-model head, which the source lacks"] * (not source.has_head)
+    new += ["the language-model head, which the source lacks"] * (not source.has_head) + source.new
     print(f"written: {args['dest']}; exactly as in {source.path}: {' and '.join(exact)}")
     print(f"new: {' and '.join(new) or 'nothing'}; left out: {', '.join(source.dropped) or 'nothing'}")
     print("continue with this command, and the options for optimizer, batches and --save-dir:")

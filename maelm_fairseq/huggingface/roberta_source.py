@@ -2,7 +2,7 @@
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Dict, Optional
 
 import torch
@@ -31,7 +31,14 @@ FAIRSEQ_OPTIONS = {
     "activation_fn": "gelu",
     "no_scale_embedding": True,
 }
-TRANSFORMERS_OPTIONS = {"hidden_act": "gelu", "layer_norm_eps": 1e-5, "position_embedding_type": "absolute"}
+TRANSFORMERS_OPTIONS = {
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-5,
+    "position_embedding_type": "absolute",
+    "pad_token_id": 1,
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
 # Rows of <s>, <pad>, </s> and <unk> in the embedding; the pieces follow after the highest, <mask> is last.
 XLM_R_ROWS, CAMEMBERT_ROWS = (0, 1, 2, 3), (5, 1, 6, 3)
 # Weights that are left out, with a group for what is worth telling.
@@ -76,6 +83,7 @@ class Source:
         sizes: and dropouts, named as in :class:`~maelm_fairseq.config.MaeLmConfig`
         weights: {name: float32 tensor}, named as ours
         dropped: parts that were left out, such as "pooler"
+        new: parts that were added, such as "2 words"
         model_file: the SentencePiece model or tokenizer.json, or None
         dict_file: fairseq's dict.txt, or None
     """
@@ -86,6 +94,7 @@ class Source:
     dropped: list
     model_file: Optional[str] = None
     dict_file: Optional[str] = None
+    new: list = field(default_factory=list)
 
     @property
     def has_head(self):

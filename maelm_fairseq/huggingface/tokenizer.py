@@ -59,7 +59,9 @@ def write_tokenizer(folder, data, max_length):
     else:
         text = build_tokenizer(dictionary, tokenizer.processor).to_str(pretty=True)
     Path(folder, "tokenizer.json").write_text(text, encoding="utf-8")  # save() takes no folder that is not Unicode
-    mask = dict(content=MASK, lstrip=True, rstrip=False, normalized=False, single_word=False, special=True)
+    made = tokenizers.Tokenizer.from_str(text)
+    flags = ["content", "lstrip", "rstrip", "normalized", "single_word", "special"]
+    mask = {flag: getattr(made.get_added_tokens_decoder()[made.token_to_id(MASK)], flag) for flag in flags}
     symbols = dict(bos="<s>", cls="<s>", eos="</s>", sep="</s>", unk="<unk>", pad="<pad>")
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -70,7 +72,7 @@ def write_tokenizer(folder, data, max_length):
         "mask_token": {"__type": "AddedToken", **mask},
     }
     save_json(settings, os.path.join(folder, "tokenizer_config.json"))
-    return tokenizers.Tokenizer.from_str(text)
+    return made
 
 
 def build_tokenizer(dictionary, processor):

@@ -44,7 +44,9 @@ def read_pairs(path):
         elif line:
             if len(cells) != len(header):
                 raise UsageError(f"{path}, line {number}: found {len(cells)} columns, expected {len(header)}")
-            row = dict(zip(header, cells))
+            row = dict(zip(header, map(str.strip, cells)))
+            if not row["good"] or not row["bad"]:
+                raise UsageError(f"{path}, line {number}: found an empty cell, expected two sentences")
             rows.append([*(row[column] for column in COLUMNS), row.get(GROUP, "")])
     if not rows:
         raise UsageError(f"{path}: found no pairs, expected a header and a line for each")
@@ -60,13 +62,14 @@ def decide(model, pairs):
         pairs: :class:`Pairs`
     """
     bits = np.array([total for total, _ in model.score([*pairs.good, *pairs.bad])]).reshape(2, -1)
-    return (1 - np.sign(bits[0] - bits[1])) / 2
+    same = np.isclose(*bits, rtol=1e-6)  # the rounding of different batches
+    return np.where(same, 0.5, bits[0] < bits[1])
 
 
 def shares(decisions, groups):
-    """The percentages of right decisions: {"": of all, group: of each}."""
-    parts = {"": decisions, **{str(group): decisions[groups == group] for group in np.unique(groups)}}
-    return {group: 100 * float(values.mean()) for group, values in parts.items()}
+    """The percentages of right decisions: of all; and {group: of its pairs}."""
+    parts = {str(group): 100 * float(decisions[groups == group].mean()) for group in np.unique(groups) if group}
+    return 100 * float(decisions.mean()), parts
 
 
 def interval(decisions, groups):

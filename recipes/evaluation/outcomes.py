@@ -92,9 +92,10 @@ class Records:
         rows, arrays = [], dict(sorted(self.arrays.items()))
         for task in dict.fromkeys(key.split("/")[0] for key in arrays if "/" in key):
             if f"{task}/{PAIRS}" in arrays:
-                for group, share in shares(arrays[f"{task}/{PAIRS}"], arrays[f"{task}/{GROUPS}"]).items():
-                    feature = PAIRS + f": {group}" * bool(group)
-                    rows.append(dict(zip(COLUMNS, [self.model, task, feature, LAST, METRICS[True], round(share, 4)])))
+                share, parts = shares(arrays[f"{task}/{PAIRS}"], arrays[f"{task}/{GROUPS}"])
+                for feature, value in {"": share, **parts}.items():
+                    feature = f"{PAIRS}: {feature}" if feature else PAIRS
+                    rows.append(dict(zip(COLUMNS, [self.model, task, feature, LAST, METRICS[True], round(value, 4)])))
                 continue
             targets = self.arrays[f"{task}/targets"]
 

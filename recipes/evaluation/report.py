@@ -28,7 +28,7 @@ def markdown(frame):
     rows = [[frame.index.name or "", *frame.columns], ["---"] * (1 + frame.shape[1])]
     rows += [[name, *("" if pd.isna(x) else f"{x:.2f}" if isinstance(x, float) else x for x in row)]
              for name, row in zip(frame.index, frame.itertuples(index=False))]  # fmt: skip
-    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows) + "\n"
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows) + "\n"
 
 
 def models_of_arm(names, arm):
@@ -100,8 +100,8 @@ class Report:
         rows = {}
         for model, records in self.records.items():
             decisions, groups = (records.arrays[f"{name}/{key}"] for key in [PAIRS, GROUPS])
-            right, (low, high) = shares(decisions, groups), interval(decisions, groups)
-            rows[model] = {"right": right.pop(""), "from": low, "to": high, "pairs": len(groups), **right}
+            (right, parts), (low, high) = shares(decisions, groups), interval(decisions, groups)
+            rows[model] = {"right": right, "from": low, "to": high, "pairs": len(groups), **parts}
         return pd.DataFrame.from_dict(rows, orient="index")
 
     def text(self, comparisons=()):
