@@ -125,8 +125,8 @@ def main():
         measured[updates] += scores(args.name, folder, args.run)
         measured[updates] += fine_tuned(folder / "model.pt", folder / "tuned", args.run, NATURAL)
         shutil.copyfile(folder / "probes" / f"{args.name}.npz", args.dest / f"{args.name}.npz")
-    if not is_reset:
-        measured[updates] += ranks(folder / "model.pt", folder / "ranks", args.run)
+        if not is_reset:
+            measured[updates] += ranks(folder / "model.pt", folder / "ranks", args.run)
     if tracked:
         measured[updates] += ranks_while_tuning(folder, args.run)
     for checkpoint in folder.glob("checkpoint_*_*.pt") if tracked else []:
