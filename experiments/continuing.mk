@@ -7,7 +7,7 @@
 RUN ?= run
 RECORDS ?= records
 PYTHON ?= python
-UPDATES ?= 1500
+UPDATES ?= 1000
 BASE_UPDATES ?= 4000
 SEEDS ?= 1 2
 ARMS = mlm shared shared-fade
