@@ -158,12 +158,8 @@ def adapt(execute, args, extra, positions, dest, work):
     before = measure(work / "before.json", imported, data, args, positions)
 
     updates = args.max_update
-    training = [
-        *training_options(hub.from_pretrained(imported, data).model.cfg, str(imported)),
-        "--max-update",
-        updates,
-    ]
-    training += ["--total-num-update", updates, "--warmup-updates", -(-updates * 6 // 100)]
+    training = training_options(hub.from_pretrained(imported, data).model.cfg, str(imported))
+    training += ["--max-update", updates, "--total-num-update", updates, "--warmup-updates", -(-updates * 6 // 100)]
     training += ["--save-interval-updates", -(-updates // 4), *([] if args.gpus is None else ["--gpus", args.gpus])]
     recipe = [Path(RECIPES) / "pretrain.py", Path(RECIPES) / "adapt.sh"]
     execute(sys.executable, *recipe, "--data", data, "--save-dir", save, *training, *extra)
