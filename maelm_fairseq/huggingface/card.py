@@ -32,13 +32,14 @@ KINDS = {  # `example` is given to the tokenizer, `usage` is what the model make
         example='"one sentence ."',
         usage="features = model(**inputs).last_hidden_state  # (1, tokens, width); a pooler_output is untrained",
         limits="It is an encoder only: it fills no masks, and has to be fine-tuned before you compare sentences by its "
-        "features. For one vector a text, take the mean over its tokens.",
+        "vectors. sentence-transformers loads it, too: one vector a text, the mean over its tokens.",
     ),
     MASKED_LM: dict(
         pipeline="fill-mask",
         example='"one of the best <mask> i have ever seen ."',
         usage="logits = model(**inputs).logits  # (1, tokens, vocabulary)",
-        limits="It is no sentence encoder: fine-tune it before you compare sentences by its features.",
+        limits="Fine-tune it before you compare sentences by its vectors, the mean over the tokens, which "
+        "sentence-transformers gives.",
     ),
     SEQUENCE_CLASSIFICATION: dict(
         pipeline="text-classification",
