@@ -21,7 +21,7 @@ def refused(*arguments):
     "options, message",
     [
         ("--decoder-layers 0", "--decoder-layers 0 needs --encoder-mask-fraction 1"),
-        ("--mask-whole-words", "--mask-whole-words needs a SentencePiece vocabulary"),
+        ("--mask-whole-words", "--mask-whole-words needs a vocabulary of SentencePiece or byte-level BPE"),
         (
             "--decoder-layers 0 --encoder-mask-fraction 1 --encoder-mask-fade-updates 5",
             "contradicts --encoder-mask-fade",
