@@ -273,7 +273,7 @@ class Page:
         """What continued MLMs score, each seed."""
         if self.trial is None:
             return "Not run yet."
-        names = self.trial.task + ", " + self.trial.feature
+        names = self.trial.task.replace(TEXT, "bits per token") + ", " + self.trial.feature
         names[self.trial.task == "halves"] = "halves found, %"
         values = self.trial.assign(what=names).groupby(["what", "arm"]).value
         cells = values.agg(lambda seeds: ", ".join(f"{value:.2f}" for value in seeds)).unstack("arm")
