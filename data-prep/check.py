@@ -12,7 +12,8 @@ import command_line
 from binarized import DTYPE_CODES, HEADER, INDEX_MAGIC, add_to_checksum, is_encoded, shard_folder
 from maelm_fairseq.base.errors import MissingFileError, UsageError, run
 from maelm_fairseq.base.files import read_json
-from maelm_fairseq.base.subwords import UNKNOWN, read_subwords
+from maelm_fairseq.base.subwords import UNKNOWN
+from maelm_fairseq.base.vocabulary_files import read_subwords
 from records import SplitRecord, read_manifest
 
 AGAIN = "remove {} and run prepare.sh again"

@@ -23,7 +23,8 @@ from binarized import add_to_checksum, token_dtype, write_index
 from command_line import progress_bar
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, save_json
-from maelm_fairseq.base.subwords import EOS, UNKNOWN, read_subwords
+from maelm_fairseq.base.subwords import EOS, UNKNOWN
+from maelm_fairseq.base.vocabulary_files import read_subwords
 from raw_text import Reservoir, expected_utf8, fingerprint, read_lines
 from records import Read, SplitRecord
 

@@ -6,7 +6,6 @@ interruption the same command resumes where it stopped. The last line on stdout 
 """
 
 import os
-import shutil
 from dataclasses import asdict
 
 import command_line
@@ -16,7 +15,8 @@ from command_line import CPUS, positive
 from encode import encode
 from maelm_fairseq.base.errors import UsageError, run
 from maelm_fairseq.base.files import atomic_write, read_json, read_lines, save_json, sha256
-from maelm_fairseq.base.subwords import SENTENCEPIECE, read_subwords
+from maelm_fairseq.base.sentence_pieces import SENTENCEPIECE
+from maelm_fairseq.base.vocabulary_files import read_subwords
 from raw_text import check_files, fingerprint
 from records import MANIFEST, Manifest, Options, by_option, check_origin, read_manifest
 from train_sentencepiece import SAMPLE_LINES, train
@@ -78,14 +78,6 @@ def claim(dest, manifest):
     check_origin(dest, read_manifest(dest), manifest)
 
 
-def copy(source, folder):
-    """Copies a file into a folder, unless it is there."""
-    path = os.path.join(folder, os.path.basename(source))
-    if not os.path.exists(path):
-        with open(source, "rb") as reader, atomic_write(path, "wb") as writer:
-            shutil.copyfileobj(reader, writer)
-
-
 def given_vocabulary(args):
     """The tokenizer of --vocabulary with --add-tokens; None if one is to be trained."""
     if not args.vocabulary:
@@ -108,26 +100,29 @@ def given_vocabulary(args):
     return extended
 
 
-def make_vocabulary(args, tokenizer, options):
-    """Writes vocabulary and dict.txt unless they exist; returns their paths.
+def trained_vocabulary(args, options):
+    """The tokenizer of the SentencePiece model in --dest, which is trained unless it exists.
 
-    Several processes may do so at once: the same text and options give the same files.
+    Several processes may do so at once: the same text and options give the same model.
     """
-    path = os.path.join(args.dest, tokenizer.file_name if tokenizer else SENTENCEPIECE)
-    dictionary, log = (os.path.join(args.dest, name) for name in ["dict.txt", "sentencepiece.log"])
-    if not tokenizer:
-        if not os.path.exists(path):
-            try:
-                train(args.train, path, log, options)
-            except UsageError:  # there are no data yet: without the manifest the corrected command can start afresh
-                os.remove(os.path.join(args.dest, MANIFEST))
-                raise
-        tokenizer = read_subwords(path)
+    model, log = (os.path.join(args.dest, name) for name in [SENTENCEPIECE, "sentencepiece.log"])
+    if not os.path.exists(model):
+        try:
+            train(args.train, model, log, options)
+        except UsageError:  # there are no data yet: without the manifest the corrected command can start afresh
+            os.remove(os.path.join(args.dest, MANIFEST))
+            raise
+    return read_subwords(model)
+
+
+def write_vocabulary(tokenizer, folder):
+    """Writes vocabulary and dict.txt into a folder unless they exist; returns the path of the vocabulary."""
+    path, dictionary = (os.path.join(folder, name) for name in [tokenizer.file_name, "dict.txt"])
     for file, contents in {path: tokenizer.contents(), dictionary: tokenizer.dict_text().encode()}.items():
         if not os.path.exists(file):
             with atomic_write(file, "wb") as stream:
                 stream.write(contents)
-    return path, dictionary
+    return path
 
 
 def count_documents(args, manifest, vocabulary):
@@ -162,22 +157,22 @@ def main():
             command_line.say(f"warning: {args.valid[number]} is a file of --train, too: its text is not held out")
     os.makedirs(args.dest, exist_ok=True)
     claim(args.dest, manifest)
-    vocabulary = make_vocabulary(args, tokenizer, options)
-    held_out = args.valid_documents and (args.valid_documents, count_documents(args, manifest, vocabulary[0]))
+    tokenizer = tokenizer or trained_vocabulary(args, options)
+    vocabulary = write_vocabulary(tokenizer, args.dest)
+    held_out = args.valid_documents and (args.valid_documents, count_documents(args, manifest, vocabulary))
     if args.only_vocabulary:
-        command_line.say(f"{vocabulary[0]} and dict.txt are ready")
+        command_line.say(f"{vocabulary} and dict.txt are ready")
         return
     folders = [shard_folder(args.dest, shard, args.shards) for shard in range(args.shards)]
     selected = {i: folder for i, folder in enumerate(folders) if args.shard in (None, i)}
     for folder in selected.values():
         os.makedirs(folder, exist_ok=True)
-        for path in vocabulary:
-            copy(path, folder)
+        write_vocabulary(tokenizer, folder)
     for split, shards, wanted in [("valid", 1, [0]), ("train", args.shards, selected)]:
         missing = {i: folder for i, folder in selected.items() if i in wanted and not is_encoded(folder, split)}
         if missing:
             files, fingerprints = (getattr(where, "train" if held_out else split) for where in (args, manifest))
-            encode(files, fingerprints, missing, split, vocabulary[0], args.workers, shards, held_out)
+            encode(files, fingerprints, missing, split, vocabulary, args.workers, shards, held_out)
     check(args.dest, options, selected)
     print(":".join(map(os.path.abspath, folders)))
 

@@ -18,7 +18,7 @@ from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.subwords import EOS, MASK, SPECIAL
 from maelm_fairseq.huggingface.tokenizer import sample_lines
-from measure import COLUMNS, RECIPES, fine_tuned
+from measure import COLUMNS, RECIPES, TEXT, fine_tuned, losses
 
 sys.path += [str(RECIPES), str(RECIPES.parent / "data-prep")]
 import sentence_probes  # noqa: E402
@@ -40,25 +40,30 @@ def train_vocabulary(text, dest):
 
 
 def measurements(name, folder):
-    """The rows of one model: (task, feature, metric, value)."""
+    """The rows of one model, but for arm and seed: (updates, layer, task, feature, metric, value)."""
+    for updates, metric, value in losses(folder / name / "train.log"):
+        yield updates, "", TEXT, "validation", metric, value
     file = folder / name / "model.pt"
-    model = hub.from_pretrained(file, folder / "data")
-    lines = sample_lines(folder / "data", ["valid"])
+    for task, feature, metric, value in without_labels(hub.from_pretrained(file, folder / "data")):
+        yield "", "", task, feature, metric, value
+    for task, feature, _, metric, value in fine_tuned(file, folder / name / "tuned", folder, TASKS):
+        yield "", "", task, feature, metric, value
+
+
+def without_labels(model):
+    """What needs no training: (task, feature, metric, value)."""
+    lines = sample_lines(model.data, ["valid"])
+    pairs = Pairs("", "", *agreement_pairs(lines), None)
+    yield "agreement", "examples", "count", len(pairs.good)
     for feature, masks_in_encoder in {"masks left out": False, "masks in the encoder": True}.items():
         if masks_in_encoder or model.model.cfg.decoder_layers:
             model.masks_in_encoder = masks_in_encoder
-            yield (
-                "held-out text",
-                feature,
-                "bits per token",
-                bits_per_token(model, lines, model.model.max_positions())[0],
-            )
-            good, bad = agreement_pairs(lines)
-            pairs = Pairs("", "", good, bad, None)
+            bits, _ = bits_per_token(model, lines, model.model.max_positions())
+            yield TEXT, feature, "bits per token", bits
             yield "agreement", feature, "pairs", 100 * decide(model, pairs).mean()
-    yield "halves", "mean", "accuracy", found_halves(model, lines)[0]
-    for task, feature, _, metric, value in fine_tuned(file, folder / name / "tuned", folder, TASKS):
-        yield task, feature, metric, value
+    share, count = found_halves(model, lines)
+    yield "halves", "examples", "count", count
+    yield "halves", "mean", "accuracy", share
 
 
 def agreement_pairs(lines):
@@ -78,9 +83,8 @@ def main():
     if args.what == "measure":
         (name,) = args.paths
         arm, _, seed = name.rpartition("-") if name != BASE else (BASE, "", 1)
-        rows = [[arm, seed, "", "", *row] for row in measurements(name, args.run)]
-        order = ["arm", "seed", "updates", "layer", "task", "feature", "metric", "value"]
-        table, dest = pd.DataFrame(rows, columns=order)[COLUMNS], args.run / name / "measured.csv"
+        rows = [[arm, seed, *row] for row in measurements(name, args.run)]
+        table, dest = pd.DataFrame(rows, columns=COLUMNS), args.run / name / "measured.csv"
     else:
         dest, *files = args.paths
         table = pd.concat([pd.read_csv(path) for path in files])

@@ -273,11 +273,17 @@ class Page:
         """What continued MLMs score, each seed."""
         if self.trial is None:
             return "Not run yet."
-        names = self.trial.task.replace(TEXT, "bits per token") + ", " + self.trial.feature
-        names[self.trial.task == "halves"] = "halves found, %"
-        values = self.trial.assign(what=names).groupby(["what", "arm"]).value
+        trial, counts = self.trial[self.trial.updates.isna()], self.trial[self.trial.metric == "count"]
+        trial = trial[trial.metric != "count"]
+        names = trial.task.replace(TEXT, "bits per token") + ", " + trial.feature
+        names[trial.task == "halves"] = "halves found, %"
+        values = trial.assign(what=names).groupby(["what", "arm"]).value
         cells = values.agg(lambda seeds: ", ".join(f"{value:.2f}" for value in seeds)).unstack("arm")
-        return markdown(cells.loc[names.unique(), self.trial.arm.unique()].rename(columns=CONTINUED))
+        bits = self.trial[(self.trial.arm == "base") & (self.trial.metric == "bits")]
+        learned = ", ".join(f"{row.value:g} bits after {row.updates:,.0f} updates" for row in bits.itertuples())
+        sizes = " and ".join(f"{row.value:.0f} of {row.task}" for row in counts.drop_duplicates("task").itertuples())
+        note = f"\nValidation of the RoBERTa, on film reviews: {learned}. Examples: {sizes}.\n"
+        return markdown(cells.loc[names.unique(), trial.arm.unique()].rename(columns=CONTINUED)) + note
 
     def old_claims(self):
         return self.claims_of("mlm", "mae_lm")

@@ -5,8 +5,11 @@ import os
 
 import numpy as np
 
+from .base.byte_pairs import BYTE_WORD_STARTS, TOKENIZER_JSON
 from .base.errors import MissingFileError, UsageError
-from .base.subwords import BYTE_WORD_STARTS, MASK, SENTENCEPIECE, TOKENIZER_JSON, WORD_START, read_subwords
+from .base.sentence_pieces import SENTENCEPIECE, WORD_START
+from .base.subwords import MASK
+from .base.vocabulary_files import read_subwords
 from .engine import Dictionary
 
 FINGERPRINT = "dictionary_fingerprint"  # its name in checkpoints

@@ -25,7 +25,7 @@ from maelm_fairseq import hub
 from maelm_fairseq.base.errors import InstallationError, Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write, one_at_a_time, read_json, read_lines, save_json, sha256
 from maelm_fairseq.base.provenance import check_same
-from maelm_fairseq.base.subwords import read_subwords
+from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.engine import options
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta, training_options

@@ -15,8 +15,10 @@ import torch
 from conftest import refused, script, succeed
 from huggingface_cases import MLM, NO_BIAS, P, byte_level_roberta, write_checkpoint
 from maelm_fairseq import hub
+from maelm_fairseq.base.byte_pairs import BytePair
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.subwords import MASK, SPECIAL, BytePair, read_subwords, word_sequences
+from maelm_fairseq.base.subwords import MASK, SPECIAL, word_sequences
+from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.data.masked_items import masking_of
 from maelm_fairseq.finetuning.squad import pieces_of, span_of
 from maelm_fairseq.finetuning.squad_files import Answer, Question

@@ -22,7 +22,7 @@ import binarized
 import raw_text
 from conftest import ROOT, binarize, documents, refused, script
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.subwords import read_subwords
+from maelm_fairseq.base.vocabulary_files import read_subwords
 
 PREP = str(ROOT / "data-prep")
 NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"

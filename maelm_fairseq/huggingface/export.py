@@ -110,9 +110,10 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None, l
                 os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
                 save_json(contents, os.path.join(folder, name))
         tokenizer = write_tokenizer(folder, data, model.max_positions())
-        check_tokenizer(tokenizer, reference(data), sample_lines(data))
+        encode = reference(data)
+        check_tokenizer(tokenizer, encode, sample_lines(data))
         lines = (sample_lines(data, ["valid"]) or EDGE_CASES)[:8]
-        tokens = [reference(data)(line)[: model.max_positions()] for line in lines]
+        tokens = [encode(line)[: model.max_positions()] for line in lines]
         comparison = compare_with_transformers(folder, config, model, tokens)
         card = model_card(os.path.basename(dest), state, config, data, kind, description)
         Path(folder, "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")

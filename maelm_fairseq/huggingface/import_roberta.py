@@ -19,7 +19,7 @@ from dataclasses import asdict, fields
 import torch
 
 from ..base.errors import MissingFileError, Parser, UsageError, run
-from ..base.subwords import read_subwords
+from ..base.vocabulary_files import read_subwords
 from ..checkpoints.writing import save
 from ..config import MaeLmConfig, check_sizes, option
 from ..layers import BUCKETS

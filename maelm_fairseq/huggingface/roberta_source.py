@@ -9,7 +9,7 @@ import torch
 
 from ..base.errors import MissingFileError, UsageError
 from ..base.files import read_json, shown, typed
-from ..base.subwords import NAMES, read_subwords
+from ..base.vocabulary_files import NAMES, read_subwords
 from ..checkpoints.reading import read_file
 from ..engine import utils
 from .weights import MASKED_LM, MODEL, ROBERTA, stock_modules

@@ -20,9 +20,11 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
+from ..base.byte_pairs import BytePair
 from ..base.errors import InstallationError, UsageError
 from ..base.files import save_json
-from ..base.subwords import MASK, SPECIAL, WORD_START, BytePair, sequence
+from ..base.sentence_pieces import WORD_START
+from ..base.subwords import MASK, SPECIAL, sequence
 from ..vocabulary import read_vocabulary
 from .card import read_record
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK

@@ -1,0 +1,148 @@
+"""A byte-level BPE in a tokenizer.json of Hugging Face's as tokens."""
+
+import functools
+import json
+
+from .errors import UsageError
+from .subwords import BOS, EOS, MASK, PAD, SPECIAL, Subwords
+
+BYTE_WORD_STARTS = ("\u0120", "\u010a", "\u0109", "\u010d")  # space, newline, tab, carriage return
+TOKENIZER_JSON = "tokenizer.json"
+PUBLISHED = "sentencepiece.bpe.model"  # what a SentencePiece model is called beside one
+
+
+class BytePair(Subwords):
+    """A byte-level BPE, as of `roberta-base`; a token is the file's own id.
+
+    `<pad>` in a text is text, as for SentencePiece, not padding.
+
+    Args:
+        path: of tokenizer.json
+        added: words that get a token behind the last one, for the word with a space in front of it
+    Raises:
+        ImportError: the package tokenizers is missing
+        ValueError: no such file, another kind of vocabulary, ids 0 to 3 are not `<s> <pad> </s> <unk>`, or a word that
+            the vocabulary never sees in one piece
+    """
+
+    file_name = TOKENIZER_JSON
+
+    def __init__(self, path, added=()):
+        import tokenizers  # of the extra `huggingface`
+
+        split, self._decoder = tokenizers.pre_tokenizers.ByteLevel, tokenizers.decoders.ByteLevel()
+        self._to_bytes = split(add_prefix_space=False, use_regex=False)
+        try:
+            with open(path, encoding="utf-8") as stream:
+                text = stream.read()
+            read, file = tokenizers.Tokenizer.from_str(text), json.loads(text)
+        except Exception as error:  # tokenizers raises Exception
+            raise UsageError(
+                f"{path}: not a tokenizer.json ({error}), expected one that transformers or tokenizers saved"
+            ) from None
+        check_byte_level(path, type(read.model).__name__, file, split.alphabet())
+        symbols = [read.id_to_token(i) for i in range(read.get_vocab_size())]
+        if symbols[: len(SPECIAL)] != SPECIAL or None in symbols or MASK not in symbols:
+            raise UsageError(
+                f"{path}: ids 0 to 3 are {' '.join(map(str, symbols[:4]))}, {MASK} is {read.token_to_id(MASK)}; "
+                f"expected {' '.join(SPECIAL)}, a {MASK}, and no id without a token, as in roberta-base"
+            )
+        ids = {symbol: i for i, symbol in enumerate(symbols)}
+        for word in added:
+            first, *others = [part for part, _ in split(add_prefix_space=False).pre_tokenize_str(" " + word)]
+            if others:
+                raise UsageError(
+                    f"{path}: {word!r} cannot become a token: text is split between letters, digits and other "
+                    "characters before tokens are looked for; add words of letters alone"
+                )
+            ids.setdefault(first, len(ids))
+        self._prefix = file["pre_tokenizer"]["add_prefix_space"]
+        self._made = type(read).from_str(json.dumps(canonical(file, ids, extended=len(ids) > len(symbols))))
+        self._made.post_processor = tokenizers.processors.RobertaProcessing(("</s>", EOS), ("<s>", BOS))
+        self._made.decoder = self._decoder
+        symbols = list(ids)
+        for token in self._made.get_added_tokens_decoder().values():
+            if token.content not in (*SPECIAL, MASK):
+                symbols[ids[token.content]] = self._spelled(" " * token.lstrip + token.content)
+        super().__init__(path, symbols)
+
+    def _spelled(self, text):
+        """Text in the letters that stand for bytes."""
+        return "".join(part for part, _ in self._to_bytes.pre_tokenize_str(text))
+
+    def words_added_to(self, other):
+        words = [self.show(token) for token in range(len(other.symbols), len(self.symbols))]
+        same = isinstance(other, BytePair) and self.symbols[: len(other.symbols)] == other.symbols
+        same = same and BytePair(other.path, words).contents() == self.contents()
+        return words if same else None
+
+    def contents(self):
+        """Of tokenizer.json: bytes, the same for all files that give the same tokens."""
+        return self._made.to_str(pretty=True).encode()
+
+    @functools.cached_property
+    def _plain(self):
+        plain = type(self._made).from_str(self._made.to_str())
+        plain.encode_special_tokens = True
+        return plain
+
+    def encode(self, text):
+        return self._made.encode(text, add_special_tokens=False).ids
+
+    def encode_words(self, words):
+        return [self.encode(" " + word) for word in words]
+
+    def _plain_ids(self, lines):
+        return [self._plain.encode(line, add_special_tokens=False).ids for line in lines]
+
+    def spans(self, text):
+        encoded = self._plain.encode(text, add_special_tokens=False)
+        return encoded.ids, encoded.offsets
+
+    def decode(self, tokens):
+        pieces = [self.symbols[i] for i in tokens if i not in (BOS, PAD, EOS)]
+        text = self._decoder.decode([self._spelled(" ") + piece if piece == MASK else piece for piece in pieces])
+        return text[1:] if pieces[:1] == [MASK] or self._prefix else text
+
+    def show(self, token):
+        return self._decoder.decode([self.symbols[token]]).strip()
+
+
+def check_byte_level(path, kind, file, alphabet):
+    """Refuses a tokenizer.json that is no byte-level BPE, in which every text has tokens and comes back."""
+    model, split = file["model"], file["pre_tokenizer"] or {}
+    if kind != "BPE" or split.get("type") != "ByteLevel":
+        raise UsageError(
+            f"{path}: found {kind} of characters, expected byte-level BPE, as of roberta-base; if it was made from a "
+            f"SentencePiece model, as of xlm-roberta-base, put that beside it as {PUBLISHED}; WordPiece, as of BERT, "
+            "cannot be used: take another model"
+        )
+    mark = model.get("end_of_word_suffix") or model.get("continuing_subword_prefix")
+    missing = len(set(alphabet) - model["vocab"].keys())
+    faults = {
+        f"the mark {mark!r} within words": mark,
+        f"no token for {missing} of the 256 bytes": missing,
+        "no splitting of words": not split.get("use_regex", True),
+    }
+    for found, is_there in faults.items():
+        if is_there:
+            expected = "expected byte-level BPE as of roberta-base; take another vocabulary"
+            raise UsageError(f"{path}: found {found}, {expected}")
+
+
+def canonical(file, ids, extended):
+    """The contents of a tokenizer.json with these ids of all tokens, and without what files may have differently.
+
+    Those are truncation, padding and dropout, and whether special symbols are marked as such. `<pad>` is no symbol of
+    texts.
+    """
+    marked = {token["content"]: token for token in file["added_tokens"] if token["content"] != SPECIAL[PAD]}
+    for symbol in [*SPECIAL[:PAD], *SPECIAL[EOS:], MASK]:
+        plain = {"single_word": False, "lstrip": symbol == MASK, "rstrip": False}
+        marked[symbol] = {**plain, **marked.get(symbol, {}), "content": symbol, "normalized": False, "special": True}
+    marked = [{**token, "id": ids[content]} for content, token in marked.items()]
+    model = {**file["model"], "vocab": ids, "dropout": None}
+    if extended:
+        model["ignore_merges"] = True  # added words are tokens, although no merges lead to them
+    in_order = sorted(marked, key=lambda token: token["id"])
+    return {**file, "truncation": None, "padding": None, "added_tokens": in_order, "model": model}

@@ -1,0 +1,53 @@
+"""The vocabulary in a file or a folder, of either kind."""
+
+import os
+
+from .byte_pairs import PUBLISHED, TOKENIZER_JSON, BytePair
+from .errors import MissingFileError, UsageError
+from .sentence_pieces import SENTENCEPIECE, SentencePiece
+
+NAMES = [PUBLISHED, SENTENCEPIECE, "spiece.model", TOKENIZER_JSON]  # as models are published, best first
+
+
+def read_subwords(path, added=()):
+    """The vocabulary in a file, or in a folder under one of `NAMES`.
+
+    Args:
+        path: of a SentencePiece model, of a tokenizer.json, or of a folder
+        added: words for new tokens, of a tokenizer.json only
+    Returns:
+        :class:`~.sentence_pieces.SentencePiece` or :class:`~.byte_pairs.BytePair`
+    Raises:
+        FileNotFoundError: there is none
+        ValueError: it cannot be used
+        ImportError: the package tokenizers is missing
+    """
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        found = next((name for name in NAMES if os.path.isfile(os.path.join(path, name))), None)
+        if found is None:
+            raise MissingFileError(f"{path}: no vocabulary, expected {', '.join(NAMES[:-1])} or {NAMES[-1]}{fix(path)}")
+        path = os.path.join(path, found)
+    if not os.path.isfile(path):
+        raise MissingFileError(
+            f"{path}: not found, expected a SentencePiece model, a {TOKENIZER_JSON}, or a folder with either; download "
+            "a model of the hub first, such as by `hf download NAME --local-dir DIR`"
+        )
+    if path.endswith(".json"):
+        return BytePair(path, added)
+    if added:
+        raise UsageError(f"{path}: words can be added to a {TOKENIZER_JSON}, not to a SentencePiece model")
+    return SentencePiece(path)
+
+
+def fix(folder):
+    """What to do about a folder with a vocabulary in another form."""
+    there = set(os.listdir(folder))
+    if "bpe.codes" in there:
+        return "; found bpe.codes, fastBPE's, which cannot be used: take another model"
+    if {"vocab.json", "merges.txt"} <= there:
+        return (
+            "; found vocab.json and merges.txt: let transformers write them as tokenizer.json, "
+            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+        )
+    return "; found vocab.txt, WordPiece, which cannot be used: take another model" if "vocab.txt" in there else ""
