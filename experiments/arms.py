@@ -47,12 +47,15 @@ ARMS = {
     "A-decoder2": Arm("MAE-LM, decoder of 2", [*decoder(2), *FADE], 1, UPDATES // 2),
 }
 RATES = ["5e-4", "1e-3", "2e-3"]  # of learning, tried by pilots of a quarter of the updates
-for _name in ["A", "D", "E"]:
+PILOTS = ["A", "D"]
+for _name in PILOTS:  # the choice between the paper's 15% and 30%
+    _options = [*ARMS[_name].options, "--mask-prob", "0.15"]
+    ARMS[f"{_name}-masked15"] = Arm(f"{ARMS[_name].title}, 15% predicted", _options, 0)
+for _name in [*PILOTS, "E"]:
     for _rate in RATES:
         _options = [*ARMS[_name].options, "--lr", _rate]
         ARMS[f"{_name}-lr{_rate}"] = Arm(f"{ARMS[_name].title}, learning rate {_rate}", _options, 0, UPDATES // 4)
 TRAJECTORIES = ["A", "B", "D"]  # whose first two seeds keep their checkpoints at each quarter
-PILOTS = ["A", "D"]
 
 
 def split(name):
@@ -65,6 +68,12 @@ def encoders():
     """The names of all encoders, all first seeds first."""
     most = max(arm.seeds for arm in ARMS.values())
     return [f"{name}-{seed}" for seed in range(1, most + 1) for name, arm in ARMS.items() if seed <= arm.seeds]
+
+
+def pilots():
+    """The names of the pilots; ARM-SEED-reset is ARM-SEED with newly initialised layers."""
+    names = [f"{name}-{seed}{end}" for seed in PILOT_SEEDS for name in PILOTS for end in ("", "-reset")]
+    return [*(f"{name}-{PILOT_SEEDS[0]}" for name, arm in ARMS.items() if not arm.seeds), *names]
 
 
 def keeps_trajectory(name):
@@ -99,8 +108,7 @@ def main():
     if len(sys.argv) == 1:
         print(*encoders(), sep="\n")
     elif sys.argv[1] == "pilots":
-        print(*(f"{name}-{PILOT_SEEDS[0]}" for name, arm in ARMS.items() if not arm.seeds), sep="\n")
-        print(*(f"{name}-{seed}" for seed in PILOT_SEEDS for name in PILOTS), sep="\n")
+        print(*pilots(), sep="\n")
     else:
         print(" ".join(f"'{word}'" for word in options(sys.argv[1])))
 

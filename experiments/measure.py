@@ -33,6 +33,7 @@ TASKS = [*PRIMARY, "agreement"]
 RANK_TOKENS = 100_000
 FINE_TUNING = "--seeds 1 --batch-size 32 --lr 5e-4 --warmup-ratio 0.1 --epochs 3".split()
 TEXT = "held-out text"
+FEW_SHOT_REPEATS = 10
 PARTS = 10  # of fine-tuning, at whose ends ranks are measured
 TRAJECTORY_TASKS = ["trec", "rotten_tomatoes"]  # the largest two with different texts
 
@@ -61,7 +62,7 @@ def scores(name, folder, run):
     """The rows of probes, (task, feature, layer, metric, value); keeps the outcomes of examples."""
     command = ["--checkpoint", folder / "model.pt", "--names", name, "--data", run / "data"]
     command += ["--dest", folder / "probes", "--labelled", run / "labelled", "--tasks", *TASKS]
-    command += ["--few-shot-repeats", 0, "--side-by-side"]
+    command += ["--few-shot-repeats", FEW_SHOT_REPEATS, "--side-by-side"]
     call(sys.executable, RECIPES / "evaluate.py", *command)
     for row in read_csv(folder / "probes" / "scores.csv"):
         yield row["task"], row["feature"], row["layer"], row["metric"], row["value"]

@@ -21,6 +21,7 @@ from measure import NATURAL, ORDER, PARTS, TEXT, TRAJECTORY_TASKS
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "recipes"))
+from evaluation.few_shot import SHOTS  # noqa: E402
 from evaluation.report import markdown  # noqa: E402
 
 PRIMARY = None  # (feature, layer) of the instrument; set from the pilots before the main runs
@@ -108,15 +109,16 @@ class Page:
 
     def instrument(self):
         """How well each candidate tells trained layers from newly initialised ones."""
-        candidates = dict(FEATURES)
+        few, candidates = [task for task in NATURAL if task != "trec_fine"], dict(FEATURES)  # which has 50 classes
         for layer in range(1, 13):
             candidates.update({f"layer {layer}": ("mean", str(layer)), f"`<s>`, layer {layer}": ("first", str(layer))})
+        candidates.update({f"{shots} examples per class": (f"{shots} examples per class", "chosen") for shots in SHOTS})
         rows = []
         for title, (feature, layer) in candidates.items():
-            gains = []
+            tasks, gains = few if feature == title else NATURAL, []
             for arm in PILOTS:
                 names = arm, f"{arm}-reset"
-                trained, reset = (self.values(name, NATURAL, feature, layer, self.pilots) for name in names)
+                trained, reset = (self.values(name, tasks, feature, layer, self.pilots) for name in names)
                 gains += (trained - reset).dropna().tolist()
             if len(gains) > 1:
                 rows.append([title, len(gains), np.mean(gains), np.mean(gains) / stats.sem(gains)])
@@ -124,6 +126,17 @@ class Page:
             return "Not measured yet."
         frame = pd.DataFrame(rows, columns=["features", "encoders", "points gained", "gain over its standard error"])
         return markdown(frame.set_index("features").sort_values(frame.columns[-1], ascending=False))
+
+    def masked(self):
+        """The scores of pilots with 15% and 30% of the tokens predicted."""
+        rows = {}
+        for arm in [name for pilot in PILOTS for name in (f"{pilot}-masked15", pilot)]:
+            values = {title: self.values(arm, NATURAL, *of, self.pilots) for title, of in FEATURES.items()}
+            if PILOT_SEEDS[0] in values["fine-tuned"]:
+                rows[TITLES[arm]] = {title: each.get(PILOT_SEEDS[0]) for title, each in values.items()}
+        return (
+            markdown(pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm")) if rows else "Not measured yet."
+        )
 
     def scores_of(self, arms):
         rows = []
