@@ -49,7 +49,7 @@ def test_every_arm_differs_from_the_others_and_is_what_fairseq_train_takes(data)
     for name, arm in arms.ARMS.items():
         cfg = configuration([data, *arms.options(f"{name}-1")])
         assert cfg.optimization.max_update == cfg.lr_scheduler.total_num_update == arm.updates
-        fields = "encoder_mask_fade_updates encoder_mask_fraction random_token_prob leave_unmasked_prob mask_prob".split()
+        fields = [field for field in cfg.task if "mask" in field or field.endswith("_prob")]
         decoder = cfg.model.decoder_layers, cfg.model.share_decoder_layers, cfg.model.decoder_relative_bias
         models.add((*decoder, *(cfg.task[field] for field in fields), cfg.optimization.lr[0], arm.updates))
     assert len(models) == len(arms.ARMS)
