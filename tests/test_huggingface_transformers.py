@@ -15,10 +15,10 @@ import torch
 from conftest import PYTHON, ROOT, TRANSFORMERS, script
 from huggingface_cases import CASES, H, P, byte_level_roberta, head_of, make, read, with_labels, write_checkpoint
 from maelm_fairseq import hub
+from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta
-from maelm_fairseq.huggingface.tokenizer import reference as reference_tokens
 from maelm_fairseq.huggingface.tokenizer import write_tokenizer
 from maelm_fairseq.vocabulary import load_dictionary
 from test_huggingface_tokenizer import text, vocabulary
@@ -135,17 +135,23 @@ def texts(data, folder, tmp_path_factory):
     masked = [lines[0] + " <mask> " + lines[1][:20], "<mask>.", f"<mask> {lines[2][:30]} <mask>"]
     (folder / "texts.json").write_text(json.dumps({"texts": lines, "masked": masked}))
     tokens, parent = {}, tmp_path_factory.mktemp("tokenizers")
+    singles = text(6, 10) + EDGE_CASES + EDGE_CASES_WITH_MASK
+    pairs = [(a, b) for a, b in zip(singles, singles[::-1]) if b]  # to transformers an empty one is none
     for name, options in [("words", {}), ("bytes", dict(byte_fallback=True, vocab_size=420))]:
         vocabulary(parent / name, **options)
         made = parent / f"{name}-exported"
         made.mkdir()
-        write_tokenizer(made, parent / name, 512)
-        encode, singles = reference_tokens(parent / name), text(6, 10) + EDGE_CASES + EDGE_CASES_WITH_MASK
-        pairs = [(a, b) for a, b in zip(singles, singles[::-1]) if b]  # to transformers an empty one is none
-        tokens[str(made)] = [(a, b, encode(a, b)) for a, b in [*((a, None) for a in singles), *pairs]]
+        write_tokenizer(made, read_subwords(parent / name), 512)
+        tokens[str(made)] = tokens_of(parent / name, singles, pairs)
     tokens.update(byte_level(folder, parent))
     (folder / "tokens.json").write_text(json.dumps(tokens))
     return lines, masked
+
+
+def tokens_of(data, singles, pairs):
+    """What a tokenizer must give: list of (text, second text or None, tokens)."""
+    subwords = read_subwords(data)
+    return [(a, b, hub.tokens_of(subwords, a, b)) for a, b in [*((a, None) for a in singles), *pairs]]
 
 
 def byte_level(folder, parent):
@@ -167,11 +173,8 @@ def byte_level(folder, parent):
     import_roberta(theirs, parent / "more", parent / "more.pt", decoder_layers=0, extend_positions=P + 9)
     export(parent / "more.pt", parent / "more", folder / "bytes-more")
     singles = [*text(6, 10), *EDGE_CASES, *EDGE_CASES_WITH_MASK, " a", "<s>a</s>", "a kanlo losha, kanlos (kanlo)"]
-    tokens = {}
-    for name, source in [(BYTES, data), ("bytes-more", parent / "more")]:
-        encode = reference_tokens(source)
-        tokens[str(folder / name)] = [(a, b, encode(a, b)) for a, b in [*((a, None) for a in singles), ("a b", " c")]]
-    return tokens
+    sources = {BYTES: data, "bytes-more": parent / "more"}
+    return {str(folder / name): tokens_of(source, singles, [("a b", " c")]) for name, source in sources.items()}
 
 
 @pytest.fixture(scope="module", params=TRANSFORMERS)
