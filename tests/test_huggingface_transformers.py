@@ -177,17 +177,20 @@ def byte_level(folder, parent):
     return {str(folder / name): tokens_of(source, singles, [("a b", " c")]) for name, source in sources.items()}
 
 
+def printed_by(*command, **environment):
+    """What a program of another environment prints, on standard output and standard error; it must end well."""
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | environment
+    done = subprocess.run(command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout, done.stderr
+
+
 @pytest.fixture(scope="module", params=TRANSFORMERS)
 def found(request, folder, models, texts):
     """The results of tests/huggingface_use.py, by an interpreter without this package."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    environment["HF_HOME"] = str(folder / "huggingface")  # where transformers copies modeling files
-    done = subprocess.run(
-        [request.param, Path(__file__).with_name("huggingface_use.py"), folder],
-        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    program = Path(__file__).with_name("huggingface_use.py")
+    printed, _ = printed_by(request.param, program, folder, HF_HOME=str(folder / "huggingface"))  # for modeling files
+    return json.loads(printed.splitlines()[-1])
 
 
 def test_transformers_computes_the_same(found):
@@ -253,16 +256,10 @@ def test_an_export_is_a_sentence_transformer(models, folder, interpreter, data, 
     program_of = {case: folder / case for case in ["roberta", "mpnet-t5", "code", "code-shared"]}
     checkpoint = folder / "checkpoints" / "roberta-mlm" / "checkpoint_last.pt"
     export(checkpoint, data, tmp_path / "first", layers=1)
-    done = subprocess.run(
-        [interpreter, "-W", "error::UserWarning", "-c", SENTENCES, *program_of.values(), tmp_path / "first"]
-        + [json.dumps(texts)],
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}, cwd=tmp_path,
-        stdin=subprocess.DEVNULL, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0 and not re.search("warn|not used|UNEXPECTED|MISSING|newly", done.stderr, re.I), (
-        done.stderr
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    options = ["-W", "error::UserWarning", "-c", SENTENCES, *program_of.values(), tmp_path / "first", json.dumps(texts)]
+    printed, warned = printed_by(interpreter, *options, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
+    assert not re.search("warn|not used|UNEXPECTED|MISSING|newly", warned, re.I), warned
+    lines = [json.loads(line) for line in printed.splitlines() if line.startswith("[")]
     cut = hub.from_pretrained(checkpoint, data)
     expected = [(models[case].to(torch.float32), None) for case in program_of] + [(cut, 1)]
     for (length, vectors), (model, layer) in zip(lines, expected, strict=True):
@@ -285,8 +282,7 @@ export.export(checkpoint, data, folder + "/mistake")
 
 @pytest.mark.parametrize("interpreter", TRANSFORMERS[-1:])  # older ones need an older tokenizers
 def test_the_export_compares_features_where_transformers_is_installed(data, tmp_path, interpreter):
-    command = [interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    packages = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    packages = printed_by(interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")[0].strip()
     checkpoint = write_checkpoint(tmp_path / "run", data)
     done = subprocess.run(
         [PYTHON, "-c", WITH_TRANSFORMERS, packages, checkpoint, data, tmp_path], cwd=ROOT,
