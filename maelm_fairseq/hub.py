@@ -48,6 +48,11 @@ def from_pretrained(checkpoint, data=None):
     return MaeLm(model, dictionary, tokenizer, folder, masks_in_encoder, state["task_state"])
 
 
+def tokens_of(tokenizer, text, pair=None, limit=None):
+    """The tokens of a text or a pair, in full or up to a limit: list."""
+    return sequence([tokenizer.encode(part) for part in (text, pair) if part is not None], limit)[0]
+
+
 def text_pairs(texts, pairs=None):
     """A string or a list of strings, alone or with as many others -> list of (text, pair or None)."""
     columns = [texts] if pairs is None else [texts, pairs]
@@ -147,8 +152,7 @@ class MaeLm:
         return rows[0] if isinstance(text, str) else self._padded(rows)
 
     def _tokens(self, text, pair=None, limit=None):
-        parts = [self.tokenizer.encode(part) for part in (text, pair) if part is not None]
-        return torch.tensor(sequence(parts, limit)[0])
+        return torch.tensor(tokens_of(self.tokenizer, text, pair, limit))
 
     def decode(self, tokens):
         """Tokens to text, as far as the vocabulary keeps it.

@@ -11,7 +11,8 @@ FOLDER has exported models, and
 
 Prints JSON: "transformers", the version; "compared", {NAME: {"class", "unused", "differences": {"OUTPUT DTYPE ATTENTION
 SIDE": largest difference}}}; "other tokens", [[folder, text, second text, tokens found], ...]; "fill_mask", for each
-pretrained model, masked text and mask {token: probability}; "differences", {what: what should be 0}; "losses".
+pretrained model, masked text and mask {token: probability}; "differences", {what: what should be 0}; "losses", {what:
+loss}; "losses of Trainer".
 """
 
 import json
@@ -31,6 +32,15 @@ torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 PAD = 1
 HEADS = ["", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
+FINE_TUNED = [  # folder, head, labels
+    ("code", "ForSequenceClassification", 3),
+    ("code", "ForTokenClassification", 3),
+    ("code", "ForQuestionAnswering", 2),
+    ("code-mean", "ForSequenceClassification", 1),
+    ("code-score", "ForSequenceClassification", 3),
+    ("roberta-topic", "ForSequenceClassification", 1),
+    ("roberta-topic", "ForSequenceClassification", 5),
+]
 
 
 def load(auto_class, folder, **options):
@@ -96,15 +106,8 @@ def other_tokens(folder, expected):
                 ids = made(text, pair)["input_ids"]
                 if ids != tokens:
                     found.append([folder, text, pair, ids])
-            assert [getattr(made, f"{name}_token_id") for name in names] == [
-                0,
-                1,
-                2,
-                3,
-                made.get_vocab()["<mask>"],
-                0,
-                2,
-            ]
+            symbols = [getattr(made, f"{name}_token_id") for name in names]
+            assert symbols == [0, 1, 2, 3, made.get_vocab()["<mask>"], 0, 2]
             batch = made(["word " * 999, ""], truncation=True, padding=True)
             assert sorted(batch) == ["attention_mask", "input_ids"]
             assert len(batch["input_ids"][1]) == made.model_max_length
@@ -203,19 +206,16 @@ def train(folder, texts):
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-def loss_of(auto_class, folder, batch, **options):
-    """The loss of a new head with gradients for all that it reads."""
+def loss_of(name, head, labels, folder, batch):
+    """The loss of a head, new for so many labels, with gradients for all that it reads."""
     B, T = batch["input_ids"].shape
-    labels = {
-        "AutoModelForSequenceClassification": {"labels": torch.arange(B) % 3},
-        "AutoModelForTokenClassification": {"labels": torch.arange(B * T).view(B, T) % 3},
-        "AutoModelForQuestionAnswering": {
-            "start_positions": torch.ones(B).long(),
-            "end_positions": torch.full((B,), 2),
-        },
+    targets = {
+        "ForSequenceClassification": {"labels": torch.arange(B) % 3},
+        "ForTokenClassification": {"labels": torch.arange(B * T).view(B, T) % 3},
+        "ForQuestionAnswering": {"start_positions": torch.ones(B).long(), "end_positions": torch.full([B], 2)},
     }
-    model = load(auto_class, folder, **options)
-    loss = model(**batch, **labels[auto_class]).loss
+    model = load("AutoModel" + head, folder / name, num_labels=labels, ignore_mismatched_sizes=True)
+    loss = model(**batch, **targets[head]).loss
     loss.backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
     return float(loss)
@@ -227,13 +227,6 @@ def main():
     batch = dict(load("AutoTokenizer", folder / "code")(texts, padding=True, return_tensors="pt"))
     tokens = json.loads((folder / "tokens.json").read_text())
     code = folder / "code"
-    heads = {"SequenceClassification": {"num_labels": 3}, "TokenClassification": {"num_labels": 3}}
-    heads["QuestionAnswering"] = {}
-    losses = {head: [loss_of(f"AutoModelFor{head}", code, batch, **options)] for head, options in heads.items()}
-    for name, labels in [("code-mean", 1), ("code-score", 3), ("roberta-topic", 1), ("roberta-topic", 5)]:
-        options = dict(num_labels=labels, ignore_mismatched_sizes=True)
-        loss = loss_of("AutoModelForSequenceClassification", folder / name, batch, **options)
-        losses[f"{name} with {labels} labels"] = [loss]
     masks = dict(load("AutoTokenizer", code)(masked + texts, padding=True, return_tensors="pt"))
     result = {
         "transformers": transformers.__version__,
@@ -253,7 +246,8 @@ def main():
             **{f"{head or 'encoder'} traced": traced(f"AutoModel{head}", code, masks) for head in HEADS},
             "shared layers traced": traced("AutoModelForMaskedLM", folder / "code-shared", masks),
         },
-        "losses": {**losses, "MaskedLM": train(code, texts)},
+        "losses": {" ".join(map(str, each)): loss_of(*each, folder, batch) for each in FINE_TUNED},
+        "losses of Trainer": train(code, texts),
     }
     print(json.dumps(result))
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import PLUGIN, binarize, documents, script, succeed, text_of
+from conftest import TINY, binarize, documents, script, succeed, text_of
+from huggingface_cases import FINE_TUNED, HEADS, write_checkpoint
 from maelm_fairseq import embed, hub
-from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.masking import MaskedBatch, MaskedBlock
 from test_huggingface_tokenizer import vocabulary
 
@@ -41,41 +41,29 @@ def label_of(text):
 @pytest.fixture(scope="session")
 def finetuned(folder, model, tmp_path_factory):
     """The same with a tiny classifier of single texts, which fairseq's own task fine-tuned until it fits them."""
-    data, made = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("finetuned")
-    labels = "".join(label_of(text) + "\n" for text in 20 * QUESTIONS)
-    binarize(data / "label", {"train": labels, "valid": labels})
-    lines = [" ".join(model.tokenizer.processor.encode(text, out_type=str)) + "\n" for text in 20 * QUESTIONS]
-    binarize(data / "input0", {"train": "".join(lines), "valid": "".join(lines)}, folder / "dict.txt")
-    shutil.copy(folder / "dict.txt", data)
-    printed = succeed(
-        "fairseq-train", data, "--user-dir", PLUGIN, "--task", "sentence_prediction", "--criterion",
-        "sentence_prediction", "--num-classes", 3, "--init-token", 0, "--separator-token", 2, "--arch", "mae_lm_tiny",
-        "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64, "--max-positions", POSITIONS, "--batch-size", 6,
-        "--required-batch-size-multiple", 1, "--optimizer", "adam", "--lr", 0.005, "--dropout", 0, "--max-update", 60,
-        "--cpu", "--classification-head-name", "topic", "--restore-file", folder / "checkpoint_last.pt",
-        "--reset-optimizer", "--reset-dataloader", "--reset-meters", "--no-epoch-checkpoints", "--num-workers", 0,
-        "--disable-validation", "--save-dir", made, "--log-format", "none",
-    )  # fmt: skip
-    assert printed.count("of the checkpoint is not used") == 2  # decoder and language-model head
-    (made / "label").mkdir()
-    shutil.copy(data / "label" / "dict.txt", made / "label")
+    made = tmp_path_factory.mktemp("finetuned")
     for name in ["dict.txt", "sentencepiece.model"]:
         shutil.copy(folder / name, made)
+    pieces = [" ".join(model.tokenizer.processor.encode(text, out_type=str)) for text in QUESTIONS]
+    for name, column, symbols in [("input0", pieces, made / "dict.txt"), ("label", map(label_of, QUESTIONS), None)]:
+        text = 20 * ("\n".join(column) + "\n")
+        binarize(made / name, {"train": text, "valid": text}, symbols)
+    at = TINY.index("--tokens-per-sample")
+    printed = succeed(
+        "fairseq-train", made, *TINY[:at], *TINY[at + 2 :], "--task", "sentence_prediction", "--criterion",
+        "sentence_prediction", "--num-classes", 3, "--init-token", 0, "--separator-token", 2, "--batch-size", 6,
+        "--required-batch-size-multiple", 1, "--lr", 0.005, "--total-num-update", 200, "--dropout", 0, "--max-update",
+        60, "--classification-head-name", "topic", "--restore-file", folder / "checkpoint_last.pt",
+        "--reset-optimizer", "--reset-lr-scheduler", "--reset-dataloader", "--reset-meters", "--no-epoch-checkpoints",
+        "--disable-validation", "--save-dir", made,
+    )  # fmt: skip
+    assert printed.count("of the checkpoint is not used") == 2  # decoder and language-model head
     return made
 
 
 @pytest.fixture(scope="session")
 def classifier(finetuned):
     return hub.from_pretrained(finetuned)
-
-
-def changed(folder, destination, change):
-    """A copy of a folder whose checkpoint is changed by a function of its contents."""
-    shutil.copytree(folder, destination)
-    state = torch.load(folder / "checkpoint_last.pt", weights_only=True)
-    change(state)
-    torch.save(state, destination / "checkpoint_last.pt")
-    return destination
 
 
 def names(model, tokens):
@@ -163,39 +151,28 @@ def test_vectors_of_lines(folder, model, tmp_path, monkeypatch, capsys):
     assert [file.name for file in tmp_path.iterdir()] == ["x.txt"]
 
 
-def in_pretraining(model, text, masks_in_encoder):
-    """Probabilities (K, N) from the batch that pretraining would form of a text with masks."""
-    tokens = model.encode(text).numpy()
-    masked, context = np.flatnonzero(tokens == model.mask), np.flatnonzero(tokens != model.mask)
-    predicted_visible, excluded = (masked, masked[:0]) if masks_in_encoder else (masked[:0], masked)
-    block = MaskedBlock(
-        context, tokens[context], predicted_visible, tokens[predicted_visible], excluded, tokens[masked]
-    )
-    dataset = MaskedBlockDataset.__new__(MaskedBlockDataset)
-    dataset.dictionary = model.dictionary
+def in_pretraining(model, tokens, masked, masks_in_encoder):
+    """Logits (K, N) at positions `masked` of tokens (T,), from the batch that pretraining would form."""
+    tokens, nothing = tokens.numpy(), masked[:0]
+    context = np.setdiff1d(np.arange(len(tokens)), masked)
+    shown = (masked, np.full(len(masked), model.mask), nothing) if masks_in_encoder else (nothing, nothing, masked)
+    block = MaskedBlock(context, tokens[context], *shown, tokens[masked])
+    batch, targets = MaskedBatch.of([block], model.dictionary.pad())
+    assert targets[0].tolist() == tokens[masked].tolist()
     with torch.no_grad():
-        logits = model.model(**dataset.collater([(0, block)])["net_input"])[0]
-    logits[:, [0, 1, 2, 3, model.mask]] = float("-inf")
-    return logits.softmax(-1)
+        return model.model(**batch._asdict())[0]
 
 
 def scored_slowly(model, text, masks_in_encoder, within_words):
-    """The bits of a text and its tokens, one position at a time, by the batches of pretraining."""
+    """The bits of a text and its tokens, one position at a time."""
     tokens, bits = model.encode(text), 0.0
+    pieces = names(model, tokens)
     for target in range(1, len(tokens) - 1):
-        masked = [target]
-        while within_words and masked[-1] + 1 < len(tokens) - 1:
-            if model.dictionary[tokens[masked[-1] + 1]].startswith("\u2581"):
-                break
-            masked.append(masked[-1] + 1)
-        seen = np.array([i for i in range(len(tokens)) if i not in masked])
-        nothing, masked = np.array([], dtype=np.int64), np.array(masked)
-        shown = (masked, np.full(len(masked), model.mask), nothing) if masks_in_encoder else (nothing, nothing, masked)
-        block = MaskedBlock(seen, tokens.numpy()[seen], *shown, tokens.numpy()[masked])
-        batch, targets = MaskedBatch.of([block], model.dictionary.pad())
-        with torch.no_grad():
-            logits = model.model(**batch._asdict())
-        bits -= float(logits[0, 0].log_softmax(-1)[targets[0, 0]]) / np.log(2)
+        behind = target + 1
+        while within_words and behind < len(tokens) - 1 and not pieces[behind].startswith("\u2581"):
+            behind += 1
+        logits = in_pretraining(model, tokens, np.arange(target, behind), masks_in_encoder)
+        bits -= float(logits[0].log_softmax(-1)[tokens[target]]) / np.log(2)
     return bits, len(tokens) - 2
 
 
@@ -203,16 +180,15 @@ def scored_slowly(model, text, masks_in_encoder, within_words):
     "masks_in_encoder, decoder_layers, shared", [(0, 1, 0), (1, 1, 0), (1, 0, 0), (0, 1, 1), (0, 2, 1), (1, 2, 1)]
 )
 def test_masks_are_filled_as_in_pretraining(folder, tmp_path, masks_in_encoder, decoder_layers, shared):
-    def folder_so(state):
-        state["cfg"]["task"]["encoder_mask_fraction"] = float(masks_in_encoder)
-        state["cfg"]["model"].update(decoder_layers=decoder_layers, share_decoder_layers=bool(shared))
-        for key in [key for key in state["model"] if key.startswith("decoder.") and (shared or not decoder_layers)]:
-            del state["model"][key]
-
-    model = hub.from_pretrained(changed(folder, tmp_path / "so", folder_so))
+    options = dict(decoder_layers=decoder_layers, share_decoder_layers=bool(shared))
+    task = {"encoder_mask_fraction": float(masks_in_encoder)}
+    model = hub.from_pretrained(write_checkpoint(tmp_path, folder, task=task, **options), folder)
     text = "kan <mask> lon mipo <mask>"
     filled = model.fill_mask(text, topk=4)
-    expected = in_pretraining(model, text, masks_in_encoder).topk(4)
+    tokens = model.encode(text)
+    logits = in_pretraining(model, tokens, np.flatnonzero(tokens == model.mask), masks_in_encoder)
+    logits[:, [0, 1, 2, 3, model.mask]] = float("-inf")
+    expected = logits.softmax(-1).topk(4)
     assert [[p for _, p in mask] for mask in filled] == [pytest.approx(row) for row in expected.values.tolist()]
     pieces = [[model.dictionary[i].replace("\u2581", "") for i in row] for row in expected.indices.tolist()]
     assert [[piece for piece, _ in mask] for mask in filled] == pieces
@@ -233,14 +209,8 @@ def test_masks_are_filled_as_in_pretraining(folder, tmp_path, masks_in_encoder, 
 
 
 def test_the_demos_last_step_runs_and_loading_prints_nothing(folder, tmp_path):
-    def of_longer_texts(state):
-        state["cfg"]["model"]["max_positions"] = 160
-        for part in ["encoder", "decoder"]:
-            positions = state["model"][f"{part}.embed_positions.weight"]
-            state["model"][f"{part}.embed_positions.weight"] = torch.nn.functional.pad(positions, (0, 0, 0, 128))
-
-    folder = changed(folder, tmp_path / "longer", of_longer_texts)
-    done = script("recipes/demo/use_encoder.py", "--checkpoint", folder, "--data", folder, PYTHONWARNINGS="ignore")
+    checkpoint = write_checkpoint(tmp_path, folder)  # of longer texts
+    done = script("recipes/demo/use_encoder.py", "--checkpoint", checkpoint, "--data", folder, PYTHONWARNINGS="ignore")
     assert done.stderr == "" and done.stdout.startswith("What it fills in:\n")
     assert done.stdout.count("%") == 25 and "finds similar" in done.stdout
 
@@ -266,25 +236,19 @@ def test_pairs(finetuned, tmp_path):
         model.predict(["kan"])
 
 
-def test_heads(finetuned, model, classifier, tmp_path):
+def test_heads(folder, model, tmp_path):
     with pytest.raises(ValueError, match="the checkpoint has no head: predictions need a fine-tuned model"):
         model.predict("kan")
-
-    def with_other_heads(state):
-        weights, head = state["model"], "classification_heads."
-        weights.update({head + "answers.weight": torch.ones(2, 32), head + "answers.bias": torch.zeros(2)})
-        for name in [name for name in weights if name.startswith(head + "topic.")]:
-            rows = slice(1) if ".out_proj." in name else slice(None)
-            weights[name.replace("topic", "score")] = weights[name][rows].clone()
-
-    more = hub.from_pretrained(changed(finetuned, tmp_path / "more", with_other_heads))
+    heads = {name: HEADS[name]() for name in ["topic", "score", "span"]}
+    model = hub.from_pretrained(write_checkpoint(tmp_path, folder, heads=heads, **FINE_TUNED), folder)
     with pytest.raises(ValueError, match="has the heads .*: choose one with head="):
-        more.predict("kan")
-    with pytest.raises(ValueError, match="head 'answers' finds the start and end of answers"):
-        more.predict("kan", head="answers")
+        model.predict("kan")
+    with pytest.raises(ValueError, match="head 'span' finds the start and end of answers"):
+        model.predict("kan", head="span")
     # Regression: the value of the only output.
-    expected = classifier.head_logits([classifier.encode(text) for text in QUESTIONS])[:, 0]
-    assert more.predict(QUESTIONS, head="score") == pytest.approx(expected.tolist(), abs=1e-5)
+    head, features = model.model.classification_heads["score"], map(model.extract_features, QUESTIONS)
+    expected = [head(each[None]).item() for each in features]
+    assert model.predict(QUESTIONS, head="score") == pytest.approx(expected, abs=1e-5)
 
 
 def test_vocabularies_refused(folder, tmp_path):

@@ -7,6 +7,8 @@ import importlib
 import random
 import sys
 import unicodedata
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import sentencepiece
@@ -14,6 +16,8 @@ import sentencepiece
 from conftest import documents
 from maelm_fairseq.base.errors import InstallationError, UsageError
 from maelm_fairseq.base.subwords import MASK
+from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.hub import tokens_of
 from maelm_fairseq.huggingface import tokenizer as huggingface
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 
@@ -51,12 +55,9 @@ def vocabulary(folder, name="nmt_nfkc_cf", kind="bpe", lines=None, **options):
 @pytest.fixture(scope="module")
 def vocabularies(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vocabularies")
-    return {
-        "lowercased": vocabulary(folder / "lowercased"),
-        "cased": vocabulary(folder / "cased", "nmt_nfkc"),
-        "bytes": vocabulary(folder / "bytes", byte_fallback=True, vocab_size=420),
-        "unigram": vocabulary(folder / "unigram", kind="unigram"),
-    }
+    options = {"lowercased": {}, "cased": dict(name="nmt_nfkc"), "unigram": dict(kind="unigram")}
+    options["bytes"] = dict(byte_fallback=True, vocab_size=420)
+    return {name: read_subwords(vocabulary(folder / name, **each)) for name, each in options.items()}
 
 
 def masked(lines, seed):
@@ -81,8 +82,7 @@ def with_control_characters(count):
 @pytest.mark.parametrize("name", ["lowercased", "cased", "bytes"])
 def test_tokens_are_those_of_sentencepiece(vocabularies, tmp_path, name):
     made = huggingface.write_tokenizer(tmp_path, vocabularies[name], 512)
-    encode = huggingface.reference(vocabularies[name])
-    lines = text(2)
+    encode, lines = partial(tokens_of, vocabularies[name]), text(2)
     apart = [unicodedata.normalize("NFD", line) for line in lines[:50]]
     texts = [*lines, *masked(lines, 3), *EDGE_CASES, *EDGE_CASES_WITH_MASK, *apart]
     for a, b in zip(texts, [*reversed(texts[1:]), ""]):
@@ -90,10 +90,9 @@ def test_tokens_are_those_of_sentencepiece(vocabularies, tmp_path, name):
         assert made.encode(a, b).ids == encode(a, b), (a, b)
     for line in with_control_characters(1000):
         assert huggingface.is_known_difference(line) or made.encode(line).ids == encode(line), ascii(line)
-    assert huggingface.check_tokenizer(made, encode, lines) > len(lines) + len(EDGE_CASES)
+    assert huggingface.check_tokenizer(made, vocabularies[name], lines) > len(lines) + len(EDGE_CASES)
     assert [made.token_to_id(symbol) for symbol in ["<s>", "<pad>", "</s>", "<unk>"]] == [0, 1, 2, 3]
-    symbols = (vocabularies[name] / "dict.txt").read_text(encoding="utf-8").count("\n")
-    assert made.token_to_id(MASK) == made.get_vocab_size() - 1 == symbols + 4
+    assert made.token_to_id(MASK) == made.get_vocab_size() - 1 == vocabularies[name].mask
 
 
 def test_hardly_any_text_is_a_known_difference():
@@ -115,27 +114,30 @@ def test_offsets_slice_the_text_and_tokens_decode_to_it(vocabularies, tmp_path):
 def test_other_vocabularies_differ_and_known_differences_do_not_count(vocabularies, tmp_path):
     made = huggingface.write_tokenizer(tmp_path, vocabularies["cased"], 512)
     with pytest.raises(UsageError, match="tokenizer.json: .* texts get other tokens .*; the first: 'Kan'"):
-        huggingface.check_tokenizer(made, huggingface.reference(vocabularies["lowercased"]), ["Kan"])
-    encode = huggingface.reference(vocabularies["cased"])
+        huggingface.check_tokenizer(made, vocabularies["lowercased"], ["Kan"])
     lines = ["kan <s> losh", "<unk></s>", "a\x85b", "\u00c7\u0301a"]
-    assert any(made.encode(line).ids != encode(line) for line in lines)
-    huggingface.check_tokenizer(made, encode, lines)
+    assert any(made.encode(line).ids != tokens_of(vocabularies["cased"], line) for line in lines)
+    huggingface.check_tokenizer(made, vocabularies["cased"], lines)
 
 
 def test_unigram_models_may_differ_in_one_text_of_a_hundred(vocabularies, tmp_path, capsys):
-    made = huggingface.write_tokenizer(tmp_path, vocabularies["unigram"], 512)
-    encode = huggingface.reference(vocabularies["unigram"])
-    lines = text(5)
-    huggingface.check_tokenizer(made, lambda a, b=None: [*encode(a, b), *[0] * (a == lines[1])], lines)
+    right, lines = vocabularies["unigram"], text(5)
+    made = huggingface.write_tokenizer(tmp_path, right, 512)
+
+    def check(*wrong):
+        other = SimpleNamespace(encode=lambda text: right.encode(text) + [0] * (text in wrong))
+        huggingface.check_tokenizer(made, other, lines)
+
+    check(lines[1])
     assert capsys.readouterr().err.startswith("warning: a Unigram model: ")
     with pytest.raises(UsageError, match="get other tokens"):
-        huggingface.check_tokenizer(made, lambda a, b=None: [*encode(a, b), *[0] * (a in lines[:20])], lines)
+        check(*lines[:20])
 
 
 @pytest.mark.parametrize("options", [dict(name="identity"), dict(user_defined_symbols="losh")])
 def test_models_that_the_file_cannot_hold_are_refused(tmp_path, options):
     with pytest.raises(UsageError, match="sentencepiece.model: .*does not normalise.*data-prep/prepare.sh"):
-        huggingface.write_tokenizer(tmp_path, vocabulary(tmp_path / "data", **options), 512)
+        huggingface.write_tokenizer(tmp_path, read_subwords(vocabulary(tmp_path / "data", **options)), 512)
 
 
 def test_sentencepiece_needs_protobuf(monkeypatch):

@@ -15,10 +15,10 @@ import torch
 from conftest import PYTHON, ROOT, TRANSFORMERS, script
 from huggingface_cases import CASES, H, P, byte_level_roberta, head_of, make, read, with_labels, write_checkpoint
 from maelm_fairseq import hub
+from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta
-from maelm_fairseq.huggingface.tokenizer import reference as reference_tokens
 from maelm_fairseq.huggingface.tokenizer import write_tokenizer
 from maelm_fairseq.vocabulary import load_dictionary
 from test_huggingface_tokenizer import text, vocabulary
@@ -135,17 +135,23 @@ def texts(data, folder, tmp_path_factory):
     masked = [lines[0] + " <mask> " + lines[1][:20], "<mask>.", f"<mask> {lines[2][:30]} <mask>"]
     (folder / "texts.json").write_text(json.dumps({"texts": lines, "masked": masked}))
     tokens, parent = {}, tmp_path_factory.mktemp("tokenizers")
+    singles = text(6, 10) + EDGE_CASES + EDGE_CASES_WITH_MASK
+    pairs = [(a, b) for a, b in zip(singles, singles[::-1]) if b]  # to transformers an empty one is none
     for name, options in [("words", {}), ("bytes", dict(byte_fallback=True, vocab_size=420))]:
         vocabulary(parent / name, **options)
         made = parent / f"{name}-exported"
         made.mkdir()
-        write_tokenizer(made, parent / name, 512)
-        encode, singles = reference_tokens(parent / name), text(6, 10) + EDGE_CASES + EDGE_CASES_WITH_MASK
-        pairs = [(a, b) for a, b in zip(singles, singles[::-1]) if b]  # to transformers an empty one is none
-        tokens[str(made)] = [(a, b, encode(a, b)) for a, b in [*((a, None) for a in singles), *pairs]]
+        write_tokenizer(made, read_subwords(parent / name), 512)
+        tokens[str(made)] = tokens_of(parent / name, singles, pairs)
     tokens.update(byte_level(folder, parent))
     (folder / "tokens.json").write_text(json.dumps(tokens))
     return lines, masked
+
+
+def tokens_of(data, singles, pairs):
+    """What a tokenizer must give: list of (text, second text or None, tokens)."""
+    subwords = read_subwords(data)
+    return [(a, b, hub.tokens_of(subwords, a, b)) for a, b in [*((a, None) for a in singles), *pairs]]
 
 
 def byte_level(folder, parent):
@@ -167,24 +173,24 @@ def byte_level(folder, parent):
     import_roberta(theirs, parent / "more", parent / "more.pt", decoder_layers=0, extend_positions=P + 9)
     export(parent / "more.pt", parent / "more", folder / "bytes-more")
     singles = [*text(6, 10), *EDGE_CASES, *EDGE_CASES_WITH_MASK, " a", "<s>a</s>", "a kanlo losha, kanlos (kanlo)"]
-    tokens = {}
-    for name, source in [(BYTES, data), ("bytes-more", parent / "more")]:
-        encode = reference_tokens(source)
-        tokens[str(folder / name)] = [(a, b, encode(a, b)) for a, b in [*((a, None) for a in singles), ("a b", " c")]]
-    return tokens
+    sources = {BYTES: data, "bytes-more": parent / "more"}
+    return {str(folder / name): tokens_of(source, singles, [("a b", " c")]) for name, source in sources.items()}
+
+
+def printed_by(*command, **environment):
+    """What a program of another environment prints, on standard output and standard error; it must end well."""
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | environment
+    done = subprocess.run(command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module", params=TRANSFORMERS)
 def found(request, folder, models, texts):
     """The results of tests/huggingface_use.py, by an interpreter without this package."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    environment["HF_HOME"] = str(folder / "huggingface")  # where transformers copies modeling files
-    done = subprocess.run(
-        [request.param, Path(__file__).with_name("huggingface_use.py"), folder],
-        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    program = Path(__file__).with_name("huggingface_use.py")
+    printed, _ = printed_by(request.param, program, folder, HF_HOME=str(folder / "huggingface"))  # for modeling files
+    return json.loads(printed.splitlines()[-1])
 
 
 def test_transformers_computes_the_same(found):
@@ -212,9 +218,9 @@ def test_transformers_gives_the_same_tokens(found):
 def test_the_folders_are_used_as_any_others(found):
     for what, difference in found["differences"].items():
         assert difference < (1e-12 if what.startswith("save") else 1e-5), what
-    assert len(found["losses"].pop("MaskedLM")) == 2
-    for what, losses in found["losses"].items():
-        assert all(0 < loss < 100 for loss in losses), (what, losses)
+    assert len(found["losses of Trainer"]) == 2
+    for what, loss in found["losses"].items():
+        assert 0 < loss < 100, (what, loss)
 
 
 def test_masks_are_filled_as_by_the_hub(found, models, texts):
@@ -250,23 +256,15 @@ def test_an_export_is_a_sentence_transformer(models, folder, interpreter, data, 
     program_of = {case: folder / case for case in ["roberta", "mpnet-t5", "code", "code-shared"]}
     checkpoint = folder / "checkpoints" / "roberta-mlm" / "checkpoint_last.pt"
     export(checkpoint, data, tmp_path / "first", layers=1)
-    done = subprocess.run(
-        [interpreter, "-W", "error::UserWarning", "-c", SENTENCES, *program_of.values(), tmp_path / "first"]
-        + [json.dumps(texts)],
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}, cwd=tmp_path,
-        stdin=subprocess.DEVNULL, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0 and not re.search("warn|not used|UNEXPECTED|MISSING|newly", done.stderr, re.I), (
-        done.stderr
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    options = ["-W", "error::UserWarning", "-c", SENTENCES, *program_of.values(), tmp_path / "first", json.dumps(texts)]
+    printed, warned = printed_by(interpreter, *options, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
+    assert not re.search("warn|not used|UNEXPECTED|MISSING|newly", warned, re.I), warned
+    lines = [json.loads(line) for line in printed.splitlines() if line.startswith("[")]
     cut = hub.from_pretrained(checkpoint, data)
     expected = [(models[case].to(torch.float32), None) for case in program_of] + [(cut, 1)]
     for (length, vectors), (model, layer) in zip(lines, expected, strict=True):
         vectors = torch.tensor(vectors)
         assert length == P and (vectors - model.embed(texts, truncate=True, layer=layer)).abs().max() < 1e-5
-    unit = cut.embed(texts[:2], normalize=True)
-    assert torch.allclose(unit, cut.embed(texts[:2]) / cut.embed(texts[:2]).norm(dim=1, keepdim=True))
 
 
 WITH_TRANSFORMERS = """
@@ -284,8 +282,7 @@ export.export(checkpoint, data, folder + "/mistake")
 
 @pytest.mark.parametrize("interpreter", TRANSFORMERS[-1:])  # older ones need an older tokenizers
 def test_the_export_compares_features_where_transformers_is_installed(data, tmp_path, interpreter):
-    command = [interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    packages = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    packages = printed_by(interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")[0].strip()
     checkpoint = write_checkpoint(tmp_path / "run", data)
     done = subprocess.run(
         [PYTHON, "-c", WITH_TRANSFORMERS, packages, checkpoint, data, tmp_path], cwd=ROOT,

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from ..base.files import read_json, typed
 from ..hub import is_of_pairs
@@ -72,16 +72,6 @@ class SplitRecord:
     sample: List[Tuple[int, str]] = field(default_factory=list)  # number and text of lines
 
 
-@dataclass
-class Training:
-    """What a checkpoint knows of its training."""
-
-    cfg: Dict[str, Any]
-    task_state: Dict[str, Any]
-    optimizer_history: Optional[List[Dict[str, Any]]] = None
-    extra_state: Optional[Dict[str, Any]] = None
-
-
 def read_record(data, split):
     """The record of a split; an empty one of data that another program prepared."""
     path, expected = os.path.join(data, split + ".json"), "the record that data-prep/prepare.sh wrote"
@@ -107,6 +97,7 @@ def model_card(name, state, config, data, kind, description=None):
     else:
         method = f"pretrained by MAE-LM ({PAPER})" + " or its MLM baseline" * (mask_fraction is None)
     facts = {
+        **config,
         **KINDS[kind],
         "name": name,
         "path": json.dumps(name),
@@ -114,9 +105,6 @@ def model_card(name, state, config, data, kind, description=None):
         "method": method,
         "class_name": f"`{config['architectures'][0]}`" + f" in `{MODELING_FILE}`" * code,
         "auto_class": "AutoModel" + kind.removeprefix(MODEL),
-        "layers": config["num_hidden_layers"],
-        "width": config["hidden_size"],
-        "heads": config["num_attention_heads"],
         "positions": config["max_position_embeddings"] - (0 if code else 2),  # RoBERTa and MPNet count two more
         "tokens": f"{config['vocab_size']:,}",
         "trust": ", trust_remote_code=True" * code,
@@ -133,26 +121,24 @@ def training(state, data):
     """Lines about data, masking and validation, as far as the checkpoint and the data folder know them."""
     if "imported_from" in state:
         return [f"None since it was imported from `{state['imported_from']}`, unchanged"]
-    checkpoint, record, lines = typed(Training, state, "the checkpoint"), read_record(data, "train"), []
+    record, lines, where = read_record(data, "train"), [], "the checkpoint"
     if record.tokens:
-        counts = f"{record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens"
-        lines.append("Data: " + counts)
-    updates = checkpoint.optimizer_history[-1].get("num_updates") if checkpoint.optimizer_history else None
+        lines.append(f"Data: {record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens")
+    history = typed(List[dict], state.get("optimizer_history") or [{}], f"{where}: optimizer_history")
+    updates = typed(Optional[int], history[-1].get("num_updates"), f"{where}: num_updates")
     if updates is not None:
-        lines.append(f"Updates: {typed(int, updates, 'the checkpoint: num_updates'):,}")
-    sections = [
-        typed(Optional[Dict[str, Any]], checkpoint.cfg.get(name), f"the checkpoint: {name}") for name in SECTIONS
-    ]
-    options = {name: value for section in sections for name, value in (section or {}).items()}
-    lines.append(
-        "Options: " + ", ".join(f"`{name}` {options[name]}" for name in SHOWN if options.get(name) is not None)
-    )
-    loss, metric = (checkpoint.extra_state or {}).get("val_loss"), options.get("best_checkpoint_metric", "loss")
+        lines.append(f"Updates: {updates:,}")
+    sections = typed(Dict[str, dict], {name: state["cfg"].get(name) or {} for name in SECTIONS}, where)
+    options = {name: value for section in sections.values() for name, value in section.items()}
+    shown = [f"`{name}` {options[name]}" for name in SHOWN if options.get(name) is not None]
+    lines.append("Options: " + ", ".join(shown))
+    extra_state = typed(dict, state.get("extra_state") or {}, f"{where}: extra_state")
+    loss, metric = extra_state.get("val_loss"), options.get("best_checkpoint_metric", "loss")
     if loss is not None:
         lines.append(f"Validation {metric}: {loss}")
-        mask_prob = typed(Optional[float], options.get("mask_prob"), "the checkpoint: mask_prob")
+        mask_prob = typed(Optional[float], options.get("mask_prob"), f"{where}: mask_prob")
         if metric == "loss" and mask_prob is not None:  # of pretraining
             lines[-1] += f" bits per predicted token, {100 * mask_prob:g}% of the tokens masked"
-            unigram = typed(Optional[float], checkpoint.task_state.get("unigram_bits"), "the checkpoint: unigram_bits")
+            unigram = typed(Optional[float], state["task_state"].get("unigram_bits"), f"{where}: unigram_bits")
             lines[-1] += "" if unigram is None else f"; by token frequencies alone: {unigram:.4g}"
     return lines

@@ -1,10 +1,9 @@
 """The contents of config.json."""
 
 from ..heads import SequenceClassificationHead
-from .weights import BUCKETS, CODE, MASKED_LM, MPNET, ROBERTA, SEQUENCE_CLASSIFICATION
+from .weights import BUCKETS, CODE, HEADS, MASKED_LM, MPNET, ROBERTA, SEQUENCE_CLASSIFICATION
 
 MODELING_FILE = "modeling_mae_lm.py"
-FOR_FINE_TUNING = ["SequenceClassification", "TokenClassification", "QuestionAnswering"]
 
 
 def make_config(model, layout, kind, head=None, labels=None, masks_in_encoder=False):
@@ -82,8 +81,8 @@ def code_options(model, kind, head, masks_in_encoder):
     cfg, module = model.cfg, MODELING_FILE[: -len(".py")]
     classes = {"AutoConfig": "MaeLmConfig", "AutoModel": "MaeLmModel"}
     # After fine-tuning the head of pretraining is gone: fill-mask is refused rather than answered at random.
-    names = FOR_FINE_TUNING + (["MaskedLM"] if kind == MASKED_LM else [])
-    classes.update({f"AutoModelFor{name}": f"MaeLmFor{name}" for name in names})
+    kinds = list(HEADS.values()) + [MASKED_LM] * (kind == MASKED_LM)
+    classes.update({"AutoModel" + each: "MaeLm" + each for each in kinds})
     return {
         "auto_map": {auto_class: f"{module}.{name}" for auto_class, name in classes.items()},
         "relative_position_num_buckets": cfg.relative_position_num_buckets,

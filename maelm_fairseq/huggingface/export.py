@@ -24,7 +24,7 @@ from ..base.files import atomic_folder, save_json
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from ..finetuning.squad import SquadTask
 from ..heads import SpanHead
-from ..hub import choose_head, read_classes
+from ..hub import choose_head, read_classes, tokens_of
 from ..vocabulary import read_vocabulary
 from .card import model_card
 from .config_json import MODELING_FILE, make_config, mean_of_tokens
@@ -72,11 +72,11 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None, l
         raise UsageError(f"{dest}: exists already; remove it or choose another --dest")
     import safetensors.torch  # of the extra `huggingface`, as what the next needs: fails now, not after the work
 
-    from .tokenizer import check_tokenizer, reference, sample_lines, write_tokenizer
+    from .tokenizer import check_tokenizer, sample_lines, write_tokenizer
 
     checkpoint = find_checkpoint(checkpoint)
     state = read_checkpoint(checkpoint)
-    dictionary, _ = read_vocabulary(data)
+    dictionary, subwords = read_vocabulary(data)
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
     unused = stored - set(model.state_dict())
@@ -109,11 +109,10 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None, l
             for name, contents in mean_of_tokens(config, model.max_positions()).items():
                 os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
                 save_json(contents, os.path.join(folder, name))
-        tokenizer = write_tokenizer(folder, data, model.max_positions())
-        encode = reference(data)
-        check_tokenizer(tokenizer, encode, sample_lines(data))
+        tokenizer = write_tokenizer(folder, subwords, model.max_positions())
+        check_tokenizer(tokenizer, subwords, sample_lines(data))
         lines = (sample_lines(data, ["valid"]) or EDGE_CASES)[:8]
-        tokens = [encode(line)[: model.max_positions()] for line in lines]
+        tokens = [tokens_of(subwords, line, limit=model.max_positions()) for line in lines]
         comparison = compare_with_transformers(folder, config, model, tokens)
         card = model_card(os.path.basename(dest), state, config, data, kind, description)
         Path(folder, "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")

@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Dict, Optional
 
 import torch
@@ -69,7 +70,7 @@ MODULES = {  # of fairseq's roberta, and their names in transformers
 class FairseqCheckpoint:
     """The contents of a file of fairseq's; old releases have `args` in place of `cfg`."""
 
-    model: Dict[str, Any]
+    model: Dict[str, torch.Tensor]
     args: Optional[Dict[str, Any]] = None
     cfg: Optional[Dict[str, Any]] = None
 
@@ -176,18 +177,64 @@ def make_source(path, weights, special_rows, config, in_transformers=False):
 
     Args:
         path: of the configuration, for messages
-        weights, special_rows: as for :func:`our_weights`
+        weights: {name: tensor}, named as in transformers without a prefix
+        special_rows: `XLM_R_ROWS` or `CAMEMBERT_ROWS`; `embed_tokens` and `lm_head.bias` get fairseq's order
         config: {option: value}
         in_transformers: whether its options are named as in transformers
     """
-    converted, sizes, dropped = our_weights(path, weights, special_rows)
+    unused = list(filter(None, map(UNUSED.fullmatch, weights)))
+    left = {name: weights[name] for name in weights.keys() - {match[0] for match in unused}}
+    take = partial(take_weight, path, left)
+    has_head = any(name.startswith("lm_head.") for name in left)
+    layers = len({name.split(".")[2] for name in left if name.startswith("encoder.layer.")})
+    embedding = take("embeddings.word_embeddings.weight", "any", "any")
+    N, C = embedding.shape
+    F = len(take_weight(path, dict(left), "encoder.layer.0.intermediate.dense.bias", "any"))  # only looked at here
+    converted = {}
+    for ours, theirs in stock_modules(ROBERTA, MASKED_LM if has_head else MODEL, layers).items():
+        rows, columns = F if ours.endswith("ffn.0") else C, F if ours.endswith("ffn.1") else C
+        for end, shape in {"weight": [rows] if "norm" in ours else [rows, columns], "bias": [rows]}.items():
+            parts = [take(f"{name.removeprefix('roberta.')}.{end}", *shape) for name in theirs]
+            converted[f"{ours}.{end}"] = torch.cat(parts)
+    # Of embeddings with fewer rows than these, the number is not that of any vocabulary.
+    rows = [row for row in [*special_rows, *range(max(special_rows) + 1, N)] if row < N]
+    converted["embed_tokens.weight"] = embedding[rows]
+    # One zero row in front is theirs alone; the next is that of padding.
+    positions = take("embeddings.position_embeddings.weight", "any", C)[1:].clone()
+    converted["encoder.embed_positions.weight"] = positions
+    types = "embeddings.token_type_embeddings.weight"
+    if types in left:  # not in fairseq
+        types = take(types, "any", C)
+        if len(types.unique(dim=0)) != 1:
+            raise UsageError(f"{path}: its token types have different embeddings, expected one or equal ones")
+        positions[1:] += types[0]
+    if has_head:
+        # transformers may save either name of what is tied, or both.
+        left.setdefault("lm_head.bias", left.pop("lm_head.decoder.bias", None))
+        converted["lm_head.bias"] = take("lm_head.bias", N)[rows]
+        tied = "lm_head.decoder.weight"
+        if tied in left and not take(tied, N, C).equal(embedding):
+            raise UsageError(f"{path}: the language-model head has an embedding of its own, expected the encoder's")
+    if left:
+        raise UsageError(f"{path}: not the weights of a RoBERTa; unknown: {min(left)}")
+    sizes = dict(encoder_layers=layers, encoder_embed_dim=C, encoder_ffn_embed_dim=F)
     for option, (theirs, default) in OPTIONS.items():
         name = theirs if in_transformers else option
         if default is None:
             check_options(path, config, {name: sizes[option]}, "its weights")
         else:
             sizes[option] = typed(type(default), config.get(name, default), f"{path}: {name}")
-    return Source(path, sizes, converted, dropped)
+    return Source(path, sizes, converted, sorted({match[1] for match in unused if match[1]}))
+
+
+def take_weight(path, weights, name, *shape):
+    """Takes a weight of this shape out of `weights`, as float32; "any" stands for any size."""
+    value, found, expected = weights.pop(name, None), "nothing", " x ".join(map(str, shape))
+    if value is not None:
+        found = " x ".join(map(str, value.shape)) if value.is_floating_point() else str(value.dtype)
+    if not re.fullmatch(expected.replace("any", "[0-9]+"), found):
+        raise UsageError(f"{path}: not the weights of a RoBERTa: {name}: found {found}, expected {expected} numbers")
+    return value.float()
 
 
 def read_weights(folder):
@@ -202,7 +249,7 @@ def read_weights(folder):
             raise UsageError(f"{path}: cannot be read ({error}); expected a complete file of transformers") from None
     path = os.path.join(folder, "pytorch_model.bin")
     if os.path.isfile(path):
-        return typed(Dict[str, Any], read_file(path, "transformers", old=True), path)
+        return typed(Dict[str, torch.Tensor], read_file(path, "transformers", old=True), path)
     raise MissingFileError(f"{folder}: expected model.safetensors or pytorch_model.bin, whole, beside config.json")
 
 
@@ -213,13 +260,9 @@ def stock_names(weights):
     """
     renamed = {}
     for name, value in weights.items():
-        name = str(name)
-        joined = re.fullmatch(r"(.*self_attn)\.in_proj_(weight|bias)", name)
-        if joined and isinstance(value, torch.Tensor) and value.dim():
-            names = [f"{joined[1]}.{part}_proj.{joined[2]}" for part in "qkv"]
-            renamed.update(zip(map(stock_name, names), value.chunk(3)))
-        else:
-            renamed[stock_name(name)] = value
+        joined = re.fullmatch(r"(.*self_attn)\.in_proj_(weight|bias)", str(name))
+        names = [f"{joined[1]}.{part}_proj.{joined[2]}" for part in "qkv"] if joined else [str(name)]
+        renamed.update(zip(map(stock_name, names), torch.atleast_1d(value).chunk(len(names))))
     return renamed
 
 
@@ -233,68 +276,3 @@ def stock_name(name):
         return name
     layer = f"encoder.layer.{known[1]}." if known[1] else ""
     return f"{layer}{MODULES[known[2]]}.{known[3]}"
-
-
-def our_weights(path, weights, special_rows):
-    """The weights of encoder and language-model head under our names.
-
-    Args:
-        path: for messages
-        weights: {name: tensor}, named as in transformers without a prefix
-        special_rows: `XLM_R_ROWS` or `CAMEMBERT_ROWS`
-    Returns:
-        {name: float32 tensor}, with the rows of `embed_tokens` and `lm_head.bias` in fairseq's order; {option: size}
-        as their shapes show it; what is left out
-    """
-    unused = {name: match for name, match in zip(weights, map(UNUSED.fullmatch, weights)) if match}
-    dropped, left = {match[1] for match in unused.values() if match[1]}, weights.keys() - unused.keys()
-    has_head = any(name.startswith("lm_head.") for name in left)
-    layers = len({name.split(".")[2] for name in left if name.startswith("encoder.layer.")})
-
-    def take(name, *shape):
-        """The weight of a name; None in its shape stands for any size."""
-        left.discard(name)
-        value = weights.get(name)
-        actual = tuple(value.shape) if isinstance(value, torch.Tensor) and value.is_floating_point() else None
-        if actual is None or len(actual) != len(shape) or any(a not in (None, b) for a, b in zip(shape, actual)):
-            expected = " x ".join("any" if size is None else str(size) for size in shape)
-            actual = (
-                "nothing" if name not in weights else shown(value) if actual is None else " x ".join(map(str, actual))
-            )
-            raise UsageError(
-                f"{path}: not the weights of a RoBERTa: {name}: found {actual}, expected {expected} numbers"
-            )
-        return value.float()
-
-    embedding = take("embeddings.word_embeddings.weight", None, None)
-    N, C = embedding.shape
-    F = len(take("encoder.layer.0.intermediate.dense.bias", None))
-    converted = {}
-    for ours, theirs in stock_modules(ROBERTA, MASKED_LM if has_head else MODEL, layers).items():
-        rows, columns = F if ours.endswith("ffn.0") else C, F if ours.endswith("ffn.1") else C
-        for end, shape in {"weight": [rows] if "norm" in ours else [rows, columns], "bias": [rows]}.items():
-            parts = [take(f"{name.removeprefix('roberta.')}.{end}", *shape) for name in theirs]
-            converted[f"{ours}.{end}"] = torch.cat(parts)
-    # Of embeddings with fewer rows than these, the number is not that of any vocabulary.
-    rows = [row for row in [*special_rows, *range(max(special_rows) + 1, N)] if row < N]
-    converted["embed_tokens.weight"] = embedding[rows]
-    # One zero row in front is theirs alone; the next is that of padding.
-    positions = take("embeddings.position_embeddings.weight", None, C)[1:].clone()
-    converted["encoder.embed_positions.weight"] = positions
-    types = "embeddings.token_type_embeddings.weight"
-    if types in weights:  # not in fairseq
-        types = take(types, None, C)
-        if not len(types) or not types.equal(types[:1].expand_as(types)):
-            raise UsageError(f"{path}: its token types have different embeddings, expected one or equal ones")
-        positions[1:] += types[0]
-    if has_head:
-        # transformers may save either name of what is tied, or both.
-        biases = [take(name, N) for name in ["lm_head.decoder.bias", "lm_head.bias"] if name in weights]
-        converted["lm_head.bias"] = (biases or [take("lm_head.bias", N)])[-1][rows]
-        tied = "lm_head.decoder.weight"
-        if tied in weights and not take(tied, N, C).equal(embedding):
-            raise UsageError(f"{path}: the language-model head has an embedding of its own, expected the encoder's")
-    if left:
-        raise UsageError(f"{path}: not the weights of a RoBERTa; unknown: {min(left)}")
-    sizes = dict(encoder_layers=layers, encoder_embed_dim=C, encoder_ffn_embed_dim=F)
-    return converted, sizes, sorted(dropped)

@@ -24,8 +24,8 @@ from ..base.byte_pairs import BytePair
 from ..base.errors import InstallationError, UsageError
 from ..base.files import save_json
 from ..base.sentence_pieces import WORD_START
-from ..base.subwords import MASK, SPECIAL, sequence
-from ..vocabulary import read_vocabulary
+from ..base.subwords import BOS, EOS, MASK, SPECIAL, UNKNOWN
+from ..hub import tokens_of
 from .card import read_record
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 
@@ -42,24 +42,22 @@ MAXIMUM_LINES = 1000  # to check
 MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
 
 
-def write_tokenizer(folder, data, max_length):
-    """Writes `tokenizer.json` and `tokenizer_config.json` for the vocabulary of a data folder.
+def write_tokenizer(folder, subwords, max_length):
+    """Writes `tokenizer.json` and `tokenizer_config.json` for a vocabulary.
 
     Args:
         folder: where to write; it must exist
-        data: folder with the vocabulary
+        subwords: :class:`~maelm_fairseq.base.subwords.Subwords`
         max_length: most tokens of a text, with `<s>` and `</s>`
     Returns:
         tokenizers.Tokenizer, read back from what was written
     Raises:
-        FileNotFoundError: the data folder has no vocabulary
         ValueError: the vocabulary cannot be written as `tokenizer.json`
     """
-    dictionary, tokenizer = read_vocabulary(data)
-    if isinstance(tokenizer, BytePair):
-        text = tokenizer.contents().decode()
+    if isinstance(subwords, BytePair):
+        text = subwords.contents().decode()
     else:
-        text = build_tokenizer(dictionary, tokenizer.processor).to_str(pretty=True)
+        text = build_tokenizer(subwords).to_str(pretty=True)
     Path(folder, "tokenizer.json").write_text(text, encoding="utf-8")  # save() takes no folder that is not Unicode
     made = tokenizers.Tokenizer.from_str(text)
     flags = ["content", "lstrip", "rstrip", "normalized", "single_word", "special"]
@@ -77,23 +75,23 @@ def write_tokenizer(folder, data, max_length):
     return made
 
 
-def build_tokenizer(dictionary, processor):
-    """A tokenizer of the `tokenizers` library with the tokens of a SentencePieceProcessor; see :func:`write_tokenizer`.
+def build_tokenizer(subwords):
+    """A tokenizer of the `tokenizers` library with the tokens of a SentencePiece model; see :func:`write_tokenizer`.
 
     Raises:
         ValueError: the SentencePiece model has a setting or a kind of piece that is not supported
     """
+    processor, vocabulary = subwords.processor, subwords.symbols[:-1]
     kind, charsmap = read_settings(processor)
     numbers = range(3, len(processor))  # behind <unk>, <s> and </s>
     has_bytes = any(map(processor.is_byte, numbers))
-    vocabulary = dictionary.symbols[:-1]
     if kind == BPE:
         ids = {symbol: i for i, symbol in enumerate(vocabulary)}
         scores = {processor.id_to_piece(i): processor.get_score(i) for i in numbers if not processor.is_byte(i)}
         model = models.BPE(ids, _merges(scores), unk_token="<unk>", fuse_unk=True, byte_fallback=has_bytes)
     else:
-        scores = [0.0] * dictionary.nspecial + [processor.get_score(i) for i in numbers]
-        model = models.Unigram(list(zip(vocabulary, scores)), unk_id=dictionary.unk(), byte_fallback=has_bytes)
+        scores = [0.0] * len(SPECIAL) + [processor.get_score(i) for i in numbers]
+        model = models.Unigram(list(zip(vocabulary, scores)), unk_id=UNKNOWN, byte_fallback=has_bytes)
     made = tokenizers.Tokenizer(model)
 
     metaspace = dict(replacement=WORD_START, prepend_scheme="first")
@@ -107,12 +105,12 @@ def build_tokenizer(dictionary, processor):
     made.decoder = decoders.Metaspace(**metaspace)
     if has_bytes:
         made.decoder = decoders.Sequence([decoders.ByteFallback(), made.decoder])
-    made.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in vocabulary[: dictionary.nspecial]])
+    made.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL])
     made.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False)])
     made.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
         pair="<s> $A </s> </s> $B </s>",
-        special_tokens=[("<s>", dictionary.bos()), ("</s>", dictionary.eos())],
+        special_tokens=[("<s>", BOS), ("</s>", EOS)],
     )
     return made
 
@@ -133,27 +131,17 @@ def read_settings(processor):
     return kind, charsmap
 
 
-def reference(data):
-    """What the tokenizer must give for a data folder, as `hub.encode` does: a function (text, pair=None) -> tokens."""
-    _, tokenizer = read_vocabulary(data)
-
-    def encode(text, pair=None):
-        return sequence([tokenizer.encode(part) for part in (text, pair) if part is not None])[0]
-
-    return encode
-
-
 def sample_lines(data, splits=("train", "valid")):
     """Lines of text that a data folder keeps in its records: list of at most 1,000 strings."""
     return [text for split in splits for _, text in read_record(data, split).sample][:MAXIMUM_LINES]
 
 
-def check_tokenizer(tokenizer, encode, lines):
+def check_tokenizer(tokenizer, subwords, lines):
     """Compares the tokens of a tokenizer on lines of text and on edge cases, by themselves and in pairs.
 
     Args:
         tokenizer: tokenizers.Tokenizer
-        encode: what it must give: a function (text, pair=None) -> tokens, such as :func:`reference`
+        subwords: the vocabulary whose tokens it must give, in sequences as for `hub.encode`
         lines: list of strings
     Returns:
         the number of texts and pairs compared, known exceptions included
@@ -167,7 +155,8 @@ def check_tokenizer(tokenizer, encode, lines):
     differing = [
         (text, pair)
         for text, pair in compared
-        if tokenizer.encode(text, pair).ids != list(encode(text, pair)) and not is_known_difference(text + (pair or ""))
+        if tokenizer.encode(text, pair).ids != tokens_of(subwords, text, pair)
+        and not is_known_difference(text + (pair or ""))
     ]
     ties = isinstance(tokenizer.model, models.Unigram)
     message = f"{len(differing):,} of {len(compared):,} texts get other tokens than from SentencePiece"

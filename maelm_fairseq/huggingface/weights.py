@@ -42,6 +42,13 @@ HEADS = {
     TokenClassificationHead: TOKEN_CLASSIFICATION,
     SpanHead: QUESTION_ANSWERING,
 }
+HEAD_MODULES = {  # of a head, {} being its name, and theirs; the code keeps our names of a language-model head
+    MODEL: {},
+    MASKED_LM: {"lm_head.dense": "lm_head.dense", "lm_head.norm": "lm_head.layer_norm"},
+    SEQUENCE_CLASSIFICATION: {f"classification_heads.{{}}.{x}": f"classifier.{x}" for x in ["dense", "out_proj"]},
+    TOKEN_CLASSIFICATION: {"classification_heads.{}.out_proj": "classifier"},
+    QUESTION_ANSWERING: {"classification_heads.{}": "qa_outputs"},
+}
 
 
 def mpnet_table(relative_bias):
@@ -105,16 +112,7 @@ def stock_modules(layout, kind, layers, head=None):
         modules[ours + "ffn.0"] = [theirs + "intermediate.dense"]
         modules[ours + "ffn.1"] = [theirs + "output.dense"]
         modules[ours + "ffn_norm"] = [theirs + "output.LayerNorm"]
-    if kind == MASKED_LM:
-        modules.update({"lm_head.dense": ["lm_head.dense"], "lm_head.norm": ["lm_head.layer_norm"]})
-    elif kind == SEQUENCE_CLASSIFICATION:
-        modules.update(
-            {f"classification_heads.{head}.{part}": [f"classifier.{part}"] for part in ["dense", "out_proj"]}
-        )
-    elif kind == TOKEN_CLASSIFICATION:
-        modules[f"classification_heads.{head}.out_proj"] = ["classifier"]
-    elif kind == QUESTION_ANSWERING:
-        modules[f"classification_heads.{head}"] = ["qa_outputs"]
+    modules.update({ours.format(head): [theirs] for ours, theirs in HEAD_MODULES[kind].items()})
     return modules
 
 
@@ -139,9 +137,8 @@ def _code_weights(model, left, layout, kind, head):
     prefixes = {part: base_prefix(layout, kind) + part for part in ["embed_tokens.", "encoder."]}
     if kind == MASKED_LM:
         prefixes.update({part: part for part in ["decoder.", "lm_head."]})
-    elif kind != MODEL:
-        ours = f"classification_heads.{head}." + "out_proj." * (kind == TOKEN_CLASSIFICATION)
-        prefixes[ours] = "qa_outputs." if kind == QUESTION_ANSWERING else "classifier."
+    else:
+        prefixes.update({ours.format(head) + ".": theirs + "." for ours, theirs in HEAD_MODULES[kind].items()})
     for name, module in model.named_modules():
         if isinstance(module, RelativePositionBias):
             left[name + ".bucket"] = module.bucket
