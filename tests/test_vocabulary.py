@@ -81,6 +81,6 @@ def test_tokens_are_those_of_data_preparation(tmp_path, monkeypatch, options):
     lines += ["".join(rng.choices(characters, k=rng.randint(1, 9))) for _ in range(1000)]
     lines = [line for line in lines if MASK not in line and tokenizer.processor.encode(line)]  # no blank ones
     assert len(lines) > 1900
-    tokens, sizes, _ = encoder.encode("\n".join(lines).encode())
+    tokens, sizes, _ = encoder.encode("\n".join(lines))
     for line, row in zip(lines, np.split(tokens, np.cumsum(sizes))):
         assert tokenizer.encode(line) == row[:-1].tolist(), ascii(line)

@@ -1,6 +1,5 @@
 """Files that appear under their name only when they are complete; lines of text; typed JSON records."""
 
-import codecs
 import contextlib
 import dataclasses
 import enum
@@ -16,7 +15,7 @@ import time
 import typing
 
 from .errors import MissingFileError, UsageError
-from .utf8 import decode
+from .utf8 import numbered_lines
 
 A_DAY = 86400  # seconds
 
@@ -249,6 +248,4 @@ def sha256(path):
 def read_lines(path):
     """Yields number and text of each line; only `\\n` and `\\r\\n` end one, and a byte order mark is skipped."""
     with open(path, "rb") as stream:
-        for number, line in enumerate(stream, 1):
-            text = decode(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line, path, number, stream)
-            yield number, text.removesuffix("\n").removesuffix("\r")
+        yield from numbered_lines(stream, path)
