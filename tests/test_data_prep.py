@@ -24,6 +24,7 @@ from conftest import ROOT, binarize, documents, refused, script
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
+from test_huggingface_tokenizer import vocabulary
 
 PREP = str(ROOT / "data-prep")
 NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"
@@ -308,12 +309,8 @@ def test_options_that_contradict_each_other(text, tmp_path, options, words):
     assert os.listdir(tmp_path) == []
 
 
-def test_models_that_fairseq_would_misread(tmp_path):
-    lines = [line for document in documents(50, 7) for line in document]
-    with open(tmp_path / "model", "wb") as writer:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines), model_writer=writer, vocab_size=40, minloglevel=2,
-            user_defined_symbols=["a" + NEXT_LINE + "b"],
-        )  # fmt: skip
-    with pytest.raises(UsageError, match=r"piece 'a\\x85b' is a special symbol"):
-        read_subwords(tmp_path / "model")
+@pytest.mark.parametrize("piece", ["a" + NEXT_LINE + "b", "<pad>", "<mask>"])
+def test_models_that_fairseq_would_misread(tmp_path, piece):
+    folder = vocabulary(tmp_path / "data", user_defined_symbols=[piece])
+    with pytest.raises(UsageError, match=re.escape(f"piece {piece!r} is there twice")):
+        read_subwords(folder)
