@@ -37,35 +37,29 @@ FILE_END = "\n"  # cannot be a line: lines come without their ends
 # In the workers ----------------------------------------------------------------------------------------------------
 
 
-class Encoder:
-    """Encodes chunks with the vocabulary in this file."""
+def encode_text(tokenizer, text):
+    """Encodes text.
 
-    def __init__(self, vocabulary):
-        self.tokenizer = read_subwords(vocabulary)
-        self.dtype = token_dtype(len(self.tokenizer.symbols))
-
-    def encode(self, chunk):
-        """Encodes a chunk of text.
-
-        Args:
-            chunk: lines of text, joined by newlines
-        Returns:
-            tokens: (tokens,) fairseq's ids, with a `</s>` after each line
-            sizes: int32 (lines,) tokens of each line
-            unknown: Counter of the unknown pieces
-        """
-        lines = chunk.split("\n")
-        tokens, sizes = self.tokenizer.encode_lines(lines)
-        ends, unknown = np.cumsum(sizes), Counter()
-        for i in np.unique(np.searchsorted(ends, np.flatnonzero(tokens == UNKNOWN), side="right")):
-            unknown.update(self.tokenizer.unknown(lines[i]))
-        return np.insert(tokens, ends, EOS).astype(self.dtype), sizes + 1, unknown
+    Args:
+        tokenizer: :class:`~maelm_fairseq.base.subwords.Subwords`
+        text: lines joined by newlines
+    Returns:
+        tokens: (tokens,) fairseq's ids, with a `</s>` after each line
+        sizes: int32 (lines,) tokens of each line
+        unknown: Counter of the unknown pieces
+    """
+    lines = text.split("\n")
+    tokens, sizes = tokenizer.encode_lines(lines)
+    ends, unknown = np.cumsum(sizes), Counter()
+    for i in np.unique(np.searchsorted(ends, np.flatnonzero(tokens == UNKNOWN), side="right")):
+        unknown.update(tokenizer.unknown(lines[i]))
+    return np.insert(tokens, ends, EOS).astype(token_dtype(len(tokenizer.symbols))), sizes + 1, unknown
 
 
 def start_worker(vocabulary):
-    global encoder
+    global tokenizer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the main process, too, with which this one ends
-    encoder = Encoder(vocabulary)
+    tokenizer = read_subwords(vocabulary)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
@@ -76,7 +70,7 @@ def end_with_parent():
 
 
 def encode_chunk(chunk):
-    return encoder.encode(chunk)
+    return encode_text(tokenizer, chunk)
 
 
 # In the main process -----------------------------------------------------------------------------------------------
@@ -130,7 +124,7 @@ class Shard:
             self.record.text_lines += 1
 
     def write(self, tokens, sizes, unknown):
-        """Writes what `Encoder.encode` returned."""
+        """Writes what `encode_text` returned."""
         self.tokens.write(tokens.tobytes())
         self.sizes.write(sizes.tobytes())
         self.record.checksum = add_to_checksum(self.record.checksum, self.record.tokens, tokens)

@@ -199,7 +199,12 @@ def typed(kind, value, where):
     if origin is dict and isinstance(value, dict):
         return {key: typed(arguments[1], each, f"{where}: {key}") for key, each in value.items()}
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        return kind(**dict(typed_fields(kind, value, where)))
+        fields, hints = dataclasses.fields(kind), type_hints(kind)
+        for field in fields:
+            if field.name not in value and field.default is field.default_factory is dataclasses.MISSING:
+                raise UsageError(f"{where}: found no {field.name}")
+        names = [field.name for field in fields if field.name in value]
+        return kind(**{name: typed(hints[name], value[name], f"{where}: {name}") for name in names})
     if isinstance(kind, enum.EnumMeta):
         choices = [choice.value for choice in kind]
         if value in choices:
@@ -212,16 +217,6 @@ def typed(kind, value, where):
     is_object = dict in (kind, origin) or dataclasses.is_dataclass(kind)
     expected = "an object" if is_object else KINDS.get(origin or kind) or f"a {kind.__name__}"
     raise UsageError(f"{where}: found {shown(value)}, expected {expected}")
-
-
-def typed_fields(kind, value, where):
-    """Yields the fields of a dataclass that an object has, as (name, value); see :func:`typed`."""
-    hints = type_hints(kind)
-    for field in dataclasses.fields(kind):
-        if field.name in value:
-            yield field.name, typed(hints[field.name], value[field.name], f"{where}: {field.name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise UsageError(f"{where}: found no {field.name}")
 
 
 def shown(value):
