@@ -48,7 +48,7 @@ def train(paths, model, log_file, options):
     say(f"train SentencePiece: {len(sample):,} lines, {size:,} pieces, {kind}; see {log_file}")
     trained = io.BytesIO()
     try:
-        with logged_to(log_file):
+        with open(log_file, "w") as log, interruptible():
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(sample),
                 model_writer=trained,
@@ -59,6 +59,7 @@ def train(paths, model, log_file, options):
                 character_coverage=CHARACTER_COVERAGE,
                 num_threads=THREADS,
                 byte_fallback=options.byte_fallback,
+                logstream=log,
             )
     except (RuntimeError, ValueError) as error:
         limit = re.search(r"(<=|vs) (\d+)", str(error))
@@ -74,16 +75,12 @@ def train(paths, model, log_file, options):
 
 
 @contextmanager
-def logged_to(path):
-    """Sends what this process writes to stderr, from C++ too, to a file; Ctrl-C ends it at once, although in C++."""
-    stderr, handler = os.dup(2), signal.getsignal(signal.SIGINT)
+def interruptible():
+    """Lets Ctrl-C end this process at once, although in C++."""
+    handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # not if the shell has it ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        with open(path, "w") as log:
-            os.dup2(log.fileno(), 2)
         yield
     finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
         signal.signal(signal.SIGINT, handler)

@@ -27,8 +27,6 @@ class Subwords(ABC):
         mask: the token of `<mask>`
     """
 
-    file_name = None
-
     def __init__(self, path, symbols):
         self.path, self.symbols, self.mask = path, symbols, symbols.index(MASK)
         for symbol, times in Counter(symbols).items():
