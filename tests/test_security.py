@@ -13,6 +13,7 @@ import torch
 import hostile_files
 from conftest import ROOT, TINY, VALIDATE, run
 from hostile_files import FILES, Payload, put
+from labelled import sentences
 from maelm_fairseq import effective_rank, hub
 from maelm_fairseq.base.errors import InstallationError, UsageError, one_line
 from maelm_fairseq.checkpoints import reading, sections
@@ -192,10 +193,7 @@ def programs(path, data, dest):
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", FILES)
 def test_no_program_shows_a_stack_trace_or_hangs(name, broken, prepared, tmp_path):
-    (tmp_path / "labelled" / "mine").mkdir(parents=True)
-    rows = [f"ka{i} lo mi {'ru' if i % 2 else 'se'}\t{i % 2}" for i in range(40)]
-    for split in ["train", "dev"]:
-        (tmp_path / "labelled" / "mine" / f"{split}.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    sentences(tmp_path / "labelled" / "mine")
     outcomes = {}
     for program, arguments in programs(broken(name), prepared, tmp_path / "out").items():
         done = run(*arguments)
