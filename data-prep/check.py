@@ -10,7 +10,7 @@ import numpy as np
 
 import command_line
 from binarized import DTYPE_CODES, HEADER, INDEX_MAGIC, add_to_checksum, is_encoded, shard_folder
-from maelm_fairseq.base.errors import MissingFileError, UsageError, run
+from maelm_fairseq.base.errors import UsageError, run
 from maelm_fairseq.base.files import read_json
 from maelm_fairseq.base.subwords import UNKNOWN
 from maelm_fairseq.base.vocabulary_files import read_subwords
@@ -121,10 +121,8 @@ def check_split(folder, name, tokenizer):
 def load_vocabulary(folder):
     """The tokenizer of a folder that prepare.sh wrote; its dict.txt must list the same symbols."""
     dictionary, tokenizer = os.path.join(folder, "dict.txt"), read_subwords(folder)
-    if not os.path.exists(dictionary):
-        raise MissingFileError(f"{dictionary} does not exist; expected a folder that prepare.sh wrote")
-    with open(dictionary, encoding="utf-8", errors="replace", newline="\n") as stream:
-        if stream.read() != tokenizer.dict_text():
+    with open(dictionary, "rb") as stream:
+        if stream.read() != tokenizer.dict_text().encode():
             raise UsageError(
                 f"{dictionary} is not the dictionary of the {tokenizer.file_name} beside it; expected its pieces in"
                 " order; give a folder that prepare.sh wrote, or remove this one and run prepare.sh again"

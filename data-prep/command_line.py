@@ -17,7 +17,6 @@ except ImportError as error:
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from maelm_fairseq.base.errors import Parser  # noqa: E402
 
-CPUS = len(os.sched_getaffinity(0))  # that this process may use
 tqdm.monitor_interval = 0  # no thread of tqdm's in a process that forks workers
 
 
@@ -32,15 +31,6 @@ def positive(text):
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a positive integer")
     return value
-
-
-def data_folder(path):
-    """The value of an option that names the folder of data to write."""
-    if ":" in os.path.abspath(path):
-        raise argparse.ArgumentTypeError(
-            f"{path!r}: fairseq-train separates folders by colons; choose a path without one"
-        )
-    return path
 
 
 def say(message):

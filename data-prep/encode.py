@@ -25,47 +25,41 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, save_json
 from maelm_fairseq.base.subwords import EOS, UNKNOWN
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from raw_text import Reservoir, expected_utf8, fingerprint, read_lines
+from raw_text import Reservoir, fingerprint, read_lines
 from records import Read, SplitRecord
 
-CHUNK = 1 << 20  # bytes of text that a worker encodes at a time
-SAMPLE_LINES, SAMPLE_BYTES = 500, 50000  # lines kept for check.py, and the length of the longest line that can be kept
+CHUNK = 1 << 20  # characters of text that a worker encodes at a time
+SAMPLE_LINES, SAMPLE_LENGTH = 500, 50000  # lines kept for check.py, and the characters that one of them may have
 UNKNOWN_PIECES = 20  # the most frequent ones are recorded
-FILE_END = b"\n"  # cannot be a line: lines come without their ends
+FILE_END = "\n"  # cannot be a line: lines come without their ends
 
 
 # In the workers ----------------------------------------------------------------------------------------------------
 
 
-class Encoder:
-    """Encodes chunks with the vocabulary in this file."""
+def encode_text(tokenizer, text):
+    """Encodes text.
 
-    def __init__(self, vocabulary):
-        self.tokenizer = read_subwords(vocabulary)
-        self.dtype = token_dtype(len(self.tokenizer.symbols))
-
-    def encode(self, chunk):
-        """Encodes a chunk of text.
-
-        Args:
-            chunk: lines as UTF-8 bytes, joined by newlines
-        Returns:
-            tokens: (tokens,) fairseq's ids, with a `</s>` after each line
-            sizes: int32 (lines,) tokens of each line
-            unknown: Counter of the unknown pieces
-        """
-        lines = chunk.decode("utf-8").split("\n")
-        tokens, sizes = self.tokenizer.encode_lines(lines)
-        ends, unknown = np.cumsum(sizes), Counter()
-        for i in np.unique(np.searchsorted(ends, np.flatnonzero(tokens == UNKNOWN), side="right")):
-            unknown.update(self.tokenizer.unknown(lines[i]))
-        return np.insert(tokens, ends, EOS).astype(self.dtype), sizes + 1, unknown
+    Args:
+        tokenizer: :class:`~maelm_fairseq.base.subwords.Subwords`
+        text: lines joined by newlines
+    Returns:
+        tokens: (tokens,) fairseq's ids, with a `</s>` after each line
+        sizes: int32 (lines,) tokens of each line
+        unknown: Counter of the unknown pieces
+    """
+    lines = text.split("\n")
+    tokens, sizes = tokenizer.encode_lines(lines)
+    ends, unknown = np.cumsum(sizes), Counter()
+    for i in np.unique(np.searchsorted(ends, np.flatnonzero(tokens == UNKNOWN), side="right")):
+        unknown.update(tokenizer.unknown(lines[i]))
+    return np.insert(tokens, ends, EOS).astype(token_dtype(len(tokenizer.symbols))), sizes + 1, unknown
 
 
 def start_worker(vocabulary):
-    global encoder
+    global tokenizer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the main process, too, with which this one ends
-    encoder = Encoder(vocabulary)
+    tokenizer = read_subwords(vocabulary)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
@@ -76,28 +70,22 @@ def end_with_parent():
 
 
 def encode_chunk(chunk):
-    return encoder.encode(chunk)
+    return encode_text(tokenizer, chunk)
 
 
 # In the main process -----------------------------------------------------------------------------------------------
 
 
 def classifier(tokenizer):
-    """A function that says which count of :class:`Read` a line (bytes) belongs to.
-
-    It is fast for lines that begin with a visible ASCII character; of others, it remembers the first characters.
-    """
+    """A function that says which count of :class:`Read` a line belongs to; it remembers first characters."""
 
     def is_text(text):
         return len(tokenizer.encode_lines([text])[0]) > 0
 
     visible = functools.cache(is_text)
-    visible_bytes = frozenset(byte for byte in range(33, 127) if visible(chr(byte)))
 
     def kind(line):
-        if line and line[0] in visible_bytes:
-            return "text_lines"
-        text = line.decode("utf-8").strip()
+        text = line.strip()
         if not text:
             return "blank_lines"
         return "text_lines" if visible(text[0]) or is_text(text) else "lines_normalised_to_nothing"
@@ -125,18 +113,18 @@ class Shard:
         self.unknown, self.sample = Counter(), Reservoir(SAMPLE_LINES)
 
     def add(self, line):
-        """Adds a line of text (bytes), or `b""` for the end of a document."""
+        """Adds a line of text, or `""` for the end of a document."""
         self.lines.append(line)
         self.size += len(line) + 1
         if not line:
             self.record.documents += 1
         else:
-            if len(line) <= SAMPLE_BYTES:
+            if len(line) <= SAMPLE_LENGTH:
                 self.sample.add((self.record.text_lines + self.record.documents, line))
             self.record.text_lines += 1
 
     def write(self, tokens, sizes, unknown):
-        """Writes what `Encoder.encode` returned."""
+        """Writes what `encode_text` returned."""
         self.tokens.write(tokens.tobytes())
         self.sizes.write(sizes.tobytes())
         self.record.checksum = add_to_checksum(self.record.checksum, self.record.tokens, tokens)
@@ -150,7 +138,7 @@ class Shard:
     def finish(self):
         """The record, complete."""
         self.record.unknown_pieces = self.unknown.most_common(UNKNOWN_PIECES)
-        self.record.sample = [(number, line.decode("utf-8")) for number, line in sorted(self.sample.items)]
+        self.record.sample = sorted(self.sample.items)
         return self.record
 
 
@@ -174,7 +162,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
     read, kinds, pending = Read(len(paths), 0, 0, 0, 0, 0), Counter(), deque()
     tokenizer = read_subwords(vocabulary)
     kind_of = classifier(tokenizer)
-    with expected_utf8(paths), ExitStack() as stack:
+    with ExitStack() as stack:
         what = f"encode {split}" if folders else "count documents"
         bar = stack.enter_context(progress_bar(what, sum(map(os.path.getsize, paths))))
         out = {}
@@ -190,7 +178,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
                 shard.write(*result.result())
 
         def submit(shard):
-            chunk, shard.lines, shard.size = b"\n".join(shard.lines), [], 0
+            chunk, shard.lines, shard.size = "\n".join(shard.lines), [], 0
             pending.append((shard, pool.submit(encode_chunk, chunk)))
             write(2 * workers + 2)
 
@@ -205,7 +193,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
                     shard = out.get(number % shards) if part == split else None
                     read.documents += 1
                 if shard and (inside or is_text):
-                    shard.add(line if is_text else b"")
+                    shard.add(line if is_text else "")
                     if shard.size > CHUNK:
                         submit(shard)
                 inside = is_text

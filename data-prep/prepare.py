@@ -11,14 +11,15 @@ from dataclasses import asdict
 import command_line
 from binarized import is_encoded, shard_folder
 from check import check
-from command_line import CPUS, positive
+from command_line import positive
 from encode import encode
 from maelm_fairseq.base.errors import UsageError, run
 from maelm_fairseq.base.files import atomic_write, read_json, read_lines, save_json, sha256
+from maelm_fairseq.base.provenance import check_same
 from maelm_fairseq.base.sentence_pieces import SENTENCEPIECE
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from raw_text import check_files, fingerprint
-from records import MANIFEST, Manifest, Options, by_option, check_origin, read_manifest
+from records import MANIFEST, Manifest, Options, by_option, read_manifest
 from train_sentencepiece import SAMPLE_LINES, train
 
 FORMAT = 1
@@ -34,7 +35,7 @@ def parse_args():
     valid = parser.add_mutually_exclusive_group(required=True).add_argument
     valid("--valid", nargs="+", default=[], metavar="FILE", help="text to validate on, plain or gzip")
     valid("--valid-documents", type=positive, metavar="N", help="validate on N documents of --train, held out evenly")
-    add("--dest", required=True, type=command_line.data_folder, metavar="DIR", help="folder to write to")
+    add("--dest", required=True, metavar="DIR", help="folder to write to")
     sizes = ", ".join(f"{pieces:,} from {least // 10**6:,} MB" for least, pieces in VOCAB_SIZES.items())
     add("--vocab-size", type=positive, metavar="N", help=f"pieces (if not given, by the size of --train: {sizes})")
     add("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
@@ -44,11 +45,14 @@ def parse_args():
     existing = "use this one instead of training one: a SentencePiece model, tokenizer.json, or a folder with either"
     add("--vocabulary", metavar="FILE_or_DIR", help=existing)
     add("--add-tokens", metavar="FILE", help="words, one a line, that become tokens of a tokenizer.json")
-    add("--workers", type=positive, default=CPUS, metavar="N", help="worker processes")
+    cpus = len(os.sched_getaffinity(0))  # that this process may use
+    add("--workers", type=positive, default=cpus, metavar="N", help="worker processes")
     add("--shards", type=positive, default=1, metavar="N", help="folders; document i goes to that of shard i mod N")
     add("--shard", type=int, metavar="I", help="prepare only this shard, 0 to N-1; other machines prepare the others")
     add("--only-vocabulary", action="store_true", help="stop after writing vocabulary and dict.txt")
     args = parser.parse_args()
+    if ":" in os.path.abspath(args.dest):
+        parser.error(f"--dest {args.dest!r}: fairseq-train separates folders by colons; choose a path without one")
     if args.vocabulary:
         for option in by_option({name: getattr(args, name) or None for name in OF_TRAINING}):
             parser.error(f"{option} is for training a model, but --vocabulary gives a trained one; leave one out")
@@ -75,7 +79,8 @@ def claim(dest, manifest):
                 f"--dest: {dest} contains {foreign[0]} but no {MANIFEST}; expected an empty folder; choose another"
             )
         save_json(asdict(manifest), path)
-    check_origin(dest, read_manifest(dest), manifest)
+    fix = "choose another --dest, or remove this one"
+    check_same(f"--dest {dest}", read_manifest(dest).origin(), manifest.origin(), fix)
 
 
 def given_vocabulary(args):
@@ -83,14 +88,14 @@ def given_vocabulary(args):
     if not args.vocabulary:
         return None
     tokenizer, words = read_subwords(args.vocabulary), []
-    for number, line in read_lines(args.add_tokens) if args.add_tokens else []:
+    if not args.add_tokens:
+        return tokenizer
+    for number, line in read_lines(args.add_tokens):
         if len(line.split()) > 1:
             raise UsageError(f"{args.add_tokens}, line {number}: found {line.strip()!r}, expected one word")
         words += line.split()
-    if args.add_tokens and not words:
-        raise UsageError(f"{args.add_tokens}: found no words, expected one a line")
     if not words:
-        return tokenizer
+        raise UsageError(f"{args.add_tokens}: found no words, expected one a line")
     extended = read_subwords(tokenizer.path, words)
     new = extended.words_added_to(tokenizer)
     known = [word for word in dict.fromkeys(words) if word not in new]

@@ -5,14 +5,11 @@ import hashlib
 import os
 import random
 import zlib
-from collections import deque
-from contextlib import contextmanager
 
 from maelm_fairseq.base.errors import MissingFileError, UsageError
-from maelm_fairseq.base.utf8 import decode
+from maelm_fairseq.base.utf8 import numbered_lines
 
 GZIP_MAGIC = b"\x1f\x8b"
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BUFFER = 1 << 20
 
 
@@ -40,50 +37,28 @@ def fingerprint(path):
     return {"file": os.path.basename(path), "bytes": size, "sha256_of_samples": digest.hexdigest()}
 
 
-def read_lines(path, bar=None, strict=False):
-    """Yields the lines of a file as bytes, without the `\\n` or `\\r\\n` at their end; nothing else ends a line.
-
-    Keeps one line in memory. Skips a byte order mark at the start.
+def read_lines(path, bar):
+    """Yields the lines of a file, as :func:`~maelm_fairseq.base.utf8.numbered_lines` does, one in memory at a time.
 
     Args:
         bar: a `command_line.progress_bar` that advances by the file's size
-        strict: whether to check, which takes time, that lines are UTF-8
     Raises:
-        UsageError: a line contains a null byte, a gzip file is corrupt or truncated, or a file called `.gz` is not one
+        UsageError: a line is not UTF-8, a gzip file is corrupt or truncated, or a file called `.gz` is not one
     """
     with open(path, "rb", buffering=BUFFER) as packed:
         is_gzip = os.fspath(path).endswith(".gz") or packed.peek(2)[:2] == GZIP_MAGIC
-        stream = gzip.GzipFile(fileobj=packed) if is_gzip else packed
-        number = unpacked = reported = 0
+        number = reported = 0
         try:
-            for number, line in enumerate(stream, 1):
-                unpacked += len(line)
-                if bar is not None and unpacked > BUFFER:  # asking for the place in the file takes time
+            for number, line in numbered_lines(gzip.GzipFile(fileobj=packed) if is_gzip else packed, path):
+                if number % 1000 == 0:  # asking for the place in the file takes time
                     bar.update(packed.tell() - reported)
-                    unpacked, reported = 0, packed.tell()
-                if number == 1:
-                    line = line.removeprefix(BYTE_ORDER_MARK)
-                line = line.rstrip(b"\r\n")
-                if strict or 0 in line:
-                    decode(line, path, number, stream)
+                    reported = packed.tell()
                 yield line
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise UsageError(
                 f"file {path}: corrupt gzip after line {number} ({error}); copy or download it again"
             ) from None
-        if bar is not None:
-            bar.update(packed.tell() - reported)
-
-
-@contextmanager
-def expected_utf8(paths):
-    """If one of the files turns out in the block not to be UTF-8: a UsageError that names its first such line."""
-    try:
-        yield
-    except UnicodeDecodeError:
-        for path in paths:
-            deque(read_lines(path, strict=True), maxlen=0)
-        raise
+    bar.update(os.path.getsize(path) - reported)
 
 
 class Reservoir:

@@ -6,7 +6,6 @@ from typing import List, Optional, Tuple
 
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import read_json
-from maelm_fairseq.base.provenance import check_same
 
 MANIFEST = "prepare.json"
 
@@ -81,8 +80,3 @@ def read_manifest(dest):
     if manifest.options.shards < 1:
         raise UsageError(f"{path}: options: shards: found {manifest.options.shards}, expected 1 or more; {fix}")
     return manifest
-
-
-def check_origin(dest, was, now):
-    """Refuses a folder that was prepared from other inputs or with other options, by its record and the new one."""
-    check_same(f"--dest {dest}", was.origin(), now.origin(), "choose another --dest, or remove this one")

@@ -12,7 +12,7 @@ import sentencepiece
 from command_line import progress_bar, say
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
-from raw_text import Reservoir, expected_utf8, read_lines
+from raw_text import Reservoir, read_lines
 
 # SentencePiece sums floats per thread: with a fixed number of threads the model is the same on every machine.
 THREADS = 16
@@ -36,19 +36,19 @@ def train(paths, model, log_file, options):
     # SentencePiece has an option for this, `input_sentence_size`, but version 0.2.3 draws a different sample in every
     # process and offers no seed. Here the same text must give the same model: on every machine, and after a restart.
     drawn = Reservoir(options.sample_lines)
-    with expected_utf8(paths), progress_bar("sample lines", sum(map(os.path.getsize, paths))) as bar:
+    with progress_bar("sample lines", sum(map(os.path.getsize, paths))) as bar:
         for line in chain.from_iterable(read_lines(path, bar) for path in paths):
-            if line and not line.isspace():
+            if line.strip():
                 drawn.add(line)
-        # split() also removes U+0085, which SentencePiece would keep, and at which fairseq would split a piece.
-        sample = [" ".join(line.decode("utf-8").split()) for line in drawn.items]
-    if not any(sample):
+    # split() also removes U+0085, which SentencePiece would keep, and at which fairseq would split a piece.
+    sample = [" ".join(line.split()) for line in drawn.items]
+    if not sample:
         raise UsageError(f"no text in {', '.join(paths)}; expected lines that are not blank")
     size, kind = options.vocab_size, options.model_type
     say(f"train SentencePiece: {len(sample):,} lines, {size:,} pieces, {kind}; see {log_file}")
     trained = io.BytesIO()
     try:
-        with logged_to(log_file):
+        with open(log_file, "w") as log, interruptible():
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(sample),
                 model_writer=trained,
@@ -59,6 +59,7 @@ def train(paths, model, log_file, options):
                 character_coverage=CHARACTER_COVERAGE,
                 num_threads=THREADS,
                 byte_fallback=options.byte_fallback,
+                logstream=log,
             )
     except (RuntimeError, ValueError) as error:
         limit = re.search(r"(<=|vs) (\d+)", str(error))
@@ -74,16 +75,12 @@ def train(paths, model, log_file, options):
 
 
 @contextmanager
-def logged_to(path):
-    """Sends what this process writes to stderr, from C++ too, to a file; Ctrl-C ends it at once, although in C++."""
-    stderr, handler = os.dup(2), signal.getsignal(signal.SIGINT)
+def interruptible():
+    """Lets Ctrl-C end this process at once, although in C++."""
+    handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # not if the shell has it ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        with open(path, "w") as log:
-            os.dup2(log.fileno(), 2)
         yield
     finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
         signal.signal(signal.SIGINT, handler)

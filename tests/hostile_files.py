@@ -1,7 +1,9 @@
 """Damaged and hostile checkpoints: each writes a file in place of a good one, whose contents it is given."""
 
 import collections
+import functools
 import io
+import operator
 import os
 import pickle
 import zipfile
@@ -12,17 +14,12 @@ WEIGHT = "encoder.layers.0.ffn.0.weight"
 FILES = {}  # {name: function of (path of the good file, its contents)}
 
 
-def file(function):
-    FILES[function.__name__] = function
-    return function
-
-
-def saved(name, change):
+def saved(name, change, **options):
     """Adds a file that has other contents; `change` changes them in place, or returns others."""
 
     def write(path, state):
         changed = change(state)
-        torch.save(state if changed is None else changed, path)
+        torch.save(state if changed is None else changed, path, **options)
 
     FILES[name] = write
 
@@ -31,18 +28,18 @@ def put(*keys, value):
     """A change: the value at a path of keys."""
 
     def change(state):
-        for key in keys[:-1]:
-            state = state[key]
-        state[keys[-1]] = value(state.get(keys[-1])) if callable(value) else value
+        *above, last = keys
+        within = functools.reduce(operator.getitem, above, state)
+        within[last] = value(within.get(last)) if callable(value) else value
 
     return change
 
 
 def without(*keys):
+    """A change: there is nothing at a path of keys."""
+
     def change(state):
-        for key in keys[:-1]:
-            state = state[key]
-        del state[keys[-1]]
+        del functools.reduce(operator.getitem, keys[:-1], state)[keys[-1]]
 
     return change
 
@@ -72,84 +69,52 @@ bytes_of("two_files_joined", lambda content: content * 2)
 bytes_of("a_pickle_alone", lambda content: pickle.dumps({"model": {}}))
 
 
-@file
-def a_folder(path, state):
-    path.unlink()
-    path.mkdir()
+def other(name, make):
+    """Adds what `make` puts in the place of the file."""
+
+    def write(path, state):
+        path.unlink()
+        make(path)
+
+    FILES[name] = write
 
 
-@file
-def a_pipe(path, state):
-    path.unlink()
-    os.mkfifo(path)
-
-
-@file
-def a_link_to_nowhere(path, state):
-    path.unlink()
-    path.symlink_to("nowhere")
-
-
-@file
-def a_link_to_itself(path, state):
-    path.unlink()
-    path.symlink_to(path.name)
+other("a_folder", os.mkdir)
+other("a_pipe", os.mkfifo)
+other("a_link_to_nowhere", lambda path: path.symlink_to("nowhere"))
+other("a_link_to_itself", lambda path: path.symlink_to(path.name))
 
 
 # Archives and pickles -----------------------------------------------------------------------------------------------
 
 
-def archive(path, members, compression=zipfile.ZIP_STORED):
-    with zipfile.ZipFile(path, "w", compression) as stream:
-        for name, content in members.items():
-            stream.writestr(name, content)
-
-
-def members(path):
-    with zipfile.ZipFile(path) as stream:
-        return {name: stream.read(name) for name in stream.namelist()}
-
-
 def archived(name, change, compression=zipfile.ZIP_STORED):
     """Adds an archive whose members `change` makes of those of the good one, {name: content}."""
-    FILES[name] = lambda path, state: archive(path, change(members(path)), compression)
-
-
-def is_storage(name):
-    return "/data/" in name
-
-
-archived("compressed", lambda members: members, zipfile.ZIP_DEFLATED)
-archived("many_zeros", lambda members: {**members, "archive/data/0": bytes(1 << 26)}, zipfile.ZIP_DEFLATED)
-archived("no_pickle", lambda members: {"archive/other": b"1"})
-archived("an_archive_without_members", lambda members: {})
-archived(
-    "storage_cut", lambda members: {name: data[: 8 if is_storage(name) else None] for name, data in members.items()}
-)
-
-
-@file
-def storage_missing(path, state):
-    content = members(path)
-    del content[next(filter(is_storage, content))]
-    archive(path, content)
-
-
-@file
-def old_format(path, state):
-    torch.save(state, path, _use_new_zipfile_serialization=False)
-
-
-def pickled(name, program):
-    """Adds an archive with this pickle program in it."""
 
     def write(path, state):
-        prefix = next(name for name in members(path) if name.endswith("data.pkl")).rpartition("/")[0]
-        archive(path, {f"{prefix}/data.pkl": program, f"{prefix}/version": b"3\n", f"{prefix}/byteorder": b"little"})
+        with zipfile.ZipFile(path) as stream:
+            members = {member: stream.read(member) for member in stream.namelist()}
+        with zipfile.ZipFile(path, "w", compression) as stream:
+            for member, content in change(members).items():
+                stream.writestr(member, content)
 
     FILES[name] = write
 
 
+def pickled(name, program):
+    """Adds an archive with this pickle program in it."""
+    others = {"archive/version": b"3\n", "archive/byteorder": b"little"}
+    archived(name, lambda members: {"archive/data.pkl": program, **others})
+
+
+FIRST = "archive/data/0"  # a storage
+archived("compressed", lambda members: members, zipfile.ZIP_DEFLATED)
+archived("many_zeros", lambda members: {**members, FIRST: bytes(1 << 26)}, zipfile.ZIP_DEFLATED)
+archived("no_pickle", lambda members: {"archive/other": b"1"})
+archived("an_archive_without_members", lambda members: {})
+archived("storage_cut", lambda members: {**members, FIRST: members[FIRST][:8]})
+archived("storage_missing", lambda members: {name: data for name, data in members.items() if name != FIRST})
+saved("old_format", lambda state: None, _use_new_zipfile_serialization=False)
 pickled("a_pickle_that_ends", b"\x80\x02}q\x00")
 pickled("an_unknown_instruction", b"\x80\x02\xff.")
 pickled("a_terabyte_of_zeros", b"\x80\x02cbuiltins\nbytearray\nq\x00\x8a\x06\x00\x00\x00\x00\x00\x01\x85R.")
@@ -157,12 +122,17 @@ pickled("a_deep_list", b"\x80\x02" + b"]" * 100000 + b"a" * 99999 + b".")
 pickled("a_call_of_the_system", b"\x80\x02cposix\nsystem\nX\x05\x00\x00\x00false\x85R.")
 
 
-class Call:
+class Payload:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, marker):
+        self.marker = str(marker)
+
     def __reduce__(self):
-        return os.mkdir, ("hostile",)
+        return os.mkdir, (self.marker,)
 
 
-saved("an_object", put("extra_state", "surprise", value=Call()))
+saved("an_object", put("extra_state", "surprise", value=Payload("hostile")))
 saved("a_module", put("extra_state", "surprise", value=lambda _: torch.nn.Linear(2, 2)))
 
 
@@ -180,12 +150,9 @@ saved("shared_options", put("cfg", "model", "dropout", value=nested(dict)))
 saved("shared_weights", put("model", value={"embed_tokens.weight": nested(list)}))
 
 
-@file
-def a_list_in_itself(path, state):
-    state["extra_state"]["bomb"] = bomb = []
-    bomb.append(bomb)
-    torch.save(state, path)
-
+ITSELF = []
+ITSELF.append(ITSELF)
+saved("a_list_in_itself", put("extra_state", "bomb", value=ITSELF))
 
 # Sizes --------------------------------------------------------------------------------------------------------------
 
@@ -248,14 +215,9 @@ saved("a_schedule_that_is_a_text", put("optimizer_history", value=[{"num_updates
 saved("an_optimizer_of_other_sizes", put("last_optimizer_state", value={"state": {}, "param_groups": []}))
 saved("an_optimizer_of_texts", put("last_optimizer_state", value={"state": {0: "x"}, "param_groups": ["y"]}))
 
-
-@file
-def attributes_of_a_dict(path, state):
-    state["args"] = collections.OrderedDict()
-    vars(state["args"]).update(arch="mae_lm_tiny")
-    torch.save(state, path)
-
-
+ATTRIBUTES = collections.OrderedDict()
+vars(ATTRIBUTES).update(arch="mae_lm_tiny")
+saved("attributes_of_a_dict", put("args", value=ATTRIBUTES))
 saved("keys_that_are_tensors", put("extra_state", "x", value={torch.zeros(1): 1}))
 
 

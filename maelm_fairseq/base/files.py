@@ -1,6 +1,5 @@
 """Files that appear under their name only when they are complete; lines of text; typed JSON records."""
 
-import codecs
 import contextlib
 import dataclasses
 import enum
@@ -16,66 +15,60 @@ import time
 import typing
 
 from .errors import MissingFileError, UsageError
-from .utf8 import decode
+from .utf8 import numbered_lines
 
 A_DAY = 86400  # seconds
 
 # Complete or not there --------------------------------------------------------------------------------------------
 
 
-def partial_name(path):
-    """The name under which `path` is written until it is complete: hidden, with the machine and the process in it."""
+@contextlib.contextmanager
+def complete(path):
+    """Gives a hidden name to write under, with the machine and the process in it.
+
+    What is there gets the name `path` when the block ends well, and is removed when it does not.
+    """
     folder, name = os.path.split(os.path.abspath(path))
-    return os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
+    partial = os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
+    remove_abandoned(folder, glob.escape(name))
+    try:
+        yield partial
+        os.replace(partial, path)
+        sync(folder)
+    except Exception as error:
+        raise naming(path, error) from None
+    finally:
+        remove(partial)
 
 
 @contextlib.contextmanager
 def atomic_write(path, mode="w"):
-    """Opens a file that gets the name `path` when the block ends well, and is removed when it does not.
-
-    When it has its name, its contents are on the disk.
+    """Opens a file that gets the name `path` when it is :func:`complete`, and its contents are on the disk.
 
     Args:
         path: of the finished file; its folder must exist
         mode: "w" for UTF-8 text with "\\n" as line ends, "wb" for bytes
     """
-    partial, text = partial_name(path), {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    remove_abandoned(*split(path))
-    try:
-        with open(partial, mode, **text) as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, path)
-        sync(os.path.dirname(partial))
-    except Exception as error:
-        raise naming(path, error) from None
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(partial)
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    with complete(path) as partial, open(partial, mode, **text) as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 @contextlib.contextmanager
 def atomic_folder(path):
-    """Makes a folder that gets the name `path` when the block ends well, and is removed when it does not.
+    """Makes a folder that gets the name `path` when it is :func:`complete`, and its files are on the disk.
 
     Args:
         path: of the finished folder, which must not exist; those above it are made
     """
-    partial = partial_name(path)
-    remove_abandoned(*split(path))
-    try:
+    with complete(path) as partial:
         os.makedirs(partial)
         yield partial
         for folder, _, names in os.walk(partial):
             for name in [*names, ""]:
                 sync(os.path.join(folder, name))
-        os.rename(partial, path)
-        sync(os.path.dirname(partial))
-    except Exception as error:
-        raise naming(path, error) from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def naming(path, error):
@@ -97,10 +90,10 @@ def sync(path):
             os.close(descriptor)
 
 
-def split(path):
-    """The folder of a path, and a pattern that matches its name alone."""
-    folder, name = os.path.split(os.path.abspath(path))
-    return folder, glob.escape(name)
+def remove(path):
+    """Removes a file or a folder, if it is there and can be removed."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
 def remove_abandoned(folder, pattern):
@@ -118,7 +111,7 @@ def remove_abandoned(folder, pattern):
             else:
                 abandoned = time.time() - os.path.getmtime(partial) > A_DAY
             if abandoned:
-                shutil.rmtree(partial) if os.path.isdir(partial) else os.remove(partial)
+                remove(partial)
 
 
 @contextlib.contextmanager
@@ -206,7 +199,12 @@ def typed(kind, value, where):
     if origin is dict and isinstance(value, dict):
         return {key: typed(arguments[1], each, f"{where}: {key}") for key, each in value.items()}
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        return kind(**dict(typed_fields(kind, value, where)))
+        fields, hints = dataclasses.fields(kind), type_hints(kind)
+        for field in fields:
+            if field.name not in value and field.default is field.default_factory is dataclasses.MISSING:
+                raise UsageError(f"{where}: found no {field.name}")
+        names = [field.name for field in fields if field.name in value]
+        return kind(**{name: typed(hints[name], value[name], f"{where}: {name}") for name in names})
     if isinstance(kind, enum.EnumMeta):
         choices = [choice.value for choice in kind]
         if value in choices:
@@ -219,16 +217,6 @@ def typed(kind, value, where):
     is_object = dict in (kind, origin) or dataclasses.is_dataclass(kind)
     expected = "an object" if is_object else KINDS.get(origin or kind) or f"a {kind.__name__}"
     raise UsageError(f"{where}: found {shown(value)}, expected {expected}")
-
-
-def typed_fields(kind, value, where):
-    """Yields the fields of a dataclass that an object has, as (name, value); see :func:`typed`."""
-    hints = type_hints(kind)
-    for field in dataclasses.fields(kind):
-        if field.name in value:
-            yield field.name, typed(hints[field.name], value[field.name], f"{where}: {field.name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise UsageError(f"{where}: found no {field.name}")
 
 
 def shown(value):
@@ -249,6 +237,4 @@ def sha256(path):
 def read_lines(path):
     """Yields number and text of each line; only `\\n` and `\\r\\n` end one, and a byte order mark is skipped."""
     with open(path, "rb") as stream:
-        for number, line in enumerate(stream, 1):
-            text = decode(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line, path, number, stream)
-            yield number, text.removesuffix("\n").removesuffix("\r")
+        yield from numbered_lines(stream, path)

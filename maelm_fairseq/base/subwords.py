@@ -5,6 +5,7 @@ the vocabulary's own ids, `<mask>` among them.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from itertools import chain
 
 import numpy as np
@@ -26,19 +27,14 @@ class Subwords(ABC):
         mask: the token of `<mask>`
     """
 
-    file_name = None
-
     def __init__(self, path, symbols):
         self.path, self.symbols, self.mask = path, symbols, symbols.index(MASK)
-        for symbol in symbols[len(SPECIAL) :]:
-            if symbol in SPECIAL or symbol.split() != [symbol]:
+        for symbol, times in Counter(symbols).items():
+            if times > 1 or symbol.split() != [symbol]:
                 raise UsageError(
-                    f"{path}: piece {symbol!r} is a special symbol of fairseq's, or contains white space, at which "
-                    "fairseq would split it; use a vocabulary without it"
+                    f"{path}: piece {symbol!r} is there twice, {' '.join(SPECIAL)} included, or contains white "
+                    "space, at which fairseq would split it; use a vocabulary without it"
                 )
-        if len(set(symbols)) < len(symbols):
-            twice = next(symbol for symbol in symbols if symbols.count(symbol) > 1)
-            raise UsageError(f"{path}: two pieces are {twice!r}, expected each once; use a vocabulary without one")
 
     @abstractmethod
     def encode(self, text):

@@ -1,22 +1,43 @@
 """Text is UTF-8; if it is not, the error says which encoding it is likely to be in."""
 
+import io
+
 from .errors import UsageError
 
 
-def decode(line, path, number, stream):
-    """The text of a line (bytes); its file, which `stream` reads, and its number are for the error.
+def numbered_lines(stream, path):
+    """Yields number and text of each line; only `\\n` and `\\r\\n` end one, and a byte order mark is skipped.
 
+    Args:
+        stream: a binary file at its beginning; it may be closed in the end
+        path: of the file, for the error
     Raises:
-        UsageError: it is not UTF-8, or contains a null byte, as ASCII does in UTF-16 and UTF-32
+        UsageError: a line is not UTF-8, or contains a null byte, as ASCII does in UTF-16 and UTF-32
     """
+    text = io.TextIOWrapper(stream, "utf-8-sig", newline="\n")
     try:
-        text, wrong = line.decode("utf-8"), line.find(0)
+        for number, line in enumerate(text, 1):
+            if "\0" in line:
+                raise UnicodeError(f"{path}: null byte in line {number}")
+            yield number, line.rstrip("\r\n")
+    except UnicodeError:  # of a part of the file: which line is it?
+        stream.seek(0)
+        start = stream.read(4096)
+        stream.seek(0)
+        for number, line in enumerate(stream, 1):
+            check(line, f"{path}: line {number}", start)
+        raise
+
+
+def check(line, where, start):
+    """Refuses a line (bytes) that is not UTF-8, or contains a null byte; `start` are the first bytes of its file."""
+    try:
+        line.decode("utf-8")
+        wrong = line.find(0)
     except UnicodeDecodeError as error:
         wrong = error.start
     if wrong < 0:
-        return text
-    stream.seek(0)
-    start = stream.read(4096)
+        return
     encoding, found = wide_encoding(start), "is not UTF-8" if line[wrong] else "contains a null byte"
     if not encoding and sum(0 < byte < 32 and byte not in b"\t\n\v\f\r" for byte in start) > 2 + len(start) / 100:
         fix = "it is no text; unpack it if it is compressed"
@@ -24,8 +45,8 @@ def decode(line, path, number, stream):
         fix = f"convert it from its encoding, for example with iconv -f {encoding or 'latin1'} -t UTF-8"
     else:
         fix = r"remove null bytes, for example with tr -d '\000'"
-    where = f"byte 0x{line[wrong]:02x} at byte {wrong + 1} of the line"
-    raise UsageError(f"{path}: line {number} {found} ({where}); expected UTF-8; {fix}")
+    found += f" (byte 0x{line[wrong]:02x} at byte {wrong + 1} of the line)"
+    raise UsageError(f"{where} {found}; expected UTF-8; {fix}")
 
 
 def wide_encoding(start):
