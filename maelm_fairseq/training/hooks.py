@@ -323,7 +323,7 @@ class Hooks:
         if self._keeps_memory and not trainer.get_num_updates() % RETURN_INTERVAL:
             return_freed_memory()
         if not stopping.agreed():
-            with stopping.interruptible():
+            with contextlib.suppress(stopping.StopRequested):
                 return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
         saves = not (cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints)
