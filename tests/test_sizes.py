@@ -9,7 +9,6 @@ from maelm_fairseq.checkpoints.comparing import (
     check_weights,
     compare_configurations,
     model_configuration,
-    options_of,
 )
 from maelm_fairseq.config import MaeLmConfig, check_sizes
 from maelm_fairseq.model import MaeLmModel
@@ -56,7 +55,7 @@ def checkpoint(**sizes):
     """The configuration of a checkpoint, as its weights and its options tell it, and the weights."""
     cfg = MaeLmConfig(**{**SIZES, **sizes})
     weights = MaeLmModel(cfg, dictionary_of("a", "b"), pretraining=True).state_dict()
-    return model_configuration(weights, options_of(cfg), "model.pt"), weights
+    return model_configuration(weights, vars(cfg), "model.pt"), weights
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ def test_each_option_that_differs_from_the_checkpoint_is_named(change, named):
 
 def test_sizes_are_those_of_the_weights_whatever_the_options_say():
     cfg, weights = checkpoint()
-    options = {**options_of(cfg), "encoder_layers": 10**6, "max_positions": -1, "decoder_layers": 10**7, "unknown": []}
+    options = {**vars(cfg), "encoder_layers": 10**6, "max_positions": -1, "decoder_layers": 10**7, "unknown": []}
     assert model_configuration(weights, options, "model.pt") == cfg
     with pytest.raises(ValueError, match="model.pt: model: encoder_layers: found '1', expected a whole number"):
         model_configuration(weights, {**options, "encoder_layers": "1"}, "model.pt")
