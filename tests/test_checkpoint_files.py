@@ -113,13 +113,12 @@ def test_the_best_checkpoint_is_written_when_a_kill_came_before_it(data, saved):
 
 
 def test_an_explicit_restore_file_is_used_as_given(data, saved):
-    restore = ["--restore-file", saved / "checkpoint_1_2.pt", "--max-update", 3]
-    assert "@ 2 updates" in train(data, saved, *restore)
+    restore = ["--restore-file", saved / "checkpoint_1_2.pt"]
+    assert "@ 2 updates" in train(data, saved, *restore, "--max-update", 3)
     assert updates(saved) == 3
-    damaged = saved / "checkpoint_1_2.pt"
-    spoil(damaged, "flipped_bit")
-    error = refused(data, *TINY, "--save-dir", saved, "--restore-file", damaged)
-    assert f"{damaged}: damaged: the checksum" in error and updates(saved) == 3
+    spoil(saved / "checkpoint_1_2.pt", "flipped_bit")
+    error = refused(data, *TINY, "--save-dir", saved, *restore)
+    assert f"{restore[1]}: damaged: the checksum" in error and updates(saved) == 3
 
 
 def test_damaged_checkpoints_that_nothing_can_replace(data, saved):

@@ -45,8 +45,6 @@ from .reporting import reporter
 
 logger = logging.getLogger(__name__)
 
-TRAINING = "fairseq_cli.train"
-
 
 def is_command():
     """Whether this process runs one of fairseq's commands, rather than a program that imports us."""
@@ -64,7 +62,7 @@ def extend():
         spec = getattr(module, "__spec__", None)
         if spec and spec.name.startswith("fairseq_cli.") and hasattr(module, "convert_namespace_to_omegaconf"):
             _replace(module, "convert_namespace_to_omegaconf", hooks)
-        if spec and spec.name == TRAINING:
+        if spec and spec.name == "fairseq_cli.train":
             for name in ["add_defaults", "train", "validate_and_save"]:
                 _replace(module, name, hooks)
             module.should_stop_early.__dict__ = hooks.patience
