@@ -19,6 +19,8 @@ from .vocabulary import load_dictionary
 
 logger = logging.getLogger(__name__)
 
+UNUSED = ["ignore_invalid_inputs", "disable_iterator_cache", "update_epoch_batch_itr"]  # of fairseq's batch iterators
+
 
 class TokenTask(FairseqTask):
     """A task with one dictionary that uses every sequence of its data.
@@ -36,9 +38,7 @@ class TokenTask(FairseqTask):
     def source_dictionary(self):
         return self.dictionary
 
-    @property
-    def target_dictionary(self):
-        return self.dictionary
+    target_dictionary = source_dictionary
 
     def filter_indices_by_size(self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
         """Refuses sequences that do not fit; fairseq would drop them."""
@@ -56,12 +56,12 @@ class TokenTask(FairseqTask):
         required_batch_size_multiple=1,
         epoch=1,
         grouped_shuffling=False,
-        **kwargs,
+        **options,
     ):
         """As fairseq's, but a :class:`ResumableIterator`, and a new one each epoch.
 
         Args:
-            kwargs: other arguments of fairseq's; those of caches have no effect
+            options: other arguments of fairseq's; those in `UNUSED` have no effect
         """
         if grouped_shuffling:
             raise UsageError("--grouped-shuffling leaves out the last batches of every epoch: remove it")
@@ -72,7 +72,8 @@ class TokenTask(FairseqTask):
             max_sentences=max_sentences,
             required_batch_size_multiple=required_batch_size_multiple,
         )
-        return ResumableIterator(dataset, batching, epoch=epoch, **kwargs)
+        options = {name: value for name, value in options.items() if name not in UNUSED}
+        return ResumableIterator(dataset, batching, epoch=epoch, **options)
 
 
 @dataclass

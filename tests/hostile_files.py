@@ -221,6 +221,6 @@ saved("attributes_of_a_dict", put("args", value=ATTRIBUTES))
 saved("keys_that_are_tensors", put("extra_state", "x", value={torch.zeros(1): 1}))
 
 
-def good(path):
-    """The contents of a checkpoint, to be changed."""
-    return torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True)
+def spoil(path, name):
+    """Writes one of the files in place of a good checkpoint."""
+    FILES[name](path, torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True))

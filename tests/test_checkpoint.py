@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 from argparse import Namespace
 from collections import OrderedDict
 from dataclasses import asdict
@@ -15,28 +14,21 @@ from conftest import TINY, VALIDATE, run, succeed
 from maelm_fairseq.checkpoints import reading, sections
 from maelm_fairseq.checkpoints.building import find_checkpoint, load_model
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
-from maelm_fairseq.training import hooks
 from maelm_fairseq.vocabulary import FINGERPRINT, fingerprint, load_dictionary
+from test_task import DICTIONARY, SIZES
 from test_vocabulary import dictionary as dictionary_of
 
-SIZES = dict(encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, max_positions=9)
 
-
-@pytest.fixture(scope="module")
-def dictionary():
-    return dictionary_of("a", "b")
-
-
-def state_of(dictionary, pretraining=True, **sizes):
+def state_of(**sizes):
     """What fairseq would save of a new model, as far as this package reads it."""
     torch.manual_seed(1)
-    cfg = MaeLmConfig(**{**SIZES, "encoder_attention_heads": 2, **sizes})
-    model = MaeLmModel(cfg, dictionary, pretraining)
+    cfg = MaeLmConfig(**{**SIZES, **sizes})
+    model = MaeLmModel(cfg, DICTIONARY, pretraining=True)
     model.register_classification_head("topic", num_classes=3)
     model.register_span_head("answers")
     task = {"encoder_mask_fraction": 0.0, "effective_rank_tokens": 0}
     cfg = {"model": asdict(cfg), "task": task}
-    return {"model": model.state_dict(), "cfg": cfg, "task_state": {FINGERPRINT: fingerprint(dictionary)}}
+    return {"model": model.state_dict(), "cfg": cfg, "task_state": {FINGERPRINT: fingerprint(DICTIONARY)}}
 
 
 def save(state, path):
@@ -67,12 +59,9 @@ def test_a_run_of_version_0_2_validates_and_resumes(data, tmp_path):
 
 def average(checkpoints, path):
     """What fairseq's average_checkpoints.py writes: the means of all weights, and all else of the last checkpoint."""
-    states = [torch.load(checkpoint, map_location="cpu", weights_only=True) for checkpoint in checkpoints]
-    state = states[-1]
-    for name, weight in state["model"].items():
-        total = sum(each["model"][name].clone() for each in states)
-        state["model"][name] = total / len(states) if weight.is_floating_point() else total // len(states)
-    return save(state, path)
+    states = list(map(reading.read_file, checkpoints))
+    means = {name: sum(state["model"][name] for state in states) / len(states) for name in states[0]["model"]}
+    return save({**states[-1], "model": means}, path)
 
 
 def test_averages_of_checkpoints_and_of_a_run(data, tmp_path):
@@ -119,24 +108,12 @@ def test_fairseq_gets_plain_values_and_known_options_alone():
         sections.for_fairseq({"model": {}, "cfg": {"task": {"_name": "mae_lm", "mask_prob": "0.3"}}}, "model.pt")
 
 
-def test_weights_that_are_not_finite_are_refused(pretrained, tmp_path):
-    (data, checkpoint), path, name = pretrained, tmp_path / "checkpoint_last.pt", "encoder.layers.0.ffn.0.weight"
-    state = reading.read_file(checkpoint)
-    state["model"][name][0, 0] = float("nan")
-    save(state, path)
-    with pytest.raises(ValueError, match=f"checkpoint_last.pt: weight '{name}' contains NaN or infinity"):
-        load_model(path, load_dictionary(data))
-    done = run("fairseq-train", data, *TINY, "--save-dir", tmp_path, "--max-update", 3)
-    assert done.returncode == 1 and "Traceback" not in done.stdout
-    assert f"error: {path}: weight '{name}' contains NaN or infinity" in done.stdout
-
-
-def test_fine_tuning_takes_the_encoder_alone(dictionary, caplog):
+def test_fine_tuning_takes_the_encoder_alone(caplog):
     caplog.set_level(logging.INFO)
-    weights = state_of(dictionary)["model"]
+    weights = state_of()["model"]
     weights["detection_head.weight"] = torch.ones(2)
     torch.manual_seed(2)
-    encoder = MaeLmModel(MaeLmConfig(**SIZES, encoder_attention_heads=2), dictionary, pretraining=False)
+    encoder = MaeLmModel(MaeLmConfig(**SIZES), DICTIONARY, pretraining=False)
     encoder.register_classification_head("topic", num_classes=3)
     encoder.register_classification_head("new", num_classes=4)
     new = encoder.classification_heads["new"].out_proj.weight.clone()
@@ -149,16 +126,16 @@ def test_fine_tuning_takes_the_encoder_alone(dictionary, caplog):
         assert f"{part} of the checkpoint is not used" in caplog.text
 
 
-def test_shared_decoder_layers_are_those_of_the_encoder(dictionary, tmp_path, caplog):
+def test_shared_decoder_layers_are_those_of_the_encoder(tmp_path, caplog):
     """Fine-tuning takes the encoder; an MLM can be continued so."""
     caplog.set_level(logging.INFO)
-    state = state_of(dictionary, share_decoder_layers=True)
-    shared = load_model(save(state, tmp_path / "shared.pt"), dictionary)
+    state = state_of(share_decoder_layers=True)
+    shared = load_model(save(state, tmp_path / "shared.pt"), DICTIONARY)
     assert not shared.training and shared.decoder is None and shared.lm_head is not None
     assert shared.state_dict().keys() == state["model"].keys()
-    MaeLmModel(shared.cfg, dictionary, pretraining=False).load_state_dict(dict(state["model"]), strict=True)
+    MaeLmModel(shared.cfg, DICTIONARY, pretraining=False).load_state_dict(dict(state["model"]), strict=True)
     assert "lm_head of the checkpoint is not used" in caplog.text
-    shared.load_state_dict(state_of(dictionary, decoder_layers=0)["model"], strict=True)
+    shared.load_state_dict(state_of(decoder_layers=0)["model"], strict=True)
 
 
 def test_a_folder_means_its_best_checkpoint_or_else_its_last(tmp_path):
@@ -171,13 +148,13 @@ def test_a_folder_means_its_best_checkpoint_or_else_its_last(tmp_path):
         assert find_checkpoint(tmp_path / name) == tmp_path / name
 
 
-def test_another_dictionary_and_a_missing_weight_are_refused(dictionary, tmp_path):
-    state, other = state_of(dictionary), dictionary_of("b", "a")
+def test_another_dictionary_and_a_missing_weight_are_refused(tmp_path):
+    state, other = state_of(), dictionary_of("b", "a")
     with pytest.raises(ValueError, match="another dict.txt, of 7 symbols where this one has 7"):
         load_model(save(state, tmp_path / "model.pt"), other)
     del state["model"]["encoder.layers.0.ffn.0.bias"]
     with pytest.raises(ValueError, match="model.pt: damaged, or of another version: .*layers.0.ffn.0.bias") as raised:
-        load_model(save(state, tmp_path / "model.pt"), dictionary)
+        load_model(save(state, tmp_path / "model.pt"), DICTIONARY)
     assert "\n" not in str(raised.value)
 
 
@@ -189,12 +166,3 @@ def test_loading_a_checkpoint_leaves_torchs_list_of_safe_classes_alone(tmp_path)
     state = reading.read_file(tmp_path / "checkpoint.pt", old=True)
     assert state["args"] == {"lr": 1} and state["weight"].tolist() == [1, 1]
     assert set(torch.serialization.get_safe_globals()) == before
-
-
-def test_only_commands_change_their_process(monkeypatch):
-    """A program that imports us is left as it is (test_good_guest.py); fairseq's commands load checkpoints above."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "fairseq_cli"]:
-        monkeypatch.delitem(sys.modules, name)
-    assert not hooks.is_command()
-    monkeypatch.setitem(sys.modules, "fairseq_cli", sys)
-    assert hooks.is_command()

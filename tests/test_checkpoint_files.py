@@ -6,9 +6,9 @@ import signal
 import subprocess
 
 import pytest
-import torch
 
 from conftest import TINY, VALIDATE, command, run
+from hostile_files import spoil
 from maelm_fairseq.checkpoints import reading
 from test_errors import refused
 from training import assert_same_weights, checkpoint, train, updates
@@ -30,45 +30,21 @@ def saved(run_of_five, tmp_path):
     return shutil.copytree(run_of_five, tmp_path / "saved")
 
 
-def truncate(path):
-    os.truncate(path, path.stat().st_size - 1000)
-
-
-def flip(path):
-    """Changes one byte of the largest tensor."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def dangle(path):
-    path.unlink()
-    path.symlink_to("nowhere")
-
-
-def pipe(path):
-    path.unlink()
-    os.mkfifo(path)
-
-
 @pytest.mark.parametrize(
-    "damage, reason",
-    [
-        (truncate, "its end"),
-        (flip, "checksum"),
-        (lambda path: path.write_bytes(bytes(5000)), "its end"),
-        (lambda path: path.write_bytes(b""), "it is empty"),
-    ],
+    "name, reason",
+    [("cut_in_half", "its end"), ("flipped_bit", "checksum"), ("zeros", "its end"), ("empty", "it is empty")],
 )
-def test_damage_is_noticed(saved, damage, reason):
+def test_damage_is_noticed(saved, name, reason):
     assert reading.damage(saved / "checkpoint_last.pt") is None
-    damage(saved / "checkpoint_last.pt")
+    spoil(saved / "checkpoint_last.pt", name)
     assert reason in reading.damage(saved / "checkpoint_last.pt")
 
 
-@pytest.mark.parametrize("damage, reason", [(flip, "checksum"), (dangle, "not a file"), (pipe, "not a file")])
-def test_a_damaged_last_checkpoint_is_kept_and_the_newest_of_an_interval_used(data, run_of_five, saved, damage, reason):
-    damage(saved / "checkpoint_last.pt")
+@pytest.mark.parametrize(
+    "name, reason", [("flipped_bit", "checksum"), ("a_link_to_nowhere", "not a file"), ("a_pipe", "not a file")]
+)
+def test_a_damaged_last_checkpoint_is_kept_and_the_newest_of_an_interval_used(data, run_of_five, saved, name, reason):
+    spoil(saved / "checkpoint_last.pt", name)
     (saved / "checkpoint_1_3.pt.part").touch()
     printed = train(data, saved, *INTERVAL)
     (warning,) = [line for line in printed.splitlines() if "damaged: " in line]
@@ -95,7 +71,7 @@ def test_a_run_that_was_taken_back_keeps_its_own_checkpoints_and_those_that_it_h
     assert f"{saved}/checkpoint_1_4.pt, which is later, is now called" in train(data, saved, *keep)
     assert sorted(path.name for path in saved.glob("checkpoint_1*")) == ["checkpoint_1_3.pt", "checkpoint_1_4.pt.left"]
     assert (saved / "checkpoint_1_4.pt.left").read_bytes() == left
-    truncate(saved / "checkpoint_last.pt")
+    spoil(saved / "checkpoint_last.pt", "cut_in_half")
     assert "resuming from" in train(data, saved, *keep) and updates(saved) == 3
 
 
@@ -137,19 +113,18 @@ def test_the_best_checkpoint_is_written_when_a_kill_came_before_it(data, saved):
 
 
 def test_an_explicit_restore_file_is_used_as_given(data, saved):
-    restore = ["--restore-file", saved / "checkpoint_1_2.pt", "--max-update", 3]
-    assert "@ 2 updates" in train(data, saved, *restore)
+    restore = ["--restore-file", saved / "checkpoint_1_2.pt"]
+    assert "@ 2 updates" in train(data, saved, *restore, "--max-update", 3)
     assert updates(saved) == 3
-    damaged = saved / "checkpoint_1_2.pt"
-    flip(damaged)
-    error = refused(data, *TINY, "--save-dir", saved, "--restore-file", damaged)
-    assert f"{damaged}: damaged: the checksum" in error and updates(saved) == 3
+    spoil(saved / "checkpoint_1_2.pt", "flipped_bit")
+    error = refused(data, *TINY, "--save-dir", saved, *restore)
+    assert f"{restore[1]}: damaged: the checksum" in error and updates(saved) == 3
 
 
 def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
     names = sorted(path.name for path in saved.glob("checkpoint*.pt"))
     for path in saved.glob("checkpoint*.pt"):
-        truncate(path)
+        spoil(path, "cut_in_half")
     for _ in range(2):  # what is damaged is not taken for missing the second time
         error = refused(data, *TINY, "--save-dir", saved)
         assert f"damaged: {saved}/checkpoint_last.pt: its end is missing" in error
@@ -160,43 +135,36 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
     assert f"error: {saved}/checkpoint_best.pt: damaged: its end is missing" in done.stdout
 
 
-def changed(path, **parts):
-    """Writes a checkpoint again with other parts; None removes one."""
-    state = {**reading.read_file(path), **parts}
-    torch.save({key: value for key, value in state.items() if value is not None}, path)
-
-
 @pytest.mark.parametrize(
-    "options, parts, message",
+    "options, name, message",
     [
-        ([], {"last_optimizer_state": None}, "it has no state of the optimizer, so no run can go on from it"),
-        ([], {"optimizer_history": [{"num_updates": 10**30}]}, "its number of updates is missing or absurd"),
-        ([], {"optimizer_history": [{"num_updates": "5"}]}, "num_updates: found '5', expected a whole number"),
-        ([], {"extra_state": {"train_iterator": []}}, "train_iterator: found a list, expected an object"),
-        ([], {"model": {}}, "not a checkpoint of MAE-LM"),
-        ([], {"last_optimizer_state": {"state": {}, "param_groups": []}}, "the run cannot go on from it"),
-        (["--optimizer", "torch_adamw"], {}, "--optimizer was adam and is torch_adamw: go on with the same, or add"),
-        (["--lr-scheduler", "inverse_sqrt"], {}, "--lr-scheduler was polynomial_decay and is inverse_sqrt"),
-        (["--share-decoder-layers"], {}, "--share-decoder-layers False in the checkpoint, True here"),
+        ([], "without_last_optimizer_state", "it has no state of the optimizer, so no run can go on from it"),
+        ([], "many_updates", "its number of updates is missing or absurd"),
+        ([], "updates_that_are_a_text", "num_updates: found '5', expected a whole number"),
+        ([], "an_iterator_that_is_a_list", "train_iterator: found a list, expected an object"),
+        ([], "weights_that_are_numbers", "not a checkpoint of MAE-LM"),
+        ([], "a_weight_that_is_not_finite", "weight 'encoder.layers.0.ffn.0.weight' contains NaN or infinity"),
+        ([], "an_optimizer_of_other_sizes", "the run cannot go on from it"),
+        (["--optimizer", "torch_adamw"], None, "--optimizer was adam and is torch_adamw: go on with the same, or add"),
+        (["--lr-scheduler", "inverse_sqrt"], None, "--lr-scheduler was polynomial_decay and is inverse_sqrt"),
+        (["--share-decoder-layers"], None, "--share-decoder-layers False in the checkpoint, True here"),
     ],
 )
-def test_a_whole_checkpoint_from_which_no_run_goes_on_is_refused_and_stays(data, saved, options, parts, message):
+def test_a_whole_checkpoint_from_which_no_run_goes_on_is_refused_and_stays(data, saved, options, name, message):
     last = saved / "checkpoint_last.pt"
-    if parts:
-        changed(last, **parts)
-    before = last.read_bytes()
+    if name:
+        spoil(last, name)
+    before, tiny = last.read_bytes(), TINY
     if "--lr-scheduler" in options:
         at = TINY.index("--total-num-update")
-        options = [*TINY[:at], *TINY[at + 2 :], *options]
-    else:
-        options = [*TINY, *options]
-    error = refused(data, *options, "--save-dir", saved)
+        tiny = [*TINY[:at], *TINY[at + 2 :]]
+    error = refused(data, *tiny, *options, "--save-dir", saved)
     assert f"{last}: " in error and message in error
     assert last.read_bytes() == before and not list(saved.glob("*.damaged"))
 
 
 def test_the_optimizer_may_begin_anew(data, saved):
-    changed(saved / "checkpoint_last.pt", last_optimizer_state=None)
+    spoil(saved / "checkpoint_last.pt", "without_last_optimizer_state")
     train(data, saved, "--reset-optimizer", "--optimizer", "torch_adamw", "--max-update", 1)
     assert checkpoint(saved)["optimizer_history"][-1]["optimizer_name"] == "TorchAdamW"
 

@@ -20,7 +20,8 @@ from maelm_fairseq.finetuning.labelled_task import LabelledCriterion
 from maelm_fairseq.heads import LMHead
 from maelm_fairseq.layers import Transformer
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
-from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
+from maelm_fairseq.task import MaeLmTask
+from test_task import config
 
 SIZES = dict(encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2)
 SHARED = dict(share_decoder_layers=True, decoder_layers=2)
@@ -51,10 +52,6 @@ def to_meta(sample):
     return utils.apply_to_sample(lambda tensor: tensor.to("meta"), sample)
 
 
-def make_task(data, **settings):
-    return MaeLmTask.setup_task(MaeLmTaskConfig(data=str(data), fp16=False, bf16=False, amp=False, seed=1, **settings))
-
-
 def without_gradient(model):
     return {name for name, weight in model.named_parameters() if weight.grad is None}
 
@@ -71,7 +68,7 @@ class Pretraining:
     """
 
     def __init__(self, data, padded=False, masks=None, half=False, **sizes):
-        task = make_task(data, tokens_per_sample=32, **masks or {})
+        task = MaeLmTask.setup_task(config(data=str(data), tokens_per_sample=32, **masks or {}))
         task.load_dataset("train")
         dataset = task.dataset("train")
         order = dataset.ordered_indices()

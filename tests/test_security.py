@@ -10,9 +10,8 @@ from typing import Tuple
 import pytest
 import torch
 
-import hostile_files
 from conftest import ROOT, TINY, VALIDATE, run
-from hostile_files import FILES, Payload, put
+from hostile_files import FILES, Payload, put, spoil
 from labelled import sentences
 from maelm_fairseq import effective_rank, hub
 from maelm_fairseq.base.errors import InstallationError, UsageError, one_line
@@ -143,7 +142,7 @@ def broken(pretrained, tmp_path_factory):
     def write(name):
         path = tmp_path_factory.mktemp(name) / "checkpoint_last.pt"
         shutil.copy(pretrained[1], path)
-        FILES[name](path, hostile_files.good(path))
+        spoil(path, name)
         return path
 
     return write

@@ -9,15 +9,10 @@ from maelm_fairseq.checkpoints.comparing import (
     check_weights,
     compare_configurations,
     model_configuration,
-    options_of,
 )
-from maelm_fairseq.config import MaeLmConfig, check_sizes
+from maelm_fairseq.config import MaeLmConfig, check_sizes, option
 from maelm_fairseq.model import MaeLmModel
-from test_vocabulary import dictionary as dictionary_of
-
-SIZES = dict(
-    encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, encoder_attention_heads=2
-)
+from test_task import DICTIONARY, SIZES
 
 
 @pytest.mark.parametrize(
@@ -55,41 +50,34 @@ def test_sizes_that_do_not_fit_each_other(sizes, message):
 def checkpoint(**sizes):
     """The configuration of a checkpoint, as its weights and its options tell it, and the weights."""
     cfg = MaeLmConfig(**{**SIZES, **sizes})
-    weights = MaeLmModel(cfg, dictionary_of("a", "b"), pretraining=True).state_dict()
-    return model_configuration(weights, options_of(cfg), "model.pt"), weights
+    weights = MaeLmModel(cfg, DICTIONARY, pretraining=True).state_dict()
+    return model_configuration(weights, vars(cfg), "model.pt"), weights
 
 
-@pytest.mark.parametrize(
-    "change, named",
-    [
-        (dict(encoder_layers=3), "--encoder-layers 3 in the checkpoint, 1 here"),
-        (dict(encoder_embed_dim=32), "--encoder-embed-dim 32 in the checkpoint, 16 here"),
-        (dict(encoder_ffn_embed_dim=9), "--encoder-ffn-embed-dim 9 in the checkpoint, 8 here"),
-        (dict(encoder_attention_heads=4), "--encoder-attention-heads 4 in the checkpoint, 2 here"),
-        (dict(decoder_layers=2), "--decoder-layers 2 in the checkpoint, 1 here"),
-        (dict(share_decoder_layers=True), "--share-decoder-layers True in the checkpoint, False here"),
-        (dict(max_positions=9), "--max-positions 9 in the checkpoint, 512 here"),
-        (dict(relative_position_num_buckets=64), "--relative-position-num-buckets 64 in the checkpoint, 32 here"),
-        (dict(relative_position_buckets="t5"), "--relative-position-buckets t5 in the checkpoint, authors here"),
-        (dict(relative_position_max_distance=64), "--relative-position-max-distance 64 in the checkpoint, 128 here"),
-        (dict(decoder_relative_bias=True), "--decoder-relative-bias True in the checkpoint, False here"),
-        (dict(classification_pooling="mean"), "--classification-pooling mean in the checkpoint, first here"),
-    ],
-)
-def test_each_option_that_differs_from_the_checkpoint_is_named(change, named):
-    (theirs, _), (ours, _) = checkpoint(**change), checkpoint()
+# Of a checkpoint, where these sizes and defaults have another value.
+DIFFERENT = dict(
+    encoder_layers=3, encoder_embed_dim=32, encoder_ffn_embed_dim=9, encoder_attention_heads=4, max_positions=9,
+    relative_position_num_buckets=64, relative_position_max_distance=64, relative_position_buckets="t5",
+    decoder_layers=2, share_decoder_layers=True, decoder_relative_bias=True, classification_pooling="mean",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENCODER + OTHERS)
+def test_each_option_that_differs_from_the_checkpoint_is_named(name):
+    value, own = DIFFERENT[name], getattr(MaeLmConfig(**SIZES), name)
+    (theirs, _), (ours, _) = checkpoint(**{name: value}), checkpoint()
     compare_configurations(ours, ours, ENCODER + OTHERS, "model.pt")
     with pytest.raises(ValueError) as raised:
         compare_configurations(theirs, ours, ENCODER + OTHERS, "model.pt")
+    named = f"{option(name)} {value} in the checkpoint, {own} here"
     assert str(raised.value) == f"model.pt: the checkpoint is of another model: {named}"
-    (name,) = change
-    if name not in ENCODER:  # other parts may be others for fine-tuning
+    if name in OTHERS:  # other parts may be others for fine-tuning
         compare_configurations(theirs, ours, ENCODER, "model.pt")
 
 
 def test_sizes_are_those_of_the_weights_whatever_the_options_say():
     cfg, weights = checkpoint()
-    options = {**options_of(cfg), "encoder_layers": 10**6, "max_positions": -1, "decoder_layers": 10**7, "unknown": []}
+    options = {**vars(cfg), "encoder_layers": 10**6, "max_positions": -1, "decoder_layers": 10**7, "unknown": []}
     assert model_configuration(weights, options, "model.pt") == cfg
     with pytest.raises(ValueError, match="model.pt: model: encoder_layers: found '1', expected a whole number"):
         model_configuration(weights, {**options, "encoder_layers": "1"}, "model.pt")

@@ -8,19 +8,14 @@ from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.task import MaeLmTaskConfig, check
 from test_vocabulary import dictionary as dictionary_of
 
-PRECISION = dict(fp16=False, bf16=False, amp=False)
 SIZES = dict(
     encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, encoder_attention_heads=2
 )
-
-
-@pytest.fixture
-def dictionary():
-    return dictionary_of("a", "b")
+DICTIONARY = dictionary_of("a", "b")
 
 
 def config(**options):
-    return MaeLmTaskConfig(**{**dict(data="data", seed=1), **PRECISION, **options})
+    return MaeLmTaskConfig(**{**dict(data="data", seed=1, fp16=False, bf16=False, amp=False), **options})
 
 
 @pytest.mark.parametrize(
@@ -44,29 +39,28 @@ def test_options_are_refused(options, message):
 class AnotherTask(FairseqTask):
     """A task of somebody's own, which knows nothing of MaeLmTask."""
 
-    source_dictionary = None
+    source_dictionary = DICTIONARY
 
     def max_positions(self):
         return 8
 
 
-def another(dictionary, **attributes):
+def another(**attributes):
     task = AnotherTask(None)
-    task.source_dictionary = dictionary
     vars(task).update(attributes)
     return task
 
 
-def test_a_task_of_ones_own_gets_the_decoder_that_it_asks_for(dictionary):
-    model = MaeLmModel.build_model(MaeLmConfig(**SIZES), another(dictionary, needs_decoder=True))
+def test_a_task_of_ones_own_gets_the_decoder_that_it_asks_for():
+    model = MaeLmModel.build_model(MaeLmConfig(**SIZES), another(needs_decoder=True))
     tokens, positions, masked = torch.tensor([[0, 4]]), torch.tensor([[0, 2]]), torch.tensor([[1]])
-    assert model(tokens, positions, masked, num_predicted=1).shape == (1, 1, len(dictionary))
+    assert model(tokens, positions, masked, num_predicted=1).shape == (1, 1, len(DICTIONARY))
     with pytest.raises(ValueError, match="--tokens-per-sample 8, but the model has 7 positions"):
-        MaeLmModel.build_model(MaeLmConfig(**SIZES, max_positions=7), another(dictionary, needs_decoder=True))
+        MaeLmModel.build_model(MaeLmConfig(**SIZES, max_positions=7), another(needs_decoder=True))
 
 
-def test_a_decoder_that_was_not_asked_for_is_never_silently_missing(dictionary):
-    model = MaeLmModel.build_model(MaeLmConfig(**SIZES), another(dictionary))
+def test_a_decoder_that_was_not_asked_for_is_never_silently_missing():
+    model = MaeLmModel.build_model(MaeLmConfig(**SIZES), another())
     assert model.decoder is None and model.lm_head is None
     tokens = torch.tensor([[0, 4]])
     with pytest.raises(ValueError, match="built without a decoder: a task that pretrains sets needs_decoder = True"):
@@ -77,10 +71,10 @@ def test_a_decoder_that_was_not_asked_for_is_never_silently_missing(dictionary):
     assert features.shape == (1, 2, 16)
 
 
-def test_without_decoder_layers_masked_positions_are_an_error(dictionary):
+def test_without_decoder_layers_masked_positions_are_an_error():
     cfg = MaeLmConfig(**{**SIZES, "decoder_layers": 0})
-    model = MaeLmModel.build_model(cfg, another(dictionary, needs_decoder=True))
+    model = MaeLmModel.build_model(cfg, another(needs_decoder=True))
     tokens, positions = torch.tensor([[0, 4, 6]]), torch.tensor([[0, 2, 1]])
-    assert model(tokens, positions, positions[:, :0], num_predicted=1).shape == (1, 1, len(dictionary))
+    assert model(tokens, positions, positions[:, :0], num_predicted=1).shape == (1, 1, len(DICTIONARY))
     with pytest.raises(ValueError, match="--decoder-layers 0"):
         model(tokens[:, :2], positions[:, :2], positions[:, 2:], num_predicted=1)

@@ -12,7 +12,7 @@ from ..config import MaeLmConfig, check_sizes
 from ..heads import build_heads
 from ..model import MaeLmModel, drop_plain_values
 from ..vocabulary import FINGERPRINT
-from .comparing import check_vocabulary, check_weights, model_configuration, options_of
+from .comparing import check_vocabulary, check_weights, model_configuration
 from .reading import read_file
 
 
@@ -92,7 +92,7 @@ def as_checkpoint(state, path):
         raise UsageError(f"{path}: {expected}")
     drop_plain_values(weights)
     options = contents.cfg.model
-    options = {**options, **options_of(model_configuration(weights, options, path))}
+    options = {**options, **vars(model_configuration(weights, options, path))}
     cfg = {**state["cfg"], "model": options}
     return {**state, "model": weights, "cfg": cfg, "task_state": task_state}
 

@@ -1,6 +1,6 @@
 """What a checkpoint says of its model, and whether that is the model it is to be loaded into."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import torch
 
@@ -107,8 +107,3 @@ def check_weights(weights, own, path):
                 f"{path}: damaged, or of another version: weight {name!r} has the shape {theirs.get(name, 'none')}, "
                 f"expected {ours.get(name, 'none')}"
             )
-
-
-def options_of(cfg):
-    """A configuration as plain values: {name: value}."""
-    return {field.name: getattr(cfg, field.name) for field in fields(MaeLmConfig)}

@@ -26,20 +26,28 @@ SCALARS = (str, bytes, int, float, bool, type(None))
 
 
 def damage(path):
-    """What is wrong with a checkpoint file as a file, or None: not whole, or a checksum does not match.
+    """What is wrong with a checkpoint file as a file, or None: not one that PyTorch writes, not whole, or changed.
 
     Reads the whole file once. PyTorch stores a CRC-32 of each tensor but does not look at it when it loads them.
 
     Raises:
         OSError: it cannot be read
     """
-    with open(path, "rb") as stream:
-        try:
-            with zipfile.ZipFile(stream) as archive:
-                wrong = archive.testzip()
-        except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError):
-            size = os.path.getsize(path)
-            return "its end is missing or overwritten" if size else "it is empty"
+    if not os.path.isfile(path):
+        return "it is not a file"
+    size = os.path.getsize(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            if any(member.filename.endswith("/constants.pkl") for member in members):
+                return "it is a program of TorchScript"
+            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+                return "its members are compressed, unlike PyTorch's"
+            if sum(member.file_size for member in members) > size:
+                return "its members overlap"
+            wrong = archive.testzip()
+    except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError):
+        return "its end is missing or overwritten" if size else "it is empty"
     return f"the checksum of {wrong} in it does not match" if wrong else None
 
 
@@ -66,7 +74,6 @@ def read_file(path, writer="fairseq-train", old=False):
         wrong = damage(path)
         if wrong:
             raise UsageError(f"{path}: damaged: {wrong}; {fix}")
-        check_members(path)
     try:
         with open(path, "rb") as stream, torch.serialization.safe_globals([argparse.Namespace] if old else []):
             value = torch.load(stream, map_location="cpu", weights_only=True)
@@ -83,18 +90,6 @@ def read_file(path, writer="fairseq-train", old=False):
             raise
         reason = (str(error).splitlines() or [""])[0][:200]
         raise UsageError(f"{path}: cannot be read as a checkpoint ({type(error).__name__}: {reason}); {fix}") from None
-
-
-def check_members(path):
-    """Refuses an archive that PyTorch does not write: of compressed members, or of a program."""
-    with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-    if any(member.filename.endswith("/constants.pkl") for member in members):
-        raise UsageError(f"{path}: a program of TorchScript, expected a checkpoint")
-    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-        raise UsageError(f"{path}: its members are compressed, expected a file as PyTorch writes it")
-    if sum(member.file_size for member in members) > os.path.getsize(path):
-        raise UsageError(f"{path}: its members overlap, expected a file as PyTorch writes it")
 
 
 def plain(value, most):

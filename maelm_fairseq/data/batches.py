@@ -4,48 +4,40 @@ import numpy as np
 
 from ..engine import FairseqDataset
 
-NOTHING = -1  # the number of a batch without items
-
 
 class Batches:
     """A sequence of batches, each an array of item numbers.
 
     Args:
         indices: (items,), item numbers
-        ends: int64 (batches,), the end of each batch in `indices`; it starts where the one before ends
-        numbers: the batches of this sequence, in its order, or NOTHING; None for all
+        ends: int64 (batches,), the end of each batch in `indices`
+        starts: int64 (batches,), its start; None if each starts where the one before ends
     """
 
-    def __init__(self, indices, ends, numbers=None):
+    def __init__(self, indices, ends, starts=None):
         self._indices, self._ends = indices, ends
-        self._numbers = np.arange(len(ends)) if numbers is None else numbers
+        self._starts = ends - np.diff(ends, prepend=0) if starts is None else starts
 
     def __len__(self):
-        return len(self._numbers)
+        return len(self._ends)
 
     def __getitem__(self, which):
-        """One batch, or a slice of the sequence."""
-        if isinstance(which, slice):
-            return Batches(self._indices, self._ends, self._numbers[which])
-        number = self._numbers[which]
-        if number == NOTHING:
-            return self._indices[:0]
-        return self._indices[self._ends[number - 1] if number else 0 : self._ends[number]]
+        """One batch, or the sequence of those in a slice or an array."""
+        start, end = self._starts[which], self._ends[which]
+        return Batches(self._indices, end, start) if np.ndim(end) else self._indices[start:end]
 
     def __iter__(self):
         return (self[i] for i in range(len(self)))
 
     def shuffled(self, random):
         """The same batches in an order drawn from a NumPy RandomState; that of shuffling a list of them."""
-        numbers = self._numbers.copy()
-        random.shuffle(numbers)
-        return Batches(self._indices, self._ends, numbers)
+        return self[random.permutation(len(self))]
 
     def shard(self, count, number):
         """Every `count`-th batch from `number` on; at the end of some shards an empty one, so that all are as long."""
-        missing = -len(self) % count
-        numbers = np.concatenate([self._numbers, np.full(missing, NOTHING)])[number::count]
-        return Batches(self._indices, self._ends, numbers)
+        empty = np.zeros(-len(self) % count, np.int64)
+        starts, ends = (np.concatenate([each, empty])[number::count] for each in (self._starts, self._ends))
+        return Batches(self._indices, ends, starts)
 
 
 def batch_ends(sizes, max_tokens=None, max_sentences=None, multiple=1):

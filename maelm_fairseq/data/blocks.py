@@ -60,21 +60,6 @@ class LineSizes:
             return np.fromfile(stream, np.int32, min(count, self._lines - first)).astype(np.int64)
 
 
-def block_spans(sizes, block_size, break_mode):
-    """Where fairseq's break modes cut a stream of lines.
-
-    Args:
-        sizes (int64 array): tokens of each line, its `</s>` counted
-        block_size (int): tokens a block holds at most; in `eos` mode, and for a longer line, more
-        break_mode (str): none, complete, complete_doc or eos
-    Returns:
-        int64 array (blocks, 2): first token of each block, and the one after its last
-    """
-    if break_mode == "complete_doc" and (sizes == 1).all():  # fairseq's fails where there is no block
-        return np.empty((0, 2), np.int64)
-    return _get_slice_indices_fast(sizes, break_mode, block_size, 1)
-
-
 def cut_spans(spans, block_size):
     """Cuts spans longer than a block into blocks.
 
@@ -92,7 +77,9 @@ def cut_spans(spans, block_size):
 
 
 def line_spans(lines, block_size, break_mode, at_once=LINES):
-    """Where fairseq's break modes cut lines, except that longer lines are not cut: yields int64 arrays (n, 2).
+    """Where fairseq's break modes cut lines, except that longer lines are not cut.
+
+    Yields int64 arrays (n, 2): the first token of each block, and the one after its last.
 
     Args:
         lines: :class:`LineSizes`
@@ -107,7 +94,9 @@ def line_spans(lines, block_size, break_mode, at_once=LINES):
             if line == len(lines):
                 yield np.array([[0, token]])
             continue
-        spans = block_spans(sizes, block_size, break_mode)
+        spans = np.empty((0, 2), np.int64)
+        if break_mode != "complete_doc" or (sizes > 1).any():  # fairseq's function fails where there is no block
+            spans = _get_slice_indices_fast(sizes, break_mode, block_size, 1)
         ends = np.cumsum(sizes)
         read = len(sizes)
         if break_mode != "eos" and line + read < len(lines) and len(spans) and spans[-1, 0] > 0:

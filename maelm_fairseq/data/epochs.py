@@ -21,66 +21,39 @@ class ResumableIterator(EpochBatchIterator):
         epoch: the first one, from 1
         data_buffer_size: batches that the loader workers read ahead of training; fairseq's thread for this is not used,
             since Python's end, when a run stops within an epoch, could abort the process in the middle of a tensor
-        seed, num_shards, shard_id, num_workers, skip_remainder_batch: as fairseq's
-        unused: other arguments of a task's `get_batch_iterator`
+        options: seed, num_shards, shard_id, num_workers, skip_remainder_batch: as fairseq's
     """
 
-    _resumed = None  # the epoch that was resumed
-    _earlier = ()  # what was consumed of it in batches of other sizes: a batching each, and the number of `batches`
-    _rest = ()  # its batches since then, not shuffled
-    _skipped = 0  # how many of them all processes had consumed when the epoch was resumed
-    _start = 0  # the position of this process at that time
-
-    def __init__(
-        self,
-        dataset,
-        batching,
-        epoch=1,
-        seed=1,
-        num_shards=1,
-        shard_id=0,
-        num_workers=0,
-        data_buffer_size=0,
-        skip_remainder_batch=False,
-        **unused,
-    ):
-        super().__init__(
-            dataset,
-            dataset.collater,
-            ResumableIterator._all_batches,  # a function, not a method: no reference cycle
-            seed,
-            num_shards,
-            shard_id,
-            num_workers,
-            epoch,
-            data_buffer_size,
-            skip_remainder_batch=skip_remainder_batch,
-        )
+    def __init__(self, dataset, batching, epoch=1, data_buffer_size=0, **options):
+        make = ResumableIterator._batches_after  # a function, not a method: no reference cycle
+        super().__init__(dataset, dataset.collater, make, epoch=epoch, buffer_size=data_buffer_size, **options)
         self.batching = batching
 
     @property
     def frozen_batches(self):
-        """All batches of the epoch, not shuffled; fairseq's makes a tuple of them."""
+        """The batches of the epoch, or of what a resumed one has left, not shuffled; fairseq's makes a tuple of all."""
         if self._frozen_batches is None:
-            self._frozen_batches = self._all_batches()
+            self._begin([], 0, 0)
         return self._frozen_batches
 
-    def _all_batches(self):
-        return self.dataset.batch_by_size(self._ordered_indices(), **self.batching)
+    def _begin(self, earlier, skipped, start):
+        """Begins an epoch.
 
-    def _ordered_indices(self):
-        with data_utils.numpy_seed(self.seed + self.epoch):
-            return self.dataset.ordered_indices()
+        Args:
+            earlier: what was consumed of it in batches of other sizes: a batching each, and the number of `batches`
+            skipped: how many batches of this size all processes have consumed since then
+            start: the position of this process
+        """
+        if earlier or self._frozen_batches is None:
+            self._frozen_batches = self._batches_after(earlier)
+        self._earlier, self._skipped, self._start = earlier, skipped, start
 
     def state_dict(self):
         """fairseq's, with what all processes have consumed of the epoch."""
         state = {**super().state_dict(), "consumed": [], "data": self._data()}
         if state["iterations_in_epoch"]:
-            earlier, skipped, start = [], 0, 0
-            if self.epoch == self._resumed:
-                earlier, skipped, start = self._earlier, self._skipped, self._start
-            batches = skipped + (self.iterations_in_epoch - start) * self.num_shards
-            state["consumed"] = [*earlier, dict(self.batching, batches=batches)] if batches else earlier
+            batches = self._skipped + (self.iterations_in_epoch - self._start) * self.num_shards
+            state["consumed"] = [*self._earlier, dict(self.batching, batches=batches)] if batches else self._earlier
         return state
 
     def _data(self):
@@ -104,23 +77,21 @@ class ResumableIterator(EpochBatchIterator):
                 "use the same data, or start the epoch again with --reset-dataloader"
             )
         same = {**consumed[-1], "batches": 0} == {**self.batching, "batches": 0}
-        self._earlier = consumed[:-1] if same else consumed
-        self._skipped = consumed[-1]["batches"] if same else 0
-        self._rest = self._batches_after(self._earlier) if self._earlier else self.frozen_batches
-        if self._skipped >= len(self._rest):
+        skipped = consumed[-1]["batches"] if same else 0
+        self._begin(consumed[:-1] if same else consumed, skipped, max(1, skipped // self.num_shards))
+        if self._skipped >= len(self.frozen_batches):
             raise UsageError(
                 f"cannot resume within epoch {self.epoch}: the checkpoint is behind its end, so the data have changed; "
                 "use the same data, or start the epoch again with --reset-dataloader"
             )
-        self._resumed = self.epoch
-        self._start = max(1, self._skipped // self.num_shards)
         self._next_epoch_itr = self._get_iterator_for_epoch(
             self.epoch, state_dict.get("shuffle", True), offset=self._start
         )
 
     def _batches_after(self, consumed):
         """Makes batches of what is left of the epoch."""
-        indices = self._ordered_indices()
+        with data_utils.numpy_seed(self.seed + self.epoch):
+            indices = self.dataset.ordered_indices()
         used = np.zeros(len(self.dataset), dtype=bool)
         for part in consumed:
             batching = {name: value for name, value in part.items() if name != "batches"}
@@ -143,15 +114,12 @@ class ResumableIterator(EpochBatchIterator):
 
     def ordered_batches(self, epoch, fix_batches_to_gpus, shuffle):
         """The batches of this process: those left, if the epoch was resumed."""
-        resumed = epoch == self._resumed
-        batches = self._rest if resumed else self.frozen_batches
-        if shuffle:
-            batches = self._shuffled(batches, epoch)
-        return batches[self._skipped if resumed else 0 :].shard(self.num_shards, self.shard_id)
+        batches = self._shuffled(self.frozen_batches, epoch) if shuffle else self.frozen_batches
+        return batches[self._skipped :].shard(self.num_shards, self.shard_id)
 
     def _get_iterator_for_epoch(self, epoch, shuffle, fix_batches_to_gpus=False, offset=0):
         """fairseq's, without reference cycles, and with workers that are started and ended with the epoch."""
-        iterator = Loader(
+        loader = torch.utils.data.DataLoader(
             self.dataset,
             collate_fn=self.collate_fn,
             batch_sampler=self.ordered_batches(epoch, fix_batches_to_gpus, shuffle),
@@ -160,36 +128,25 @@ class ResumableIterator(EpochBatchIterator):
             timeout=self.timeout,
             pin_memory=torch.cuda.is_available(),
         )
-        iterator = CountingIterator(iterator, start=offset)
+        iterator = CountingIterator(batches_of(loader), start=offset, total=offset + len(loader))
         if self.skip_remainder_batch:
             iterator.take(len(iterator) - 1)
         return iterator
 
 
-class Loader:
-    """A data loader whose workers end when nobody iterates any longer, or the program ends.
+def batches_of(loader):
+    """Yields the batches of a PyTorch DataLoader; its workers end when nobody iterates any longer, or the program ends.
 
     Otherwise each is waited for in vain for seconds: at its end, the interpreter first closes the queue through which
     they would be told, and so does its garbage collector.
-
-    Args:
-        arguments: of PyTorch's DataLoader
     """
-
-    def __init__(self, *args, **kwargs):
-        self._loader = torch.utils.data.DataLoader(*args, **kwargs)
-
-    def __len__(self):
-        return len(self._loader)
-
-    def __iter__(self):
-        iterator = iter(self._loader)
-        end_workers = getattr(iterator, "_shutdown_workers", None)  # there is none without workers
-        if end_workers is None:
-            return (yield from iterator)
-        atexit.register(end_workers)
-        try:
-            yield from iterator
-        finally:
-            end_workers()
-            atexit.unregister(end_workers)
+    iterator = iter(loader)
+    end_workers = getattr(iterator, "_shutdown_workers", None)  # there is none without workers
+    if end_workers is None:
+        return (yield from iterator)
+    atexit.register(end_workers)
+    try:
+        yield from iterator
+    finally:
+        end_workers()
+        atexit.unregister(end_workers)

@@ -46,11 +46,6 @@ class Progress:
     extra_state: Extra
 
 
-@dataclass
-class Averages:
-    ema: Dict[str, torch.Tensor]
-
-
 def check_run(state, trainer, path, starts_anew):
     """Refuses a checkpoint that a run cannot start from, or go on from.
 
@@ -60,13 +55,10 @@ def check_run(state, trainer, path, starts_anew):
         path: of the file, for messages
         starts_anew: with another optimizer, as by --finetune-from-model or --reset-optimizer: the encoder must be the
             same, other parts need not
-    Returns:
-        what --patience has seen: {name of an attribute of fairseq's should_stop_early: value}
     """
     if "model" not in state["cfg"] or FINGERPRINT not in state.get("task_state", {}):
         raise UsageError(f"{path}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_...")
-    progress = typed(Progress, state, path)
-    history, seen = progress.optimizer_history, progress.extra_state.early_stopping
+    history = typed(Progress, state, path).optimizer_history
     if not history or not 0 <= history[-1].num_updates < 2**53:
         raise UsageError(f"{path}: its number of updates is missing or absurd; use another checkpoint")
     model = trainer.get_model()
@@ -88,7 +80,6 @@ def check_run(state, trainer, path, starts_anew):
             was, now = shown(their_state[name]), shown(own_state[name])
             raise UsageError(f"{path}: the data are not those of the run: {name} was {was} and is {now}; use the same")
     check_weights(state["model"], own, path)
-    return vars(seen) if seen and not starts_anew else {}
 
 
 def check_components(state, trainer, path):
@@ -111,4 +102,4 @@ def averaged_weights(state, path):
     extra = state.get("extra_state")
     if not isinstance(extra, dict) or not extra.get("ema"):
         raise UsageError(f"{path}: it has no averaged weights; --ema-seed-model takes a checkpoint of --store-ema")
-    return typed(Averages, extra, path).ema
+    return typed(Dict[str, torch.Tensor], extra["ema"], f"{path}: ema")

@@ -45,9 +45,6 @@ from .reporting import reporter
 
 logger = logging.getLogger(__name__)
 
-TRAINING = "fairseq_cli.train"
-EARLY_STOPPING = ("best", "num_runs")  # what fairseq keeps as attributes of its function should_stop_early
-
 
 def is_command():
     """Whether this process runs one of fairseq's commands, rather than a program that imports us."""
@@ -58,18 +55,19 @@ def is_command():
 def extend():
     """Replaces the functions; for fairseq's commands, never for a program that imports us."""
     reporter.install()
-    hooks = Hooks()
+    hooks, trains = Hooks(), False
     for name in ["load_checkpoint_to_cpu", "load_ema_from_checkpoint", "load_model_ensemble_and_task"]:
         _replace(checkpoint_utils, name, hooks)
     for module in list(sys.modules.values()):  # as a console script, or with `python -m`
         spec = getattr(module, "__spec__", None)
         if spec and spec.name.startswith("fairseq_cli.") and hasattr(module, "convert_namespace_to_omegaconf"):
             _replace(module, "convert_namespace_to_omegaconf", hooks)
-        if spec and spec.name == TRAINING:
+        if spec and spec.name == "fairseq_cli.train":
             for name in ["add_defaults", "train", "validate_and_save"]:
                 _replace(module, name, hooks)
-            hooks.training.append(module)
-    if hooks.training:
+            module.should_stop_early.__dict__ = hooks.patience
+            trains = True
+    if trains:
         for name in ["save_checkpoint", "torch_persistent_save"]:
             _replace(checkpoint_utils, name, hooks)
         _replace(distributed_utils, "call_main", hooks)
@@ -93,11 +91,11 @@ class Hooks:
     """The replacements, and what they know of the current run.
 
     Attributes:
-        training: the modules of fairseq that train
+        patience: what --patience has seen, {name: value}: the attributes of fairseq's function should_stop_early
     """
 
     def __init__(self):
-        self.training = []
+        self.patience = {}
         self._lock = None  # of the save folder, in the process that saves
         self._keeps_memory = False
         self._last = None  # path of the last checkpoint that is being saved
@@ -154,14 +152,14 @@ class Hooks:
     def _forget(self):
         """Clears what fairseq has kept of an earlier run in this process, as in a sweep of Hydra."""
         reporter.trained = self._validated = False
-        for function in [checkpoint_utils.save_checkpoint, *(module.should_stop_early for module in self.training)]:
-            vars(function).clear()
+        vars(checkpoint_utils.save_checkpoint).clear()
+        self.patience.clear()
         writers = getattr(progress_bar, "_tensorboard_writers", None) or {}
         for writer in writers.values():
             writer.close()
         writers.clear()
         if self._lock:
-            self._lock.release()
+            self._lock.close()
         self._lock = None
 
     def _open(self, cfg, is_master):
@@ -171,21 +169,19 @@ class Hooks:
             cfg: fairseq's configuration of checkpoints
             is_master: whether this is the process that saves
         """
-        resumes = cfg.restore_file == save_folder.LAST
+        resumes, last = cfg.restore_file == save_folder.LAST, os.path.join(cfg.save_dir, save_folder.LAST)
         if getattr(cfg, "continue_once", None):
             save_folder.check_start("--continue-once", cfg.continue_once)
         if cfg.write_checkpoints_asynchronously:
-            raise UsageError(
-                "--write-checkpoints-asynchronously: such files have names before they are whole; remove it"
-            )
+            raise UsageError("--write-checkpoints-asynchronously: files have names before they are whole; remove it")
         if not resumes:
             save_folder.check_start("--restore-file", cfg.restore_file)
         elif cfg.finetune_from_model:
             save_folder.check_outside(cfg.finetune_from_model, cfg.save_dir)
-            if not os.path.lexists(os.path.join(cfg.save_dir, save_folder.LAST)):
+            if not os.path.lexists(last):
                 save_folder.check_start("--finetune-from-model", cfg.finetune_from_model)
         if is_master and not cfg.no_save:
-            self._lock = save_folder.Lock(cfg.save_dir)
+            self._lock = save_folder.lock(cfg.save_dir)
             folder = os.path.realpath(cfg.save_dir)
             if folder in self._folders:
                 raise UsageError(f"--save-dir {cfg.save_dir}: an earlier job of this sweep has it; give each its own")
@@ -194,11 +190,8 @@ class Hooks:
                 save_folder.renew_last(cfg.save_dir, starts_elsewhere=bool(cfg.finetune_from_model))
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.barrier()  # the others look for the last checkpoint
-        if resumes and cfg.no_last_checkpoints and not cfg.finetune_from_model:
-            last = os.path.join(cfg.save_dir, save_folder.LAST)
-            if not os.path.lexists(last) and os.path.isdir(cfg.save_dir):
-                newest = save_folder.interval_checkpoints(cfg.save_dir)[:1]
-                cfg.restore_file = newest[0] if newest else cfg.restore_file
+        if resumes and cfg.no_last_checkpoints and not (cfg.finetune_from_model or os.path.lexists(last)):
+            cfg.restore_file = next(iter(save_folder.interval_checkpoints(cfg.save_dir)), cfg.restore_file)
 
     # Reading checkpoints
 
@@ -239,13 +232,13 @@ class Hooks:
         if not isinstance(trainer.get_model(), MaeLmModel) or not PathManager.isfile(filename):
             return original(trainer, filename, reset_optimizer, *args, **kwargs)
         self._read[filename] = state = self._contents(filename)
-        seen = comparison.check_run(state, trainer, filename, starts_anew=reset_optimizer)
+        comparison.check_run(state, trainer, filename, starts_anew=reset_optimizer)
         if trainer.cfg.ema.store_ema:  # of a checkpoint without an average, fairseq takes weights that are gone by then
             state["extra_state"].setdefault("ema", dict(state["model"]))
         with explained(filename, "the run cannot go on from it"):
             extra_state = original(trainer, filename, reset_optimizer, *args, **kwargs)
-        for module in self.training:
-            vars(module.should_stop_early).update(seen)
+        if not reset_optimizer:
+            self.patience.update(extra_state.get("early_stopping") or {})
         self._validated = extra_state.get("val_loss") is not None and not reset_optimizer
         if self._lock:
             save_folder.set_aside_later(trainer.cfg.checkpoint.save_dir, trainer.get_num_updates())
@@ -257,7 +250,8 @@ class Hooks:
 
     def save_checkpoint(self, original, cfg, trainer, epoch_itr, val_loss):
         update = trainer.get_num_updates()
-        if isinstance(trainer.get_model(), MaeLmModel) and not are_finite(trainer.model.parameters()):
+        finite = (bool(torch.isfinite(weight).all()) for weight in trainer.model.parameters())
+        if isinstance(trainer.get_model(), MaeLmModel) and not all(finite):
             raise not_finite("weights are", update, cfg.save_dir)
         if not cfg.no_last_checkpoints:
             self._last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
@@ -272,11 +266,8 @@ class Hooks:
             self._last = None
 
     def torch_persistent_save(self, original, state, filename, async_write=False):
-        seen = {}
-        for module in self.training:
-            seen.update({name: vars(module.should_stop_early).get(name) for name in EARLY_STOPPING})
-        if seen.get("best") is not None:
-            state["extra_state"]["early_stopping"] = seen
+        if self.patience:
+            state["extra_state"]["early_stopping"] = dict(self.patience)
         # The last checkpoint first: from there a run goes on that is killed, or finds the disk full, meanwhile.
         writing.save(state, self._last or filename)
         if self._last and filename != self._last:
@@ -295,7 +286,7 @@ class Hooks:
             return original(cfg, trainer, task, epoch_itr)
         stopping.listen(task)
         update, last, patience = trainer.get_num_updates(), cfg.optimization.max_update, cfg.checkpoint.patience
-        if 0 < patience <= max(vars(module.should_stop_early).get("num_runs", 0) for module in self.training):
+        if 0 < patience <= self.patience.get("num_runs", 0):
             logger.info(f"nothing to train: the last {patience} validations were no better (--patience)")
             return [None], True
         if 0 < last <= update:
@@ -323,7 +314,7 @@ class Hooks:
         if self._keeps_memory and not trainer.get_num_updates() % RETURN_INTERVAL:
             return_freed_memory()
         if not stopping.agreed():
-            with stopping.interruptible():
+            with contextlib.suppress(stopping.StopRequested):
                 return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
         saves = not (cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints)
@@ -354,11 +345,6 @@ def explained(path, what):
             cause = cause.__context__
         reason = " ".join(str(cause).split())[:300]
         raise UsageError(f"{path}: {what} ({type(cause).__name__}: {reason})") from error
-
-
-def are_finite(tensors):
-    """Whether there is no NaN or infinity among the numbers of tensors."""
-    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
 def not_finite(what, update, save_dir):

@@ -39,7 +39,8 @@ def check_outside(finetune_from_model, save_dir):
 
 def interval_checkpoints(save_dir):
     """The paths of the checkpoints of intervals in a folder, by the updates in their names, newest first."""
-    matches = filter(None, map(INTERVAL.fullmatch, os.listdir(save_dir)))
+    names = os.listdir(save_dir) if os.path.isdir(save_dir) else []
+    matches = filter(None, map(INTERVAL.fullmatch, names))
     return [os.path.join(save_dir, match[0]) for match in sorted(matches, key=lambda match: -int(match[1]))]
 
 
@@ -54,13 +55,11 @@ def renew_last(save_dir, starts_elsewhere):
     Raises:
         ValueError: there are checkpoints, and none of them is whole
     """
-    last = os.path.join(save_dir, LAST)
+    last, damaged = os.path.join(save_dir, LAST), []
     exists = os.path.lexists(last)
-    wrong = "it is not a file" if exists and not os.path.isfile(last) else damage(last) if exists else None
-    if exists and not wrong or starts_elsewhere and not exists:
+    if starts_elsewhere and not exists:
         return
-    damaged = [f"{last}: {wrong}"] if wrong else []
-    for path in interval_checkpoints(save_dir):
+    for path in filter(os.path.lexists, [last, *interval_checkpoints(save_dir)]):
         reason = damage(path)
         if reason is None:
             break
@@ -73,6 +72,8 @@ def renew_last(save_dir, starts_elsewhere):
                 f"{what}; there is no other checkpoint of an interval to resume from, only {', '.join(others)}: copy a "
                 f"whole one over {last} to go on from it, or choose another --save-dir"
             )
+        return
+    if path == last:
         return
     for reason in damaged:
         logger.warning(f"damaged: {reason}")
@@ -116,8 +117,8 @@ def where_to_go_on(save_dir):
     return f"the same command goes on from {paths[0]}" if paths else f"{save_dir} has no checkpoint yet"
 
 
-class Lock:
-    """Keeps other runs out of a save folder until this process ends.
+def lock(save_dir):
+    """Keeps other runs out of a save folder until the stream that it returns is closed, or this process ends.
 
     A lock of the operating system: it ends with the process, holds on other machines too where the folder is on NFS,
     and is not inherited by loader workers.
@@ -129,32 +130,25 @@ class Lock:
     Raises:
         ValueError: another process holds the lock, or the folder cannot be written
     """
-
-    def __init__(self, save_dir):
-        path = os.path.join(save_dir, ".lock")
-        try:
-            os.makedirs(save_dir, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)  # never the file of a link
-            self._stream = open(descriptor, "r+", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"--save-dir {save_dir}: cannot be written ({error.strerror}); choose another") from None
-        try:
-            fcntl.lockf(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            self._stream.seek(0)
-            holder = self._stream.read().strip() or "another process"
-            self._stream.close()
-            raise UsageError(
-                f"--save-dir {save_dir}: in use by another run, {holder}; wait for it or stop it, or choose another"
-            ) from None
-        except OSError as error:  # a file system without locks
-            logger.warning(f"{path}: no lock ({error.strerror}); make sure that no other run uses this folder")
-        self._stream.seek(0)
-        self._stream.truncate()
-        self._stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        self._stream.flush()
-        remove_abandoned(save_dir, "checkpoint*")
-
-    def release(self):
-        """Lets other runs in."""
-        self._stream.close()
+    path = os.path.join(save_dir, ".lock")
+    try:
+        os.makedirs(save_dir, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)  # never the file of a link
+        stream = open(descriptor, "r+", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--save-dir {save_dir}: cannot be written ({error.strerror}); choose another") from None
+    try:
+        fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        with stream:
+            holder = stream.read().strip() or "another process"
+        raise UsageError(
+            f"--save-dir {save_dir}: in use by another run, {holder}; wait for it or stop it, or choose another"
+        ) from None
+    except OSError as error:  # a file system without locks
+        logger.warning(f"{path}: no lock ({error.strerror}); make sure that no other run uses this folder")
+    stream.truncate()
+    stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    stream.flush()
+    remove_abandoned(save_dir, "checkpoint*")
+    return stream

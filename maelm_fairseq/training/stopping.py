@@ -25,7 +25,7 @@ KEY = "stop_requested"  # among the logging outputs
 
 
 class StopRequested(Exception):
-    """Ends a validation, when a stop was requested."""
+    """Ends a validation, when a process was asked to stop."""
 
 
 class _Process:
@@ -36,7 +36,6 @@ class _Process:
     passes_on = False  # whether it only starts processes, and passes requests on to them
     received = False  # a signal arrived here
     agreed = False  # all processes know that one did
-    validating = False
 
 
 def handle_signals(announce, pass_on=False):
@@ -111,6 +110,8 @@ def _end_with(parent):
 def listen(task):
     """Has the steps of a task tell, and its metrics hear, that a process was asked to stop.
 
+    A validation then ends with :class:`StopRequested`.
+
     Args:
         task: of any class; its own methods are called by those that take their place
     """
@@ -126,39 +127,19 @@ def listen(task):
         return tell
 
     def reduce_metrics(logging_outputs, criterion, original=task.reduce_metrics):
-        hear(logging_outputs)
+        if any(log.get(KEY, 0) for log in logging_outputs):
+            _Process.agreed = True
+            if not criterion.training:
+                raise StopRequested
         original([{key: value for key, value in log.items() if key != KEY} for log in logging_outputs], criterion)
 
     task.train_step, task.valid_step = telling(task.train_step), telling(task.valid_step)
     task.reduce_metrics = reduce_metrics
 
 
-def hear(logging_outputs):
-    """Reads from the logging outputs of all processes whether any was asked to stop.
-
-    Raises:
-        StopRequested: it was, and this is a validation
-    """
-    if any(log.get(KEY, 0) for log in logging_outputs):
-        _Process.agreed = True
-        if _Process.validating:
-            raise StopRequested
-
-
 def agreed():
     """Whether all processes know that one was asked to stop."""
     return _Process.agreed
-
-
-@contextlib.contextmanager
-def interruptible():
-    """A validation within this block ends when a stop is requested, without an error."""
-    _Process.validating = True
-    try:
-        with contextlib.suppress(StopRequested):
-            yield
-    finally:
-        _Process.validating = False
 
 
 def stop(update, saved, without=()):
