@@ -22,3 +22,15 @@ def test_an_objective_of_ones_own_trains_and_its_encoder_loads(data, tmp_path):
     assert weights["detection_head.weight"].shape == (1, 32)
     model = load_model(tmp_path / "checkpoint_last.pt", load_dictionary(data))
     assert model.lm_head is not None and not hasattr(model, "detection_head")
+
+
+def test_a_criterion_without_options_of_its_own_resumes(data, tmp_path):
+    code = "from fairseq.criterions import register_criterion\nimport maelm_fairseq.plugin\n"
+    code += "from maelm_fairseq.criterion import MaeLmCriterion\n\n\n"
+    code += "@register_criterion('mine')\nclass Mine(MaeLmCriterion):\n    pass\n"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text(code)
+    options = [*TINY, "--user-dir", tmp_path / "mine", "--criterion", "mine", "--save-dir", tmp_path / "run"]
+    for updates in [2, 4]:
+        printed = succeed("fairseq-train", data, *options, "--max-update", updates)
+    assert "@ 2 updates" in printed and '"num_updates": "4"' in printed

@@ -74,16 +74,14 @@ def our_options(part, section, path):
         section: what the checkpoint's configuration says of it
         path: of the file, for messages
     Returns:
-        dict of the options that its dataclass has; None for any other model, task or criterion
+        dict of the options that its dataclass has; None for any other model, task or criterion, or without a dataclass
     """
     registry, dataclasses = REGISTRIES[part]
     name = name_in(section)
-    known = registry.get(name)
-    if known is None or known.__module__.startswith("fairseq.") and (part == "model" or name not in HARMLESS):
+    known, kind = registry.get(name), dataclasses.get(name)
+    if kind is None or known.__module__.startswith("fairseq.") and (part == "model" or name not in HARMLESS):
         return None
-    kind = dataclasses.get(name)
-    names = [field.name for field in fields(kind)] if kind else []
-    options = {option: section[option] for option in names if option in section}
+    options = {field.name: section[field.name] for field in fields(kind) if field.name in section}
     if not known.__module__.startswith("fairseq."):
         checked = asdict(typed(kind, options, f"{path}: {part}"))
         options = {option: checked[option] for option in options}
