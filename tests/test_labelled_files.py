@@ -71,9 +71,9 @@ def test_glues_files(tmp_path, task):
     table = read_sentences(train)
     assert [(list(example.texts), example.label) for example in table.examples] == [(texts, label)] * 2
     assert table.form.is_regression == (task == "STS-B") and has_labels(train) != (task == "CoLA")
-    metrics = {"CoLA": ("matthews",), "STS-B": ("pearson", "spearman")}
-    metrics.update(dict.fromkeys(["MRPC", "QQP"], ("accuracy", "f1")))
-    assert table.form.metrics == metrics.get(task, ("accuracy",))
+    both = ["accuracy", "f1"]
+    metrics = {"CoLA": ["matthews"], "STS-B": ["pearson", "spearman"], "MRPC": both, "QQP": both}
+    assert table.form.metrics == metrics.get(task, ["accuracy"])
     test = write(tmp_path / "test.tsv", test_header, test_line)
     (example,) = read_sentences(test, is_test=True).examples
     assert len(example.texts) == len(texts) and example.label is None and not has_labels(test)

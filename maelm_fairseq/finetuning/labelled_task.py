@@ -17,7 +17,7 @@ from typing import Optional
 import numpy as np
 import torch
 import torch.nn.functional as F
-from omegaconf import II, MISSING, open_dict
+from omegaconf import II, MISSING
 from torch.nn.utils.rnn import pad_sequence
 
 from ..base.errors import UsageError
@@ -163,10 +163,9 @@ class LabelledTask(TokenTask):
         given = [name for name in FROM_CHECKPOINT if str(cfg[name]) != str(getattr(default, name))]
         compare_configurations(theirs, cfg, given, path)
         has_head = any(name.startswith(HEADS) for name in state["model"])
-        with open_dict(cfg):
-            for name in FROM_CHECKPOINT + ["classification_pooling"] * has_head:
-                if str(cfg[name]) == str(getattr(default, name)):
-                    cfg[name] = getattr(theirs, name)
+        for name in FROM_CHECKPOINT + ["classification_pooling"] * has_head:
+            if str(cfg[name]) == str(getattr(default, name)):
+                cfg[name] = getattr(theirs, name)
 
     def load_dataset(self, split, **kwargs):
         dataset = self.datasets[split] = self.make_dataset(find_file(self.cfg.labelled, split, self.files), split)

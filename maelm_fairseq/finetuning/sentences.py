@@ -32,8 +32,7 @@ class SentencesTask(LabelledTask):
     def prepare(self):
         path = find_file(self.cfg.labelled, "train", self.files)
         table = read_sentences(path, regression=self.cfg.regression)
-        name, texts, label, metrics = table.form
-        self.state.merge_state_dict({"labels": None, "form": [name, list(texts), label, list(metrics)]})
+        self.state.merge_state_dict({"labels": None, "form": list(table.form)})
         if not table.form.is_regression:
             self.keep_labels(path, [example.label for example in table.examples])
             if all(map(is_number, self.state.labels)) and any("." in label for label in self.state.labels):
@@ -45,8 +44,7 @@ class SentencesTask(LabelledTask):
         model.register_classification_head(self.head, len(self.state.labels or [None]))
 
     def make_dataset(self, path, split):
-        name, texts, label, metrics = self.state.form
-        form = Form(name, tuple(texts), label, tuple(metrics))
+        form = Form(*self.state.form)
         table = read_sentences(path, is_test(split), form.is_regression, form)
         columns = [self.tokenizer.encode_all(texts) for texts in zip(*(example.texts for example in table.examples))]
         joined = [sequence(parts, self.positions) for parts in zip(*columns)]
@@ -54,7 +52,7 @@ class SentencesTask(LabelledTask):
         text = f"{table}; {cut:,} cut to {self.positions} tokens" if cut else str(table)
         targets = [[self.target(example, path)] for example in table.examples]
         classes = self.state.labels or []
-        scored = [metric for metric in metrics if metric != "f1" or len(classes) == 2]
+        scored = [metric for metric in form.metrics if metric != "f1" or len(classes) == 2]
         made = LabelledDataset(self, split, [tokens for tokens, _ in joined], targets, text, scored)
         made.numbers = [example.number for example in table.examples]
         return made

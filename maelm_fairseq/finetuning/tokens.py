@@ -62,8 +62,9 @@ class TokensTask(LabelledTask):
         if not tagged:  # in a batch of parts of sentences
             return {}
         targets, predicted = [sentence.tags for sentence, _ in tagged], [tags for _, tags in tagged]
-        are_bio = len(dataset.metrics) > 1
-        values = entities(targets, predicted) if are_bio else {"accuracy": accuracy(flat(targets), flat(predicted))}
+        values = {"accuracy": accuracy(flat(targets), flat(predicted))}
+        if "f1" in dataset.metrics:
+            values.update(entities(targets, predicted))
         return {name: 100 * value for name, value in values.items()}
 
     def tagged(self, dataset, answers):
