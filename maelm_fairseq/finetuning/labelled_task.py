@@ -11,7 +11,7 @@ import math
 import os
 from argparse import Namespace
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Optional
 
 import numpy as np
@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..base.errors import UsageError
 from ..base.files import sha256
+from ..base.settings import setting
 from ..checkpoints.building import read_checkpoint
 from ..checkpoints.comparing import ENCODER, compare_configurations
 from ..data.batches import WholeDataset
@@ -44,11 +45,8 @@ FROM_CHECKPOINT = [*ENCODER, "share_decoder_layers", "decoder_layers"]  # the la
 
 @dataclass
 class LabelledTaskConfig(PrecisionConfig):
-    data: str = field(
-        default=MISSING,
-        metadata={"help": "folder with the vocabulary: dict.txt and sentencepiece.model or tokenizer.json"},
-    )
-    labelled: str = field(default=MISSING, metadata={"help": "folder with the labelled files"})
+    data: str = setting(MISSING, "folder with the vocabulary: dict.txt and sentencepiece.model or tokenizer.json")
+    labelled: str = setting(MISSING, "folder with the labelled files")
     seed: int = II("common.seed")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     save_dir: str = II("checkpoint.save_dir")

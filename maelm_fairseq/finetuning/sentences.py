@@ -1,11 +1,12 @@
 """Fine-tuning on sentences or pairs: classification, or regression where labels are numbers, as in GLUE."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch.nn.functional as F
 
+from ..base.settings import setting
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
 from .labelled_files import SENTENCE_FILES, Form, find_file, is_number, read_sentences
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class SentencesConfig(LabelledTaskConfig):
-    regression: bool = field(default=False, metadata={"help": "labels are numbers, as the header `score` says, too"})
+    regression: bool = setting(False, "labels are numbers, as the header `score` says, too")
 
 
 @register_task("mae_lm_sentences", dataclass=SentencesConfig)
