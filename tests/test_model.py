@@ -127,13 +127,10 @@ def assert_agree(setting):
     w = setting.weights()
     expected = setting.naive_loss(w, **setting.original())
     expected.backward()
+    ours, theirs = ({k: v.grad for k, v in weights.items()} for weights in [dict(setting.model.named_parameters()), w])
+    assert all(map(torch.is_tensor, ours.values())), "a weight has no gradient"
     # Another order of summation changes float64 by 1e-13; the absolute part is for gradients that cancel to zero.
-    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-9)
-    for name, weight in setting.model.named_parameters():
-        assert weight.grad is not None, f"{name} has no gradient"
-        torch.testing.assert_close(
-            weight.grad, w[name].grad, rtol=1e-6, atol=1e-9, msg=lambda m, name=name: f"gradient of {name}: {m}"
-        )
+    torch.testing.assert_close({"loss": loss, **ours}, {"loss": expected, **theirs}, rtol=1e-6, atol=1e-9)
     return loss
 
 
