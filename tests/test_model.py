@@ -378,10 +378,9 @@ def test_what_is_masked_elsewhere_changes_no_visible_row(tmp_path, layers, num_b
     assert masks.numel() == 0 or (model(**inputs) != masks).any()
 
 
-BIASES = [dict(decoder_relative_bias=True), dict(relative_position_num_buckets=0)]
-
-
-@pytest.mark.parametrize("depth", [MLM, SHARED, *BIASES])
+@pytest.mark.parametrize(
+    "depth", [MLM, SHARED, dict(decoder_relative_bias=True), dict(relative_position_num_buckets=0)]
+)
 @pytest.mark.parametrize("computed, weights", [(torch.bfloat16, torch.float32), (torch.float16, torch.float16)])
 def test_lower_precision(tmp_path, depth, computed, weights, monkeypatch):
     """bfloat16 by autocast, and the weights of fairseq's --fp16: nearly the loss of float32, and finite gradients."""

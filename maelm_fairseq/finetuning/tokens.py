@@ -11,11 +11,6 @@ from .labelled_task import IGNORED, LabelledCriterion, LabelledDataset, Labelled
 from .metrics import accuracy, entities, flat
 
 
-def are_entities(labels):
-    """Whether tags begin and continue entities, as B-PER and I-PER do."""
-    return any(label[:2] in ("B-", "I-") for label in labels)
-
-
 @register_task("mae_lm_tokens", dataclass=LabelledTaskConfig)
 class TokensTask(LabelledTask):
     """Reads train.txt, dev.txt and perhaps test.txt of :func:`~.labelled_files.read_tagged`.
@@ -47,7 +42,9 @@ class TokensTask(LabelledTask):
         cut = len(tokens) - len(sentences)
         text = f"{path}: {len(sentences):,} sentences of {sum(len(each.words) for each in sentences):,} words"
         text += f"; {cut:,} more parts, of sentences that do not fit into {self.positions} tokens" if cut else ""
-        names = ("f1", "precision", "recall", "accuracy") if are_entities(self.state.labels) else ("accuracy",)
+        names = ["accuracy"]
+        if any(label[:2] in ("B-", "I-") for label in self.state.labels):  # of entities, as B-PER and I-PER
+            names = ["f1", "precision", "recall", "accuracy"]
         made = LabelledDataset(self, split, tokens, targets, text, names)
         made.places, made.sentences = places, sentences
         return made
