@@ -12,7 +12,8 @@ from omegaconf import OmegaConf
 import naive
 from maelm_fairseq import precision
 from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
+from maelm_fairseq.finetuning.prediction import make_task
+from maelm_fairseq.task import MaeLmTaskConfig
 from test_blocks import write
 
 SYMBOLS = [("\u2581" if i % 2 else "") + f"piece{i}" for i in range(45)]  # every second one begins a word
@@ -52,8 +53,7 @@ class Setting:
         (folder / "dict.txt").write_text("".join(f"{s} 1\n" for s in SYMBOLS), encoding="utf-8")
         write(folder / "train", [line[:-1] for line in self.lines])
         config = dict(data=str(folder), sample_break_mode="eos", tokens_per_sample=32, mask_prob=0.4, seed=5)
-        config = {**config, "fp16": False, "bf16": False, "amp": False, **in_task}
-        self.task = MaeLmTask.setup_task(MaeLmTaskConfig(**config))
+        self.task = make_task("mae_lm", **{**config, **in_task})
         self.task.load_dataset("train")
         dataset = self.task.dataset("train")
         dataset.set_epoch(1)

@@ -251,14 +251,16 @@ class LabelledDataset(WholeDataset):
         targets: list of lists of numbers: one for a whole sequence, two for a span, or one for each token
         text: what was read, in words
         metrics: names of the scores; a test file has none
+        more: what answers and scores need, as attributes
     """
 
-    def __init__(self, task, split, sequences, targets, text, metrics):
+    def __init__(self, task, split, sequences, targets, text, metrics, **more):
         self.dictionary, self.seed = task.dictionary, task.cfg.seed
         self.split, self.text, self.metrics = split, text, [] if is_test(split) else metrics
         self.sequences = [np.array(tokens, np.int32) for tokens in sequences]
         self.targets = list(map(np.array, targets))
         self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)
+        vars(self).update(more)
 
     def __str__(self):
         return self.text

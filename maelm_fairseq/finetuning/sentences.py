@@ -54,9 +54,8 @@ class SentencesTask(LabelledTask):
         targets = [[self.target(example, path)] for example in table.examples]
         classes = self.state.labels or []
         scored = [metric for metric in form.metrics if metric != "f1" or len(classes) == 2]
-        made = LabelledDataset(self, split, [tokens for tokens, _ in joined], targets, text, scored)
-        made.numbers = [example.number for example in table.examples]
-        return made
+        numbers = [example.number for example in table.examples]
+        return LabelledDataset(self, split, [tokens for tokens, _ in joined], targets, text, scored, numbers=numbers)
 
     def target(self, example, path):
         """The number of a label, or its value; 0 where there is none."""

@@ -113,9 +113,8 @@ class SquadTask(LabelledTask):
         if not tokens:
             raise UsageError(f"{path}: no answer is at its answer_start; correct it")
         names = ["f1", "exact"] + ["HasAns_f1", "NoAns_f1"] * (not all(question.answers for question in questions))
-        made = LabelledDataset(self, split, tokens, targets, text, names)
-        made.questions, made.windows, made.contexts = questions, windows, contexts
-        return made
+        more = dict(questions=questions, windows=windows, contexts=contexts)
+        return LabelledDataset(self, split, tokens, targets, text, names, **more)
 
     def output(self, model, net_input):
         """Log-probabilities of start and end over `<s>` and the context, -inf elsewhere: float32 (B, T, 2)."""

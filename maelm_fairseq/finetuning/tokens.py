@@ -45,9 +45,7 @@ class TokensTask(LabelledTask):
         names = ["accuracy"]
         if any(label[:2] in ("B-", "I-") for label in self.state.labels):  # of entities, as B-PER and I-PER
             names = ["f1", "precision", "recall", "accuracy"]
-        made = LabelledDataset(self, split, tokens, targets, text, names)
-        made.places, made.sentences = places, sentences
-        return made
+        return LabelledDataset(self, split, tokens, targets, text, names, places=places, sentences=sentences)
 
     def answers(self, output, sample, dataset):
         """The number of the label of each word in a part of a sentence."""
