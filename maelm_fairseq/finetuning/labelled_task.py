@@ -73,7 +73,7 @@ class LabelledTask(TokenTask):
         check_precision(cfg)
         dictionary, self.tokenizer = read_vocabulary(cfg.data)
         super().__init__(cfg, dictionary)
-        self.answered = []  # in validation: (split, {number of an example: answer}) of each batch and process
+        self.split, self.answered = None, []  # in validation: {number of an example: answer} of each batch and process
 
     # What a task says of itself
 
@@ -181,22 +181,21 @@ class LabelledTask(TokenTask):
         """fairseq's, and gathers the answers of all processes."""
         check_scored(sample["split"])
         stepped = super().valid_step(sample, model, criterion)
-        mine = sample["split"], criterion.answers
-        answers = [mine]
+        answers = [criterion.answers]
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             answers = [None] * torch.distributed.get_world_size()
-            torch.distributed.all_gather_object(answers, mine)
+            torch.distributed.all_gather_object(answers, criterion.answers)
+        self.split = sample["split"]
         self.answered += answers
         return stepped
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)
         if self.answered:
-            split, answered = self.answered[0][0], [rows for _, rows in self.answered]
-            self.answered = []
-            metrics.log_custom(lambda: Scores(self, split), "_scores", answered)
-            for name in self.datasets[split].metrics:
+            metrics.log_custom(lambda: Scores(self, self.split), "_scores", self.answered)
+            for name in self.datasets[self.split].metrics:
                 metrics.log_derived(name, lambda meters, name=name: meters["_scores"].logged(name))
+            self.answered = []
 
     def post_validate(self, model, stats, agg):
         """Keeps the scores of a validation; fairseq calls it after that of each split."""
