@@ -148,8 +148,8 @@ def compare(args):
           f"{args.rounds} rounds of {args.steps} steps\n")  # fmt: skip
     only = []
     for name in args.only:
-        if "bfloat16" in name and not is_fast_in_bfloat16(args.device):
-            print(f"skipped: {name}; bfloat16 is slow here", file=sys.stderr)  # and left to float32
+        if "bfloat16" in name and not is_fast_in_bfloat16(args.device):  # it would compute in float32
+            print(f"skipped: {name}; bfloat16 is slow here", file=sys.stderr)
         elif VARIANTS[name] is None and not find_spec("transformers"):
             print(f"skipped: {name}; pip install '.[benchmarks]' for it", file=sys.stderr)
         else:
