@@ -18,6 +18,7 @@ from fairseq.trainer import Trainer
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "maelm_fairseq"
 VOCABULARY = 32768  # symbols
+BATCHES = 8  # of a training
 
 
 def write_data(folder, lengths, vocabulary=VOCABULARY, words=None):
@@ -54,38 +55,39 @@ def configuration(arguments, device="cpu"):
 
 
 class Training:
-    """A model in fairseq's Trainer, built as by fairseq-train, and an endless cycle of batches.
+    """A model in fairseq's Trainer, built as by fairseq-train, and an endless cycle of its first BATCHES.
 
     Args:
         arguments: of fairseq-train
         device: "cpu" or "cuda"
-        number: of batches in the cycle, the first ones; None for all
     """
 
-    def __init__(self, arguments, device, number=None):
+    def __init__(self, arguments, device):
         self.device = device
         cfg = configuration(arguments, device)
         self.task = tasks.setup_task(cfg.task)
         model, criterion = self.task.build_model(cfg.model), self.task.build_criterion(cfg.criterion)
         self.trainer = Trainer(cfg, self.task, model, criterion)
-        batches = list(itertools.islice(self.trainer.get_train_iterator(epoch=1).next_epoch_itr(), number))
-        self.batches, self.number = itertools.cycle(batches), len(batches)
+        self.batches = list(itertools.islice(self.trainer.get_train_iterator(epoch=1).next_epoch_itr(), BATCHES))
+        self.cycle = itertools.cycle(self.batches)
+
+    def step(self, batch):
+        self.trainer.train_step([batch], raise_oom=True)  # fairseq would skip a batch that does not fit
 
     def seconds(self, steps=1):
-        """Seconds that a step of `Trainer.train_step` takes, on average."""
-        batches = list(itertools.islice(self.batches, steps))
-        synchronize(self.device)
-        start = time.perf_counter()
-        for batch in batches:
-            self.trainer.train_step([batch], raise_oom=True)  # fairseq would skip a batch that does not fit
-        synchronize(self.device)
-        return (time.perf_counter() - start) / steps
+        """Seconds that a step takes, on average."""
+        return seconds(self.step, list(itertools.islice(self.cycle, steps)), self.device)
 
 
-def synchronize(device):
-    """Waits until a GPU has done all its work."""
-    if device == "cuda":
-        torch.cuda.synchronize()
+def seconds(function, items, device):
+    """Seconds that a function takes for each of some items, on average; of a GPU, until it has done all its work."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait()
+    start = time.perf_counter()
+    for item in items:
+        function(item)
+    wait()
+    return (time.perf_counter() - start) / len(items)
 
 
 def heading(threads, device="cpu"):

@@ -17,6 +17,7 @@ Each part is a process of its own; if one fails, the others go on, and the exit 
 import argparse
 import multiprocessing
 import sys
+from functools import partial
 
 import torch
 
@@ -49,10 +50,6 @@ def measure_steps(settings):
 PARTS = {"checks": check_results, "updates": check_updates, "steps": measure_steps}
 
 
-def run_part(name, settings):
-    run(lambda: PARTS[name](settings))
-
-
 def main():
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda", help="(default: %(default)s)")
@@ -68,7 +65,7 @@ def main():
     settings, failed = argparse.Namespace(**vars(args), **(TINY if args.tiny else FULL)), []
     for name in args.only:
         print(f"\n## {name.capitalize()}\n", flush=True)
-        process = multiprocessing.get_context("spawn").Process(target=run_part, args=(name, settings))
+        process = multiprocessing.get_context("spawn").Process(target=run, args=(partial(PARTS[name], settings),))
         process.start()
         process.join()
         if process.exitcode:

@@ -87,12 +87,11 @@ def errors(actual, expected):
         of the loss; of all gradients, by their norm; the largest of the gradient of a weight; the name of that weight
     """
     (loss, gradients), (expected_loss, expected_gradients) = actual, expected
-    differences = {name: (gradients[name] - of).norm().item() for name, of in expected_gradients.items()}
-    norms = {name: of.norm().item() for name, of in expected_gradients.items()}
-    every, norm = (sum(value**2 for value in of.values()) ** 0.5 for of in (differences, norms))
-    shares = {name: differences[name] / max(norms[name], SMALLEST * norm) for name in norms}
-    worst = max(shares, key=lambda name: float("inf") if shares[name] != shares[name] else shares[name])
-    return abs(loss / expected_loss - 1), every / norm, shares[worst], worst
+    differences = torch.stack([(gradients[name] - of).norm() for name, of in expected_gradients.items()])
+    norms = torch.stack([of.norm() for of in expected_gradients.values()])
+    every = (differences.norm() / norms.norm()).item()
+    largest, worst = (differences / norms.clamp(min=SMALLEST * norms.norm())).max(0)  # a NaN, if there is one
+    return abs(loss / expected_loss - 1), every, largest.item(), list(expected_gradients)[worst]
 
 
 def check_results(settings):

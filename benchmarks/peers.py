@@ -4,11 +4,10 @@ Their feed-forward layers have the plugin's compute: ModernBERT's GeGLU has thre
 """
 
 import itertools
-import time
 
 import torch
 
-from common import synchronize
+from common import Training
 
 NAMES = ["RoBERTa, transformers", "ModernBERT, transformers"]
 IGNORED = -100  # as a label
@@ -43,33 +42,30 @@ def labelled(sample, pad):
     return tokens, labels, tokens.ne(pad).long() if inputs["padded"] else None
 
 
-class PlainTraining:
+class PlainTraining(Training):
     """A model of NAMES and an endless cycle of batches; clips gradients and steps with a fused AdamW.
 
     Args:
         name: of the model
         args: settings of pretrain_step.py
-        mlm: :class:`~common.Training` of the plugin's MLM, whose batches it takes
+        arguments: of fairseq-train for the plugin's MLM, whose batches it takes
     """
 
-    def __init__(self, name, args, mlm):
-        dictionary, self.device = mlm.task.source_dictionary, args.device
+    def __init__(self, name, args, arguments):
+        super().__init__(arguments, args.device)
+        del self.trainer  # and the MLM
+        dictionary = self.task.source_dictionary
         self.autocast = torch.autocast(args.device, torch.bfloat16, enabled="bfloat16" in name)
         self.model = build(name, args, len(dictionary)).to(args.device).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
-        batches = [labelled(batch, dictionary.pad()) for batch in itertools.islice(mlm.batches, mlm.number)]
-        self.batches = itertools.cycle([[x if x is None else x.to(args.device) for x in batch] for batch in batches])
+        batches = [labelled(batch, dictionary.pad()) for batch in self.batches]
+        self.cycle = itertools.cycle([[x if x is None else x.to(args.device) for x in batch] for batch in batches])
 
-    def seconds(self, steps=1):
-        """Seconds that a step takes, on average."""
-        synchronize(self.device)
-        start = time.perf_counter()
-        for tokens, labels, mask in itertools.islice(self.batches, steps):
-            with self.autocast:
-                loss = self.model(input_ids=tokens, labels=labels, attention_mask=mask).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 2.0)
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-        synchronize(self.device)
-        return (time.perf_counter() - start) / steps
+    def step(self, batch):
+        tokens, labels, mask = batch
+        with self.autocast:
+            loss = self.model(input_ids=tokens, labels=labels, attention_mask=mask).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 2.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()

@@ -19,7 +19,6 @@ import resource
 import statistics
 import sys
 import tempfile
-import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -30,7 +29,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import peers
-from common import VOCABULARY, Training, heading, size_options, synchronize, write_data
+from common import BATCHES, VOCABULARY, Training, heading, seconds, size_options, write_data
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.precision import is_fast_in_bfloat16
 from maelm_fairseq.training.memory import keep_few_descriptions, keep_freed_memory
@@ -54,7 +53,6 @@ for name, options in {
 for name in ["mae_lm_base, compiled", "mae_lm_base, compiled, no relative bias"]:
     VARIANTS[name] = [*VARIANTS[name.replace(", compiled", "")], "--compile"]
 VARIANTS.update({f"{name}{more}": None for name in peers.NAMES for more in ["", ", bfloat16"]})
-BATCHES = 8
 SETTINGS = dict(device="cpu", precision="float32", threads=multiprocessing.cpu_count())
 PRODUCTS = 50  # matrix products timed at a time on a GPU
 
@@ -63,14 +61,8 @@ def matmul_rate(args, dtype):
     """FLOP/s of a plain matrix product with a feed-forward layer's sizes."""
     x = torch.randn(args.batch_size * args.tokens, args.width, device=args.device).to(dtype)
     w = torch.randn(args.width, 4 * args.width, device=args.device).to(dtype)
-    count, times = PRODUCTS if args.device == "cuda" else 1, []
-    for _ in range(5):
-        synchronize(args.device)
-        start = time.perf_counter()
-        for _ in range(count):
-            x @ w
-        synchronize(args.device)
-        times.append((time.perf_counter() - start) / count)
+    products = [w] * (PRODUCTS if args.device == "cuda" else 1)
+    times = [seconds(x.matmul, products, args.device) for _ in range(5)]
     return 2 * x.numel() * w.size(1) / statistics.median(times)
 
 
@@ -98,14 +90,14 @@ def build(folder, args, variant):
         keep_few_descriptions()
     if not args.data:
         write_data(folder, BATCHES * args.batch_size * [args.tokens - 1], args.vocabulary)
-    plugin = "MLM" if VARIANTS[variant] is None else variant
-    training = Training(training_arguments(folder, args, plugin), args.device, BATCHES)
+    if VARIANTS[variant] is None:
+        training = peers.PlainTraining(variant, args, training_arguments(folder, args, "MLM"))
+    else:
+        training = Training(training_arguments(folder, args, variant), args.device)
     if variant.startswith(UNCUT):
         forward = training.trainer.model.encoder.forward
         rows = lambda x, positions, padded, outputs, *more: forward(x, positions, padded)[:, -outputs:]  # noqa: E731
         training.trainer.model.encoder.forward = rows
-    if plugin != variant:
-        training = peers.PlainTraining(variant, args, training)
 
 
 def flops():
@@ -119,15 +111,14 @@ def step(args, variant):
     """Steps the model of this process: seconds of a step, matmul rate, and memory in GiB."""
     dtype = torch.half if args.precision == "fp16" else torch.float32
     rate = matmul_rate(args, torch.bfloat16 if "bfloat16" in variant else dtype)
-    if args.device == "cpu":
-        seconds = training.seconds(args.steps)
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    else:
+    if args.device == "cuda":
         training.seconds()  # allocates
-        seconds = training.seconds(args.steps)
-        memory = torch.cuda.memory_reserved() / 2**30
-        torch.cuda.empty_cache()  # for the next process
-    return seconds, rate, memory
+    time = training.seconds(args.steps)
+    if args.device == "cpu":
+        return time, rate, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    memory = torch.cuda.memory_reserved() / 2**30
+    torch.cuda.empty_cache()  # for the next process
+    return time, rate, memory
 
 
 def measure(args, variants):
@@ -155,15 +146,14 @@ def compare(args):
           f"{args.mask_prob:.0%} predicted, vocabulary {'of the data' if args.data else args.vocabulary}, "
           f"{args.decoder_layers} decoder layers, dropout {args.dropout}, of attention {args.attention_dropout}, "
           f"{args.rounds} rounds of {args.steps} steps\n")  # fmt: skip
-    only = args.only
-    if not is_fast_in_bfloat16(args.device):  # they would compute in float32
-        only = [name for name in only if "bfloat16" not in name]
-    if not find_spec("transformers"):
-        only = [name for name in only if VARIANTS[name] is not None]
+    only = []
     for name in args.only:
-        if name not in only:
-            reason = "bfloat16 is slow here" if "bfloat16" in name else "pip install '.[benchmarks]' for it"
-            print(f"skipped: {name}; {reason}", file=sys.stderr)
+        if "bfloat16" in name and not is_fast_in_bfloat16(args.device):  # it would compute in float32
+            print(f"skipped: {name}; bfloat16 is slow here", file=sys.stderr)
+        elif VARIANTS[name] is None and not find_spec("transformers"):
+            print(f"skipped: {name}; pip install '.[benchmarks]' for it", file=sys.stderr)
+        else:
+            only.append(name)
     if not only:
         raise UsageError(f"--only {' '.join(args.only)}: all of them are skipped; choose others")
     measured = measure(args, only)
@@ -171,10 +161,10 @@ def compare(args):
           "matmul rate |\n|---|---|---|---|---|---|")  # fmt: skip
     first, reference = measured[only[0]]
     for name, (count, rounds) in measured.items():
-        seconds, rates, memory = zip(*rounds)
-        ratios = [ours / theirs for ours, (theirs, _, _) in zip(seconds, reference)]
-        shares = [count / time / rate for time, rate in zip(seconds, rates)]
-        print(f"| {name} | {args.batch_size / statistics.median(seconds):.2f} | "
+        times, rates, memory = zip(*rounds)
+        ratios = [ours / theirs for ours, (theirs, _, _) in zip(times, reference)]
+        shares = [count / time / rate for time, rate in zip(times, rates)]
+        print(f"| {name} | {args.batch_size / statistics.median(times):.2f} | "
               f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | {count / first:.2f} | "
               f"{memory[-1]:.1f} | {statistics.median(shares):.2f} |", flush=True)  # fmt: skip
 

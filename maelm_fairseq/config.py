@@ -1,8 +1,9 @@
 """The model's options, and their checks: against each other, and against the data."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .base.errors import UsageError
+from .base.settings import setting
 from .engine import ChoiceEnum, FairseqDataclass
 from .heads import FIRST, POOLING
 from .layers import AUTHORS, BUCKETS, T5
@@ -10,56 +11,43 @@ from .layers import AUTHORS, BUCKETS, T5
 
 @dataclass
 class MaeLmConfig(FairseqDataclass):
-    encoder_layers: int = field(default=12, metadata={"help": "layers of the encoder"})
-    encoder_embed_dim: int = field(default=768, metadata={"help": "width of encoder and decoder"})
-    encoder_ffn_embed_dim: int = field(default=3072, metadata={"help": "width of the feed-forward layers"})
-    encoder_attention_heads: int = field(default=12, metadata={"help": "attention heads of a layer"})
-    decoder_layers: int = field(
-        default=4,
-        metadata={"help": "layers of the decoder; 0 for an MLM, with --encoder-mask-fraction 1"},
+    encoder_layers: int = setting(12, "layers of the encoder")
+    encoder_embed_dim: int = setting(768, "width of encoder and decoder")
+    encoder_ffn_embed_dim: int = setting(3072, "width of the feed-forward layers")
+    encoder_attention_heads: int = setting(12, "attention heads of a layer")
+    decoder_layers: int = setting(4, "layers of the decoder; 0 for an MLM, with --encoder-mask-fraction 1")
+    dropout: float = setting(0.1, "dropout of the encoder")
+    attention_dropout: float = setting(0.1, "dropout of the encoder's attention weights")
+    decoder_dropout: float = setting(0.0, "dropout and attention dropout of the decoder")
+    pooler_dropout: float = setting(0.1, "dropout of classification heads")
+    classification_pooling: ChoiceEnum(list(POOLING)) = setting(
+        FIRST, "what new classification heads read: `<s>`, or the mean of the other tokens"
     )
-    dropout: float = field(default=0.1, metadata={"help": "dropout of the encoder"})
-    attention_dropout: float = field(default=0.1, metadata={"help": "dropout of the encoder's attention weights"})
-    decoder_dropout: float = field(default=0.0, metadata={"help": "dropout and attention dropout of the decoder"})
-    pooler_dropout: float = field(default=0.1, metadata={"help": "dropout of classification heads"})
-    classification_pooling: ChoiceEnum(list(POOLING)) = field(
-        default=FIRST, metadata={"help": "what new classification heads read: `<s>`, or the mean of the other tokens"}
+    max_positions: int = setting(512, "number of learned positions")
+    relative_position_num_buckets: int = setting(
+        32, "buckets of the encoder's relative position bias, even; 0 for no bias"
     )
-    max_positions: int = field(default=512, metadata={"help": "number of learned positions"})
-    relative_position_num_buckets: int = field(
-        default=32, metadata={"help": "buckets of the encoder's relative position bias, even; 0 for no bias"}
+    relative_position_max_distance: int = setting(128, "this and all larger distances share a bucket")
+    relative_position_buckets: ChoiceEnum(BUCKETS) = setting(
+        AUTHORS,
+        "how distances share buckets: as in the authors' release, or as in T5, so that Hugging Face's "
+        "MPNet classes hold the encoder exactly",
     )
-    relative_position_max_distance: int = field(
-        default=128, metadata={"help": "this and all larger distances share a bucket"}
+    relative_position_local_init: bool = setting(
+        False,
+        "initialise half of the heads to attend to the left or right neighbour, instead of all with "
+        "BERT's N(0, 0.02): small models on little text then learn several times faster",
     )
-    relative_position_buckets: ChoiceEnum(BUCKETS) = field(
-        default=AUTHORS,
-        metadata={
-            "help": "how distances share buckets: as in the authors' release, or as in T5, so that Hugging Face's "
-            "MPNet classes hold the encoder exactly"
-        },
+    share_decoder_layers: bool = setting(
+        False,
+        "no decoder of its own: its --decoder-layers are the encoder's last ones, in which masks attend to "
+        "the tokens that the encoder sees, and those never to masks",
     )
-    relative_position_local_init: bool = field(
-        default=False,
-        metadata={
-            "help": "initialise half of the heads to attend to the left or right neighbour, instead of all with "
-            "BERT's N(0, 0.02): small models on little text then learn several times faster"
-        },
+    decoder_relative_bias: bool = setting(
+        False, "give the decoder a relative position bias of its own; shared layers have the encoder's"
     )
-    share_decoder_layers: bool = field(
-        default=False,
-        metadata={
-            "help": "no decoder of its own: its --decoder-layers are the encoder's last ones, in which masks attend to "
-            "the tokens that the encoder sees, and those never to masks"
-        },
-    )
-    decoder_relative_bias: bool = field(
-        default=False,
-        metadata={"help": "give the decoder a relative position bias of its own; shared layers have the encoder's"},
-    )
-    compile: bool = field(
-        default=False,
-        metadata={"help": "let torch.compile make the kernels of the layers, which takes a minute at the first update"},
+    compile: bool = setting(
+        False, "let torch.compile make the kernels of the layers, which takes a minute at the first update"
     )
 
 

@@ -4,7 +4,7 @@ Letters in shapes: B blocks, T tokens of a block, V positions the encoder sees, 
 predicted positions.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import UsageError
+from .base.settings import setting
 from .base.subwords import UNKNOWN
 
 NO_POSITION = -1  # what padding has for a position
@@ -28,19 +29,14 @@ class MaskSettings:
         ValueError: a setting is out of range, or they contradict each other
     """
 
-    mask_prob: float = field(default=0.15, metadata={"help": "share of positions that are predicted"})
-    leave_unmasked_prob: float = field(
-        default=0.0, metadata={"help": "share of the predicted positions that the encoder sees unchanged"}
+    mask_prob: float = setting(0.15, "share of positions that are predicted")
+    leave_unmasked_prob: float = setting(0.0, "share of the predicted positions that the encoder sees unchanged")
+    random_token_prob: float = setting(0.0, "share of the predicted positions at which the encoder sees a random token")
+    encoder_mask_fraction: float = setting(
+        0.0, "share of the masked positions that the encoder sees as [MASK]; 1 for an MLM"
     )
-    random_token_prob: float = field(
-        default=0.0, metadata={"help": "share of the predicted positions at which the encoder sees a random token"}
-    )
-    encoder_mask_fraction: float = field(
-        default=0.0,
-        metadata={"help": "share of the masked positions that the encoder sees as [MASK]; 1 for an MLM"},
-    )
-    mask_whole_words: bool = field(
-        default=False, metadata={"help": "select whole words (needs a vocabulary that marks the beginnings of words)"}
+    mask_whole_words: bool = setting(
+        False, "select whole words (needs a vocabulary that marks the beginnings of words)"
     )
 
     def __post_init__(self):

@@ -12,9 +12,7 @@ from conftest import TINY, succeed
 from maelm_fairseq.analysis import token_moments
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.effective_rank import main
-from maelm_fairseq.model import MaeLmConfig, MaeLmModel
-from maelm_fairseq.vocabulary import load_dictionary
-from test_model import enlarge
+from test_model import Setting
 
 
 def moments_of(**families):
@@ -45,16 +43,6 @@ def test_a_direction_at_an_angle_counts_with_the_square_of_its_sine():
     assert moments.mask_dimensions().tolist() == pytest.approx([np.sin(0.5) ** 2])
 
 
-def random_blocks(dictionary):
-    """Random blocks of different lengths with masks."""
-    rng = torch.Generator().manual_seed(1)
-    for length in [5, 9, 9, 14, 20, 20, 31, 32]:
-        tokens = torch.randint(4, len(dictionary) - 1, (length,), generator=rng)
-        masked = torch.rand(length, generator=rng) < 0.3
-        masked[0], masked[1] = False, True
-        yield tokens, masked
-
-
 def naive_representations(model, blocks):
     """{family: (layer, tokens, C)}, by the naive implementation, block by block and without padding."""
     cfg, w = model.cfg, {name: weight.detach() for name, weight in model.named_parameters()}
@@ -81,14 +69,13 @@ def naive_representations(model, blocks):
 
 
 @pytest.mark.parametrize("shared, pretraining", [(0, True), (1, True), (3, False)])
-def test_a_model_has_the_singular_values_of_its_representations(data, monkeypatch, shared, pretraining):
+def test_a_model_has_the_singular_values_of_its_representations(tmp_path, monkeypatch, shared, pretraining):
     """In batches of any size, and without dropout; with shared decoder layers, masks are there from the first."""
-    sizes = dict(encoder_layers=3, encoder_embed_dim=32, encoder_ffn_embed_dim=64, encoder_attention_heads=2)
-    cfg = MaeLmConfig(**sizes, max_positions=32, decoder_layers=shared or 1, share_decoder_layers=shared > 0)
-    torch.manual_seed(1)
-    dictionary = load_dictionary(data)
-    model, blocks = MaeLmModel(cfg, dictionary, pretraining).double().train(), list(random_blocks(dictionary))
-    enlarge(model)
+    depth = dict(encoder_layers=3, decoder_layers=shared or 1, share_decoder_layers=shared > 0)
+    setting = Setting(tmp_path, **depth, dropout=0.1, attention_dropout=0.1)
+    model, blocks = setting.model, token_moments.draw_blocks(setting.task.dataset("train"), 1000, mask_prob=0.3)
+    if not pretraining:
+        model.decoder = model.lm_head = None
     expected = naive_representations(model, blocks)
     for batch_tokens in [1, 70, 10_000]:
         monkeypatch.setattr(token_moments, "BATCH_TOKENS", batch_tokens)

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
+from maelm_fairseq.finetuning.prediction import make_task
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
-from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 from maelm_fairseq.vocabulary import load_dictionary
 
 MLM = dict(decoder_layers=0)
@@ -61,8 +61,8 @@ def test_weights_of_other_seeds_modules_and_models_differ(data):
 
 def iterator(data, encoder_mask_fraction, seed=1):
     """The iterator over epochs of a run, as fairseq's Trainer gets it; the fraction is 0 for MAE-LM, 1 for an MLM."""
-    options = dict(mask_prob=0.3, encoder_mask_fraction=encoder_mask_fraction, fp16=False, bf16=False, amp=False)
-    task = MaeLmTask.setup_task(MaeLmTaskConfig(data=str(data), tokens_per_sample=32, seed=seed, **options))
+    options = dict(tokens_per_sample=32, mask_prob=0.3, encoder_mask_fraction=encoder_mask_fraction, seed=seed)
+    task = make_task("mae_lm", data=str(data), **options)
     task.load_dataset("train")
     return task.get_batch_iterator(task.dataset("train"), max_sentences=8, seed=seed, epoch=1)
 

@@ -17,11 +17,7 @@ from maelm_fairseq.base.errors import UsageError
 
 # fairseq's use of hydra, torch and numpy
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ["User", "Future", "Deprecation"]]
-
-
-@pytest.fixture
-def settings():
-    return argparse.Namespace(**gpu.TINY, device="cpu", tiny=True)
+SETTINGS = argparse.Namespace(**gpu.TINY, device="cpu", tiny=True)
 
 
 def rows(text):
@@ -58,9 +54,9 @@ def test_without_a_gpu_it_says_so(monkeypatch):
 # Results on the device ----------------------------------------------------------------------------------------------
 
 
-def test_every_precision_is_compared_with_float32(capsys, settings, monkeypatch):
+def test_every_precision_is_compared_with_float32(capsys, monkeypatch):
     monkeypatch.setattr(precision, "is_fast_in_bfloat16", lambda kind: True)
-    gpu_checks.check_results(settings)
+    gpu_checks.check_results(SETTINGS)
     table = rows(capsys.readouterr().out)
     names = ["float32", "fp16", "bf16-autocast"]
     assert [row[0] for row in table] == [name + decoder for decoder in ["", ", shared"] for name in names]
@@ -80,7 +76,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_wrong_results_fail(capsys, settings, monkeypatch, name):
+def test_wrong_results_fail(capsys, monkeypatch, name):
     """A model that differs on the device, as a kernel with a fault would make it."""
     made = []  # the first is the reference
 
@@ -94,7 +90,7 @@ def test_wrong_results_fail(capsys, settings, monkeypatch, name):
     monkeypatch.setattr(gpu_checks, "DECODERS", {"": []})
     monkeypatch.setattr(gpu_checks, "PRECISIONS", {"float32": gpu_checks.PRECISIONS["float32"]})
     with pytest.raises(ValueError, match="over the limits: float32"):
-        gpu_checks.check_results(settings)
+        gpu_checks.check_results(SETTINGS)
     assert rows(capsys.readouterr().out)[0][-1] == "FAILED"
 
 
@@ -119,10 +115,10 @@ def test_bad_updates_are_noticed(losses, resumed, problem):
     assert message.startswith(problem) and bool(message) == bool(problem)
 
 
-def test_a_recipe_is_trained_and_resumed(settings, monkeypatch, capsys):
+def test_a_recipe_is_trained_and_resumed(monkeypatch, capsys):
     monkeypatch.setenv("PATH", SCRIPTS_ENVIRONMENT["PATH"])
     monkeypatch.setattr(gpu_checks, "RUNS", {"fp16": [], "bf16-autocast": ["--bf16-autocast"]})
-    gpu_checks.check_updates(settings)
+    gpu_checks.check_updates(SETTINGS)
     fp16, autocast = rows(capsys.readouterr().out)
     assert fp16[:2] == ["fp16", "needs a GPU"] and autocast[::2] == ["bf16-autocast", "passed"]
 
@@ -130,9 +126,9 @@ def test_a_recipe_is_trained_and_resumed(settings, monkeypatch, capsys):
 # Measurements -------------------------------------------------------------------------------------------------------
 
 
-def test_models_are_compared_with_the_first(forks, capsys, settings):
+def test_models_are_compared_with_the_first(forks, capsys):
     only = ["mae_lm_base", "MLM", "MLM, uncut", "RoBERTa, transformers"]
-    pretrain_step.compare(gpu.steps_of(settings, only=only))
+    pretrain_step.compare(gpu.steps_of(SETTINGS, only=only))
     out, err = capsys.readouterr()
     ours, cut, uncut, *peers = rows(out)
     assert ours[0] == "mae_lm_base" and ours[2] == "1.00 (1.00 to 1.00)" and ours[3] == "1.00"

@@ -60,12 +60,7 @@ def test_parts_are_fitted_to_a_model(caplog):
         same = torch.equal(weights[key], value)
         assert same or key.startswith("classification_heads.answers.")  # the only part with the same shapes
     assert torch.equal(weights["classification_heads.answers.weight"], HEADS["answers"].weight)
-    for line in [
-        "topic is newly",
-        "more is newly",
-        "score of the checkpoint is not",
-        "decoder of the checkpoint is not",
-    ]:
+    for line in ["topic is newly", "more is newly", "score of the checkpoint", "decoder of the checkpoint"]:
         assert line in caplog.text
 
 

@@ -1,12 +1,13 @@
 """Labelled files as people have them: the forms that are read, what is skipped, and what is refused."""
 
-import json
 import re
 
 import pytest
 
+from labelled import question, write_squad
 from maelm_fairseq.finetuning.labelled_files import (
     SENTENCE_FILES,
+    Form,
     find_file,
     has_labels,
     read_sentences,
@@ -71,9 +72,9 @@ def test_glues_files(tmp_path, task):
     table = read_sentences(train)
     assert [(list(example.texts), example.label) for example in table.examples] == [(texts, label)] * 2
     assert table.form.is_regression == (task == "STS-B") and has_labels(train) != (task == "CoLA")
-    metrics = {"CoLA": ("matthews",), "STS-B": ("pearson", "spearman")}
-    metrics.update(dict.fromkeys(["MRPC", "QQP"], ("accuracy", "f1")))
-    assert table.form.metrics == metrics.get(task, ("accuracy",))
+    both = ["accuracy", "f1"]
+    metrics = {"CoLA": ["matthews"], "STS-B": ["pearson", "spearman"], "MRPC": both, "QQP": both}
+    assert table.form.metrics == metrics.get(task, ["accuracy"])
     test = write(tmp_path / "test.tsv", test_header, test_line)
     (example,) = read_sentences(test, is_test=True).examples
     assert len(example.texts) == len(texts) and example.label is None and not has_labels(test)
@@ -103,55 +104,46 @@ def test_odd_text_is_read_as_it_is(tmp_path):
 
 def test_what_is_skipped_is_counted(tmp_path):
     good = ["a\tb\tentailment"] * 300
-    path = write(
-        tmp_path / "train.tsv", "sentence1\tsentence2\tgold_label", *good, "a\tb\t-", "a\tb\t-", "a\tb\t ", "a\tb"
-    )
-    table = read_sentences(path)
-    agree = "its annotators do not agree"
-    assert table.skipped == {
-        agree: [302, 303], "the label is ''": [304], "2 fields where there are 3 columns": [305]
-    }  # fmt: skip
+    bad = ["a\tb\t-", "a\tb\t-", "a\tb\t ", "a\tb"]
+    table = read_sentences(write(tmp_path / "train.tsv", "sentence1\tsentence2\tgold_label", *good, *bad))
+    agree, fields = "its annotators do not agree", "2 fields where there are 3 columns"
+    assert table.skipped == {agree: [302, 303], "the label is ''": [304], fields: [305]}
     assert f"300 examples, read as MNLI or SNLI; 2 skipped, from line 302: {agree}; 1 skipped" in str(table)
     for label in ["", " ", "nan", "inf", "1e999", "x"]:
         numbers = ["good\t1.5"] * 150 + [f"bad\t{label}"]
-        table = read_sentences(write(path, "sentence\tscore".replace("score", "label"), *numbers), regression=True)
+        table = read_sentences(write(tmp_path / "train.tsv", "sentence\tlabel", *numbers), regression=True)
         assert len(table.examples) == 150 and sum(map(len, table.skipped.values())) == 1
 
 
+CLASSES = Form("sentences", ["sentence"], "label")
+NUMBERS = CLASSES._replace(metrics=["pearson", "spearman"])
+
+
 @pytest.mark.parametrize(
-    "lines, message",
+    "lines, options, message",
     [
-        (["sentence\tlabel", "a\t1", "b\t"], "1 of 2 lines cannot be used, as line 3: the label is ''; expected at"),
-        (["text\tclass", "a\t1"], "found the columns text, class; expected those of GLUE's files, or a header"),
-        ([], "it is empty; expected a header"),
-        (["sentence\tsentence\tlabel", "a\tb\t1"], "2 columns are called sentence; rename all but one"),
-        (["sentence\tlabel"], "no examples; expected one per line"),
-        (["sentence\tlabel", "caf\u00e9\t1".encode("latin-1")], "line 2 is not UTF-8 (byte 0xe9 at byte 4 of"),
+        (["sentence\tlabel", "a\t1", "b\t"], {}, "1 of 2 lines cannot be used, as line 3: the label is ''; "),
+        (["text\tclass", "a\t1"], {}, "found the columns text, class; expected those of GLUE's files, or a header"),
+        ([], {}, "it is empty; expected a header"),
+        (["sentence\tsentence\tlabel", "a\tb\t1"], {}, "2 columns are called sentence; rename all but one"),
+        (["sentence\tlabel"], {}, "no examples; expected one per line"),
+        (["sentence\tlabel", "caf\u00e9\t1".encode("latin-1")], {}, "line 2 is not UTF-8 (byte 0xe9 at byte 4 of"),
+        (["sentence\tlabel", "a\tyes"], dict(regression=True, like=NUMBERS), "1 of 1 lines cannot be used, as line 2: "
+         "the label is 'yes', expected a number"),
+        (["sentence1\tsentence2\tscore", "a\tb\t1"], dict(like=CLASSES), "read as STS-B, sentence1 and sentence2 with "
+         "numbers; the training file is read as sentences, sentence with classes; use files of one form"),
+        (["index\tsentence", "0\ta", "1"], dict(is_test=True), "line 3: 1 fields where there are 2 columns; every"),
     ],
 )  # fmt: skip
-def test_tables_refused(tmp_path, lines, message):
+def test_tables_refused(tmp_path, lines, options, message):
     path = write(tmp_path / "train.tsv", *lines)
     with pytest.raises(ValueError, match=re.escape(f"{path}: {message}")):
-        read_sentences(path)
+        read_sentences(path, **options)
 
 
-def test_files_of_one_task_have_one_form(tmp_path):
-    classes = read_sentences(write(tmp_path / "train.tsv", "sentence\tlabel", "a\tx", "b\ty")).form
-    numbers = read_sentences(write(tmp_path / "train.tsv", "sentence\tlabel", "a\t1"), regression=True).form
-    scores = write(tmp_path / "dev.tsv", "sentence1\tsentence2\tscore", "a\tb\t1")
-    with pytest.raises(ValueError, match="as STS-B, sentence1 and sentence2 with numbers; the training file is read"):
-        read_sentences(scores, like=classes)
-    words = write(tmp_path / "dev.tsv", "sentence\tlabel", "a\tyes")
-    with pytest.raises(ValueError, match="line 2: the label is 'yes', expected a number"):
-        read_sentences(words, regression=True, like=numbers)
+def test_a_test_file_has_the_form_of_the_training_file(tmp_path):
     cola = read_sentences(write(tmp_path / "train.tsv", "x\t1\t\ta")).form
     assert read_sentences(write(tmp_path / "test.tsv", "index\tsentence", "0\ta"), True, like=cola).form == cola
-
-
-def test_every_line_of_a_test_file_is_needed(tmp_path):
-    path = write(tmp_path / "test.tsv", "index\tsentence", "0\ta", "1")
-    with pytest.raises(ValueError, match="test.tsv: line 3: 1 fields where there are 2 columns; every line"):
-        read_sentences(path, is_test=True)
 
 
 def test_conlls_columns(tmp_path):
@@ -169,38 +161,26 @@ def test_conlls_columns(tmp_path):
             read_tagged(write(tmp_path / "train.txt", *lines))
 
 
-def squad(path, *qas, context="kan losh mipo"):
-    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": list(qas)}]}]}), encoding="utf-8")
-    return path
-
-
-def question(name="q", *answers, **more):
-    return {"id": name, "question": "who ?", "answers": [{"text": t, "answer_start": s} for t, s in answers], **more}
-
-
 def test_squads_json(tmp_path):
-    path = squad(tmp_path / "dev.json", question("a", ("losh", 4)), question("b", is_impossible=True))
-    first, second = read_questions(path)
+    qas = [question("a", "who ?", ("losh", 4)), question("b", "who ?", is_impossible=True)]
+    write_squad(tmp_path / "dev.json", [("kan losh mipo", qas)])
+    first, second = read_questions(tmp_path / "dev.json")
     assert (first.id, first.text, first.context) == ("a", "who ?", "kan losh mipo")
     assert first.answers[0].text == "losh" and second.answers == ()
 
 
 @pytest.mark.parametrize(
-    "qas, message",
+    "context, qas, message",
     [
-        (
-            [question("a", ("x", "8"))],
-            "question 'a': answers: item 1: answer_start: found '8', expected a",
-        ),
-        ([question("a", ("x", 0)), question("a", ("x", 0))], "question 'a': its id occurs twice"),
-        ([question("a", ("x", 0), is_impossible=True)], "question 'a': is_impossible is True, but it has 1 answers"),
-        ([{"id": 3, "question": "?"}], "question 3: id: found 3, expected a text"),
-        ([], "no questions found"),
+        (None, [], "context: found None, expected a text"),
+        ("kan", [question("a", "?", ("x", "8"))], "question 'a': answers: item 1: answer_start: found '8', expected a"),
+        ("kan", [question("a", "?", ("x", 0))] * 2, "question 'a': its id occurs twice"),
+        ("kan", [question("a", "?", ("x", 0), is_impossible=True)], "'a': is_impossible is True, but it has 1 answers"),
+        ("kan", [{"id": 3, "question": "?"}], "question 3: id: found 3, expected a text"),
+        ("kan", [], "no questions found"),
     ],
 )
-def test_squads_json_refused(tmp_path, qas, message):
+def test_squads_json_refused(tmp_path, context, qas, message):
+    write_squad(tmp_path / "dev.json", [(context, qas)])
     with pytest.raises(ValueError, match=re.escape(message)):
-        read_questions(squad(tmp_path / "dev.json", *qas))
-    (tmp_path / "dev.json").write_text('{"data": [{"paragraphs": [{"context": null, "qas": []}]}]}')
-    with pytest.raises(ValueError, match="context: found None, expected a text"):
         read_questions(tmp_path / "dev.json")

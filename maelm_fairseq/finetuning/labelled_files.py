@@ -48,9 +48,9 @@ class Form(NamedTuple):
     """A kind of file, which its header shows."""
 
     name: str
-    texts: Tuple[str, ...]  # columns
+    texts: List[str]  # columns
     label: str  # column
-    metrics: Tuple[str, ...] = ("accuracy",)
+    metrics: List[str] = ["accuracy"]
 
     @property
     def is_regression(self):
@@ -61,18 +61,18 @@ class Form(NamedTuple):
         return f"read as {self.name}, {' and '.join(self.texts)} with {'numbers' if self.is_regression else 'classes'}"
 
 
-CORRELATIONS = ("pearson", "spearman")
-PAIR = ("sentence1", "sentence2")
+CORRELATIONS = ["pearson", "spearman"]
+PAIR = ["sentence1", "sentence2"]
 FORMS = [
     Form("MNLI or SNLI", PAIR, "gold_label"),
-    Form("QQP", ("question1", "question2"), "is_duplicate", ("accuracy", "f1")),
-    Form("MRPC", ("#1 String", "#2 String"), "Quality", ("accuracy", "f1")),
+    Form("QQP", ["question1", "question2"], "is_duplicate", ["accuracy", "f1"]),
+    Form("MRPC", ["#1 String", "#2 String"], "Quality", ["accuracy", "f1"]),
     Form("STS-B", PAIR, "score", CORRELATIONS),
-    Form("QNLI", ("question", "sentence"), "label"),
+    Form("QNLI", ["question", "sentence"], "label"),
     Form("pairs", PAIR, "label"),
-    Form("sentences", ("sentence",), "label"),
+    Form("sentences", ["sentence"], "label"),
 ]
-COLA = Form("CoLA", ("sentence",), "label", ("matthews",))
+COLA = Form("CoLA", ["sentence"], "label", ["matthews"])
 COLA_COLUMNS = ["source", "label", "original label", "sentence"]  # its files for training and validation have no header
 NUMBERS = ["index", "id"]  # columns with the GLUE server's numbers of test examples
 

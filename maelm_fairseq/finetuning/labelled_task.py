@@ -11,17 +11,18 @@ import math
 import os
 from argparse import Namespace
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Optional
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from omegaconf import II, MISSING, open_dict
+from omegaconf import II, MISSING
 from torch.nn.utils.rnn import pad_sequence
 
 from ..base.errors import UsageError
 from ..base.files import sha256
+from ..base.settings import setting
 from ..checkpoints.building import read_checkpoint
 from ..checkpoints.comparing import ENCODER, compare_configurations
 from ..data.batches import WholeDataset
@@ -44,11 +45,8 @@ FROM_CHECKPOINT = [*ENCODER, "share_decoder_layers", "decoder_layers"]  # the la
 
 @dataclass
 class LabelledTaskConfig(PrecisionConfig):
-    data: str = field(
-        default=MISSING,
-        metadata={"help": "folder with the vocabulary: dict.txt and sentencepiece.model or tokenizer.json"},
-    )
-    labelled: str = field(default=MISSING, metadata={"help": "folder with the labelled files"})
+    data: str = setting(MISSING, "folder with the vocabulary: dict.txt and sentencepiece.model or tokenizer.json")
+    labelled: str = setting(MISSING, "folder with the labelled files")
     seed: int = II("common.seed")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     save_dir: str = II("checkpoint.save_dir")
@@ -75,7 +73,7 @@ class LabelledTask(TokenTask):
         check_precision(cfg)
         dictionary, self.tokenizer = read_vocabulary(cfg.data)
         super().__init__(cfg, dictionary)
-        self.answered = []  # in validation: (split, {number of an example: answer}) of each batch and process
+        self.split, self.answered = None, []  # in validation: {number of an example: answer} of each batch and process
 
     # What a task says of itself
 
@@ -163,10 +161,9 @@ class LabelledTask(TokenTask):
         given = [name for name in FROM_CHECKPOINT if str(cfg[name]) != str(getattr(default, name))]
         compare_configurations(theirs, cfg, given, path)
         has_head = any(name.startswith(HEADS) for name in state["model"])
-        with open_dict(cfg):
-            for name in FROM_CHECKPOINT + ["classification_pooling"] * has_head:
-                if str(cfg[name]) == str(getattr(default, name)):
-                    cfg[name] = getattr(theirs, name)
+        for name in FROM_CHECKPOINT + ["classification_pooling"] * has_head:
+            if str(cfg[name]) == str(getattr(default, name)):
+                cfg[name] = getattr(theirs, name)
 
     def load_dataset(self, split, **kwargs):
         dataset = self.datasets[split] = self.make_dataset(find_file(self.cfg.labelled, split, self.files), split)
@@ -184,22 +181,21 @@ class LabelledTask(TokenTask):
         """fairseq's, and gathers the answers of all processes."""
         check_scored(sample["split"])
         stepped = super().valid_step(sample, model, criterion)
-        mine = sample["split"], criterion.answers
-        answers = [mine]
+        answers = [criterion.answers]
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             answers = [None] * torch.distributed.get_world_size()
-            torch.distributed.all_gather_object(answers, mine)
+            torch.distributed.all_gather_object(answers, criterion.answers)
+        self.split = sample["split"]
         self.answered += answers
         return stepped
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)
         if self.answered:
-            split, answered = self.answered[0][0], [rows for _, rows in self.answered]
-            self.answered = []
-            metrics.log_custom(lambda: Scores(self, split), "_scores", answered)
-            for name in self.datasets[split].metrics:
+            metrics.log_custom(lambda: Scores(self, self.split), "_scores", self.answered)
+            for name in self.datasets[self.split].metrics:
                 metrics.log_derived(name, lambda meters, name=name: meters["_scores"].logged(name))
+            self.answered = []
 
     def post_validate(self, model, stats, agg):
         """Keeps the scores of a validation; fairseq calls it after that of each split."""
@@ -254,14 +250,16 @@ class LabelledDataset(WholeDataset):
         targets: list of lists of numbers: one for a whole sequence, two for a span, or one for each token
         text: what was read, in words
         metrics: names of the scores; a test file has none
+        more: what answers and scores need, as attributes
     """
 
-    def __init__(self, task, split, sequences, targets, text, metrics):
+    def __init__(self, task, split, sequences, targets, text, metrics, **more):
         self.dictionary, self.seed = task.dictionary, task.cfg.seed
         self.split, self.text, self.metrics = split, text, [] if is_test(split) else metrics
         self.sequences = [np.array(tokens, np.int32) for tokens in sequences]
         self.targets = list(map(np.array, targets))
         self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)
+        vars(self).update(more)
 
     def __str__(self):
         return self.text

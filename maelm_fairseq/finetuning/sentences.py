@@ -1,11 +1,12 @@
 """Fine-tuning on sentences or pairs: classification, or regression where labels are numbers, as in GLUE."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch.nn.functional as F
 
+from ..base.settings import setting
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
 from .labelled_files import SENTENCE_FILES, Form, find_file, is_number, read_sentences
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class SentencesConfig(LabelledTaskConfig):
-    regression: bool = field(default=False, metadata={"help": "labels are numbers, as the header `score` says, too"})
+    regression: bool = setting(False, "labels are numbers, as the header `score` says, too")
 
 
 @register_task("mae_lm_sentences", dataclass=SentencesConfig)
@@ -32,8 +33,7 @@ class SentencesTask(LabelledTask):
     def prepare(self):
         path = find_file(self.cfg.labelled, "train", self.files)
         table = read_sentences(path, regression=self.cfg.regression)
-        name, texts, label, metrics = table.form
-        self.state.merge_state_dict({"labels": None, "form": [name, list(texts), label, list(metrics)]})
+        self.state.merge_state_dict({"labels": None, "form": list(table.form)})
         if not table.form.is_regression:
             self.keep_labels(path, [example.label for example in table.examples])
             if all(map(is_number, self.state.labels)) and any("." in label for label in self.state.labels):
@@ -45,8 +45,7 @@ class SentencesTask(LabelledTask):
         model.register_classification_head(self.head, len(self.state.labels or [None]))
 
     def make_dataset(self, path, split):
-        name, texts, label, metrics = self.state.form
-        form = Form(name, tuple(texts), label, tuple(metrics))
+        form = Form(*self.state.form)
         table = read_sentences(path, is_test(split), form.is_regression, form)
         columns = [self.tokenizer.encode_all(texts) for texts in zip(*(example.texts for example in table.examples))]
         joined = [sequence(parts, self.positions) for parts in zip(*columns)]
@@ -54,10 +53,9 @@ class SentencesTask(LabelledTask):
         text = f"{table}; {cut:,} cut to {self.positions} tokens" if cut else str(table)
         targets = [[self.target(example, path)] for example in table.examples]
         classes = self.state.labels or []
-        scored = [metric for metric in metrics if metric != "f1" or len(classes) == 2]
-        made = LabelledDataset(self, split, [tokens for tokens, _ in joined], targets, text, scored)
-        made.numbers = [example.number for example in table.examples]
-        return made
+        scored = [metric for metric in form.metrics if metric != "f1" or len(classes) == 2]
+        numbers = [example.number for example in table.examples]
+        return LabelledDataset(self, split, [tokens for tokens, _ in joined], targets, text, scored, numbers=numbers)
 
     def target(self, example, path):
         """The number of a label, or its value; 0 where there is none."""

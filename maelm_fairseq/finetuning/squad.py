@@ -96,18 +96,14 @@ class SquadTask(LabelledTask):
                     continue
             cut += len(text) > max_question
             text = text[:max_question]
-            offset, first = len(text) + 3, 0
+            offset = len(text) + 3
             room = longest - offset - 1
-            while True:
-                part = context.tokens[first : first + room]
-                place = (0, 0) if span is None else (span[0] - first + offset, span[1] - first + offset)
-                inside = offset <= place[0] and place[1] < offset + len(part)
-                tokens.append(sequence([text, part])[0])
-                targets.append(place if inside else (0, 0))
+            step = min(stride, room)
+            for first in range(0, max(0, len(context.tokens) - room) + step, step):
+                inside = span is not None and first <= span[0] and span[1] < first + room
+                tokens.append(sequence([text, context.tokens[first : first + room]])[0])
+                targets.append(np.add(span, offset - first) if inside else (0, 0))
                 windows.append(Window(number, offset, first))
-                if first + room >= len(context.tokens):
-                    break
-                first += min(stride, room)
         text = f"{path}: {len(questions):,} questions, {len(tokens):,} windows of up to {longest} tokens"
         text += f", as the model has {self.positions} positions" * (longest < MAX_TOKENS)
         text += f"; {cut:,} questions cut to {max_question} tokens" if cut else ""
@@ -117,9 +113,8 @@ class SquadTask(LabelledTask):
         if not tokens:
             raise UsageError(f"{path}: no answer is at its answer_start; correct it")
         names = ["f1", "exact"] + ["HasAns_f1", "NoAns_f1"] * (not all(question.answers for question in questions))
-        made = LabelledDataset(self, split, tokens, targets, text, names)
-        made.questions, made.windows, made.contexts = questions, windows, contexts
-        return made
+        more = dict(questions=questions, windows=windows, contexts=contexts)
+        return LabelledDataset(self, split, tokens, targets, text, names, **more)
 
     def output(self, model, net_input):
         """Log-probabilities of start and end over `<s>` and the context, -inf elsewhere: float32 (B, T, 2)."""
@@ -141,7 +136,7 @@ class SquadTask(LabelledTask):
             begins, ends = (each[window.first : window.first + len(start)] for each in (context.begins, context.ends))
             blank = begins >= ends
             start, end = np.where(blank, -math.inf, start), np.where(blank, -math.inf, end)
-            if not len(start) or blank.all():
+            if blank.all():
                 rows.append((-math.inf, 0, 0, float(scores[0].sum())))
                 continue
             later = sliding_window_view(np.pad(end, (0, LONGEST - 1), constant_values=-math.inf), LONGEST)
@@ -165,16 +160,14 @@ class SquadTask(LabelledTask):
         return {i: "" if i in empty else dataset.questions[i].context[b:e] for i, (_, b, e) in sorted(best.items())}
 
     def scores(self, dataset, answers):
-        groups = {"": [], "HasAns_": [], "NoAns_": []}
+        values = {name: [] for name in ("f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact")}
         for i, text in self.texts(dataset, answers).items():
             correct = [answer.text for answer in dataset.questions[i].answers]
+            exact, f1 = exact_and_f1(text, correct)
             for group in ("", "HasAns_" if correct else "NoAns_"):
-                groups[group].append(exact_and_f1(text, correct))
-        values = {}
-        for group, pairs in groups.items():
-            exact, f1 = 100 * np.mean(pairs, axis=0) if pairs else (math.nan, math.nan)
-            values.update({f"{group}f1": float(f1), f"{group}exact": float(exact)})
-        return {name: values[name] for name in dataset.metrics}
+                values[f"{group}exact"].append(exact)
+                values[f"{group}f1"].append(f1)
+        return {name: 100 * float(np.mean(values[name] or math.nan)) for name in dataset.metrics}
 
 
 @register_criterion("squad", dataclass=FairseqDataclass)

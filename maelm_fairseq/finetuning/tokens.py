@@ -11,11 +11,6 @@ from .labelled_task import IGNORED, LabelledCriterion, LabelledDataset, Labelled
 from .metrics import accuracy, entities, flat
 
 
-def are_entities(labels):
-    """Whether tags begin and continue entities, as B-PER and I-PER do."""
-    return any(label[:2] in ("B-", "I-") for label in labels)
-
-
 @register_task("mae_lm_tokens", dataclass=LabelledTaskConfig)
 class TokensTask(LabelledTask):
     """Reads train.txt, dev.txt and perhaps test.txt of :func:`~.labelled_files.read_tagged`.
@@ -47,10 +42,10 @@ class TokensTask(LabelledTask):
         cut = len(tokens) - len(sentences)
         text = f"{path}: {len(sentences):,} sentences of {sum(len(each.words) for each in sentences):,} words"
         text += f"; {cut:,} more parts, of sentences that do not fit into {self.positions} tokens" if cut else ""
-        names = ("f1", "precision", "recall", "accuracy") if are_entities(self.state.labels) else ("accuracy",)
-        made = LabelledDataset(self, split, tokens, targets, text, names)
-        made.places, made.sentences = places, sentences
-        return made
+        names = ["accuracy"]
+        if any(label[:2] in ("B-", "I-") for label in self.state.labels):  # of entities, as B-PER and I-PER
+            names = ["f1", "precision", "recall", "accuracy"]
+        return LabelledDataset(self, split, tokens, targets, text, names, places=places, sentences=sentences)
 
     def answers(self, output, sample, dataset):
         """The number of the label of each word in a part of a sentence."""
@@ -62,8 +57,9 @@ class TokensTask(LabelledTask):
         if not tagged:  # in a batch of parts of sentences
             return {}
         targets, predicted = [sentence.tags for sentence, _ in tagged], [tags for _, tags in tagged]
-        are_bio = len(dataset.metrics) > 1
-        values = entities(targets, predicted) if are_bio else {"accuracy": accuracy(flat(targets), flat(predicted))}
+        values = {"accuracy": accuracy(flat(targets), flat(predicted))}
+        if "f1" in dataset.metrics:
+            values.update(entities(targets, predicted))
         return {name: 100 * value for name, value in values.items()}
 
     def tagged(self, dataset, answers):
