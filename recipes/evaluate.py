@@ -19,16 +19,15 @@ import itertools
 import os
 import platform
 import shlex
+import subprocess
 import sys
 
 from tqdm import tqdm
 
-from jobs import Jobs
 from maelm_fairseq.base import errors
 from maelm_fairseq.base.errors import InstallationError, MissingFileError, UsageError
 from maelm_fairseq.base.files import atomic_write, one_at_a_time
 from maelm_fairseq.checkpoints.building import find_checkpoint
-from maelm_fairseq.heads import POOLING
 from maelm_fairseq.vocabulary import read_vocabulary
 
 try:
@@ -38,7 +37,6 @@ try:
 
     from evaluation.features import Encoder, compute
     from evaluation.few_shot import REPEATS, SHOTS, few_shot
-    from evaluation.fine_tuning import execute, fine_tune
     from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
     from evaluation.minimal_pairs import decide, read_pairs
     from evaluation.outcomes import COLUMNS, GROUPS, PAIRS, Records
@@ -69,8 +67,6 @@ def parse(arguments=None):
         "which data-prep/fetch_labelled.py fetches its tasks)",
     )
     add("--regression", nargs="+", default=[], metavar="NAME", help="those of your own tasks whose labels are numbers")
-    tune = "also fine-tune once for each fold (hours), with a head on `<s>`, on the mean of the other tokens, or each"
-    add("--fine-tune", nargs="+", choices=list(POOLING), default=[], help=tune)
     repeats = f"repetitions of the few-shot probes, with other training examples (default: {REPEATS}); 0 for none"
     add("--few-shot-repeats", type=int, default=REPEATS, metavar="N", help=repeats)
     add("--side-by-side", action="store_true", help="also probe the means of layers 1 to L side by side")
@@ -114,12 +110,13 @@ def plain_name(what, name):
     return name
 
 
-def load_tasks(jobs, args):
+def load_tasks(args):
     """The :class:`~evaluation.labelled_tasks.Task` of each name, fetched if need be."""
     folder, tasks = args.labelled or os.path.join(args.dest, "labelled"), []
     if args.tasks and not args.labelled:
-        fault = f"--tasks {' '.join(args.tasks)}: not fetched (see above); give texts of your own by --labelled"
-        execute(jobs, [FETCH, "--dest", folder, "--data", *args.tasks], fault)
+        if subprocess.run([sys.executable, FETCH, "--dest", folder, "--data", *args.tasks]).returncode:
+            fault = "not fetched (see above); give texts of your own by --labelled"
+            raise UsageError(f"--tasks {' '.join(args.tasks)}: {fault}")
     for name in args.tasks:
         path = os.path.join(folder, name)
         if not os.path.isdir(path):
@@ -180,29 +177,14 @@ def heading(tasks):
     return "\n".join(lines) + "\n"
 
 
-def evaluate(jobs, arguments=None):
-    """Evaluates and reports, with the programs of :class:`~jobs.Jobs`; `arguments` as for :func:`parse`."""
-    args = parse(arguments)
-    os.makedirs(args.dest, exist_ok=True)
-    with one_at_a_time(args.dest):  # another run waits for this one, and goes on from its records
-        measure_and_report(jobs, args)
-
-
-def measure_and_report(jobs, args):
-    models, tasks = models_of(args), load_tasks(jobs, args)
+def evaluate(args):
+    """Evaluates and reports; see :func:`parse`."""
+    models, tasks = models_of(args), load_tasks(args)
     records = {name: Records(os.path.join(args.dest, name + ".npz"), models[name].digest) for name in models}
-
-    def show(name, task, feature, title=""):
-        value = score(records[name].answers(task.name, feature), task.targets)
-        tqdm.write(f"{name}{title}, {task.name}: {task.metric} {value:.2f}")
-
     for name, task in tqdm([*itertools.product(models, tasks)], "probes", unit="task", disable=None):
         measure(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
-        show(name, task, "mean")
-    tuned_ones = [*itertools.product(dict.fromkeys(args.fine_tune), models, tasks)]
-    for pooling, name, task in tqdm(tuned_ones, "fine-tuning", unit="task", disable=None):
-        fine_tune(jobs, records[name], models[name], task, args.dest, pooling)
-        show(name, task, f"fine-tuned-{pooling}", f", fine-tuned ({pooling})")
+        value = score(records[name].answers(task.name, "mean"), task.targets)
+        tqdm.write(f"{name}, {task.name}: {task.metric} {value:.2f}")
     for name, pairs in itertools.product(models, args.pairs):
         origin = {"pairs": pairs.digest}
         if not records[name].has(pairs.name, PAIRS, origin):
@@ -224,8 +206,11 @@ def measure_and_report(jobs, args):
     print(f"tables: {path}")
 
 
-def main():
-    evaluate(Jobs().listen())
+def main(arguments=None):
+    args = parse(arguments)
+    os.makedirs(args.dest, exist_ok=True)
+    with one_at_a_time(args.dest):  # another run waits for this one, and goes on from its records
+        evaluate(args)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from finetune_settings import DEFAULTS, combinations
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.finetuning.labelled_files import read_sentences, read_tagged
+from maelm_fairseq.heads import POOLING
 from test_preemption import STOPPED, finish, start
 from training import checkpoint, updates
 
@@ -94,12 +95,13 @@ def test_scores_results_and_submission(pretrained, files, arguments, tmp_path):
 
 
 def test_a_regression(pretrained, files, arguments, tmp_path):
-    script(GLUE, "--labelled", files / "STS-B", *arguments, "--seeds", 1)
+    script(GLUE, "--labelled", files / "STS-B", *arguments, "--seeds", 1, "--classification-pooling", "mean")
     save = tmp_path / "save"
     (run,) = save.glob("STS-B/*/seed1")
     model = hub.from_pretrained(run / "checkpoint_last.pt", data=pretrained[0])
     examples = read_sentences(files / "STS-B" / "test.tsv", is_test=True).examples
     values = np.clip([model.predict(*example.texts) for example in examples], 0, 5)
+    assert {type(head) for head in model.model.classification_heads.values()} == {POOLING["mean"]}
     assert submitted(save, "STS-B") == [[str(k), f"{value:.3f}"] for k, value in enumerate(values)]
     rows = {row["metric"]: float(row["median"]) for row in table(save)}
     assert rows == pytest.approx(scores_of(run)["valid"], abs=0.01) and list(rows) == ["pearson", "spearman"]

@@ -13,13 +13,7 @@ from .minimal_pairs import interval, shares
 from .outcomes import CHOSEN, COLUMNS, GROUPS, LAST, PAIRS
 from .probes import score
 
-TITLES = {
-    "mean": "mean of tokens",
-    "first": "`<s>`",
-    "side_by_side": "layers side by side",
-    "fine-tuned-first": "fine-tuned on `<s>`",
-    "fine-tuned-mean": "fine-tuned on the mean of tokens",
-}
+TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "layers side by side"}
 DRAWS = 1000  # of the bootstrap
 
 
