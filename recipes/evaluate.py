@@ -15,6 +15,7 @@ and DEST/evaluation.md, for the models and tasks of the command. The same comman
 
 import argparse
 import datetime
+import glob
 import itertools
 import os
 import platform
@@ -39,7 +40,7 @@ try:
     from evaluation.few_shot import REPEATS, SHOTS, few_shot
     from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
     from evaluation.minimal_pairs import decide, read_pairs
-    from evaluation.outcomes import COLUMNS, GROUPS, PAIRS, Records
+    from evaluation.outcomes import GROUPS, PAIRS, Records
     from evaluation.probes import STRENGTHS, probe, score
     from evaluation.report import Report, models_of_arm
 except ImportError as error:
@@ -146,9 +147,12 @@ def measure(records, encoder, task, repeats, side_by_side):
         side_by_side: whether to probe the means of layers 1 to L side by side, too
     """
     same = {"task": task.digest(), "probes": f"ridge {STRENGTHS}"}
-    origins = {"mean": same, "first": same, "side_by_side": same, "few_shot": {**same, "repeats": f"{SHOTS} {repeats}"}}
-    wanted = {"mean": True, "first": True, "side_by_side": side_by_side, "few_shot": bool(repeats)}
-    missing = [name for name in wanted if wanted[name] and not records.has(task.name, name, origins[name])]
+    origins = {"mean": same, "first": same}
+    if side_by_side:
+        origins["side_by_side"] = same
+    if repeats:
+        origins["few_shot"] = {**same, "repeats": f"{SHOTS} {repeats}"}
+    missing = [name for name, origin in origins.items() if not records.has(task.name, name, origin)]
     features = compute(encoder.model, task.texts) if missing else {}
     for name in missing:
         if name == "few_shot":
@@ -160,8 +164,8 @@ def measure(records, encoder, task, repeats, side_by_side):
         else:
             probed = probe(features[name], task)
             arrays = {name: probed["answers"], f"{name}/layers": probed["layers"]}
-        records.add(task, name, origins[name], {key: value.astype(np.float32) if value.dtype.kind == "f" else value
-                                                for key, value in arrays.items()})  # fmt: skip
+        shared = {"targets": task.targets, "folds": task.folds}
+        records.write(task.name, name, origins[name], {**shared, **arrays})
 
 
 def heading(tasks):
@@ -191,12 +195,9 @@ def evaluate(args):
             arrays = {PAIRS: decide(models[name].model, pairs), GROUPS: pairs.groups}
             records[name].write(pairs.name, PAIRS, origin, arrays)
     report = Report(list(records.values()), [task.name for task in tasks], [pairs.name for pairs in args.pairs])
-    rows, names = list(report.rows), {os.path.splitext(file) for file in os.listdir(args.dest)}
-    for name in sorted(name for name, ending in names if ending == ".npz" and name not in records):
-        rows += Records(os.path.join(args.dest, name + ".npz")).table()
-    rows.sort(key=lambda row: row["model"])
+    everything = [Records(path).table() for path in glob.glob(os.path.join(glob.escape(args.dest), "*.npz"))]
     with atomic_write(os.path.join(args.dest, "scores.csv")) as stream:
-        pd.DataFrame(rows, columns=COLUMNS).to_csv(stream, index=False, lineterminator="\n")
+        pd.concat(everything).sort_values("model", kind="stable").to_csv(stream, index=False, lineterminator="\n")
     path = os.path.join(args.dest, "evaluation.md")
     with atomic_write(path) as stream:
         stream.write("# Evaluation\n" + heading(tasks) + "\n" + report.text(args.compare))

@@ -10,7 +10,6 @@ from scipy import stats
 
 import evaluate as evaluate_program
 from conftest import documents, script
-from evaluation.labelled_tasks import load_task
 from evaluation.minimal_pairs import read_pairs
 from evaluation.outcomes import Records
 from evaluation.report import Report
@@ -127,10 +126,7 @@ def test_the_same_command_resumes(evaluated):
     times = {path: path.stat().st_mtime_ns for path in files}
     assert [path.stem for path in sorted(files)] == sorted(MODELS)
     lost = load(folder, "mlm-2")
-    lost.arrays = {key: array for key, array in lost.arrays.items() if not key.startswith("kind/")}
-    lost.add(load_task(folder / "labelled" / "kind"), "first", {}, {})  # a run that was stopped in between
-    del lost.arrays["kind/first/origin"]
-    np.savez(lost.path, **lost.arrays)
+    np.savez(lost.path, **{key: array for key, array in lost.arrays.items() if not key.startswith("kind/first")})
     assert script("recipes/evaluate.sh", *arguments).stdout == output
     assert [path.stem for path in times if path.stat().st_mtime_ns != times[path]] == ["mlm-2"]
     assert {path: path.read_bytes() for path in files} == files
