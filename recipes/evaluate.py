@@ -15,36 +15,29 @@ and DEST/evaluation.md, for the models and tasks of the command. The same comman
 
 import argparse
 import datetime
-import glob
 import itertools
 import os
 import platform
 import shlex
 import subprocess
 import sys
+from importlib.metadata import version
 
+import numpy as np
 from tqdm import tqdm
 
+from evaluation.features import Encoder, compute
+from evaluation.few_shot import REPEATS, SHOTS, few_shot
+from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
+from evaluation.minimal_pairs import decide, read_pairs
+from evaluation.outcomes import GROUPS, PAIRS, Records, all_scores
+from evaluation.probes import STRENGTHS, probe, score
+from evaluation.report import Report, models_of_arm
+from fairseq_options import at_least
 from maelm_fairseq.base import errors
-from maelm_fairseq.base.errors import InstallationError, MissingFileError, UsageError
+from maelm_fairseq.base.errors import MissingFileError, UsageError
 from maelm_fairseq.base.files import atomic_write, one_at_a_time
 from maelm_fairseq.checkpoints.building import find_checkpoint
-from maelm_fairseq.vocabulary import read_vocabulary
-
-try:
-    import numpy as np
-    import pandas as pd
-    import sklearn
-
-    from evaluation.features import Encoder, compute
-    from evaluation.few_shot import REPEATS, SHOTS, few_shot
-    from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
-    from evaluation.minimal_pairs import decide, read_pairs
-    from evaluation.outcomes import GROUPS, PAIRS, Records
-    from evaluation.probes import STRENGTHS, probe, score
-    from evaluation.report import Report, models_of_arm
-except ImportError as error:
-    raise InstallationError(f"{error}: pip install pandas scikit-learn scipy (the extra `finetune`)") from None
 
 RECIPES = os.path.dirname(os.path.abspath(__file__))
 FETCH = os.path.join(os.path.dirname(RECIPES), "data-prep", "fetch_labelled.py")
@@ -61,15 +54,12 @@ def parse(arguments=None):
     add("--tasks", nargs="+", metavar="NAME", help=tasks)
     columns = "files of minimal pairs, with the columns good, bad and perhaps group; without --tasks, nothing else"
     add("--pairs", nargs="+", default=[], metavar="FILE.tsv", help=columns)
-    add(
-        "--labelled",
-        metavar="DIR",
-        help="folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning (default: DEST/labelled, to "
-        "which data-prep/fetch_labelled.py fetches its tasks)",
-    )
+    labelled = "folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning (default: DEST/labelled, "
+    labelled += "to which data-prep/fetch_labelled.py fetches its tasks)"
+    add("--labelled", metavar="DIR", help=labelled)
     add("--regression", nargs="+", default=[], metavar="NAME", help="those of your own tasks whose labels are numbers")
     repeats = f"repetitions of the few-shot probes, with other training examples (default: {REPEATS}); 0 for none"
-    add("--few-shot-repeats", type=int, default=REPEATS, metavar="N", help=repeats)
+    add("--few-shot-repeats", type=at_least(0), default=REPEATS, metavar="N", help=repeats)
     add("--side-by-side", action="store_true", help="also probe the means of layers 1 to L side by side")
     arms = "report the first arm minus the second, paired by seed: models called ARM-SEED; may be repeated"
     add("--compare", nargs=2, action="append", default=[], metavar="ARM", help=arms)
@@ -88,8 +78,6 @@ def parse(arguments=None):
     unknown = [name for name in args.regression if name not in args.tasks]
     if unknown:
         raise UsageError(f"--regression {' '.join(unknown)}: expected some of --tasks, {' '.join(args.tasks)}")
-    if args.few_shot_repeats < 0:
-        raise UsageError(f"--few-shot-repeats {args.few_shot_repeats} must be at least 0")
     if args.compare and not args.tasks:
         raise UsageError("--compare compares scores of tasks: name some with --tasks")
     for arms in args.compare:
@@ -104,10 +92,10 @@ def parse(arguments=None):
 
 def plain_name(what, name):
     """A name that a file may have, and a cell of a table."""
-    if name != name.strip() or not name.isprintable() or not name or name.startswith(".") or set("/|") & set(name):
-        raise UsageError(f"{what} {name!r}: expected a name without / and |, spaces around it or a dot in front")
-    if len(os.fsencode(name)) > 200:
-        raise UsageError(f"{what} {name}: expected at most 200 bytes, found {len(os.fsencode(name))}")
+    is_long, odd = len(os.fsencode(name)) > 200, name != name.strip() or not name.isprintable() or not name
+    if is_long or odd or name.startswith(".") or set("/|") & set(name):
+        expected = "at most 200 bytes, without / and |, spaces around it or a dot in front"
+        raise UsageError(f"{what} {name!r}: expected a name of {expected}")
     return name
 
 
@@ -124,16 +112,6 @@ def load_tasks(args):
             raise MissingFileError(f"--tasks {name}: {folder} has no folder of that name")
         tasks.append(load_task(path, regression=name in [*REGRESSION, *args.regression]))
     return tasks
-
-
-def models_of(args):
-    """{name: :class:`~evaluation.features.Encoder`}."""
-    checkpoints = [find_checkpoint(path) for path in args.checkpoint]
-    for path in checkpoints:
-        if not os.path.isfile(path):
-            raise MissingFileError(f"{path}: not found, expected a checkpoint (a .pt file)")
-    read_vocabulary(args.data)
-    return {name: Encoder(path, args.data) for name, path in zip(args.names, checkpoints)}
 
 
 def measure(records, encoder, task, repeats, side_by_side):
@@ -171,7 +149,7 @@ def measure(records, encoder, task, repeats, side_by_side):
 def heading(tasks):
     """The command, the machine and the tasks of the tables."""
     command = " ".join(["recipes/evaluate.sh", *map(shlex.quote, sys.argv[1:])])
-    versions = f"Python {platform.python_version()}, scikit-learn {sklearn.__version__}"
+    versions = f"Python {platform.python_version()}, scikit-learn {version('scikit-learn')}"
     lines = [f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by", f"```\n{command}\n```"]
     for task in tasks:
         classes = f"{len(task.labels)} classes" if task.labels else "values"
@@ -183,7 +161,8 @@ def heading(tasks):
 
 def evaluate(args):
     """Evaluates and reports; see :func:`parse`."""
-    models, tasks = models_of(args), load_tasks(args)
+    models = {name: Encoder(find_checkpoint(path), args.data) for name, path in zip(args.names, args.checkpoint)}
+    tasks = load_tasks(args)
     records = {name: Records(os.path.join(args.dest, name + ".npz"), models[name].digest) for name in models}
     for name, task in tqdm([*itertools.product(models, tasks)], "probes", unit="task", disable=None):
         measure(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
@@ -195,9 +174,8 @@ def evaluate(args):
             arrays = {PAIRS: decide(models[name].model, pairs), GROUPS: pairs.groups}
             records[name].write(pairs.name, PAIRS, origin, arrays)
     report = Report(list(records.values()), [task.name for task in tasks], [pairs.name for pairs in args.pairs])
-    everything = [Records(path).table() for path in glob.glob(os.path.join(glob.escape(args.dest), "*.npz"))]
     with atomic_write(os.path.join(args.dest, "scores.csv")) as stream:
-        pd.concat(everything).sort_values("model", kind="stable").to_csv(stream, index=False, lineterminator="\n")
+        all_scores(args.dest).to_csv(stream, index=False, lineterminator="\n")
     path = os.path.join(args.dest, "evaluation.md")
     with atomic_write(path) as stream:
         stream.write("# Evaluation\n" + heading(tasks) + "\n" + report.text(args.compare))

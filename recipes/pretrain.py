@@ -20,7 +20,7 @@ from dataclasses import fields
 import yaml
 
 import show_progress
-from fairseq_options import RECIPES
+from fairseq_options import RECIPES, at_least
 from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base.errors import Parser, UsageError
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
@@ -35,15 +35,6 @@ PATIENCE = 900  # seconds of a machine that waits for the others to be started
 
 def folder(text):
     return "./" + text if text.startswith("-") else text  # fairseq would take it for an option
-
-
-def at_least(least):
-    def number(text):
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"expected a whole number, at least {least}, found {text!r}")
-        return int(text)
-
-    return number
 
 
 def parse(recipe, words):

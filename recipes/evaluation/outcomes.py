@@ -11,6 +11,7 @@ or, of minimal pairs:
     pairs, groups       (N,), how each was decided, and its group
 """
 
+import glob
 import json
 import os
 import zipfile
@@ -101,3 +102,9 @@ class Records:
             for (feature, layer), value in found.items():
                 rows.append([self.model, task, feature, layer, metric, round(float(value), 4)])
         return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def all_scores(folder):
+    """The scores of all models that have records in a folder, a DataFrame of COLUMNS."""
+    tables = [Records(path).table() for path in glob.glob(os.path.join(glob.escape(folder), "*.npz"))]
+    return pd.concat(tables).sort_values("model", kind="stable")

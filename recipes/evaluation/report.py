@@ -18,7 +18,8 @@ DRAWS = 1000  # of the bootstrap
 
 
 def markdown(frame):
-    """A table in Markdown, whose index is its first column."""
+    """A table in Markdown, whose index is its first column, of a DataFrame or what makes one."""
+    frame = pd.DataFrame(frame)
     rows = [[frame.index.name or "", *frame.columns], ["---"] * (1 + frame.shape[1])]
     rows += [[name, *("" if pd.isna(x) else f"{x:.2f}" if isinstance(x, float) else x for x in row)]
              for name, row in zip(frame.index, frame.itertuples(index=False))]  # fmt: skip
