@@ -261,7 +261,7 @@ def test_wrong_input(files, arguments, tmp_path):
     """Later options override earlier ones."""
     own = [GLUE, "--labelled", files / "own", *arguments]
     assert "nosuch.pt: not found" in refused(*own, "--checkpoint", tmp_path / "nosuch.pt")
-    assert "--seeds 0 must be over 0" in refused(*own, "--seeds", 0)
+    assert "--seeds: expected a whole number, at least 1, found '0'" in refused(*own, "--seeds", 0)
     assert "--only-seed 6 must be from 1 to --seeds, which is 5" in refused(*own, "--only-seed", 6)
     assert "expected train.tsv, found: no such folder" in refused(*own, "--labelled", tmp_path / "none")
     assert "expected train.json or train-v1.1.json" in refused("recipes/finetune_squad.sh", *own[1:])
@@ -285,7 +285,7 @@ def test_precision_on_gpus(files, pretrained, tmp_path, monkeypatch):
     assert [word for word in recipe.command(recipe.settings[0], 1, 9) if word in devices] == ["--cpu"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [word for word in recipe.command(recipe.settings[0], 1, 9) if word in devices] == ["--fp16"]
-    recipe.cfg.task.bf16_autocast = True
+    recipe.extra = ["--bf16-autocast"]
     assert not {*recipe.command(recipe.settings[0], 1, 9)} & {*devices}
 
 
