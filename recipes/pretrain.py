@@ -105,25 +105,28 @@ def options(cfg):
                 yield ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def given(extra):
+    """The user's options for fairseq-train, {name: value}; the value of a switch is what comes after it."""
+    pairs = [(word.partition("="), following) for word, following in zip(extra, [*extra[1:], ""])]
+    return {name: value or following for (name, _, value), following in pairs if name.startswith("--")}
+
+
 def give_way(cfg, extra):
     """Drops settings, in place, of a kind of optimizer, schedule or criterion of which the user chooses another.
 
     Returns:
         the user's options, without the switches of the recipe that they take back, such as --no-share-decoder-layers
     """
-    for word, following in zip(extra, [*extra[1:], ""]):
-        name, _, value = word.partition("=")
+    for name, value in given(extra).items():
         group = cfg.get(name.removeprefix("--").replace("-", "_"), {})
-        if name.startswith("--") and group.get("_name", value or following) != (value or following):
+        if group.get("_name", value) != value:
             group.clear()
-    rest = []
-    for word in extra:
-        name = word.removeprefix("--no-").replace("-", "_")
-        groups = [group for group in cfg.values() if word.startswith("--no-") and group.get(name) is True]
-        for group in groups:
-            group[name] = False
-        rest += [word] * (not groups)
-    return rest
+    switches = [(group, name) for group in cfg.values() for name, value in group.items() if value is True]
+    words = {"--no-" + name.replace("_", "-"): (group, name) for group, name in switches}
+    for word in words.keys() & {*extra}:
+        group, name = words[word]
+        group[name] = False
+    return [word for word in extra if word not in words]
 
 
 def adapt(cfg, args, extra):
@@ -136,18 +139,15 @@ def adapt(cfg, args, extra):
             f"{processes} process(es) (--gpus times --nodes) with --batch-size {batch}: their product must divide the "
             f"effective batch of {sequences} sequences"
         )
-    every = sequences // (processes * batch)
     distributed["distributed_world_size"], dataset["batch_size"] = processes, batch
-    optimization["update_freq"] = [every]
+    optimization["update_freq"] = [sequences // (processes * batch)]
     cfg["checkpoint"]["save_dir"] = args.save_dir
     cpu, bf16 = args.gpus == 0, cfg["task"].get("bf16_autocast") or "--bf16-autocast" in extra
     tensorboard = os.path.join(args.save_dir, "tensorboard")
     cfg["common"].update(user_dir=plugin[0], tensorboard_logdir=tensorboard, cpu=cpu, fp16=not cpu and not bf16)
-    for word, following in zip(extra, [*extra[1:], ""]):
-        given = word.partition("=")[2] or following
-        if word.partition("=")[0] == "--update-freq" and given.isdecimal():
-            every, sequences = int(given), processes * batch * int(given)
-    return f"{processes} process(es) x {batch} sequences x {every} = {sequences} sequences per update"
+    update_freq = given(extra).get("--update-freq", "")
+    every = int(update_freq) if update_freq.isdecimal() else sequences // (processes * batch)
+    return f"{processes} process(es) x {batch} sequences x {every} = {processes * batch * every} sequences per update"
 
 
 def meet(args):
