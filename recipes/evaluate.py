@@ -18,6 +18,7 @@ import datetime
 import itertools
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -35,7 +36,7 @@ from evaluation.probes import STRENGTHS, probe, score
 from evaluation.report import Report, models_of_arm
 from fairseq_options import at_least
 from maelm_fairseq.base import errors
-from maelm_fairseq.base.errors import MissingFileError, UsageError
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, one_at_a_time
 from maelm_fairseq.checkpoints.building import find_checkpoint
 
@@ -92,8 +93,7 @@ def parse(arguments=None):
 
 def plain_name(what, name):
     """A name that a file may have, and a cell of a table."""
-    is_long, odd = len(os.fsencode(name)) > 200, name != name.strip() or not name.isprintable() or not name
-    if is_long or odd or name.startswith(".") or set("/|") & set(name):
+    if not re.fullmatch(r"(?![. ])[^/|]+(?<! )", name) or not name.isprintable() or len(os.fsencode(name)) > 200:
         expected = "at most 200 bytes, without / and |, spaces around it or a dot in front"
         raise UsageError(f"{what} {name!r}: expected a name of {expected}")
     return name
@@ -101,17 +101,13 @@ def plain_name(what, name):
 
 def load_tasks(args):
     """The :class:`~evaluation.labelled_tasks.Task` of each name, fetched if need be."""
-    folder, tasks = args.labelled or os.path.join(args.dest, "labelled"), []
+    folder = args.labelled or os.path.join(args.dest, "labelled")
     if args.tasks and not args.labelled:
         if subprocess.run([sys.executable, FETCH, "--dest", folder, "--data", *args.tasks]).returncode:
             fault = "not fetched (see above); give texts of your own by --labelled"
             raise UsageError(f"--tasks {' '.join(args.tasks)}: {fault}")
-    for name in args.tasks:
-        path = os.path.join(folder, name)
-        if not os.path.isdir(path):
-            raise MissingFileError(f"--tasks {name}: {folder} has no folder of that name")
-        tasks.append(load_task(path, regression=name in [*REGRESSION, *args.regression]))
-    return tasks
+    regression = [*REGRESSION, *args.regression]
+    return [load_task(os.path.join(folder, name), regression=name in regression) for name in args.tasks]
 
 
 def measure(records, encoder, task, repeats, side_by_side):

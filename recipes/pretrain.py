@@ -59,15 +59,8 @@ def parse(recipe, words):
     batch = "sequences per GPU at a time; the effective batch stays the same"
     add("--batch-size", type=at_least(1), metavar="N", help=batch)
     add("--dry-run", action="store_true", help="print the fairseq-train command and stop")
-    end = words.index("--") if "--" in words else len(words)
-    joined = []
-    for word in words[:end]:
-        if joined and joined[-1] in ("--data", "--save-dir"):  # argparse would take a leading dash for an option's
-            joined[-1] += "=" + word
-        else:
-            joined.append(word)
-    args, extra = parser.parse_known_args(joined)
-    return args, extra + words[end + 1 :]
+    args, extra = parser.parse_known_args(words)
+    return args, [word for word in extra if word != "--"]
 
 
 def plugin_options():

@@ -145,7 +145,7 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     missing = ["--checkpoint", *(tmp_path / f"{name}.pt" for name in MODELS)]
     refused("mlm-1.pt: No such file", *missing)
     refused("dict.txt: not found", "--data", tmp_path)
-    refused("--tasks mood: .* has no folder of that name", "--tasks", "mood", "--regression", "mood")
+    refused("labelled/mood: expected train.tsv, found: no such folder", "--tasks", "mood", "--regression", "mood")
     for name in ["../mlm", "/mlm", " ", ".", "a|b", "a\nb", "a" * 300]:
         refused("--names .*: expected", "--names", name, *MODELS[1:])
     refused("--tasks 'sub/kind': expected a name", "--tasks", "sub/kind")

@@ -67,10 +67,8 @@ def test_scores_results_and_submission(pretrained, files, arguments, tmp_path):
     runs = sorted(save.glob("MNLI/batch16-lr0.003-warmup0.1-epochs2-*/seed*"))
     assert [run.name for run in runs] == ["seed1", "seed2"] and [updates(run) for run in runs] == [8, 8]
     for row, split in zip(table(save), ["valid", "valid1"]):
-        scores, name = (
-            [scores_of(run)[split]["accuracy"] for run in runs],
-            "accuracy" + "_mismatched" * (split != "valid"),
-        )
+        scores = [scores_of(run)[split]["accuracy"] for run in runs]
+        name = "accuracy" + "_mismatched" * (split != "valid")
         assert (row["task"], row["metric"], row["seeds"]) == ("MNLI", name, "2")
         assert float(row["median"]) == pytest.approx(np.median(scores), abs=0.01)
         assert float(row["deviation"]) == pytest.approx(np.std(scores, ddof=1), abs=0.01)
@@ -269,18 +267,9 @@ def test_wrong_input(files, arguments, tmp_path):
     assert "fairseq-train ended with exit status 1; the full log is" in refused(*own, "--dropout", 7)
 
 
-def test_precision_on_gpus(files, pretrained, tmp_path, monkeypatch):
-    words = [
-        "--labelled",
-        files / "own",
-        "--checkpoint",
-        pretrained[1],
-        "--data",
-        pretrained[0],
-        "--save-dir",
-        tmp_path,
-    ]
-    recipe = finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", [*map(str, words)]))
+def test_precision_on_gpus(files, arguments, monkeypatch):
+    words = list(map(str, ["--labelled", files / "own", *arguments]))
+    recipe = finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", words))
     devices = ["--cpu", "--fp16"]
     assert [word for word in recipe.command(recipe.settings[0], 1, 9) if word in devices] == ["--cpu"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -136,13 +136,10 @@ def test_several_machines(tmp_path, by, gpus):
     config = parse_command(arguments)
     distributed, number = config.distributed_training, int(by == "slurm")
     assert distributed.distributed_init_method == f"tcp://node1:{20007 + (by != 'slurm')}"
-    assert (distributed.distributed_rank, distributed.distributed_world_size) == (
-        (4 * number, 8) if gpus else (number, 2)
-    )
-    assert (config.common.cpu, config.common.fp16, distributed.distributed_no_spawn) == (
-        (False, True, False) if gpus else (True, False, True)
-    )
-    assert distributed.distributed_backend == ("nccl" if gpus else "gloo")
+    ranks = [distributed.distributed_rank, distributed.distributed_world_size]
+    assert ranks == ([4 * number, 8] if gpus else [number, 2])
+    device = [config.common.cpu, config.common.fp16, distributed.distributed_no_spawn, distributed.distributed_backend]
+    assert device == ([False, True, False, "nccl"] if gpus else [True, False, True, "gloo"])
     assert effective_batch(config) == EFFECTIVE_BATCH
 
 

@@ -19,7 +19,6 @@ if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
 fi
 if [ "${1:-}" = --dest ]; then
   dest=${2:?--dest needs a folder}
-  if [[ $dest == -* ]]; then dest=./$dest; fi # not to be taken for an option
   shift 2
 fi
 text=$dest/text data=$dest/data save=$dest/checkpoints
