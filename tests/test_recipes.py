@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 
 import numpy as np
@@ -154,12 +155,12 @@ def test_further_options_override_the_recipe():
     assert config.task.bf16_autocast and not config.common.fp16
 
 
-@pytest.mark.parametrize("name, sequences", [("pretrain_small", 64), ("demo/pretrain_demo", 32)])
-def test_small_recipes(name, sequences):
-    config = parse_command(dry_run(name + ".sh", "--gpus", 0))
+def test_the_small_recipe_and_the_demo():
+    (demo,) = re.findall(r"^options=\(([^)]*)\)", (RECIPES / "demo" / "demo.sh").read_text(), re.M)
+    options = [[], demo.split(), ["--no-share-decoder-layers", "--decoder-relative-bias"]]
+    config, demo, own = (parse_command(dry_run("pretrain_small.sh", "--gpus", 0, *more)) for more in options)
     assert config.common.cpu and config.task.bf16_autocast and not config.common.fp16
-    assert effective_batch(config) == sequences
-    own = parse_command(dry_run(name + ".sh", "--gpus", 0, "--no-share-decoder-layers", "--decoder-relative-bias"))
+    assert (effective_batch(config), effective_batch(demo), demo.model.max_positions) == (64, 32, 64)
     assert config.model.share_decoder_layers and not own.model.share_decoder_layers and own.model.decoder_relative_bias
 
 
