@@ -13,7 +13,6 @@ import logging
 import math
 import os
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -235,14 +234,12 @@ def configuration(words):
 
 
 def shown(prefix):
-    """A function that prints the progress in a line of fairseq-train's log, of updates one every ten seconds."""
-    progress, printed = Progress(), time.time()
+    """A function that prints the progress in a line of fairseq-train's log."""
+    progress = Progress()
 
     def show(line):
-        nonlocal printed
         text = None if READER in line else progress.line(line)
-        if text and (not text.startswith("update ") or time.time() - printed > 10):
-            printed = time.time()
+        if text:
             print(prefix + text, flush=True)
 
     return show

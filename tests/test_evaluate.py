@@ -13,6 +13,7 @@ from conftest import documents, script
 from evaluation.minimal_pairs import read_pairs
 from evaluation.outcomes import Records
 from evaluation.report import Report
+from labelled import write_table
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError, one_line
 from maelm_fairseq.checkpoints import reading
@@ -33,10 +34,9 @@ def evaluated(pretrained, tmp_path_factory):
     texts = sorted({line for document in documents(120, 7) for line in document})[:150]
     labels = {"kind": lambda text: "long" if len(text) > 30 else "short", "length": lambda text: str(len(text))}
     for task, label in labels.items():
-        (folder / "labelled" / task).mkdir(parents=True)
-        rows = [f"{text if task == 'kind' else text[::-1]}\t{label(text)}\n" for text in texts]
+        rows = [(text if task == "kind" else text[::-1], label(text)) for text in texts]
         for split, part in [("train", rows[:100]), ("dev", rows[100:])]:
-            (folder / "labelled" / task / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(part))
+            write_table(folder / "labelled" / task / f"{split}.tsv", ["sentence", "label"], part)
     arguments = [
         "--checkpoint", *(folder / f"{name}.pt" for name in MODELS), "--data", data, "--dest", folder / "out",
         "--labelled", folder / "labelled", "--tasks", "kind", "length", "--regression", "length",
