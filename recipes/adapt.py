@@ -84,7 +84,7 @@ def found_halves(model, lines):
 
 def measure(record, checkpoint, data, args, positions):
     """The measurements of a checkpoint, {what: value}; kept in a JSON file with what they were made from."""
-    pairs = read_pairs(args.pairs) if args.pairs else None
+    pairs = args.pairs
     origin = {"checkpoint": sha256(checkpoint), "valid": sha256(args.valid), "pairs": pairs and pairs.digest}
     if record.exists():
         was = read_json(record, dict, "measurements of adapt.sh")
@@ -108,8 +108,7 @@ def main():
     dest, work = Path(args.dest).absolute(), Path(args.dest.rstrip("/") + ".work").absolute()
     if os.path.lexists(dest) and not work.exists():
         raise UsageError(f"--dest {dest}: exists already; remove it or choose another")
-    if args.pairs:
-        read_pairs(args.pairs)
+    args.pairs = args.pairs and read_pairs(args.pairs)
     positions = check(args, extra)
     jobs, log = Jobs().listen(), work / "adapt.log"
 
