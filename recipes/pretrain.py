@@ -16,8 +16,9 @@ import subprocess
 import sys
 import time
 from dataclasses import fields
+from pathlib import Path
 
-import yaml
+from omegaconf import OmegaConf
 
 import show_progress
 from fairseq_options import RECIPES, at_least
@@ -75,14 +76,10 @@ def plugin_options():
 
 def settings(name):
     """A recipe's settings as fairseq groups them: {group: {name: value}}."""
-    with open(os.path.join(RECIPES, "hydra", "pretrain_base.yaml"), encoding="utf-8") as stream:
-        cfg = yaml.safe_load(stream)
-    if name != "base":
-        with open(os.path.join(RECIPES, "hydra", name + ".txt"), encoding="utf-8") as stream:
-            for override in stream.read().split():
-                key, value = override.lstrip("+").split("=")
-                group, field = key.split(".")
-                cfg[group][field] = yaml.safe_load(value)
+    hydra = Path(RECIPES, "hydra")
+    overrides = (hydra / f"{name}.txt").read_text().split() if name != "base" else []
+    overrides = OmegaConf.from_dotlist([override.lstrip("+") for override in overrides])
+    cfg = OmegaConf.to_container(OmegaConf.merge(OmegaConf.load(hydra / "pretrain_base.yaml"), overrides))
     del cfg["hydra"], cfg["task"]["data"]
     return cfg
 
