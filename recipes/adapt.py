@@ -19,10 +19,10 @@ import torch
 
 from evaluation.minimal_pairs import decide, read_pairs
 from evaluation.report import markdown
-from fairseq_options import RECIPES
+from fairseq_options import RECIPES, at_least
 from jobs import Jobs
 from maelm_fairseq import hub
-from maelm_fairseq.base.errors import InstallationError, Parser, UsageError, run
+from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write, one_at_a_time, read_json, read_lines, save_json, sha256
 from maelm_fairseq.base.provenance import check_same
 from maelm_fairseq.base.vocabulary_files import read_subwords
@@ -31,11 +31,6 @@ from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta, training_options
 from maelm_fairseq.huggingface.roberta_source import read_source
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
-
-try:
-    import pandas
-except ImportError as error:
-    raise InstallationError(f"{error}: pip install -c constraints.txt '.[finetune,huggingface]'") from None
 
 SCORED_TOKENS, SCORED_WORDS = 5_000, 64  # of held-out text, each predicted by itself; most words of a line
 HALVED_LINES = 1_000
@@ -51,14 +46,12 @@ def parse():
     add("--valid", required=True, metavar="FILE", help="held-out text, plain, to validate and measure on")
     add("--dest", required=True, metavar="DIR", help="new folder for the model; DEST.work has everything else")
     add("--gpus", type=int, metavar="N", help="GPUs (default: all); 0 trains on the CPU")
-    add("--max-update", type=int, default=2000, metavar="N", help="updates of 32 sequences (default: %(default)s)")
+    updates = "updates of 32 sequences (default: %(default)s)"
+    add("--max-update", type=at_least(1), default=2000, metavar="N", help=updates)
     add("--add-tokens", metavar="FILE", help="words, one a line, that become tokens of their own")
     add("--extend-positions", type=int, metavar="N", help="positions, more than the model has")
     add("--pairs", metavar="FILE.tsv", help="minimal pairs to measure on, with the columns good and bad")
-    args, extra = parser.parse_known_args()
-    if args.max_update < 1:
-        raise UsageError(f"--max-update {args.max_update} must be at least 1")
-    return args, extra
+    return parser.parse_known_args()
 
 
 def bits_per_token(model, lines, positions):
@@ -91,7 +84,7 @@ def found_halves(model, lines):
 
 def measure(record, checkpoint, data, args, positions):
     """The measurements of a checkpoint, {what: value}; kept in a JSON file with what they were made from."""
-    pairs = read_pairs(args.pairs) if args.pairs else None
+    pairs = args.pairs
     origin = {"checkpoint": sha256(checkpoint), "valid": sha256(args.valid), "pairs": pairs and pairs.digest}
     if record.exists():
         was = read_json(record, dict, "measurements of adapt.sh")
@@ -115,8 +108,7 @@ def main():
     dest, work = Path(args.dest).absolute(), Path(args.dest.rstrip("/") + ".work").absolute()
     if os.path.lexists(dest) and not work.exists():
         raise UsageError(f"--dest {dest}: exists already; remove it or choose another")
-    if args.pairs:
-        read_pairs(args.pairs)
+    args.pairs = args.pairs and read_pairs(args.pairs)
     positions = check(args, extra)
     jobs, log = Jobs().listen(), work / "adapt.log"
 
@@ -165,7 +157,7 @@ def adapt(execute, args, extra, positions, dest, work):
     execute(sys.executable, *recipe, "--data", data, "--save-dir", save, *training, *extra)
     best = save / "checkpoint_best.pt"
     after = measure(work / "after.json", best, data, args, positions)
-    table = markdown(pandas.DataFrame({"before": before, "after": after}))
+    table = markdown({"before": before, "after": after})
     with atomic_write(work / "adaptation.md") as stream:
         stream.write(table)
 

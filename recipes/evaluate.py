@@ -18,34 +18,27 @@ import datetime
 import itertools
 import os
 import platform
+import re
 import shlex
+import subprocess
 import sys
+from importlib.metadata import version
 
+import numpy as np
 from tqdm import tqdm
 
-from jobs import Jobs
+from evaluation.features import Encoder, compute
+from evaluation.few_shot import REPEATS, SHOTS, few_shot
+from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
+from evaluation.minimal_pairs import decide, read_pairs
+from evaluation.outcomes import GROUPS, PAIRS, Records, all_scores
+from evaluation.probes import STRENGTHS, probe, score
+from evaluation.report import Report, models_of_arm
+from fairseq_options import at_least
 from maelm_fairseq.base import errors
-from maelm_fairseq.base.errors import InstallationError, MissingFileError, UsageError
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, one_at_a_time
 from maelm_fairseq.checkpoints.building import find_checkpoint
-from maelm_fairseq.heads import POOLING
-from maelm_fairseq.vocabulary import read_vocabulary
-
-try:
-    import numpy as np
-    import pandas as pd
-    import sklearn
-
-    from evaluation.features import Encoder, compute
-    from evaluation.few_shot import REPEATS, SHOTS, few_shot
-    from evaluation.fine_tuning import execute, fine_tune
-    from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
-    from evaluation.minimal_pairs import decide, read_pairs
-    from evaluation.outcomes import COLUMNS, GROUPS, PAIRS, Records
-    from evaluation.probes import STRENGTHS, probe, score
-    from evaluation.report import Report, models_of_arm
-except ImportError as error:
-    raise InstallationError(f"{error}: pip install pandas scikit-learn scipy (the extra `finetune`)") from None
 
 RECIPES = os.path.dirname(os.path.abspath(__file__))
 FETCH = os.path.join(os.path.dirname(RECIPES), "data-prep", "fetch_labelled.py")
@@ -62,17 +55,12 @@ def parse(arguments=None):
     add("--tasks", nargs="+", metavar="NAME", help=tasks)
     columns = "files of minimal pairs, with the columns good, bad and perhaps group; without --tasks, nothing else"
     add("--pairs", nargs="+", default=[], metavar="FILE.tsv", help=columns)
-    add(
-        "--labelled",
-        metavar="DIR",
-        help="folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning (default: DEST/labelled, to "
-        "which data-prep/fetch_labelled.py fetches its tasks)",
-    )
+    labelled = "folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning (default: DEST/labelled, "
+    labelled += "to which data-prep/fetch_labelled.py fetches its tasks)"
+    add("--labelled", metavar="DIR", help=labelled)
     add("--regression", nargs="+", default=[], metavar="NAME", help="those of your own tasks whose labels are numbers")
-    tune = "also fine-tune once for each fold (hours), with a head on `<s>`, on the mean of the other tokens, or each"
-    add("--fine-tune", nargs="+", choices=list(POOLING), default=[], help=tune)
     repeats = f"repetitions of the few-shot probes, with other training examples (default: {REPEATS}); 0 for none"
-    add("--few-shot-repeats", type=int, default=REPEATS, metavar="N", help=repeats)
+    add("--few-shot-repeats", type=at_least(0), default=REPEATS, metavar="N", help=repeats)
     add("--side-by-side", action="store_true", help="also probe the means of layers 1 to L side by side")
     arms = "report the first arm minus the second, paired by seed: models called ARM-SEED; may be repeated"
     add("--compare", nargs=2, action="append", default=[], metavar="ARM", help=arms)
@@ -91,8 +79,6 @@ def parse(arguments=None):
     unknown = [name for name in args.regression if name not in args.tasks]
     if unknown:
         raise UsageError(f"--regression {' '.join(unknown)}: expected some of --tasks, {' '.join(args.tasks)}")
-    if args.few_shot_repeats < 0:
-        raise UsageError(f"--few-shot-repeats {args.few_shot_repeats} must be at least 0")
     if args.compare and not args.tasks:
         raise UsageError("--compare compares scores of tasks: name some with --tasks")
     for arms in args.compare:
@@ -107,35 +93,21 @@ def parse(arguments=None):
 
 def plain_name(what, name):
     """A name that a file may have, and a cell of a table."""
-    if name != name.strip() or not name.isprintable() or not name or name.startswith(".") or set("/|") & set(name):
-        raise UsageError(f"{what} {name!r}: expected a name without / and |, spaces around it or a dot in front")
-    if len(os.fsencode(name)) > 200:
-        raise UsageError(f"{what} {name}: expected at most 200 bytes, found {len(os.fsencode(name))}")
+    if not re.fullmatch(r"(?![. ])[^/|]+(?<! )", name) or not name.isprintable() or len(os.fsencode(name)) > 200:
+        expected = "at most 200 bytes, without / and |, spaces around it or a dot in front"
+        raise UsageError(f"{what} {name!r}: expected a name of {expected}")
     return name
 
 
-def load_tasks(jobs, args):
+def load_tasks(args):
     """The :class:`~evaluation.labelled_tasks.Task` of each name, fetched if need be."""
-    folder, tasks = args.labelled or os.path.join(args.dest, "labelled"), []
+    folder = args.labelled or os.path.join(args.dest, "labelled")
     if args.tasks and not args.labelled:
-        fault = f"--tasks {' '.join(args.tasks)}: not fetched (see above); give texts of your own by --labelled"
-        execute(jobs, [FETCH, "--dest", folder, "--data", *args.tasks], fault)
-    for name in args.tasks:
-        path = os.path.join(folder, name)
-        if not os.path.isdir(path):
-            raise MissingFileError(f"--tasks {name}: {folder} has no folder of that name")
-        tasks.append(load_task(path, regression=name in [*REGRESSION, *args.regression]))
-    return tasks
-
-
-def models_of(args):
-    """{name: :class:`~evaluation.features.Encoder`}."""
-    checkpoints = [find_checkpoint(path) for path in args.checkpoint]
-    for path in checkpoints:
-        if not os.path.isfile(path):
-            raise MissingFileError(f"{path}: not found, expected a checkpoint (a .pt file)")
-    read_vocabulary(args.data)
-    return {name: Encoder(path, args.data) for name, path in zip(args.names, checkpoints)}
+        if subprocess.run([sys.executable, FETCH, "--dest", folder, "--data", *args.tasks]).returncode:
+            fault = "not fetched (see above); give texts of your own by --labelled"
+            raise UsageError(f"--tasks {' '.join(args.tasks)}: {fault}")
+    regression = [*REGRESSION, *args.regression]
+    return [load_task(os.path.join(folder, name), regression=name in regression) for name in args.tasks]
 
 
 def measure(records, encoder, task, repeats, side_by_side):
@@ -149,9 +121,12 @@ def measure(records, encoder, task, repeats, side_by_side):
         side_by_side: whether to probe the means of layers 1 to L side by side, too
     """
     same = {"task": task.digest(), "probes": f"ridge {STRENGTHS}"}
-    origins = {"mean": same, "first": same, "side_by_side": same, "few_shot": {**same, "repeats": f"{SHOTS} {repeats}"}}
-    wanted = {"mean": True, "first": True, "side_by_side": side_by_side, "few_shot": bool(repeats)}
-    missing = [name for name in wanted if wanted[name] and not records.has(task.name, name, origins[name])]
+    origins = {"mean": same, "first": same}
+    if side_by_side:
+        origins["side_by_side"] = same
+    if repeats:
+        origins["few_shot"] = {**same, "repeats": f"{SHOTS} {repeats}"}
+    missing = [name for name, origin in origins.items() if not records.has(task.name, name, origin)]
     features = compute(encoder.model, task.texts) if missing else {}
     for name in missing:
         if name == "few_shot":
@@ -163,14 +138,14 @@ def measure(records, encoder, task, repeats, side_by_side):
         else:
             probed = probe(features[name], task)
             arrays = {name: probed["answers"], f"{name}/layers": probed["layers"]}
-        records.add(task, name, origins[name], {key: value.astype(np.float32) if value.dtype.kind == "f" else value
-                                                for key, value in arrays.items()})  # fmt: skip
+        shared = {"targets": task.targets, "folds": task.folds}
+        records.write(task.name, name, origins[name], {**shared, **arrays})
 
 
 def heading(tasks):
     """The command, the machine and the tasks of the tables."""
     command = " ".join(["recipes/evaluate.sh", *map(shlex.quote, sys.argv[1:])])
-    versions = f"Python {platform.python_version()}, scikit-learn {sklearn.__version__}"
+    versions = f"Python {platform.python_version()}, scikit-learn {version('scikit-learn')}"
     lines = [f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by", f"```\n{command}\n```"]
     for task in tasks:
         classes = f"{len(task.labels)} classes" if task.labels else "values"
@@ -180,41 +155,23 @@ def heading(tasks):
     return "\n".join(lines) + "\n"
 
 
-def evaluate(jobs, arguments=None):
-    """Evaluates and reports, with the programs of :class:`~jobs.Jobs`; `arguments` as for :func:`parse`."""
-    args = parse(arguments)
-    os.makedirs(args.dest, exist_ok=True)
-    with one_at_a_time(args.dest):  # another run waits for this one, and goes on from its records
-        measure_and_report(jobs, args)
-
-
-def measure_and_report(jobs, args):
-    models, tasks = models_of(args), load_tasks(jobs, args)
+def evaluate(args):
+    """Evaluates and reports; see :func:`parse`."""
+    models = {name: Encoder(find_checkpoint(path), args.data) for name, path in zip(args.names, args.checkpoint)}
+    tasks = load_tasks(args)
     records = {name: Records(os.path.join(args.dest, name + ".npz"), models[name].digest) for name in models}
-
-    def show(name, task, feature, title=""):
-        value = score(records[name].answers(task.name, feature), task.targets)
-        tqdm.write(f"{name}{title}, {task.name}: {task.metric} {value:.2f}")
-
     for name, task in tqdm([*itertools.product(models, tasks)], "probes", unit="task", disable=None):
         measure(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
-        show(name, task, "mean")
-    tuned_ones = [*itertools.product(dict.fromkeys(args.fine_tune), models, tasks)]
-    for pooling, name, task in tqdm(tuned_ones, "fine-tuning", unit="task", disable=None):
-        fine_tune(jobs, records[name], models[name], task, args.dest, pooling)
-        show(name, task, f"fine-tuned-{pooling}", f", fine-tuned ({pooling})")
+        value = score(records[name].answers(task.name, "mean"), task.targets)
+        tqdm.write(f"{name}, {task.name}: {task.metric} {value:.2f}")
     for name, pairs in itertools.product(models, args.pairs):
         origin = {"pairs": pairs.digest}
         if not records[name].has(pairs.name, PAIRS, origin):
             arrays = {PAIRS: decide(models[name].model, pairs), GROUPS: pairs.groups}
             records[name].write(pairs.name, PAIRS, origin, arrays)
     report = Report(list(records.values()), [task.name for task in tasks], [pairs.name for pairs in args.pairs])
-    rows, names = list(report.rows), {os.path.splitext(file) for file in os.listdir(args.dest)}
-    for name in sorted(name for name, ending in names if ending == ".npz" and name not in records):
-        rows += Records(os.path.join(args.dest, name + ".npz")).table()
-    rows.sort(key=lambda row: row["model"])
     with atomic_write(os.path.join(args.dest, "scores.csv")) as stream:
-        pd.DataFrame(rows, columns=COLUMNS).to_csv(stream, index=False, lineterminator="\n")
+        all_scores(args.dest).to_csv(stream, index=False, lineterminator="\n")
     path = os.path.join(args.dest, "evaluation.md")
     with atomic_write(path) as stream:
         stream.write("# Evaluation\n" + heading(tasks) + "\n" + report.text(args.compare))
@@ -224,8 +181,11 @@ def measure_and_report(jobs, args):
     print(f"tables: {path}")
 
 
-def main():
-    evaluate(Jobs().listen())
+def main(arguments=None):
+    args = parse(arguments)
+    os.makedirs(args.dest, exist_ok=True)
+    with one_at_a_time(args.dest):  # another run waits for this one, and goes on from its records
+        evaluate(args)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ beside the seeds: for GLUE and SQuAD in the form that their servers take.
 """
 
 import argparse
-import csv
 import datetime
 import hashlib
 import json
@@ -14,12 +13,15 @@ import logging
 import math
 import os
 import sys
-import time
+from pathlib import Path
 
-from fairseq_options import ADAM, PLUGIN
+import numpy as np
+import torch
+
+from fairseq_options import ADAM, PLUGIN, at_least
 from finetune_settings import combinations
 from jobs import Jobs
-from maelm_fairseq.base.errors import InstallationError, Parser, UsageError, run
+from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write, one_at_a_time, sha256
 from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint, updates_of
 from maelm_fairseq.config import option
@@ -30,12 +32,6 @@ from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also their models
 from maelm_fairseq.vocabulary import fingerprint
 from show_progress import Progress
-
-try:
-    import pandas
-    import torch
-except ImportError as error:
-    raise InstallationError(f"{error}: pip install -c constraints.txt '.[finetune]'") from None
 
 BF16 = "--bf16-autocast"
 READER = "maelm_fairseq.finetuning"  # what it says of the labelled files is said once, before training
@@ -48,7 +44,6 @@ OWN = {  # what the recipe sets, by fairseq's group
     "optimization": ["update_freq", "max_update", "max_epoch", "stop_time_hours"],
     "task": ["_name", "data", "labelled"],
 }
-METRIC = ["best_checkpoint_metric", "maximize_best_checkpoint_metric"]
 PROGRAMS = {
     "mae_lm_sentences": "finetune_glue.sh",
     "mae_lm_tokens": "finetune_tagging.sh",
@@ -67,10 +62,11 @@ def parse(task, words):
     add("--checkpoint", required=True, metavar="FILE", help="the pretrained model")
     add("--data", required=True, metavar="DIR", help="folder with its vocabulary")
     add("--save-dir", required=True, metavar="DIR", help="folder for all runs")
-    add("--seeds", type=int, default=5, metavar="N", help="number of runs whose median is reported (default: 5)")
+    add("--seeds", type=at_least(1), default=5, metavar="N", help="runs whose median is reported (default: 5)")
     add("--search", action="store_true", help="search the paper's settings first, with a separate seed")
     add("--from-scratch", action="store_true", help="train the same architecture without the pretrained weights")
-    add("--jobs", type=int, metavar="N", help="runs at the same time (default: one on each GPU, or one on the CPU)")
+    at_once = "runs at the same time (default: one on each GPU, or one on the CPU)"
+    add("--jobs", type=at_least(1), metavar="N", help=at_once)
     collects = "only do this one of the --seeds runs, as in a job array; the command without it collects the results"
     add("--only-seed", type=int, metavar="N", help=collects)
     add = parser.add_argument_group("settings", "the defaults are in recipes/finetune_settings.py").add_argument
@@ -80,8 +76,6 @@ def parse(task, words):
     add("--warmup-ratio", type=float, nargs="+", metavar="R", help="share of the updates spent warming up" + several)
     add("--epochs", type=int, nargs="+", metavar="N", help="passes over the training data" + several)
     args, extra = parser.parse_known_args(words)
-    if args.seeds < 1:
-        raise UsageError(f"--seeds {args.seeds} must be over 0")
     if args.only_seed is not None and not 1 <= args.only_seed <= args.seeds:
         raise UsageError(f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}")
     return args, extra
@@ -102,7 +96,7 @@ class Recipe:
         self.name = os.path.basename(self.labelled)
         self.model = read_checkpoint(self.checkpoint)["cfg"]["model"]
         self.settings = combinations(args, task, self.name, self.model["encoder_embed_dim"])
-        self.splits, self.task = ["valid"], None
+        self.splits, self.digest = ["valid"], ""  # until the options are checked, and the files read
         self.cfg = self.check_options()
         self.task = self.read_task()
         self.digest = self.made_from()
@@ -120,18 +114,19 @@ class Recipe:
 
     def read_task(self):
         """Reads all labelled files, and says what they are, before anything is trained."""
-        regression = {"regression": self.cfg.task.regression} if "regression" in self.cfg.task else {}
-        metric = {name: self.cfg.checkpoint[name] for name in METRIC}
-        task = make_task(self.kind, data=self.args.data, labelled=self.labelled, **regression, **metric)
+        task = make_task(self.kind, **self.cfg.task)
         task.positions = self.model["max_positions"]
         task.prepare()
         needed = ("train", "valid")
-        self.splits = [s for s in task.files if s in needed or find_file(self.labelled, s, task.files, required=False)]
+        self.splits = [s for s in task.files if find_file(self.labelled, s, task.files, required=s in needed)]
         for split in self.splits:
             task.load_dataset(split)
         return task
 
     # Runs
+
+    def scored(self):
+        return [split for split in self.splits if split.startswith("valid")]
 
     def updates(self, settings):
         return math.ceil(len(self.task.datasets["train"]) / settings.batch_size) * settings.epochs
@@ -145,17 +140,14 @@ class Recipe:
             options += [*shared, *(part for name in sizes for part in (option(name), self.model[name]))]
         else:
             options += ["--finetune-from-model", self.checkpoint]
-        save_dir = self.folder(settings, seed) if self.task else self.args.save_dir
-        options += ["--save-dir", save_dir]
-        options += ["--valid-subset", ",".join(split for split in self.splits if split.startswith("valid"))]
+        options += ["--save-dir", self.folder(settings, seed), "--valid-subset", ",".join(self.scored())]
         options += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1]
         options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1, "--seed", seed]
         options += [*ADAM, "--lr-scheduler", "polynomial_decay", "--lr", settings.lr, "--total-num-update", updates]
         options += ["--warmup-updates", round(updates * settings.warmup_ratio), "--max-update", updates]
         options += ["--no-epoch-checkpoints", "--save-interval-updates", 5000, "--keep-interval-updates", 1]
         options += ["--num-workers", 0, "--distributed-world-size", 1, "--log-format", "json", "--log-interval", 50]
-        half = torch.cuda.is_available() and self.task and not self.cfg.task.bf16_autocast
-        device = ["--fp16"] * bool(half) if torch.cuda.is_available() else ["--cpu"]
+        device = ["--fp16"] * (BF16 not in self.extra) if torch.cuda.is_available() else ["--cpu"]
         program = ["fairseq-train", "--user-dir", PLUGIN, os.path.abspath(self.args.data)]
         return [*program, *map(str, [*options, *device]), *self.extra]
 
@@ -191,7 +183,7 @@ class Recipe:
                 raise UsageError(f"fairseq-train ended with exit status {status}; the full log is {log}")
         kept = read_checkpoint(self.result(settings, seed))["task_state"][SCORES]
         scores = {}
-        for split in [split for split in self.splits if split.startswith("valid")]:
+        for split in self.scored():
             scores.update({metric + "_mismatched" * (split != "valid"): v for metric, v in kept[split].items()})
         print(f"{name}: {', '.join(f'{metric} {value:.2f}' for metric, value in scores.items())}\n", end="", flush=True)
         return scores
@@ -223,22 +215,15 @@ class Recipe:
         folder = os.path.dirname(self.folder(settings, 1))
         write_table(self.args.save_dir, self.name, scores, start, " ".join([os.path.basename(folder), *self.extra]))
         best = self.result(settings, seeds[ranked(scores)[0]])
-        predicted = [
-            split for split in self.splits if split.startswith("test") or (split, self.kind) == ("valid", "squad")
-        ]
-        if predicted:
-            task, model = load_task(best, labelled=self.labelled, data=self.args.data)
-            for split in predicted:
-                self.write_predictions(task, model, split, folder)
+        task, model = load_task(best, labelled=self.labelled, data=self.args.data)
+        for split in self.splits:
+            if is_test(split) or (split, self.kind) == ("valid", "squad"):
+                name, text = predictions(task, predict(task, model, split), split, self.name)
+                path = os.path.join(folder, name)
+                with atomic_write(path) as stream:
+                    stream.write(text)
+                print(f"predictions for {os.path.basename(find_file(self.labelled, split, task.files))}: {path}")
         print(f"model of the best seed: {best}")
-
-    def write_predictions(self, task, model, split, folder):
-        """Writes a model's predictions for a split into a folder."""
-        name, text = predictions(task, predict(task, model, split), split, self.name)
-        path = os.path.join(folder, name)
-        with atomic_write(path) as stream:
-            stream.write(text)
-        print(f"predictions for {os.path.basename(find_file(self.labelled, split, task.files))}: {path}")
 
 
 def configuration(words):
@@ -249,14 +234,12 @@ def configuration(words):
 
 
 def shown(prefix):
-    """A function that prints the progress in a line of fairseq-train's log, of updates one every ten seconds."""
-    progress, printed = Progress(), time.time()
+    """A function that prints the progress in a line of fairseq-train's log."""
+    progress = Progress()
 
     def show(line):
-        nonlocal printed
         text = None if READER in line else progress.line(line)
-        if text and (not text.startswith("update ") or time.time() - printed > 10):
-            printed = time.time()
+        if text:
             print(prefix + text, flush=True)
 
     return show
@@ -272,7 +255,7 @@ def ranked(scores):
 
 
 def write_table(folder, name, scores, start, settings):
-    """Prints the median of each metric, and puts it into the table of results, in place of an earlier one.
+    """Prints the median of each metric, and adds it to the table of results, unless that has it.
 
     Args:
         folder: of the table
@@ -280,30 +263,25 @@ def write_table(folder, name, scores, start, settings):
         scores: {metric: percent} for each seed
         start, settings: what the runs started from, and with which settings
     """
-    rows, table = [], pandas.DataFrame(scores)
-    for metric in table:
-        values = table[metric].fillna(-math.inf)
-        median, low, high = values.median(), values.min(), values.max()
-        undefined = [f"seed {i + 1}" for i in table.index if math.isnan(table[metric][i])]
-        note = f"; undefined for {', '.join(undefined)}, whose predictions are all equal" if undefined else ""
-        print(f"{name} {metric}: {median:.2f}, median of {len(values)} seeds ({low:.2f} to {high:.2f}){note}")
-        deviation = table[metric].std() if len(values) > 1 else 0.0
-        numbers = [f"{number:.2f}" for number in (median, low, high, deviation)]
-        shown_values = " ".join(f"{value:.2f}" for value in table[metric])
-        row = [datetime.date.today().isoformat(), name, metric, *numbers, str(len(values)), shown_values]
-        rows.append([printable(text) for text in [*row, start, settings]])
-    path, new = os.path.join(folder, "results.tsv"), pandas.DataFrame(rows, columns=COLUMNS)
-    text = new.to_csv(sep="\t", index=False, quoting=csv.QUOTE_NONE, lineterminator="\n").encode()
+    rows = []
+    for metric in scores[0]:
+        values = np.array([row[metric] for row in scores])
+        defined, bounded = values[~np.isnan(values)], np.nan_to_num(values, nan=-math.inf)
+        deviation = defined.std(ddof=1) if len(defined) > 1 else 0.0
+        median, low, high = (f"{number:.2f}" for number in [np.median(bounded), bounded.min(), bounded.max()])
+        undefined = ", ".join(f"seed {i + 1}" for i in np.flatnonzero(np.isnan(values)))
+        note = f"; undefined for {undefined}, whose predictions are all equal" * bool(undefined)
+        print(f"{name} {metric}: {median}, median of {len(values)} seeds ({low} to {high}){note}")
+        row = [datetime.date.today().isoformat(), name, metric, median, low, high, f"{deviation:.2f}"]
+        row += [str(len(values)), " ".join(f"{value:.2f}" for value in values), start, settings]
+        rows.append("\t".join(map(printable, row)).encode())
+    path = Path(folder, "results.tsv")
     with one_at_a_time(folder):
-        lines = []
-        if os.path.exists(path):
-            with open(path, "rb") as stream:
-                lines = stream.read().splitlines()
-        header, *added = text.splitlines()
+        lines = path.read_bytes().splitlines() if path.exists() else ["\t".join(COLUMNS).encode()]
         known = {line.partition(b"\t")[2] for line in lines}  # with any date
-        added = [line for line in added if line.partition(b"\t")[2] not in known]
+        lines += [row for row in rows if row.partition(b"\t")[2] not in known]
         with atomic_write(path, "wb") as stream:
-            stream.write(b"\n".join([*(lines or [header]), *added, b""]))
+            stream.write(b"\n".join([*lines, b""]))
     print(f"results: {path}")
 
 
@@ -319,7 +297,6 @@ def predictions(task, answers, split, name):
         texts = {dataset.questions[i].id: text for i, text in task.texts(dataset, answers).items()}
         return f"{name}.{split}.json", json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
     if task.head == "tokens":
-        sentences = task.tagged(dataset, answers)
         sentences = [zip(sentence.words, tags) for sentence, tags in task.tagged(dataset, answers)]
         return f"{name}.txt", "".join("".join(map("{0[0]}\t{0[1]}\n".format, pairs)) + "\n" for pairs in sentences)
     lines, labels = ["index\tprediction\n"], task.state.labels

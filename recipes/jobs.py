@@ -20,8 +20,6 @@ def environments(jobs=None):
     Args:
         jobs: the number of programs, at most that of the GPUs; None for one on each GPU, or one on the CPU
     """
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs} must be over 0")
     if not torch.cuda.is_available():
         cores = len(os.sched_getaffinity(0))
         return [{"OMP_NUM_THREADS": str(max(1, cores // jobs))} if jobs and jobs > 1 else {}] * (jobs or 1)

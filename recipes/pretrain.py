@@ -16,11 +16,12 @@ import subprocess
 import sys
 import time
 from dataclasses import fields
+from pathlib import Path
 
-import yaml
+from omegaconf import OmegaConf
 
 import show_progress
-from fairseq_options import RECIPES
+from fairseq_options import RECIPES, at_least
 from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base.errors import Parser, UsageError
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
@@ -35,15 +36,6 @@ PATIENCE = 900  # seconds of a machine that waits for the others to be started
 
 def folder(text):
     return "./" + text if text.startswith("-") else text  # fairseq would take it for an option
-
-
-def at_least(least):
-    def number(text):
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"expected a whole number, at least {least}, found {text!r}")
-        return int(text)
-
-    return number
 
 
 def parse(recipe, words):
@@ -68,15 +60,8 @@ def parse(recipe, words):
     batch = "sequences per GPU at a time; the effective batch stays the same"
     add("--batch-size", type=at_least(1), metavar="N", help=batch)
     add("--dry-run", action="store_true", help="print the fairseq-train command and stop")
-    end = words.index("--") if "--" in words else len(words)
-    joined = []
-    for word in words[:end]:
-        if joined and joined[-1] in ("--data", "--save-dir"):  # argparse would take a leading dash for an option's
-            joined[-1] += "=" + word
-        else:
-            joined.append(word)
-    args, extra = parser.parse_known_args(joined)
-    return args, extra + words[end + 1 :]
+    args, extra = parser.parse_known_args(words)
+    return args, [word for word in extra if word != "--"]
 
 
 def plugin_options():
@@ -91,14 +76,10 @@ def plugin_options():
 
 def settings(name):
     """A recipe's settings as fairseq groups them: {group: {name: value}}."""
-    with open(os.path.join(RECIPES, "hydra", "pretrain_base.yaml"), encoding="utf-8") as stream:
-        cfg = yaml.safe_load(stream)
-    if name != "base":
-        with open(os.path.join(RECIPES, "hydra", name + ".txt"), encoding="utf-8") as stream:
-            for override in stream.read().split():
-                key, value = override.lstrip("+").split("=")
-                group, field = key.split(".")
-                cfg[group][field] = yaml.safe_load(value)
+    hydra = Path(RECIPES, "hydra")
+    overrides = (hydra / f"{name}.txt").read_text().split() if name != "base" else []
+    overrides = OmegaConf.from_dotlist([override.lstrip("+") for override in overrides])
+    cfg = OmegaConf.to_container(OmegaConf.merge(OmegaConf.load(hydra / "pretrain_base.yaml"), overrides))
     del cfg["hydra"], cfg["task"]["data"]
     return cfg
 
@@ -114,25 +95,28 @@ def options(cfg):
                 yield ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def given(extra):
+    """The user's options for fairseq-train, {name: value}; the value of a switch is what comes after it."""
+    pairs = [(word.partition("="), following) for word, following in zip(extra, [*extra[1:], ""])]
+    return {name: value or following for (name, _, value), following in pairs if name.startswith("--")}
+
+
 def give_way(cfg, extra):
     """Drops settings, in place, of a kind of optimizer, schedule or criterion of which the user chooses another.
 
     Returns:
         the user's options, without the switches of the recipe that they take back, such as --no-share-decoder-layers
     """
-    for word, following in zip(extra, [*extra[1:], ""]):
-        name, _, value = word.partition("=")
+    for name, value in given(extra).items():
         group = cfg.get(name.removeprefix("--").replace("-", "_"), {})
-        if name.startswith("--") and group.get("_name", value or following) != (value or following):
+        if group.get("_name", value) != value:
             group.clear()
-    rest = []
-    for word in extra:
-        name = word.removeprefix("--no-").replace("-", "_")
-        groups = [group for group in cfg.values() if word.startswith("--no-") and group.get(name) is True]
-        for group in groups:
-            group[name] = False
-        rest += [word] * (not groups)
-    return rest
+    switches = [(group, name) for group in cfg.values() for name, value in group.items() if value is True]
+    words = {"--no-" + name.replace("_", "-"): (group, name) for group, name in switches}
+    for word in words.keys() & {*extra}:
+        group, name = words[word]
+        group[name] = False
+    return [word for word in extra if word not in words]
 
 
 def adapt(cfg, args, extra):
@@ -145,18 +129,15 @@ def adapt(cfg, args, extra):
             f"{processes} process(es) (--gpus times --nodes) with --batch-size {batch}: their product must divide the "
             f"effective batch of {sequences} sequences"
         )
-    every = sequences // (processes * batch)
     distributed["distributed_world_size"], dataset["batch_size"] = processes, batch
-    optimization["update_freq"] = [every]
+    optimization["update_freq"] = [sequences // (processes * batch)]
     cfg["checkpoint"]["save_dir"] = args.save_dir
     cpu, bf16 = args.gpus == 0, cfg["task"].get("bf16_autocast") or "--bf16-autocast" in extra
     tensorboard = os.path.join(args.save_dir, "tensorboard")
     cfg["common"].update(user_dir=plugin[0], tensorboard_logdir=tensorboard, cpu=cpu, fp16=not cpu and not bf16)
-    for word, following in zip(extra, [*extra[1:], ""]):
-        given = word.partition("=")[2] or following
-        if word.partition("=")[0] == "--update-freq" and given.isdecimal():
-            every, sequences = int(given), processes * batch * int(given)
-    return f"{processes} process(es) x {batch} sequences x {every} = {sequences} sequences per update"
+    update_freq = given(extra).get("--update-freq", "")
+    every = int(update_freq) if update_freq.isdecimal() else sequences // (processes * batch)
+    return f"{processes} process(es) x {batch} sequences x {every} = {processes * batch * every} sequences per update"
 
 
 def meet(args):

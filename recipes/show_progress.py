@@ -15,22 +15,6 @@ SCORES = ("accuracy", "f1", "exact", "matthews", "pearson")
 USELESS = ("Please install tensorboardX", "TensorBoard", "could not be loaded", "your device does NOT support")
 
 
-def logged(lines, key):
-    """The statistics in the lines of a log: list of dicts, ordered by update. Of a repeated update, the last counts.
-
-    Args:
-        lines: the output of fairseq-train --log-format json
-        key: name of the update's number: num_updates for training, valid_num_updates for validation
-    """
-    by_update = {}
-    for line in lines:
-        start = line.find("{")
-        if start >= 0 and f'"{key}": ' in line:
-            stats = json.loads(line[start:])
-            by_update[int(stats[key])] = stats
-    return [by_update[update] for update in sorted(by_update)]
-
-
 class Progress(logging.Handler):
     """Prints the report of what is logged; :meth:`line` turns a line of the log into one of the report, or None."""
 

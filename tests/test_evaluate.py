@@ -1,8 +1,6 @@
 """recipes/evaluate.sh from end to end, on tiny models and tasks; its records and tables."""
 
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,19 +9,14 @@ import torch
 from scipy import stats
 
 import evaluate as evaluate_program
-from conftest import PYTHON, documents, script
-from evaluation import fine_tuning
-from evaluation.features import Encoder
-from evaluation.labelled_tasks import load_task
+from conftest import documents, script
 from evaluation.minimal_pairs import read_pairs
-from evaluation.outcomes import LAST, Records
-from evaluation.probes import score
+from evaluation.outcomes import Records
 from evaluation.report import Report
-from jobs import Jobs
+from labelled import write_table
 from maelm_fairseq import hub
-from maelm_fairseq.base.errors import MissingFileError, UsageError
+from maelm_fairseq.base.errors import UsageError, one_line
 from maelm_fairseq.checkpoints import reading
-from maelm_fairseq.heads import POOLING
 
 MODELS, TASKS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"], ["kind", "length"]
 
@@ -41,10 +34,9 @@ def evaluated(pretrained, tmp_path_factory):
     texts = sorted({line for document in documents(120, 7) for line in document})[:150]
     labels = {"kind": lambda text: "long" if len(text) > 30 else "short", "length": lambda text: str(len(text))}
     for task, label in labels.items():
-        (folder / "labelled" / task).mkdir(parents=True)
-        rows = [f"{text if task == 'kind' else text[::-1]}\t{label(text)}\n" for text in texts]
+        rows = [(text if task == "kind" else text[::-1], label(text)) for text in texts]
         for split, part in [("train", rows[:100]), ("dev", rows[100:])]:
-            (folder / "labelled" / task / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(part))
+            write_table(folder / "labelled" / task / f"{split}.tsv", ["sentence", "label"], part)
     arguments = [
         "--checkpoint", *(folder / f"{name}.pt" for name in MODELS), "--data", data, "--dest", folder / "out",
         "--labelled", folder / "labelled", "--tasks", "kind", "length", "--regression", "length",
@@ -134,81 +126,31 @@ def test_the_same_command_resumes(evaluated):
     times = {path: path.stat().st_mtime_ns for path in files}
     assert [path.stem for path in sorted(files)] == sorted(MODELS)
     lost = load(folder, "mlm-2")
-    lost.arrays = {key: array for key, array in lost.arrays.items() if not key.startswith("kind/")}
-    lost.add(load_task(folder / "labelled" / "kind"), "first", {}, {})  # a run that was stopped in between
-    del lost.arrays["kind/first/origin"]
-    np.savez(lost.path, **lost.arrays)
+    np.savez(lost.path, **{key: array for key, array in lost.arrays.items() if not key.startswith("kind/first")})
     assert script("recipes/evaluate.sh", *arguments).stdout == output
     assert [path.stem for path in times if path.stat().st_mtime_ns != times[path]] == ["mlm-2"]
     assert {path: path.read_bytes() for path in files} == files
-
-
-def test_fine_tuning_by_folds(evaluated, tmp_path, monkeypatch):
-    """Two folds; each is predicted by a model that was trained on the other."""
-    (folder, arguments, _), seen = evaluated, []
-    task = load_task(folder / "labelled" / "kind")
-    task.folds = task.folds % 2
-    encoder = Encoder(str(folder / "mlm-1.pt"), str(arguments[arguments.index("--data") + 1]))
-    load = fine_tuning.load_task
-
-    def spy(model_file):
-        fold, (tuned, model) = len(seen), load(model_file)
-        (head,) = model.classification_heads.values()
-        assert type(head) is POOLING["mean"]
-        texts = [task.texts[i] for i in np.flatnonzero(task.folds == fold)]
-        trained = (Path(tuned.cfg.labelled) / "train.tsv").read_text().splitlines()[1:]
-        assert not {line.split("\t")[0] for line in trained} & set(texts) and len(trained) + len(texts) == 150
-        predicted = hub.from_pretrained(model_file, data=encoder.data).predict(texts)
-        seen.append([task.labels.index(max(row, key=row.get)) for row in predicted])
-        return tuned, model
-
-    monkeypatch.setattr(sys, "executable", PYTHON)
-    monkeypatch.setattr(fine_tuning, "load_task", spy)
-    records = Records(str(tmp_path / "mlm-1.npz"))
-    fine_tuning.fine_tune(Jobs(), records, encoder, task, str(tmp_path), "mean")
-    answers = Records(records.path).answers("kind", "fine-tuned-mean")
-    for fold, predicted in enumerate(seen):
-        assert answers[task.folds == fold].tolist() == predicted
-    assert [row["layer"] for row in records.table()] == ["last", "chosen"] and len(seen) == 2
-    fine_tuning.fine_tune(None, records, encoder, task, str(tmp_path), "mean")  # nothing is left to do
-
-
-def test_fine_tuning_is_reported_beside_the_probes(evaluated, tmp_path, monkeypatch):
-    """With a stand-in for the training itself: it takes the outcomes of `<s>` in the last layer."""
-    folder, arguments, _ = evaluated
-
-    def stand_in(jobs, records, encoder, task, dest, pooling):
-        records.arrays[f"{task.name}/fine-tuned-{pooling}"] = records.arrays[f"{task.name}/first"][-1:]
-
-    monkeypatch.setattr(evaluate_program, "fine_tune", stand_in)
-    evaluate_program.evaluate(Jobs(), [*map(str, arguments), "--fine-tune", "mean"])
-    text = (folder / "out" / "evaluation.md").read_text()
-    rows = rows_of(text, "Fine-tuned on the mean of tokens")
-    assert list(rows)[2:] == MODELS
-    expected = score(load(folder, "mlm-2").answers("kind", "first", LAST), load(folder, "mlm-2").arrays["kind/targets"])
-    assert float(rows["mlm-2"][0]) == pytest.approx(expected, abs=0.006)
-    assert "mean, fine-tuned on the mean of tokens" in rows_of(text, "mae_lm minus mlm")
 
 
 def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     folder, arguments, _ = evaluated
 
     def refused(message, *more):
-        with pytest.raises((UsageError, MissingFileError), match=message) as error:
-            evaluate_program.evaluate(Jobs(), [*map(str, arguments), *map(str, more)])
-        assert "\n" not in str(error.value)
+        with pytest.raises((UsageError, FileNotFoundError)) as error:
+            evaluate_program.main([*map(str, arguments), *map(str, more)])
+        assert re.search(message, one_line(error.value))
 
     refused("--names a b: expected 4 different names", "--names", "a", "b")
     refused("mae_lm-SEED and other-SEED with one seed, found mlm-1", "--compare", "mae_lm", "other")
     missing = ["--checkpoint", *(tmp_path / f"{name}.pt" for name in MODELS)]
-    refused("mlm-1.pt: not found, expected a checkpoint", *missing)
+    refused("mlm-1.pt: No such file", *missing)
     refused("dict.txt: not found", "--data", tmp_path)
-    refused("--tasks mood: .* has no folder of that name", "--tasks", "mood", "--regression", "mood")
+    refused("labelled/mood: expected train.tsv, found: no such folder", "--tasks", "mood", "--regression", "mood")
     for name in ["../mlm", "/mlm", " ", ".", "a|b", "a\nb", "a" * 300]:
         refused("--names .*: expected", "--names", name, *MODELS[1:])
     refused("--tasks 'sub/kind': expected a name", "--tasks", "sub/kind")
     refused("--regression typo: expected some of --tasks, kind length", "--regression", "typo")
-    refused("--few-shot-repeats -1 must be", "--few-shot-repeats", "-1")
+    refused("--few-shot-repeats: expected a whole number, at least 0, found '-1'", "--few-shot-repeats", "-1")
     refused("--compare mlm mlm: expected two different arms", "--compare", "mlm", "mlm")
     swapped = ["--names", "mae_lm-1", "mlm-1", "mae_lm-2", "mlm-2"]
     refused("with different options: checkpoint or vocabulary differs", *swapped)
@@ -216,7 +158,7 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     record.write_bytes(record.read_bytes()[:100])
     refused("mlm-1.npz: damaged")
     done = script("recipes/evaluate.sh", *arguments[: arguments.index("--labelled")], "--tasks", "mood", status=1)
-    assert "invalid choice: 'mood' (choose from" in done.stdout
+    assert "invalid choice: 'mood' (choose from" in done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: --tasks mood: not fetched (see above); give texts of your own")
 

@@ -1,5 +1,6 @@
 """Probes of frozen features: tasks, folds, features, and nested cross-validation."""
 
+import itertools
 import random
 
 import numpy as np
@@ -9,15 +10,15 @@ import torch
 from conftest import documents
 from evaluation import features, few_shot, probes
 from evaluation.labelled_tasks import Task, deal, identity, load_task
+from labelled import write_table
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
 
 
 def write(folder, **splits):
     """Writes the files of a task: {split: rows}, the header first."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for split, rows in splits.items():
-        (folder / f"{split}.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    for split, (header, *rows) in splits.items():
+        write_table(folder / f"{split}.tsv", header, rows)
     return str(folder)
 
 
@@ -131,40 +132,35 @@ def as_numbers(targets):
     return 2.0 * (targets[:, None] == (classes[1:] if len(classes) == 2 else classes)) - 1
 
 
-def fitted(x, targets, strength):
-    """The prediction of ridge regression, written a second time: for rows, the columns of :func:`as_numbers`."""
-    mean, deviation, y = x.mean(0), x.std(0), as_numbers(targets)
-    z = (x - mean) / deviation
-    weights = np.linalg.solve(z.T @ z + strength * np.eye(z.shape[1]), z.T @ (y - y.mean(0)))
-    return lambda rows: (rows - mean) / deviation @ weights + y.mean(0)
+def ridge(x, y, strength):
+    """Ridge regression, written a second time: the function that it fits, from rows to rows of `y`."""
+    center, mean = x.mean(0), y.mean(0)
+    z = x - center
+    weights = np.linalg.solve(z.T @ z + strength * np.eye(z.shape[1]), z.T @ (y - mean))
+    return lambda rows: (rows - center) @ weights + mean
+
+
+def scaled(x, rows):
+    """Features, standardised by some rows."""
+    return (x - x[rows].mean(0)) / x[rows].std(0)
 
 
 def naive_probe(x, task, strengths):
     """Cross-validation written a second time: answers, selected layers, and the losses that select them."""
-    answers, layers, losses = np.empty(x.shape[:2]), [], np.empty((5, len(x)))
-    for fold in range(5):
+    answers, losses = np.empty(x.shape[:2]), np.empty((5, len(x)))
+    for fold, layer in itertools.product(range(5), range(len(x))):
         test, train = task.folds == fold, np.flatnonzero(task.folds != fold)
-        for layer, rows in enumerate(x):
-            targets, tried = task.targets[train], []
-            scaled = (rows - rows[train].mean(0)) / rows[train].std(0)  # once, as the probes do
-            y = as_numbers(targets)
-            for strength in strengths:
-                errors = []
-                for i, left_out in enumerate(train):
-                    others = np.delete(train, i)
-                    z, t = scaled[others], np.delete(y, i, 0)
-                    center, penalty = z.mean(0), strength * np.eye(z.shape[1])
-                    weights = np.linalg.solve((z - center).T @ (z - center) + penalty, (z - center).T @ (t - t.mean(0)))
-                    errors.append(((scaled[left_out] - center) @ weights + t.mean(0) - y[i]) ** 2)
-                tried.append((np.mean(errors), strength))
-            losses[fold, layer], strength = min(tried)
-            predicted = fitted(rows[train], targets, strength)(rows[test])
-            if not task.classes:
-                answers[layer, test] = predicted[:, 0]
-            else:
-                answers[layer, test] = predicted[:, 0] > 0 if task.classes == 2 else predicted.argmax(1)
-        layers.append(int(losses[fold].argmin()))
-    return answers, layers, losses
+        z, y, tried = scaled(x[layer], train), as_numbers(task.targets), []
+        for strength in strengths:
+            models = {i: ridge(z[train[train != i]], y[train[train != i]], strength) for i in train}
+            tried.append((np.mean([(model(z[i]) - y[i]) ** 2 for i, model in models.items()]), strength))
+        losses[fold, layer], strength = min(tried)
+        predicted = ridge(z[train], y[train], strength)(z[test])
+        if not task.classes:
+            answers[layer, test] = predicted[:, 0]
+        else:
+            answers[layer, test] = predicted[:, 0] > 0 if task.classes == 2 else predicted.argmax(1)
+    return answers, losses.argmin(1).tolist(), losses
 
 
 @pytest.mark.parametrize("classes", [2, 3, 0])
@@ -188,7 +184,8 @@ def test_few_shot_examples_are_the_same_for_all_models_balanced_and_apart_from_w
     assert np.bincount(task.targets[most]).tolist() == [33, 33, 33]  # half of each
     rest = np.setdiff1d(np.arange(200), rows)
     monkeypatch.setattr(probes, "STRENGTHS", [10.0])
-    predicted = fitted(x[1][rows], task.targets[rows], 10.0)(x[1][rest]).argmax(1)  # of the layer that knows most
+    z, y = scaled(x[1], rows), as_numbers(task.targets)  # of the layer that knows most
+    predicted = ridge(z[rows], y[rows], 10.0)(z[rest]).argmax(1)
     expected = 100 * (predicted == task.targets[rest]).mean()
     assert few_shot.one_repeat(x, task, 8, 5) == pytest.approx(expected)
 

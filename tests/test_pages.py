@@ -16,18 +16,7 @@ from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, TRANSFORMERS, documents, s
 from huggingface_cases import byte_level_roberta
 
 PARTS = ["maelm_fairseq", "data-prep", "recipes", "experiments", "benchmarks", "docs", "tests"]
-TOPICS = [
-    "own_text",
-    "data",
-    "pretraining",
-    "finetuning",
-    "evaluation",
-    "huggingface",
-    "adapting",
-    "analysis",
-    "architecture",
-]
-PAGES = ["README.md", *(f"docs/{topic}.md" for topic in TOPICS)]
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 MODEL = (
     "--arch mae_lm_tiny --encoder-layers 2 --decoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 "
     "--encoder-attention-heads 2 --max-positions 64 --tokens-per-sample 32 --max-update 2 --num-workers 0"

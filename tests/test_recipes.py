@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 
 import numpy as np
@@ -136,13 +137,10 @@ def test_several_machines(tmp_path, by, gpus):
     config = parse_command(arguments)
     distributed, number = config.distributed_training, int(by == "slurm")
     assert distributed.distributed_init_method == f"tcp://node1:{20007 + (by != 'slurm')}"
-    assert (distributed.distributed_rank, distributed.distributed_world_size) == (
-        (4 * number, 8) if gpus else (number, 2)
-    )
-    assert (config.common.cpu, config.common.fp16, distributed.distributed_no_spawn) == (
-        (False, True, False) if gpus else (True, False, True)
-    )
-    assert distributed.distributed_backend == ("nccl" if gpus else "gloo")
+    ranks = [distributed.distributed_rank, distributed.distributed_world_size]
+    assert ranks == ([4 * number, 8] if gpus else [number, 2])
+    device = [config.common.cpu, config.common.fp16, distributed.distributed_no_spawn, distributed.distributed_backend]
+    assert device == ([False, True, False, "nccl"] if gpus else [True, False, True, "gloo"])
     assert effective_batch(config) == EFFECTIVE_BATCH
 
 
@@ -157,12 +155,12 @@ def test_further_options_override_the_recipe():
     assert config.task.bf16_autocast and not config.common.fp16
 
 
-@pytest.mark.parametrize("name, sequences", [("pretrain_small", 64), ("demo/pretrain_demo", 32)])
-def test_small_recipes(name, sequences):
-    config = parse_command(dry_run(name + ".sh", "--gpus", 0))
+def test_the_small_recipe_and_the_demo():
+    (demo,) = re.findall(r"^options=\(([^)]*)\)", (RECIPES / "demo" / "demo.sh").read_text(), re.M)
+    options = [[], demo.split(), ["--no-share-decoder-layers", "--decoder-relative-bias"]]
+    config, demo, own = (parse_command(dry_run("pretrain_small.sh", "--gpus", 0, *more)) for more in options)
     assert config.common.cpu and config.task.bf16_autocast and not config.common.fp16
-    assert effective_batch(config) == sequences
-    own = parse_command(dry_run(name + ".sh", "--gpus", 0, "--no-share-decoder-layers", "--decoder-relative-bias"))
+    assert (effective_batch(config), effective_batch(demo), demo.model.max_positions) == (64, 32, 64)
     assert config.model.share_decoder_layers and not own.model.share_decoder_layers and own.model.decoder_relative_bias
 
 

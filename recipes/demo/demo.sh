@@ -19,7 +19,6 @@ if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
 fi
 if [ "${1:-}" = --dest ]; then
   dest=${2:?--dest needs a folder}
-  if [[ $dest == -* ]]; then dest=./$dest; fi # not to be taken for an option
   shift 2
 fi
 text=$dest/text data=$dest/data save=$dest/checkpoints
@@ -38,7 +37,9 @@ step "2 of 5: vocabulary of 8,000 pieces, and binarized data"
   --vocab-size 8000 --lowercase
 
 step "3 of 5: pretraining"
-"$recipes/demo/pretrain_demo.sh" --gpus 0 --data "$data" --save-dir "$save" "$@"
+options=(--batch-size 32 --update-freq 1 --max-positions 64 --encoder-mask-fade-updates 0 --max-update 1500
+  --total-num-update 1500)
+"$recipes/pretrain_small.sh" --gpus 0 --data "$data" --save-dir "$save" "${options[@]}" "$@"
 
 step "4 of 5: what it has learned"
 python "$recipes/demo/use_encoder.py" --checkpoint "$save/checkpoint_last.pt" --data "$data"

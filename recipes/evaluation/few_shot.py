@@ -36,4 +36,5 @@ def few_shot(layers, task, repeats):
     """The scores of all repeats, (SHOTS, repeats); None for too many classes."""
     if task.classes and task.classes > MOST_CLASSES:
         return None
-    return np.array([[one_repeat(layers, task, shots, k) for k in range(repeats)] for shots in SHOTS])
+    scores = [[one_repeat(layers, task, shots, repeat) for repeat in range(repeats)] for shots in SHOTS]
+    return np.array(scores, np.float32)

@@ -11,12 +11,14 @@ or, of minimal pairs:
     pairs, groups       (N,), how each was decided, and its group
 """
 
+import glob
 import json
 import os
 import zipfile
 import zlib
 
 import numpy as np
+import pandas as pd
 
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import UsageError
@@ -65,19 +67,12 @@ class Records:
             self.check(json.loads(str(was)), origin)
         return was is not None
 
-    def add(self, task, name, origin, arrays):
-        """Records {name: array} of a :class:`~evaluation.labelled_tasks.Task`, measured from `origin`."""
-        self.write(task.name, name, origin, {"targets": task.targets, "folds": task.folds, **arrays})
-
     def write(self, task, name, origin, arrays):
-        """Records {name: array} of a task by its name."""
+        """Records {name: array} of a task by its name, measured from `origin`."""
         arrays = {**arrays, f"{name}/{ORIGIN}": json.dumps(origin)}
         self.arrays.update({f"{task}/{key}": np.asarray(array) for key, array in arrays.items()})
-        os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
-        with atomic_write(self.path, "wb") as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
-            for key, array in sorted(self.arrays.items()):  # np.savez writes the time, too
-                with file.open(zipfile.ZipInfo(key + ".npy"), "w") as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
+        with atomic_write(self.path, "wb") as stream:
+            np.savez_compressed(stream, **dict(sorted(self.arrays.items())))
 
     def answers(self, task, feature, layer=CHOSEN):
         """What was predicted for each example, (N,), from one layer, the last or the chosen one."""
@@ -88,28 +83,28 @@ class Records:
         return rows[-1 if layer in (CHOSEN, LAST) else layer]
 
     def table(self):
-        """The scores: list of dicts of COLUMNS; few-shot scores are means over repetitions."""
-        rows, arrays = [], dict(sorted(self.arrays.items()))
-        for task in dict.fromkeys(key.split("/")[0] for key in arrays if "/" in key):
-            if f"{task}/{PAIRS}" in arrays:
-                share, parts = shares(arrays[f"{task}/{PAIRS}"], arrays[f"{task}/{GROUPS}"])
-                for feature, value in {"": share, **parts}.items():
-                    feature = f"{PAIRS}: {feature}" if feature else PAIRS
-                    rows.append(dict(zip(COLUMNS, [self.model, task, feature, LAST, METRICS[True], round(value, 4)])))
+        """The scores, a DataFrame of COLUMNS; few-shot scores are means over repetitions."""
+        rows = []
+        for key, array in sorted(self.arrays.items()):
+            task, _, name = key.partition("/")
+            if "/" in name or name in ("", "targets", "folds", GROUPS):
                 continue
-            targets = self.arrays[f"{task}/targets"]
+            targets = self.arrays.get(f"{task}/targets")
+            if name == PAIRS:
+                share, parts = shares(array, self.arrays[f"{task}/{GROUPS}"])
+                found = {(name, LAST): share, **{(f"{name}: {group}", LAST): part for group, part in parts.items()}}
+            elif name == "few_shot":
+                found = {(f"{shots} examples per class", CHOSEN): values.mean() for shots, values in zip(SHOTS, array)}
+            else:
+                layers = [*(range(len(array)) if len(array) > 1 else ()), LAST, CHOSEN]
+                found = {(name, layer): score(self.answers(task, name, layer), targets) for layer in layers}
+            metric = METRICS[targets is None or targets.dtype.kind != "f"]
+            for (feature, layer), value in found.items():
+                rows.append([self.model, task, feature, layer, metric, round(float(value), 4)])
+        return pd.DataFrame(rows, columns=COLUMNS)
 
-            def add(feature, layer, value, task=task, metric=METRICS[targets.dtype.kind != "f"]):
-                rows.append(dict(zip(COLUMNS, [self.model, task, feature, layer, metric, round(value, 4)])))
 
-            for key, array in arrays.items():
-                of, _, name = key.partition("/")
-                if of != task or "/" in name or name in ("targets", "folds"):
-                    continue
-                if name == "few_shot":
-                    for shots, values in zip(SHOTS, array):
-                        add(f"{shots} examples per class", CHOSEN, float(values.mean()))
-                    continue
-                for layer in [*(range(len(array)) if len(array) > 1 else ()), LAST, CHOSEN]:
-                    add(name, layer, score(self.answers(task, name, layer), targets))
-        return rows
+def all_scores(folder):
+    """The scores of all models that have records in a folder, a DataFrame of COLUMNS."""
+    tables = [Records(path).table() for path in glob.glob(os.path.join(glob.escape(folder), "*.npz"))]
+    return pd.concat(tables).sort_values("model", kind="stable")

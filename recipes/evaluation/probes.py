@@ -40,7 +40,7 @@ def probe_layer(x, task):
     Returns:
         answers (N,), and the leave-one-out error inside the training folds of each fold (F,)
     """
-    predicted, losses = np.empty(task.targets.shape, task.targets.dtype), []
+    predicted, losses = np.empty(task.targets.shape, np.float32 if task.labels is None else np.int64), []
     for fold in range(int(task.folds.max()) + 1):
         test = task.folds == fold
         predict, loss = fit(x[~test], task.targets[~test])

@@ -10,21 +10,16 @@ from maelm_fairseq.base.errors import UsageError
 
 from .labelled_tasks import SECONDARY
 from .minimal_pairs import interval, shares
-from .outcomes import CHOSEN, COLUMNS, GROUPS, LAST, PAIRS
+from .outcomes import CHOSEN, GROUPS, LAST, PAIRS
 from .probes import score
 
-TITLES = {
-    "mean": "mean of tokens",
-    "first": "`<s>`",
-    "side_by_side": "layers side by side",
-    "fine-tuned-first": "fine-tuned on `<s>`",
-    "fine-tuned-mean": "fine-tuned on the mean of tokens",
-}
+TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "layers side by side"}
 DRAWS = 1000  # of the bootstrap
 
 
 def markdown(frame):
-    """A table in Markdown, whose index is its first column."""
+    """A table in Markdown, whose index is its first column, of a DataFrame or what makes one."""
+    frame = pd.DataFrame(frame)
     rows = [[frame.index.name or "", *frame.columns], ["---"] * (1 + frame.shape[1])]
     rows += [[name, *("" if pd.isna(x) else f"{x:.2f}" if isinstance(x, float) else x for x in row)]
              for name, row in zip(frame.index, frame.itertuples(index=False))]  # fmt: skip
@@ -49,8 +44,7 @@ class Report:
     def __init__(self, records, tasks, pairs=()):
         self.records, self.tasks, self.pairs = {each.model: each for each in records}, tasks, pairs
         self.averaged = [task for task in tasks if task not in SECONDARY] or tasks
-        self.rows = [row for each in records for row in each.table()]
-        table = pd.DataFrame(self.rows, columns=COLUMNS)
+        table = pd.concat([each.table() for each in records])
         self.table = table[table.task.isin(tasks)]
 
     def scores(self, feature, layer=CHOSEN):
@@ -77,21 +71,19 @@ class Report:
         ours, theirs = (models_of_arm(frame.index, arm) for arm in arms)
         seeds = [seed for seed in ours if seed in theirs]
         rows, averaged = [], [task for task in self.averaged if task in frame]
-        measured = all(
-            f"{task}/{feature}" in each.arrays for each in self.records.values() for task in frame.columns[:-1]
-        )
-        for task in ["mean", *frame.columns[:-1]] if len(seeds) > 1 or seeds and measured else []:
+        pair = [self.records[side[seeds[0]]] for side in (ours, theirs)]
+        answered = f"{frame.columns[0]}/{feature}" in pair[0].arrays  # few-shot probes record scores alone
+        for task in ["mean", *frame.columns[:-1]] if len(seeds) > 1 or answered else []:
             values = [frame.loc[[side[seed] for seed in seeds], task].to_numpy() for side in (ours, theirs)]
-            estimate = float((values[0] - values[1]).mean())
+            estimate = (values[0] - values[1]).mean()
             if len(seeds) > 1:
                 low, high = stats.ttest_rel(*values).confidence_interval(0.95)
             else:
                 tasks = averaged if task == "mean" else [task]
-                pair = [self.records[side[seeds[0]]] for side in (ours, theirs)]
                 errors = [bootstrap_error(*pair, name, feature, layer) for name in tasks]
                 width = stats.norm.ppf(0.975) * np.sqrt(np.sum(np.square(errors))) / len(tasks)
                 low, high = estimate - width, estimate + width
-            rows.append([task, estimate, float(low), float(high)])
+            rows.append([task, estimate, low, high])
         frame = pd.DataFrame(rows, columns=["", f"{arms[0]} minus {arms[1]}", "from", "to"]).set_index("")
         return frame.assign(seeds=len(seeds), tasks=[len(averaged) if task == "mean" else 1 for task in frame.index])
 
@@ -110,23 +102,19 @@ class Report:
         if self.tasks:
             sections[f"Score: {TITLES['mean']}, layer selected inside the training folds"] = self.scores("mean")
             sections[f"Last layer, {TITLES['mean']}"] = self.scores("mean", LAST)
-        for feature in dict.fromkeys(self.table.feature):
-            if feature != "mean":
-                title = TITLES.get(feature, feature)
-                sections[title[0].upper() + title[1:]] = self.scores(feature)
+        titles = {feature: TITLES.get(feature, feature) for feature in self.table.feature.unique() if feature != "mean"}
+        for feature, title in titles.items():
+            sections[title[0].upper() + title[1:]] = self.scores(feature)
         for feature in ["mean", "first"] if self.tasks else []:
             sections[f"By layer, mean over tasks, {TITLES[feature]}"] = self.layers(feature)
         parts = [f"## {title}\n{markdown(frame)}" for title, frame in sections.items() if len(frame)]
         for arms in comparisons:
-            frame = self.differences(arms)
-            over = "95% intervals over seeds" if frame.seeds.max() > 1 else (
-                "95% intervals over examples, for these two models only")  # fmt: skip
-            others = {f"mean, {TITLES.get(feature, feature)}": self.differences(arms, feature)
-                      for feature in dict.fromkeys(self.table.feature) if feature != "mean"}  # fmt: skip
-            others = {"mean, last layer": self.differences(arms, layer=LAST), **others}
+            frame, others = self.differences(arms), {"mean, last layer": self.differences(arms, layer=LAST)}
+            others.update({f"mean, {title}": self.differences(arms, feature) for feature, title in titles.items()})
             more = [other.iloc[:1].set_axis([title]) for title, other in others.items() if len(other)]
-            frame = pd.concat([frame, *more])
-            parts.append(f"## {arms[0]} minus {arms[1]}\n{over}.\n\n{markdown(frame)}")
+            over = "seeds" if frame.seeds.max() > 1 else "examples, for these two models only"
+            table = markdown(pd.concat([frame, *more]))
+            parts.append(f"## {arms[0]} minus {arms[1]}\n95% intervals over {over}.\n\n{table}")
         return "\n".join(parts)
 
 

@@ -14,15 +14,7 @@ fail() {
   exit 1
 }
 
-# need PACKAGE PROGRAM...: these programs of a Debian package are installed.
-need() {
-  local package=$1 program
-  for program in "${@:2}"; do
-    command -v "$program" >/dev/null || fail "$program is not installed; on Debian: apt-get install $package"
-  done
-}
-
-# start OPTIONS...: parses the options, and runs this script's `main` in new namespaces, in the folder $dest.
+# start [--keep]: runs this script's `main` in new namespaces, in the folder $dest.
 start() {
   if [ -n "${CLUSTER_TEST_DEST:-}" ]; then
     dest=$CLUSTER_TEST_DEST
@@ -32,20 +24,12 @@ start() {
     exit
   fi
   local keep=0 status=0
-  while (($#)); do
-    case $1 in
-      --keep) keep=1; shift ;;
-      -h | --help)
-        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
-        printf '\n%s\n' 'Options:
-  --keep   keep the temporary folder for everything that is written'
-        exit ;;
-      *) fail "unknown option $1; see --help" ;;
-    esac
-  done
+  case ${1:-} in
+    '') ;;
+    --keep) keep=1 ;;
+    *) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;;
+  esac
   ((EUID == 0)) || fail "this needs root, to create namespaces"
-  need util-linux unshare setpriv
-  need iproute2 ip
   command -v fairseq-train >/dev/null || fail "fairseq is not installed: make install; . .venv/bin/activate"
   dest=$(mktemp -d)
   chmod 755 "$dest"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests recipes/slurm/ with a SLURM of its own: two nodes, which are two slurmd on this machine.
 #
-#   tests/cluster/slurm.sh
+#   tests/cluster/slurm.sh [--keep]     which keeps the temporary folder for everything that is written
 #
 # Prepares data with prepare_data.sbatch, as an array, and compares them with those of prepare.sh alone. Then pretrains
 # with pretrain.sbatch on both nodes, on the CPU, several times with the same options: without interruption, and
@@ -125,9 +125,10 @@ interrupt() {
 stopped_at() { grep -oE 'stopped on request at update [0-9]+' "$1/train.log" | tail -n 1 | grep -oE '[0-9]+$'; }
 
 main() {
-  local job whole=$dest/whole parts=$dest/parts
-  need "slurmctld slurmd slurm-client" slurmctld slurmd sbatch srun scontrol scancel sinfo
-  need munge munged
+  local job program whole=$dest/whole parts=$dest/parts
+  for program in slurmctld slurmd sbatch munged; do
+    command -v "$program" >/dev/null || fail "$program is missing: apt-get install slurmctld slurmd slurm-client munge"
+  done
   configure
   start_slurm
   prepare_data

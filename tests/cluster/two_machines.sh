@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests pretraining on two machines that fail: two network namespaces, joined by a virtual cable.
 #
-#   tests/cluster/two_machines.sh
+#   tests/cluster/two_machines.sh [--keep]     which keeps the temporary folder for everything that is written
 #
 # Pretrains on both, on the CPU. All processes of one machine are killed, then those of the other; one machine is sent
 # SIGTERM; at last the cable is cut. Each time, whatever still runs must end, and the same commands then resume.
