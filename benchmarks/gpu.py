@@ -51,7 +51,7 @@ PARTS = {"checks": check_results, "updates": check_updates, "steps": measure_ste
 
 
 def main():
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda", help="(default: %(default)s)")
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="parts (default: all)")
     parser.add_argument("--tiny", action="store_true", help="sizes that are good for nothing but trying the program")

@@ -171,7 +171,7 @@ def compare(args):
 
 def main():
     os.environ["PYTHONWARNINGS"] = "ignore"  # in the models' processes, for fairseq's use of hydra and torch
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     add = parser.add_argument
     sizes = [("layers", 12), ("width", 768), ("heads", 12), ("decoder-layers", 4), ("tokens", 512)]
     for name, default in [*sizes, ("vocabulary", VOCABULARY), ("batch-size", 4), ("rounds", 5), ("steps", 1)]:

@@ -8,9 +8,9 @@ import os
 
 import numpy as np
 
-import command_line
+import command_line  # noqa: F401  finds the plugin
 from binarized import DTYPE_CODES, HEADER, INDEX_MAGIC, add_to_checksum, is_encoded, shard_folder
-from maelm_fairseq.base.errors import UsageError, run
+from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import read_json
 from maelm_fairseq.base.subwords import UNKNOWN
 from maelm_fairseq.base.vocabulary_files import read_subwords
@@ -169,7 +169,7 @@ def check(dest, options, selected):
 
 
 def main():
-    parser = command_line.parser(__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("dest", metavar="DEST", help="folder that prepare.sh wrote")
     dest = parser.parse_args().dest
     options = read_manifest(dest).options

@@ -15,14 +15,8 @@ except ImportError as error:
     sys.exit(f"error: {sys.executable}: {error}; run `make install`, and activate its environment")
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from maelm_fairseq.base.errors import Parser  # noqa: E402
 
 tqdm.monitor_interval = 0  # no thread of tqdm's in a process that forks workers
-
-
-def parser(description, prog=None, formatter=argparse.ArgumentDefaultsHelpFormatter):
-    """A Parser; `prog` is the name of the script that starts the program, if there is one."""
-    return Parser(prog=prog, description=description, allow_abbrev=False, formatter_class=formatter)
 
 
 def positive(text):

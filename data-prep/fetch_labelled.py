@@ -25,7 +25,6 @@ and line breaks within a text become spaces.
                    sentences at full stops
 """
 
-import argparse
 import os
 import re
 import tempfile
@@ -36,7 +35,7 @@ from functools import partial
 import command_line
 import movie_reviews
 import sentence_probes
-from maelm_fairseq.base.errors import run
+from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
 from package_index import fetch, number_of, read_csv, read_member, read_members
 
@@ -188,7 +187,7 @@ def write(examples, folder, paths, columns):
 
 
 def main():
-    parser = command_line.parser(__doc__, formatter=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     add, default = parser.add_argument, ["rotten_tomatoes", "trec", "tweets"]
     add("--dest", required=True, metavar="DIR", help="folder to write to; each dataset gets a subfolder")
     names = f"datasets to fetch (default: {' '.join(default)})"

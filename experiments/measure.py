@@ -7,7 +7,6 @@ reads RUN/A-1/model.pt and its train.log, and writes records/A-1.csv, with the c
 the outcome of every example (see recipes/evaluation/outcomes.py). The csv is written last.
 """
 
-import argparse
 import csv
 import json
 import os
@@ -108,7 +107,7 @@ def ranks_while_tuning(folder, run):
 
 
 def main():
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.add_argument("name", nargs="?", metavar="ARM-SEED")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models (default: run)")
     parser.add_argument("--dest", type=Path, default=Path("records"), help="folder of records (default: records)")

@@ -4,7 +4,6 @@
 python page.py            between <!-- NAME --> and <!-- end --> of the page stands what the function NAME returns
 """
 
-import argparse
 import re
 import sys
 from pathlib import Path
@@ -336,7 +335,7 @@ def remake(page, records, pictures):
 
 
 def main():
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.parse_args()
     remake(HERE / "RESULTS.md", HERE / "records", HERE / "pictures")
 

@@ -6,7 +6,6 @@
 tokens, as sentence-transformers has it. Longer lines are cut to the model's positions.
 """
 
-import argparse
 import os
 from itertools import islice
 
@@ -24,8 +23,7 @@ LINES = 1024  # at a time
 
 
 def main():
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = Parser("python -m maelm_fairseq.embed", description=__doc__, formatter_class=layout)
+    parser = Parser("python -m maelm_fairseq.embed", description=__doc__)
     parser.add_argument("--checkpoint", required=True, metavar="FILE_or_DIR", help="pretrained or fine-tuned")
     parser.add_argument("--data", required=True, metavar="DIR", help="folder of its vocabulary")
     parser.add_argument("--input", required=True, metavar="FILE", help="text in UTF-8")

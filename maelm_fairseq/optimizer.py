@@ -1,19 +1,20 @@
 """AdamW in one pass over the weights: `--optimizer torch_adamw`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, List
 
 import torch
 from omegaconf import II
 
+from .base.settings import setting
 from .engine import FairseqAdam, FairseqDataclass, FairseqOptimizer, register_optimizer
 
 
 @dataclass
 class TorchAdamWConfig(FairseqDataclass):
-    adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "decay rates of the two moving averages"})
-    adam_eps: float = field(default=1e-8, metadata={"help": "added to the denominator"})
-    weight_decay: float = field(default=0.0, metadata={"help": "decoupled, as in AdamW"})
+    adam_betas: Any = setting((0.9, 0.999), "decay rates of the two moving averages")
+    adam_eps: float = setting(1e-8, "added to the denominator")
+    weight_decay: float = setting(0.0, "decoupled, as in AdamW")
     lr: List[float] = II("optimization.lr")
 
 

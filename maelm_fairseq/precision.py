@@ -3,12 +3,13 @@
 import functools
 import logging
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from omegaconf import II
 
 from .base.errors import UsageError
+from .base.settings import setting
 from .engine import FairseqDataclass
 
 logger = logging.getLogger(__name__)
@@ -16,9 +17,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class PrecisionConfig(FairseqDataclass):
-    bf16_autocast: bool = field(
-        default=False,
-        metadata={"help": "bfloat16 where it is safe, with torch.autocast, on GPUs and on CPUs that are fast at it"},
+    bf16_autocast: bool = setting(
+        False, "bfloat16 where it is safe, with torch.autocast, on GPUs and on CPUs that are fast at it"
     )
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")

@@ -3,12 +3,13 @@
 import itertools
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from omegaconf import II, MISSING
 
 from .base.errors import MissingFileError, UsageError
+from .base.settings import setting
 from .data.blocks import TokenBlocks
 from .data.epochs import ResumableIterator
 from .data.masked_items import MaskedBlockDataset, masking_of
@@ -78,24 +79,19 @@ class TokenTask(FairseqTask):
 
 @dataclass
 class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
-    data: str = field(
-        default=MISSING,
-        metadata={"help": "folder of binarized data, or several separated by colons, which take turns epoch by epoch"},
+    data: str = setting(
+        MISSING, "folder of binarized data, or several separated by colons, which take turns epoch by epoch"
     )
-    sample_break_mode: ChoiceEnum(["none", "complete", "complete_doc", "eos"]) = field(
-        default="complete_doc",
-        metadata={
-            "help": "where blocks end: none fills every block; complete ends them at line ends, complete_doc "
-            "also at document ends (blank lines); eos makes each line a block"
-        },
+    sample_break_mode: ChoiceEnum(["none", "complete", "complete_doc", "eos"]) = setting(
+        "complete_doc",
+        "where blocks end: none fills every block; complete ends them at line ends, complete_doc also at document ends "
+        "(blank lines); eos makes each line a block",
     )
-    tokens_per_sample: int = field(default=512, metadata={"help": "maximum tokens of a block, including <s>"})
-    encoder_mask_fade_updates: int = field(
-        default=0,
-        metadata={
-            "help": "begin as an MLM: the share of the masked positions that the encoder sees as [MASK] falls linearly "
-            "from 1 to --encoder-mask-fraction over the first so many updates, say a sixth of all; 0 for never"
-        },
+    tokens_per_sample: int = setting(512, "maximum tokens of a block, including <s>")
+    encoder_mask_fade_updates: int = setting(
+        0,
+        "begin as an MLM: the share of the masked positions that the encoder sees as [MASK] falls linearly from 1 to "
+        "--encoder-mask-fraction over the first so many updates, say a sixth of all; 0 for never",
     )
     seed: int = II("common.seed")
 

@@ -39,7 +39,7 @@ WORDS = 8  # least of a line whose halves are searched
 
 
 def parse():
-    parser = Parser("adapt.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser("adapt.sh", description=__doc__)
     add = parser.add_argument
     add("--model", required=True, metavar="DIR", help="folder of transformers with the layout of RoBERTa")
     add("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")

@@ -13,7 +13,6 @@ Writes DEST/MODEL.npz, with the outcome of each example; DEST/scores.csv, one ro
 and DEST/evaluation.md, for the models and tasks of the command. The same command resumes.
 """
 
-import argparse
 import datetime
 import itertools
 import os
@@ -45,7 +44,7 @@ FETCH = os.path.join(os.path.dirname(RECIPES), "data-prep", "fetch_labelled.py")
 
 
 def parse(arguments=None):
-    parser = errors.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = errors.Parser("evaluate.sh", description=__doc__)
     add = parser.add_argument
     add("--checkpoint", nargs="+", required=True, metavar="FILE", help="pretrained models")
     add("--names", nargs="+", metavar="NAME", help="their names, ARM-SEED to compare arms (default: the files' names)")

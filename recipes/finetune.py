@@ -56,7 +56,7 @@ def parse(task, words):
     more = f"All other options go to fairseq-train, such as {BF16} for bfloat16 on CPU or GPU, in place of fp16"
     more += ", and --regression if the labels are numbers" * (task == "mae_lm_sentences")
     more += ". docs/finetuning.md says which files are read."
-    parser = Parser(prog=PROGRAMS[task], description=__doc__, allow_abbrev=False, epilog=more)
+    parser = Parser(prog=PROGRAMS[task], description=__doc__, epilog=more)
     add = parser.add_argument
     add("--labelled", required=True, metavar="DIR", help="folder of the labelled files; its name is the task's")
     add("--checkpoint", required=True, metavar="FILE", help="the pretrained model")

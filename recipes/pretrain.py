@@ -44,8 +44,7 @@ def parse(recipe, words):
         header = itertools.takewhile(lambda line: line.startswith("#"), itertools.islice(lines, 1, None))
         description = "".join(line[2:] or "\n" for line in header)
     usage = "%(prog)s --data DIR[:DIR...] --save-dir DIR [options]"
-    parser = Parser(os.path.basename(recipe), usage, description, EPILOG, allow_abbrev=False)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = Parser(os.path.basename(recipe), usage, description, EPILOG)
     if {"-h", "--help"} & set(words):
         parser.epilog += "\n\nfairseq-train's options of this plugin:\n" + plugin_options()
     add = parser.add_argument

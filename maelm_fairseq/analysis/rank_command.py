@@ -9,7 +9,6 @@ number of dimensions that only [MASK] uses (Theorem 2.2). --dest receives `ranks
 singular values (`spectra.npz`) and a figure (`ranks.png`).
 """
 
-import argparse
 import os
 
 import numpy as np
@@ -27,8 +26,7 @@ from .token_moments import TAU, analyse, draw_blocks
 
 
 def parse_args():
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = Parser("python -m maelm_fairseq.effective_rank", description=__doc__, formatter_class=layout)
+    parser = Parser("python -m maelm_fairseq.effective_rank", description=__doc__)
     add = parser.add_argument
     add("--checkpoint", required=True, nargs="+", metavar="FILE", help="pretrained or fine-tuned")
     add("--names", nargs="+", metavar="NAME", help="of the checkpoints, in figure and tables (default: FILE)")

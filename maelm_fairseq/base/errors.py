@@ -8,7 +8,11 @@ import signal
 import sys
 import warnings
 
-OPTIONAL = {"matplotlib", "safetensors", "tokenizers"}  # packages of the extras that are imported when they are needed
+EXTRAS = {  # of packages that are imported when they are needed
+    "matplotlib": "demo",
+    **dict.fromkeys(["safetensors", "tokenizers"], "huggingface"),
+    **dict.fromkeys(["pandas", "scipy", "seqeval", "sklearn"], "finetune"),
+}
 SHOW_TRACEBACK = "MAELM_TRACEBACK"  # set in the environment: stack traces, too
 
 
@@ -25,7 +29,11 @@ class InstallationError(UsageError, ImportError):
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one line, with exit status 1."""
+    """An ArgumentParser of whole option names, whose errors are one line, and whose description stays as it is."""
+
+    def __init__(self, *args, **options):
+        more = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        super().__init__(*args, **{**more, **options})
 
     def error(self, message):
         raise UsageError(f"{message} (--help lists the options)")
@@ -33,8 +41,8 @@ class Parser(argparse.ArgumentParser):
 
 def one_line(error):
     """What the user is told of an error of the input, the operating system or the installation; None for others."""
-    if isinstance(error, ModuleNotFoundError) and error.name.partition(".")[0] in OPTIONAL:
-        return f"{error}: pip install -c constraints.txt '.[demo,huggingface]'"
+    if isinstance(error, ModuleNotFoundError) and error.name.partition(".")[0] in EXTRAS:
+        return f"{error}: pip install -c constraints.txt '.[{EXTRAS[error.name.partition('.')[0]]}]'"
     chain = error
     while chain is not None and not isinstance(chain, UsageError):
         chain = chain.__cause__ or chain.__context__

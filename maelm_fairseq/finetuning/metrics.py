@@ -1,9 +1,9 @@
 """Scores of answers, from 0 to 1, or -1 to 1 for correlations; nan where one is not defined.
 
-GLUE's with scikit-learn and SciPy, those of tagged entities with seqeval; SQuAD's by the rules of its official program.
+GLUE's with scikit-learn and SciPy, those of tagged entities with seqeval, packages of the extra `finetune`; SQuAD's by
+the rules of its official program.
 """
 
-import importlib
 import itertools
 import math
 import re
@@ -13,39 +13,34 @@ from collections import Counter
 
 import numpy as np
 
-from ..base.errors import InstallationError
-
-
-def library(name):
-    """A module of the extra `finetune`, imported when it is needed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise InstallationError(f"{error}: pip install -c constraints.txt '.[finetune]'") from None
-
 
 def accuracy(targets, predicted):
     return float(np.mean(np.equal(targets, predicted)))
 
 
 def f1(targets, predicted):
-    return float(library("sklearn.metrics").f1_score(targets, predicted, zero_division=0))
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(targets, predicted, zero_division=0))
 
 
 def matthews(targets, predicted):
-    return float(library("sklearn.metrics").matthews_corrcoef(targets, predicted))
+    from sklearn.metrics import matthews_corrcoef
+
+    return float(matthews_corrcoef(targets, predicted))
 
 
 def correlation(name):
     """A correlation of SciPy's as a function of (targets, predicted)."""
 
     def compute(targets, predicted):
-        function = getattr(library("scipy.stats"), name)
+        from scipy import stats
+
         if len(targets) < 2:
             return math.nan
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of constants, for which it is nan
-            return float(function(targets, predicted)[0])
+            return float(getattr(stats, name)(targets, predicted)[0])
 
     return compute
 
@@ -61,10 +56,12 @@ METRICS = {
 
 def entities(targets, predicted):
     """F1, precision and recall of whole entities, of lists of BIO tags for each sentence."""
-    seqeval, names = library("seqeval.metrics"), ["f1", "precision", "recall"]
+    from seqeval import metrics
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of words without entities
-        return {k: float(getattr(seqeval, f"{k}_score")(targets, predicted, zero_division=0)) for k in names}
+        names = ["f1", "precision", "recall"]
+        return {k: float(getattr(metrics, f"{k}_score")(targets, predicted, zero_division=0)) for k in names}
 
 
 def flat(lists):

@@ -13,7 +13,6 @@ tokenizer gave the same tokens as this package on lines of the data and on edge 
 installed, after it computed the same features. transformers is not needed.
 """
 
-import argparse
 import os
 import re
 import shutil
@@ -43,8 +42,7 @@ from .weights import (
 
 
 def parse_args():
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = Parser("python -m maelm_fairseq.huggingface.export", description=__doc__, formatter_class=layout)
+    parser = Parser("python -m maelm_fairseq.huggingface.export", description=__doc__)
     add = parser.add_argument
     add("--checkpoint", required=True, metavar="FILE_or_DIR", help="pretrained or fine-tuned")
     vocabulary = "folder of its vocabulary; of a model of fairseq's sentence_prediction, with label/dict.txt"

@@ -11,7 +11,6 @@ last layers are the decoder, and none is new. --dest is for `fairseq-train --fin
 are printed; hub, effective_rank and export read it too.
 """
 
-import argparse
 import os
 import shlex
 from dataclasses import asdict, fields
@@ -34,8 +33,7 @@ OPTIONS = [  # of the model; the encoder has no relative position bias by defaul
 
 
 def parse_args():
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = Parser("python -m maelm_fairseq.huggingface.import_roberta", description=__doc__, formatter_class=layout)
+    parser = Parser("python -m maelm_fairseq.huggingface.import_roberta", description=__doc__)
     add = parser.add_argument
     add("--checkpoint", required=True, metavar="FILE_or_DIR", help="of fairseq's roberta, or a folder of transformers")
     add("--data", required=True, metavar="DIR", help="prepared with the vocabulary of the checkpoint")
