@@ -117,7 +117,14 @@ def serve(path):
     os.environ.clear()
     os.environ.update(environment)
     sys.executable = os.path.join(os.path.dirname(path), "python")
-    become(option, program)
+    try:
+        code = become(option, program)
+    except SystemExit as request:
+        code = request.code
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    end(code)
 
 
 def attend(pid, connection):
@@ -166,6 +173,22 @@ def become(option, program):
         if os.path.basename(name) == "pretrain.py":  # where fairseq is loaded, base/ already imports the plugin
             import fairseq_cli.train  # noqa: F401
         runpy.run_path(name, run_name="__main__")
+
+
+def end(code):
+    """Ends as Python does, but does not take all modules apart, for which the memory shared with the server is copied."""
+    import atexit
+    import threading
+
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    if not isinstance(code, (int, type(None))):
+        print(code, file=sys.stderr)
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, AttributeError, ValueError):  # closed, by whoever reads it or by the program
+            stream.flush()
+    os._exit((code or 0) & 0xFF)
 
 
 if __name__ == "__main__":
