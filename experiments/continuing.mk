@@ -12,7 +12,7 @@ BASE_UPDATES ?= 4000
 SEEDS ?= 1 2
 ARMS = mlm shared shared-fade
 RUNS = $(foreach arm,$(ARMS),$(SEEDS:%=$(arm)-%))
-DEVICE := $(shell $(PYTHON) -c 'import torch; print("" if torch.cuda.is_available() else "--cpu")')
+DEVICE = $(shell $(PYTHON) -c 'import torch; print("" if torch.cuda.is_available() else "--cpu")')
 TRAIN = --batch-size 16 --num-workers 0 --tokens-per-sample 128 --mask-prob 0.3 --lr-scheduler polynomial_decay \
   --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 2 --distributed-world-size 1 \
   --log-format json --log-interval 100 --no-epoch-checkpoints --keep-interval-updates 1 $(DEVICE)

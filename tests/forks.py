@@ -176,7 +176,7 @@ def become(option, program):
 
 
 def end(code):
-    """Ends as Python does, but does not take all modules apart, for which the memory shared with the server is copied."""
+    """Ends as Python does, but for taking all modules apart, which copies the memory that is the server's, too."""
     import atexit
     import threading
 

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fairseq import options
 
 import arms
 import measure
 import page
 import reset_layers
-from common import configuration
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents
 from maelm_fairseq.checkpoints.reading import read_file
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in [
 
 def make(*words):
     done = subprocess.run(
-        ["make", "-C", str(EXPERIMENTS), *map(str, words)],
+        ["make", "-C", str(EXPERIMENTS), f"PYTHON={PYTHON}", *map(str, words)],
         env=SCRIPTS_ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -44,14 +44,17 @@ def test_the_page_is_made_from_the_records_alone(tmp_path):
     assert drawn == {path.name for path in (EXPERIMENTS / "pictures").iterdir()}
 
 
+def parsed(*words):
+    """What fairseq-train makes of its options."""
+    return options.parse_args_and_arch(options.get_training_parser(), list(map(str, words)))
+
+
 def test_every_arm_differs_from_the_others_and_is_what_fairseq_train_takes(data):
     models = set()
     for name, arm in arms.ARMS.items():
-        cfg = configuration([data, *arms.options(f"{name}-1")])
-        assert cfg.optimization.max_update == cfg.lr_scheduler.total_num_update == arm.updates
-        fields = [field for field in cfg.task if "mask" in field or field.endswith("_prob")]
-        decoder = cfg.model.decoder_layers, cfg.model.share_decoder_layers, cfg.model.decoder_relative_bias
-        models.add((*decoder, *(cfg.task[field] for field in fields), cfg.optimization.lr[0], arm.updates))
+        args = parsed(data, *arms.options(f"{name}-1"))
+        assert args.max_update == int(args.total_num_update) == arm.updates
+        models.add(str(sorted({**vars(args), "save_interval_updates": 0, "keep_interval_updates": 0}.items())))
     assert len(models) == len(arms.ARMS)
     assert len(arms.encoders()) == sum(arm.seeds for arm in arms.ARMS.values())
 
@@ -62,17 +65,17 @@ def test_what_has_a_record_is_not_trained_again(tmp_path):
     assert "arms.py B-1 | xargs fairseq-train" in make("-n", tmp_path / "B-1.csv", f"RECORDS={tmp_path}", "RUN=run")
 
 
-def test_every_way_to_continue_is_what_fairseq_train_takes(data, tmp_path):
+def test_every_way_to_continue_is_what_fairseq_train_takes(data, tmp_path, monkeypatch):
+    monkeypatch.chdir(EXPERIMENTS)
     text = make("-f", "continuing.mk", "-n", f"RUN={tmp_path}", "TEXT=text.txt", f"RECORDS={tmp_path}")
     commands = [shlex.split(line)[1:] for line in text.replace("\\\n", " ").splitlines() if "fairseq-train" in line]
     assert len(commands) == 1 + 3 * 2
     seen = set()
     for command in commands:
         words = [word for word in command if word not in ("--cpu", ">/dev/null")]
-        cfg = configuration([data, *words[1:]])
-        assert ("base-data" in words[0]) == (cfg.checkpoint.finetune_from_model is None)
-        task, layers = cfg.task, cfg.model.decoder_layers
-        seen.add((layers, task.encoder_mask_fraction, task.encoder_mask_fade_updates, cfg.common.seed, words[0]))
+        args = parsed(data, *words[1:])
+        assert ("base-data" in words[0]) == (args.finetune_from_model is None)
+        seen.add((args.decoder_layers, args.encoder_mask_fraction, args.encoder_mask_fade_updates, args.seed, words[0]))
     assert len(seen) == len(commands)
 
 
@@ -80,7 +83,9 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
     run, trained = tmp_path / "run", tmp_path / "run" / "D-1" / "model.pt"
     run.mkdir()
     (run / "data").symlink_to(prepared)
-    make(trained, f"RUN={run}", "UPDATES=4", f"PYTHON={PYTHON}")
+    make(trained, f"RUN={run}", "UPDATES=4")
+    for updates in [2, 3]:  # one checkpoint within the run is enough
+        trained.with_name(f"checkpoint_1_{updates}.pt").unlink()
     rows = sorted({line for document in documents(60, 7) for line in document})[:90]
     (run / "labelled" / "trec").mkdir(parents=True)
     for split, part in [("train", rows[:60]), ("dev", rows[60:])]:
@@ -89,7 +94,8 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
     for name in ["TASKS", "NATURAL", "TRAJECTORY_TASKS"]:
         monkeypatch.setattr(measure, name, ["trec"])
     monkeypatch.setattr(measure, "FINE_TUNING", ["--seeds", "1", "--epochs", "1"])
-    monkeypatch.setattr(measure, "PARTS", 1)
+    for name, value in {"PARTS": 1, "FEW_SHOT_REPEATS": 1, "RANK_TOKENS": 2000}.items():
+        monkeypatch.setattr(measure, name, value)
     monkeypatch.setitem(arms.ARMS, "D", replace(arms.ARMS["D"], updates=4))
     monkeypatch.setenv("PATH", SCRIPTS_ENVIRONMENT["PATH"])
     monkeypatch.setattr(sys, "executable", PYTHON)
@@ -104,7 +110,7 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
         probes.layer.tolist() == [*map(str, range(13)), "last", "chosen"]
         and (tmp_path / "records" / "D-1.npz").exists()
     )
-    assert sorted(table[table.feature == "fine-tuned"].updates) == [1, 2, 3, 4]
+    assert sorted(table[table.feature == "fine-tuned"].updates) == [1, 4]
     assert table[table.task == "fine-tuning 1/1"].layer.dropna().tolist() == [*map(str, range(13))]
 
     reset_layers.reset(str(trained), str(tmp_path / "reset.pt"))
