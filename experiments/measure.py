@@ -4,17 +4,17 @@
     python measure.py A-1 --run RUN --dest records
 
 reads RUN/A-1/model.pt and its train.log, and writes records/A-1.csv, with the columns of COLUMNS, and records/A-1.npz,
-the outcome of every example (see recipes/evaluation/outcomes.py). The csv is written last.
+what was predicted for every example. The csv is written last.
 """
 
 import csv
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from arms import ARMS, keeps_trajectory, split
@@ -24,6 +24,7 @@ from maelm_fairseq.base.files import atomic_write
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 sys.path.append(str(RECIPES))
 from evaluation.labelled_tasks import PRIMARY, REGRESSION  # noqa: E402
+from evaluation.outcomes import CHOSEN, LAST, Records  # noqa: E402
 
 COLUMNS = ["arm", "seed", "updates", "layer", "task", "feature", "metric", "value"]
 ORDER = ["bigram_shift", "replaced_word"]  # made by swapping or replacing words
@@ -31,6 +32,7 @@ NATURAL = [task for task in PRIMARY if task not in ORDER]
 TASKS = [*PRIMARY, "agreement"]
 RANK_TOKENS = 100_000
 FINE_TUNING = "--seeds 1 --batch-size 32 --lr 5e-4 --warmup-ratio 0.1 --epochs 3".split()
+FEATURES = ["mean", "first", "side_by_side"]  # of which the outcomes of examples are kept
 TEXT = "held-out text"
 FEW_SHOT_REPEATS = 10
 PARTS = 10  # of fine-tuning, at whose ends ranks are measured
@@ -65,6 +67,19 @@ def scores(name, folder, run):
     call(sys.executable, RECIPES / "evaluate.py", *command)
     for row in read_csv(folder / "probes" / "scores.csv"):
         yield row["task"], row["feature"], row["layer"], row["metric"], row["value"]
+
+
+def outcomes(path):
+    """What was predicted for each example, from the last layer and the chosen one, in few bytes: {name: array}."""
+    records, arrays = Records(path), {}
+    for task, feature in (key.split("/") for key in records.arrays if key.count("/") == 1):
+        values = {"": records.arrays[f"{task}/{feature}"]}
+        if feature in FEATURES:
+            values = {f"/{layer}": records.answers(task, feature, layer) for layer in (LAST, CHOSEN)}
+        for end, each in values.items():
+            kind = np.float16 if each.dtype.kind == "f" else np.int8
+            arrays[f"{task}/{feature}{end}"] = each.astype(kind)
+    return arrays
 
 
 def ranks(checkpoint, dest, run):
@@ -124,7 +139,8 @@ def main():
     if "-lr" not in arm:  # of those, losses are compared
         measured[updates] += scores(args.name, folder, args.run)
         measured[updates] += fine_tuned(folder / "model.pt", folder / "tuned", args.run, NATURAL)
-        shutil.copyfile(folder / "probes" / f"{args.name}.npz", args.dest / f"{args.name}.npz")
+        with atomic_write(args.dest / f"{args.name}.npz", "wb") as stream:
+            np.savez_compressed(stream, **outcomes(folder / "probes" / f"{args.name}.npz"))
         if not is_reset:
             measured[updates] += ranks(folder / "model.pt", folder / "ranks", args.run)
     if tracked:
