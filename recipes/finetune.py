@@ -37,13 +37,11 @@ BF16 = "--bf16-autocast"
 READER = "maelm_fairseq.finetuning"  # what it says of the labelled files is said once, before training
 SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
 COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
-OWN = {  # what the recipe sets, by fairseq's group
-    "checkpoint": ["save_dir", "finetune_from_model", "restore_file", "no_save", "no_last_checkpoints"],
-    "common": ["seed"],
-    "dataset": ["batch_size", "max_tokens", "train_subset", "valid_subset", "disable_validation"],
-    "optimization": ["update_freq", "max_update", "max_epoch", "stop_time_hours"],
-    "task": ["_name", "data", "labelled"],
-}
+OWN = [  # what the recipe sets
+    *("task", "data", "labelled", "seed", "batch_size", "max_tokens", "update_freq", "max_update", "max_epoch"),
+    *("stop_time_hours", "train_subset", "valid_subset", "disable_validation", "finetune_from_model", "restore_file"),
+    *("save_dir", "no_save", "no_last_checkpoints"),
+]
 PROGRAMS = {
     "mae_lm_sentences": "finetune_glue.sh",
     "mae_lm_tokens": "finetune_tagging.sh",
@@ -105,12 +103,11 @@ class Recipe:
     def check_options(self):
         """fairseq's configuration with the further options, which must not change what the recipe itself sets."""
         command = self.command(self.settings[0], 1, updates=1)
-        ours, theirs = (configuration(words) for words in (command[: len(command) - len(self.extra)], command))
-        for group, names in OWN.items():
-            for name in names:
-                if ours[group][name] != theirs[group][name]:
-                    raise UsageError(f"{option(name)}: the recipe sets it, to {ours[group][name]}; leave it out")
-        return theirs
+        ours, theirs = (parsed(words) for words in (command[: len(command) - len(self.extra)], command))
+        for name in OWN:
+            if getattr(ours, name) != getattr(theirs, name):
+                raise UsageError(f"{option(name)}: the recipe sets it, to {getattr(ours, name)}; leave it out")
+        return convert_namespace_to_omegaconf(theirs)
 
     def read_task(self):
         """Reads all labelled files, and says what they are, before anything is trained."""
@@ -226,11 +223,11 @@ class Recipe:
         print(f"model of the best seed: {best}")
 
 
-def configuration(words):
-    """fairseq's configuration of a command of fairseq-train, of whose options --user-dir comes first."""
+def parsed(words):
+    """The options of a command of fairseq-train, of which --user-dir comes first."""
     argparse.ArgumentParser.error = Parser.error  # without hundreds of lines of usage
     parser = options.get_training_parser()  # which the plugin has extended already
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words[3:]))
+    return options.parse_args_and_arch(parser, words[3:])
 
 
 def shown(prefix):

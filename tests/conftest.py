@@ -4,6 +4,7 @@ Commands that tests start are forks of a process that has imported fairseq and t
 test says `real=True`. `TESTS_FORK=0` in the environment makes all of them real processes.
 """
 
+import gc
 import json
 import os
 import random
@@ -67,6 +68,10 @@ TINY = [
 
 VALIDATE = ["--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8]  # options of fairseq-validate
 TINY_MODEL = {"_name": "mae_lm_tiny", "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "max_positions": 32}
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what has been imported need not be looked at again
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -120,8 +120,6 @@ def place(tmp_path_factory):
     theirs, _, _ = byte_level_roberta(place / "byte_level", documents(40, 3)[0])
     theirs.rename(place / "roberta-base")
     run_page("README.md", place)
-    shutil.rmtree(place / "adapted")  # as is that of a page
-    shutil.rmtree(place / "adapted.work")
     return place
 
 
