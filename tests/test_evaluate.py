@@ -115,6 +115,8 @@ def test_one_seed_is_compared_over_examples_only_and_what_is_secondary_is_in_no_
     width = 1.96 * 100 * (ours.astype(float) - theirs).std() / 150**0.5
     difference, low, high = map(float, rows["imdb"][:3])
     assert difference - low == pytest.approx(width, rel=0.1) and high - difference == pytest.approx(width, rel=0.1)
+    del records[0].arrays["length/side_by_side"]
+    assert not len(Report(records, ["imdb", "length"]).differences(("mae_lm", "mlm"), "side_by_side"))
     records[0].arrays["length/targets"] = records[0].arrays["length/targets"][::-1]
     with pytest.raises(UsageError, match="mae_lm-1 and mlm-1: evaluated on different examples of length"):
         report.differences(("mae_lm", "mlm"))

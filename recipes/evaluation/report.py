@@ -71,8 +71,8 @@ class Report:
         ours, theirs = (models_of_arm(frame.index, arm) for arm in arms)
         seeds = [seed for seed in ours if seed in theirs]
         rows, averaged = [], [task for task in self.averaged if task in frame]
-        pair = [self.records[side[seeds[0]]] for side in (ours, theirs)]
-        answered = f"{frame.columns[0]}/{feature}" in pair[0].arrays  # few-shot probes record scores alone
+        pair = [self.records[side[seed]] for side in (ours, theirs) for seed in seeds[:1]]
+        answered = pair and f"{frame.columns[0]}/{feature}" in pair[0].arrays  # few-shot probes record scores alone
         for task in ["mean", *frame.columns[:-1]] if len(seeds) > 1 or answered else []:
             values = [frame.loc[[side[seed] for seed in seeds], task].to_numpy() for side in (ours, theirs)]
             estimate = (values[0] - values[1]).mean()
