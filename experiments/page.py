@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from arms import ARMS, PILOT_SEEDS, PILOTS, RATES, TRAJECTORIES, encoders
+from arms import ARMS, PILOT_SEEDS, PILOTS, TRAJECTORIES, encoders
 from maelm_fairseq.base.errors import MissingFileError, Parser, run
 from maelm_fairseq.base.files import atomic_write
 from measure import NATURAL, ORDER, PARTS, TEXT, TRAJECTORY_TASKS
@@ -104,7 +104,7 @@ class Page:
         parts = rows.arm.str.extract("(.*)-lr(.*)")
         rows = rows.assign(arm=parts[0].map(TITLES), rate=parts[1])
         frame = rows.pivot_table(index="arm", columns="rate", values="value")
-        return markdown(frame[[rate for rate in RATES if rate in frame]])
+        return markdown(frame[sorted(frame, key=float)])
 
     def instrument(self):
         """How well each candidate tells trained layers from newly initialised ones."""
