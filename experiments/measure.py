@@ -85,7 +85,8 @@ def outcomes(path):
 def ranks(checkpoint, dest, run):
     """The effective ranks of held-out text, and the dimensions of [MASK] alone."""
     command = ["--checkpoint", checkpoint, "--data", run / "data", "--dest", dest, "--tokens", RANK_TOKENS]
-    call(sys.executable, "-m", "maelm_fairseq.effective_rank", *command)
+    if not (dest / "ranks.csv").exists():
+        call(sys.executable, "-m", "maelm_fairseq.effective_rank", *command)
     for row in read_csv(dest / "ranks.csv"):
         yield TEXT, row["family"], row["layer"], "rank", row["rank"]
     for row in read_csv(dest / "mask_dimensions.csv"):

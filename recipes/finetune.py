@@ -175,7 +175,8 @@ class Recipe:
             print(f"{name}: {folder}", flush=True)
             log, prefix = os.path.join(folder, "train.log"), "  " if self.jobs.count == 1 else f"{name}: "
             command = self.command(settings, seed, self.updates(settings))
-            status = self.jobs.run(command, log, environment, shown(prefix))
+            unit = "" if "spearman" in self.task.datasets["valid"].metrics else " bits"
+            status = self.jobs.run(command, log, environment, shown(prefix, unit))
             if status:
                 raise UsageError(f"fairseq-train ended with exit status {status}; the full log is {log}")
         kept = read_checkpoint(self.result(settings, seed))["task_state"][SCORES]
@@ -230,9 +231,10 @@ def parsed(words):
     return options.parse_args_and_arch(parser, words[3:])
 
 
-def shown(prefix):
-    """A function that prints the progress in a line of fairseq-train's log."""
+def shown(prefix, unit):
+    """A function that prints the progress in a line of fairseq-train's log, the loss with its unit."""
     progress = Progress()
+    progress.unit = unit
 
     def show(line):
         text = None if READER in line else progress.line(line)

@@ -9,9 +9,9 @@ import re
 
 FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's
 RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| (\w+) \| (\S+) \| (.*)$")
-SHOWN = re.compile(r"^(Saved checkpoint .*(?= \(epoch)|Loaded checkpoint .*\)|done training.*)")
+SHOWN = re.compile(r"^(Saved checkpoint .*(?= \(epoch)|Loaded checkpoint .*?(?= \(epoch \d+ @ 0 |$)|done training.*)")
 ERROR = re.compile(r"^(\w[\w.]*(Error|Exception|Interrupt)\b|([\w-]+: )?error: )")
-SCORES = ("accuracy", "f1", "exact", "matthews", "pearson")
+SCORES = {"accuracy": "%", "f1": "%", "exact": "%", "matthews": "", "pearson": ""}  # and their units
 USELESS = ("Please install tensorboardX", "TensorBoard", "could not be loaded", "your device does NOT support")
 
 
@@ -19,6 +19,7 @@ class Progress(logging.Handler):
     """Prints the report of what is logged; :meth:`line` turns a line of the log into one of the report, or None."""
 
     max_update = unigram_bits = None
+    unit = " bits"  # of the loss
 
     def emit(self, record):
         line = None if record.exc_info else self.line(self.format(record))
@@ -38,7 +39,7 @@ class Progress(logging.Handler):
             if logger == "train_inner":
                 return self.update(stats)
             verdict = self.verdict(float(stats["valid_loss"]))
-            return f"validation after {stats['valid_num_updates']} updates: {quality(stats, 'valid_')}{verdict}"
+            return f"validation after {stats['valid_num_updates']} updates: {self.quality(stats, 'valid_')}{verdict}"
         frequencies = re.search(r"^unigram_bits ([\d.]+)", message)
         if frequencies:
             self.unigram_bits = float(frequencies[1])
@@ -60,7 +61,7 @@ class Progress(logging.Handler):
             seconds = (self.max_update - update) / max(float(stats["ups"]), 1e-3)
             left = f", {datetime.timedelta(seconds=int(seconds))} left"
         speed = f"{float(stats['wps']):,.0f} tokens/s"
-        return f"update {update:,}{of}: {quality(stats)}, learning rate {stats['lr']}, {speed}{left}"
+        return f"update {update:,}{of}: {self.quality(stats)}, learning rate {stats['lr']}, {speed}{left}"
 
     def verdict(self, loss):
         """What a loss of validation means beside that of token frequencies."""
@@ -69,11 +70,10 @@ class Progress(logging.Handler):
         comparison = "token frequencies alone have" if loss < self.unigram_bits else "no better than token frequencies,"
         return f" ({comparison} {self.unigram_bits})"
 
-
-def quality(stats, prefix=""):
-    """Loss, accuracy and other scores, as far as they are logged, in fairseq's units."""
-    shown = [f", {name} {stats[prefix + name]}%" for name in SCORES if stats.get(prefix + name)]
-    return f"loss {stats[prefix + 'loss']} bits" + "".join(shown)
+    def quality(self, stats, prefix=""):
+        """Loss, accuracy and other scores, as far as they are logged."""
+        shown = [f", {name} {stats[prefix + name]}{unit}" for name, unit in SCORES.items() if stats.get(prefix + name)]
+        return f"loss {stats[prefix + 'loss']}{self.unit}" + "".join(shown)
 
 
 def log_to(path):

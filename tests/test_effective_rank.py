@@ -102,7 +102,7 @@ def table(path):
 def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, monkeypatch, capsys):
     data, checkpoint = pretrained
     succeed("fairseq-train", data, *TINY, "--share-decoder-layers", "--save-dir", tmp_path)
-    options = ["--data", data, "--dest", tmp_path / "out", "--checkpoint", checkpoint, tmp_path / "checkpoint_last.pt"]
+    options = ["--data", data, "--dest", tmp_path / "out", "--checkpoint", checkpoint, tmp_path]  # a file and a folder
     run(monkeypatch, *options, "--names", "MAE-LM", "shared", "--tokens", 300, "--tau", 0.9, 0.5)
     printed = capsys.readouterr()
     assert "MAE-LM: effective rank at tau = 0.9" in printed.out and printed.err == ""
@@ -120,6 +120,8 @@ def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, mo
         assert int(rank) == int(row["rank"]) <= 32
     assert len(table(tmp_path / "out" / "mask_dimensions.csv")) == 2 * 2 * 3
     assert (tmp_path / "out" / "ranks.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UsageError, match="ranks.csv: exists already"):
+        run(monkeypatch, *options)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_the_sentences_of_a_pair_are_in_one_fold(tmp_path):
     assert (task.folds[::2] == task.folds[1::2]).all() and len(set(task.folds)) == 5
 
 
-def test_values_are_spread_over_folds(tmp_path):
+def test_values_are_spread_over_folds(tmp_path, capsys):
     rows = [(text, value) for text, _, value in examples(200, 3)]
     header = ("sentence", "label")
     task = load_task(write(tmp_path, train=[header, *rows[:-2]], dev=[header, *rows[-2:]]), regression=True)
@@ -82,6 +82,10 @@ def test_values_are_spread_over_folds(tmp_path):
     np.testing.assert_allclose(task.targets, [float(value) for _, value in rows])
     means = [task.targets[task.folds == fold].mean() for fold in range(5)]
     assert np.std(means) < 0.3 * np.std(task.targets) / np.sqrt(40)  # closer than at random
+    assert (
+        load_task(tmp_path).labels
+        and "labels are numbers: to predict values, add --regression" in capsys.readouterr().err
+    )
 
 
 def test_pairs_and_what_is_wrong(tmp_path):
@@ -119,6 +123,8 @@ def test_features_are_those_of_the_hub(pretrained):
         np.testing.assert_allclose(computed["mean"][:, i], expected[:, 1:].mean(1), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(computed["first"][:, i], expected[:, 0], rtol=1e-4, atol=1e-5)
     assert computed["mean"].shape == (3, len(texts), 32)
+    alone = features.compute(model, texts[:1])["mean"]  # a batch of one
+    np.testing.assert_allclose(alone, computed["mean"][:, :1], rtol=1e-4, atol=1e-5)
 
 
 # Probes ------------------------------------------------------------------------------------------------------------

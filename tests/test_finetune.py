@@ -93,7 +93,9 @@ def test_scores_results_and_submission(pretrained, files, arguments, tmp_path):
 
 
 def test_a_regression(pretrained, files, arguments, tmp_path):
-    script(GLUE, "--labelled", files / "STS-B", *arguments, "--seeds", 1, "--classification-pooling", "mean")
+    more = ["--seeds", 1, "--classification-pooling", "mean"]
+    printed = script(GLUE, "--labelled", files / "STS-B", *arguments, *more).stdout
+    assert "updates: loss " in printed and " bits" not in printed and "@ 0 updates" not in printed
     save = tmp_path / "save"
     (run,) = save.glob("STS-B/*/seed1")
     model = hub.from_pretrained(run / "checkpoint_last.pt", data=pretrained[0])

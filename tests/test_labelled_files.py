@@ -41,6 +41,7 @@ GLUE = {
         "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2",
         "3\tn\tf\t2012\t1\tx\ty\tA\tB",
     ),
+    "STS-B, single": ("sentence\tscore", "A cat.\t-2.5", (["A cat."], "-2.5"), "index\tsentence", "3\tA"),
     "MNLI": (
         "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
         "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label",
@@ -71,10 +72,10 @@ def test_glues_files(tmp_path, task):
     train = write(tmp_path / "train.tsv", *[header] * bool(header), line, line)
     table = read_sentences(train)
     assert [(list(example.texts), example.label) for example in table.examples] == [(texts, label)] * 2
-    assert table.form.is_regression == (task == "STS-B") and has_labels(train) != (task == "CoLA")
+    assert table.form.is_regression == task.startswith("STS-B") and has_labels(train) != (task == "CoLA")
     both = ["accuracy", "f1"]
     metrics = {"CoLA": ["matthews"], "STS-B": ["pearson", "spearman"], "MRPC": both, "QQP": both}
-    assert table.form.metrics == metrics.get(task, ["accuracy"])
+    assert table.form.metrics == metrics.get(task.partition(",")[0], ["accuracy"])
     test = write(tmp_path / "test.tsv", test_header, test_line)
     (example,) = read_sentences(test, is_test=True).examples
     assert len(example.texts) == len(texts) and example.label is None and not has_labels(test)

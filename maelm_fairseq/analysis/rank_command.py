@@ -28,8 +28,8 @@ from .token_moments import TAU, analyse, draw_blocks
 def parse_args():
     parser = Parser("python -m maelm_fairseq.effective_rank", description=__doc__)
     add = parser.add_argument
-    add("--checkpoint", required=True, nargs="+", metavar="FILE", help="pretrained or fine-tuned")
-    add("--names", nargs="+", metavar="NAME", help="of the checkpoints, in figure and tables (default: FILE)")
+    add("--checkpoint", required=True, nargs="+", metavar="FILE_or_DIR", help="pretrained or fine-tuned")
+    add("--names", nargs="+", metavar="NAME", help="of the checkpoints, in figure and tables (default: their paths)")
     add("--data", required=True, metavar="DIR", help="binarized text with its dict.txt")
     add("--dest", required=True, metavar="DIR", help="folder to write to")
     add("--split", default="valid", help="split of the data (default: valid)")
@@ -73,6 +73,9 @@ def main():
     args = parse_args()
     import matplotlib  # noqa: F401  fails now if it is missing, not after hours of work
 
+    ranks = os.path.join(args.dest, "ranks.csv")  # written last
+    if os.path.lexists(ranks):
+        raise UsageError(f"{ranks}: exists already; remove it or choose another --dest")
     dictionary, blocks = load_blocks(args)
     os.makedirs(args.dest, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -86,9 +89,9 @@ def main():
         all_spectra.update({f"{name}/{family}": values for family, values in spectra.items()})
         print(report(name, rows, dimensions, args.tau[0]) + "\n", flush=True)
     all_rows = [dict(checkpoint=name, **row) for name, rows in panels.items() for row in rows]
-    write_csv(os.path.join(args.dest, "ranks.csv"), all_rows)
     write_csv(os.path.join(args.dest, "mask_dimensions.csv"), all_dimensions)
     with atomic_write(os.path.join(args.dest, "spectra.npz"), "wb") as stream:
         np.savez_compressed(stream, **all_spectra)
     draw(os.path.join(args.dest, "ranks.png"), panels, args.tau[0])
+    write_csv(ranks, all_rows)
     print(f"written: ranks.csv, mask_dimensions.csv, spectra.npz and ranks.png in {args.dest}")

@@ -36,7 +36,7 @@ def load_model(checkpoint_file, dictionary):
     """Builds the model of a checkpoint on the CPU: its encoder, its heads, and its decoder if it has one.
 
     Args:
-        checkpoint_file: path of a `.pt` file
+        checkpoint_file: path of a `.pt` file, or of a folder; see :func:`find_checkpoint`
         dictionary: the one it was trained with, with `<mask>`
     Returns:
         :class:`~maelm_fairseq.model.MaeLmModel`, in evaluation mode
@@ -44,7 +44,7 @@ def load_model(checkpoint_file, dictionary):
         FileNotFoundError: there is no such file
         ValueError: not a checkpoint of MAE-LM, or trained with another dictionary
     """
-    checkpoint_file = os.fspath(checkpoint_file)
+    checkpoint_file = find_checkpoint(os.fspath(checkpoint_file))
     return build_model(read_checkpoint(checkpoint_file), dictionary, checkpoint_file)
 
 

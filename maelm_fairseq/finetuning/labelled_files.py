@@ -71,6 +71,7 @@ FORMS = [
     Form("QNLI", ["question", "sentence"], "label"),
     Form("pairs", PAIR, "label"),
     Form("sentences", ["sentence"], "label"),
+    Form("sentences with scores", ["sentence"], "score", CORRELATIONS),
 ]
 COLA = Form("CoLA", ["sentence"], "label", ["matthews"])
 COLA_COLUMNS = ["source", "label", "original label", "sentence"]  # its files for training and validation have no header
@@ -112,7 +113,8 @@ def form_of(columns, is_test, path):
             return form
     raise UsageError(
         f"{path}: found the columns {', '.join(columns)[:200]}; expected those of GLUE's files, or a header with label "
-        "and sentence, or label, sentence1 and sentence2, separated by tabs; add it as the first line"
+        "and sentence, or label, sentence1 and sentence2, separated by tabs, in the first line; score, not label, if "
+        "labels are numbers to predict"
     )
 
 
@@ -173,6 +175,11 @@ def read_sentences(path, is_test=False, regression=False, like=None):
     if not table.examples:
         raise UsageError(f"{path}: no examples; expected one per line after the header")
     return table
+
+
+def are_values(labels):
+    """Whether classes look like numbers to predict."""
+    return all(map(is_number, labels)) and any("." in label for label in labels)
 
 
 def is_number(text):

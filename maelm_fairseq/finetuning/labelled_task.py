@@ -114,7 +114,8 @@ class LabelledTask(TokenTask):
         logger.info(f"{path}: {len(labels)} labels: {shown}")
         few = [label for label in labels if counts[label] < FEW]
         if few:
-            logger.warning(f"{path}: fewer than {FEW} examples of {', '.join(few[:20])}: are these labels?")
+            some = ", ".join(few[:20]) + ", ..." * (len(few) > 20)
+            logger.warning(f"{path}: fewer than {FEW} examples of {some}: are these labels?")
         if len(labels) < 2:
             raise UsageError(f"{path}: every label is {labels[0]!r}; expected two labels or more")
         self.state.merge_state_dict({"labels": labels})

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from ..base.settings import setting
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
-from .labelled_files import SENTENCE_FILES, Form, find_file, is_number, read_sentences
+from .labelled_files import SENTENCE_FILES, Form, are_values, find_file, read_sentences
 from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, is_test
 from .metrics import METRICS
 
@@ -36,7 +36,7 @@ class SentencesTask(LabelledTask):
         self.state.merge_state_dict({"labels": None, "form": list(table.form)})
         if not table.form.is_regression:
             self.keep_labels(path, [example.label for example in table.examples])
-            if all(map(is_number, self.state.labels)) and any("." in label for label in self.state.labels):
+            if are_values(self.state.labels):
                 logger.warning(
                     f"{path}: all labels are numbers: to predict values instead of classes, add --regression"
                 )

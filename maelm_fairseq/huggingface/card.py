@@ -22,7 +22,7 @@ from .weights import (
 GAP = "**please fill in**"
 SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]  # of a configuration of fairseq's
 SHOWN = ["decoder_layers", "share_decoder_layers", "mask_prob", "encoder_mask_fraction"]  # of their options
-SHOWN += ["lr", "update_freq", "batch_size", "max_tokens"]
+SHOWN += ["encoder_mask_fade_updates", "lr", "update_freq", "batch_size", "max_tokens"]
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
 

@@ -36,7 +36,7 @@ def compute(model, texts):
         for pool, values in pooled.items():
             if pool not in features:
                 features[pool] = np.empty((len(hidden), len(tokens), hidden.size(-1)), np.float32)
-            features[pool][:, rows] = values.numpy()
+            features[pool][:, rows.numpy()] = values.numpy()  # a tensor of one number would be that number
     return features
 
 

@@ -5,12 +5,13 @@ Letters in shapes: N examples.
 
 import hashlib
 import os
+import sys
 from dataclasses import dataclass
 
 import numpy as np
 
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, has_labels, read_sentences
+from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, are_values, find_file, has_labels, read_sentences
 
 FOLDS = 5
 MINIMUM_OF_A_CLASS = 2 * FOLDS  # so that each training set within a training set has the class
@@ -107,6 +108,8 @@ def load_task(folder, regression=False):
         targets = np.array([float(label) for _, label, _ in examples])
     else:
         names, counts = np.unique([label for _, label, _ in examples], return_counts=True)
+        if are_values(names):
+            print(f"warning: {folder}: all labels are numbers: to predict values, add --regression", file=sys.stderr)
         labels = [str(label) for label in names[counts >= MINIMUM_OF_A_CLASS]]
         examples = [example for example in examples if example[1] in labels]
         targets = np.array([labels.index(label) for _, label, _ in examples], np.int64)
