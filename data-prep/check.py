@@ -6,9 +6,11 @@ Exits with status 1 if a check fails.
 
 import os
 
+import command_line  # noqa: F401  finds the plugin and its packages
+
+# isort: split
 import numpy as np
 
-import command_line  # noqa: F401  finds the plugin
 from binarized import DTYPE_CODES, HEADER, INDEX_MAGIC, add_to_checksum, is_encoded, shard_folder
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import read_json

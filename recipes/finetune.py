@@ -151,7 +151,8 @@ class Recipe:
     def made_from(self):
         """A checksum of what results are made from beside the settings: files, vocabulary and further options."""
         files = [find_file(self.labelled, split, self.task.files) for split in self.splits if not is_test(split)]
-        made_from = [*map(sha256, [self.checkpoint, *files]), fingerprint(self.task.dictionary), self.args.from_scratch]
+        files += [self.checkpoint, self.task.tokenizer.path]
+        made_from = [*map(sha256, files), fingerprint(self.task.dictionary), self.args.from_scratch]
         return hashlib.sha256(repr([*made_from, *self.extra]).encode()).hexdigest()[:8]
 
     def folder(self, settings, seed):

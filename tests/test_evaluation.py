@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from conftest import documents
 from evaluation import features, few_shot, probes
 from evaluation.labelled_tasks import Task, deal, identity, load_task
+from evaluation.minimal_pairs import Pairs, decide
 from labelled import write_table
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
@@ -199,3 +201,9 @@ def test_few_shot_scores_of_all_repeats():
     scores = few_shot.few_shot(*made_up(0, count=150), 3)
     assert scores.shape == (3, 3) and scores[2].mean() > scores[0].mean()  # from more examples
     assert few_shot.few_shot(*made_up(12, count=240), 1) is None
+
+
+def test_pairs_are_not_decided_by_what_is_no_number():
+    pairs = Pairs("blimp", "", ["good"], ["bad"], np.array([""]))
+    with pytest.raises(UsageError, match="blimp: the model's bits are no numbers"):
+        decide(SimpleNamespace(score=lambda texts: [(np.nan, 1) for _ in texts]), pairs)

@@ -62,6 +62,10 @@ def decide(model, pairs):
         pairs: :class:`Pairs`
     """
     bits = np.array([total for total, _ in model.score([*pairs.good, *pairs.bad])]).reshape(2, -1)
+    if not np.isfinite(bits).all():
+        raise UsageError(
+            f"{pairs.name}: the model's bits are no numbers: its training diverged; use another checkpoint"
+        )
     same = np.isclose(*bits, rtol=1e-6)  # the rounding of different batches
     return np.where(same, 0.5, bits[0] < bits[1])
 
