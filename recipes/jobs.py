@@ -1,6 +1,7 @@
 """Programs that run at the same time, each on a GPU of its own or with a share of the CPU's cores; they end with us."""
 
 import concurrent.futures
+import ctypes
 import os
 import queue
 import signal
@@ -28,6 +29,14 @@ def environments(jobs=None):
     if jobs is not None and jobs > len(names):
         raise UsageError(f"--jobs {jobs}, but there are {len(names)} GPUs; give at most as many")
     return [{"CUDA_VISIBLE_DEVICES": name.strip()} for name in names[:jobs]]
+
+
+LIBC, PR_SET_PDEATHSIG = ctypes.CDLL(None), 1  # of linux/prctl.h
+
+
+def end_with_parent():
+    """Has this process sent SIGTERM when the one that starts it is killed."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Jobs:
@@ -79,7 +88,7 @@ class Jobs:
         variables = {**os.environ, "PATH": path, "PYTHON": sys.executable, **(environment or {})}
         pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         with open(log, "ab", buffering=0) as stream:
-            process = subprocess.Popen(list(map(str, command)), env=variables, **pipes)
+            process = subprocess.Popen(list(map(str, command)), env=variables, preexec_fn=end_with_parent, **pipes)
             self.running.add(process)
             if self.stopped:
                 process.terminate()

@@ -4,9 +4,13 @@ import argparse
 import csv
 import json
 import math
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -346,3 +350,16 @@ def test_a_program_sees_its_device_alone(programs, tmp_path):
     command = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES; exit 3"]
     assert programs("3").run(command, tmp_path / "log", {"CUDA_VISIBLE_DEVICES": "3"}, lines.append) == 3
     assert (tmp_path / "log").read_text() == "3\n" and lines == ["3"]
+
+
+def test_programs_end_with_a_recipe_that_is_killed(tmp_path):
+    code = "from jobs import Jobs; Jobs().run(['sh', '-c', 'echo $$ >pid; exec sleep 600'], 'log')"
+    path = os.pathsep.join([str(ROOT), str(ROOT / "recipes")])
+    recipe = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert recipe.poll() is None
+        time.sleep(0.1)
+    recipe.kill()
+    recipe.wait()
+    while Path("/proc", (tmp_path / "pid").read_text().strip()).exists():
+        time.sleep(0.1)
