@@ -108,13 +108,15 @@ class Page:
 
     def instrument(self):
         """How well each candidate tells trained layers from newly initialised ones."""
-        few, candidates = [task for task in NATURAL if task != "trec_fine"], dict(FEATURES)  # which has 50 classes
-        for layer in range(1, 13):
-            candidates.update({f"layer {layer}": ("mean", str(layer)), f"`<s>`, layer {layer}": ("first", str(layer))})
-        candidates.update({f"{shots} examples per class": (f"{shots} examples per class", "chosen") for shots in SHOTS})
-        rows = []
-        for title, (feature, layer) in candidates.items():
-            tasks, gains = few if feature == title else NATURAL, []
+        candidates, rows = [(title, NATURAL, *of) for title, of in FEATURES.items()], []
+        for layer in map(str, range(1, 13)):
+            candidates.append((f"layer {layer}", NATURAL, "mean", layer))
+            candidates.append((f"`<s>`, layer {layer}", NATURAL, "first", layer))
+        few = [task for task in NATURAL if task != "trec_fine"]  # which has 50 classes
+        for feature in [f"{shots} examples per class" for shots in SHOTS]:
+            candidates.append((feature, few, feature, "chosen"))
+        for title, tasks, feature, layer in candidates:
+            gains = []
             for arm in PILOTS:
                 names = arm, f"{arm}-reset"
                 trained, reset = (self.values(name, tasks, feature, layer, self.pilots) for name in names)
@@ -133,9 +135,9 @@ class Page:
             values = {title: self.values(arm, NATURAL, *of, self.pilots) for title, of in FEATURES.items()}
             if PILOT_SEEDS[0] in values["fine-tuned"]:
                 rows[TITLES[arm]] = {title: each.get(PILOT_SEEDS[0]) for title, each in values.items()}
-        return (
-            markdown(pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm")) if rows else "Not measured yet."
-        )
+        if not rows:
+            return "Not measured yet."
+        return markdown(pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm"))
 
     def scores_of(self, arms):
         rows = []

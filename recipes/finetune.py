@@ -214,14 +214,15 @@ class Recipe:
         folder = os.path.dirname(self.folder(settings, 1))
         write_table(self.args.save_dir, self.name, scores, start, " ".join([os.path.basename(folder), *self.extra]))
         best = self.result(settings, seeds[ranked(scores)[0]])
-        task, model = load_task(best, labelled=self.labelled, data=self.args.data)
-        for split in self.splits:
-            if is_test(split) or (split, self.kind) == ("valid", "squad"):
-                name, text = predictions(task, predict(task, model, split), split, self.name)
-                path = os.path.join(folder, name)
-                with atomic_write(path) as stream:
-                    stream.write(text)
-                print(f"predictions for {os.path.basename(find_file(self.labelled, split, task.files))}: {path}")
+        predicted = [split for split in self.splits if is_test(split) or (split, self.kind) == ("valid", "squad")]
+        if predicted:
+            task, model = load_task(best, labelled=self.labelled, data=self.args.data)
+        for split in predicted:
+            name, text = predictions(task, predict(task, model, split), split, self.name)
+            path = os.path.join(folder, name)
+            with atomic_write(path) as stream:
+                stream.write(text)
+            print(f"predictions for {os.path.basename(find_file(self.labelled, split, task.files))}: {path}")
         print(f"model of the best seed: {best}")
 
 

@@ -235,7 +235,11 @@ def test_the_table_of_results(tmp_path, capsys):
         (["--seed", 7], "--seed: the recipe sets it, to 1"),
         (["--disable-validation"], "--disable-validation: the recipe sets it, to False"),
         (["--lr-sched", "x"], "unrecognized arguments: --lr-sched x"),
-        (["--best-checkpoint-metric=f1", "--maximize-best-checkpoint-metric"], "f1: validation logs accuracy, loss"),
+        (["--best-checkpoint-metric=f1", "--maximize-best"], "unrecognized arguments: --maximize-best"),
+        (
+            ["--best-checkpoint-metric=f1", "--maximize-best-checkpoint-metric"],
+            "--best-checkpoint-metric f1: validation logs accuracy, loss; choose one",
+        ),
         (["--best-checkpoint-metric=accuracy"], "accuracy needs --maximize-best-checkpoint-metric"),
     ],
 )
