@@ -8,7 +8,7 @@ RUN ?= run
 RECORDS ?= records
 PYTHON ?= python
 UPDATES ?= 1000
-BASE_UPDATES ?= 4000
+BASE_UPDATES ?= 10000
 SEEDS ?= 1 2
 ARMS = mlm shared shared-fade
 RUNS = $(foreach arm,$(ARMS),$(SEEDS:%=$(arm)-%))
@@ -33,7 +33,7 @@ $(RUN)/base-data/prepare.json: $(RUN)/tokenizer.json
 	../data-prep/prepare.sh --vocabulary $< --train $(RUN)/reviews/train.txt --valid $(RUN)/reviews/valid.txt --dest $(@D)
 
 $(RUN)/data/prepare.json: $(RUN)/tokenizer.json
-	../data-prep/prepare.sh --vocabulary $< --train $(TEXT) --valid-documents 20 --dest $(@D)
+	../data-prep/prepare.sh --vocabulary $< --train $(TEXT) --valid-documents 60 --dest $(@D)
 
 MODEL = --user-dir ../maelm_fairseq --task mae_lm --criterion mae_lm --arch mae_lm_base --encoder-layers 4 \
   --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4 --max-positions 128 \
@@ -46,7 +46,7 @@ SHARED = --share-decoder-layers --decoder-layers 4
 $(RUN)/base/model.pt: | $(RUN)/base-data/prepare.json
 	mkdir -p $(@D)
 	fairseq-train $(RUN)/base-data $(MODEL) $(MLM) --lr 1e-3 --warmup-updates 500 --total-num-update $(BASE_UPDATES) \
-	  --max-update $(BASE_UPDATES) --save-interval-updates 1000 --seed 1 $(TRAIN) --save-dir $(@D) \
+	  --max-update $(BASE_UPDATES) --save-interval-updates 2000 --seed 1 $(TRAIN) --save-dir $(@D) \
 	  --log-file $(@D)/train.log >/dev/null
 	mv $(@D)/checkpoint_last.pt $@
 
