@@ -1,9 +1,8 @@
-"""What the programs here have in common: they find the plugin, take options alike, and show their progress.
+"""What the programs here have in common: they find the plugin, and show their progress.
 
 A program imports this module before all others (`import command_line`): the plugin need not be installed.
 """
 
-import argparse
 import os
 import sys
 
@@ -17,14 +16,6 @@ except ImportError as error:
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 tqdm.monitor_interval = 0  # no thread of tqdm's in a process that forks workers
-
-
-def positive(text):
-    """The value of an option that must be a positive integer."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive integer")
-    return value
 
 
 def say(message):

@@ -24,8 +24,9 @@ from command_line import progress_bar
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, save_json
 from maelm_fairseq.base.subwords import EOS, UNKNOWN
+from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from raw_text import Reservoir, fingerprint, read_lines
+from raw_text import Reservoir, fingerprint
 from records import Read, SplitRecord
 
 CHUNK = 1 << 20  # characters of text that a worker encodes at a time
@@ -184,7 +185,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
 
         try:
             inside, shard = False, None
-            for line in chain.from_iterable(chain(read_lines(path, bar), [FILE_END]) for path in paths):
+            for _, line in chain.from_iterable(chain(read_lines(path, bar.update), [(0, FILE_END)]) for path in paths):
                 kind = None if line is FILE_END else kind_of(line)
                 kinds[kind] += 1
                 is_text = kind == "text_lines"

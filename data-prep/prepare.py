@@ -11,12 +11,12 @@ from dataclasses import asdict
 import command_line
 from binarized import is_encoded, shard_folder
 from check import check
-from command_line import positive
 from encode import encode
-from maelm_fairseq.base.errors import Parser, UsageError, run
-from maelm_fairseq.base.files import atomic_write, read_json, read_lines, save_json, sha256
+from maelm_fairseq.base.errors import Parser, UsageError, run, within
+from maelm_fairseq.base.files import atomic_write, read_json, save_json, sha256
 from maelm_fairseq.base.provenance import check_same
 from maelm_fairseq.base.sentence_pieces import SENTENCEPIECE
+from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from raw_text import check_files, fingerprint
 from records import MANIFEST, Manifest, Options, by_option, read_manifest
@@ -34,22 +34,27 @@ def parse_args():
     add("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
     valid = parser.add_mutually_exclusive_group(required=True).add_argument
     valid("--valid", nargs="+", default=[], metavar="FILE", help="text to validate on, plain or gzip")
-    valid("--valid-documents", type=positive, metavar="N", help="validate on N documents of --train, held out evenly")
+    valid("--valid-documents", type=within(1), metavar="N", help="validate on N documents of --train, held out evenly")
     add("--dest", required=True, metavar="DIR", help="folder to write to")
     sizes = ", ".join(f"{pieces:,} from {least // 10**6:,} MB" for least, pieces in VOCAB_SIZES.items())
-    add("--vocab-size", type=positive, metavar="N", help=f"pieces (if not given, by the size of --train: {sizes})")
+    add("--vocab-size", type=within(1), metavar="N", help=f"pieces (if not given, by the size of --train: {sizes})")
     add("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
     add("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
     add("--byte-fallback", action="store_true", help="spell unknown characters in bytes, with 256 pieces of their own")
-    add("--sample-lines", type=positive, metavar="N", help=f"random lines to train on ({SAMPLE_LINES:,} if not given)")
+    add("--sample-lines", type=within(1), metavar="N", help=f"random lines to train on ({SAMPLE_LINES:,} if not given)")
     existing = "use this one instead of training one: a SentencePiece model, tokenizer.json, or a folder with either"
     add("--vocabulary", metavar="FILE_or_DIR", help=existing)
     add("--add-tokens", metavar="FILE", help="words, one a line, that become tokens of a tokenizer.json")
     cpus = len(os.sched_getaffinity(0))  # that this process may use
-    add("--workers", type=positive, default=cpus, metavar="N", help="worker processes (default: %(default)s)")
+    add("--workers", type=within(1), default=cpus, metavar="N", help="worker processes (default: %(default)s)")
     shards = "folders (default: 1); document i goes to that of shard i mod N"
-    add("--shards", type=positive, default=1, metavar="N", help=shards)
-    add("--shard", type=int, metavar="I", help="prepare only this shard, 0 to N-1; other machines prepare the others")
+    add("--shards", type=within(1), default=1, metavar="N", help=shards)
+    add(
+        "--shard",
+        type=within(0),
+        metavar="I",
+        help="prepare only this one, 0 to N-1; other machines prepare the others",
+    )
     add("--only-vocabulary", action="store_true", help="stop after writing vocabulary and dict.txt")
     args = parser.parse_args()
     if ":" in os.path.abspath(args.dest):
@@ -60,7 +65,7 @@ def parse_args():
     elif args.add_tokens:
         parser.error("--add-tokens needs a --vocabulary to add to; a trained one gets the words of its text by itself")
     args.model_type, args.sample_lines = args.model_type or "bpe", args.sample_lines or SAMPLE_LINES
-    if args.shard is not None and not 0 <= args.shard < args.shards:
+    if args.shard is not None and args.shard >= args.shards:
         parser.error(f"--shard {args.shard}: expected 0 to {args.shards - 1}, as --shards is {args.shards}")
     return args
 

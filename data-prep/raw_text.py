@@ -1,16 +1,10 @@
-"""Reads raw text: UTF-8, plain or gzip, one sentence or paragraph per line, a blank line after each document."""
+"""Files of raw text: what they must be, what identifies them, and a sample of them."""
 
-import gzip
 import hashlib
 import os
 import random
-import zlib
 
 from maelm_fairseq.base.errors import MissingFileError, UsageError
-from maelm_fairseq.base.utf8 import numbered_lines
-
-GZIP_MAGIC = b"\x1f\x8b"
-BUFFER = 1 << 20
 
 
 def check_files(paths, option):
@@ -35,30 +29,6 @@ def fingerprint(path):
             if size <= part:
                 break
     return {"file": os.path.basename(path), "bytes": size, "sha256_of_samples": digest.hexdigest()}
-
-
-def read_lines(path, bar):
-    """Yields the lines of a file, as :func:`~maelm_fairseq.base.utf8.numbered_lines` does, one in memory at a time.
-
-    Args:
-        bar: a `command_line.progress_bar` that advances by the file's size
-    Raises:
-        UsageError: a line is not UTF-8, a gzip file is corrupt or truncated, or a file called `.gz` is not one
-    """
-    with open(path, "rb", buffering=BUFFER) as packed:
-        is_gzip = os.fspath(path).endswith(".gz") or packed.peek(2)[:2] == GZIP_MAGIC
-        number = reported = 0
-        try:
-            for number, line in numbered_lines(gzip.GzipFile(fileobj=packed) if is_gzip else packed, path):
-                if number % 1000 == 0:  # asking for the place in the file takes time
-                    bar.update(packed.tell() - reported)
-                    reported = packed.tell()
-                yield line
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise UsageError(
-                f"file {path}: corrupt gzip after line {number} ({error}); copy or download it again"
-            ) from None
-    bar.update(os.path.getsize(path) - reported)
 
 
 class Reservoir:

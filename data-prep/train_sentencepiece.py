@@ -12,7 +12,8 @@ import sentencepiece
 from command_line import progress_bar, say
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
-from raw_text import Reservoir, read_lines
+from maelm_fairseq.base.utf8 import read_lines
+from raw_text import Reservoir
 
 # SentencePiece sums floats per thread: with a fixed number of threads the model is the same on every machine.
 THREADS = 16
@@ -37,7 +38,7 @@ def train(paths, model, log_file, options):
     # process and offers no seed. Here the same text must give the same model: on every machine, and after a restart.
     drawn = Reservoir(options.sample_lines)
     with progress_bar("sample lines", sum(map(os.path.getsize, paths))) as bar:
-        for line in chain.from_iterable(read_lines(path, bar) for path in paths):
+        for _, line in chain.from_iterable(read_lines(path, bar.update) for path in paths):
             if line.strip():
                 drawn.add(line)
     # split() also removes U+0085, which SentencePiece would keep, and at which fairseq would split a piece.

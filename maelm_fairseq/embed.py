@@ -15,9 +15,10 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from . import hub
-from .base.errors import Parser, UsageError, run
-from .base.files import atomic_write, read_lines
+from .base.errors import Parser, UsageError, run, within
+from .base.files import atomic_write
 from .base.subwords import sequence
+from .base.utf8 import read_lines
 
 LINES = 1024  # at a time
 
@@ -26,9 +27,9 @@ def main():
     parser = Parser("python -m maelm_fairseq.embed", description=__doc__)
     parser.add_argument("--checkpoint", required=True, metavar="FILE_or_DIR", help="pretrained or fine-tuned")
     parser.add_argument("--data", required=True, metavar="DIR", help="folder of its vocabulary")
-    parser.add_argument("--input", required=True, metavar="FILE", help="text in UTF-8")
+    parser.add_argument("--input", required=True, metavar="FILE", help="text, plain or gzip")
     parser.add_argument("--dest", required=True, metavar="FILE", help="new .npy file to write")
-    parser.add_argument("--layer", type=int, metavar="K", help="from 0, the embeddings (default: the last)")
+    parser.add_argument("--layer", type=within(0), metavar="K", help="from 0, the embeddings (default: the last)")
     parser.add_argument("--normalize", action="store_true", help="divide each vector by its length")
     args = parser.parse_args()
     if os.path.lexists(args.dest):

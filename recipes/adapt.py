@@ -19,12 +19,13 @@ import torch
 
 from evaluation.minimal_pairs import decide, read_pairs
 from evaluation.report import markdown
-from fairseq_options import RECIPES, at_least
+from fairseq_options import RECIPES
 from jobs import Jobs
 from maelm_fairseq import hub
-from maelm_fairseq.base.errors import Parser, UsageError, run
-from maelm_fairseq.base.files import atomic_write, one_at_a_time, read_json, read_lines, save_json, sha256
+from maelm_fairseq.base.errors import Parser, UsageError, run, within
+from maelm_fairseq.base.files import atomic_write, one_at_a_time, read_json, save_json, sha256
 from maelm_fairseq.base.provenance import check_same
+from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.engine import options
 from maelm_fairseq.huggingface.export import export
@@ -43,13 +44,13 @@ def parse():
     add = parser.add_argument
     add("--model", required=True, metavar="DIR", help="folder of transformers with the layout of RoBERTa")
     add("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
-    add("--valid", required=True, metavar="FILE", help="held-out text, plain, to validate and measure on")
+    add("--valid", required=True, metavar="FILE", help="held-out text, plain or gzip, to validate and measure on")
     add("--dest", required=True, metavar="DIR", help="new folder for the model; DEST.work has everything else")
-    add("--gpus", type=int, metavar="N", help="GPUs (default: all); 0 trains on the CPU")
+    add("--gpus", type=within(0), metavar="N", help="GPUs (default: all); 0 trains on the CPU")
     updates = "updates of 32 sequences (default: %(default)s)"
-    add("--max-update", type=at_least(1), default=2000, metavar="N", help=updates)
+    add("--max-update", type=within(1), default=2000, metavar="N", help=updates)
     add("--add-tokens", metavar="FILE", help="words, one a line, that become tokens of their own")
-    add("--extend-positions", type=int, metavar="N", help="positions, more than the model has")
+    add("--extend-positions", type=within(1), metavar="N", help="positions, more than the model has")
     add("--pairs", metavar="FILE.tsv", help="minimal pairs to measure on, with the columns good and bad")
     return parser.parse_known_args()
 

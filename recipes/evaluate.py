@@ -33,9 +33,8 @@ from evaluation.minimal_pairs import decide, read_pairs
 from evaluation.outcomes import GROUPS, PAIRS, Records, all_scores
 from evaluation.probes import STRENGTHS, probe, score
 from evaluation.report import Report, models_of_arm
-from fairseq_options import at_least
 from maelm_fairseq.base import errors
-from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.errors import UsageError, within
 from maelm_fairseq.base.files import atomic_write, one_at_a_time
 from maelm_fairseq.checkpoints.building import find_checkpoint
 
@@ -59,7 +58,7 @@ def parse(arguments=None):
     add("--labelled", metavar="DIR", help=labelled)
     add("--regression", nargs="+", default=[], metavar="NAME", help="those of your own tasks whose labels are numbers")
     repeats = f"repetitions of the few-shot probes, with other training examples (default: {REPEATS}); 0 for none"
-    add("--few-shot-repeats", type=at_least(0), default=REPEATS, metavar="N", help=repeats)
+    add("--few-shot-repeats", type=within(0), default=REPEATS, metavar="N", help=repeats)
     add("--side-by-side", action="store_true", help="also probe the means of layers 1 to L side by side")
     arms = "report the first arm minus the second, paired by seed: models called ARM-SEED; may be repeated"
     add("--compare", nargs=2, action="append", default=[], metavar="ARM", help=arms)

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fairseq_options import ADAM, PLUGIN, at_least
+from fairseq_options import ADAM, PLUGIN
 from finetune_settings import combinations
 from jobs import Jobs
-from maelm_fairseq.base.errors import Parser, UsageError, run
+from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.files import atomic_write, one_at_a_time, sha256
 from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint, updates_of
 from maelm_fairseq.config import option
@@ -60,21 +60,21 @@ def parse(task, words):
     add("--checkpoint", required=True, metavar="FILE", help="the pretrained model")
     add("--data", required=True, metavar="DIR", help="folder with its vocabulary")
     add("--save-dir", required=True, metavar="DIR", help="folder for all runs")
-    add("--seeds", type=at_least(1), default=5, metavar="N", help="runs whose median is reported (default: 5)")
+    add("--seeds", type=within(1), default=5, metavar="N", help="runs whose median is reported (default: 5)")
     add("--search", action="store_true", help="search the paper's settings first, with a separate seed")
     add("--from-scratch", action="store_true", help="train the same architecture without the pretrained weights")
     at_once = "runs at the same time (default: one on each GPU, or one on the CPU)"
-    add("--jobs", type=at_least(1), metavar="N", help=at_once)
+    add("--jobs", type=within(1), metavar="N", help=at_once)
     collects = "only do this one of the --seeds runs, as in a job array; the command without it collects the results"
-    add("--only-seed", type=int, metavar="N", help=collects)
+    add("--only-seed", type=within(1), metavar="N", help=collects)
     add = parser.add_argument_group("settings", "the defaults are in recipes/finetune_settings.py").add_argument
     several = "; several with --search"
-    add("--batch-size", type=int, nargs="+", metavar="N", help="sequences per update" + several)
-    add("--lr", type=float, nargs="+", metavar="LR", help="peak learning rate" + several)
-    add("--warmup-ratio", type=float, nargs="+", metavar="R", help="share of the updates spent warming up" + several)
-    add("--epochs", type=int, nargs="+", metavar="N", help="passes over the training data" + several)
+    add("--batch-size", type=within(1), nargs="+", metavar="N", help="sequences per update" + several)
+    add("--lr", type=within(0, math.inf, float), nargs="+", metavar="LR", help="peak learning rate" + several)
+    add("--warmup-ratio", type=within(0, 1, float), nargs="+", metavar="R", help="share of warm-up updates" + several)
+    add("--epochs", type=within(1, 10**6), nargs="+", metavar="N", help="passes over the training data" + several)
     args, extra = parser.parse_known_args(words)
-    if args.only_seed is not None and not 1 <= args.only_seed <= args.seeds:
+    if args.only_seed and args.only_seed > args.seeds:
         raise UsageError(f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}")
     return args, extra
 

@@ -1,7 +1,6 @@
 """The settings of fine-tuning: defaults, the paper's search space, and what the options ask for."""
 
 import itertools
-import math
 from collections import namedtuple
 
 from maelm_fairseq.base.errors import UsageError
@@ -32,7 +31,6 @@ DEFAULTS = {
 BY_TASK = {"mae_lm_tokens": Settings(32, 3e-5, 1 / 10, 5), "squad": Settings(32, 3e-5, 1 / 10, 3)}
 EPOCHS = {"squad": [2, 3]}  # that a search tries
 LARGE_TASKS = ["MNLI", "QQP", "QNLI", "SST-2"]  # fewer epochs are enough for these
-LIMITS = Settings((1, math.inf), (0, math.inf), (0, 1), (1, math.inf))
 LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 2e-5]}
 
 
@@ -58,7 +56,7 @@ def combinations(args, task, name, width):
         task, name: fairseq's name of the task, and that of the folder of labelled files
         width: of the encoder
     Raises:
-        UsageError: a value is out of range, or one of several without --search
+        UsageError: several values are given without --search
     """
     default = BY_TASK.get(task) or DEFAULTS.get(name, OWN)
     default, values = default._replace(lr=for_width(default.lr, width)), []
@@ -68,9 +66,5 @@ def combinations(args, task, name, width):
             given = getattr(search_space(task, name, width), field) if args.search else [getattr(default, field)]
         elif len(given) > 1 and not args.search:
             raise UsageError(f"{flag} {' '.join(map(str, given))}: give one value, or add --search to try them all")
-        least, most = getattr(LIMITS, field)
-        for value in given:
-            if not least <= value <= most:
-                raise UsageError(f"{flag} {value} must be from {least} to {most}")
         values.append(given)
     return [Settings(*combination) for combination in itertools.product(*values)]

@@ -21,9 +21,9 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 import show_progress
-from fairseq_options import RECIPES, at_least
+from fairseq_options import RECIPES
 from maelm_fairseq import __path__ as plugin
-from maelm_fairseq.base.errors import Parser, UsageError
+from maelm_fairseq.base.errors import Parser, UsageError, within
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
 from maelm_fairseq.training.reporting import reporter
 
@@ -52,12 +52,12 @@ def parse(recipe, words):
     add("--data", type=folder, required=True, metavar="DIR[:DIR...]", help=shards)
     add("--save-dir", type=folder, required=True, metavar="DIR", help="checkpoints, TensorBoard files and train.log")
     devices = "GPUs per machine (default: all); 0 trains on the CPU, for experiments, with a process per machine"
-    add("--gpus", type=at_least(0), metavar="N", help=devices)
+    add("--gpus", type=within(0), metavar="N", help=devices)
     nodes = "machines (default: 1); run the same command on each, with MASTER_ADDR set to one of them, whose port "
     nodes += "MASTER_PORT (default: 29500) and the next the others can reach"
-    add("--nodes", type=at_least(1), default=1, metavar="N", help=nodes)
+    add("--nodes", type=within(1), default=1, metavar="N", help=nodes)
     batch = "sequences per GPU at a time; the effective batch stays the same"
-    add("--batch-size", type=at_least(1), metavar="N", help=batch)
+    add("--batch-size", type=within(1), metavar="N", help=batch)
     add("--dry-run", action="store_true", help="print the fairseq-train command and stop")
     args, extra = parser.parse_known_args(words)
     return args, [word for word in extra if word != "--"]

@@ -99,7 +99,7 @@ def test_what_is_refused(adapted, tmp_path):
         (["--dest", tmp_path / "there"], "there: exists already; remove it or choose another"),
         (["--max-updates", 3], "unrecognized arguments: --max-updates 3"),
         (["--extend-positions", 9], "--extend-positions 9: the model has 160, expected more"),
-        (["--max-update", 0], "--max-update: expected a whole number, at least 1"),
+        (["--max-update", 0], "--max-update: expected a whole number from 1"),
         (["--pairs", tmp_path / "x.tsv"], "expected good and bad"),
         (["--model", tmp_path / "there"], "there: no vocabulary, expected"),
     ]:

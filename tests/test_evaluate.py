@@ -152,7 +152,7 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
         refused("--names .*: expected", "--names", name, *MODELS[1:])
     refused("--tasks 'sub/kind': expected a name", "--tasks", "sub/kind")
     refused("--regression typo: expected some of --tasks, kind length", "--regression", "typo")
-    refused("--few-shot-repeats: expected a whole number, at least 0, found '-1'", "--few-shot-repeats", "-1")
+    refused("--few-shot-repeats: expected a whole number from 0 to 2147483647, found '-1'", "--few-shot-repeats", "-1")
     refused("--compare mlm mlm: expected two different arms", "--compare", "mlm", "mlm")
     swapped = ["--names", "mae_lm-1", "mlm-1", "mae_lm-2", "mlm-2"]
     refused("with different options: checkpoint or vocabulary differs", *swapped)

@@ -48,6 +48,9 @@ def test_errors_name_the_file(tmp_path):
         full.filename = None
         with pytest.raises(OSError, match="No space left on device: '/.*file'$"), atomic_write(tmp_path / "file"):
             write()
+    with pytest.raises(OSError, match="No such file or directory: '/.*folder/a/b'$"):
+        with atomic_folder(tmp_path / "folder") as partial:
+            open(os.path.join(partial, "a", "b"))
     assert os.listdir(tmp_path) == []
 
 

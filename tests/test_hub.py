@@ -1,5 +1,6 @@
 """Using a model from Python."""
 
+import gzip
 import shutil
 import sys
 
@@ -122,7 +123,7 @@ def test_vectors_of_lines(folder, model, tmp_path, monkeypatch, capsys):
     options = ["--checkpoint", folder, "--data", folder, "--input", text, "--dest", dest]
     monkeypatch.setattr(sys, "argv", ["embed", *map(str, options)])
     monkeypatch.setattr(embed, "LINES", 2)
-    text.write_bytes("\n".join(lines).encode().replace(b"lon\n", b"lon\r\n"))
+    text.write_bytes(gzip.compress("\n".join(lines).encode().replace(b"lon\n", b"lon\r\n")))
     embed.main()
     assert capsys.readouterr().out == f"written: {dest}, 5 x 32; 1 of the lines cut to {POSITIONS} tokens\n"
     vectors = torch.from_numpy(np.load(dest))

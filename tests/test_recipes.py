@@ -174,7 +174,7 @@ def test_help_has_the_plugins_options():
     [
         (["--gpus", 3], ["3 process(es)", "must divide the effective batch of 2048"]),
         (["--gpus", 8, "--batch-size", 24], ["--batch-size 24", "2048"]),
-        (["--gpus", "many"], ["--gpus: expected a whole number, at least 0, found 'many'"]),
+        (["--gpus", "many"], ["--gpus: expected a whole number from 0 to 2147483647, found 'many'"]),
         (["--gpus", 2048, "--batch-size", 1], ["--gpus 2048: PyTorch sees"]),
         (["--gpus", 1, "--nodes", 2, "--dry-run"], ["MASTER_ADDR"]),
         (["--gpus", 0, "--data", "/nowhere"], ["/nowhere: found no dict.txt", "prepare.sh"]),

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ..base.errors import Parser, UsageError
+from ..base.errors import Parser, UsageError, within
 from ..base.files import atomic_write
 from ..checkpoints.building import load_model
 from ..config import check_positions
@@ -33,22 +33,20 @@ def parse_args():
     add("--data", required=True, metavar="DIR", help="binarized text with its dict.txt")
     add("--dest", required=True, metavar="DIR", help="folder to write to")
     add("--split", default="valid", help="split of the data (default: valid)")
-    add("--tokens", type=int, default=1_000_000, metavar="N", help="minimum number of tokens (default: %(default)s)")
+    add("--tokens", type=within(1), default=1_000_000, metavar="N", help="at least so many (default: %(default)s)")
     add("--tau", type=float, nargs="+", default=[TAU], help="share of the energy, or several (default: 0.9)")
-    add("--mask-prob", type=float, default=0.15, help="share of [MASK] in inputs (default: 0.15)")
+    add("--mask-prob", type=within(0, 1, float), default=0.15, help="share of [MASK] in inputs (default: 0.15)")
     positions = "tokens of a block (default: the positions of the models)"
-    add("--tokens-per-sample", type=int, metavar="T", help=positions)
+    add("--tokens-per-sample", type=within(2), metavar="T", help=positions)
     modes = ["none", "complete", "complete_doc", "eos"]
     add("--sample-break-mode", choices=modes, default="complete_doc", help="as in pretraining (default: %(default)s)")
-    add("--seed", type=int, default=1, help="of the draws of blocks and masks (default: 1)")
+    add("--seed", type=within(0), default=1, help="of the draws of blocks and masks (default: 1)")
     args = parser.parse_args()
     # Names of files need not be Unicode, which tables are.
     args.names = [name.encode("utf-8", "backslashreplace").decode() for name in args.names or args.checkpoint]
     if len(args.names) != len(args.checkpoint) or len(set(args.names)) < len(args.names):
         count = len(args.checkpoint)
         raise UsageError(f"--names {' '.join(args.names)}: expected {count} different names, one for each checkpoint")
-    if args.seed < 0:
-        raise UsageError(f"--seed {args.seed} must be at least 0")
     for tau in args.tau:
         if not 0 < tau <= 1:
             raise UsageError(f"--tau {tau} must be over 0 and at most 1")

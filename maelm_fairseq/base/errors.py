@@ -39,6 +39,19 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (--help lists the options)")
 
 
+def within(least, most=2**31 - 1, kind=int):
+    """The type of an option that is a number in a range."""
+
+    def value(text):
+        with contextlib.suppress(ValueError):
+            if least <= kind(text) <= most:
+                return kind(text)
+        what = "a whole number" if kind is int else "a number"
+        raise argparse.ArgumentTypeError(f"expected {what} from {least} to {most}, found {text!r}")
+
+    return value
+
+
 def one_line(error):
     """What the user is told of an error of the input, the operating system or the installation; None for others."""
     if isinstance(error, ModuleNotFoundError) and error.name.partition(".")[0] in EXTRAS:
@@ -53,7 +66,7 @@ def one_line(error):
         return " ".join(text.splitlines())
     if isinstance(error, OSError):
         paths = [os.fspath(path) for path in (error.filename, error.filename2) if isinstance(path, (str, bytes))]
-        return ": ".join([*map(os.fsdecode, paths), error.strerror or " ".join(str(error).split())])
+        return ": ".join([*dict.fromkeys(map(os.fsdecode, paths)), error.strerror or " ".join(str(error).split())])
     if is_out_of_memory(error):
         return "out of memory: use a smaller batch, or a machine with more"
     return None

@@ -1,4 +1,4 @@
-"""Files that appear under their name only when they are complete; lines of text; typed JSON records."""
+"""Files that appear under their name only when they are complete; typed JSON records."""
 
 import contextlib
 import dataclasses
@@ -15,7 +15,6 @@ import time
 import typing
 
 from .errors import MissingFileError, UsageError
-from .utf8 import numbered_lines
 
 A_DAY = 86400  # seconds
 
@@ -36,7 +35,7 @@ def complete(path):
         os.replace(partial, path)
         sync(folder)
     except Exception as error:
-        raise naming(path, error) from None
+        raise naming(path, partial, error) from None
     finally:
         remove(partial)
 
@@ -71,12 +70,12 @@ def atomic_folder(path):
                 sync(os.path.join(folder, name))
 
 
-def naming(path, error):
-    """An error while a file is written, with its name in those of the operating system, such as of a full disk."""
+def naming(path, partial, error):
+    """An error while a file is written, with its own name in those of the operating system, such as of a full disk."""
     if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
         error = error.__context__  # PyTorch's, which follows it
-    if isinstance(error, OSError) and error.filename is None:
-        error.filename = os.fspath(path)
+    if isinstance(error, OSError) and not isinstance(error.filename, int):
+        error.filename = os.fsdecode(error.filename or path).replace(partial, os.fspath(path))
     return error
 
 
@@ -232,9 +231,3 @@ def sha256(path):
         for part in iter(lambda: stream.read(1 << 20), b""):
             digest.update(part)
     return digest.hexdigest()
-
-
-def read_lines(path):
-    """Yields number and text of each line; only `\\n` and `\\r\\n` end one, and a byte order mark is skipped."""
-    with open(path, "rb") as stream:
-        yield from numbered_lines(stream, path)

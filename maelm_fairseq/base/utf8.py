@@ -1,19 +1,42 @@
-"""Text is UTF-8; if it is not, the error says which encoding it is likely to be in."""
+"""Lines of text: UTF-8, plain or gzip; if it is not, the error says which encoding it is likely to be in."""
 
+import gzip
 import io
+import os
+import zlib
 
 from .errors import UsageError
 
+BUFFER = 1 << 20  # bytes read at a time
+GZIP_MAGIC = b"\x1f\x8b"
 
-def numbered_lines(stream, path):
+
+def read_lines(path, advance=lambda size: None):
     """Yields number and text of each line; only `\\n` and `\\r\\n` end one, and a byte order mark is skipped.
 
     Args:
-        stream: a binary file at its beginning; it may be closed in the end
-        path: of the file, for the error
+        path: of the file
+        advance: a function that is told from time to time how many more bytes of the file have been read
     Raises:
-        UsageError: a line is not UTF-8, or contains a null byte, as ASCII does in UTF-16 and UTF-32
+        UsageError: a line is not UTF-8, or contains a null byte, as ASCII does in UTF-16 and UTF-32; a gzip file is
+            corrupt or truncated, or a file called `.gz` is not one
     """
+    with open(path, "rb", buffering=BUFFER) as packed:
+        is_gzip = os.fspath(path).endswith(".gz") or packed.peek(2)[:2] == GZIP_MAGIC
+        number = reported = 0
+        try:
+            for number, line in numbered_lines(gzip.GzipFile(fileobj=packed) if is_gzip else packed, path):
+                if number % 1000 == 0:  # asking for the place in the file takes time
+                    advance(packed.tell() - reported)
+                    reported = packed.tell()
+                yield number, line
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UsageError(f"{path}: corrupt gzip after line {number} ({error}); copy or download it again") from None
+    advance(os.path.getsize(path) - reported)
+
+
+def numbered_lines(stream, path):
+    """Those of a binary file at its beginning, which may be closed in the end; `path` is for errors."""
     text = io.TextIOWrapper(stream, "utf-8-sig", newline="\n")
     try:
         for number, line in enumerate(text, 1):

@@ -6,7 +6,7 @@ import re
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from ..base.errors import MissingFileError, UsageError
-from ..base.files import read_lines
+from ..base.utf8 import read_lines
 
 MAXIMUM_SKIPPED = 0.01  # of the lines of a file
 NO_LABEL, NO_AGREEMENT = "-", "its annotators do not agree"  # of SNLI, whose authors advise to leave such out

@@ -18,7 +18,7 @@ import re
 import shutil
 from pathlib import Path
 
-from ..base.errors import Parser, UsageError, run
+from ..base.errors import Parser, UsageError, run, within
 from ..base.files import atomic_folder, save_json
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from ..finetuning.squad import SquadTask
@@ -51,7 +51,7 @@ def parse_args():
     add("--format", default="auto", choices=["auto", "code"], help="code: never a stock class (default: auto)")
     add("--description", metavar="TEXT", help="for the model card: of the text and its language")
     add("--head", metavar="NAME", help="which head, if a fine-tuned checkpoint has several")
-    add("--layers", type=int, metavar="K", help="only the first layers of the encoder, without decoder and head")
+    add("--layers", type=within(1), metavar="K", help="only the first layers of the encoder, without decoder and head")
     return parser.parse_args()
 
 

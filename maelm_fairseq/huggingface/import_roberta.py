@@ -17,7 +17,7 @@ from dataclasses import asdict, fields
 
 import torch
 
-from ..base.errors import MissingFileError, Parser, UsageError, run
+from ..base.errors import MissingFileError, Parser, UsageError, run, within
 from ..base.vocabulary_files import read_subwords
 from ..checkpoints.writing import save
 from ..config import MaeLmConfig, check_sizes, option
@@ -46,8 +46,8 @@ def parse_args():
             kind["default"] = 0 if field.name == "relative_position_num_buckets" else field.default
         add(option(field.name), help=field.metadata["help"], **kind)
     longer = "positions, more than it has: theirs repeat"
-    add("--extend-positions", type=int, metavar="N", help=longer)
-    add("--seed", type=int, default=1, metavar="N", help="of what is new (default: %(default)s)")
+    add("--extend-positions", type=within(1), metavar="N", help=longer)
+    add("--seed", type=within(0), default=1, metavar="N", help="of what is new (default: %(default)s)")
     return parser.parse_args()
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import read_lines, sha256
+from maelm_fairseq.base.files import sha256
+from maelm_fairseq.base.utf8 import read_lines
 
 COLUMNS = ["good", "bad"]  # and perhaps GROUP
 GROUP = "group"
