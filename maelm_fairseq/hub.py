@@ -197,7 +197,7 @@ class MaeLm:
             raise UsageError(f"expected tokens in each row and padding (token {pad}) at the end only, as from encode()")
         return lengths
 
-    def _check_length(self, length, text="the text", fix="shorten it, split it or encode it with truncate=True"):
+    def _check_length(self, length, text="the text", fix="shorten it, split it, or add truncate=True"):
         check_positions(length, self.model.max_positions(), f"{text} has {length} tokens", fix)
 
     @torch.no_grad()
@@ -404,7 +404,7 @@ class MaeLm:
         rows = [self._tokens(text, None, limit) for text, _ in text_pairs(texts)]
         starts, variants = word_starts(self.dictionary), {}
         for number, row in enumerate(rows):
-            self._check_length(len(row), f"text {number + 1} of {len(rows)}", "shorten it or split it")
+            self._check_length(len(row), f"text {number + 1} of {len(rows)}")
             for first in range(1, len(row) - 1):
                 behind = first + 1
                 while within_words and behind < len(row) - 1 and not starts[row[behind]]:

@@ -74,6 +74,7 @@ def parse(task, words):
     add("--warmup-ratio", type=within(0, 1, float), nargs="+", metavar="R", help="share of warm-up updates" + several)
     add("--epochs", type=within(1, 10**6), nargs="+", metavar="N", help="passes over the training data" + several)
     args, extra = parser.parse_known_args(words)
+    args.save_dir = os.path.abspath(args.save_dir)
     if args.only_seed and args.only_seed > args.seeds:
         raise UsageError(f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}")
     return args, extra
@@ -157,7 +158,7 @@ class Recipe:
 
     def folder(self, settings, seed):
         """Of a run. What it is made from is in its name, so that nothing is taken for the result of something else."""
-        return os.path.join(os.path.abspath(self.args.save_dir), self.name, f"{settings}-{self.digest}", f"seed{seed}")
+        return os.path.join(self.args.save_dir, self.name, f"{settings}-{self.digest}", f"seed{seed}")
 
     def is_done(self, settings, seed):
         """Whether a run has made all its updates, and is validated; fairseq-train does what is left of that."""

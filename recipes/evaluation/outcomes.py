@@ -32,6 +32,7 @@ ORIGIN = "origin"  # what an array was made from, as JSON in an array of its own
 CHOSEN, LAST = "chosen", "last"  # layers of the table, besides numbers
 COLUMNS = ["model", "task", "feature", "layer", "metric", "value"]
 PAIRS, GROUPS = "pairs", "groups"
+DAMAGED = ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error  # of numpy.load
 METRICS = {True: "accuracy", False: "100 x Pearson"}
 
 
@@ -44,16 +45,15 @@ class Records:
     """
 
     def __init__(self, path, model=None):
-        self.path, self.arrays = path, {}
+        self.path, self.arrays, was = path, {} if model is None else {ORIGIN: np.array(model)}, model
         self.model = os.path.splitext(os.path.basename(path))[0]
         if os.path.exists(path):
             try:
                 with np.load(path) as arrays:
-                    self.arrays = dict(arrays)
-            except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-                raise UsageError(f"{path}: damaged ({error}); remove it and run again") from None
+                    was, self.arrays = str(arrays[ORIGIN]), dict(arrays)
+            except (*DAMAGED, OSError) as error:
+                raise UsageError(f"{path}: no record of an evaluation, or damaged ({error}); move it away") from None
         if model is not None:
-            was = str(self.arrays.setdefault(ORIGIN, np.array(model)))
             self.check({"checkpoint or vocabulary": was}, {"checkpoint or vocabulary": model})
 
     def check(self, was, now):
