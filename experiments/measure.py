@@ -10,14 +10,17 @@ what was predicted for every example. The csv is written last.
 import csv
 import json
 import os
+import re
+import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from arms import ARMS, keeps_trajectory, split
+from arms import ARMS, TIMED, keeps_trajectory, options, split
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
 
@@ -36,11 +39,17 @@ FEATURES = ["mean", "first", "side_by_side"]  # of which the outcomes of example
 TEXT = "held-out text"
 FEW_SHOT_REPEATS = 10
 PARTS = 10  # of fine-tuning, at whose ends ranks are measured
+ROUNDS, PART = 3, 20  # of timings: how often, and updates of a part
 TRAJECTORY_TASKS = ["trec", "rotten_tomatoes"]  # the largest two with different texts
 
 
 def call(*command):
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+
+
+def train(*words):
+    device = [] if torch.cuda.is_available() else ["--cpu"]
+    call("fairseq-train", *words, "--user-dir", RECIPES.parent / "maelm_fairseq", *device)
 
 
 def read_csv(path, delimiter=","):
@@ -108,18 +117,41 @@ def ranks_while_tuning(folder, run):
     examples = len((run / "labelled" / "trec" / "train.tsv").read_text(encoding="utf-8").splitlines()) - 1
     every = max(1, -(-examples // 32) * 3 // PARTS)
     save = folder / "tuning"
-    options = "--task mae_lm_sentences --criterion mae_lm_sentences --arch mae_lm --batch-size 32 --seed 1".split()
-    options += "--optimizer torch_adamw --lr 5e-4 --lr-scheduler polynomial_decay --no-epoch-checkpoints".split()
-    options += ["--warmup-updates", every, "--total-num-update", PARTS * every, "--max-update", PARTS * every]
-    options += ["--save-interval-updates", every, "--keep-interval-updates", -1, "--save-dir", save]
-    options += ["--labelled", run / "labelled" / "trec", "--finetune-from-model", folder / "model.pt"]
-    device = [] if torch.cuda.is_available() else ["--cpu"]
-    call("fairseq-train", run / "data", "--user-dir", RECIPES.parent / "maelm_fairseq", *options, *device)
+    words = "--task mae_lm_sentences --criterion mae_lm_sentences --arch mae_lm --batch-size 32 --seed 1".split()
+    words += "--optimizer torch_adamw --lr 5e-4 --lr-scheduler polynomial_decay --no-epoch-checkpoints".split()
+    words += ["--warmup-updates", every, "--total-num-update", PARTS * every, "--max-update", PARTS * every]
+    words += ["--save-interval-updates", every, "--keep-interval-updates", -1, "--save-dir", save]
+    words += ["--labelled", run / "labelled" / "trec", "--finetune-from-model", folder / "model.pt"]
+    train(run / "data", *words)
     parts = {int(path.stem.split("_")[-1]) // every: path for path in save.glob("checkpoint_*_*.pt")}
     for part, checkpoint in {**parts, PARTS: save / "checkpoint_last.pt"}.items():
         for _, family, layer, metric, value in ranks(checkpoint, folder / f"ranks-tuning-{part}", run):
             if family == "without_mask":
                 yield f"fine-tuning {part}/{PARTS}", family, layer, metric, value
+
+
+def seconds(arm, run):
+    """The seconds of an update of pretraining, the median of parts of a short run but the first."""
+    with tempfile.TemporaryDirectory() as save:
+        log = Path(save, "train.log")
+        short = [
+            "--max-update",
+            5 * PART,
+            "--log-interval",
+            PART,
+            "--no-save",
+            "--disable-validation",
+            "--log-file",
+            log,
+        ]
+        short += ["--encoder-mask-fade-updates", 0]  # as it is for most of a run
+        train(run / "data", *options(f"{arm}-1"), *short, "--save-dir", save)
+        return 1 / statistics.median(map(float, re.findall(r'"ups": "([\d.]+)"', log.read_text(encoding="utf-8"))[1:]))
+
+
+def write(path, rows):
+    with atomic_write(path) as stream:
+        csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *rows])
 
 
 def main():
@@ -128,13 +160,18 @@ def main():
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models (default: run)")
     parser.add_argument("--dest", type=Path, default=Path("records"), help="folder of records (default: records)")
     parser.add_argument("--list-tasks", action="store_true", help="print the names of the tasks")
+    parser.add_argument("--seconds", action="store_true", help="time updates instead, into seconds.csv")
     args = parser.parse_args()
     if args.list_tasks:
         return print(*TASKS)
+    os.makedirs(args.dest, exist_ok=True)
+    if args.seconds:
+        timed = [(arm, seconds(arm, args.run)) for _ in range(ROUNDS) for arm in TIMED]
+        rows = ([arm, "", "", "", "update", "", "seconds", round(value, 3)] for arm, value in timed)
+        return write(args.dest / "seconds.csv", rows)
     folder, (arm, seed) = args.run / args.name, split(args.name.removesuffix("-reset"))
     is_reset = args.name.endswith("-reset")
     rows = [] if is_reset else [(u, "", TEXT, "", metric, value) for u, metric, value in losses(folder / "train.log")]
-    os.makedirs(args.dest, exist_ok=True)
     updates, tracked = ARMS[arm].updates, not is_reset and keeps_trajectory(args.name)
     measured = {updates: []}
     if "-lr" not in arm:  # of those, losses are compared
@@ -152,10 +189,7 @@ def main():
             measured[at] = fine_tuned(checkpoint, folder / f"tuned-{at}", args.run, TRAJECTORY_TASKS)
     for at, found in measured.items():
         rows += [(at, layer, task, feature, metric, value) for task, feature, layer, metric, value in found]
-    with atomic_write(args.dest / f"{args.name}.csv") as stream:
-        table = csv.writer(stream, lineterminator="\n")
-        table.writerow(COLUMNS)
-        table.writerows([arm + "-reset" * is_reset, seed, *row] for row in rows)
+    write(args.dest / f"{args.name}.csv", ([arm + "-reset" * is_reset, seed, *row] for row in rows))
 
 
 if __name__ == "__main__":

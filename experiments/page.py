@@ -26,7 +26,15 @@ from evaluation.report import markdown  # noqa: E402
 PRIMARY = None  # (feature, layer) of the instrument; set from the pilots before the main runs
 MAIN = [name for name, arm in ARMS.items() if arm.seeds]
 MARGIN = 1.0  # points, of equivalence
-TESTED = [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D")]  # the first is primary, the others are corrected (Holm)
+LEAST = 4  # seeds of a test; fewer are described
+# {what is tested: (tasks, (feature, layer) or None for PRIMARY, pairs of arms)}: the first is primary, the others
+# are corrected (Holm).
+TESTED = {
+    "primary instrument": (NATURAL, None, [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D")]),
+    "last layer": (NATURAL, ("mean", "last"), [("A", "B"), ("A", "D"), ("E", "D")]),
+    "last but one": (NATURAL, ("mean", "11"), [("A", "B"), ("A", "D"), ("E", "D")]),
+    "word order": (ORDER, ("mean", "chosen"), [("A", "B"), ("E", "D")]),
+}
 EQUIVALENCE = [("A", "B"), ("E", "D")]
 OLD = {
     "mlm": "MLM, masks only",
@@ -59,9 +67,9 @@ class Page:
 
     def __init__(self, folder):
         files = sorted([*folder.glob("*.csv"), *folder.glob("width256.csv.gz")])
-        apart = {path.name: path for path in files if path.name in ("fading.csv", "continuing.csv")}
-        tables = [pd.read_csv(path, dtype={"layer": str}) for path in files if path.name not in apart]
-        self.trial = pd.read_csv(apart["continuing.csv"]) if "continuing.csv" in apart else None
+        apart = [folder / name for name in ["continuing.csv", "seconds.csv", "fading.csv"]]
+        self.trial, self.seconds, _ = (pd.read_csv(path) if path in files else None for path in apart)
+        tables = [pd.read_csv(path, dtype={"layer": str}) for path in files if path not in apart]
         if not tables:
             raise MissingFileError(f"{folder}: found no records, expected csv files that measure.py writes")
         self.records, self.pictures = pd.concat(tables, ignore_index=True), {}
@@ -169,20 +177,30 @@ class Page:
         return markdown(pd.DataFrame(rows).set_index("arm"))
 
     def trajectories(self):
-        """Fine-tuned scores from checkpoints within runs, against updates."""
+        """Fine-tuned scores from checkpoints within runs, against updates and time; dotted, where the MLM ends."""
         rows = self.records[(self.records.feature == "fine-tuned") & self.records.task.isin(TRAJECTORY_TASKS)]
         rows = rows[rows.arm.isin(TRAJECTORIES) & (rows.seed <= 2) & (rows.metric == "accuracy")]
         if rows.groupby("arm").updates.nunique().max() in (1, np.nan):
             return "Not run yet."
-        frame = rows.pivot_table(index="arm", columns="updates", values="value").rename(index=TITLES)
-        figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
-        for arm in [arm for arm in TRAJECTORIES if TITLES[arm] in frame.index]:
-            axis.plot(frame.columns, frame.loc[TITLES[arm]], "o-", label=TITLES[arm], color=COLORS[arm])
-        axis.set(xlabel="updates of pretraining", ylabel="fine-tuned, accuracy")
-        axis.grid(alpha=0.3)
-        axis.legend()
+        frame = rows.pivot_table(index="arm", columns="updates", values="value")
+        panels = {"updates of pretraining": dict.fromkeys(TRAJECTORIES, 1)}
+        if self.seconds is not None:
+            panels["minutes of pretraining"] = self.seconds.groupby("arm").value.median() / 60
+        figure, axes = plt.subplots(1, len(panels), figsize=(5.5 * len(panels), 3.6), sharey=True, squeeze=False,
+                                    layout="constrained")  # fmt: skip
+        for axis, (title, scale) in zip(axes[0], panels.items()):
+            for arm, scores in frame.iterrows():
+                axis.plot(frame.columns * scale[arm], scores, "o-", label=TITLES[arm], color=COLORS[arm])
+            if "D" in frame.index:
+                axis.axhline(frame.loc["D"].iloc[-1], color=COLORS["D"], linestyle=":")
+                axis.axvline(frame.columns[-1] * scale["D"], color=COLORS["D"], linestyle=":")
+            axis.set(xlabel=title)
+            axis.grid(alpha=0.3)
+        axes[0, 0].set_ylabel("fine-tuned, accuracy")
+        axes[0, 0].legend()
         self.pictures["trajectories"] = figure
-        return f"![Fine-tuned accuracy by updates of pretraining](pictures/trajectories.png)\n\n{markdown(frame)}"
+        table = markdown(frame.rename(index=TITLES))
+        return f"![Fine-tuned accuracy by updates and minutes of pretraining](pictures/trajectories.png)\n\n{table}"
 
     def tuning(self):
         """The rank of text in the last layer during fine-tuning, by tenths."""
@@ -205,7 +223,9 @@ class Page:
             if len(seeds) > 1:
                 result = stats.ttest_rel(ours[seeds], theirs[seeds])
                 low, high = result.confidence_interval(0.95)
-                row[2:5] = [(ours - theirs)[seeds].mean(), f"{low:+.2f} to {high:+.2f}", result.pvalue]
+                row[2:4] = [(ours - theirs)[seeds].mean(), f"{low:+.2f} to {high:+.2f}"]
+            if len(seeds) >= LEAST:
+                row[4] = result.pvalue
                 if (first, second) in EQUIVALENCE:
                     same = ttost_paired(ours[seeds].to_numpy(), theirs[seeds].to_numpy(), -MARGIN, MARGIN)[0]
                     row[5] = "equivalent" if same < 0.05 else "not shown to be equivalent"
@@ -218,11 +238,14 @@ class Page:
 
         if PRIMARY is None:
             return "The instrument is not chosen yet."
-        frame = self.pairs(TESTED, NATURAL, *PRIMARY)
-        later = frame.index[1:][frame.p[1:].notna()]
+        frames = [
+            self.pairs(pairs, tasks, *of or PRIMARY).assign(on=what) for what, (tasks, of, pairs) in TESTED.items()
+        ]
+        frame = pd.concat(frames).reset_index().set_index("on")
+        secondary = np.flatnonzero(frame.p.notna() & (np.arange(len(frame)) > 0))
         frame["p, Holm"] = np.nan
-        if len(later):
-            frame.loc[later, "p, Holm"] = multipletests(frame.p[later], method="holm")[1]
+        if len(secondary):
+            frame.iloc[secondary, -1] = multipletests(frame.p.iloc[secondary], method="holm")[1]
         return markdown(frame)
 
     def old_tests(self):
@@ -281,7 +304,9 @@ class Page:
         return markdown(pd.DataFrame(rows, columns=["claim", "seeds", "measured", "result"]).set_index("claim"))
 
     def claims(self):
-        return self.claims_of("D", "A") if PRIMARY else "The instrument is not chosen yet."
+        mlms = [mlm for mlm in self.recorded(["D", "B"]) if self.recorded(["A"])]
+        tables = [f"The MLM is that of arm {mlm}, {TITLES[mlm]}:\n\n{self.claims_of(mlm, 'A')}" for mlm in mlms]
+        return "\n".join(tables) or "Not run yet."
 
     def continuing(self):
         """What continued MLMs score, each seed."""
@@ -312,7 +337,7 @@ def mean_and_error(values):
 
 def verdict(values):
     """Seeds, the mean with its interval, and what it shows of a claim that the values are above 0."""
-    if len(values) < 4:
+    if len(values) < LEAST:
         return len(values), f"{values.mean():+.1f}", "described"
     low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values)) if values.std() else (
         values.mean(), values.mean())  # fmt: skip

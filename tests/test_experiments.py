@@ -94,7 +94,7 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
     for name in ["TASKS", "NATURAL", "TRAJECTORY_TASKS"]:
         monkeypatch.setattr(measure, name, ["trec"])
     monkeypatch.setattr(measure, "FINE_TUNING", ["--seeds", "1", "--epochs", "1"])
-    for name, value in {"PARTS": 1, "FEW_SHOT_REPEATS": 1, "RANK_TOKENS": 2000}.items():
+    for name, value in {"PARTS": 1, "FEW_SHOT_REPEATS": 1, "RANK_TOKENS": 2000, "ROUNDS": 1, "PART": 1}.items():
         monkeypatch.setattr(measure, name, value)
     monkeypatch.setitem(arms.ARMS, "D", replace(arms.ARMS["D"], updates=4))
     monkeypatch.setenv("PATH", SCRIPTS_ENVIRONMENT["PATH"])
@@ -112,6 +112,13 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
     )
     assert sorted(table[table.feature == "fine-tuned"].updates) == [1, 4]
     assert table[table.task == "fine-tuning 1/1"].layer.dropna().tolist() == [*map(str, range(13))]
+
+    monkeypatch.setitem(arms.ARMS, "D", replace(arms.ARMS["D"], updates=5))
+    monkeypatch.setattr(measure, "TIMED", ["D"])
+    monkeypatch.setattr(sys, "argv", ["measure.py", "--seconds", "--run", str(run), "--dest", str(tmp_path / "timed")])
+    measure.main()
+    (timed,) = pd.read_csv(tmp_path / "timed" / "seconds.csv").itertuples()
+    assert (timed.arm, timed.metric) == ("D", "seconds") and 0 < timed.value < 60
 
     reset_layers.reset(str(trained), str(tmp_path / "reset.pt"))
     was, now = (read_file(str(path))["model"] for path in (trained, tmp_path / "reset.pt"))
@@ -133,16 +140,31 @@ def recorded(folder, gain, noise):
     return page.Page(folder)
 
 
+def test_scores_within_runs_are_drawn_against_time_where_it_is_known(tmp_path):
+    made = recorded(tmp_path, 5, 0.1)
+    assert made.trajectories() == "Not run yet."
+    early = made.records[made.records.seed <= 2].assign(updates=3000)
+    early.assign(value=early.value - 4).to_csv(tmp_path / "early.csv", index=False)
+    made = page.Page(tmp_path)
+    assert made.trajectories().count("\n| ") == 2 + 2 and len(made.pictures["trajectories"].axes) == 1
+    rows = [[arm, "", "", "", "update", "", "seconds", value] for arm, value in [("A", 0.5), ("B", 0.4), ("D", 0.4)]]
+    measure.write(tmp_path / "seconds.csv", rows)
+    made = page.Page(tmp_path)
+    made.trajectories()
+    assert made.pictures["trajectories"].axes[1].lines[0].get_xdata().tolist() == [25, 50]
+
+
 def test_instrument_and_tests_find_what_is_there(tmp_path, monkeypatch):
     made = recorded(tmp_path, 5, 0.1)
     assert "| fine-tuned | 6 |" in made.instrument() and "layer 1" not in made.instrument()
     assert "not chosen yet" in made.tests()
     monkeypatch.setattr(page, "PRIMARY", ("fine-tuned", "last"))
-    first, second = made.tests().splitlines()[2:4]
+    first, second, *_, last = made.tests().splitlines()[2:]
     cells = [cell.strip() for cell in first.strip("|").split("|")]
-    assert cells[1] == "6" and float(cells[2]) == pytest.approx(1, abs=0.15) and float(cells[4]) < 0.01
-    assert cells[5] == "not shown to be equivalent"
-    assert second.startswith("| MAE-LM minus MLM, 80/10/10 | 0 |")  # of its pilots, none counts
+    assert cells[0] == "primary instrument" and cells[2] == "6" and float(cells[5]) < 0.01
+    assert float(cells[3]) == pytest.approx(1, abs=0.15) and cells[6] == "not shown to be equivalent"
+    assert second.startswith("| primary instrument | MAE-LM minus MLM, 80/10/10 | 0 |")  # of its pilots, none counts
+    assert last.startswith("| word order | shared layers, 80/10/10 minus MLM, 80/10/10 | 0 |")
     assert page.verdict(pd.Series([1.0, 1.1, 0.9, 1.2]))[2] == "shown"
     assert page.verdict(pd.Series([-1.0, -1.1, -0.9, -1.2]))[2] == "reversed"
     assert page.verdict(pd.Series([1.0, -1.1, 0.9, -1.2]))[2] == "not shown"
