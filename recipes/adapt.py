@@ -27,11 +27,13 @@ from maelm_fairseq.base.files import atomic_write, one_at_a_time, read_json, sav
 from maelm_fairseq.base.provenance import check_same
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.config import check_positions
 from maelm_fairseq.engine import options
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta, training_options
 from maelm_fairseq.huggingface.roberta_source import read_source
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
+from maelm_fairseq.training.save_folder import set_aside
 
 SCORED_TOKENS, SCORED_WORDS = 5_000, 64  # of held-out text, each predicted by itself; most words of a line
 HALVED_LINES = 1_000
@@ -130,21 +132,26 @@ def check(args, extra):
         raise UsageError(f"--extend-positions {args.extend_positions}: the model has {positions}, expected more")
     argparse.ArgumentParser.error = Parser.error  # without hundreds of lines of usage
     known = ["DATA", "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
-    options.parse_args_and_arch(options.get_training_parser(), [*known, *extra])
+    known += ["--tokens-per-sample", "2"]
+    tokens = options.parse_args_and_arch(options.get_training_parser(), [*known, *extra]).tokens_per_sample
+    fix = f"lower it, or add --extend-positions {tokens}"
+    check_positions(tokens, args.extend_positions or positions, f"--tokens-per-sample {tokens}", fix)
     return positions
 
 
 def adapt(execute, args, extra, positions, dest, work):
     data, save, imported, record = (work / name for name in ["data", "checkpoints", "imported.pt", "imported.json"])
+    origin = {name: sha256(Path(args.model, name)) for name in WEIGHTS if Path(args.model, name).exists()}
+    origin["--add-tokens"] = args.add_tokens and sha256(args.add_tokens)
+    origin["--extend-positions"] = args.extend_positions or 0
+    if record.exists():
+        fix = f"choose another --dest, or remove {dest} and {work}"
+        check_same(work, read_json(record, dict, "the record of an import"), origin, fix)
     words = ["--add-tokens", args.add_tokens] * bool(args.add_tokens)
     texts = ["--train", *args.train, "--valid", args.valid, "--dest", data]
     execute(Path(RECIPES).parent / "data-prep" / "prepare.sh", "--vocabulary", args.model, *words, *texts)
 
-    origin = {name: sha256(Path(args.model, name)) for name in WEIGHTS if Path(args.model, name).exists()}
-    origin["--extend-positions"] = args.extend_positions or 0
-    if record.exists():
-        check_same(imported, read_json(record, dict, "the record of an import"), origin, "choose another --dest")
-    else:
+    if not record.exists():
         imported.unlink(missing_ok=True)
         import_roberta(args.model, data, imported, decoder_layers=0, extend_positions=args.extend_positions)
         save_json(origin, record)
@@ -163,10 +170,12 @@ def adapt(execute, args, extra, positions, dest, work):
         stream.write(table)
 
     origin, record = {"checkpoint": sha256(best)}, work / "exported.json"
-    if os.path.lexists(dest):
-        was = read_json(record, dict, "the record of an export") if record.exists() else {}
-        check_same(dest, was, origin, "remove it, and run the same command")
-    else:
+    was = read_json(record, dict, "the record of an export") if record.exists() else None
+    if os.path.lexists(dest) and was != origin:
+        if was is None:
+            raise UsageError(f"--dest {dest}: exists already; remove it, and run the same command")
+        print(f"{dest}, which is of an earlier checkpoint, is now called {set_aside(str(dest), '.earlier')}")
+    if not os.path.lexists(dest):
         save_json(origin, record)
         texts = ", ".join(os.path.basename(path) for path in args.train)
         name = os.path.basename(os.path.abspath(args.model))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -13,6 +14,7 @@ from maelm_fairseq import hub
 from maelm_fairseq.base.subwords import MASK
 from test_evaluate import rows_of
 from test_huggingface_tokenizer import text
+from training import updates
 
 USE = """
 import json, sys
@@ -70,8 +72,22 @@ def test_the_same_command_has_nothing_left_to_do(adapted):
     assert again[again.index("|  | before") :] == output[output.index("|  | before") :]
     assert before == {path: path.stat().st_mtime_ns for path in before}
     other = [*arguments, "--extend-positions", 300]
-    message = "imported.pt: made from different inputs or with different options: --extend-positions was 200 and is 300"
+    message = "out.work: made from different inputs or with different options: --extend-positions was 200 and is 300"
     assert message in refused("recipes/adapt.sh", *other)
+
+
+def test_it_goes_on_to_more_updates(adapted, tmp_path):
+    folder, arguments, _ = adapted
+    for name in ["out", "out.work"]:
+        shutil.copytree(folder / name, tmp_path / name)
+    more = [*arguments, "--dest", tmp_path / "out", "--max-update", 12]
+    assert (
+        f"out, which is of an earlier checkpoint, is now called {tmp_path}/out.earlier"
+        in script("recipes/adapt.sh", *more).stdout
+    )
+    weights = [tmp_path / name / "model.safetensors" for name in ["out.earlier", "out"]]
+    assert weights[0].read_bytes() == (folder / "out" / "model.safetensors").read_bytes() != weights[1].read_bytes()
+    assert updates(tmp_path / "out.work" / "checkpoints") == 12
 
 
 @pytest.mark.parametrize("interpreter", TRANSFORMERS)
@@ -99,6 +115,10 @@ def test_what_is_refused(adapted, tmp_path):
         (["--dest", tmp_path / "there"], "there: exists already; remove it or choose another"),
         (["--max-updates", 3], "unrecognized arguments: --max-updates 3"),
         (["--extend-positions", 9], "--extend-positions 9: the model has 160, expected more"),
+        (
+            ["--tokens-per-sample", 256],
+            "--tokens-per-sample 256, but the model has 200 positions: lower it, or add --ext",
+        ),
         (["--max-update", 0], "--max-update: expected a whole number from 1"),
         (["--pairs", tmp_path / "x.tsv"], "expected good and bad"),
         (["--model", tmp_path / "there"], "there: no vocabulary, expected"),

@@ -23,7 +23,8 @@ def compare_with_transformers(folder, config, model, texts):
             classes = transformers
         model_class = getattr(classes, config["architectures"][0])
     except Exception as error:  # it is not installed, or a broken installation of one of its packages raises another
-        return f"features not compared: transformers cannot be imported ({' '.join(str(error).split())})"
+        reason = " ".join(str(error).split())
+        return f"features not compared: transformers cannot be imported ({reason}); pip install transformers"
     loaded = model_class.from_pretrained(folder).eval().base_model
     tokens = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in texts], True, model.pad)
     real = tokens.ne(model.pad)

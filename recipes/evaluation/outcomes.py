@@ -98,7 +98,7 @@ class Records:
             else:
                 layers = [*(range(len(array)) if len(array) > 1 else ()), LAST, CHOSEN]
                 found = {(name, layer): score(self.answers(task, name, layer), targets) for layer in layers}
-            metric = METRICS[targets is None or targets.dtype.kind != "f"]
+            metric = METRICS[name == PAIRS or targets.dtype.kind != "f"]
             for (feature, layer), value in found.items():
                 rows.append([self.model, task, feature, layer, metric, round(float(value), 4)])
         return pd.DataFrame(rows, columns=COLUMNS)
