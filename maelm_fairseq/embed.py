@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from . import hub
 from .base.errors import Parser, UsageError, run, within
-from .base.files import atomic_write
+from .base.files import atomic_write, check_new
 from .base.subwords import sequence
 from .base.utf8 import read_lines
 
@@ -32,13 +32,12 @@ def main():
     parser.add_argument("--layer", type=within(0), metavar="K", help="from 0, the embeddings (default: the last)")
     parser.add_argument("--normalize", action="store_true", help="divide each vector by its length")
     args = parser.parse_args()
-    if os.path.lexists(args.dest):
-        raise UsageError(f"{args.dest}: exists already; remove it or choose another --dest")
+    check_new(args.dest)
     total, rows, truncated = sum(1 for _ in read_lines(args.input)), 0, 0
     model = hub.from_pretrained(args.checkpoint, args.data).to("cuda" if torch.cuda.is_available() else "cpu")
     positions, width = model.model.max_positions(), model.model.embed_tokens.embedding_dim
     os.makedirs(os.path.dirname(os.path.abspath(args.dest)), exist_ok=True)
-    with atomic_write(args.dest, "wb") as stream:
+    with atomic_write(args.dest, "wb", new=True) as stream:
         write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (total, width)})
         lines = iter(tqdm(read_lines(args.input), total=total, unit=" lines", leave=False, disable=None))
         while texts := [text for _, text in islice(lines, LINES)]:

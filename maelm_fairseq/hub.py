@@ -393,7 +393,7 @@ class MaeLm:
         word on its right, which would give it away (PLL-word-l2r of Kauf and Ivanova, 2023).
 
         Args:
-            texts: a string or a list of B strings
+            texts: a string or a list of B strings, in which nothing is a symbol: `<mask>` is text
             within_words: hide the rest of the word
             masks_in_encoder: whether the encoder sees what is hidden as `<mask>`; None: as at the end of its training
             truncate: cut longer texts to the model's positions
@@ -401,7 +401,9 @@ class MaeLm:
             (bits, number of tokens), bits a sum; for a list, a list of B of them
         """
         limit = self.model.max_positions() if truncate else None
-        rows = [self._tokens(text, None, limit) for text, _ in text_pairs(texts)]
+        tokens, sizes = self.tokenizer.encode_lines([text for text, _ in text_pairs(texts)])
+        parts = (tokens[end - size : end].tolist() for size, end in zip(sizes, sizes.cumsum()))
+        rows = [torch.tensor(sequence([part], limit)[0]) for part in parts]
         starts, variants = word_starts(self.dictionary), {}
         for number, row in enumerate(rows):
             self._check_length(len(row), f"text {number + 1} of {len(rows)}")

@@ -12,19 +12,23 @@ at a time; an update has 32).
 import argparse
 import os
 import random
+import shutil
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Dict
 
 import torch
 
 from evaluation.minimal_pairs import decide, read_pairs
 from evaluation.report import markdown
-from fairseq_options import RECIPES
+from fairseq_options import RECIPES, refuse_own
 from jobs import Jobs
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.files import atomic_write, one_at_a_time, read_json, save_json, sha256
 from maelm_fairseq.base.provenance import check_same
+from maelm_fairseq.base.signals import STOPPED
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.config import check_positions
@@ -38,22 +42,45 @@ from maelm_fairseq.training.save_folder import set_aside
 SCORED_TOKENS, SCORED_WORDS = 5_000, 64  # of held-out text, each predicted by itself; most words of a line
 HALVED_LINES = 1_000
 WEIGHTS = ["config.json", "model.safetensors", "pytorch_model.bin"]
+EXPORTED = ["config.json", "model.safetensors", "tokenizer.json"]
+OWN = ["task", "criterion", "arch", "max_positions", "save_dir", "finetune_from_model", "restore_file", "no_save"]
 WORDS = 8  # least of a line whose halves are searched
+
+
+@dataclass
+class Measured:
+    """Measurements of a checkpoint, {what: value}, and what they were made from."""
+
+    origin: dict
+    found: Dict[str, float]
 
 
 def parse():
     parser = Parser("adapt.sh", description=__doc__)
+    path = os.path.abspath
     add = parser.add_argument
-    add("--model", required=True, metavar="DIR", help="folder of transformers with the layout of RoBERTa")
-    add("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
-    add("--valid", required=True, metavar="FILE", help="held-out text, plain or gzip, to validate and measure on")
-    add("--dest", required=True, metavar="DIR", help="new folder for the model; DEST.work has everything else")
+    add("--model", type=path, required=True, metavar="DIR", help="folder of transformers with the layout of RoBERTa")
+    add("--train", type=path, nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
+    add(
+        "--valid",
+        type=path,
+        required=True,
+        metavar="FILE",
+        help="held-out text, plain or gzip, to validate and measure on",
+    )
+    add(
+        "--dest",
+        type=path,
+        required=True,
+        metavar="DIR",
+        help="new folder for the model; DEST.work has everything else",
+    )
     add("--gpus", type=within(0), metavar="N", help="GPUs (default: all); 0 trains on the CPU")
     updates = "updates of 32 sequences (default: %(default)s)"
     add("--max-update", type=within(1), default=2000, metavar="N", help=updates)
-    add("--add-tokens", metavar="FILE", help="words, one a line, that become tokens of their own")
+    add("--add-tokens", type=path, metavar="FILE", help="words, one a line, that become tokens of their own")
     add("--extend-positions", type=within(1), metavar="N", help="positions, more than the model has")
-    add("--pairs", metavar="FILE.tsv", help="minimal pairs to measure on, with the columns good and bad")
+    add("--pairs", type=path, metavar="FILE.tsv", help="minimal pairs to measure on, with the columns good and bad")
     return parser.parse_known_args()
 
 
@@ -90,9 +117,9 @@ def measure(record, checkpoint, data, args, positions):
     pairs = args.pairs
     origin = {"checkpoint": sha256(checkpoint), "valid": sha256(args.valid), "pairs": pairs and pairs.digest}
     if record.exists():
-        was = read_json(record, dict, "measurements of adapt.sh")
-        if was.get("origin") == origin:
-            return was["found"]
+        was = read_json(record, Measured, "measurements of adapt.sh")
+        if was.origin == origin:
+            return was.found
     print(f"measuring {checkpoint}", flush=True)
     model = hub.from_pretrained(checkpoint, data)
     model.to("cuda" if args.gpus != 0 and torch.cuda.is_available() else "cpu")
@@ -102,13 +129,23 @@ def measure(record, checkpoint, data, args, positions):
     found = {f"bits per token ({tokens:,} of held-out text)": bits, f"halves found, % of {halves:,} lines": share}
     if pairs:
         found[f"minimal pairs, % of {len(pairs.good):,}"] = 100 * float(decide(model, pairs).mean())
-    save_json({"origin": origin, "found": found}, record)
+    save_json(asdict(Measured(origin, found)), record)
     return found
+
+
+def exported(dest):
+    """What identifies an export: {file: SHA-256}."""
+    return {name: sha256(dest / name) for name in EXPORTED if (dest / name).exists()}
+
+
+def show(line):
+    """Prints a line of a program, whose errors are this one's."""
+    print(line, file=sys.stderr if line.startswith("error: ") else sys.stdout, flush=True)
 
 
 def main():
     args, extra = parse()
-    dest, work = Path(args.dest).absolute(), Path(args.dest.rstrip("/") + ".work").absolute()
+    dest, work = Path(args.dest), Path(args.dest + ".work")
     if os.path.lexists(dest) and not work.exists():
         raise UsageError(f"--dest {dest}: exists already; remove it or choose another")
     args.pairs = args.pairs and read_pairs(args.pairs)
@@ -116,8 +153,9 @@ def main():
     jobs, log = Jobs().listen(), work / "adapt.log"
 
     def execute(program, *command):
-        if jobs.run([program, *command], log, show=print):
-            raise UsageError(f"{Path(program).name} failed, see above; the corrected command resumes")
+        status = jobs.run([program, *command], log, show=show)
+        if status:
+            sys.exit(status)
 
     work.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(work):
@@ -132,8 +170,10 @@ def check(args, extra):
         raise UsageError(f"--extend-positions {args.extend_positions}: the model has {positions}, expected more")
     argparse.ArgumentParser.error = Parser.error  # without hundreds of lines of usage
     known = ["DATA", "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
-    known += ["--tokens-per-sample", "2"]
-    tokens = options.parse_args_and_arch(options.get_training_parser(), [*known, *extra]).tokens_per_sample
+    known += ["--tokens-per-sample", "2", "--max-positions", str(args.extend_positions or positions)]
+    parsed = [options.parse_args_and_arch(options.get_training_parser(), [*known, *more]) for more in ([], extra)]
+    refuse_own(OWN, *parsed)
+    tokens = parsed[1].tokens_per_sample
     fix = f"lower it, or add --extend-positions {tokens}"
     check_positions(tokens, args.extend_positions or positions, f"--tokens-per-sample {tokens}", fix)
     return positions
@@ -149,9 +189,14 @@ def adapt(execute, args, extra, positions, dest, work):
         check_same(work, read_json(record, dict, "the record of an import"), origin, fix)
     words = ["--add-tokens", args.add_tokens] * bool(args.add_tokens)
     texts = ["--train", *args.train, "--valid", args.valid, "--dest", data]
-    execute(Path(RECIPES).parent / "data-prep" / "prepare.sh", "--vocabulary", args.model, *words, *texts)
+    try:
+        execute(Path(RECIPES).parent / "data-prep" / "prepare.sh", "--vocabulary", args.model, *words, *texts)
+    except SystemExit as ended:
+        if ended.code != STOPPED and not (data / "train.json").exists():  # which is written last
+            shutil.rmtree(data, ignore_errors=True)  # the corrected command begins anew
+        raise
 
-    if not record.exists():
+    if not (record.exists() and imported.exists()):
         imported.unlink(missing_ok=True)
         import_roberta(args.model, data, imported, decoder_layers=0, extend_positions=args.extend_positions)
         save_json(origin, record)
@@ -171,15 +216,13 @@ def adapt(execute, args, extra, positions, dest, work):
 
     origin, record = {"checkpoint": sha256(best)}, work / "exported.json"
     was = read_json(record, dict, "the record of an export") if record.exists() else None
-    if os.path.lexists(dest) and was != origin:
-        if was is None:
-            raise UsageError(f"--dest {dest}: exists already; remove it, and run the same command")
-        print(f"{dest}, which is of an earlier checkpoint, is now called {set_aside(str(dest), '.earlier')}")
-    if not os.path.lexists(dest):
-        save_json(origin, record)
+    if was != {**origin, **exported(dest)}:
+        if os.path.lexists(dest):
+            print(f"{dest}, which is no export of {best}, is now called {set_aside(str(dest), '.earlier')}")
         texts = ", ".join(os.path.basename(path) for path in args.train)
         name = os.path.basename(os.path.abspath(args.model))
         print(export(best, data, dest, description=f"Continued from {name} on {texts}")[2])
+        save_json({**origin, **exported(dest)}, record)
     print(f"{table}written: {dest}")
 
 

@@ -148,7 +148,9 @@ def heading(tasks):
     for task in tasks:
         classes = f"{len(task.labels)} classes" if task.labels else "values"
         secondary = "; in no mean" * (task.name in SECONDARY)
-        counts = f"{len(task.texts):,} examples, {task.dropped} left out (repeated, or of too small a class)"
+        counts = (
+            f"{len(task.texts):,} examples, {task.dropped} left out (repeated, of a small class, or without a label)"
+        )
         lines.append(f"- {task.name}: {counts}; {classes}; {task.metric}{secondary}")
     return "\n".join(lines) + "\n"
 

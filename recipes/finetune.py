@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fairseq_options import ADAM, PLUGIN
+from fairseq_options import ADAM, PLUGIN, refuse_own
 from finetune_settings import combinations
 from jobs import Jobs
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
@@ -70,7 +70,7 @@ def parse(task, words):
     add = parser.add_argument_group("settings", "the defaults are in recipes/finetune_settings.py").add_argument
     several = "; several with --search"
     add("--batch-size", type=within(1), nargs="+", metavar="N", help="sequences per update" + several)
-    add("--lr", type=within(0, math.inf, float), nargs="+", metavar="LR", help="peak learning rate" + several)
+    add("--lr", type=within(0, 10, float), nargs="+", metavar="LR", help="peak learning rate" + several)
     add("--warmup-ratio", type=within(0, 1, float), nargs="+", metavar="R", help="share of warm-up updates" + several)
     add("--epochs", type=within(1, 10**6), nargs="+", metavar="N", help="passes over the training data" + several)
     args, extra = parser.parse_known_args(words)
@@ -105,9 +105,7 @@ class Recipe:
         """fairseq's configuration with the further options, which must not change what the recipe itself sets."""
         command = self.command(self.settings[0], 1, updates=1)
         ours, theirs = (parsed(words) for words in (command[: len(command) - len(self.extra)], command))
-        for name in OWN:
-            if getattr(ours, name) != getattr(theirs, name):
-                raise UsageError(f"{option(name)}: the recipe sets it, to {getattr(ours, name)}; leave it out")
+        refuse_own(OWN, ours, theirs)
         return convert_namespace_to_omegaconf(theirs)
 
     def read_task(self):

@@ -42,8 +42,12 @@ def adapted(tmp_path_factory):
         "--gpus", 0, "--max-update", 9, "--add-tokens", folder / "words.txt", "--pairs", folder / "pairs.tsv",
         "--extend-positions", 200, "--tokens-per-sample", 32, "--lr", 1e-2,
     ]  # fmt: skip
+    whole = (folder / "train.txt").read_bytes()
+    (folder / "train.txt").write_bytes(whole + b"\xff\n")
+    assert script("recipes/adapt.sh", *arguments, status=1).stderr.splitlines()[-1].startswith("error: /")
+    (folder / "train.txt").write_bytes(whole)  # the corrected command goes on
     failed = script("recipes/adapt.sh", *arguments, "--batch-size", 5, status=1)
-    assert "must divide the effective batch of 32 sequences" in failed.stdout
+    assert "must divide the effective batch of 32 sequences" in failed.stderr
     assert "before.json" in os.listdir(folder / "out.work") and not (folder / "out").exists()
     return folder, arguments, script("recipes/adapt.sh", *arguments).stdout
 
@@ -81,13 +85,14 @@ def test_it_goes_on_to_more_updates(adapted, tmp_path):
     for name in ["out", "out.work"]:
         shutil.copytree(folder / name, tmp_path / name)
     more = [*arguments, "--dest", tmp_path / "out", "--max-update", 12]
-    assert (
-        f"out, which is of an earlier checkpoint, is now called {tmp_path}/out.earlier"
-        in script("recipes/adapt.sh", *more).stdout
-    )
+    assert f"is now called {tmp_path}/out.earlier" in script("recipes/adapt.sh", *more).stdout
     weights = [tmp_path / name / "model.safetensors" for name in ["out.earlier", "out"]]
     assert weights[0].read_bytes() == (folder / "out" / "model.safetensors").read_bytes() != weights[1].read_bytes()
     assert updates(tmp_path / "out.work" / "checkpoints") == 12
+    shutil.rmtree(tmp_path / "out")
+    (tmp_path / "out").mkdir()  # somebody's
+    assert f"is now called {tmp_path}/out.earlier2" in script("recipes/adapt.sh", *more).stdout
+    assert weights[1].exists()
 
 
 @pytest.mark.parametrize("interpreter", TRANSFORMERS)
@@ -119,6 +124,7 @@ def test_what_is_refused(adapted, tmp_path):
             ["--tokens-per-sample", 256],
             "--tokens-per-sample 256, but the model has 200 positions: lower it, or add --ext",
         ),
+        (["--save-dir", "elsewhere"], "--save-dir: the recipe sets it"),
         (["--max-update", 0], "--max-update: expected a whole number from 1"),
         (["--pairs", tmp_path / "x.tsv"], "expected good and bad"),
         (["--model", tmp_path / "there"], "there: no vocabulary, expected"),
@@ -126,4 +132,4 @@ def test_what_is_refused(adapted, tmp_path):
         assert message in refused("recipes/adapt.sh", *arguments, "--dest", tmp_path / "new", *changed)
         assert not (tmp_path / "new.work").exists() and not (tmp_path / "there.work").exists()
     missing = ["--dest", tmp_path / "new", "--valid", tmp_path / "none.txt"]
-    assert "none.txt" in script("recipes/adapt.sh", *arguments, *missing, status=1).stdout
+    assert "none.txt" in script("recipes/adapt.sh", *arguments, *missing, status=1).stderr

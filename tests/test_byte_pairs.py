@@ -145,8 +145,16 @@ def test_an_added_word_takes_no_other_token(roberta):
     for each in [f"x{inside} {inside}", "caf\u00e9 \u00e9", "<s> <mask>"]:
         assert made.decode(made.encode_lines([each])[0].tolist()) == each
     for word in ["<s>", MASK, "IL-6", "B2B"]:
-        with pytest.raises(UsageError, match=f"{word!r} cannot become a token: .* add words of letters alone"):
+        with pytest.raises(UsageError, match=f"{word!r} cannot become a token of .* add words of letters alone"):
             BytePair(path, [word])
+
+
+def test_an_added_word_is_found_in_normalised_text(roberta, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(
+        unfit(roberta[0], lambda contents: contents.update(normalizer={"type": "Lowercase"}))
+    )
+    made = BytePair(tmp_path / "tokenizer.json", ["Zorble"])
+    assert made.encode("a Zorble")[-1:] == made.encode("a zorble")[-1:] == [len(made.symbols) - 1]
 
 
 def test_what_files_may_have_differently_changes_nothing(roberta, tmp_path):

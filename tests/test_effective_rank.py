@@ -120,7 +120,7 @@ def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, mo
         assert int(rank) == int(row["rank"]) <= 32
     assert len(table(tmp_path / "out" / "mask_dimensions.csv")) == 2 * 2 * 3
     assert (tmp_path / "out" / "ranks.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(UsageError, match="ranks.csv: exists already"):
+    with pytest.raises(UsageError, match="out: exists already"):
         run(monkeypatch, *options)
 
 

@@ -158,7 +158,14 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     refused("with different options: checkpoint or vocabulary differs", *swapped)
     record = folder / "out" / "mlm-1.npz"
     whole = record.read_bytes()
-    for save in [np.save, np.savez, lambda stream, _: stream.write(whole[:100]), lambda stream, _: None]:
+    arrays = load(folder, "mlm-1").arrays
+    for damaged in [
+        {}, {"other": [1]}, {**arrays, "kind/mean": 1}, {**arrays, "kind/mean/origin": "{broken"},
+        {**arrays, "kind/mean/origin": "[1]"}, {**arrays, "more/pairs": [1.0]},
+    ]:  # fmt: skip
+        np.savez(record, **damaged)
+        refused("mlm-1.npz: no record of an evaluation, or damaged")
+    for save in [np.save, lambda stream, _: stream.write(whole[:100]), lambda stream, _: None]:
         with open(record, "wb") as stream:
             save(stream, np.zeros(3))
         refused("mlm-1.npz: no record of an evaluation, or damaged")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from maelm_fairseq.base.files import atomic_folder, atomic_write, read_json, save_json, typed
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import atomic_folder, atomic_write, read_json, save_json, sha256, typed
 from maelm_fairseq.config import MaeLmConfig
 
 
@@ -63,6 +64,27 @@ def test_a_folder_appears_when_it_is_complete(tmp_path):
     with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "new" / "other"):
         raise KeyboardInterrupt
     assert os.listdir(tmp_path / "new") == ["folder"]
+
+
+def test_what_is_new_replaces_nothing_that_came_meanwhile(tmp_path, monkeypatch):
+    for links in [True, False]:  # which some file systems lack
+        if not links:
+            monkeypatch.setattr(os, "link", lambda *_: os.stat(tmp_path / "nowhere"))
+        for write in [lambda: atomic_write(tmp_path / "x", new=True), lambda: atomic_folder(tmp_path / "x")]:
+            with pytest.raises(UsageError, match="x: exists already; remove it or choose another"), write():
+                (tmp_path / "x").write_text("theirs")
+            assert os.listdir(tmp_path) == ["x"] and (tmp_path / "x").read_text() == "theirs"
+            (tmp_path / "x").unlink()
+        with atomic_write(tmp_path / "y", new=True) as stream:
+            stream.write("ours")
+        assert os.listdir(tmp_path) == ["y"] and (tmp_path / "y").read_text() == "ours"
+        (tmp_path / "y").unlink()
+
+
+def test_a_pipe_is_no_file_with_a_checksum(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="pipe is not a file; expected one, which is read more than once"):
+        sha256(tmp_path / "pipe")
 
 
 def test_its_contents_are_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):

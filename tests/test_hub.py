@@ -203,6 +203,7 @@ def test_masks_are_filled_as_in_pretraining(folder, tmp_path, masks_in_encoder, 
         assert [count for _, count in scores] == [count for _, count in expected]
         assert [bits for bits, _ in scores] == pytest.approx([bits for bits, _ in expected], rel=1e-5)
     assert scored[True][0][0] != scored[False][0][0] and scored[True][1] == (0, 0)
+    assert model.score(f"{texts[0]} <mask>")[1] > len(model.encode(texts[0]))  # nothing in it is a symbol
     assert model.score(texts[0]) == pytest.approx(scored[True][0], rel=1e-5)
     for seen in [True, False] if decoder_layers else [True]:
         expected = scored_slowly(model, texts[0], seen, True)

@@ -16,7 +16,7 @@ import torch
 from tqdm import tqdm
 
 from ..base.errors import Parser, UsageError, within
-from ..base.files import atomic_write
+from ..base.files import atomic_folder, check_new
 from ..checkpoints.building import load_model
 from ..config import check_positions
 from ..task import MaeLmTask, MaeLmTaskConfig
@@ -31,7 +31,7 @@ def parse_args():
     add("--checkpoint", required=True, nargs="+", metavar="FILE_or_DIR", help="pretrained or fine-tuned")
     add("--names", nargs="+", metavar="NAME", help="of the checkpoints, in figure and tables (default: their paths)")
     add("--data", required=True, metavar="DIR", help="binarized text with its dict.txt")
-    add("--dest", required=True, metavar="DIR", help="folder to write to")
+    add("--dest", required=True, metavar="DIR", help="new folder to write")
     add("--split", default="valid", help="split of the data (default: valid)")
     add("--tokens", type=within(1), default=1_000_000, metavar="N", help="at least so many (default: %(default)s)")
     add("--tau", type=float, nargs="+", default=[TAU], help="share of the energy, or several (default: 0.9)")
@@ -71,25 +71,22 @@ def main():
     args = parse_args()
     import matplotlib  # noqa: F401  fails now if it is missing, not after hours of work
 
-    ranks = os.path.join(args.dest, "ranks.csv")  # written last
-    if os.path.lexists(ranks):
-        raise UsageError(f"{ranks}: exists already; remove it or choose another --dest")
+    check_new(args.dest)
     dictionary, blocks = load_blocks(args)
-    os.makedirs(args.dest, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     panels, all_dimensions, all_spectra = {}, [], {}
-    for name, file in zip(args.names, args.checkpoint):
-        model = load_model(file, dictionary).to(device)
-        with tqdm(desc=name, total=len(blocks), unit=" blocks", leave=False, disable=None) as bar:
-            rows, dimensions, spectra = analyse(model, blocks, args.tau, bar.update)
-        panels[name] = rows
-        all_dimensions += [dict(checkpoint=name, **row) for row in dimensions]
-        all_spectra.update({f"{name}/{family}": values for family, values in spectra.items()})
-        print(report(name, rows, dimensions, args.tau[0]) + "\n", flush=True)
-    all_rows = [dict(checkpoint=name, **row) for name, rows in panels.items() for row in rows]
-    write_csv(os.path.join(args.dest, "mask_dimensions.csv"), all_dimensions)
-    with atomic_write(os.path.join(args.dest, "spectra.npz"), "wb") as stream:
-        np.savez_compressed(stream, **all_spectra)
-    draw(os.path.join(args.dest, "ranks.png"), panels, args.tau[0])
-    write_csv(ranks, all_rows)
+    with atomic_folder(args.dest) as folder:
+        for name, file in zip(args.names, args.checkpoint):
+            model = load_model(file, dictionary).to(device)
+            with tqdm(desc=name, total=len(blocks), unit=" blocks", leave=False, disable=None) as bar:
+                rows, dimensions, spectra = analyse(model, blocks, args.tau, bar.update)
+            panels[name] = rows
+            all_dimensions += [dict(checkpoint=name, **row) for row in dimensions]
+            all_spectra.update({f"{name}/{family}": values for family, values in spectra.items()})
+            print(report(name, rows, dimensions, args.tau[0]) + "\n", flush=True)
+        all_rows = [dict(checkpoint=name, **row) for name, rows in panels.items() for row in rows]
+        write_csv(os.path.join(folder, "mask_dimensions.csv"), all_dimensions)
+        np.savez_compressed(os.path.join(folder, "spectra.npz"), **all_spectra)
+        draw(os.path.join(folder, "ranks.png"), panels, args.tau[0])
+        write_csv(os.path.join(folder, "ranks.csv"), all_rows)
     print(f"written: ranks.csv, mask_dimensions.csv, spectra.npz and ranks.png in {args.dest}")

@@ -2,7 +2,6 @@
 
 import csv
 
-from ..base.files import atomic_write
 from .token_moments import FAMILIES, TAU
 
 
@@ -34,13 +33,12 @@ def draw(path, panels, tau=TAU):
         row[0].set_ylabel(f"effective rank ($\\tau$ = {tau:g})")
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
-    with atomic_write(path, "wb") as stream:
-        figure.savefig(stream, format="png", dpi=120)
+    figure.savefig(path, dpi=120)
 
 
 def write_csv(path, rows):
     """Writes a list of dicts with the same keys as a CSV table."""
-    with atomic_write(path) as stream:
+    with open(path, "w", encoding="utf-8", newline="") as stream:
         table = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
         table.writeheader()
         table.writerows(rows)

@@ -49,11 +49,12 @@ class BytePair(Subwords):
             )
         ids = {symbol: i for i, symbol in enumerate(symbols)}
         for word in added:
-            first, *others = [part for part, _ in split(add_prefix_space=False).pre_tokenize_str(" " + word)]
+            text = read.normalizer.normalize_str(" " + word) if read.normalizer else " " + word
+            first, *others = [part for part, _ in split(add_prefix_space=False).pre_tokenize_str(text)]
             if others:
                 raise UsageError(
-                    f"{path}: {word!r} cannot become a token: text is split between letters, digits and other "
-                    "characters before tokens are looked for; add words of letters alone"
+                    f"--add-tokens: {word!r} cannot become a token of {path}: text is split between letters, digits "
+                    "and other characters before tokens are looked for; add words of letters alone"
                 )
             ids.setdefault(first, len(ids))
         self._prefix = file["pre_tokenizer"]["add_prefix_space"]

@@ -21,18 +21,25 @@ A_DAY = 86400  # seconds
 # Complete or not there --------------------------------------------------------------------------------------------
 
 
+def check_new(path):
+    """Refuses to write what is there already."""
+    if os.path.lexists(path):
+        raise UsageError(f"{path}: exists already; remove it or choose another --dest")
+
+
 @contextlib.contextmanager
-def complete(path):
+def complete(path, new=False):
     """Gives a hidden name to write under, with the machine and the process in it.
 
-    What is there gets the name `path` when the block ends well, and is removed when it does not.
+    What is there gets the name `path` when the block ends well, and is removed when it does not. If it is `new`,
+    nothing is replaced, also if something has got that name meanwhile.
     """
     folder, name = os.path.split(os.path.abspath(path))
     partial = os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
     remove_abandoned(folder, glob.escape(name))
     try:
         yield partial
-        os.replace(partial, path)
+        put(partial, path, new)
         sync(folder)
     except Exception as error:
         raise naming(path, partial, error) from None
@@ -40,16 +47,26 @@ def complete(path):
         remove(partial)
 
 
+def put(partial, path, new):
+    """Gives a file or folder its name."""
+    if new:
+        with contextlib.suppress(OSError):  # a folder, or a file system without links
+            return os.link(partial, path)
+        check_new(path)
+    os.replace(partial, path)
+
+
 @contextlib.contextmanager
-def atomic_write(path, mode="w"):
+def atomic_write(path, mode="w", new=False):
     """Opens a file that gets the name `path` when it is :func:`complete`, and its contents are on the disk.
 
     Args:
         path: of the finished file; its folder must exist
         mode: "w" for UTF-8 text with "\\n" as line ends, "wb" for bytes
+        new: refuse to replace a file
     """
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    with complete(path) as partial, open(partial, mode, **text) as stream:
+    with complete(path, new) as partial, open(partial, mode, **text) as stream:
         yield stream
         stream.flush()
         os.fsync(stream.fileno())
@@ -62,7 +79,7 @@ def atomic_folder(path):
     Args:
         path: of the finished folder, which must not exist; those above it are made
     """
-    with complete(path) as partial:
+    with complete(path, new=True) as partial:
         os.makedirs(partial)
         yield partial
         for folder, _, names in os.walk(partial):
@@ -225,7 +242,9 @@ def shown(value):
 
 
 def sha256(path):
-    """The SHA-256 of a file, in hexadecimal."""
+    """The SHA-256 of a file, in hexadecimal; a pipe is refused: what it gave was read before."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UsageError(f"{path} is not a file; expected one, which is read more than once")
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for part in iter(lambda: stream.read(1 << 20), b""):

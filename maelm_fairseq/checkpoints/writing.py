@@ -8,18 +8,19 @@ import torch
 from ..base.files import atomic_write
 
 
-def save(state, path):
+def save(state, path, new=False):
     """Writes a checkpoint, which gets its name when it is complete and on the disk.
 
     Args:
         state: its contents; options that fairseq keeps in a Namespace become a dict
         path: of the file
+        new: refuse to replace a file
     """
     cfg = state.get("cfg")
     if isinstance(cfg, dict):
         cfg = {name: vars(part) if isinstance(part, argparse.Namespace) else part for name, part in cfg.items()}
         state = {**state, "cfg": cfg}
-    with atomic_write(path, "wb") as stream:
+    with atomic_write(path, "wb", new) as stream:
         torch.save(state, stream)
 
 

@@ -19,7 +19,7 @@ import shutil
 from pathlib import Path
 
 from ..base.errors import Parser, UsageError, run, within
-from ..base.files import atomic_folder, save_json
+from ..base.files import atomic_folder, check_new, save_json
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from ..finetuning.squad import SquadTask
 from ..heads import SpanHead
@@ -66,8 +66,7 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None, l
         ImportError: a package of the extra `huggingface` is missing
     """
     dest = os.path.abspath(dest)
-    if os.path.lexists(dest):
-        raise UsageError(f"{dest}: exists already; remove it or choose another --dest")
+    check_new(dest)
     import safetensors.torch  # of the extra `huggingface`, as what the next needs: fails now, not after the work
 
     from .tokenizer import check_tokenizer, sample_lines, write_tokenizer

@@ -18,6 +18,7 @@ from dataclasses import asdict, fields
 import torch
 
 from ..base.errors import MissingFileError, Parser, UsageError, run, within
+from ..base.files import check_new
 from ..base.vocabulary_files import read_subwords
 from ..checkpoints.writing import save
 from ..config import MaeLmConfig, check_sizes, option
@@ -63,16 +64,18 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
         ImportError: safetensors is needed and not installed
     """
     dest = os.path.abspath(dest)
-    if os.path.lexists(dest):
-        raise UsageError(f"{dest}: exists already; remove it or choose another --dest")
+    check_new(dest)
     source = read_source(checkpoint)
     max_positions = extended_positions(source, extend_positions)
     cfg = MaeLmConfig(**{**source.sizes, "relative_position_num_buckets": 0, **options}, max_positions=max_positions)
-    check_sizes(cfg)
+    try:
+        check_sizes(cfg)
+    except UsageError as error:
+        raise UsageError(f"{source.path}: {error}") from None
     dictionary = matched_vocabulary(source, data)
     state = build_state(source, cfg, dictionary, data, seed)
     os.makedirs(os.path.dirname(dest), exist_ok=True)
-    save(state, dest)
+    save(state, dest, new=True)
     return source, cfg
 
 
@@ -165,6 +168,7 @@ def training_options(cfg, dest):
 
 def main():
     args = vars(parse_args())
+    args["dest"] = os.path.abspath(args["dest"])
     source, cfg = import_roberta(**args)
     exact = ["the encoder"] + ["the language-model head"] * source.has_head
     new = [f"the decoder ({cfg.decoder_layers} layers)"] * (cfg.decoder_layers > 0 and not cfg.share_decoder_layers)

@@ -5,9 +5,11 @@ Letters in shapes: N texts, T tokens, L + 1 layers with the embeddings, C width.
 
 import functools
 import os
+import sys
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from maelm_fairseq import hub
 from maelm_fairseq.base.files import sha256
@@ -26,7 +28,13 @@ def compute(model, texts):
     Returns:
         {"mean": float32 (L + 1, N, C), the mean of all tokens but `<s>`; "first": the same of `<s>`}
     """
-    tokens = [model.encode(*([text] if isinstance(text, str) else text), truncate=True) for text in texts]
+    texts, positions = [[text] if isinstance(text, str) else text for text in texts], model.model.max_positions()
+    tokens = [model.encode(*parts) for parts in texts]
+    cut = [i for i, row in enumerate(tokens) if len(row) > positions]
+    for i in cut:
+        tokens[i] = model.encode(*texts[i], truncate=True)
+    if cut:
+        tqdm.write(f"{len(cut):,} of {len(texts):,} texts are cut to {positions} tokens", file=sys.stderr)
     features, pad = {}, model.dictionary.pad()
     for rows in batches_of_similar_length(torch.tensor([len(row) for row in tokens]), BATCH_TOKENS):
         batch = torch.nn.utils.rnn.pad_sequence([tokens[i] for i in rows], True, pad)

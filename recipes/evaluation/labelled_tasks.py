@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
+from tqdm import tqdm
 
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, are_values, find_file, has_labels, read_sentences
@@ -36,7 +37,7 @@ class Task:
     targets: np.ndarray  # (N,), class numbers, or values as float64
     ids: np.ndarray  # (N,) uint64, hashes of the texts; the two sentences of a pair have the same
     folds: np.ndarray  # (N,) int64, the fold in which an example is a test example
-    dropped: int  # examples left out: repeated texts, and classes that are too small
+    dropped: int  # examples left out: repeated, of too small a class, or without a usable label
 
     @property
     def classes(self):
@@ -99,6 +100,8 @@ def load_task(folder, regression=False):
         if path and (split != "test" or has_labels(path)):
             like = tables[0].form if tables else None
             tables.append(read_sentences(path, regression=regression or like and like.is_regression, like=like))
+            tqdm.write(str(tables[-1]), file=sys.stderr)
+            rows += sum(map(len, tables[-1].skipped.values()))
     for example in (example for table in tables for example in table.examples):
         text = example.texts if len(example.texts) > 1 else example.texts[0]
         different.setdefault(normalized(text), (text, example.label, example.group or text))

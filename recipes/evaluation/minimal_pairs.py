@@ -62,7 +62,10 @@ def decide(model, pairs):
         model: :class:`~maelm_fairseq.hub.MaeLm`, pretrained
         pairs: :class:`Pairs`
     """
-    bits = np.array([total for total, _ in model.score([*pairs.good, *pairs.bad])]).reshape(2, -1)
+    try:
+        bits = np.array([total for total, _ in model.score([*pairs.good, *pairs.bad])]).reshape(2, -1)
+    except UsageError as error:
+        raise UsageError(f"{pairs.name}, first the good and then the bad ones: {error}") from None
     if not np.isfinite(bits).all():
         raise UsageError(
             f"{pairs.name}: the model's bits are no numbers: its training diverged; use another checkpoint"

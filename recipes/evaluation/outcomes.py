@@ -11,6 +11,7 @@ or, of minimal pairs:
     pairs, groups       (N,), how each was decided, and its group
 """
 
+import contextlib
 import glob
 import json
 import os
@@ -32,7 +33,6 @@ ORIGIN = "origin"  # what an array was made from, as JSON in an array of its own
 CHOSEN, LAST = "chosen", "last"  # layers of the table, besides numbers
 COLUMNS = ["model", "task", "feature", "layer", "metric", "value"]
 PAIRS, GROUPS = "pairs", "groups"
-DAMAGED = ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error  # of numpy.load
 METRICS = {True: "accuracy", False: "100 x Pearson"}
 
 
@@ -48,13 +48,21 @@ class Records:
         self.path, self.arrays, was = path, {} if model is None else {ORIGIN: np.array(model)}, model
         self.model = os.path.splitext(os.path.basename(path))[0]
         if os.path.exists(path):
-            try:
-                with np.load(path) as arrays:
-                    was, self.arrays = str(arrays[ORIGIN]), dict(arrays)
-            except (*DAMAGED, OSError) as error:
-                raise UsageError(f"{path}: no record of an evaluation, or damaged ({error}); move it away") from None
+            with self.read(), np.load(path) as arrays:
+                was, self.arrays = str(arrays[ORIGIN]), dict(arrays)
         if model is not None:
             self.check({"checkpoint or vocabulary": was}, {"checkpoint or vocabulary": model})
+
+    @contextlib.contextmanager
+    def read(self):
+        """Errors within the block are the file's, which may be anybody's."""
+        try:
+            yield
+        except UsageError:
+            raise
+        except (LookupError, TypeError, AttributeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            fault = f"no record of an evaluation, or damaged ({type(error).__name__}: {error})"
+            raise UsageError(f"{self.path}: {fault}; move it away") from None
 
     def check(self, was, now):
         fix = "give the model another name in --names, choose another --dest, or remove the file"
@@ -62,10 +70,13 @@ class Records:
 
     def has(self, task, name, origin):
         """Whether a measurement is recorded; refuses one that was made from something else than `origin`, a dict."""
-        was = self.arrays.get(f"{task}/{name}/{ORIGIN}")
-        if was is not None:
-            self.check(json.loads(str(was)), origin)
-        return was is not None
+        key = f"{task}/{name}/{ORIGIN}"
+        if key not in self.arrays:
+            return False
+        with self.read():
+            was = dict(json.loads(str(self.arrays[key])))
+        self.check(was, origin)
+        return True
 
     def write(self, task, name, origin, arrays):
         """Records {name: array} of a task by its name, measured from `origin`."""
@@ -76,15 +87,20 @@ class Records:
 
     def answers(self, task, feature, layer=CHOSEN):
         """What was predicted for each example, (N,), from one layer, the last or the chosen one."""
-        rows = self.arrays[f"{task}/{feature}"]
-        if layer == CHOSEN and f"{task}/{feature}/layers" in self.arrays:
-            layers, folds = self.arrays[f"{task}/{feature}/layers"], self.arrays[f"{task}/folds"]
-            return rows[layers[folds], np.arange(rows.shape[1])]
-        return rows[-1 if layer in (CHOSEN, LAST) else layer]
+        with self.read():
+            rows = self.arrays[f"{task}/{feature}"]
+            if layer == CHOSEN and f"{task}/{feature}/layers" in self.arrays:
+                layers, folds = self.arrays[f"{task}/{feature}/layers"], self.arrays[f"{task}/folds"]
+                return rows[layers[folds], np.arange(rows.shape[1])]
+            return rows[-1 if layer in (CHOSEN, LAST) else layer]
 
     def table(self):
         """The scores, a DataFrame of COLUMNS; few-shot scores are means over repetitions."""
-        rows = []
+        with self.read():
+            return pd.DataFrame(self.rows(), columns=COLUMNS)
+
+    def rows(self):
+        """Those of the table."""
         for key, array in sorted(self.arrays.items()):
             task, _, name = key.partition("/")
             if "/" in name or name in ("", "targets", "folds", GROUPS):
@@ -100,8 +116,7 @@ class Records:
                 found = {(name, layer): score(self.answers(task, name, layer), targets) for layer in layers}
             metric = METRICS[name == PAIRS or targets.dtype.kind != "f"]
             for (feature, layer), value in found.items():
-                rows.append([self.model, task, feature, layer, metric, round(float(value), 4)])
-        return pd.DataFrame(rows, columns=COLUMNS)
+                yield self.model, task, feature, layer, metric, round(float(value), 4)
 
 
 def all_scores(folder):
