@@ -232,6 +232,7 @@ def take_weight(path, weights, name, *shape):
     value, found, expected = weights.pop(name, None), "nothing", " x ".join(map(str, shape))
     if value is not None:
         found = " x ".join(map(str, value.shape)) if value.is_floating_point() else str(value.dtype)
+        found = found if torch.isfinite(value).all() else "NaN or infinity"
     if not re.fullmatch(expected.replace("any", "[0-9]+"), found):
         raise UsageError(f"{path}: not the weights of a RoBERTa: {name}: found {found}, expected {expected} numbers")
     return value.float()
