@@ -49,12 +49,7 @@ def parse_args():
     add("--workers", type=within(1), default=cpus, metavar="N", help="worker processes (default: %(default)s)")
     shards = "folders (default: 1); document i goes to that of shard i mod N"
     add("--shards", type=within(1), default=1, metavar="N", help=shards)
-    add(
-        "--shard",
-        type=within(0),
-        metavar="I",
-        help="prepare only this one, 0 to N-1; other machines prepare the others",
-    )
+    add("--shard", type=within(0), metavar="I", help="prepare only this one, 0 to N-1, as one of several machines")
     add("--only-vocabulary", action="store_true", help="stop after writing vocabulary and dict.txt")
     args = parser.parse_args()
     if ":" in os.path.abspath(args.dest):

@@ -26,7 +26,7 @@ from fairseq_options import RECIPES, refuse_own
 from jobs import Jobs
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
-from maelm_fairseq.base.files import atomic_write, one_at_a_time, read_json, save_json, sha256
+from maelm_fairseq.base.files import atomic_write, check_new, one_at_a_time, read_json, save_json, sha256
 from maelm_fairseq.base.provenance import check_same
 from maelm_fairseq.base.signals import STOPPED
 from maelm_fairseq.base.utf8 import read_lines
@@ -60,14 +60,15 @@ def parse():
     path = os.path.abspath
     add = parser.add_argument
     add("--model", type=path, required=True, metavar="DIR", help="folder of transformers with the layout of RoBERTa")
-    add("--train", type=path, nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
     add(
-        "--valid",
+        "--train",
         type=path,
+        nargs="+",
         required=True,
         metavar="FILE",
-        help="held-out text, plain or gzip, to validate and measure on",
+        help="text to train on, plain or gzip, as all text here",
     )
+    add("--valid", type=path, required=True, metavar="FILE", help="held-out text, to validate and measure on")
     add(
         "--dest",
         type=path,
@@ -146,8 +147,8 @@ def show(line):
 def main():
     args, extra = parse()
     dest, work = Path(args.dest), Path(args.dest + ".work")
-    if os.path.lexists(dest) and not work.exists():
-        raise UsageError(f"--dest {dest}: exists already; remove it or choose another")
+    if not work.exists():
+        check_new(dest)
     args.pairs = args.pairs and read_pairs(args.pairs)
     positions = check(args, extra)
     jobs, log = Jobs().listen(), work / "adapt.log"
