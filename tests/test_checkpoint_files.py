@@ -207,8 +207,8 @@ class Trap:
             os.kill(os.getpid(), signal.SIGKILL)
 
 @contextlib.contextmanager
-def atomic_write(path, mode, original=writing.atomic_write):
-    with original(path, mode) as stream:
+def atomic_write(path, mode, new=False, original=writing.atomic_write):
+    with original(path, mode, new) as stream:
         yield Trap(stream) if os.path.basename(path) == "{name}" else stream
 
 writing.atomic_write = atomic_write
