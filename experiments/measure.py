@@ -59,13 +59,15 @@ def read_csv(path, delimiter=","):
 
 def losses(log):
     """The validations of a training log: (updates, loss in bits), and the bits that token frequencies alone give."""
+    found = {}  # a run that was stopped repeats some
     with open(log, encoding="utf-8") as lines:
         for line in lines:
             if '"valid_loss"' in line:
                 row = json.loads(line[line.index("{") :])
-                yield int(row["valid_num_updates"]), "bits", float(row["valid_loss"])
+                found[int(row["valid_num_updates"]), "bits"] = float(row["valid_loss"])
             elif "unigram_bits" in line:
-                yield 0, "unigram bits", float(line.split("unigram_bits ")[1].split(":")[0])
+                found[0, "unigram bits"] = float(line.split("unigram_bits ")[1].split(":")[0])
+    return [(*key, value) for key, value in found.items()]
 
 
 def scores(name, folder, run):
