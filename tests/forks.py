@@ -107,6 +107,7 @@ def serve(path):
         attend(pid, connection)
     connection.close()
     os.setpgid(0, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has the tests ignore it
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)

@@ -67,7 +67,6 @@ def start(arguments, **environment):
     return subprocess.Popen(
         list(map(str, arguments)), env={**os.environ, **environment}, start_new_session=True, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # which nohup has tests ignore
     )  # fmt: skip
 
 
