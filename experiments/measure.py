@@ -136,17 +136,8 @@ def seconds(arm, run):
     """The seconds of an update of pretraining, the median of parts of a short run but the first."""
     with tempfile.TemporaryDirectory() as save:
         log = Path(save, "train.log")
-        short = [
-            "--max-update",
-            5 * PART,
-            "--log-interval",
-            PART,
-            "--no-save",
-            "--disable-validation",
-            "--log-file",
-            log,
-        ]
-        short += ["--encoder-mask-fade-updates", 0]  # as it is for most of a run
+        short = ["--max-update", 5 * PART, "--log-interval", PART, "--log-file", log, "--no-save"]
+        short += ["--disable-validation", "--encoder-mask-fade-updates", 0]  # as it is for most of a run
         train(run / "data", *options(f"{arm}-1"), *short, "--save-dir", save)
         return 1 / statistics.median(map(float, re.findall(r'"ups": "([\d.]+)"', log.read_text(encoding="utf-8"))[1:]))
 

@@ -9,7 +9,6 @@ All other options go to fairseq-train, such as --tokens-per-sample 128, --lr 5e-
 at a time; an update has 32).
 """
 
-import argparse
 import os
 import random
 import shutil
@@ -22,7 +21,8 @@ import torch
 
 from evaluation.minimal_pairs import decide, read_pairs
 from evaluation.report import markdown
-from fairseq_options import RECIPES, refuse_own
+from fairseq_options import RECIPES
+from further_options import parsed, refuse_own
 from jobs import Jobs
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
@@ -32,7 +32,6 @@ from maelm_fairseq.base.signals import STOPPED
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.config import check_positions
-from maelm_fairseq.engine import options
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta, training_options
 from maelm_fairseq.huggingface.roberta_source import read_source
@@ -60,22 +59,9 @@ def parse():
     path = os.path.abspath
     add = parser.add_argument
     add("--model", type=path, required=True, metavar="DIR", help="folder of transformers with the layout of RoBERTa")
-    add(
-        "--train",
-        type=path,
-        nargs="+",
-        required=True,
-        metavar="FILE",
-        help="text to train on, plain or gzip, as all text here",
-    )
+    add("--train", type=path, nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
     add("--valid", type=path, required=True, metavar="FILE", help="held-out text, to validate and measure on")
-    add(
-        "--dest",
-        type=path,
-        required=True,
-        metavar="DIR",
-        help="new folder for the model; DEST.work has everything else",
-    )
+    add("--dest", type=path, required=True, metavar="DIR", help="new folder for the model, beside DEST.work")
     add("--gpus", type=within(0), metavar="N", help="GPUs (default: all); 0 trains on the CPU")
     updates = "updates of 32 sequences (default: %(default)s)"
     add("--max-update", type=within(1), default=2000, metavar="N", help=updates)
@@ -169,12 +155,11 @@ def check(args, extra):
     positions = len(read_source(args.model).weights["encoder.embed_positions.weight"]) - 1
     if args.extend_positions is not None and args.extend_positions < positions:
         raise UsageError(f"--extend-positions {args.extend_positions}: the model has {positions}, expected more")
-    argparse.ArgumentParser.error = Parser.error  # without hundreds of lines of usage
     known = ["DATA", "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
     known += ["--tokens-per-sample", "2", "--max-positions", str(args.extend_positions or positions)]
-    parsed = [options.parse_args_and_arch(options.get_training_parser(), [*known, *more]) for more in ([], extra)]
-    refuse_own(OWN, *parsed)
-    tokens = parsed[1].tokens_per_sample
+    ours, theirs = parsed(known), parsed([*known, *extra])
+    refuse_own(OWN, ours, theirs)
+    tokens = theirs.tokens_per_sample
     fix = f"lower it, or add --extend-positions {tokens}"
     check_positions(tokens, args.extend_positions or positions, f"--tokens-per-sample {tokens}", fix)
     return positions

@@ -148,9 +148,8 @@ def heading(tasks):
     for task in tasks:
         classes = f"{len(task.labels)} classes" if task.labels else "values"
         secondary = "; in no mean" * (task.name in SECONDARY)
-        counts = (
-            f"{len(task.texts):,} examples, {task.dropped} left out (repeated, of a small class, or without a label)"
-        )
+        left_out = f"{task.dropped} left out (repeated, of a small class, or without a label)"
+        counts = f"{len(task.texts):,} examples, {left_out}"
         lines.append(f"- {task.name}: {counts}; {classes}; {task.metric}{secondary}")
     return "\n".join(lines) + "\n"
 

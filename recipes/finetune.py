@@ -5,7 +5,6 @@ the result. The same command goes on where it was stopped. Writes SAVE_DIR/resul
 beside the seeds: for GLUE and SQuAD in the form that their servers take.
 """
 
-import argparse
 import datetime
 import hashlib
 import json
@@ -18,14 +17,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fairseq_options import ADAM, PLUGIN, refuse_own
+from fairseq_options import ADAM, PLUGIN
 from finetune_settings import combinations
+from further_options import parsed, refuse_own
 from jobs import Jobs
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.files import atomic_write, one_at_a_time, sha256
 from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint, updates_of
 from maelm_fairseq.config import option
-from maelm_fairseq.engine import convert_namespace_to_omegaconf, options
+from maelm_fairseq.engine import convert_namespace_to_omegaconf
 from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.labelled_task import FROM_CHECKPOINT, SCORES, is_test
 from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
@@ -104,7 +104,7 @@ class Recipe:
     def check_options(self):
         """fairseq's configuration with the further options, which must not change what the recipe itself sets."""
         command = self.command(self.settings[0], 1, updates=1)
-        ours, theirs = (parsed(words) for words in (command[: len(command) - len(self.extra)], command))
+        ours, theirs = (parsed(words[3:]) for words in (command[: len(command) - len(self.extra)], command))
         refuse_own(OWN, ours, theirs)
         return convert_namespace_to_omegaconf(theirs)
 
@@ -223,13 +223,6 @@ class Recipe:
                 stream.write(text)
             print(f"predictions for {os.path.basename(find_file(self.labelled, split, task.files))}: {path}")
         print(f"model of the best seed: {best}")
-
-
-def parsed(words):
-    """The options of a command of fairseq-train, of which --user-dir comes first."""
-    argparse.ArgumentParser.error = Parser.error  # without hundreds of lines of usage
-    parser = options.get_training_parser()  # which the plugin has extended already
-    return options.parse_args_and_arch(parser, words[3:])
 
 
 def shown(prefix, unit):
