@@ -3,13 +3,11 @@
 
 python continuing.py vocabulary TEXT tokenizer.json      trains a byte-level BPE, as of roberta-base
 python continuing.py measure NAME --run RUN              writes RUN/NAME/measured.csv, a row a measurement
-python continuing.py collect DEST FILE...                joins these tables
 """
 
 import sys
 from pathlib import Path
 
-import pandas as pd
 import tokenizers
 
 from maelm_fairseq import hub
@@ -17,7 +15,7 @@ from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.subwords import EOS, MASK, SPECIAL
 from maelm_fairseq.huggingface.tokenizer import sample_lines
-from measure import COLUMNS, RECIPES, TEXT, fine_tuned, losses
+from measure import RECIPES, TEXT, fine_tuned, losses, write
 
 sys.path += [str(RECIPES), str(RECIPES.parent / "data-prep")]
 import sentence_probes  # noqa: E402
@@ -73,22 +71,15 @@ def agreement_pairs(lines):
 
 def main():
     parser = Parser(description=__doc__)
-    parser.add_argument("what", choices=["vocabulary", "measure", "collect"])
+    parser.add_argument("what", choices=["vocabulary", "measure"])
     parser.add_argument("paths", nargs="+", metavar="ARGUMENT")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models (default: run)")
     args = parser.parse_args()
     if args.what == "vocabulary":
         return train_vocabulary(*args.paths)
-    if args.what == "measure":
-        (name,) = args.paths
-        arm, _, seed = name.rpartition("-") if name != BASE else (BASE, "", 1)
-        rows = [[arm, seed, *row] for row in measurements(name, args.run)]
-        table, dest = pd.DataFrame(rows, columns=COLUMNS), args.run / name / "measured.csv"
-    else:
-        dest, *files = args.paths
-        table = pd.concat([pd.read_csv(path) for path in files])
-    with atomic_write(dest) as stream:
-        table.to_csv(stream, index=False, lineterminator="\n")
+    (name,) = args.paths
+    arm, _, seed = name.rpartition("-") if name != BASE else (BASE, "", 1)
+    write(args.run / name / "measured.csv", [[arm, seed, *row] for row in measurements(name, args.run)])
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from arms import ARMS, TIMED, keeps_trajectory, options, split
+from arms import ARMS, PILOT_SEEDS, TIMED, keeps_trajectory, options, split
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
 
@@ -37,7 +37,7 @@ RANK_TOKENS = 100_000
 FINE_TUNING = "--seeds 1 --batch-size 32 --lr 5e-4 --warmup-ratio 0.1 --epochs 3".split()
 FEATURES = ["mean", "first", "side_by_side"]  # of which the outcomes of examples are kept
 TEXT = "held-out text"
-FEW_SHOT_REPEATS = 10
+FEW_SHOT_REPEATS = 10  # of pilots
 PARTS = 10  # of fine-tuning, at whose ends ranks are measured
 ROUNDS, PART = 3, 20  # of timings: how often, and updates of a part
 TRAJECTORY_TASKS = ["trec", "rotten_tomatoes"]  # the largest two with different texts
@@ -74,7 +74,8 @@ def scores(name, folder, run):
     """The rows of probes, (task, feature, layer, metric, value); keeps the outcomes of examples."""
     command = ["--checkpoint", folder / "model.pt", "--names", name, "--data", run / "data"]
     command += ["--dest", folder / "probes", "--labelled", run / "labelled", "--tasks", *TASKS]
-    command += ["--few-shot-repeats", FEW_SHOT_REPEATS, "--side-by-side"]
+    repeats = FEW_SHOT_REPEATS if split(name.removesuffix("-reset"))[1] in PILOT_SEEDS else 0
+    command += ["--few-shot-repeats", repeats, "--side-by-side"]
     call(sys.executable, RECIPES / "evaluate.py", *command)
     for row in read_csv(folder / "probes" / "scores.csv"):
         yield row["task"], row["feature"], row["layer"], row["metric"], row["value"]

@@ -4,6 +4,8 @@
 python page.py            between <!-- NAME --> and <!-- end --> of the page stands what the function NAME returns
 """
 
+import functools
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from scipy import stats
 from arms import ARMS, PILOT_SEEDS, PILOTS, TRAJECTORIES, encoders
 from maelm_fairseq.base.errors import MissingFileError, Parser, run
 from maelm_fairseq.base.files import atomic_write
-from measure import NATURAL, ORDER, PARTS, TEXT, TRAJECTORY_TASKS
+from measure import NATURAL, ORDER, TEXT, TRAJECTORY_TASKS
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "recipes"))
@@ -24,7 +26,9 @@ from evaluation.few_shot import SHOTS  # noqa: E402
 from evaluation.report import markdown  # noqa: E402
 
 PRIMARY = None  # (feature, layer) of the instrument; set from the pilots before the main runs
-MAIN = [name for name, arm in ARMS.items() if arm.seeds]
+MAIN = [name for name, arm in ARMS.items() if arm.seeds > 1]
+ABLATIONS = [name for name, arm in ARMS.items() if arm.seeds == 1]
+MLMS = ["D", "B"]  # that the claims on ranks are about
 MARGIN = 1.0  # points, of equivalence
 LEAST = 4  # seeds of a test; fewer are described
 # {what is tested: (tasks, (feature, layer) or None for PRIMARY, pairs of arms)}: the first is primary, the others
@@ -45,6 +49,16 @@ OLD = {
 }
 OLD_PAIRS = [("shared_long", "mlm"), ("shared", "mlm"), ("mae_lm", "mlm"), ("shared", "mae_lm"), ("mlm", "scratch")]
 TITLES = {**{name: arm.title for name, arm in ARMS.items()}, **OLD}
+CLAIMS = {
+    "rises": "Lemma 2.1, Figure 1b: [MASK] has a higher rank than in the embeddings",
+    "gap": "Figure 1a: text with [MASK] has a higher rank than text without",
+    "own": "Theorem 2.2: [MASK] has more dimensions outside those of real tokens than in MAE-LM",
+    "closes": "Figure 5a: text with [MASK] exceeds text without by more than in MAE-LM",
+    "plain": "Abstract: text without [MASK] has a lower rank than in MAE-LM",
+}
+NOT_RUN = "Not run yet."
+RANK = "effective rank, $\\tau$ = 0.9"
+FRACTIONS = {"A": 0.0, "C": 0.5, "B": 1.0}  # of the masks that the encoder sees, by arm
 FAMILIES = {"without_mask": "text without [MASK]", "with_mask": "text with [MASK]", "mask_tokens": "[MASK] itself"}
 FEATURES = {  # {column: (feature, layer)}
     "chosen layer": ("mean", "chosen"),
@@ -57,7 +71,7 @@ CONTINUED = {
     "base": "the RoBERTa",
     "mlm": "as an MLM",
     "shared": "all layers shared",
-    "shared-fade": "all layers shared, masks fading",
+    "shared-fade": "the same, fading",
 }
 COLORS = dict(zip([*OLD, *ARMS], [*plt.cm.tab10.colors[:5], *plt.cm.tab10.colors]))
 
@@ -89,7 +103,8 @@ class Page:
         """Seeds by layers of ranks, a DataFrame."""
         rows = self.final[(self.final.arm == arm) & (self.final.task == TEXT) & (self.final.feature == family)]
         frame = rows[rows.metric == metric].pivot(index="seed", columns="layer", values="value")
-        return frame[sorted(frame, key=int)]
+        frame = frame[sorted(frame, key=int)]
+        return frame.replace(0, np.nan) if metric == "rank" else frame  # 0 where there are no such tokens
 
     def recorded(self, arms):
         """Those of `arms` that have ranks or scores."""
@@ -107,8 +122,6 @@ class Page:
     def rates(self):
         """The losses of the pilots with different learning rates."""
         rows = self.pilots[self.pilots.arm.str.contains("-lr") & (self.pilots.metric == "bits")]
-        if not len(rows):
-            return "Not run yet."
         parts = rows.arm.str.extract("(.*)-lr(.*)")
         rows = rows.assign(arm=parts[0].map(TITLES), rate=parts[1])
         frame = rows.pivot_table(index="arm", columns="rate", values="value")
@@ -143,8 +156,6 @@ class Page:
             values = {title: self.values(arm, NATURAL, *of, self.pilots) for title, of in FEATURES.items()}
             if PILOT_SEEDS[0] in values["fine-tuned"]:
                 rows[TITLES[arm]] = {title: each.get(PILOT_SEEDS[0]) for title, each in values.items()}
-        if not rows:
-            return "Not measured yet."
         return markdown(pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm"))
 
     def scores_of(self, arms):
@@ -156,8 +167,9 @@ class Page:
                 row[title] = mean_and_error(self.values(arm, NATURAL, feature, layer))
             for title, tasks in {"word order": ORDER, "agreement": ["agreement"]}.items():
                 row[title] = mean_and_error(self.values(arm, tasks, "mean", "chosen"))
+            row["rank gap"] = f"{self.gap(arm).iloc[:, -1].mean():+.1f}"
             rows.append({"seeds": self.final[self.final.arm == arm].seed.nunique(), **row})
-        return markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all")) if rows else "Not run yet."
+        return markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all")) if rows else NOT_RUN
 
     def scores(self):
         return self.scores_of(MAIN)
@@ -165,153 +177,200 @@ class Page:
     def old_scores(self):
         return self.scores_of(OLD)
 
+    def ablations(self):
+        """Scores of the ablations, and the losses of MAE-LM at as many updates."""
+        last = ARMS[ABLATIONS[0]].updates
+        rows = self.records[(self.records.metric == "bits") & (self.records.updates == last)]
+        bits = rows[rows.arm.isin(["A", *ABLATIONS]) & ~rows.seed.isin(PILOT_SEEDS)].groupby("arm").value.mean()
+        found = markdown(bits.rename(f"bits after {last:,} updates").rename(TITLES).to_frame())
+        return f"{found}\n{self.scores_of(ABLATIONS)}" if self.recorded(ABLATIONS) else NOT_RUN
+
+    def seconds_of_an_update(self):
+        if self.seconds is None:
+            return "Not timed yet."
+        frame = self.seconds.groupby("arm", sort=False).value.median().to_frame("seconds")
+        return markdown(frame.assign(**{"over the MLM's": frame.seconds / frame.seconds["D"]}).rename(TITLES))
+
+    def lines(self, name, ylabel, alt, panels):
+        """Draws means over seeds with standard deviations.
+
+        Args:
+            name: of the picture
+            ylabel, alt: what is drawn, on the axis and as text instead of the picture
+            panels: {(title, label of the x-axis): {arm: seeds by x, a DataFrame}}
+        Returns:
+            the picture in Markdown
+        """
+        size = max(6.5, 1 + 3.4 * len(panels)), 3.8
+        figure, axes = plt.subplots(1, len(panels), figsize=size, sharey=True, squeeze=False, layout="constrained")
+        for axis, ((title, xlabel), frames) in zip(axes[0], panels.items()):
+            for arm, frame in frames.items():
+                axis.errorbar(frame.columns.astype(float), frame.mean(), frame.std(), label=TITLES[arm],
+                              color=COLORS[arm], marker="o", markersize=3, capsize=2)  # fmt: skip
+            axis.set(title=title, xlabel=xlabel)
+            axis.grid(alpha=0.3)
+        axes[0, 0].set_ylabel(ylabel)
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        self.pictures[name] = figure
+        return f"![{alt}; means and standard deviations over seeds](pictures/{name}.png)\n\n"
+
     def fractions(self):
-        """Scores and the gap of ranks by the fraction of masks that the encoder sees."""
-        arms, rows = self.recorded(["A", "C", "B"]), []
+        """Scores by the fraction of masks that the encoder sees."""
+        arms = self.recorded(FRACTIONS)
         if len(arms) < 2:
-            return "Not run yet."
-        for arm in arms:
-            gap = self.by_layer(arm, "with_mask").iloc[:, -1] - self.by_layer(arm, "without_mask").iloc[:, -1]
-            cells = {title: mean_and_error(self.values(arm, NATURAL, *FEATURES[title])) for title in FEATURES}
-            rows.append({"arm": TITLES[arm], "seeds": len(gap), **cells, "rank gap, last layer": f"{gap.mean():+.1f}"})
-        return markdown(pd.DataFrame(rows).set_index("arm"))
+            return NOT_RUN
+        shown = {arm: self.values(arm, NATURAL, *FEATURES["fine-tuned"]).to_frame(FRACTIONS[arm]) for arm in arms}
+        panels = {("mean over the natural tasks", "fraction of the masks that the encoder sees"): shown}
+        return self.lines("fractions", "fine-tuned", "Fine-tuned scores by masks", panels) + self.scores_of(arms)
 
     def trajectories(self):
         """Fine-tuned scores from checkpoints within runs, against updates and time; dotted, where the MLM ends."""
         rows = self.records[(self.records.feature == "fine-tuned") & self.records.task.isin(TRAJECTORY_TASKS)]
         rows = rows[rows.arm.isin(TRAJECTORIES) & (rows.seed <= 2) & (rows.metric == "accuracy")]
         if rows.groupby("arm").updates.nunique().max() in (1, np.nan):
-            return "Not run yet."
-        frame = rows.pivot_table(index="arm", columns="updates", values="value")
-        panels = {"updates of pretraining": dict.fromkeys(TRAJECTORIES, 1)}
+            return NOT_RUN
+        frames = by_x(rows.astype({"updates": int}), "updates")
+        panels = {("", "updates of pretraining"): frames}
         if self.seconds is not None:
-            panels["minutes of pretraining"] = self.seconds.groupby("arm").value.median() / 60
-        figure, axes = plt.subplots(1, len(panels), figsize=(5.5 * len(panels), 3.6), sharey=True, squeeze=False,
-                                    layout="constrained")  # fmt: skip
-        for axis, (title, scale) in zip(axes[0], panels.items()):
-            for arm, scores in frame.iterrows():
-                axis.plot(frame.columns * scale[arm], scores, "o-", label=TITLES[arm], color=COLORS[arm])
-            if "D" in frame.index:
-                axis.axhline(frame.loc["D"].iloc[-1], color=COLORS["D"], linestyle=":")
-                axis.axvline(frame.columns[-1] * scale["D"], color=COLORS["D"], linestyle=":")
-            axis.set(xlabel=title)
-            axis.grid(alpha=0.3)
-        axes[0, 0].set_ylabel("fine-tuned, accuracy")
-        axes[0, 0].legend()
-        self.pictures["trajectories"] = figure
-        table = markdown(frame.rename(index=TITLES))
-        return f"![Fine-tuned accuracy by updates and minutes of pretraining](pictures/trajectories.png)\n\n{table}"
+            minutes = self.seconds.groupby("arm").value.median() / 60
+            scaled = {arm: frame.set_axis(frame.columns * minutes[arm], axis=1) for arm, frame in frames.items()}
+            panels["", "minutes of pretraining"] = scaled
+        picture = self.lines("trajectories", "fine-tuned, accuracy", "Fine-tuned accuracy by pretraining", panels)
+        for axis, panel in zip(self.pictures["trajectories"].axes, panels.values()):
+            if "D" in panel:
+                axis.axhline(panel["D"].mean().iloc[-1], color=COLORS["D"], linestyle=":")
+                axis.axvline(panel["D"].columns[-1], color=COLORS["D"], linestyle=":")
+        return picture + means(frames)
 
     def tuning(self):
         """The rank of text in the last layer during fine-tuning, by tenths."""
         rows = self.final[self.final.task.str.startswith("fine-tuning ", na=False) & (self.final.layer == "12")]
         if not len(rows):
-            return "Not run yet."
-        rows = rows.assign(tenth=rows.task.str.extract(r"(\d+)/", expand=False).astype(int))
-        frame = rows.pivot_table(index="arm", columns="tenth", values="value").rename(index=TITLES)
-        return markdown(frame.rename(columns=lambda tenth: f"{tenth}/{PARTS}"))
+            return NOT_RUN
+        frames = by_x(rows.assign(tenth=rows.task.str.extract(r"(\d+)/", expand=False).astype(int)), "tenth")
+        panels = {("text without [MASK], last layer", "tenths of fine-tuning"): frames}
+        return self.lines("tuning", RANK, "Ranks of the last layer during fine-tuning", panels) + means(frames)
 
     def pairs(self, pairs, tasks, feature, layer):
-        """Differences of arms, paired by seed: table with intervals and p."""
+        """Differences of arms, paired by seed: a table with intervals and p."""
         from statsmodels.stats.weightstats import ttost_paired  # here, since it changes the filters of warnings
 
         rows = []
         for first, second in pairs:
             ours, theirs = (self.values(arm, tasks, feature, layer) for arm in (first, second))
             seeds = ours.index.intersection(theirs.index)
-            row = [f"{TITLES[first]} minus {TITLES[second]}", len(seeds), np.nan, "", np.nan, ""]
+            row = [f"{TITLES[first]} minus {TITLES[second]}", len(seeds), *[np.nan] * 4, ""]
             if len(seeds) > 1:
                 result = stats.ttest_rel(ours[seeds], theirs[seeds])
-                low, high = result.confidence_interval(0.95)
-                row[2:4] = [(ours - theirs)[seeds].mean(), f"{low:+.2f} to {high:+.2f}"]
+                row[2:5] = [(ours - theirs)[seeds].mean(), *result.confidence_interval(0.95)]
             if len(seeds) >= LEAST:
-                row[4] = result.pvalue
+                row[5] = result.pvalue
                 if (first, second) in EQUIVALENCE:
                     same = ttost_paired(ours[seeds].to_numpy(), theirs[seeds].to_numpy(), -MARGIN, MARGIN)[0]
-                    row[5] = "equivalent" if same < 0.05 else "not shown to be equivalent"
+                    row[6] = "equivalent" if same < 0.05 else "not shown to be equivalent"
             rows.append(row)
-        names = ["difference", "seeds", "points", "95% interval", "p", f"within {MARGIN:g} point"]
+        names = ["difference", "seeds", "points", "from", "to", "p", f"within {MARGIN:g} point"]
         return pd.DataFrame(rows, columns=names).set_index("difference")
 
     def tests(self):
+        """All planned tests, the first of which is primary."""
         from statsmodels.stats.multitest import multipletests
 
         if PRIMARY is None:
             return "The instrument is not chosen yet."
-        frames = [
-            self.pairs(pairs, tasks, *of or PRIMARY).assign(on=what) for what, (tasks, of, pairs) in TESTED.items()
-        ]
-        frame = pd.concat(frames).reset_index().set_index("on")
-        secondary = np.flatnonzero(frame.p.notna() & (np.arange(len(frame)) > 0))
-        frame["p, Holm"] = np.nan
-        if len(secondary):
-            frame.iloc[secondary, -1] = multipletests(frame.p.iloc[secondary], method="holm")[1]
-        return markdown(frame)
+        rows = (self.pairs(pairs, tasks, *of or PRIMARY).assign(on=on) for on, (tasks, of, pairs) in TESTED.items())
+        frame = pd.concat(rows).reset_index()
+        tested = np.flatnonzero(frame.p.notna() & (frame.index > 0))
+        frame.insert(6, "p, Holm", frame.p.where(frame.index == 0))
+        if len(tested):
+            frame.loc[tested, "p, Holm"] = multipletests(frame.p[tested], method="holm")[1]
+        kinds = [frame["p, Holm"].isna(), frame["p, Holm"] >= 0.05, frame.points > 0]
+        frame["result"] = np.select(kinds, ["described", "not shown", "shown"], "reversed")
+        for name in ["p", "p, Holm"]:
+            frame[name] = frame[name].map("{:.2g}".format).replace("nan", "")
+        return self.differences(frame.dropna(subset="points")) + markdown(frame.set_index("on"))
+
+    def differences(self, frame):
+        """Draws differences with their intervals."""
+        if not len(frame):
+            return ""
+        figure, axis = plt.subplots(figsize=(9, 1 + 0.3 * len(frame)), layout="constrained")
+        axis.axvspan(-MARGIN, MARGIN, color="0.92")
+        axis.axvline(0, color="0.5")
+        places = range(len(frame))
+        axis.hlines(places, frame["from"], frame["to"])
+        axis.plot(frame.points, places, "o")
+        axis.set_yticks(places, frame.on + ": " + frame.difference)
+        axis.invert_yaxis()
+        axis.set_xlabel("points")
+        self.pictures["differences"] = figure
+        return "![Differences of arms with 95% intervals](pictures/differences.png)\n\n"
 
     def old_tests(self):
         parts = {"Natural tasks, chosen layer": (NATURAL, "mean", "chosen"), "Last layer": (NATURAL, "mean", "last"),
                  "Word order, chosen layer": (ORDER, "mean", "chosen")}  # fmt: skip
-        frames = {title: self.pairs(OLD_PAIRS, *part).iloc[:, :3] for title, part in parts.items()}
+        frames = {title: self.pairs(OLD_PAIRS, *part).iloc[:, :4] for title, part in parts.items()}
         return "\n".join(f"{title}:\n\n{markdown(frame)}" for title, frame in frames.items())
 
-    def ranks_of(self, arms, name):
-        """The ranks of three families by layer, a picture and a table of means over seeds."""
-        arms, rows = [arm for arm in self.recorded(arms) if len(self.by_layer(arm, "without_mask"))], []
-        if not arms:
-            return "Not run yet."
-        figure, axes = plt.subplots(1, len(FAMILIES), figsize=(11, 3.6), sharey=True, layout="constrained")
-        for axis, (family, title) in zip(axes, FAMILIES.items()):
-            for arm in arms:
-                frame = self.by_layer(arm, family)
-                rows.append([TITLES[arm], title, *(f"{value:.1f}" for value in frame.mean())])
-                drawn = frame.mean().replace(0, np.nan)
-                axis.errorbar(drawn.index.astype(int), drawn, frame.std(), label=TITLES[arm], color=COLORS[arm],
-                              marker="o", markersize=3, capsize=2)  # fmt: skip
-            axis.set(title=title, xlabel="layer (0: embeddings)")
-            axis.grid(alpha=0.3)
-        axes[0].set_ylabel("effective rank, $\\tau$ = 0.9")
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        self.pictures[name] = figure
-        columns = ["arm", "tokens", *(f"layer {layer}" for layer in frame)]
-        table = markdown(pd.DataFrame(rows, columns=columns).set_index("arm"))
-        return f"![Effective ranks by layer; means and standard deviations over seeds](pictures/{name}.png)\n\n{table}"
+    def gap(self, arm):
+        """The ranks of text with [MASK] minus those of text without, seeds by layers."""
+        return self.by_layer(arm, "with_mask") - self.by_layer(arm, "without_mask")
 
-    def ranks(self):
-        return self.ranks_of(MAIN, "ranks")
+    def own(self, arm):
+        """The dimensions of [MASK] outside those of real tokens, seeds by layers."""
+        return self.by_layer(arm, "mask_tokens", "dimensions outside real tokens")
+
+    def ranks_of(self, name, arms, **panels):
+        """Draws what functions give of an arm, seeds by layers: {title: function}."""
+        arms = [arm for arm in self.recorded(arms) if len(self.by_layer(arm, "without_mask"))]
+        drawn = {(title, "layer (0: embeddings)"): {arm: of(arm) for arm in arms} for title, of in panels.items()}
+        return self.lines(name, RANK, f"{' and '.join(panels)}, by layer", drawn) if arms else NOT_RUN
+
+    def table_of_ranks(self, arms):
+        rows = []
+        for (family, title), arm in itertools.product(FAMILIES.items(), self.recorded(arms)):
+            means = self.by_layer(arm, family).mean().fillna(0)
+            means = means.iloc[:: max(1, len(means) // 4)].map("{:.1f}".format).add_prefix("layer ")
+            rows.append({"arm": TITLES[arm], "tokens": title, **means})
+        return markdown(pd.DataFrame(rows).set_index("arm")) if rows else ""
+
+    def lemma(self):
+        of_masks = {"[MASK] itself": functools.partial(self.by_layer, family="mask_tokens")}
+        return self.ranks_of("lemma", [*MLMS, "A"], **of_masks) + self.claims_of(MLMS, "A", ["rises"])
+
+    def theorem(self):
+        panels = {"text with [MASK] minus text without": self.gap, "[MASK] outside real tokens": self.own}
+        return self.ranks_of("theorem", [*MLMS, "A"], **panels) + self.claims_of(MLMS, "A", ["gap", "own"])
+
+    def closing(self):
+        panels = {FAMILIES[family]: functools.partial(self.by_layer, family=family) for family in [*FAMILIES][:2]}
+        claims = self.claims_of(MLMS, "A", ["closes", "plain"])
+        return f"{self.ranks_of('closing', MAIN, **panels)}{self.table_of_ranks(MAIN)}\n{claims}"
 
     def old_ranks(self):
-        return self.ranks_of(OLD, "ranks-width256")
+        panels = {title: functools.partial(self.by_layer, family=family) for family, title in FAMILIES.items()}
+        table = f"{self.table_of_ranks(OLD)}\n{self.claims_of(['mlm'], 'mae_lm', CLAIMS)}"
+        return self.ranks_of("ranks-width256", OLD, **panels) + table
 
-    def claims_of(self, mlm, mae):
+    def claims_of(self, mlms, mae, keys):
         """The paper's claims on ranks: estimate for the last layer with an interval over seeds."""
-        if {mlm, mae} - set(self.recorded([mlm, mae])):
-            return "Not run yet."
-        ranks = {(arm, family): self.by_layer(arm, family) for arm in (mlm, mae) for family in FAMILIES}
-        gap = {arm: ranks[arm, "with_mask"] - ranks[arm, "without_mask"] for arm in (mlm, mae)}
-        own = {arm: self.by_layer(arm, "mask_tokens", "dimensions outside real tokens") for arm in (mlm, mae)}
-        rises = ranks[mlm, "mask_tokens"].iloc[:, -1] - ranks[mlm, "mask_tokens"].iloc[:, 0]
-        plain = ranks[mae, "without_mask"].iloc[:, -1] - ranks[mlm, "without_mask"].iloc[:, -1]
-        claims = {
-            "Lemma 2.1, Figure 1b: the MLM's [MASK] has a higher rank in the last layer than in the embeddings": rises,
-            "Figure 1a: the MLM's text with [MASK] has a higher rank than text without, in the last layer":
-                gap[mlm].iloc[:, -1],
-            "Theorem 2.2: the MLM's [MASK] has more dimensions outside those of real tokens than MAE-LM's, in the last "
-            "layer": own[mlm].iloc[:, -1] - own[mae].iloc[:, -1],
-            "Figure 5a: that gap is smaller in MAE-LM, in the last layer": gap[mlm].iloc[:, -1] - gap[mae].iloc[:, -1],
-            "Abstract: MAE-LM's text without [MASK] has a higher rank than the MLM's, in the last layer": plain,
-        }  # fmt: skip
-        rows = [[claim, *verdict(values.dropna())] for claim, values in claims.items()]
-        return markdown(pd.DataFrame(rows, columns=["claim", "seeds", "measured", "result"]).set_index("claim"))
-
-    def claims(self):
-        mlms = [mlm for mlm in self.recorded(["D", "B"]) if self.recorded(["A"])]
-        tables = [f"The MLM is that of arm {mlm}, {TITLES[mlm]}:\n\n{self.claims_of(mlm, 'A')}" for mlm in mlms]
-        return "\n".join(tables) or "Not run yet."
+        rows = []
+        for mlm in self.recorded(mlms) if self.recorded([mae]) else []:
+            masks, plain, other = (self.by_layer(*of) for of in [
+                (mlm, "mask_tokens"), (mlm, "without_mask"), (mae, "without_mask")])  # fmt: skip
+            values = {
+                "rises": masks.iloc[:, -1] - masks.iloc[:, 0],
+                "gap": self.gap(mlm).iloc[:, -1],
+                "own": self.own(mlm).iloc[:, -1] - self.own(mae).iloc[:, -1],
+                "closes": self.gap(mlm).iloc[:, -1] - self.gap(mae).iloc[:, -1],
+                "plain": other.iloc[:, -1] - plain.iloc[:, -1],
+            }
+            rows += [[CLAIMS[key], TITLES[mlm], *verdict(values[key].dropna())] for key in keys]
+        columns = ["claim, in the last layer", "MLM", "seeds", "dimensions", "result"]
+        return markdown(pd.DataFrame(rows, columns=columns).set_index(columns[0])) if rows else ""
 
     def continuing(self):
         """What continued MLMs score, each seed."""
-        if self.trial is None:
-            return "Not run yet."
         trial, counts = self.trial[self.trial.updates.isna()], self.trial[self.trial.metric == "count"]
         trial = trial[trial.metric != "count"]
         names = trial.task.replace(TEXT, "bits per token") + ", " + trial.feature
@@ -324,8 +383,16 @@ class Page:
         note = f"\nValidation of the RoBERTa, on film reviews: {learned}. Examples: {sizes}.\n"
         return markdown(cells.loc[names.unique(), trial.arm.unique()].rename(columns=CONTINUED)) + note
 
-    def old_claims(self):
-        return self.claims_of("mlm", "mae_lm")
+
+def by_x(rows, x):
+    """Rows of records as {arm: seeds by the values of a column, a DataFrame}, in the order of the arms."""
+    there = [arm for arm in ARMS if arm in set(rows.arm)]
+    return {arm: rows[rows.arm == arm].pivot_table(index="seed", columns=x, values="value") for arm in there}
+
+
+def means(frames):
+    """The table of what :func:`by_x` gave, means over tasks and seeds."""
+    return markdown(pd.DataFrame({TITLES[arm]: frame.mean() for arm, frame in frames.items()}).T)
 
 
 def mean_and_error(values):

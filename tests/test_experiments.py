@@ -94,7 +94,7 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
     for name in ["TASKS", "NATURAL", "TRAJECTORY_TASKS"]:
         monkeypatch.setattr(measure, name, ["trec"])
     monkeypatch.setattr(measure, "FINE_TUNING", ["--seeds", "1", "--epochs", "1"])
-    for name, value in {"PARTS": 1, "FEW_SHOT_REPEATS": 1, "RANK_TOKENS": 2000, "ROUNDS": 1, "PART": 1}.items():
+    for name, value in {"PARTS": 1, "RANK_TOKENS": 2000, "ROUNDS": 1, "PART": 1}.items():
         monkeypatch.setattr(measure, name, value)
     monkeypatch.setitem(arms.ARMS, "D", replace(arms.ARMS["D"], updates=4))
     monkeypatch.setenv("PATH", SCRIPTS_ENVIRONMENT["PATH"])
@@ -140,18 +140,25 @@ def recorded(folder, gain, noise):
     return page.Page(folder)
 
 
-def test_scores_within_runs_are_drawn_against_time_where_it_is_known(tmp_path):
-    made = recorded(tmp_path, 5, 0.1)
-    assert made.trajectories() == "Not run yet."
-    early = made.records[made.records.seed <= 2].assign(updates=3000)
-    early.assign(value=early.value - 4).to_csv(tmp_path / "early.csv", index=False)
-    made = page.Page(tmp_path)
-    assert made.trajectories().count("\n| ") == 2 + 2 and len(made.pictures["trajectories"].axes) == 1
+def test_every_claim_has_its_picture_when_all_encoders_are_recorded(tmp_path, monkeypatch):
+    """Made of a pilot's record, with noise."""
+    pilot = pd.read_csv(EXPERIMENTS / "records" / "A-101.csv", dtype={"layer": str})
+    random, tables = np.random.default_rng(1), []
+    for name in arms.encoders():
+        (arm, seed), value = arms.split(name), pilot.value + random.normal(size=len(pilot))
+        updates = arms.ARMS[arm].updates
+        tables.append(pilot.assign(arm=arm, seed=seed, value=value, updates=pilot.updates * updates // arms.UPDATES))
+        if arms.keeps_trajectory(name):
+            more = tables[-1][pilot.feature.isin(["without_mask", "fine-tuned"])]
+            tables += [more.assign(task="fine-tuning 1/10"), more.assign(updates=updates // 2)]
+    pd.concat(tables).to_csv(tmp_path / "made.csv", index=False)
     rows = [[arm, "", "", "", "update", "", "seconds", value] for arm, value in [("A", 0.5), ("B", 0.4), ("D", 0.4)]]
     measure.write(tmp_path / "seconds.csv", rows)
-    made = page.Page(tmp_path)
-    made.trajectories()
-    assert made.pictures["trajectories"].axes[1].lines[0].get_xdata().tolist() == [25, 50]
+    monkeypatch.setattr(page, "PRIMARY", ("fine-tuned", "last"))
+    made, section = page.Page(tmp_path), (EXPERIMENTS / "RESULTS.md").read_text().split("### The main claim")[1]
+    blocks = re.findall(r"<!-- (\w+) -->\n.*?<!-- end -->", section.split("\n## ")[0], re.S)
+    assert [getattr(made, block)().count("](pictures/") for block in blocks] == [0, 1, 1, 1, 1, 1, 1, 1, 0, 0]
+    assert made.pictures["trajectories"].axes[1].containers[0].lines[0].get_xdata().tolist() == [25, 50]
 
 
 def test_instrument_and_tests_find_what_is_there(tmp_path, monkeypatch):
@@ -159,12 +166,13 @@ def test_instrument_and_tests_find_what_is_there(tmp_path, monkeypatch):
     assert "| fine-tuned | 6 |" in made.instrument() and "layer 1" not in made.instrument()
     assert "not chosen yet" in made.tests()
     monkeypatch.setattr(page, "PRIMARY", ("fine-tuned", "last"))
-    first, second, *_, last = made.tests().splitlines()[2:]
+    first, second, *_, last = made.tests().splitlines()[4:]
     cells = [cell.strip() for cell in first.strip("|").split("|")]
-    assert cells[0] == "primary instrument" and cells[2] == "6" and float(cells[5]) < 0.01
-    assert float(cells[3]) == pytest.approx(1, abs=0.15) and cells[6] == "not shown to be equivalent"
+    assert cells[0] == "primary instrument" and cells[2] == "6" and float(cells[6]) < 0.01
+    assert float(cells[3]) == pytest.approx(1, abs=0.15) and cells[8:] == ["not shown to be equivalent", "shown"]
     assert second.startswith("| primary instrument | MAE-LM minus MLM, 80/10/10 | 0 |")  # of its pilots, none counts
     assert last.startswith("| word order | shared layers, 80/10/10 minus MLM, 80/10/10 | 0 |")
+    assert len(made.pictures["differences"].axes[0].get_yticks()) == 1
     assert page.verdict(pd.Series([1.0, 1.1, 0.9, 1.2]))[2] == "shown"
     assert page.verdict(pd.Series([-1.0, -1.1, -0.9, -1.2]))[2] == "reversed"
     assert page.verdict(pd.Series([1.0, -1.1, 0.9, -1.2]))[2] == "not shown"
