@@ -14,6 +14,7 @@ and DEST/evaluation.md, for the models and tasks of the command. The same comman
 """
 
 import datetime
+import glob
 import itertools
 import os
 import platform
@@ -35,10 +36,11 @@ from evaluation.probes import STRENGTHS, probe, score
 from evaluation.report import Report, models_of_arm
 from maelm_fairseq.base import errors
 from maelm_fairseq.base.errors import UsageError, within
-from maelm_fairseq.base.files import atomic_write, one_at_a_time
+from maelm_fairseq.base.files import atomic_write, check_new, one_at_a_time
 from maelm_fairseq.checkpoints.building import find_checkpoint
 
 RECIPES = os.path.dirname(os.path.abspath(__file__))
+SCORES, TABLES = "scores.csv", "evaluation.md"  # of all models in a folder, and of a command
 FETCH = os.path.join(os.path.dirname(RECIPES), "data-prep", "fetch_labelled.py")
 
 
@@ -169,9 +171,9 @@ def evaluate(args):
             arrays = {PAIRS: decide(models[name].model, pairs), GROUPS: pairs.groups}
             records[name].write(pairs.name, PAIRS, origin, arrays)
     report = Report(list(records.values()), [task.name for task in tasks], [pairs.name for pairs in args.pairs])
-    with atomic_write(os.path.join(args.dest, "scores.csv")) as stream:
+    with atomic_write(os.path.join(args.dest, SCORES)) as stream:
         all_scores(args.dest).to_csv(stream, index=False, lineterminator="\n")
-    path = os.path.join(args.dest, "evaluation.md")
+    path = os.path.join(args.dest, TABLES)
     with atomic_write(path) as stream:
         stream.write("# Evaluation\n" + heading(tasks) + "\n" + report.text(args.compare))
     for arms in args.compare:
@@ -183,6 +185,9 @@ def evaluate(args):
 def main(arguments=None):
     args = parse(arguments)
     os.makedirs(args.dest, exist_ok=True)
+    if not glob.glob(os.path.join(glob.escape(args.dest), "*.npz")):
+        for name in [SCORES, TABLES]:
+            check_new(os.path.join(args.dest, name))  # it is of something else
     with one_at_a_time(args.dest):  # another run waits for this one, and goes on from its records
         evaluate(args)
 

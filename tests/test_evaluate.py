@@ -154,6 +154,8 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     refused("--regression typo: expected some of --tasks, kind length", "--regression", "typo")
     refused("--few-shot-repeats: expected a whole number from 0 to 2147483647, found '-1'", "--few-shot-repeats", "-1")
     refused("--compare mlm mlm: expected two different arms", "--compare", "mlm", "mlm")
+    (tmp_path / "evaluation.md").write_text("somebody's")
+    refused("evaluation.md: exists already; remove it or choose another --dest", "--dest", tmp_path)
     swapped = ["--names", "mae_lm-1", "mlm-1", "mae_lm-2", "mlm-2"]
     refused("with different options: checkpoint or vocabulary differs", *swapped)
     record = folder / "out" / "mlm-1.npz"
