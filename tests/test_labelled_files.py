@@ -96,11 +96,12 @@ def test_the_file_of_each_split(tmp_path):
 
 def test_odd_text_is_read_as_it_is(tmp_path):
     long = "x" * 200_000
-    lines = ["\ufeffsentence\tlabel\tnote\r", 'say "a\t1\t', "lone\rreturn\t0\t", f"{long}\t1\t", "last\u2028one\t0\t"]
-    path = write(tmp_path / "train.tsv", *lines)
+    lines = ["\ufeffsentence\tlabel\tnote\r", 'say "a\t1\t', "lone\rreturn\t0\t", f"{long}\t1\t"]
+    path = write(tmp_path / "train.tsv", *lines, "", "last\u2028one\t0\t", "\r")
     examples = read_sentences(path).examples
     assert [example.texts[0] for example in examples] == ['say "a', "lone\rreturn", long, "last\u2028one"]
-    assert [example.number for example in examples] == ["0", "1", "2", "3"]
+    assert [example.number for example in examples] == ["0", "1", "2", "3"] and examples[-1].line == 6
+    assert len(read_sentences(write(tmp_path / "test.tsv", "sentence", "a", "", "b"), is_test=True).examples) == 3
 
 
 def test_what_is_skipped_is_counted(tmp_path):

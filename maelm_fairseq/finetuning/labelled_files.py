@@ -143,6 +143,7 @@ def read_sentences(path, is_test=False, regression=False, like=None):
     else:
         form = like if is_test and like and {*like.texts} <= {*columns} else form_of(columns, is_test, path)
         rows = rows[1:]
+    rows = [(line, fields) for line, fields in rows if fields != [""] or len(columns) == 1]  # without blank lines
     if regression:
         form = form._replace(metrics=CORRELATIONS)
     if like and (len(form.texts), is_test or form.is_regression) != (len(like.texts), is_test or like.is_regression):
