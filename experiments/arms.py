@@ -9,6 +9,7 @@ Seeds decide weights, the order of the text and masks: encoders of one seed star
 """
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 
@@ -56,14 +57,15 @@ for _name, _rates in RATES.items():
     for _rate in _rates:
         _options = [*ARMS[_name].options, "--lr", _rate]
         ARMS[f"{_name}-lr{_rate}"] = Arm(f"{ARMS[_name].title}, learning rate {_rate}", _options, 0, UPDATES // 4)
+FINE_TUNING_RATE, FINE_TUNING_RATES = "5e-4", ["2e-4", "1e-3"]  # and those that were tried on pilots besides
 TIMED = ["A", "B", "D", "E"]  # whose updates are timed on a quiet machine
 TRAJECTORIES = ["A", "B", "D"]  # whose first two seeds keep their checkpoints at each quarter
 
 
 def split(name):
-    """ARM-SEED -> the arm's name and the seed."""
-    arm, seed = name.rsplit("-", 1)
-    return arm, int(seed)
+    """ARM-SEED or ARM-SEED-KIND -> the arm's name, the seed, and the kind, "reset", "rates" or ""."""
+    arm, seed, kind = re.fullmatch(r"(.+)-(\d+)(?:-(reset|rates))?", name).groups("")
+    return arm, int(seed), kind
 
 
 def encoders():
@@ -73,14 +75,19 @@ def encoders():
 
 
 def pilots():
-    """The names of the pilots; ARM-SEED-reset is ARM-SEED with newly initialised layers."""
+    """The names of the pilots.
+
+    ARM-SEED-reset is ARM-SEED with newly initialised layers, ARM-SEED-rates its fine-tuning with other learning rates.
+    """
+    first = PILOT_SEEDS[0]
     names = [f"{name}-{seed}{end}" for seed in PILOT_SEEDS for name in PILOTS for end in ("", "-reset")]
-    return [*(f"{name}-{PILOT_SEEDS[0]}" for name, arm in ARMS.items() if not arm.seeds), *names]
+    names += [f"{name}-{first}-rates" for name in PILOTS]
+    return [*(f"{name}-{first}" for name, arm in ARMS.items() if not arm.seeds), *names]
 
 
 def keeps_trajectory(name):
     """Whether an encoder's checkpoints within its run are kept and measured."""
-    arm, seed = split(name)
+    arm, seed, _ = split(name)
     return arm in TRAJECTORIES and seed <= 2
 
 
@@ -90,7 +97,7 @@ def options(name):
     The learning rate rises for 6% of the updates, then falls linearly to zero.
     """
     kept = -1 if keeps_trajectory(name) else 1
-    name, seed = split(name)
+    name, seed, _ = split(name)
     arm = ARMS[name]
     every = arm.updates // 4
     return [

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from arms import ARMS, PILOT_SEEDS, TIMED, keeps_trajectory, options, split
+from arms import ARMS, FINE_TUNING_RATE, FINE_TUNING_RATES, PILOT_SEEDS, TIMED, keeps_trajectory, options, split
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
 
@@ -34,7 +34,7 @@ ORDER = ["bigram_shift", "replaced_word"]  # made by swapping or replacing words
 NATURAL = [task for task in PRIMARY if task not in ORDER]
 TASKS = [*PRIMARY, "agreement"]
 RANK_TOKENS = 100_000
-FINE_TUNING = "--seeds 1 --batch-size 32 --lr 5e-4 --warmup-ratio 0.1 --epochs 3".split()
+FINE_TUNING = "--seeds 1 --batch-size 32 --warmup-ratio 0.1 --epochs 3".split()
 FEATURES = ["mean", "first", "side_by_side"]  # of which the outcomes of examples are kept
 TEXT = "held-out text"
 FEW_SHOT_REPEATS = 10  # of pilots
@@ -74,7 +74,7 @@ def scores(name, folder, run):
     """The rows of probes, (task, feature, layer, metric, value); keeps the outcomes of examples."""
     command = ["--checkpoint", folder / "model.pt", "--names", name, "--data", run / "data"]
     command += ["--dest", folder / "probes", "--labelled", run / "labelled", "--tasks", *TASKS]
-    repeats = FEW_SHOT_REPEATS if split(name.removesuffix("-reset"))[1] in PILOT_SEEDS else 0
+    repeats = FEW_SHOT_REPEATS if split(name)[1] in PILOT_SEEDS else 0
     command += ["--few-shot-repeats", repeats, "--side-by-side"]
     call(sys.executable, RECIPES / "evaluate.py", *command)
     for row in read_csv(folder / "probes" / "scores.csv"):
@@ -105,11 +105,11 @@ def ranks(checkpoint, dest, run):
         yield TEXT, "mask_tokens", row["layer"], "dimensions outside real tokens", row["mask_outside_real"]
 
 
-def fine_tuned(checkpoint, dest, run, tasks):
+def fine_tuned(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE):
     """The dev score of one fine-tuning run for each task, head on `<s>`."""
     for task in tasks:
-        command = [RECIPES / "finetune.py", "mae_lm_sentences", "--labelled", run / "labelled" / task, *FINE_TUNING]
-        command += ["--checkpoint", checkpoint, "--data", run / "data", "--save-dir", dest]
+        command = [RECIPES / "finetune.py", "mae_lm_sentences", "--labelled", run / "labelled" / task, "--lr", rate]
+        command += ["--checkpoint", checkpoint, "--data", run / "data", "--save-dir", dest, *FINE_TUNING]
         call(sys.executable, *command, *["--regression"] * (task in REGRESSION))
     for row in read_csv(dest / "results.tsv", "\t"):
         yield row["task"], "fine-tuned", "last", row["metric"], row["median"]
@@ -121,8 +121,9 @@ def ranks_while_tuning(folder, run):
     every = max(1, -(-examples // 32) * 3 // PARTS)
     save = folder / "tuning"
     words = "--task mae_lm_sentences --criterion mae_lm_sentences --arch mae_lm --batch-size 32 --seed 1".split()
-    words += "--optimizer torch_adamw --lr 5e-4 --lr-scheduler polynomial_decay --no-epoch-checkpoints".split()
-    words += ["--warmup-updates", every, "--total-num-update", PARTS * every, "--max-update", PARTS * every]
+    words += "--optimizer torch_adamw --lr-scheduler polynomial_decay --no-epoch-checkpoints --lr".split()
+    words += [FINE_TUNING_RATE, "--warmup-updates", every]
+    words += ["--total-num-update", PARTS * every, "--max-update", PARTS * every]
     words += ["--save-interval-updates", every, "--keep-interval-updates", -1, "--save-dir", save]
     words += ["--labelled", run / "labelled" / "trec", "--finetune-from-model", folder / "model.pt"]
     train(run / "data", *words)
@@ -148,6 +149,38 @@ def write(path, rows):
         csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *rows])
 
 
+def measurements(name, run, dest):
+    """Yields what is measured of an encoder: (updates, task, feature, layer, metric, value)."""
+    (arm, _, kind), folder = split(name), run / name.removesuffix("-rates")
+    model, updates = folder / "model.pt", ARMS[arm].updates
+    if kind == "rates":
+        for rate in FINE_TUNING_RATES:
+            for task, feature, *row in fine_tuned(model, folder / f"tuned-{rate}", run, NATURAL, rate):
+                yield updates, task, f"{feature}, {rate}", *row
+        return
+    if not kind:
+        yield from ((at, TEXT, "", "", *row) for at, *row in losses(folder / "train.log"))
+    if "-lr" in arm:  # of those, losses are compared
+        return
+    found = [*scores(name, folder, run), *fine_tuned(model, folder / "tuned", run, NATURAL)]
+    with atomic_write(dest / f"{name}.npz", "wb") as stream:
+        np.savez_compressed(stream, commit=commit(), **outcomes(folder / "probes" / f"{name}.npz"))
+    if not kind:
+        found += ranks(model, folder / "ranks", run)
+    if keeps_trajectory(name):
+        found += ranks_while_tuning(folder, run)
+        for checkpoint in folder.glob("checkpoint_*_*.pt"):
+            at = int(checkpoint.stem.split("_")[-1])
+            if at < updates:
+                yield from ((at, *row) for row in fine_tuned(checkpoint, folder / f"tuned-{at}", run, TRAJECTORY_TASKS))
+    yield from ((updates, *row) for row in found)
+
+
+def commit():
+    """The commit of this clone; "" of a copy without git."""
+    return subprocess.run(["git", "rev-parse", "HEAD"], cwd=RECIPES, capture_output=True, text=True).stdout.strip()
+
+
 def main():
     parser = Parser(description=__doc__)
     parser.add_argument("name", nargs="?", metavar="ARM-SEED")
@@ -163,27 +196,11 @@ def main():
         timed = [(arm, seconds(arm, args.run)) for _ in range(ROUNDS) for arm in TIMED]
         rows = ([arm, "", "", "", "update", "", "seconds", round(value, 3)] for arm, value in timed)
         return write(args.dest / "seconds.csv", rows)
-    folder, (arm, seed) = args.run / args.name, split(args.name.removesuffix("-reset"))
-    is_reset = args.name.endswith("-reset")
-    rows = [] if is_reset else [(u, "", TEXT, "", metric, value) for u, metric, value in losses(folder / "train.log")]
-    updates, tracked = ARMS[arm].updates, not is_reset and keeps_trajectory(args.name)
-    measured = {updates: []}
-    if "-lr" not in arm:  # of those, losses are compared
-        measured[updates] += scores(args.name, folder, args.run)
-        measured[updates] += fine_tuned(folder / "model.pt", folder / "tuned", args.run, NATURAL)
-        with atomic_write(args.dest / f"{args.name}.npz", "wb") as stream:
-            np.savez_compressed(stream, **outcomes(folder / "probes" / f"{args.name}.npz"))
-        if not is_reset:
-            measured[updates] += ranks(folder / "model.pt", folder / "ranks", args.run)
-    if tracked:
-        measured[updates] += ranks_while_tuning(folder, args.run)
-    for checkpoint in folder.glob("checkpoint_*_*.pt") if tracked else []:
-        at = int(checkpoint.stem.split("_")[-1])
-        if at < updates:
-            measured[at] = fine_tuned(checkpoint, folder / f"tuned-{at}", args.run, TRAJECTORY_TASKS)
-    for at, found in measured.items():
-        rows += [(at, layer, task, feature, metric, value) for task, feature, layer, metric, value in found]
-    write(args.dest / f"{args.name}.csv", ([arm + "-reset" * is_reset, seed, *row] for row in rows))
+    arm, seed, kind = split(args.name)
+    arm += "-reset" * (kind == "reset")
+    rows = [[arm, seed, at, layer, task, feature, metric, value]
+            for at, task, feature, layer, metric, value in measurements(args.name, args.run, args.dest)]  # fmt: skip
+    write(args.dest / f"{args.name}.csv", rows)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from arms import ARMS, PILOT_SEEDS, PILOTS, TRAJECTORIES, encoders
+from arms import ARMS, FINE_TUNING_RATE, FINE_TUNING_RATES, PILOT_SEEDS, PILOTS, TRAJECTORIES, encoders
 from maelm_fairseq.base.errors import MissingFileError, Parser, run
 from maelm_fairseq.base.files import atomic_write
 from measure import NATURAL, ORDER, TEXT, TRAJECTORY_TASKS
@@ -126,6 +126,15 @@ class Page:
         rows = rows.assign(arm=parts[0].map(TITLES), rate=parts[1])
         frame = rows.pivot_table(index="arm", columns="rate", values="value")
         return markdown(frame[sorted(frame, key=float)])
+
+    def tuning_rates(self):
+        """The scores of pilots that were fine-tuned with different learning rates."""
+        features = {FINE_TUNING_RATE: "fine-tuned", **{rate: f"fine-tuned, {rate}" for rate in FINE_TUNING_RATES}}
+        found = {
+            TITLES[arm]: {rate: self.values(arm, NATURAL, features[rate], "last", self.pilots).get(PILOT_SEEDS[0])
+                          for rate in sorted(features, key=float)} for arm in PILOTS
+        }  # fmt: skip
+        return markdown(pd.DataFrame.from_dict(found, orient="index").rename_axis("arm").dropna(axis=1))
 
     def instrument(self):
         """How well each candidate tells trained layers from newly initialised ones."""

@@ -145,7 +145,7 @@ def test_every_claim_has_its_picture_when_all_encoders_are_recorded(tmp_path, mo
     pilot = pd.read_csv(EXPERIMENTS / "records" / "A-101.csv", dtype={"layer": str})
     random, tables = np.random.default_rng(1), []
     for name in arms.encoders():
-        (arm, seed), value = arms.split(name), pilot.value + random.normal(size=len(pilot))
+        (arm, seed, _), value = arms.split(name), pilot.value + random.normal(size=len(pilot))
         updates = arms.ARMS[arm].updates
         tables.append(pilot.assign(arm=arm, seed=seed, value=value, updates=pilot.updates * updates // arms.UPDATES))
         if arms.keeps_trajectory(name):
