@@ -23,6 +23,11 @@ import torch
 from arms import ARMS, FINE_TUNING_RATE, FINE_TUNING_RATES, PILOT_SEEDS, TIMED, keeps_trajectory, options, split
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.checkpoints.building import build_model
+from maelm_fairseq.checkpoints.reading import read_file
+from maelm_fairseq.checkpoints.writing import save
+from maelm_fairseq.engine import init_bert_params
+from maelm_fairseq.vocabulary import load_dictionary
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 sys.path.append(str(RECIPES))
@@ -34,7 +39,8 @@ ORDER = ["bigram_shift", "replaced_word"]  # made by swapping or replacing words
 NATURAL = [task for task in PRIMARY if task not in ORDER]
 TASKS = [*PRIMARY, "agreement"]
 RANK_TOKENS = 100_000
-FINE_TUNING = "--seeds 1 --batch-size 32 --warmup-ratio 0.1 --epochs 3".split()
+EPOCHS, BATCH = 3, 32  # of fine-tuning
+FINE_TUNING = ["--seeds", 1, "--batch-size", BATCH, "--warmup-ratio", 0.1, "--epochs", EPOCHS]
 FEATURES = ["mean", "first", "side_by_side"]  # of which the outcomes of examples are kept
 TEXT = "held-out text"
 FEW_SHOT_REPEATS = 10  # of pilots
@@ -105,12 +111,12 @@ def ranks(checkpoint, dest, run):
         yield TEXT, "mask_tokens", row["layer"], "dimensions outside real tokens", row["mask_outside_real"]
 
 
-def fine_tuned(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE):
+def fine_tuned(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE, more=()):
     """The dev score of one fine-tuning run for each task, head on `<s>`."""
     for task in tasks:
         command = [RECIPES / "finetune.py", "mae_lm_sentences", "--labelled", run / "labelled" / task, "--lr", rate]
         command += ["--checkpoint", checkpoint, "--data", run / "data", "--save-dir", dest, *FINE_TUNING]
-        call(sys.executable, *command, *["--regression"] * (task in REGRESSION))
+        call(sys.executable, *command, *more, *["--regression"] * (task in REGRESSION))
     for row in read_csv(dest / "results.tsv", "\t"):
         yield row["task"], "fine-tuned", "last", row["metric"], row["median"]
 
@@ -118,15 +124,10 @@ def fine_tuned(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE):
 def ranks_while_tuning(folder, run):
     """The ranks of held-out text without [MASK] at each tenth of fine-tuning on trec; the task says which."""
     examples = len((run / "labelled" / "trec" / "train.tsv").read_text(encoding="utf-8").splitlines()) - 1
-    every = max(1, -(-examples // 32) * 3 // PARTS)
-    save = folder / "tuning"
-    words = "--task mae_lm_sentences --criterion mae_lm_sentences --arch mae_lm --batch-size 32 --seed 1".split()
-    words += "--optimizer torch_adamw --lr-scheduler polynomial_decay --no-epoch-checkpoints --lr".split()
-    words += [FINE_TUNING_RATE, "--warmup-updates", every]
-    words += ["--total-num-update", PARTS * every, "--max-update", PARTS * every]
-    words += ["--save-interval-updates", every, "--keep-interval-updates", -1, "--save-dir", save]
-    words += ["--labelled", run / "labelled" / "trec", "--finetune-from-model", folder / "model.pt"]
-    train(run / "data", *words)
+    every = -(-examples * EPOCHS // (BATCH * PARTS))
+    more = ["--save-interval-updates", every, "--keep-interval-updates", -1]
+    list(fine_tuned(folder / "model.pt", folder / "tuning", run, ["trec"], more=more))
+    (save,) = (folder / "tuning" / "trec").glob("*/seed1")
     parts = {int(path.stem.split("_")[-1]) // every: path for path in save.glob("checkpoint_*_*.pt")}
     for part, checkpoint in {**parts, PARTS: save / "checkpoint_last.pt"}.items():
         for _, family, layer, metric, value in ranks(checkpoint, folder / f"ranks-tuning-{part}", run):
@@ -176,6 +177,18 @@ def measurements(name, run, dest):
     yield from ((updates, *row) for row in found)
 
 
+def reset(source, dest):
+    """Writes a checkpoint with its trained embeddings and newly initialised layers: an encoder must do better."""
+    state = read_file(source)
+    model = build_model(state, load_dictionary(state["cfg"]["task"]["data"]), source)
+    torch.manual_seed(state["cfg"]["common"]["seed"])
+    for module in model.encoder.layers.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.reset_parameters()
+        init_bert_params(module)
+    save({**state, "model": model.state_dict()}, dest)
+
+
 def commit():
     """The commit of this clone; "" of a copy without git."""
     return subprocess.run(["git", "rev-parse", "HEAD"], cwd=RECIPES, capture_output=True, text=True).stdout.strip()
@@ -188,7 +201,10 @@ def main():
     parser.add_argument("--dest", type=Path, default=Path("records"), help="folder of records (default: records)")
     parser.add_argument("--list-tasks", action="store_true", help="print the names of the tasks")
     parser.add_argument("--seconds", action="store_true", help="time updates instead, into seconds.csv")
+    parser.add_argument("--reset", nargs=2, metavar="FILE", help="write the first checkpoint with new layers instead")
     args = parser.parse_args()
+    if args.reset:
+        return reset(*map(os.path.abspath, args.reset))
     if args.list_tasks:
         return print(*TASKS)
     os.makedirs(args.dest, exist_ok=True)

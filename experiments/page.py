@@ -16,7 +16,7 @@ import pandas as pd
 from scipy import stats
 
 from arms import ARMS, FINE_TUNING_RATE, FINE_TUNING_RATES, PILOT_SEEDS, PILOTS, TRAJECTORIES, encoders
-from maelm_fairseq.base.errors import MissingFileError, Parser, run
+from maelm_fairseq.base.errors import MissingFileError, run
 from maelm_fairseq.base.files import atomic_write
 from measure import NATURAL, ORDER, TEXT, TRAJECTORY_TASKS
 
@@ -139,12 +139,10 @@ class Page:
     def instrument(self):
         """How well each candidate tells trained layers from newly initialised ones."""
         candidates, rows = [(title, NATURAL, *of) for title, of in FEATURES.items()], []
-        for layer in map(str, range(1, 13)):
-            candidates.append((f"layer {layer}", NATURAL, "mean", layer))
-            candidates.append((f"`<s>`, layer {layer}", NATURAL, "first", layer))
+        for layer, (start, feature) in itertools.product(range(1, 12), {"": "mean", "`<s>`, ": "first"}.items()):
+            candidates.append((f"{start}layer {layer}", NATURAL, feature, str(layer)))
         few = [task for task in NATURAL if task != "trec_fine"]  # which has 50 classes
-        for feature in [f"{shots} examples per class" for shots in SHOTS]:
-            candidates.append((feature, few, feature, "chosen"))
+        candidates += [(title, few, title, "chosen") for title in (f"{shots} examples per class" for shots in SHOTS)]
         for title, tasks, feature, layer in candidates:
             gains = []
             for arm in PILOTS:
@@ -316,10 +314,10 @@ class Page:
         return "![Differences of arms with 95% intervals](pictures/differences.png)\n\n"
 
     def old_tests(self):
-        parts = {"Natural tasks, chosen layer": (NATURAL, "mean", "chosen"), "Last layer": (NATURAL, "mean", "last"),
-                 "Word order, chosen layer": (ORDER, "mean", "chosen")}  # fmt: skip
-        frames = {title: self.pairs(OLD_PAIRS, *part).iloc[:, :4] for title, part in parts.items()}
-        return "\n".join(f"{title}:\n\n{markdown(frame)}" for title, frame in frames.items())
+        parts = {"chosen layer": (NATURAL, "mean", "chosen"), "last layer": (NATURAL, "mean", "last"),
+                 "word order": (ORDER, "mean", "chosen")}  # fmt: skip
+        rows = (self.pairs(OLD_PAIRS, *part).iloc[:, :4].assign(on=on) for on, part in parts.items())
+        return markdown(pd.concat(rows).reset_index().set_index("on"))
 
     def gap(self, arm):
         """The ranks of text with [MASK] minus those of text without, seeds by layers."""
@@ -415,8 +413,7 @@ def verdict(values):
     """Seeds, the mean with its interval, and what it shows of a claim that the values are above 0."""
     if len(values) < LEAST:
         return len(values), f"{values.mean():+.1f}", "described"
-    low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values)) if values.std() else (
-        values.mean(), values.mean())  # fmt: skip
+    low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values) or 1e-12)
     result = "shown" if low > 0 else "reversed" if high < 0 else "not shown"
     return len(values), f"{values.mean():+.1f} ({low:+.1f} to {high:+.1f})", result
 
@@ -437,11 +434,5 @@ def remake(page, records, pictures):
         stream.write(text)
 
 
-def main():
-    parser = Parser(description=__doc__)
-    parser.parse_args()
-    remake(HERE / "RESULTS.md", HERE / "records", HERE / "pictures")
-
-
 if __name__ == "__main__":
-    run(main)
+    run(lambda: remake(HERE / "RESULTS.md", HERE / "records", HERE / "pictures"))

@@ -16,7 +16,6 @@ from fairseq import options
 import arms
 import measure
 import page
-import reset_layers
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents
 from maelm_fairseq.checkpoints.reading import read_file
 
@@ -120,7 +119,7 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
     (timed,) = pd.read_csv(tmp_path / "timed" / "seconds.csv").itertuples()
     assert (timed.arm, timed.metric) == ("D", "seconds") and 0 < timed.value < 60
 
-    reset_layers.reset(str(trained), str(tmp_path / "reset.pt"))
+    measure.reset(str(trained), str(tmp_path / "reset.pt"))
     was, now = (read_file(str(path))["model"] for path in (trained, tmp_path / "reset.pt"))
     for name in was:
         is_weight = name.startswith("encoder.layers.") and name.endswith("weight") and "norm" not in name
