@@ -21,6 +21,7 @@ from records import SplitRecord, read_manifest
 AGAIN = "remove {} and run prepare.sh again"
 DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
 MAXIMUM_UNKNOWN_RATE = 0.01
+FEW_TOKENS = 100  # for each symbol of the vocabulary
 BLOCK = 1 << 24  # tokens read at a time
 
 
@@ -164,10 +165,19 @@ def check(dest, options, selected):
             written = {name: sum(getattr(part, name) for part in parts) for name in ("text_lines", "documents")}
             fix = f"the parts come from different inputs; {AGAIN.format(dest)}"
             same(f"{split}, all parts", written, read, fix)
+            remark(split, read, sum(part.tokens for part in parts), len(tokenizer.symbols))
     if len(selected) < shards:
         print(
             f"to compare the number of lines and documents with the input, finish all {shards} shards: check.py {dest}"
         )
+
+
+def remark(split, read, tokens, symbols):
+    """Says of text that models hardly learn from, or blocks cross documents of, that it is so."""
+    if read.documents <= read.files < read.text_lines / 10:
+        print(f"{split}: no blank line between documents: blocks will cross them; put one after each if there are any")
+    if split == "train" and tokens < FEW_TOKENS * symbols:
+        print(f"{split}: {tokens:,} tokens are few for {symbols:,} pieces: a model learns little from them")
 
 
 def main():

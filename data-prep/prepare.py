@@ -139,8 +139,8 @@ def count_documents(args, manifest, vocabulary):
     documents = read_json(path, int, "the number of documents in --train")
     if documents < args.valid_documents + args.shards:
         raise UsageError(
-            f"--valid-documents {args.valid_documents}: found {documents} documents (separated by blank lines),"
-            f" expected at least one more for each shard; give fewer with another --dest, or remove {args.dest}"
+            f"--valid-documents {args.valid_documents}: found {documents} documents, expected one more for each"
+            f" shard: put a blank line after each document, or give fewer; with another --dest, or remove {args.dest}"
         )
     return documents
 

@@ -154,8 +154,11 @@ class MaeLmTask(TokenTask):
                 known = [metric]
         if metric not in known and not cfg.dataset.disable_validation:
             raise UsageError(f"--best-checkpoint-metric {metric}: validation logs {', '.join(known)}; choose one")
-        if 0 < cfg.optimization.max_update < self.cfg.encoder_mask_fade_updates:
+        last, schedule = cfg.optimization.max_update, dict(cfg.lr_scheduler)
+        if 0 < last < self.cfg.encoder_mask_fade_updates:
             logger.warning("training ends before --encoder-mask-fade-updates: the encoder sees some masks to its end")
+        if 0 < last < schedule.get("warmup_updates", 0):
+            logger.warning("training ends before --warmup-updates: the learning rate never reaches --lr")
         for folder in utils.split_paths(self.cfg.data):
             prefix_of(folder, cfg.dataset.train_subset)
         valid = self.datasets.get(cfg.dataset.valid_subset.split(",")[0])

@@ -28,7 +28,7 @@ import numpy as np
 from tqdm import tqdm
 
 from evaluation.features import Encoder, compute
-from evaluation.few_shot import REPEATS, SHOTS, few_shot
+from evaluation.few_shot import REPEATS, SHOTS, few_shot, most_shots
 from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
 from evaluation.minimal_pairs import decide, read_pairs
 from evaluation.outcomes import GROUPS, PAIRS, Records, all_scores
@@ -51,7 +51,7 @@ def parse(arguments=None):
     add("--names", nargs="+", metavar="NAME", help="their names, ARM-SEED to compare arms (default: the files' names)")
     add("--data", required=True, metavar="DIR", help="folder with their vocabulary, from data-prep/prepare.sh")
     add("--dest", required=True, metavar="DIR", help="folder to write to")
-    tasks = f"default: {' '.join(PRIMARY)}; there are also {' '.join(SECONDARY)}"
+    tasks = f"default: all in --labelled, or {' '.join(PRIMARY)}; there are also {' '.join(SECONDARY)}"
     add("--tasks", nargs="+", metavar="NAME", help=tasks)
     columns = "files of minimal pairs, with the columns good, bad and perhaps group; without --tasks, nothing else"
     add("--pairs", nargs="+", default=[], metavar="FILE.tsv", help=columns)
@@ -70,7 +70,8 @@ def parse(arguments=None):
         count = len(args.checkpoint)
         raise UsageError(f"--names {' '.join(args.names)}: expected {count} different names, one for each checkpoint")
     args.names = [plain_name("--names", name) for name in args.names]
-    tasks = ([] if args.pairs else PRIMARY) if args.tasks is None else args.tasks
+    default = [] if args.pairs else tasks_in(args.labelled) if args.labelled else PRIMARY
+    tasks = default if args.tasks is None else args.tasks
     args.tasks = list(dict.fromkeys(plain_name("--tasks", name) for name in tasks))
     args.pairs = [read_pairs(path) for path in args.pairs]
     names = [*args.tasks, *(plain_name("--pairs", pairs.name) for pairs in args.pairs)]
@@ -89,6 +90,14 @@ def parse(arguments=None):
             expected, names = " and ".join(f"{arm}-SEED" for arm in arms), ", ".join(args.names)
             raise UsageError(f"--compare {' '.join(arms)}: expected --names {expected} with one seed, found {names}")
     return args
+
+
+def tasks_in(folder):
+    """The names of the tasks in a folder."""
+    names = sorted(path.split(os.sep)[-2] for path in glob.glob(os.path.join(glob.escape(folder), "*", "train.tsv")))
+    if not names:
+        raise UsageError(f"--labelled {folder}: found no TASK/train.tsv; give the folder that has one for each task")
+    return names
 
 
 def plain_name(what, name):
@@ -142,8 +151,8 @@ def measure(records, encoder, task, repeats, side_by_side):
         records.write(task.name, name, origins[name], {**shared, **arrays})
 
 
-def heading(tasks):
-    """The command, the machine and the tasks of the tables."""
+def heading(tasks, repeats):
+    """The command, the machine and the tasks of the tables; `repeats` of the few-shot probes."""
     command = " ".join(["recipes/evaluate.sh", *map(shlex.quote, sys.argv[1:])])
     versions = f"Python {platform.python_version()}, scikit-learn {version('scikit-learn')}"
     lines = [f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by", f"```\n{command}\n```"]
@@ -152,7 +161,8 @@ def heading(tasks):
         secondary = "; in no mean" * (task.name in SECONDARY)
         left_out = f"{task.dropped} left out (repeated, of a small class, or without a label)"
         counts = f"{len(task.texts):,} examples, {left_out}"
-        lines.append(f"- {task.name}: {counts}; {classes}; {task.metric}{secondary}")
+        few = f"; few-shot probes have at most {most_shots(task)} of its smallest class" * bool(repeats)
+        lines.append(f"- {task.name}: {counts}; {classes}; {task.metric}{few}{secondary}")
     return "\n".join(lines) + "\n"
 
 
@@ -175,7 +185,7 @@ def evaluate(args):
         all_scores(args.dest).to_csv(stream, index=False, lineterminator="\n")
     path = os.path.join(args.dest, TABLES)
     with atomic_write(path) as stream:
-        stream.write("# Evaluation\n" + heading(tasks) + "\n" + report.text(args.compare))
+        stream.write("# Evaluation\n" + heading(tasks, args.few_shot_repeats) + "\n" + report.text(args.compare))
     for arms in args.compare:
         estimate, low, high = report.differences(arms).loc["mean"].iloc[:3]
         print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({low:+.2f} to {high:+.2f})")

@@ -231,7 +231,7 @@ def shown(prefix, unit):
     progress.unit = unit
 
     def show(line):
-        text = None if READER in line else progress.line(line)
+        text = None if READER in line or "Saved checkpoint" in line else progress.line(line)
         if text:
             print(prefix + text, flush=True)
 

@@ -62,6 +62,7 @@ def test_records_agree_with_the_tables(evaluated):
     text, table = (folder / "out" / "evaluation.md").read_text(), pd.read_csv(folder / "out" / "scores.csv")
     primary = rows_of(text, "Score")
     assert list(primary)[2:] == MODELS and primary["model"] == ["kind", "length", "mean"]
+    assert re.search(r"kind: 150 examples, .*few-shot probes have at most \d\d? of its smallest class", text)
     for model in MODELS:
         scores = []
         for task in TASKS:
@@ -151,6 +152,9 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     for name in ["../mlm", "/mlm", " ", ".", "a|b", "a\nb", "a" * 300]:
         refused("--names .*: expected", "--names", name, *MODELS[1:])
     refused("--tasks 'sub/kind': expected a name", "--tasks", "sub/kind")
+    with pytest.raises(UsageError, match="labelled/kind: found no TASK/train.tsv; give the folder that has one"):
+        evaluate_program.tasks_in(str(folder / "labelled" / "kind"))
+    assert evaluate_program.tasks_in(str(folder / "labelled")) == TASKS
     refused("--regression typo: expected some of --tasks, kind length", "--regression", "typo")
     refused("--few-shot-repeats: expected a whole number from 0 to 2147483647, found '-1'", "--few-shot-repeats", "-1")
     refused("--compare mlm mlm: expected two different arms", "--compare", "mlm", "mlm")

@@ -101,7 +101,7 @@ def test_odd_text_is_read_as_it_is(tmp_path):
     examples = read_sentences(path).examples
     assert [example.texts[0] for example in examples] == ['say "a', "lone\rreturn", long, "last\u2028one"]
     assert [example.number for example in examples] == ["0", "1", "2", "3"] and examples[-1].line == 6
-    assert len(read_sentences(write(tmp_path / "test.tsv", "sentence", "a", "", "b"), is_test=True).examples) == 3
+    assert len(read_sentences(write(tmp_path / "test.tsv", "sentence", "a", "", ""), is_test=True).examples) == 1
 
 
 def test_what_is_skipped_is_counted(tmp_path):
@@ -135,6 +135,7 @@ NUMBERS = CLASSES._replace(metrics=["pearson", "spearman"])
         (["sentence1\tsentence2\tscore", "a\tb\t1"], dict(like=CLASSES), "read as STS-B, sentence1 and sentence2 with "
          "numbers; the training file is read as sentences, sentence with classes; use files of one form"),
         (["index\tsentence", "0\ta", "1"], dict(is_test=True), "line 3: 1 fields where there are 2 columns; every"),
+        (["sentence", "a", "", "b"], dict(is_test=True), "line 3: it is blank; every line of a test file is predicted"),
     ],
 )  # fmt: skip
 def test_tables_refused(tmp_path, lines, options, message):

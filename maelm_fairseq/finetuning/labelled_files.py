@@ -143,16 +143,21 @@ def read_sentences(path, is_test=False, regression=False, like=None):
     else:
         form = like if is_test and like and {*like.texts} <= {*columns} else form_of(columns, is_test, path)
         rows = rows[1:]
-    rows = [(line, fields) for line, fields in rows if fields != [""] or len(columns) == 1]  # without blank lines
     if regression:
         form = form._replace(metrics=CORRELATIONS)
     if like and (len(form.texts), is_test or form.is_regression) != (len(like.texts), is_test or like.is_regression):
         raise UsageError(f"{path}: {form.described()}; the training file is {like.described()}; use files of one form")
     table = Table(path, form, [], {})
+    while rows and rows[-1][1] == [""]:
+        rows.pop()
     for line, fields in rows:
+        if fields == [""] and not is_test:
+            continue
         values = dict(zip(columns, fields))
         label = None if is_test else values.get(form.label, "").strip()
-        if len(fields) != len(columns):
+        if fields == [""]:
+            problem = "it is blank"
+        elif len(fields) != len(columns):
             problem = f"{len(fields)} fields where there are {len(columns)} columns"
         elif not is_test and label == NO_LABEL and form.label == "gold_label":
             problem = NO_AGREEMENT

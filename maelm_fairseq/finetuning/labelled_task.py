@@ -108,10 +108,9 @@ class LabelledTask(TokenTask):
 
     def keep_labels(self, path, labels):
         """Puts the labels of a training file, one for each example, into the state, in order."""
+        logger.info(f"{path}: {counted(labels)}")
         counts = Counter(labels)
         labels = sorted(counts)
-        shown = ", ".join(f"{label} {counts[label]:,}" for label in labels[:100])
-        logger.info(f"{path}: {len(labels)} labels: {shown}")
         few = [label for label in labels if counts[label] < FEW]
         if few:
             some = ", ".join(few[:20]) + ", ..." * (len(few) > 20)
@@ -205,6 +204,12 @@ class LabelledTask(TokenTask):
         if earlier.get("num_updates") != update:
             earlier = {"num_updates": update}
         self.state.merge_state_dict({SCORES: {**earlier, agg["_scores"].split: agg["_scores"].values()}})
+
+
+def counted(labels):
+    """How often each label occurs, in words."""
+    counts = sorted(Counter(labels).items())
+    return f"{len(counts)} labels: " + ", ".join(f"{label} {count:,}" for label, count in counts[:100])
 
 
 def is_test(split):

@@ -10,7 +10,7 @@ from ..base.settings import setting
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
 from .labelled_files import SENTENCE_FILES, Form, are_values, find_file, read_sentences
-from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, is_test
+from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, counted, is_test
 from .metrics import METRICS
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,8 @@ class SentencesTask(LabelledTask):
         text = f"{table}; {cut:,} cut to {self.positions} tokens" if cut else str(table)
         targets = [[self.target(example, path)] for example in table.examples]
         classes = self.state.labels or []
+        if classes and split.startswith("valid"):
+            text += f"; {counted(example.label for example in table.examples)}"
         scored = [metric for metric in form.metrics if metric != "f1" or len(classes) == 2]
         numbers = [example.number for example in table.examples]
         return LabelledDataset(self, split, [tokens for tokens, _ in joined], targets, text, scored, numbers=numbers)

@@ -9,15 +9,24 @@ REPEATS = 50
 MOST_CLASSES = 10  # fine classes have too few examples
 
 
+def strata(task):
+    """What examples are drawn from: their classes; of values, the lower and the upper half: (N,)."""
+    return task.targets if task.classes else task.targets > np.median(task.targets)
+
+
+def most_shots(task):
+    """How many examples of the smallest class there can be: at most half of it."""
+    return int(np.unique(strata(task), return_counts=True)[1].min()) // 2
+
+
 def training_examples(task, shots, repeat):
     """The training examples of a repetition, int64 (n,).
 
     Classes with fewer than twice as many examples give half of them.
     """
-    random, chosen = np.random.RandomState(repeat), []
-    strata = task.targets if task.classes else task.targets > np.median(task.targets)
-    for stratum in np.unique(strata):
-        members = np.flatnonzero(strata == stratum)
+    random, chosen, found = np.random.RandomState(repeat), [], strata(task)
+    for stratum in np.unique(found):
+        members = np.flatnonzero(found == stratum)
         members = members[np.argsort(task.ids[members])]  # independent of the order of the files
         chosen.append(random.permutation(members)[: min(shots, len(members) // 2)])
     return np.concatenate(chosen)
