@@ -2,7 +2,7 @@
 # Raw text -> a folder for fairseq-train. `prepare.sh --help` lists the options; docs/data.md explains them.
 # Its Python is one that has the packages: PYTHON if set, otherwise python3 or that of `make install`.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 packages=(fairseq numpy sentencepiece)
 candidates=(python3 "$here/../.venv/bin/python")
 if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); fi

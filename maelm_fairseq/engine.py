@@ -42,6 +42,7 @@ try:
         from fairseq.data.iterators import CountingIterator, EpochBatchIterator
         from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
         from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+        from fairseq.dataclass.configs import FairseqConfig
         from fairseq.dataclass.utils import convert_namespace_to_omegaconf, overwrite_args_by_name
         from fairseq.distributed import utils as distributed_utils
         from fairseq.file_io import PathManager

@@ -4,7 +4,9 @@ Letters in shapes: B texts, T tokens of a text, W words, C width, L layers of th
 """
 
 import math
+import operator
 import os
+from collections.abc import Iterable
 from itertools import chain
 
 import torch
@@ -21,6 +23,7 @@ from .heads import TokenClassificationHead
 from .vocabulary import read_labels, read_vocabulary, word_starts
 
 BATCH_TOKENS = 2048  # of a batch, including padding
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def from_pretrained(checkpoint, data=None):
@@ -53,13 +56,25 @@ def tokens_of(tokenizer, text, pair=None, limit=None):
     return sequence([tokenizer.encode(part) for part in (text, pair) if part is not None], limit)[0]
 
 
+def checked(text):
+    """A text; refuses what is none, and what no file can contain."""
+    if not isinstance(text, str):
+        raise TypeError(f"found {type(text).__name__}, expected a string")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = text[error.start]
+        raise UsageError(f"found half a character, {half!a}, at {error.start} of a text; remove it") from None
+    return text
+
+
 def text_pairs(texts, pairs=None):
     """A string or a list of strings, alone or with as many others -> list of (text, pair or None)."""
     columns = [texts] if pairs is None else [texts, pairs]
     singles = [isinstance(column, str) for column in columns]
-    columns = [[column] if single else list(column) for column, single in zip(columns, singles)]
-    if len(set(singles)) > 1 or not all(isinstance(text, str) for text in chain(*columns)):
+    if len(set(singles)) > 1 or not all(isinstance(column, Iterable) for column in columns):
         raise TypeError("expected a string or a list of strings, and pairs as the texts are")
+    columns = [list(map(checked, [column] if single else column)) for column, single in zip(columns, singles)]
     if len({len(column) for column in columns}) > 1:
         raise UsageError(f"{len(columns[0])} texts and {len(columns[1])} pairs, expected a pair for each text")
     return list(zip(*columns)) if pairs is not None else [(text, None) for text in columns[0]]
@@ -174,8 +189,7 @@ class MaeLm:
 
     def _checked(self, tokens):
         """Tokens as int64; refuses what is no tensor of tokens of this vocabulary."""
-        integers = isinstance(tokens, torch.Tensor) and not (tokens.is_floating_point() or tokens.dtype is torch.bool)
-        if not integers or tokens.dim() not in (1, 2):
+        if not isinstance(tokens, torch.Tensor) or tokens.dtype not in INTEGERS or tokens.dim() not in (1, 2):
             raise TypeError("tokens must be a tensor of integers, (T,) or (B, T), as encode() returns")
         if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < len(self.dictionary):
             raise UsageError(
@@ -240,7 +254,8 @@ class MaeLm:
             float32 (C,), or (B, C), on the model's device
         """
         last = len(self.model.encoder.layers)
-        if layer is not None and layer not in range(last + 1):
+        layer = last if layer is None else int(operator.index(layer))
+        if layer not in range(last + 1):
             raise UsageError(f"layer {layer} must be from 0 to {last}, the layers of the encoder")
         tokens = self._given(texts, truncate)
         if tokens.dim() == 1:
@@ -249,8 +264,8 @@ class MaeLm:
         vectors = weight.new_zeros(len(tokens), weight.size(1), dtype=torch.float32)
         for rows in batches_of_similar_length(lengths, BATCH_TOKENS):  # the features of all would fill the memory
             part = tokens[rows, : int(lengths[rows].max())]
-            deep = layer not in (None, last)
-            features = self.extract_features(part, all_layers=True)[layer] if deep else self.extract_features(part)
+            features = self.extract_features(part, all_layers=layer < last)
+            features = features[layer] if layer < last else features
             vectors[rows] = features.float().sum(1) / lengths[rows, None].to(self.device)
         return F.normalize(vectors, dim=1) if normalize else vectors
 
@@ -263,9 +278,10 @@ class MaeLm:
             words: list of W strings, `text.split()`
             features: (W, C); nan for a word that is normalised to nothing
         """
-        words = text.split()
+        words = checked(text).split()
         tokens = self.tokenizer.encode_words(words)
         whole = [self.dictionary.bos(), *chain.from_iterable(tokens), self.dictionary.eos()]
+        self._check_length(len(whole), fix="shorten it or split it")
         features = self.extract_features(torch.tensor(whole))[1:-1]
         rows = [pieces.mean(0) for pieces in features.split([len(word) for word in tokens])]
         return words, torch.stack(rows) if rows else features
@@ -357,10 +373,10 @@ class MaeLm:
         Returns:
             for each mask a list of (piece, probability), the most probable first
         """
-        candidates = len(self.dictionary) - self.dictionary.nspecial - 1
+        topk, candidates = int(operator.index(topk)), len(self.dictionary) - self.dictionary.nspecial - 1
         if not 1 <= topk <= candidates:
             raise UsageError(f"topk {topk} must be from 1 to {candidates}, the number of pieces")
-        tokens = self._tokens(text).to(self.device)
+        tokens = self._tokens(checked(text)).to(self.device)
         self._check_length(len(tokens), fix="shorten it or split it")
         masked = tokens.eq(self.mask).nonzero()[:, 0]
         if not len(masked):

@@ -25,11 +25,12 @@ from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.files import atomic_write, one_at_a_time, sha256
 from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint, updates_of
 from maelm_fairseq.config import option
-from maelm_fairseq.engine import convert_namespace_to_omegaconf
+from maelm_fairseq.engine import FairseqConfig, convert_namespace_to_omegaconf
 from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.labelled_task import FROM_CHECKPOINT, SCORES, is_test
 from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also their models
+from maelm_fairseq.training.save_folder import set_aside
 from maelm_fairseq.vocabulary import fingerprint
 from show_progress import Progress
 
@@ -37,16 +38,21 @@ BF16 = "--bf16-autocast"
 READER = "maelm_fairseq.finetuning"  # what it says of the labelled files is said once, before training
 SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
 COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
-OWN = [  # what the recipe sets
-    *("task", "data", "labelled", "seed", "batch_size", "max_tokens", "update_freq", "max_update", "max_epoch"),
-    *("stop_time_hours", "train_subset", "valid_subset", "disable_validation", "finetune_from_model", "restore_file"),
-    *("save_dir", "no_save", "no_last_checkpoints"),
-]
+# What the recipe sets: of the sections that say what is read, validated and saved, all but a few.
+FREE = ["num_workers", "data_buffer_size", "batch_size_valid", "max_tokens_valid", "validate_interval", "patience"]
+FREE += ["validate_interval_updates", "best_checkpoint_metric", "maximize_best_checkpoint_metric", "save_interval"]
+FREE += ["save_interval_updates", "keep_interval_updates", "keep_last_epochs", "no_epoch_checkpoints"]
+OWN = ["task", "criterion", "arch", "data", "labelled", "seed", "update_freq", "max_update", "max_epoch", "tpu"]
+OWN += ["stop_time_hours"]
+for section in ["dataset", "checkpoint", "distributed_training"]:
+    options = FairseqConfig.__dataclass_fields__[section].type.__dataclass_fields__
+    OWN += [name for name in options if name not in FREE]
 PROGRAMS = {
     "mae_lm_sentences": "finetune_glue.sh",
     "mae_lm_tokens": "finetune_tagging.sh",
     "squad": "finetune_squad.sh",
 }
+TABLE = "results.tsv"
 SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm"}
 
 
@@ -93,6 +99,9 @@ class Recipe:
         self.checkpoint = os.path.abspath(find_checkpoint(args.checkpoint))
         self.labelled = os.path.abspath(args.labelled)
         self.name = os.path.basename(self.labelled)
+        if self.name == TABLE:
+            raise UsageError(f"--labelled {args.labelled}: a table of results is called so; rename the folder")
+        read_table(args.save_dir)
         self.model = read_checkpoint(self.checkpoint)["cfg"]["model"]
         self.settings = combinations(args, task, self.name, self.model["encoder_embed_dim"])
         self.splits, self.digest = ["valid"], ""  # until the options are checked, and the files read
@@ -167,10 +176,18 @@ class Recipe:
         scores, updates = state["task_state"].get(SCORES, {}), updates_of(state)
         return updates >= self.updates(settings) and scores.get("num_updates") == updates
 
+    def check_unchanged(self):
+        """Refuses to go on when what results are made from has changed since this command began."""
+        if self.made_from() != self.digest:
+            raise UsageError(
+                f"{self.labelled} or {self.checkpoint} has changed since this began; run the command again"
+            )
+
     def run(self, settings, seed, environment):
         """Trains, unless that is done; prints and returns the scores: {metric: percent}."""
         folder, name = self.folder(settings, seed), f"{self.name}, {settings}, seed {seed}"
         if not self.is_done(settings, seed):
+            self.check_unchanged()
             os.makedirs(folder, exist_ok=True)
             print(f"{name}: {folder}", flush=True)
             log, prefix = os.path.join(folder, "train.log"), "  " if self.jobs.count == 1 else f"{name}: "
@@ -179,6 +196,11 @@ class Recipe:
             status = self.jobs.run(command, log, environment, shown(prefix, unit))
             if status:
                 raise UsageError(f"fairseq-train ended with exit status {status}; the full log is {log}")
+            try:
+                self.check_unchanged()
+            except UsageError:
+                set_aside(folder, ".changed")
+                raise
         kept = read_checkpoint(self.result(settings, seed))["task_state"][SCORES]
         scores = {}
         for split in self.scored():
@@ -219,6 +241,8 @@ class Recipe:
         for split in predicted:
             name, text = predictions(task, predict(task, model, split), split, self.name)
             path = os.path.join(folder, name)
+            if os.path.exists(path) and Path(path).read_text(encoding="utf-8") != text:
+                print(f"{path}, of another test file, is now called {set_aside(path, '.earlier')}")
             with atomic_write(path) as stream:
                 stream.write(text)
             print(f"predictions for {os.path.basename(find_file(self.labelled, split, task.files))}: {path}")
@@ -247,6 +271,15 @@ def ranked(scores):
     return sorted(range(len(scores)), key=lambda i: math.inf if math.isnan(scores[i][first]) else -scores[i][first])
 
 
+def read_table(folder):
+    """The lines of the table of results in a folder, with the header; refuses another table of that name."""
+    path, header = Path(folder, TABLE), "\t".join(COLUMNS).encode()
+    lines = path.read_bytes().splitlines() if path.exists() else [header]
+    if lines[:1] != [header]:
+        raise UsageError(f"{path}: found another table, expected one of this recipe; choose another --save-dir")
+    return lines
+
+
 def write_table(folder, name, scores, start, settings):
     """Prints the median of each metric, and adds it to the table of results, unless that has it.
 
@@ -263,14 +296,15 @@ def write_table(folder, name, scores, start, settings):
         deviation = defined.std(ddof=1) if len(defined) > 1 else 0.0
         median, low, high = (f"{number:.2f}" for number in [np.median(bounded), bounded.min(), bounded.max()])
         undefined = ", ".join(f"seed {i + 1}" for i in np.flatnonzero(np.isnan(values)))
-        note = f"; undefined for {undefined}, whose predictions are all equal" * bool(undefined)
+        why = "all predictions or all labels are equal, or there is one example"
+        note = f"; undefined for {undefined}: {why}" * bool(undefined)
         print(f"{name} {metric}: {median}, median of {len(values)} seeds ({low} to {high}){note}")
         row = [datetime.date.today().isoformat(), name, metric, median, low, high, f"{deviation:.2f}"]
         row += [str(len(values)), " ".join(f"{value:.2f}" for value in values), start, settings]
         rows.append("\t".join(map(printable, row)).encode())
-    path = Path(folder, "results.tsv")
+    path = Path(folder, TABLE)
     with one_at_a_time(folder):
-        lines = path.read_bytes().splitlines() if path.exists() else ["\t".join(COLUMNS).encode()]
+        lines = read_table(folder)
         known = {line.partition(b"\t")[2] for line in lines}  # with any date
         lines += [row for row in rows if row.partition(b"\t")[2] not in known]
         with atomic_write(path, "wb") as stream:
@@ -295,10 +329,15 @@ def predictions(task, answers, split, name):
     lines, labels = ["index\tprediction\n"], task.state.labels
     for i, number in enumerate(dataset.numbers):
         value = labels[max(range(len(labels)), key=answers[i].__getitem__)] if labels else answers[i][0]
-        if name == "STS-B":
+        if name == "STS-B" and not labels:
             value = f"{min(max(value, 0), 5):.3f}"  # the server accepts only 0 to 5
         lines.append(f"{number}\t{value}\n")
-    return SERVER_NAMES.get((name, split), name) + ".tsv", "".join(lines)
+    return server_name(name, split) + ".tsv", "".join(lines)
+
+
+def server_name(name, split):
+    """What the predictions for a split of a task are called, as far as GLUE's server says."""
+    return SERVER_NAMES.get((name, split), name + "_mismatched" * (split == "test1"))
 
 
 def main():

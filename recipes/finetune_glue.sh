@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
 # Fine-tunes on sentences or pairs, as in GLUE; `finetune_glue.sh --help` lists the options.
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 become "$recipes/finetune.py" mae_lm_sentences "$@"

@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
 # Fine-tunes on questions, as in SQuAD; `finetune_squad.sh --help` lists the options.
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 become "$recipes/finetune.py" squad "$@"

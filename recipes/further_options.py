@@ -5,12 +5,15 @@ import argparse
 from maelm_fairseq.base.errors import Parser, UsageError
 from maelm_fairseq.config import option
 from maelm_fairseq.engine import options
+from maelm_fairseq.training.run_options import check_texts
 
 
 def parsed(words):
     """What fairseq-train makes of options, without --user-dir: the plugin is imported already."""
     argparse.ArgumentParser.error = Parser.error  # without hundreds of lines of usage
-    return options.parse_args_and_arch(options.get_training_parser(), words)
+    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    check_texts(args)
+    return args
 
 
 def refuse_own(names, ours, theirs):
@@ -21,5 +24,6 @@ def refuse_own(names, ours, theirs):
         ours, theirs: fairseq's options without the further ones, and with them
     """
     for name in names:
-        if getattr(ours, name) != getattr(theirs, name):
-            raise UsageError(f"{option(name)}: the recipe sets it, to {getattr(ours, name)}; leave it out")
+        own = getattr(ours, name, None)
+        if own != getattr(theirs, name, own):
+            raise UsageError(f"{option(name)}: the recipe sets it, to {own}; leave it out")

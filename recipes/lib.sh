@@ -3,7 +3,7 @@
 
 set -euo pipefail
 
-recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+recipes=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 
 # Uses the environment that `make install` created, unless one is active.
 use_environment() {
@@ -27,5 +27,5 @@ become() {
 
 # pretrain OPTION...: becomes the training of the recipe that calls it, pretrain_NAME.sh.
 pretrain() {
-  become "$recipes/pretrain.py" "$0" "$@"
+  become "$recipes/pretrain.py" "$(readlink -f "$0")" "$@"
 }

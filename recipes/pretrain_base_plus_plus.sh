@@ -7,5 +7,5 @@
 # Memory, simulated: 6.9, 10.7 or 18.3 GiB with --batch-size 16, 32 or 64, plus about 15% and 1.5 GiB, so that 32 should
 # fit a GPU of 16 GB (benchmarks/RESULTS.md). Time and expected loss: not measured.
 
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 pretrain "$@"

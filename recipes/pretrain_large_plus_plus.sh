@@ -6,5 +6,5 @@
 # Memory, simulated: 15.6, 23.2 or 38.5 GiB with --batch-size 16, 32 or 64, plus about 15% and 1.5 GiB, so that 16 should
 # fit a GPU of 24 GB, and 32 one of 40 GB (benchmarks/RESULTS.md). Time and expected loss: not measured.
 
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 pretrain "$@"

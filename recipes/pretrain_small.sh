@@ -16,5 +16,5 @@
 # For MAE-LM with a decoder of its own, add --no-share-decoder-layers --decoder-relative-bias; for an MLM,
 # --encoder-mask-fraction 1 --decoder-layers 0 --encoder-mask-fade-updates 0.
 
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 pretrain "$@"

@@ -103,9 +103,9 @@ def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, mo
     data, checkpoint = pretrained
     succeed("fairseq-train", data, *TINY, "--share-decoder-layers", "--save-dir", tmp_path)
     options = ["--data", data, "--dest", tmp_path / "out", "--checkpoint", checkpoint, tmp_path]  # a file and a folder
-    run(monkeypatch, *options, "--names", "MAE-LM", "shared", "--tokens", 300, "--tau", 0.9, 0.5)
+    run(monkeypatch, *options, "--names", "MAE-LM", "shared", "--tokens", 300, "--tau", 0.9, 0.5, 0.9)
     printed = capsys.readouterr()
-    assert "MAE-LM: effective rank at tau = 0.9" in printed.out and printed.err == ""
+    assert "MAE-LM: effective rank at tau = 0.9, of 3" in printed.out and printed.err == ""
     rows = table(tmp_path / "out" / "ranks.csv")
     assert len(rows) == 2 * 2 * 3 * 4  # checkpoints, taus, layers, families
     count = {row["family"]: int(row["tokens"]) for row in rows}
@@ -130,6 +130,7 @@ def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, mo
         (["--tokens-per-sample", 64], "has 32 positions"),
         (["--names", "a", "b"], "--names a b: expected 1"),
         (["--checkpoint", "nothing.pt"], "nothing.pt: not found"),
+        (["--tokens-per-sample", 2], r"--mask-prob 0.15: no token of [\d,]+ blocks of at most 2 tokens is"),
     ],
 )
 def test_wrong_options_are_refused(pretrained, tmp_path, monkeypatch, options, message):

@@ -1,6 +1,7 @@
 """Files that appear when they are complete, and what is read from JSON."""
 
 import errno
+import gzip
 import json
 import os
 import socket
@@ -142,9 +143,12 @@ def test_json(tmp_path):
     assert read_json(path, Record, "a record") == Record("\udcff", [Part((1, 2), 1.0)], {"a": 1}, pairs=((1, "a"),))
     with pytest.raises(FileNotFoundError, match="nosuch.json: not found, expected a record"):
         read_json(tmp_path / "nosuch.json", Record, "a record")
-    for content in [b"", b"{", b"\xff", b"[" * 100000]:
+    path.write_bytes(gzip.compress(json.dumps(GOOD).encode()))
+    assert read_json(path, Record, "a record").name == GOOD["name"]
+    for content in [b"", b"{", b"\xff", b"[" * 100000, b'{"a": {"b": 1, "b": 2}}']:
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="record.json: not JSON .* expected a record; remove it") as raised:
+        fault = "record.json: (not JSON|line 1 is not UTF-8) .*record.json should be a record; remove it"
+        with pytest.raises(ValueError, match=fault) as raised:
             read_json(path, Record, "a record")
         assert "\n" not in str(raised.value)
     save_json({**GOOD, "parts": [{}]}, path)

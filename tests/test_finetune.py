@@ -5,6 +5,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,6 +110,11 @@ def test_a_regression(pretrained, files, arguments, tmp_path):
     assert submitted(save, "STS-B") == [[str(k), f"{value:.3f}"] for k, value in enumerate(values)]
     rows = {row["metric"]: float(row["median"]) for row in table(save)}
     assert rows == pytest.approx(scores_of(run)["valid"], abs=0.01) and list(rows) == ["pearson", "spearman"]
+    test = files / "STS-B" / "test.tsv"
+    test.write_text("".join(test.read_text().splitlines(True)[:3]))
+    again = script(GLUE, "--labelled", files / "STS-B", *arguments, *more).stdout
+    assert "STS-B.tsv, of another test file, is now called" in again and len(submitted(save, "STS-B")) == 2
+    assert finetune.server_name("own", "test1") == "own_mismatched" and finetune.server_name("MNLI", "test") == "MNLI-m"
 
 
 def test_tags_and_questions(pretrained, files, arguments, tmp_path):
@@ -227,6 +233,9 @@ def test_the_table_of_results(tmp_path, capsys):
             "--best-checkpoint-metric f1: validation logs accuracy, loss; choose one",
         ),
         (["--best-checkpoint-metric=accuracy"], "accuracy needs --maximize-best-checkpoint-metric"),
+        (["--max-valid-steps", 1], "--max-valid-steps: the recipe sets it, to None"),
+        (["--checkpoint-suffix", "_x"], "--checkpoint-suffix: the recipe sets it, to"),
+        (["--criterion", "mae_lm"], "--criterion: the recipe sets it, to mae_lm_sentences"),
     ],
 )
 def test_options_that_would_falsify_what_is_reported_are_refused(files, arguments, options, message):
@@ -262,8 +271,29 @@ def test_wrong_input(files, arguments, tmp_path):
     assert "--only-seed 6 must be from 1 to --seeds, which is 5" in refused(*own, "--only-seed", 6)
     assert "expected train.tsv, found: no such folder" in refused(*own, "--labelled", tmp_path / "none")
     assert "expected train.json or train-v1.1.json" in refused("recipes/finetune_squad.sh", *own[1:])
+    assert "fairseq reads ${...}" in refused(*own, "--save-dir", tmp_path / "a${b}")
+    assert "results.tsv: a table of results is called so" in refused(*own, "--labelled", tmp_path / "results.tsv")
+    (tmp_path / "results.tsv").write_text("name,score\n")
+    assert "results.tsv: found another table, expected one of this" in refused(*own, "--save-dir", tmp_path)
     assert not (tmp_path / "save").exists()  # nothing was trained
     assert "fairseq-train ended with exit status 1; the full log is" in refused(*own, "--dropout", 7)
+
+
+def test_files_that_change_meanwhile(files, arguments, tmp_path):
+    own = shutil.copytree(files / "own", tmp_path / "own")
+    words = list(map(str, ["--labelled", own, *arguments, "--epochs", 1]))
+    recipe = finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", words))
+
+    def run_and_change(*command, train=recipe.jobs.run):
+        status = train(*command)
+        (own / "dev.tsv").write_text((own / "dev.tsv").read_text().replace("first", "second"))
+        return status
+
+    recipe.jobs.run = run_and_change
+    for _ in range(2):  # the second time, nothing is trained
+        with pytest.raises(UsageError, match="has changed since this began; run the command again"):
+            recipe.run(recipe.settings[0], 1, {})
+        assert [path.name for path in tmp_path.glob("save/own/*/*")] == ["seed1.changed"]
 
 
 def test_precision_on_gpus(files, arguments, monkeypatch):

@@ -285,6 +285,22 @@ def test_texts_refused(model, classifier):
             function(["kan", "lon"], ["mi"])
     with pytest.raises(ValueError, match="an empty list, expected at least one text"):
         model.encode([])
+    one_text = [model.fill_mask, model.word_features]
+    for function in [*one_text, model.encode, model.embed, model.score, classifier.predict]:
+        for text in [None, 5, *[["kan"]] * (function in one_text)]:
+            with pytest.raises(TypeError, match="expected a string"):
+                function(text)
+        with pytest.raises(ValueError, match="found half a character, '.ud800', at 2 of a text"):
+            function("a \ud800")
+    for wrong in ["5", 2.0]:
+        with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+            model.fill_mask("<mask>", topk=wrong)
+        with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+            model.embed("kan", layer=wrong)
+    with pytest.raises(TypeError, match="tokens must be a tensor of integers"):
+        model.embed(torch.ones(3, dtype=torch.complex64))
+    with pytest.raises(ValueError, match="shorten it or split it"):
+        model.word_features("kan " * 200)
     with pytest.raises(ValueError, match="no <mask> in 'kan'"):
         model.fill_mask("kan")
     with pytest.raises(ValueError, match="topk 0 must be from 1 to 97"):

@@ -1,5 +1,6 @@
 """Labelled files as people have them: the forms that are read, what is skipped, and what is refused."""
 
+import gzip
 import re
 
 import pytest
@@ -90,6 +91,14 @@ def test_the_file_of_each_split(tmp_path):
     assert find_file(tmp_path, "test", SENTENCE_FILES, required=False) is None
     with pytest.raises(FileNotFoundError, match=r"expected test.tsv or test_matched.tsv, found: dev_matched.tsv, dev_"):
         find_file(tmp_path, "test", SENTENCE_FILES)
+    write(tmp_path / "test.tsv.gz", gzip.compress(b"x"))
+    assert find_file(tmp_path, "test", SENTENCE_FILES) == str(tmp_path / "test.tsv.gz")
+    (tmp_path / "dev.tsv").symlink_to("nowhere")
+    with pytest.raises(ValueError, match="found dev.tsv and dev_matched.tsv, expected one of them"):
+        find_file(tmp_path, "valid", SENTENCE_FILES)
+    (tmp_path / "test_mismatched.tsv").mkdir()
+    with pytest.raises(ValueError, match="test_mismatched.tsv: found something else, expected a file"):
+        find_file(tmp_path, "test1", SENTENCE_FILES, required=False)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         find_file(tmp_path / "none", "train", SENTENCE_FILES)
 
@@ -111,7 +120,7 @@ def test_what_is_skipped_is_counted(tmp_path):
     agree, fields = "its annotators do not agree", "2 fields where there are 3 columns"
     assert table.skipped == {agree: [302, 303], "the label is ''": [304], fields: [305]}
     assert f"300 examples, read as MNLI or SNLI; 2 skipped, from line 302: {agree}; 1 skipped" in str(table)
-    for label in ["", " ", "nan", "inf", "1e999", "x"]:
+    for label in ["", " ", "nan", "inf", "1e39", "1_0", "\u0661", "x"]:
         numbers = ["good\t1.5"] * 150 + [f"bad\t{label}"]
         table = read_sentences(write(tmp_path / "train.tsv", "sentence\tlabel", *numbers), regression=True)
         assert len(table.examples) == 150 and sum(map(len, table.skipped.values())) == 1
@@ -135,6 +144,7 @@ NUMBERS = CLASSES._replace(metrics=["pearson", "spearman"])
         (["sentence1\tsentence2\tscore", "a\tb\t1"], dict(like=CLASSES), "read as STS-B, sentence1 and sentence2 with "
          "numbers; the training file is read as sentences, sentence with classes; use files of one form"),
         (["index\tsentence", "0\ta", "1"], dict(is_test=True), "line 3: 1 fields where there are 2 columns; every"),
+        (["index\tsentence", "7\ta", "8\tb", "7\tc"], dict(is_test=True), "the index '7' is there twice; expected"),
         (["sentence", "a", "", "b"], dict(is_test=True), "line 3: it is blank; every line of a test file is predicted"),
     ],
 )  # fmt: skip
@@ -180,6 +190,7 @@ def test_squads_json(tmp_path):
         ("kan", [question("a", "?", ("x", 0))] * 2, "question 'a': its id occurs twice"),
         ("kan", [question("a", "?", ("x", 0), is_impossible=True)], "'a': is_impossible is True, but it has 1 answers"),
         ("kan", [{"id": 3, "question": "?"}], "question 3: id: found 3, expected a text"),
+        ("kan", [{"id": "a", "question": "?"}], "question 'a': found no answers, expected a list, empty if there are"),
         ("kan", [], "no questions found"),
     ],
 )

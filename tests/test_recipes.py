@@ -164,8 +164,10 @@ def test_the_small_recipe_and_the_demo():
     assert config.model.share_decoder_layers and not own.model.share_decoder_layers and own.model.decoder_relative_bias
 
 
-def test_help_has_the_plugins_options():
-    printed = script("recipes/pretrain_small.sh", "--help").stdout
+def test_help_has_the_plugins_options(tmp_path):
+    """Also of a recipe that is called through a link, by users whose `cd` prints."""
+    (tmp_path / "link").symlink_to(ROOT / "recipes/pretrain_small.sh")
+    printed = script(str(tmp_path / "link"), "--help", CDPATH=str(ROOT)).stdout
     assert "\n  --share-decoder-layers  " in printed and "\n  --encoder-mask-fade-updates  " in printed
 
 
@@ -179,6 +181,7 @@ def test_help_has_the_plugins_options():
         (["--gpus", 1, "--nodes", 2, "--dry-run"], ["MASTER_ADDR"]),
         (["--gpus", 0, "--data", "/nowhere"], ["/nowhere: found no dict.txt", "prepare.sh"]),
         (["--save-dir"], ["--save-dir: expected one argument"]),
+        (["--save-dir", ""], ["found an empty value among the options"]),
     ],
 )
 def test_wrong_options_are_refused(arguments, words):

@@ -34,7 +34,8 @@ def parse_args():
     add("--dest", required=True, metavar="DIR", help="new folder to write")
     add("--split", default="valid", help="split of the data (default: valid)")
     add("--tokens", type=within(1), default=1_000_000, metavar="N", help="at least so many (default: %(default)s)")
-    add("--tau", type=float, nargs="+", default=[TAU], help="share of the energy, or several (default: 0.9)")
+    shares = "share of the energy, or several (default: 0.9)"
+    add("--tau", type=within(1e-6, 1, float), nargs="+", default=[TAU], help=shares)
     add("--mask-prob", type=within(0, 1, float), default=0.15, help="share of [MASK] in inputs (default: 0.15)")
     positions = "tokens of a block (default: the positions of the models)"
     add("--tokens-per-sample", type=within(2), metavar="T", help=positions)
@@ -47,9 +48,7 @@ def parse_args():
     if len(args.names) != len(args.checkpoint) or len(set(args.names)) < len(args.names):
         count = len(args.checkpoint)
         raise UsageError(f"--names {' '.join(args.names)}: expected {count} different names, one for each checkpoint")
-    for tau in args.tau:
-        if not 0 < tau <= 1:
-            raise UsageError(f"--tau {tau} must be over 0 and at most 1")
+    args.tau = list(dict.fromkeys(args.tau))
     return args
 
 

@@ -46,7 +46,9 @@ def write_csv(path, rows):
 
 def report(name, rows, dimensions, tau):
     """One model's table for the terminal."""
-    lines = [f"{name}: effective rank at tau = {tau:g}, of {rows[0]['tokens']:,} tokens"]
+    tokens = {row["family"]: row["tokens"] for row in rows}
+    counts = f"{tokens['without_mask']:,} tokens, {tokens['mask_tokens']:,} of which [MASK] replaces"
+    lines = [f"{name}: effective rank at tau = {tau:g}, of {counts}"]
     lines.append("layer" + "".join(f"{family:>16}" for family in FAMILIES) + "   [MASK] dimensions of its own")
     for row in dimensions:
         if row["tau"] == tau:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from ..base.errors import UsageError
 from ..data.masked_items import batches_of_similar_length, masking_of
 from ..masking import NO_POSITION, MaskSettings
 
@@ -111,6 +112,11 @@ def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
         masked = np.zeros(len(block), dtype=bool)
         masked[masking(block, 1, int(index)).predicted_visible] = True
         blocks.append((torch.from_numpy(block), torch.from_numpy(masked)))
+    if not any(masked.any() for _, masked in blocks):
+        raise UsageError(
+            f"--mask-prob {mask_prob}: no token of {len(blocks):,} blocks of at most {dataset.sizes.max()} tokens is "
+            "masked; raise it, or --tokens-per-sample"
+        )
     return blocks
 
 

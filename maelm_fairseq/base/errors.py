@@ -35,6 +35,11 @@ class Parser(argparse.ArgumentParser):
         more = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
         super().__init__(*args, **{**more, **options})
 
+    def parse_known_args(self, args=None, namespace=None):
+        if "" in (sys.argv[1:] if args is None else args):  # such as of a variable that is not set
+            self.error("found an empty value among the options, expected none")
+        return super().parse_known_args(args, namespace)
+
     def error(self, message):
         raise UsageError(f"{message} (--help lists the options)")
 
@@ -85,6 +90,7 @@ def run(main):
     program that is killed leaves it under a hidden name; the next run removes it.
     """
     logging.disable(logging.INFO)
+    logging.raiseExceptions = False  # who reads what is printed may be gone: printing ends the program
     warnings.simplefilter("ignore")
     show_anything()
     try:

@@ -1,5 +1,6 @@
 """Files that appear under their name only when they are complete; typed JSON records."""
 
+import collections
 import contextlib
 import dataclasses
 import enum
@@ -15,6 +16,7 @@ import time
 import typing
 
 from .errors import MissingFileError, UsageError
+from .utf8 import read_lines
 
 A_DAY = 86400  # seconds
 
@@ -157,7 +159,7 @@ def save_json(value, path):
 
 
 def read_json(path, kind, expected, fix="remove it and run again"):
-    """Reads a JSON file.
+    """Reads a JSON file, plain or gzip, in which no key of an object is there twice.
 
     Args:
         path: of the file
@@ -171,15 +173,24 @@ def read_json(path, kind, expected, fix="remove it and run again"):
     """
     if not os.path.isfile(path):
         raise MissingFileError(f"{path}: not found, expected {expected}")
-    with open(path, encoding="utf-8-sig") as stream:
-        try:
-            value = json.load(stream)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path}: not JSON ({error}), expected {expected}; {fix}") from None
     try:
+        text = "\n".join(line for _, line in read_lines(path))
+        try:
+            value = json.loads(text, object_pairs_hook=unique)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{path}: not JSON ({error})") from None
         return typed(kind, value, path)
     except UsageError as error:
         raise UsageError(f"{error}; {path} should be {expected}; {fix}") from None
+
+
+def unique(pairs):
+    """The pairs of a JSON object as a dict."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice, _ = collections.Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"{twice!r} is there twice in an object")
+    return found
 
 
 type_hints = functools.cache(typing.get_type_hints)  # large files have a hundred thousand objects of a kind

@@ -1,6 +1,6 @@
 """Labelled files as people have them: GLUE's and others like them, CoNLL's columns, and where to find them."""
 
-import math
+import collections
 import os
 import re
 from typing import Dict, List, NamedTuple, Optional, Tuple
@@ -13,7 +13,7 @@ NO_LABEL, NO_AGREEMENT = "-", "its annotators do not agree"  # of SNLI, whose au
 
 
 def find_file(folder, split, names, required=True):
-    """The path of a split's file in a folder; None if there is none and it is not required.
+    """The path of a split's file in a folder, plain or `.gz`; None if there is none and it is not required.
 
     Args:
         folder: of the labelled files
@@ -21,11 +21,17 @@ def find_file(folder, split, names, required=True):
         names: {split: possible names of its file}
     Raises:
         FileNotFoundError: there is none, and it is required
+        ValueError: there are several, or it is not a file
     """
     known = names.get(split, [split])
-    for name in known:
-        if os.path.isfile(os.path.join(folder, name)):
-            return os.path.join(folder, name)
+    there = [name + end for name in known for end in ("", ".gz") if os.path.lexists(os.path.join(folder, name + end))]
+    if len(there) > 1:
+        raise UsageError(f"--labelled {folder}: found {' and '.join(there)}, expected one of them; move others away")
+    if there:
+        path = os.path.join(folder, there[0])
+        if not os.path.isfile(path):
+            raise UsageError(f"{path}: found something else, expected a file; remove it, or put a file there")
+        return path
     if not required:
         return None
     there = ", ".join(sorted(os.listdir(folder))) if os.path.isdir(folder) else "no such folder"
@@ -107,7 +113,7 @@ def form_of(columns, is_test, path):
     """The form of a file with these columns."""
     for form in FORMS:
         if {*form.texts} <= {*columns} and (is_test or form.label in columns):
-            for name in [*form.texts, *[form.label] * (not is_test)]:
+            for name in [*form.texts, *(NUMBERS if is_test else [form.label])]:
                 if columns.count(name) > 1:
                     raise UsageError(f"{path}: {columns.count(name)} columns are called {name}; rename all but one")
             return form
@@ -180,6 +186,11 @@ def read_sentences(path, is_test=False, regression=False, like=None):
         )
     if not table.examples:
         raise UsageError(f"{path}: no examples; expected one per line after the header")
+    numbers = collections.Counter(example.number for example in table.examples)
+    if is_test and len(numbers) < len(table.examples):
+        raise UsageError(
+            f"{path}: the index {max(numbers, key=numbers.get)!r} is there twice; expected another each time"
+        )
     return table
 
 
@@ -189,10 +200,8 @@ def are_values(labels):
 
 
 def is_number(text):
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
+    """Whether a text is a number that float32 holds, without underscores or digits of other scripts."""
+    return bool(re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", text, re.A | re.I)) and abs(float(text)) < 1e38
 
 
 # Words with tags ---------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from omegaconf import II, MISSING
 from torch.nn.utils.rnn import pad_sequence
 
 from ..base.errors import UsageError
-from ..base.files import sha256
+from ..base.files import sha256, shown
 from ..base.settings import setting
 from ..checkpoints.building import read_checkpoint
 from ..checkpoints.comparing import ENCODER, compare_configurations
@@ -113,10 +113,10 @@ class LabelledTask(TokenTask):
         labels = sorted(counts)
         few = [label for label in labels if counts[label] < FEW]
         if few:
-            some = ", ".join(few[:20]) + ", ..." * (len(few) > 20)
+            some = ", ".join(label[:50] for label in few[:20]) + ", ..." * (len(few) > 20)
             logger.warning(f"{path}: fewer than {FEW} examples of {some}: are these labels?")
         if len(labels) < 2:
-            raise UsageError(f"{path}: every label is {labels[0]!r}; expected two labels or more")
+            raise UsageError(f"{path}: every label is {shown(labels[0])}; expected two labels or more")
         self.state.merge_state_dict({"labels": labels})
 
     def label_number(self, label, path, line):
@@ -126,7 +126,7 @@ class LabelledTask(TokenTask):
             return labels.index(label)
         known = ", ".join(labels)[:200]
         raise UsageError(
-            f"{path}: line {line}: the label {label!r} is not one of the training set's, {known}; correct it"
+            f"{path}: line {line}: the label {shown(label)} is not one of the training set's, {known}; correct it"
         )
 
     # What fairseq asks for
@@ -209,7 +209,7 @@ class LabelledTask(TokenTask):
 def counted(labels):
     """How often each label occurs, in words."""
     counts = sorted(Counter(labels).items())
-    return f"{len(counts)} labels: " + ", ".join(f"{label} {count:,}" for label, count in counts[:100])
+    return f"{len(counts)} labels: " + ", ".join(f"{label[:50]} {count:,}" for label, count in counts[:100])
 
 
 def is_test(split):

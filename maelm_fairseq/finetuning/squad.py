@@ -13,7 +13,7 @@ from ..base.errors import UsageError
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
 from .labelled_files import find_file
-from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig
+from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, is_test
 from .metrics import exact_and_f1
 from .squad_files import SQUAD_FILES, read_questions
 
@@ -78,7 +78,7 @@ class SquadTask(LabelledTask):
         self.state.merge_state_dict({"may_be_empty": not all(question.answers for question in questions)})
 
     def make_dataset(self, path, split):
-        questions = read_questions(path)
+        questions = read_questions(path, is_test(split))
         longest = min(MAX_TOKENS, self.positions)
         if longest < 12:
             raise UsageError(f"the model has {self.positions} positions: too few for a question and its context")

@@ -50,9 +50,12 @@ class Question(NamedTuple):
     answers: Tuple[Answer, ...]  # empty if the context does not answer it
 
 
-def read_questions(path) -> List[Question]:
+def read_questions(path, is_test=False) -> List[Question]:
     """Reads the official JSON of SQuAD 1.1 or 2.0. Without `is_impossible`, questions with answers are answerable.
 
+    Args:
+        path: of the file
+        is_test: whether there may be no `answers`
     Raises:
         FileNotFoundError: there is no such file
         ValueError: it is not SQuAD's JSON; the message says where
@@ -66,6 +69,8 @@ def read_questions(path) -> List[Question]:
                 "".join([entry.id, entry.question, paragraph.context]).encode("utf-8")
             except UnicodeEncodeError as error:
                 raise UsageError(f"{where}: {error.object[error.start]!a} is half a character; correct it") from None
+            if entry.answers is None and not is_test:
+                raise UsageError(f"{where}: found no answers, expected a list, empty if there are none; correct it")
             answers = tuple(entry.answers or ())
             if entry.id in questions:
                 raise UsageError(f"{where}: its id occurs twice; ids must differ")

@@ -106,9 +106,7 @@ class Hooks:
     # Starting
 
     def convert_namespace_to_omegaconf(self, original, args):
-        for name, value in vars(args).items():
-            if isinstance(value, str) and re.search(r"\$\{|\\", value):
-                raise UsageError(f"{option(name)} {value}: fairseq reads ${{...}} and \\ as something else; rename it")
+        run_options.check_texts(args)
         return original(args)
 
     def call_main(self, original, cfg, main, **kwargs):

@@ -2,10 +2,12 @@
 
 import math
 import os
+import re
 
 import torch
 
 from ..base.errors import UsageError
+from ..config import option
 
 
 def check(cfg, on_cpu):
@@ -22,6 +24,13 @@ def check(cfg, on_cpu):
         )
     if on_cpu and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:
         raise UsageError("--fp16 needs a GPU: leave it out, or use --bf16-autocast where the CPU is fast at it")
+
+
+def check_texts(args):
+    """Refuses texts in fairseq's parsed options that its configuration would read as something else."""
+    for name, value in vars(args).items():
+        if isinstance(value, str) and re.search(r"\$\{|\\", value):
+            raise UsageError(f"{option(name)} {value}: fairseq reads ${{...}} and \\ as something else; rename it")
 
 
 def check_processes(distributed):

@@ -8,7 +8,7 @@
 # checkpoint. Three minutes or more on two quiet cores, nearly all of them training. Expect a loss of 7.4 bits per
 # predicted token; a model that knows only token frequencies has 9.7.
 
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib.sh"
 use_environment
 
 root=$(dirname "$recipes")
