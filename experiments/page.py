@@ -25,16 +25,15 @@ sys.path.append(str(HERE.parent / "recipes"))
 from evaluation.few_shot import SHOTS  # noqa: E402
 from evaluation.report import markdown  # noqa: E402
 
-PRIMARY = None  # (feature, layer) of the instrument; set from the pilots before the main runs
+PRIMARY = "fine-tuned", "last"  # feature and layer of the instrument, chosen by the pilots
 MAIN = [name for name, arm in ARMS.items() if arm.seeds > 1]
 ABLATIONS = [name for name, arm in ARMS.items() if arm.seeds == 1]
 MLMS = ["D", "B"]  # that the claims on ranks are about
 MARGIN = 1.0  # points, of equivalence
 LEAST = 4  # seeds of a test; fewer are described
-# {what is tested: (tasks, (feature, layer) or None for PRIMARY, pairs of arms)}: the first is primary, the others
-# are corrected (Holm).
+# {what is tested: (tasks, (feature, layer), pairs of arms)}: the first is primary, the others are corrected (Holm).
 TESTED = {
-    "primary instrument": (NATURAL, None, [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D")]),
+    "primary instrument": (NATURAL, PRIMARY, [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D")]),
     "last layer": (NATURAL, ("mean", "last"), [("A", "B"), ("A", "D"), ("E", "D")]),
     "last but one": (NATURAL, ("mean", "11"), [("A", "B"), ("A", "D"), ("E", "D")]),
     "word order": (ORDER, ("mean", "chosen"), [("A", "B"), ("E", "D")]),
@@ -283,10 +282,10 @@ class Page:
         """All planned tests, the first of which is primary."""
         from statsmodels.stats.multitest import multipletests
 
-        if PRIMARY is None:
-            return "The instrument is not chosen yet."
-        rows = (self.pairs(pairs, tasks, *of or PRIMARY).assign(on=on) for on, (tasks, of, pairs) in TESTED.items())
+        rows = (self.pairs(pairs, tasks, *of).assign(on=on) for on, (tasks, of, pairs) in TESTED.items())
         frame = pd.concat(rows).reset_index()
+        if frame.points.isna().all():
+            return NOT_RUN
         tested = np.flatnonzero(frame.p.notna() & (frame.index > 0))
         frame.insert(6, "p, Holm", frame.p.where(frame.index == 0))
         if len(tested):
@@ -299,8 +298,6 @@ class Page:
 
     def differences(self, frame):
         """Draws differences with their intervals."""
-        if not len(frame):
-            return ""
         figure, axis = plt.subplots(figsize=(9, 1 + 0.3 * len(frame)), layout="constrained")
         axis.axvspan(-MARGIN, MARGIN, color="0.92")
         axis.axvline(0, color="0.5")

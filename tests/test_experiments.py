@@ -139,7 +139,7 @@ def recorded(folder, gain, noise):
     return page.Page(folder)
 
 
-def test_every_claim_has_its_picture_when_all_encoders_are_recorded(tmp_path, monkeypatch):
+def test_every_claim_has_its_picture_when_all_encoders_are_recorded(tmp_path):
     """Made of a pilot's record, with noise."""
     pilot = pd.read_csv(EXPERIMENTS / "records" / "A-101.csv", dtype={"layer": str})
     random, tables = np.random.default_rng(1), []
@@ -153,18 +153,15 @@ def test_every_claim_has_its_picture_when_all_encoders_are_recorded(tmp_path, mo
     pd.concat(tables).to_csv(tmp_path / "made.csv", index=False)
     rows = [[arm, "", "", "", "update", "", "seconds", value] for arm, value in [("A", 0.5), ("B", 0.4), ("D", 0.4)]]
     measure.write(tmp_path / "seconds.csv", rows)
-    monkeypatch.setattr(page, "PRIMARY", ("fine-tuned", "last"))
     made, section = page.Page(tmp_path), (EXPERIMENTS / "RESULTS.md").read_text().split("### The main claim")[1]
     blocks = re.findall(r"<!-- (\w+) -->\n.*?<!-- end -->", section.split("\n## ")[0], re.S)
     assert [getattr(made, block)().count("](pictures/") for block in blocks] == [0, 1, 1, 1, 1, 1, 1, 1, 0, 0]
     assert made.pictures["trajectories"].axes[1].containers[0].lines[0].get_xdata().tolist() == [25, 50]
 
 
-def test_instrument_and_tests_find_what_is_there(tmp_path, monkeypatch):
+def test_instrument_and_tests_find_what_is_there(tmp_path):
     made = recorded(tmp_path, 5, 0.1)
     assert "| fine-tuned | 6 |" in made.instrument() and "layer 1" not in made.instrument()
-    assert "not chosen yet" in made.tests()
-    monkeypatch.setattr(page, "PRIMARY", ("fine-tuned", "last"))
     first, second, *_, last = made.tests().splitlines()[4:]
     cells = [cell.strip() for cell in first.strip("|").split("|")]
     assert cells[0] == "primary instrument" and cells[2] == "6" and float(cells[6]) < 0.01
