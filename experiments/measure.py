@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 
 from arms import ARMS, FINE_TUNING_RATE, FINE_TUNING_RATES, PILOT_SEEDS, TIMED, keeps_trajectory, options, split
@@ -53,16 +54,6 @@ def call(*command):
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
 
 
-def train(*words):
-    device = [] if torch.cuda.is_available() else ["--cpu"]
-    call("fairseq-train", *words, "--user-dir", RECIPES.parent / "maelm_fairseq", *device)
-
-
-def read_csv(path, delimiter=","):
-    with open(path, encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream, delimiter=delimiter))
-
-
 def losses(log):
     """The validations of a training log: (updates, loss in bits), and the bits that token frequencies alone give."""
     found = {}  # a run that was stopped repeats some
@@ -83,8 +74,8 @@ def scores(name, folder, run):
     repeats = FEW_SHOT_REPEATS if split(name)[1] in PILOT_SEEDS else 0
     command += ["--few-shot-repeats", repeats, "--side-by-side"]
     call(sys.executable, RECIPES / "evaluate.py", *command)
-    for row in read_csv(folder / "probes" / "scores.csv"):
-        yield row["task"], row["feature"], row["layer"], row["metric"], row["value"]
+    for row in pd.read_csv(folder / "probes" / "scores.csv", dtype=str).itertuples():
+        yield row.task, row.feature, row.layer, row.metric, row.value
 
 
 def outcomes(path):
@@ -105,10 +96,10 @@ def ranks(checkpoint, dest, run):
     command = ["--checkpoint", checkpoint, "--data", run / "data", "--dest", dest, "--tokens", RANK_TOKENS]
     if not (dest / "ranks.csv").exists():
         call(sys.executable, "-m", "maelm_fairseq.effective_rank", *command)
-    for row in read_csv(dest / "ranks.csv"):
-        yield TEXT, row["family"], row["layer"], "rank", row["rank"]
-    for row in read_csv(dest / "mask_dimensions.csv"):
-        yield TEXT, "mask_tokens", row["layer"], "dimensions outside real tokens", row["mask_outside_real"]
+    for row in pd.read_csv(dest / "ranks.csv", dtype=str).itertuples():
+        yield TEXT, row.family, row.layer, "rank", row.rank
+    for row in pd.read_csv(dest / "mask_dimensions.csv", dtype=str).itertuples():
+        yield TEXT, "mask_tokens", row.layer, "dimensions outside real tokens", row.mask_outside_real
 
 
 def fine_tuned(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE, more=()):
@@ -117,8 +108,8 @@ def fine_tuned(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE, more=()):
         command = [RECIPES / "finetune.py", "mae_lm_sentences", "--labelled", run / "labelled" / task, "--lr", rate]
         command += ["--checkpoint", checkpoint, "--data", run / "data", "--save-dir", dest, *FINE_TUNING]
         call(sys.executable, *command, *more, *["--regression"] * (task in REGRESSION))
-    for row in read_csv(dest / "results.tsv", "\t"):
-        yield row["task"], "fine-tuned", "last", row["metric"], row["median"]
+    for row in pd.read_csv(dest / "results.tsv", sep="\t", dtype=str).itertuples():
+        yield row.task, "fine-tuned", "last", row.metric, row.median
 
 
 def ranks_while_tuning(folder, run):
@@ -141,7 +132,8 @@ def seconds(arm, run):
         log = Path(save, "train.log")
         short = ["--max-update", 5 * PART, "--log-interval", PART, "--log-file", log, "--no-save"]
         short += ["--disable-validation", "--encoder-mask-fade-updates", 0]  # as it is for most of a run
-        train(run / "data", *options(f"{arm}-1"), *short, "--save-dir", save)
+        device = ["--user-dir", RECIPES.parent / "maelm_fairseq", *["--cpu"] * (not torch.cuda.is_available())]
+        call("fairseq-train", run / "data", *options(f"{arm}-1"), *short, *device, "--save-dir", save)
         return 1 / statistics.median(map(float, re.findall(r'"ups": "([\d.]+)"', log.read_text(encoding="utf-8"))[1:]))
 
 
@@ -165,7 +157,9 @@ def measurements(name, run, dest):
         return
     found = [*scores(name, folder, run), *fine_tuned(model, folder / "tuned", run, NATURAL)]
     with atomic_write(dest / f"{name}.npz", "wb") as stream:
-        np.savez_compressed(stream, commit=commit(), **outcomes(folder / "probes" / f"{name}.npz"))
+        git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=RECIPES, capture_output=True, text=True)
+        arrays = outcomes(folder / "probes" / f"{name}.npz")
+        np.savez_compressed(stream, commit=git.stdout.strip(), **arrays)
     if not kind:
         found += ranks(model, folder / "ranks", run)
     if keeps_trajectory(name):
@@ -187,11 +181,6 @@ def reset(source, dest):
             module.reset_parameters()
         init_bert_params(module)
     save({**state, "model": model.state_dict()}, dest)
-
-
-def commit():
-    """The commit of this clone; "" of a copy without git."""
-    return subprocess.run(["git", "rev-parse", "HEAD"], cwd=RECIPES, capture_output=True, text=True).stdout.strip()
 
 
 def main():
