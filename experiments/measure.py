@@ -113,12 +113,12 @@ def fine_tuned(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE, more=()):
 
 
 def ranks_while_tuning(folder, run):
-    """The ranks of held-out text without [MASK] at each tenth of fine-tuning on trec; the task says which."""
+    """Fine-tunes on trec: the ranks of held-out text without [MASK] at each tenth of it; the task says which."""
     examples = len((run / "labelled" / "trec" / "train.tsv").read_text(encoding="utf-8").splitlines()) - 1
     every = -(-examples * EPOCHS // (BATCH * PARTS))
     more = ["--save-interval-updates", every, "--keep-interval-updates", -1]
-    list(fine_tuned(folder / "model.pt", folder / "tuning", run, ["trec"], more=more))
-    (save,) = (folder / "tuning" / "trec").glob("*/seed1")
+    list(fine_tuned(folder / "model.pt", folder / "tuned", run, ["trec"], more=more))
+    (save,) = (folder / "tuned" / "trec").glob("*/seed1")
     parts = {int(path.stem.split("_")[-1]) // every: path for path in save.glob("checkpoint_*_*.pt")}
     for part, checkpoint in {**parts, PARTS: save / "checkpoint_last.pt"}.items():
         for _, family, layer, metric, value in ranks(checkpoint, folder / f"ranks-tuning-{part}", run):
@@ -155,15 +155,17 @@ def measurements(name, run, dest):
         yield from ((at, TEXT, "", "", *row) for at, *row in losses(folder / "train.log"))
     if "-lr" in arm:  # of those, losses are compared
         return
-    found = [*scores(name, folder, run), *fine_tuned(model, folder / "tuned", run, NATURAL)]
+    tracked = keeps_trajectory(name)
+    found = list(ranks_while_tuning(folder, run)) if tracked else []
+    found += fine_tuned(model, folder / "tuned", run, [task for task in NATURAL if not (tracked and task == "trec")])
+    found += scores(name, folder, run)
     with atomic_write(dest / f"{name}.npz", "wb") as stream:
         git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=RECIPES, capture_output=True, text=True)
         arrays = outcomes(folder / "probes" / f"{name}.npz")
         np.savez_compressed(stream, commit=git.stdout.strip(), **arrays)
     if not kind:
         found += ranks(model, folder / "ranks", run)
-    if keeps_trajectory(name):
-        found += ranks_while_tuning(folder, run)
+    if tracked:
         for checkpoint in folder.glob("checkpoint_*_*.pt"):
             at = int(checkpoint.stem.split("_")[-1])
             if at < updates:

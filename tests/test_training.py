@@ -11,7 +11,7 @@ from training import assert_same_weights, checkpoint, train, updates
 
 
 def test_trains_validates_saves_and_logs(data, tmp_path, monkeypatch):
-    """As real processes, on a terminal that cannot show the name of the folder."""
+    """As a real process, on a terminal that cannot show the name of the folder."""
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     monkeypatch.setenv("PYTHONUTF8", "0")
     save = tmp_path / "\u65e5\u672c"
@@ -24,8 +24,9 @@ def test_trains_validates_saves_and_logs(data, tmp_path, monkeypatch):
     assert {"loss", "ppl", "accuracy", "wps", "predicted", "visible", "wpb"} <= train_log.keys()
     assert float(train_log["predicted"]) + float(train_log["visible"]) == float(train_log["wpb"])
     assert {"valid_loss", "valid_ppl", "valid_accuracy"} <= valid_log.keys()
+    monkeypatch.undo()
     options = [*VALIDATE, "--path", save / "checkpoint_best.pt", "--log-format", "json"]
-    validated = succeed("fairseq-validate", data, *options, real=True)
+    validated = succeed("fairseq-validate", data, *options)
     assert f'"valid_loss": "{valid_log["valid_loss"]}"' in validated
 
 
