@@ -38,6 +38,7 @@ from maelm_fairseq.base import errors
 from maelm_fairseq.base.errors import UsageError, within
 from maelm_fairseq.base.files import atomic_write, check_new, one_at_a_time
 from maelm_fairseq.checkpoints.building import find_checkpoint
+from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file
 
 RECIPES = os.path.dirname(os.path.abspath(__file__))
 SCORES, TABLES = "scores.csv", "evaluation.md"  # of all models in a folder, and of a command
@@ -94,10 +95,11 @@ def parse(arguments=None):
 
 def tasks_in(folder):
     """The names of the tasks in a folder."""
-    names = sorted(path.split(os.sep)[-2] for path in glob.glob(os.path.join(glob.escape(folder), "*", "train.tsv")))
-    if not names:
+    names = sorted(os.listdir(folder))
+    tasks = [name for name in names if find_file(os.path.join(folder, name), "train", SENTENCE_FILES, required=False)]
+    if not tasks:
         raise UsageError(f"--labelled {folder}: found no TASK/train.tsv; give the folder that has one for each task")
-    return names
+    return tasks
 
 
 def plain_name(what, name):

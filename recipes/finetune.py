@@ -242,7 +242,7 @@ class Recipe:
             name, text = predictions(task, predict(task, model, split), split, self.name)
             path = os.path.join(folder, name)
             if os.path.exists(path) and Path(path).read_text(encoding="utf-8") != text:
-                print(f"{path}, of another test file, is now called {set_aside(path, '.earlier')}")
+                print(f"the earlier {path} is now called {set_aside(path, '.earlier')}")
             with atomic_write(path) as stream:
                 stream.write(text)
             print(f"predictions for {os.path.basename(find_file(self.labelled, split, task.files))}: {path}")

@@ -186,11 +186,9 @@ def read_sentences(path, is_test=False, regression=False, like=None):
         )
     if not table.examples:
         raise UsageError(f"{path}: no examples; expected one per line after the header")
-    numbers = collections.Counter(example.number for example in table.examples)
-    if is_test and len(numbers) < len(table.examples):
-        raise UsageError(
-            f"{path}: the index {max(numbers, key=numbers.get)!r} is there twice; expected another each time"
-        )
+    number, times = collections.Counter(example.number for example in table.examples).most_common(1)[0]
+    if is_test and times > 1:
+        raise UsageError(f"{path}: the index {number!r} is there {times} times; expected another each time")
     return table
 
 
