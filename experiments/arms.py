@@ -69,9 +69,9 @@ def split(name):
 
 
 def encoders():
-    """The names of all encoders, all first seeds first."""
-    most = max(arm.seeds for arm in ARMS.values())
-    return [f"{name}-{seed}" for seed in range(1, most + 1) for name, arm in ARMS.items() if seed <= arm.seeds]
+    """The names of all encoders: four seeds of the arms that are tested, the described ones, more seeds, and C."""
+    names = [f"{name}-{seed}" for name, arm in ARMS.items() for seed in range(1, arm.seeds + 1)]
+    return sorted(names, key=lambda name: (name[:2] == "C-", split(name)[1] if ARMS[split(name)[0]].seeds > 2 else 4.5))
 
 
 def pilots():
