@@ -57,7 +57,7 @@ for _name, _rates in RATES.items():
     for _rate in _rates:
         _options = [*ARMS[_name].options, "--lr", _rate]
         ARMS[f"{_name}-lr{_rate}"] = Arm(f"{ARMS[_name].title}, learning rate {_rate}", _options, 0, UPDATES // 4)
-FINE_TUNING_RATE, FINE_TUNING_RATES = "5e-4", ["2e-4", "1e-3", "2e-3"]  # and those that were tried on pilots besides
+FINE_TUNING_RATE, FINE_TUNING_RATES = "5e-4", ["2e-4", "1e-3"]  # and those that were tried on pilots besides
 TIMED = ["A", "B", "D", "E"]  # whose updates are timed on a quiet machine
 TRAJECTORIES = ["A", "B", "D"]  # whose first two seeds keep their checkpoints at each quarter
 

@@ -133,7 +133,7 @@ class Page:
             TITLES[arm]: {rate: self.values(arm, NATURAL, features[rate], "last", self.pilots).get(PILOT_SEEDS[0])
                           for rate in sorted(features, key=float)} for arm in PILOTS
         }  # fmt: skip
-        return markdown(pd.DataFrame.from_dict(found, orient="index").rename_axis("arm").dropna(axis=1))
+        return markdown(pd.DataFrame.from_dict(found, orient="index").rename_axis("arm").dropna(axis=1, how="all"))
 
     def instrument(self):
         """How well each candidate tells trained layers from newly initialised ones."""
