@@ -328,7 +328,7 @@ class Page:
         """Draws what functions give of an arm, seeds by layers: {title: function}."""
         arms = [arm for arm in self.recorded(arms) if len(self.by_layer(arm, "without_mask"))]
         drawn = {(title, "layer (0: embeddings)"): {arm: of(arm) for arm in arms} for title, of in panels.items()}
-        return self.lines(name, RANK, f"{' and '.join(panels)}, by layer", drawn) if arms else NOT_RUN
+        return self.lines(name, RANK, f"{', '.join(panels)}, by layer", drawn) if arms else NOT_RUN
 
     def table_of_ranks(self, arms):
         rows = []

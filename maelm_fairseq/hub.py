@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from .base.errors import MissingFileError, UsageError
 from .base.subwords import MASK, sequence, word_sequences
+from .base.utf8 import half_character
 from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from .config import check_positions
 from .data.masked_items import batches_of_similar_length
@@ -60,11 +61,9 @@ def checked(text):
     """A text; refuses what is none, and what no file can contain."""
     if not isinstance(text, str):
         raise TypeError(f"found {type(text).__name__}, expected a string")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        half = text[error.start]
-        raise UsageError(f"found half a character, {half!a}, at {error.start} of a text; remove it") from None
+    half = half_character(text)
+    if half is not None:
+        raise UsageError(f"found half a character, {text[half]!a}, at {half} of a text; remove it")
     return text
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from tqdm import tqdm
 
 from evaluation.features import Encoder, compute
-from evaluation.few_shot import REPEATS, SHOTS, few_shot, most_shots
+from evaluation.few_shot import REPEATS, SHOTS, few_shot, has_few_shot, most_shots
 from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
 from evaluation.minimal_pairs import decide, read_pairs
 from evaluation.outcomes import GROUPS, PAIRS, Records, all_scores
@@ -71,8 +71,9 @@ def parse(arguments=None):
         count = len(args.checkpoint)
         raise UsageError(f"--names {' '.join(args.names)}: expected {count} different names, one for each checkpoint")
     args.names = [plain_name("--names", name) for name in args.names]
-    default = [] if args.pairs else tasks_in(args.labelled) if args.labelled else PRIMARY
-    tasks = default if args.tasks is None else args.tasks
+    tasks = args.tasks
+    if tasks is None:
+        tasks = [] if args.pairs else tasks_in(args.labelled) if args.labelled else PRIMARY
     args.tasks = list(dict.fromkeys(plain_name("--tasks", name) for name in tasks))
     args.pairs = [read_pairs(path) for path in args.pairs]
     names = [*args.tasks, *(plain_name("--pairs", pairs.name) for pairs in args.pairs)]
@@ -163,7 +164,9 @@ def heading(tasks, repeats):
         secondary = "; in no mean" * (task.name in SECONDARY)
         left_out = f"{task.dropped} left out (repeated, of a small class, or without a label)"
         counts = f"{len(task.texts):,} examples, {left_out}"
-        few = f"; few-shot probes have at most {most_shots(task)} of its smallest class" * bool(repeats)
+        few = f"; few-shot probes have at most {most_shots(task)} of its smallest class" * bool(
+            repeats and has_few_shot(task)
+        )
         lines.append(f"- {task.name}: {counts}; {classes}; {task.metric}{few}{secondary}")
     return "\n".join(lines) + "\n"
 

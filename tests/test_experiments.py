@@ -14,6 +14,7 @@ import torch
 from fairseq import options
 
 import arms
+import maelm_fairseq.plugin  # noqa: F401  fairseq-train has it from --user-dir
 import measure
 import page
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents
@@ -151,6 +152,8 @@ def test_every_claim_has_its_picture_when_all_encoders_are_recorded(tmp_path):
             more = tables[-1][pilot.feature.isin(["without_mask", "fine-tuned"])]
             tables += [more.assign(task="fine-tuning 1/10"), more.assign(updates=updates // 2)]
     pd.concat(tables).to_csv(tmp_path / "made.csv", index=False)
+    made = page.Page(tmp_path)  # without seconds, scores within runs are drawn against updates alone
+    assert made.trajectories().count("\n| ") == 2 + 3 and len(made.pictures["trajectories"].axes) == 1
     rows = [[arm, "", "", "", "update", "", "seconds", value] for arm, value in [("A", 0.5), ("B", 0.4), ("D", 0.4)]]
     measure.write(tmp_path / "seconds.csv", rows)
     made, section = page.Page(tmp_path), (EXPERIMENTS / "RESULTS.md").read_text().split("### The main claim")[1]
@@ -161,6 +164,7 @@ def test_every_claim_has_its_picture_when_all_encoders_are_recorded(tmp_path):
 
 def test_instrument_and_tests_find_what_is_there(tmp_path):
     made = recorded(tmp_path, 5, 0.1)
+    assert made.trajectories() == "Not run yet."
     assert "| fine-tuned | 6 |" in made.instrument() and "layer 1" not in made.instrument()
     first, second, *_, last = made.tests().splitlines()[4:]
     cells = [cell.strip() for cell in first.strip("|").split("|")]

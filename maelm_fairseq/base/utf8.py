@@ -72,6 +72,15 @@ def check(line, where, start):
     raise UsageError(f"{where} {found}; expected UTF-8; {fix}")
 
 
+def half_character(text):
+    """The place of the first half of a character in a text, which UTF-8 cannot hold; None if there is none."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
+
+
 def wide_encoding(start):
     """UTF-16LE, UTF-16BE, UTF-32LE or UTF-32BE if text that begins with these bytes is likely to be; None if not.
 

@@ -9,6 +9,11 @@ REPEATS = 50
 MOST_CLASSES = 10  # fine classes have too few examples
 
 
+def has_few_shot(task):
+    """Whether a task has few-shot probes: not with too many classes."""
+    return not task.classes or task.classes <= MOST_CLASSES
+
+
 def strata(task):
     """What examples are drawn from: their classes; of values, the lower and the upper half: (N,)."""
     return task.targets if task.classes else task.targets > np.median(task.targets)
@@ -43,7 +48,7 @@ def one_repeat(layers, task, shots, repeat):
 
 def few_shot(layers, task, repeats):
     """The scores of all repeats, (SHOTS, repeats); None for too many classes."""
-    if task.classes and task.classes > MOST_CLASSES:
+    if not has_few_shot(task):
         return None
     scores = [[one_repeat(layers, task, shots, repeat) for repeat in range(repeats)] for shots in SHOTS]
     return np.array(scores, np.float32)
