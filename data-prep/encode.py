@@ -5,11 +5,9 @@ The folder of each shard gets SPLIT.bin and SPLIT.idx, byte for byte what fairse
 """
 
 import functools
-import multiprocessing
 import os
 import signal
 import tempfile
-import threading
 from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -23,6 +21,7 @@ from binarized import add_to_checksum, token_dtype, write_index
 from command_line import progress_bar
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, save_json
+from maelm_fairseq.base.signals import end_with_parent
 from maelm_fairseq.base.subwords import EOS, UNKNOWN
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
@@ -61,13 +60,7 @@ def start_worker(vocabulary):
     global tokenizer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the main process, too, with which this one ends
     tokenizer = read_subwords(vocabulary)
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def end_with_parent():
-    """Ends this worker when the main process is killed."""
-    multiprocessing.parent_process().join()
-    os._exit(1)
+    end_with_parent()
 
 
 def encode_chunk(chunk):

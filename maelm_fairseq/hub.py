@@ -111,7 +111,7 @@ def choose_head(heads, name, option):
     known = ", ".join(heads) or "none"
     if name is None and len(heads) > 1:
         raise UsageError(f"the checkpoint has the heads {known}: choose one with {option}")
-    if name is not None and name not in heads:
+    if name is not None and name not in list(heads):
         raise UsageError(f"no head {name!r}, the checkpoint has: {known}")
     return next(iter(heads), None) if name is None else name
 

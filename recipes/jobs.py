@@ -1,7 +1,6 @@
 """Programs that run at the same time, each on a GPU of its own or with a share of the CPU's cores; they end with us."""
 
 import concurrent.futures
-import ctypes
 import os
 import queue
 import signal
@@ -12,7 +11,7 @@ import torch
 from tqdm import tqdm
 
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.signals import SIGNALS, STOPPED
+from maelm_fairseq.base.signals import SIGNALS, STOPPED, end_with_parent
 
 
 def environments(jobs=None):
@@ -29,14 +28,6 @@ def environments(jobs=None):
     if jobs is not None and jobs > len(names):
         raise UsageError(f"--jobs {jobs}, but there are {len(names)} GPUs; give at most as many")
     return [{"CUDA_VISIBLE_DEVICES": name.strip()} for name in names[:jobs]]
-
-
-LIBC, PR_SET_PDEATHSIG = ctypes.CDLL(None), 1  # of linux/prctl.h
-
-
-def end_with_parent():
-    """Has this process sent SIGTERM when the one that starts it is killed."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Jobs:

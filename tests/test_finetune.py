@@ -210,13 +210,13 @@ def test_the_table_of_results(tmp_path, capsys):
     path, nan = tmp_path / "results.tsv", math.nan
     for _ in range(2):  # no row is repeated
         finetune.write_table(tmp_path, "a", [dict(pearson=nan), dict(pearson=50.0), dict(pearson=60.0)], "x\ty", "s")
-    assert "a pearson: 50.00, median of 3 seeds (-inf to 60.00); undefined for seed 1" in capsys.readouterr().out
+    assert "a pearson: 50.00, median of 3 seeds (nan to 60.00); undefined for seed 1" in capsys.readouterr().out
     path.write_bytes(path.read_bytes() + b"a row that was \xff cut")
     before = path.read_bytes()
     finetune.write_table(tmp_path, "b", [dict(f1=1.0), dict(f1=nan)], "\udcff", "s")
     assert path.read_bytes().startswith(before + b"\n") and path.read_bytes().count(b"\n") == 4
     fields = path.read_text(errors="replace").splitlines()[-1].split("\t")
-    assert fields[1:4] == ["b", "f1", "-inf"] and fields[8:] == ["1.00 nan", "\\udcff", "s"]
+    assert fields[1:4] == ["b", "f1", "nan"] and fields[8:] == ["1.00 nan", "\\udcff", "s"]
     assert finetune.ranked([dict(f1=nan), dict(f1=1.0), dict(f1=3.0)]) == [2, 1, 0]
 
 

@@ -5,6 +5,7 @@ import json
 
 from .errors import UsageError
 from .subwords import BOS, EOS, MASK, PAD, SPECIAL, Subwords
+from .utf8 import read_lines
 
 BYTE_WORD_STARTS = ("\u0120", "\u010a", "\u0109", "\u010d")  # space, newline, tab, carriage return
 TOKENIZER_JSON = "tokenizer.json"
@@ -33,8 +34,7 @@ class BytePair(Subwords):
         split, self._decoder = tokenizers.pre_tokenizers.ByteLevel, tokenizers.decoders.ByteLevel()
         self._to_bytes = split(add_prefix_space=False, use_regex=False)
         try:
-            with open(path, encoding="utf-8") as stream:
-                text = stream.read()
+            text = "\n".join(line for _, line in read_lines(path))
             read, file = tokenizers.Tokenizer.from_str(text), json.loads(text)
         except Exception as error:  # tokenizers raises Exception
             raise UsageError(

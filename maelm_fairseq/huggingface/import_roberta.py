@@ -38,7 +38,7 @@ def parse_args():
     add = parser.add_argument
     add("--checkpoint", required=True, metavar="FILE_or_DIR", help="of fairseq's roberta, or a folder of transformers")
     add("--data", required=True, metavar="DIR", help="prepared with the vocabulary of the checkpoint")
-    add("--dest", required=True, metavar="FILE", help="checkpoint to write")
+    add("--dest", type=os.path.abspath, required=True, metavar="FILE", help="checkpoint to write")
     for field in (field for field in fields(MaeLmConfig) if field.name in OPTIONS):
         if isinstance(field.default, bool):
             kind = {"action": "store_true"}
@@ -63,7 +63,6 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
         ValueError: an input cannot be used, the sizes contradict each other, or the destination exists
         ImportError: safetensors is needed and not installed
     """
-    dest = os.path.abspath(dest)
     check_new(dest)
     source = read_source(checkpoint)
     max_positions = extended_positions(source, extend_positions)
@@ -74,7 +73,7 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
         raise UsageError(f"{source.path}: {error}") from None
     dictionary = matched_vocabulary(source, data)
     state = build_state(source, cfg, dictionary, data, seed)
-    os.makedirs(os.path.dirname(dest), exist_ok=True)
+    os.makedirs(os.path.dirname(os.path.abspath(dest)), exist_ok=True)
     save(state, dest, new=True)
     return source, cfg
 
@@ -168,7 +167,6 @@ def training_options(cfg, dest):
 
 def main():
     args = vars(parse_args())
-    args["dest"] = os.path.abspath(args["dest"])
     source, cfg = import_roberta(**args)
     exact = ["the encoder"] + ["the language-model head"] * source.has_head
     new = [f"the decoder ({cfg.decoder_layers} layers)"] * (cfg.decoder_layers > 0 and not cfg.share_decoder_layers)
