@@ -52,8 +52,9 @@ def parse_args():
     add("--shard", type=within(0), metavar="I", help="prepare only this one, 0 to N-1, as one of several machines")
     add("--only-vocabulary", action="store_true", help="stop after writing vocabulary and dict.txt")
     args = parser.parse_args()
-    if ":" in os.path.abspath(args.dest):
-        parser.error(f"--dest {args.dest!r}: fairseq-train separates folders by colons; choose a path without one")
+    dest = os.path.abspath(args.dest)
+    if ":" in dest:
+        parser.error(f"--dest {dest!r}: fairseq-train separates folders by colons; choose a path without one")
     if args.vocabulary:
         for option in by_option({name: getattr(args, name) or None for name in OF_TRAINING}):
             parser.error(f"{option} is for training a model, but --vocabulary gives a trained one; leave one out")

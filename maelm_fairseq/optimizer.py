@@ -1,11 +1,13 @@
 """AdamW in one pass over the weights: `--optimizer torch_adamw`."""
 
+import ast
 from dataclasses import dataclass
 from typing import Any, List
 
 import torch
 from omegaconf import II
 
+from .base.errors import UsageError
 from .base.settings import setting
 from .engine import FairseqAdam, FairseqDataclass, FairseqOptimizer, register_optimizer
 
@@ -31,6 +33,19 @@ class TorchAdamW(FairseqAdam):
         FairseqOptimizer.__init__(self, cfg)
         self._optimizer = torch.optim.AdamW(params, fused=True, **self.optimizer_config)
         self._factor = 1.0
+
+    @property
+    def optimizer_config(self):
+        """The arguments of PyTorch's; fairseq would evaluate a text of betas as Python."""
+        cfg = self.cfg
+        try:
+            betas = first, second = ast.literal_eval(str(cfg.adam_betas))
+            if not (0 <= first < 1 and 0 <= second < 1):
+                raise ValueError
+        except (ValueError, TypeError, SyntaxError):
+            expected = "expected two numbers from 0 to less than 1, such as '(0.9, 0.98)'"
+            raise UsageError(f"--adam-betas {cfg.adam_betas}: {expected}") from None
+        return {"lr": cfg.lr[0], "betas": betas, "eps": cfg.adam_eps, "weight_decay": cfg.weight_decay}
 
     def multiply_grads(self, c):
         self._factor = self._factor * c

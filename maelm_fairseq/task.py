@@ -194,7 +194,8 @@ def prefix_of(folder, split):
             files = ", ".join(sorted(os.listdir(folder))) or "nothing"
             raise MissingFileError(
                 f"{path}: not found, expected the binarized split {split!r}; {folder} contains: {files}. "
-                "Prepare it with data-prep/prepare.sh or fairseq-preprocess"
+                "Prepare it with data-prep/prepare.sh or fairseq-preprocess; of data in shards, give the folders "
+                "shard0:shard1 and so on, the first of which has the validation data"
             )
     return prefix
 

@@ -73,12 +73,15 @@ def parse(task, words):
     add("--jobs", type=within(1), metavar="N", help=at_once)
     collects = "only do this one of the --seeds runs, as in a job array; the command without it collects the results"
     add("--only-seed", type=within(1), metavar="N", help=collects)
-    add = parser.add_argument_group("settings", "the defaults are in recipes/finetune_settings.py").add_argument
-    several = "; several with --search"
-    add("--batch-size", type=within(1), nargs="+", metavar="N", help="sequences per update" + several)
-    add("--lr", type=within(0, 10, float), nargs="+", metavar="LR", help="peak learning rate" + several)
-    add("--warmup-ratio", type=within(0, 1, float), nargs="+", metavar="R", help="share of warm-up updates" + several)
-    add("--epochs", type=within(1, 10**6), nargs="+", metavar="N", help="passes over the training data" + several)
+    group = parser.add_argument_group("settings", "the defaults are in recipes/finetune_settings.py")
+    for name, kind, metavar, what in [
+        ("--batch-size", within(1), "N", "sequences per update"),
+        ("--lr", within(0, 10, float), "LR", "peak learning rate"),
+        ("--warmup-ratio", within(0, 1, float), "R", "share of warm-up updates"),
+        ("--epochs", within(1, 10**6), "N", "passes over the training data"),
+    ]:  # a later one replaces an earlier one, as fairseq's do
+        more = dict(action="store", nargs="+", type=kind, metavar=metavar)
+        group.add_argument(name, help=f"{what}; several with --search", **more)
     args, extra = parser.parse_known_args(words)
     args.save_dir = os.path.abspath(args.save_dir)
     if args.only_seed and args.only_seed > args.seeds:

@@ -21,7 +21,7 @@ use_environment() {
 # become PROGRAM ARGUMENT...: becomes a program in Python.
 become() {
   use_environment
-  echo "loading ..." >&2
+  echo "loading ..." >&2 || exec 2>/dev/null # whoever started this has closed it
   exec python "$@"
 }
 

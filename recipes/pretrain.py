@@ -25,6 +25,7 @@ from fairseq_options import RECIPES
 from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base.errors import Parser, UsageError, within
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
+from maelm_fairseq.base.utf8 import half_character
 from maelm_fairseq.training.reporting import reporter
 
 EPILOG = """All other options go to fairseq-train and override the settings of the recipe; --no-NAME takes back a switch
@@ -35,6 +36,8 @@ PATIENCE = 900  # seconds of a machine that waits for the others to be started
 
 
 def folder(text):
+    if half_character(text) is not None:
+        raise argparse.ArgumentTypeError(f"{text}: TensorBoard needs names in UTF-8; rename it")
     return "./" + text if text.startswith("-") else text  # fairseq would take it for an option
 
 
@@ -197,7 +200,8 @@ def check(args):
             )
     for shard in args.data.split(":"):
         if not os.path.isfile(os.path.join(shard, "dict.txt")):
-            raise UsageError(f"--data {shard}: found no dict.txt, expected a folder that data-prep/prepare.sh wrote")
+            expected = "expected a folder that data-prep/prepare.sh wrote"
+            raise UsageError(f"--data {args.data}: found no dict.txt in {shard!r}, {expected}")
 
 
 def count_gpus():

@@ -61,7 +61,9 @@ def text(tmp_path_factory):
 
 
 def arguments(text, dest, *more):
-    return ["--train"] + text["train"] + ["--valid"] + text["valid"] + ["--dest", dest] + list(more)
+    """Those of prepare.sh, with a list in parts."""
+    trains = [word for path in text["train"] for word in ("--train", path)]
+    return [*trains, "--valid", *text["valid"], "--dest", dest, *more]
 
 
 OPTIONS = ["--vocab-size", 150, "--lowercase", "--workers", 3]

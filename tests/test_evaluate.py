@@ -138,9 +138,15 @@ def test_the_same_command_resumes(evaluated):
 def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     folder, arguments, _ = evaluated
 
-    def refused(message, *more):
+    def refused(message, *instead):
+        options = {}
+        for word in map(str, [*arguments, *instead]):
+            if word.startswith("--"):
+                values = options[word] = []
+            else:
+                values.append(word)
         with pytest.raises((UsageError, FileNotFoundError)) as error:
-            evaluate_program.main([*map(str, arguments), *map(str, more)])
+            evaluate_program.main([word for name, values in options.items() for word in (name, *values)])
         assert re.search(message, one_line(error.value))
 
     refused("--names a b: expected 4 different names", "--names", "a", "b")

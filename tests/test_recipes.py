@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 
 import numpy as np
 import pytest
@@ -181,6 +182,8 @@ def test_help_has_the_plugins_options(tmp_path):
         (["--gpus", 1, "--nodes", 2, "--dry-run"], ["MASTER_ADDR"]),
         (["--gpus", 0, "--data", "/nowhere"], ["/nowhere: found no dict.txt", "prepare.sh"]),
         (["--save-dir"], ["--save-dir: expected one argument"]),
+        (["--save-dir", "\udcff"], ["--save-dir: \\udcff: TensorBoard needs names in UTF-8"]),
+        (["--data", "/nowhere:"], ["--data /nowhere:: found no dict.txt in '/nowhere'"]),
         (["--save-dir", ""], ["found an empty value among the options"]),
     ],
 )
@@ -207,6 +210,8 @@ def test_script_trains_resumes_and_stops(data, tmp_path):
     # The same command again finds nothing to do, and goes on when more updates are asked for.
     assert "\nupdate " not in script(*start, 2).stdout and updates(save) == 2
     assert "Loaded checkpoint" in script(*start, 3).stdout and updates(save) == 3
+    closed = ["bash", "-c", '"$@" 2>&-', "-", ROOT / start[0], *start[1:], 3, "--dry-run"]
+    assert subprocess.run(list(map(str, closed)), capture_output=True, env=SCRIPTS_ENVIRONMENT).stdout
     # fairseq would take a folder with a colon in its name for two.
     (tmp_path / "c:d").symlink_to(data)
     assert "separates folders by colons" in refused(*start, 4, "--data", tmp_path / "c:d")

@@ -28,12 +28,22 @@ class InstallationError(UsageError, ImportError):
     """A package that is missing or does not work."""
 
 
+class Store(argparse.Action):
+    """Stores a value, or a list: one that is given in parts, as in `--train a --train b`, is joined."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        before = getattr(namespace, self.dest, self.default)
+        more = self.nargs == "+" and before is not self.default
+        setattr(namespace, self.dest, [*before, *values] if more else values)
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser of whole option names, whose errors are one line, and whose description stays as it is."""
 
     def __init__(self, *args, **options):
         more = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
         super().__init__(*args, **{**more, **options})
+        self.register("action", None, Store)
 
     def parse_known_args(self, args=None, namespace=None):
         if "" in (sys.argv[1:] if args is None else args):  # such as of a variable that is not set
@@ -41,6 +51,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message):
+        message = message.replace("<lambda> ", "")  # the type of fairseq's numbers
         raise UsageError(f"{message} (--help lists the options)")
 
 
@@ -71,7 +82,9 @@ def one_line(error):
         return " ".join(text.splitlines())
     if isinstance(error, OSError):
         paths = [os.fspath(path) for path in (error.filename, error.filename2) if isinstance(path, (str, bytes))]
-        return ": ".join([*dict.fromkeys(map(os.fsdecode, paths)), error.strerror or " ".join(str(error).split())])
+        line = ": ".join([*dict.fromkeys(map(os.fsdecode, paths)), error.strerror or " ".join(str(error).split())])
+        in_the_way = isinstance(error, (FileExistsError, NotADirectoryError))
+        return line + "; expected a folder, or nothing yet; choose another path" * in_the_way
     if is_out_of_memory(error):
         return "out of memory: use a smaller batch, or a machine with more"
     return None

@@ -32,8 +32,8 @@ class Subwords(ABC):
         for symbol, times in Counter(symbols).items():
             if times > 1 or symbol.split() != [symbol]:
                 raise UsageError(
-                    f"{path}: piece {symbol!r} is there twice, {' '.join(SPECIAL)} included, or contains white "
-                    "space, at which fairseq would split it; use a vocabulary without it"
+                    f"{path}: piece {symbol!r} is there twice, {' '.join([*SPECIAL, MASK])} included, or contains "
+                    "white space, at which fairseq would split it; use a vocabulary without it"
                 )
 
     @abstractmethod

@@ -31,7 +31,8 @@ def read_lines(path, advance=lambda size: None):
                     reported = packed.tell()
                 yield number, line
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise UsageError(f"{path}: corrupt gzip after line {number} ({error}); copy or download it again") from None
+            fix = "copy or download it again, or take the .gz from its name if it is plain text"
+            raise UsageError(f"{path}: corrupt gzip after line {number} ({error}); {fix}") from None
     advance(os.path.getsize(path) - reported)
 
 

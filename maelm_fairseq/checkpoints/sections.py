@@ -66,6 +66,11 @@ def name_in(section):
     return name if isinstance(name, str) else None
 
 
+def is_fairseqs(part, name):
+    """Whether a registered model, task or criterion is fairseq's own, which our models cannot have, nor checkpoints."""
+    return REGISTRIES[part][0][name].__module__.startswith("fairseq.") and name not in HARMLESS
+
+
 def our_options(part, section, path):
     """The options of a model, task or criterion of this plugin, or of one derived from it.
 
@@ -79,7 +84,7 @@ def our_options(part, section, path):
     registry, dataclasses = REGISTRIES[part]
     name = name_in(section)
     known, kind = registry.get(name), dataclasses.get(name)
-    if kind is None or known.__module__.startswith("fairseq.") and (part == "model" or name not in HARMLESS):
+    if kind is None or is_fairseqs(part, name):
         return None
     options = {field.name: section[field.name] for field in fields(kind) if field.name in section}
     if not known.__module__.startswith("fairseq."):

@@ -59,7 +59,8 @@ class ResumableIterator(EpochBatchIterator):
     def _data(self):
         """What tells the data of an epoch from others, in words."""
         tokens = int(np.sum(self.dataset.sizes, dtype=np.int64))
-        return f"{len(self.dataset):,} items of {tokens:,} tokens, in the order of --seed {self.seed}"
+        items = f"{len(self.dataset):,} items of {tokens:,} tokens, in the order of --seed {self.seed}"
+        return f"{items}, with the checksum {self.dataset.checksum:08x}"
 
     def load_state_dict(self, state_dict):
         """Goes on where the processes of a checkpoint were."""
@@ -71,7 +72,7 @@ class ResumableIterator(EpochBatchIterator):
             self._next_epoch_itr = None
             return
         was, now = state_dict.get("data", self._data()), self._data()
-        if was != now:
+        if not now.startswith(was):  # earlier versions have no checksum
             raise UsageError(
                 f"cannot resume within epoch {self.epoch}: the checkpoint is of data with {was}, and these have {now}; "
                 "use the same data, or start the epoch again with --reset-dataloader"

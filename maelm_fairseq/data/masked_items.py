@@ -1,7 +1,9 @@
 """Blocks of text to batches: masked, and collated."""
 
+import functools
 import io
 import pickle
+import zlib
 
 import numpy as np
 import torch
@@ -10,6 +12,8 @@ from ..base.errors import UsageError
 from ..masking import MaskedBatch, Masking
 from ..vocabulary import MASK, word_starts
 from .batches import Batches, WholeDataset, batch_ends
+
+CHECKED = 64  # blocks whose tokens are in the checksum of data
 
 
 def batches_of_similar_length(lengths, tokens):
@@ -82,6 +86,12 @@ class MaskedBlockDataset(WholeDataset):
                 "<mask>; binarize them again with this dict.txt"
             )
         return np.concatenate([[self.dictionary.bos()], block])
+
+    @functools.cached_property
+    def checksum(self):
+        """Of the sizes of all blocks, and the tokens of some."""
+        some = np.linspace(0, len(self) - 1, CHECKED).astype(np.int64)
+        return zlib.crc32(np.concatenate([self.tokens(index) for index in some]), super().checksum)
 
     def counts(self, limit):
         """How often each symbol occurs, but for `<s>`, in blocks from all parts of the text: int64 (N,).

@@ -4,22 +4,40 @@ import math
 import os
 import re
 
+import numpy as np
 import torch
 
 from ..base.errors import UsageError
+from ..checkpoints.sections import is_fairseqs, name_in
 from ..config import option
+
+LEAST = {  # of options that fairseq takes as they are
+    "common": {"seed": 0, "log_interval": 1},
+    "dataset": {"num_workers": 0, "required_batch_size_multiple": 1},
+    "lr_scheduler": {"warmup_updates": 0, "total_num_update": 1},
+    "optimization": {"max_update": 0, "update_freq": 1},
+}
 
 
 def check(cfg, on_cpu):
     """Refuses options by which nothing would be trained, or not on a CPU; of fairseq's configuration."""
-    rates, lowest = cfg.optimization.lr, cfg.optimization.stop_min_lr
+    for part in ["task", "criterion"]:
+        name = name_in(cfg[part])
+        if is_fairseqs(part, name):
+            raise UsageError(f"--{part} {name}: fairseq's, which cannot train this model; expected one of this plugin")
+    for section, options in LEAST.items():
+        for name, least in options.items():
+            for value in np.atleast_1d(dict(cfg[section]).get(name, least)):
+                if value is not None and value < least:
+                    raise UsageError(f"{option(name)} {value} must be at least {least}")
+    rates, lowest = cfg.optimization.lr, max(0, cfg.optimization.stop_min_lr)
     if rates and min(rates) <= lowest:
         raise UsageError(f"--lr {min(rates)} must be over --stop-min-lr, {lowest}: nothing would be trained")
     schedule = dict(cfg.lr_scheduler)  # whose own get() refuses unknown names in older versions of omegaconf
     last, total = cfg.optimization.max_update, schedule.get("total_num_update") or math.inf
     if last > total and not schedule.get("end_learning_rate"):
         raise UsageError(
-            f"--max-update {last} is beyond --total-num-update {total}: the learning rate would be 0 from there "
+            f"--max-update {last} is beyond --total-num-update {total:.0f}: the learning rate would be 0 from there "
             "on; make them equal"
         )
     if on_cpu and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:

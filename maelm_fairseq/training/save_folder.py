@@ -66,11 +66,12 @@ def renew_last(save_dir, starts_elsewhere):
         damaged.append(f"{path}: {reason}")
     else:
         others = sorted(name for name in os.listdir(save_dir) if re.fullmatch(r"checkpoint.*\.pt", name))
+        others = [name for name in others if name != LAST and not INTERVAL.fullmatch(name)]
         if damaged or others:
             what = f"damaged: {'; '.join(damaged)}" if damaged else f"{save_dir}: no {LAST}"
+            fix = f"only {', '.join(others)}: copy a whole one over {last} to go on from it, or " * bool(others)
             raise UsageError(
-                f"{what}; there is no other checkpoint of an interval to resume from, only {', '.join(others)}: copy a "
-                f"whole one over {last} to go on from it, or choose another --save-dir"
+                f"{what}; there is no other checkpoint of an interval to resume from; {fix}choose another --save-dir"
             )
         return
     if path == last:
