@@ -12,6 +12,6 @@ for python in "${candidates[@]}"; do
     exec "$python" "$here/prepare.py" "$@"
   fi
 done
-echo "error: ${candidates[0]} is missing, or lacks one of ${packages[*]}: run \`make install\`, or set PYTHON to an interpreter that has" \
-  "them all" >&2
+echo "error: ${candidates[0]} is missing, or lacks one of ${packages[*]}: run \`make install\`, or set PYTHON to an" \
+  "interpreter that has them all" >&2
 exit 1

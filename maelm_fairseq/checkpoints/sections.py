@@ -67,8 +67,9 @@ def name_in(section):
 
 
 def is_fairseqs(part, name):
-    """Whether a registered model, task or criterion is fairseq's own, which our models cannot have, nor checkpoints."""
-    return REGISTRIES[part][0][name].__module__.startswith("fairseq.") and name not in HARMLESS
+    """Whether a model, task or criterion of this name is fairseq's own: neither our models nor checkpoints have it."""
+    known = REGISTRIES[part][0].get(name)
+    return known is not None and known.__module__.startswith("fairseq.") and name not in HARMLESS
 
 
 def our_options(part, section, path):
