@@ -164,9 +164,9 @@ def heading(tasks, repeats):
         secondary = "; in no mean" * (task.name in SECONDARY)
         left_out = f"{task.dropped} left out (repeated, of a small class, or without a label)"
         counts = f"{len(task.texts):,} examples, {left_out}"
-        few = f"; few-shot probes have at most {most_shots(task)} of its smallest class" * bool(
-            repeats and has_few_shot(task)
-        )
+        few = ""
+        if repeats and has_few_shot(task):
+            few = f"; few-shot probes have at most {most_shots(task)} of its smallest class"
         lines.append(f"- {task.name}: {counts}; {classes}; {task.metric}{few}{secondary}")
     return "\n".join(lines) + "\n"
 

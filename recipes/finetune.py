@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -74,14 +75,12 @@ def parse(task, words):
     collects = "only do this one of the --seeds runs, as in a job array; the command without it collects the results"
     add("--only-seed", type=within(1), metavar="N", help=collects)
     group = parser.add_argument_group("settings", "the defaults are in recipes/finetune_settings.py")
-    for name, kind, metavar, what in [
-        ("--batch-size", within(1), "N", "sequences per update"),
-        ("--lr", within(0, 10, float), "LR", "peak learning rate"),
-        ("--warmup-ratio", within(0, 1, float), "R", "share of warm-up updates"),
-        ("--epochs", within(1, 10**6), "N", "passes over the training data"),
-    ]:  # a later one replaces an earlier one, as fairseq's do
-        more = dict(action="store", nargs="+", type=kind, metavar=metavar)
-        group.add_argument(name, help=f"{what}; several with --search", **more)
+    add = partial(group.add_argument, action="store", nargs="+")  # a later one replaces an earlier one, as fairseq's do
+    several = "; several with --search"
+    add("--batch-size", type=within(1), metavar="N", help="sequences per update" + several)
+    add("--lr", type=within(0, 10, float), metavar="LR", help="peak learning rate" + several)
+    add("--warmup-ratio", type=within(0, 1, float), metavar="R", help="share of warm-up updates" + several)
+    add("--epochs", type=within(1, 10**6), metavar="N", help="passes over the training data" + several)
     args, extra = parser.parse_known_args(words)
     args.save_dir = os.path.abspath(args.save_dir)
     if args.only_seed and args.only_seed > args.seeds:

@@ -5,7 +5,7 @@ import json
 
 from .errors import UsageError
 from .subwords import BOS, EOS, MASK, PAD, SPECIAL, Subwords
-from .utf8 import read_lines
+from .utf8 import read_text
 
 BYTE_WORD_STARTS = ("\u0120", "\u010a", "\u0109", "\u010d")  # space, newline, tab, carriage return
 TOKENIZER_JSON = "tokenizer.json"
@@ -34,7 +34,7 @@ class BytePair(Subwords):
         split, self._decoder = tokenizers.pre_tokenizers.ByteLevel, tokenizers.decoders.ByteLevel()
         self._to_bytes = split(add_prefix_space=False, use_regex=False)
         try:
-            text = "\n".join(line for _, line in read_lines(path))
+            text = read_text(path)
             read, file = tokenizers.Tokenizer.from_str(text), json.loads(text)
         except Exception as error:  # tokenizers raises Exception
             raise UsageError(

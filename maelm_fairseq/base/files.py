@@ -16,7 +16,7 @@ import time
 import typing
 
 from .errors import MissingFileError, UsageError
-from .utf8 import read_lines
+from .utf8 import read_text
 
 A_DAY = 86400  # seconds
 
@@ -174,7 +174,7 @@ def read_json(path, kind, expected, fix="remove it and run again"):
     if not os.path.isfile(path):
         raise MissingFileError(f"{path}: not found, expected {expected}")
     try:
-        text = "\n".join(line for _, line in read_lines(path))
+        text = read_text(path)
         try:
             value = json.loads(text, object_pairs_hook=unique)
         except (ValueError, RecursionError) as error:

@@ -36,6 +36,11 @@ def read_lines(path, advance=lambda size: None):
     advance(os.path.getsize(path) - reported)
 
 
+def read_text(path):
+    """The lines of :func:`read_lines` as one text, which "\\n" separates."""
+    return "\n".join(line for _, line in read_lines(path))
+
+
 def numbered_lines(stream, path):
     """Those of a binary file at its beginning, which may be closed in the end; `path` is for errors."""
     text = io.TextIOWrapper(stream, "utf-8-sig", newline="\n")

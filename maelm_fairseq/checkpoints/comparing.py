@@ -68,11 +68,10 @@ def check_vocabulary(state, dictionary, path):
         path: of the file, for the message
     """
     if state["task_state"][FINGERPRINT] != fingerprint(dictionary):
-        found, expected = len(state["model"]["embed_tokens.weight"]), len(dictionary)
-        symbols = f"{found:,} symbols where this one has {expected:,}" if found != expected else "as many symbols"
+        symbols = len(state["model"]["embed_tokens.weight"])
         raise UsageError(
-            f"{path}: trained with another dict.txt, of {symbols} (with special symbols and <mask>), not all of them "
-            "the same; use the one it was trained with"
+            f"{path}: trained with another dict.txt, of {symbols:,} symbols where this one has {len(dictionary):,} "
+            "(with special symbols and <mask>), not all of them the same; use the one it was trained with"
         )
 
 

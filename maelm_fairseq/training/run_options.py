@@ -12,10 +12,8 @@ from ..checkpoints.sections import is_fairseqs, name_in
 from ..config import option
 
 LEAST = {  # of options that fairseq takes as they are
-    "common": {"seed": 0, "log_interval": 1},
-    "dataset": {"num_workers": 0, "required_batch_size_multiple": 1},
-    "lr_scheduler": {"warmup_updates": 0, "total_num_update": 1},
-    "optimization": {"max_update": 0, "update_freq": 1},
+    **dict.fromkeys(["seed", "num_workers", "warmup_updates", "max_update"], 0),
+    **dict.fromkeys(["log_interval", "required_batch_size_multiple", "total_num_update", "update_freq"], 1),
 }
 
 
@@ -25,15 +23,15 @@ def check(cfg, on_cpu):
         name = name_in(cfg[part])
         if is_fairseqs(part, name):
             raise UsageError(f"--{part} {name}: fairseq's, which cannot train this model; expected one of this plugin")
-    for section, options in LEAST.items():
-        for name, least in options.items():
-            for value in np.atleast_1d(dict(cfg[section]).get(name, least)):
-                if value is not None and value < least:
-                    raise UsageError(f"{option(name)} {value} must be at least {least}")
+    schedule = dict(cfg.lr_scheduler)  # whose own get() refuses unknown names in older versions of omegaconf
+    given = {**cfg.common, **cfg.dataset, **schedule, **cfg.optimization}
+    for name, least in LEAST.items():
+        for value in np.atleast_1d(given.get(name, least)):
+            if value is not None and value < least:
+                raise UsageError(f"{option(name)} {value} must be at least {least}")
     rates, lowest = cfg.optimization.lr, max(0, cfg.optimization.stop_min_lr)
     if rates and min(rates) <= lowest:
         raise UsageError(f"--lr {min(rates)} must be over --stop-min-lr, {lowest}: nothing would be trained")
-    schedule = dict(cfg.lr_scheduler)  # whose own get() refuses unknown names in older versions of omegaconf
     last, total = cfg.optimization.max_update, schedule.get("total_num_update") or math.inf
     if last > total and not schedule.get("end_learning_rate"):
         raise UsageError(
