@@ -9,6 +9,7 @@ Letters in shapes: B sequences, T tokens of the longest.
 import logging
 import math
 import os
+from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections import Counter
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ class LabelledTaskConfig(PrecisionConfig):
     valid_subset: str = II("dataset.valid_subset")
 
 
-class LabelledTask(TokenTask):
+class LabelledTask(TokenTask, ABC):
     """The base of tasks that fine-tune an encoder.
 
     Args:
@@ -77,17 +78,17 @@ class LabelledTask(TokenTask):
 
     # What a task says of itself
 
+    @abstractmethod
     def prepare(self):
         """Puts into the state what prediction needs, such as labels, from the training file."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make_head(self, model):
         """Adds the head to a model, newly initialised."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make_dataset(self, path, split):
         """Reads a file: :class:`LabelledDataset`."""
-        raise NotImplementedError
 
     def output(self, model, net_input):
         """The output of the head, in float32 or more, on which loss and answers are computed."""
@@ -98,13 +99,13 @@ class LabelledTask(TokenTask):
         """The loss, summed over all targets; the cross-entropy over classes in nats."""
         return F.cross_entropy(output.flatten(0, -2), target.flatten(), ignore_index=IGNORED, reduction="sum")
 
+    @abstractmethod
     def answers(self, output, sample, dataset):
         """What the model predicts for the examples of a batch: a list with plain values for each."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scores(self, dataset, answers):
         """The scores of answers, {number of an example: what `answers` gives}: {metric: percent}, nan if undefined."""
-        raise NotImplementedError
 
     def keep_labels(self, path, labels):
         """Puts the labels of a training file, one for each example, into the state, in order."""
