@@ -82,7 +82,7 @@ class Page:
         files = sorted([*folder.glob("*.csv"), *folder.glob("width256.csv.gz")])
         apart = [folder / name for name in ["continuing.csv", "seconds.csv", "fading.csv"]]
         self.trial, self.seconds, _ = (pd.read_csv(path) if path in files else None for path in apart)
-        tables = [pd.read_csv(path, dtype={"layer": str}) for path in files if path not in apart]
+        tables = [pd.read_csv(path, dtype={"seed": "Int64", "layer": str}) for path in files if path not in apart]
         if not tables:
             raise MissingFileError(f"{folder}: found no records, expected csv files that measure.py writes")
         self.records, self.pictures = pd.concat(tables, ignore_index=True), {}

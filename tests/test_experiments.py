@@ -151,8 +151,9 @@ def test_every_claim_has_its_picture_when_all_encoders_are_recorded(tmp_path):
         if arms.keeps_trajectory(name):
             more = tables[-1][pilot.feature.isin(["without_mask", "fine-tuned"])]
             tables += [more.assign(task="fine-tuning 1/10"), more.assign(updates=updates // 2)]
-    pd.concat(tables).to_csv(tmp_path / "made.csv", index=False)
+    pd.concat([*tables, pd.DataFrame([{"arm": "timed"}])]).to_csv(tmp_path / "made.csv", index=False)  # without a seed
     made = page.Page(tmp_path)  # without seconds, scores within runs are drawn against updates alone
+    assert made.missing() == f"{len(arms.encoders())} of {len(arms.encoders())} encoders are recorded"
     assert made.trajectories().count("\n| ") == 2 + 3 and len(made.pictures["trajectories"].axes) == 1
     rows = [[arm, "", "", "", "update", "", "seconds", value] for arm, value in [("A", 0.5), ("B", 0.4), ("D", 0.4)]]
     measure.write(tmp_path / "seconds.csv", rows)
