@@ -249,7 +249,7 @@ for folder in folders:
 """
 
 
-@pytest.mark.parametrize("interpreter", TRANSFORMERS)
+@pytest.mark.parametrize("interpreter", TRANSFORMERS[-1:])
 def test_an_export_is_a_sentence_transformer(models, folder, interpreter, data, tmp_path):
     """Its vectors are the hub's, of longer texts and with fewer layers too, and nothing warns of anything."""
     texts = [*text(8, 5)[:6], "", "kan " * 2 * P]
