@@ -46,7 +46,7 @@ FEATURES = ["mean", "first", "side_by_side"]  # of which the outcomes of example
 TEXT = "held-out text"
 FEW_SHOT_REPEATS = 10  # of pilots
 PARTS = 10  # of fine-tuning, at whose ends ranks are measured
-ROUNDS, PART = 3, 20  # of timings: how often, and updates of a part
+ROUNDS, PART = 8, 5  # of timings: how often, and updates of a part
 TRAJECTORY_TASKS = ["trec", "rotten_tomatoes"]  # the largest two with different texts
 
 
@@ -200,8 +200,8 @@ def main():
         return print(*TASKS)
     os.makedirs(args.dest, exist_ok=True)
     if args.seconds:
-        timed = [(arm, seconds(arm, args.run)) for _ in range(ROUNDS) for arm in TIMED]
-        rows = ([arm, "", "", "", "update", "", "seconds", round(value, 3)] for arm, value in timed)
+        timed = ((arm, number, seconds(arm, args.run)) for number in range(ROUNDS) for arm in TIMED)
+        rows = ([arm, number, "", "", "update", "", "seconds", round(value, 3)] for arm, number, value in timed)
         return write(args.dest / "seconds.csv", rows)
     arm, seed, kind = split(args.name)
     arm += "-reset" * (kind == "reset")

@@ -177,11 +177,8 @@ class Page:
             rows.append({"seeds": self.final[self.final.arm == arm].seed.nunique(), **row})
         return markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all")) if rows else NOT_RUN
 
-    def scores(self):
-        return self.scores_of(MAIN)
-
-    def old_scores(self):
-        return self.scores_of(OLD)
+    scores = functools.partialmethod(scores_of, MAIN)
+    old_scores = functools.partialmethod(scores_of, OLD)
 
     def ablations(self):
         """Scores of the ablations, and the losses of MAE-LM at as many updates."""
@@ -194,8 +191,10 @@ class Page:
     def seconds_of_an_update(self):
         if self.seconds is None:
             return "Not timed yet."
-        frame = self.seconds.groupby("arm", sort=False).value.median().to_frame("seconds")
-        return markdown(frame.assign(**{"over the MLM's": frame.seconds / frame.seconds["D"]}).rename(TITLES))
+        rounds = self.seconds.pivot(index="seed", columns="arm", values="value")
+        ratios = rounds.div(rounds["D"], axis=0).quantile([0.5, 0.25, 0.75]).T
+        ratios.columns = ["over the MLM's, median", "lower quartile", "upper quartile"]
+        return markdown(ratios.assign(seconds=rounds.median()).rename(TITLES))
 
     def lines(self, name, ylabel, alt, panels):
         """Draws means over seeds with standard deviations.

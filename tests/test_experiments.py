@@ -155,7 +155,7 @@ def test_every_claim_has_its_picture_when_all_encoders_are_recorded(tmp_path):
     made = page.Page(tmp_path)  # without seconds, scores within runs are drawn against updates alone
     assert made.missing() == f"{len(arms.encoders())} of {len(arms.encoders())} encoders are recorded"
     assert made.trajectories().count("\n| ") == 2 + 3 and len(made.pictures["trajectories"].axes) == 1
-    rows = [[arm, "", "", "", "update", "", "seconds", value] for arm, value in [("A", 0.5), ("B", 0.4), ("D", 0.4)]]
+    rows = [[arm, 0, "", "", "update", "", "seconds", value] for arm, value in [("A", 0.5), ("B", 0.4), ("D", 0.4)]]
     measure.write(tmp_path / "seconds.csv", rows)
     made, section = page.Page(tmp_path), (EXPERIMENTS / "RESULTS.md").read_text().split("### The main claim")[1]
     blocks = re.findall(r"<!-- (\w+) -->\n.*?<!-- end -->", section.split("\n## ")[0], re.S)
