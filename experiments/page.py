@@ -33,7 +33,7 @@ MARGIN = 1.0  # points, of equivalence
 LEAST = 4  # seeds of a test; fewer are described
 # {what is tested: (tasks, (feature, layer), pairs of arms)}: the first is primary, the others are corrected (Holm).
 TESTED = {
-    "primary instrument": (NATURAL, PRIMARY, [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D")]),
+    "fine-tuned": (NATURAL, PRIMARY, [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D")]),
     "last layer": (NATURAL, ("mean", "last"), [("A", "B"), ("A", "D"), ("E", "D")]),
     "last but one": (NATURAL, ("mean", "11"), [("A", "B"), ("A", "D"), ("E", "D")]),
     "word order": (ORDER, ("mean", "chosen"), [("A", "B"), ("E", "D")]),
@@ -264,10 +264,10 @@ class Page:
         for first, second in pairs:
             ours, theirs = (self.values(arm, tasks, feature, layer) for arm in (first, second))
             seeds = ours.index.intersection(theirs.index)
-            row = [f"{TITLES[first]} minus {TITLES[second]}", len(seeds), *[np.nan] * 4, ""]
+            row = [f"{TITLES[first]} minus {TITLES[second]}", len(seeds), (ours - theirs).mean(), *[np.nan] * 3, ""]
             if len(seeds) > 1:
                 result = stats.ttest_rel(ours[seeds], theirs[seeds])
-                row[2:5] = [(ours - theirs)[seeds].mean(), *result.confidence_interval(0.95)]
+                row[3:5] = result.confidence_interval(0.95)
             if len(seeds) >= LEAST:
                 row[5] = result.pvalue
                 if (first, second) in EQUIVALENCE:
