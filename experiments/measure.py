@@ -72,7 +72,8 @@ def scores(name, folder, run):
     command = ["--checkpoint", folder / "model.pt", "--names", name, "--data", run / "data"]
     command += ["--dest", folder / "probes", "--labelled", run / "labelled", "--tasks", *TASKS]
     repeats = FEW_SHOT_REPEATS if split(name)[1] in PILOT_SEEDS else 0
-    command += ["--few-shot-repeats", repeats, "--side-by-side"]
+    values = [task for task in TASKS if task in REGRESSION]
+    command += ["--few-shot-repeats", repeats, "--side-by-side", *["--regression", *values] * bool(values)]
     call(sys.executable, RECIPES / "evaluate.py", *command)
     for row in pd.read_csv(folder / "probes" / "scores.csv", dtype=str).itertuples():
         yield row.task, row.feature, row.layer, row.metric, row.value

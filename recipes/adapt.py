@@ -9,10 +9,12 @@ All other options go to fairseq-train, such as --tokens-per-sample 128, --lr 5e-
 at a time; an update has 32).
 """
 
+import argparse
 import os
 import random
 import shutil
 import sys
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Dict
@@ -29,13 +31,14 @@ from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.files import atomic_write, check_new, one_at_a_time, read_json, save_json, sha256
 from maelm_fairseq.base.provenance import check_same
 from maelm_fairseq.base.signals import STOPPED
-from maelm_fairseq.base.utf8 import read_lines
+from maelm_fairseq.base.utf8 import half_character, read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.config import check_positions
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta, training_options
 from maelm_fairseq.huggingface.roberta_source import read_source
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
+from maelm_fairseq.training.run_options import check_texts
 from maelm_fairseq.training.save_folder import set_aside
 
 SCORED_TOKENS, SCORED_WORDS = 5_000, 64  # of held-out text, each predicted by itself; most words of a line
@@ -151,7 +154,13 @@ def main():
 
 def check(args, extra):
     """Refuses what would fail later; returns the positions of the model."""
-    read_subwords(args.model)
+    from maelm_fairseq.huggingface.tokenizer import write_tokenizer  # of the extra `huggingface`
+
+    check_texts(argparse.Namespace(dest=args.dest))
+    if half_character(args.dest) is not None:
+        raise UsageError(f"--dest {args.dest}: TensorBoard needs names in UTF-8; choose another")
+    with tempfile.TemporaryDirectory() as folder:
+        write_tokenizer(folder, read_subwords(args.model), 1)
     positions = len(read_source(args.model).weights["encoder.embed_positions.weight"]) - 1
     if args.extend_positions is not None and args.extend_positions < positions:
         raise UsageError(f"--extend-positions {args.extend_positions}: the model has {positions}, expected more")

@@ -118,7 +118,7 @@ def load_tasks(args):
         if subprocess.run([sys.executable, FETCH, "--dest", folder, "--data", *args.tasks]).returncode:
             fault = "not fetched (see above); give texts of your own by --labelled"
             raise UsageError(f"--tasks {' '.join(args.tasks)}: {fault}")
-    regression = [*REGRESSION, *args.regression]
+    regression = args.regression if args.labelled else REGRESSION
     return [load_task(os.path.join(folder, name), regression=name in regression) for name in args.tasks]
 
 
@@ -156,7 +156,8 @@ def measure(records, encoder, task, repeats, side_by_side):
 
 def heading(tasks, repeats):
     """The command, the machine and the tasks of the tables; `repeats` of the few-shot probes."""
-    command = " ".join(["recipes/evaluate.sh", *map(shlex.quote, sys.argv[1:])])
+    words = [word.encode("utf-8", "backslashreplace").decode() for word in sys.argv[1:]]  # names are any bytes
+    command = " ".join(["recipes/evaluate.sh", *map(shlex.quote, words)])
     versions = f"Python {platform.python_version()}, scikit-learn {version('scikit-learn')}"
     lines = [f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by", f"```\n{command}\n```"]
     for task in tasks:

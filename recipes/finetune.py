@@ -40,7 +40,7 @@ READER = "maelm_fairseq.finetuning"  # what it says of the labelled files is sai
 SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
 COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
 # What the recipe sets: of the sections that say what is read, validated and saved, all but a few.
-FREE = ["num_workers", "data_buffer_size", "batch_size_valid", "max_tokens_valid", "validate_interval", "patience"]
+FREE = ["num_workers", "data_buffer_size", "batch_size_valid", "max_tokens_valid", "validate_interval"]
 FREE += ["validate_interval_updates", "best_checkpoint_metric", "maximize_best_checkpoint_metric", "save_interval"]
 FREE += ["save_interval_updates", "keep_interval_updates", "keep_last_epochs", "no_epoch_checkpoints"]
 OWN = ["task", "criterion", "arch", "data", "labelled", "seed", "update_freq", "max_update", "max_epoch", "tpu"]
@@ -148,6 +148,7 @@ class Recipe:
         else:
             options += ["--finetune-from-model", self.checkpoint]
         options += ["--save-dir", self.folder(settings, seed), "--valid-subset", ",".join(self.scored())]
+        options += ["--ignore-unused-valid-subsets"]  # those of the text in --data
         options += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1]
         options += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1, "--seed", seed]
         options += [*ADAM, "--lr-scheduler", "polynomial_decay", "--lr", settings.lr, "--total-num-update", updates]

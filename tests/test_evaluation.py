@@ -45,10 +45,13 @@ def made_up(classes, count=120, width=6, layers=3, seed=0):
 # Tasks and folds ---------------------------------------------------------------------------------------------------
 
 
-def test_all_splits_are_read_together(tmp_path):
+def test_all_splits_are_read_together(tmp_path, capsys):
     header, rows = ("sentence", "label"), [(text, label) for text, label, _ in examples(60, 1)]
     rare = [("one of a kind", "rare"), (rows[0][0].upper(), rows[0][1])]
-    task = load_task(write(tmp_path, train=[header, *rows[:40]], dev=[header, *rows[40:], *rare]))
+    secret = [(f"a text {i}", "-1") for i in range(20)]
+    files = dict(train=[header, *rows[:40]], dev=[header, *rows[40:], *rare], test=[header, *secret])
+    task = load_task(write(tmp_path, **files))
+    assert f"{tmp_path}/test.tsv: every label is -1: left out" in capsys.readouterr().err
     assert task.texts == [text for text, _ in rows] and task.labels == ["down", "up"]
     assert [task.labels[target] for target in task.targets] == [label for _, label in rows]
     assert task.dropped == 2 and task.metric == "accuracy"  # a class that is too small, a text that is there already

@@ -11,8 +11,10 @@ import torch
 
 import labelled
 from conftest import PLUGIN, command, succeed
+from huggingface_cases import byte_level_roberta
 from labelled import KINDS, arguments, finetune, question, write_squad, write_table
 from maelm_fairseq import hub
+from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.finetuning import metrics
 from maelm_fairseq.finetuning.labelled_files import read_sentences, read_tagged
 from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
@@ -122,6 +124,10 @@ def test_regression_pairs_and_mnlis_two_dev_sets(pretrained, tmp_path):
     regression = labelled.pairs(tmp_path / "STS-B", score=True)
     finetune("mae_lm_sentences", pretrained[0], regression, pretrained[1], tmp_path / "r", "--best-checkpoint-metric",
              "pearson", "--maximize-best-checkpoint-metric", "--max-update", 60)  # fmt: skip
+    task, _ = load_task(tmp_path / "r" / "checkpoint_last.pt", labelled=regression)
+    task.load_dataset("valid")
+    dataset = task.datasets["valid"]
+    assert dataset.collater([dataset[0]])["target"].dtype == torch.float64  # float32 would be halved with --fp16
     state = checkpoint(tmp_path / "r", "checkpoint_best.pt")
     assert state["extra_state"]["best"] == pytest.approx(state["task_state"]["scores"]["valid"]["pearson"], abs=0.01)
     model = hub.from_pretrained(tmp_path / "r", data=pretrained[0])
@@ -209,6 +215,16 @@ def test_pieces_say_which_characters_they_are(prepared, questions):
         assert pieces.tokens == task.tokenizer.encode(text)
         covered = "".join(text[b:e] for b, e in zip(pieces.begins, pieces.ends))
         assert [c for c in covered if c.isalnum()] == [c for c in text if c.isalnum()]
+
+
+def test_a_question_may_contain_what_special_tokens_are_called(questions, tmp_path):
+    """To `encode` of byte-level BPE, `</s>` is a token, as which it would end the question."""
+    theirs, _, _ = byte_level_roberta(tmp_path / "bytes", [" kan lo"])
+    task, _ = questions([("kan lo", [question("a", "?", ("kan", 0))])])
+    task.tokenizer = read_subwords(theirs)
+    write_squad(tmp_path / "dev.json", [("kan lo", [question("a", "kan </s> lo ?", ("kan", 0))])])
+    (tokens,) = task.make_dataset(tmp_path / "dev.json", "valid").sequences
+    assert (np.asarray(tokens) == task.dictionary.eos()).sum() == 3
 
 
 def test_what_cannot_be_used_is_left_out_of_training_and_counted(questions):

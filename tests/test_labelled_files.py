@@ -180,6 +180,8 @@ def test_squads_json(tmp_path):
     first, second = read_questions(tmp_path / "dev.json")
     assert (first.id, first.text, first.context) == ("a", "who ?", "kan losh mipo")
     assert first.answers[0].text == "losh" and second.answers == ()
+    write_squad(tmp_path / "test.json", [("kan losh mipo", [{**qas[0], "answers": [], "is_impossible": False}])])
+    assert read_questions(tmp_path / "test.json", is_test=True)[0].answers == ()  # they are secret
 
 
 @pytest.mark.parametrize(

@@ -289,7 +289,7 @@ class LabelledDataset(WholeDataset):
         return Batch(
             id=np.array(indices),
             net_input={"src_tokens": tokens, "padded": tokens.numel() > ntokens},
-            target=target.float() if target.is_floating_point() else target,
+            target=target,  # of numbers in float64: fairseq would make half precision of float32
             ntargets=target.numel() if target.is_floating_point() else int(target.ne(IGNORED).sum()),
             nsentences=len(indices),
             ntokens=ntokens,

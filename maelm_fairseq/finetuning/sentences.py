@@ -67,7 +67,7 @@ class SentencesTask(LabelledTask):
 
     def loss(self, output, target):
         if self.state.labels is None:
-            return F.mse_loss(output, target, reduction="sum")
+            return F.mse_loss(output, target.to(output.dtype), reduction="sum")
         return super().loss(output, target)
 
     def answers(self, output, sample, dataset):

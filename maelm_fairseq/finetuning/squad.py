@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from ..base.errors import UsageError
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
+from ..heads import SpanHead
 from .labelled_files import find_file
 from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, is_test
 from .metrics import exact_and_f1
@@ -71,7 +72,7 @@ class SquadTask(LabelledTask):
     files, head = SQUAD_FILES, "span"
 
     def make_head(self, model):
-        model.register_span_head(self.head)
+        model.register_head(self.head, SpanHead(model.cfg.encoder_embed_dim))
 
     def prepare(self):
         questions = read_questions(find_file(self.cfg.labelled, "train", self.files))
@@ -87,7 +88,7 @@ class SquadTask(LabelledTask):
         for number, question in enumerate(questions):
             if question.context not in contexts:
                 contexts[question.context] = pieces_of(self.tokenizer, question.context)
-            context, text = contexts[question.context], self.tokenizer.encode(question.text)
+            context, text = contexts[question.context], self.tokenizer.spans(question.text)[0]
             spans = [span_of(answer, question, context) for answer in question.answers]
             span = next(filter(None, spans), None)
             if question.answers and span is None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..base.subwords import word_sequences
 from ..engine import FairseqDataclass, register_criterion, register_task
+from ..heads import TokenClassificationHead
 from .labelled_files import TOKEN_FILES, find_file, read_tagged
 from .labelled_task import IGNORED, LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, is_test
 from .metrics import accuracy, entities, flat
@@ -26,7 +27,9 @@ class TokensTask(LabelledTask):
         self.keep_labels(path, flat(sentence.tags for sentence in read_tagged(path)))
 
     def make_head(self, model):
-        model.register_token_head(self.head, len(self.state.labels))
+        cfg = model.cfg
+        head = TokenClassificationHead(cfg.encoder_embed_dim, len(self.state.labels), cfg.pooler_dropout)
+        model.register_head(self.head, head)
 
     def make_dataset(self, path, split):
         sentences, tokens, targets, places = read_tagged(path, is_test(split)), [], [], []

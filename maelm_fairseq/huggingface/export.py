@@ -76,9 +76,9 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None, l
     dictionary, subwords = read_vocabulary(data)
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
-    unused = stored - set(model.state_dict())
     if layers is not None:
         cut_layers(model, layers)
+    unused = stored - set(model.state_dict())
     head = choose_head(model.classification_heads, head, "--head")
     module = None if head is None else model.classification_heads[head]
     if isinstance(module, SpanHead) and head != SquadTask.head:

@@ -397,7 +397,9 @@ class MaeLmForQuestionAnswering(MaeLmPreTrainedModel):
         start, end = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
-            targets = [(start, start_positions), (end, end_positions)]
-            loss = sum(F.cross_entropy(logits.float(), place.flatten()) for logits, place in targets) / 2
+            outside = start.size(1)  # of the text: an answer that was cut off has no loss
+            targets = [(start, start_positions.flatten()), (end, end_positions.flatten())]
+            targets = [(logits.float(), place.clamp(0, outside)) for logits, place in targets]
+            loss = sum(F.cross_entropy(logits, place, ignore_index=outside) for logits, place in targets) / 2
         logits = dict(start_logits=start, end_logits=end)
         return self.result(QuestionAnsweringModelOutput, outputs, return_dict, loss=loss, **logits)
