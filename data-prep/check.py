@@ -22,7 +22,7 @@ AGAIN = "remove {} and run prepare.sh again"
 DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
 MAXIMUM_UNKNOWN_RATE = 0.01
 FEW_TOKENS = 100  # for each symbol of the vocabulary
-BLOCK = 1 << 24  # tokens read at a time
+BLOCK = 1 << 24  # tokens, or lines of the index, read at a time
 
 
 class Split:
@@ -31,8 +31,9 @@ class Split:
     Attributes:
         record: :class:`records.SplitRecord`
         again: what to do about damaged files
-        tokens: (tokens,) of all lines, memory-mapped
-        sizes, starts: (lines,) and (lines + 1,) tokens of each line, and its first token
+        sizes: (lines,) tokens of each line; begins: (lines,) its first byte; tokens: (tokens,) of all lines; all
+            memory-mapped
+        documents, text_lines: how many the index has
     Raises:
         UsageError: a file is missing, damaged, or does not have the length that the index implies
     """
@@ -49,19 +50,30 @@ class Split:
             if (magic, version) != (INDEX_MAGIC, 1) or code not in DTYPES:
                 raise UsageError(f"{index} is not an index of fairseq-preprocess; {self.again}")
             self.check_size(index, HEADER.size + 12 * lines)
-            self.sizes = np.fromfile(stream, dtype=np.int32, count=lines)
-            begins = np.fromfile(stream, dtype=np.int64, count=lines)
-        self.starts = np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
-        tokens, item = int(self.starts[-1]), np.dtype(DTYPES[code]).itemsize
-        if not np.array_equal(begins, self.starts[:-1] * item):
-            raise UsageError(f"{index} is damaged: lines do not follow each other; {self.again}")
+        self.sizes = mapped(index, np.int32, HEADER.size, lines)
+        self.begins = mapped(index, np.int64, HEADER.size + 4 * lines, lines)
+        self.documents = self.text_lines = tokens = 0
+        item, after_blank = np.dtype(DTYPES[code]).itemsize, True
+        for start in range(0, lines, BLOCK):
+            sizes = self.sizes[start : start + BLOCK].astype(np.int64)
+            ends, blank = tokens + np.cumsum(sizes), sizes == 1
+            if not np.array_equal(self.begins[start : start + BLOCK], (ends - sizes) * item):
+                raise UsageError(f"{index} is damaged: lines do not follow each other; {self.again}")
+            self.documents += int((blank & ~np.append(after_blank, blank[:-1])).sum())
+            self.text_lines += int((~blank).sum())
+            tokens, after_blank = int(ends[-1]), blank[-1]
         self.check_size(self.prefix + ".bin", tokens * item)
-        self.tokens = np.memmap(self.prefix + ".bin", dtype=DTYPES[code], mode="r") if tokens else np.zeros(0, int)
+        self.tokens = mapped(self.prefix + ".bin", DTYPES[code], 0, tokens)
 
     def check_size(self, path, expected):
         size = os.path.getsize(path)
         if size != expected:
             raise UsageError(f"{path} has {size} bytes, but the index implies {expected}; {self.again}")
+
+
+def mapped(path, dtype, offset, count):
+    """So many numbers at a place in a file, memory-mapped; there may be none, of which NumPy makes no map."""
+    return np.memmap(path, dtype, "r", offset, count) if count else np.zeros(0, dtype)
 
 
 def count_tokens(split):
@@ -92,17 +104,17 @@ def check_split(folder, name, tokenizer):
     split = Split(folder, name)
     record, data = split.record, split.prefix + ".bin"
     checksum, unknown = count_tokens(split)
-    separators = split.sizes == 1
-    documents, lines = int((separators[1:] & ~separators[:-1]).sum()), int((~separators).sum())
     pieces = len(split.tokens) - len(split.sizes)
     rate = unknown / max(pieces, 1)
     most_frequent = "  ".join(f"{printable(piece)} ({count:,})" for piece, count in record.unknown_pieces[:10])
     print(
-        f"{split.prefix}:\n  {documents:,} documents, {record.text_lines:,} lines with text, {len(split.tokens):,}"
-        f" tokens including a </s> for each line and document\n  longest line {record.longest_line:,} tokens; unknown"
-        f" {unknown:,} of {pieces:,} pieces, {rate:.3%}{'; most frequent: ' * bool(most_frequent)}{most_frequent}"
+        f"{split.prefix}:\n  {split.documents:,} documents, {record.text_lines:,} lines with text,"
+        f" {len(split.tokens):,} tokens including a </s> for each line and document\n  longest line"
+        f" {record.longest_line:,} tokens; unknown {unknown:,} of {pieces:,} pieces, {rate:.3%}"
+        f"{'; most frequent: ' * bool(most_frequent)}{most_frequent}"
     )
-    same(data, {"text_lines": lines, "documents": documents, "checksum": checksum}, record, split.again)
+    counts = {"text_lines": split.text_lines, "documents": split.documents, "checksum": checksum}
+    same(data, counts, record, split.again)
     if rate > MAXIMUM_UNKNOWN_RATE:
         raise UsageError(
             f"{data}: {rate:.1%} of the pieces are unknown, expected at most {MAXIMUM_UNKNOWN_RATE:.0%}: the"
@@ -111,12 +123,13 @@ def check_split(folder, name, tokenizer):
         )
     for number, line in record.sample:
         there = 0 <= number < len(split.sizes)
-        ids = split.tokens[split.starts[number] : split.starts[number + 1] - 1].tolist() if there else None
+        first = split.begins[number] // split.tokens.itemsize if there else 0
+        ids = split.tokens[first : first + split.sizes[number] - 1].tolist() if there else None
         if ids != tokenizer.encode_lines([line.encode("utf-8", "replace").decode("utf-8")])[0].tolist():
             raise UsageError(f"{data}: line {number + 1} does not decode to its text, {line[:200]!r}; {split.again}")
     print(
-        f"  complete_doc finds {documents:,} documents; {len(record.sample):,} lines drawn at random decode to their"
-        " text; all tokens match their checksum"
+        f"  complete_doc finds {split.documents:,} documents; {len(record.sample):,} lines drawn at random decode to"
+        " their text; all tokens match their checksum"
     )
     return record
 

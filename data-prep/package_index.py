@@ -38,10 +38,10 @@ def fetch(package, folder):
         command += ["--no-build-isolation", "--require-hashes", "--requirement", "/dev/stdin", "--dest", dest]
         result = subprocess.run(command, input=f"{package} --hash=sha256:{sha256}\n", capture_output=True, text=True)
         if result.returncode:
-            errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
+            lines = result.stderr.splitlines() or ["no reason given"]
+            reason = next((line for line in lines if line.startswith("ERROR")), lines[-1])
             raise UsageError(
-                f"pip could not download {package} with SHA-256 {sha256} ({errors[0]}); check the network and pip's"
-                " index"
+                f"pip could not download {package} with SHA-256 {sha256} ({reason}); check the network and pip's index"
             )
     (archive,) = os.listdir(dest)
     return os.path.join(dest, archive)

@@ -5,6 +5,7 @@ Text is UTF-8, plain or gzip, one sentence or paragraph per line, a blank line a
 interruption the same command resumes where it stopped. The last line on stdout is the path to give to fairseq-train.
 """
 
+import glob
 import os
 from dataclasses import asdict
 
@@ -12,6 +13,7 @@ import command_line
 from binarized import is_encoded, shard_folder
 from check import check
 from encode import encode
+from maelm_fairseq.base.byte_pairs import TOKENIZER_JSON
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.files import atomic_write, read_json, save_json, sha256
 from maelm_fairseq.base.provenance import check_same
@@ -73,7 +75,8 @@ def claim(dest, manifest):
         UsageError: `dest` contains data from another corpus, with other options, or of unknown origin
     """
     path = os.path.join(dest, MANIFEST)
-    foreign = sorted(name for name in os.listdir(dest) if name.endswith((".bin", ".idx", ".model", "dict.txt")))
+    names = glob.glob("*", root_dir=dest) + glob.glob("shard*/*", root_dir=dest)
+    foreign = sorted(name for name in names if name.endswith((".bin", ".idx", ".model", "dict.txt", TOKENIZER_JSON)))
     # A process that started at the same time may have written these: it writes the manifest first.
     if not os.path.exists(path):
         if foreign:

@@ -29,10 +29,10 @@ $(RUN)/reviews/train.txt:
 $(RUN)/tokenizer.json: $(RUN)/reviews/train.txt
 	$(PYTHON) continuing.py vocabulary $< $@
 
-$(RUN)/base-data/prepare.json: $(RUN)/tokenizer.json
+$(RUN)/base-data/train.json: $(RUN)/tokenizer.json
 	../data-prep/prepare.sh --vocabulary $< --train $(RUN)/reviews/train.txt --valid $(RUN)/reviews/valid.txt --dest $(@D)
 
-$(RUN)/data/prepare.json: $(RUN)/tokenizer.json
+$(RUN)/data/train.json: $(RUN)/tokenizer.json
 	../data-prep/prepare.sh --vocabulary $< --train $(TEXT) --valid-documents 60 --dest $(@D)
 
 MODEL = --user-dir ../maelm_fairseq --task mae_lm --criterion mae_lm --arch mae_lm_base --encoder-layers 4 \
@@ -43,7 +43,7 @@ MLM = --decoder-layers 0 --encoder-mask-fraction 1
 SHARED = --share-decoder-layers --decoder-layers 4
 
 # RoBERTa's architecture, masking and tokens.
-$(RUN)/base/model.pt: | $(RUN)/base-data/prepare.json
+$(RUN)/base/model.pt: | $(RUN)/base-data/train.json
 	mkdir -p $(@D)
 	fairseq-train $(RUN)/base-data $(MODEL) $(MLM) --lr 1e-3 --warmup-updates 500 --total-num-update $(BASE_UPDATES) \
 	  --max-update $(BASE_UPDATES) --save-interval-updates 2000 --seed 1 $(TRAIN) --save-dir $(@D) \
@@ -54,7 +54,7 @@ $(RUN)/mlm-%/model.pt: OPTIONS = $(MLM)
 $(RUN)/shared-%/model.pt: OPTIONS = $(SHARED)
 $(RUN)/shared-fade-%/model.pt: OPTIONS = $(SHARED) --encoder-mask-fade-updates $(UPDATES)
 
-$(RUNS:%=$(RUN)/%/model.pt): $(RUN)/%/model.pt: $(RUN)/base/model.pt | $(RUN)/data/prepare.json
+$(RUNS:%=$(RUN)/%/model.pt): $(RUN)/%/model.pt: $(RUN)/base/model.pt | $(RUN)/data/train.json
 	mkdir -p $(@D)
 	fairseq-train $(RUN)/data $(MODEL) $(OPTIONS) --lr 5e-4 --warmup-updates 100 --total-num-update $(UPDATES) \
 	  --max-update $(UPDATES) --save-interval-updates 500 --seed $(lastword $(subst -, ,$*)) $(TRAIN) \
@@ -65,7 +65,7 @@ $(RUN)/labelled/.fetched:
 	../data-prep/fetch_labelled.py --dest $(@D) --data trec rotten_tomatoes
 	touch $@
 
-$(RUN)/%/measured.csv: $(RUN)/%/model.pt | $(RUN)/data/prepare.json $(RUN)/labelled/.fetched
+$(RUN)/%/measured.csv: $(RUN)/%/model.pt | $(RUN)/data/train.json $(RUN)/labelled/.fetched
 	$(PYTHON) continuing.py measure $* --run $(RUN)
 
 $(RECORDS)/continuing.csv: $(RUN)/base/measured.csv $(RUNS:%=$(RUN)/%/measured.csv)

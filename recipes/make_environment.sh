@@ -29,10 +29,13 @@ esac
 
 if [ -e "$dir/.installing" ]; then
   echo "The last installation into $dir was interrupted: starting again."
+  clear=--clear
 elif "$dir/bin/python" -m pip --version >/dev/null 2>&1; then
   found=$("$dir/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
   case " $versions " in *" $found "*) exit ;; esac
   fail "$dir has Python $found; this needs $needed. Remove $dir, then run the same command again"
+elif [ -e "$dir/pyvenv.cfg" ]; then
+  fail "$dir is a virtual environment whose pip does not work. Remove $dir, then run the same command again"
 fi
 
 # Says why a Python will not do, and nothing of one that will.
@@ -72,7 +75,6 @@ if [ "$versions" = 3.10 ]; then
 fi
 
 echo "Making a virtual environment in $dir with $python."
-if [ -e "$dir/pyvenv.cfg" ]; then clear=--clear; fi
 case $python in
   uv) uv venv --quiet --seed $clear --python "${versions%% *}" "$dir" ;;
   *) "$python" -m venv $clear "$dir" ;;

@@ -109,6 +109,8 @@ def test_an_environment_that_is_there_stays(machine):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     machine.python("python", "3.13", folder=machine.venv / "bin")
     assert f"{machine.venv} has Python 3.13; this needs Python 3.11 or 3.12" in machine.refusal()
+    (machine.venv / "bin" / "python").unlink()
+    assert "is a virtual environment whose pip does not work" in machine.refusal()
     (machine.venv / ".installing").touch()  # the last installation was killed
     assert machine.made()[0] == f"python3 -m venv --clear {machine.venv}"
 

@@ -46,7 +46,9 @@ python "$recipes/demo/use_encoder.py" --checkpoint "$save/checkpoint_last.pt" --
 
 step "5 of 5: the encoder for Hugging Face"
 encoder=$dest/encoder
-if [ "$save/checkpoint_last.pt" -nt "$encoder/config.json" ]; then rm -rf "$encoder"; fi # of an earlier checkpoint
+if [ -d "$encoder" ] && [ "$save/checkpoint_last.pt" -nt "$encoder/config.json" ]; then # of an earlier checkpoint
+  mv -T --backup=numbered "$encoder" "$encoder.earlier"
+fi
 if [ ! -d "$encoder" ]; then
   python -m maelm_fairseq.huggingface.export --checkpoint "$save/checkpoint_last.pt" --data "$data" \
     --dest "$encoder" >/dev/null
