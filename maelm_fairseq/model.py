@@ -13,7 +13,7 @@ from torch import nn
 from .base.errors import UsageError
 from .config import ARCHITECTURES, MaeLmConfig, check_positions, check_sizes
 from .engine import BaseFairseqModel, init_bert_params, register_model
-from .heads import POOLING, LMHead, SpanHead, TokenClassificationHead, fit_parts
+from .heads import POOLING, LMHead, fit_parts
 from .layers import Masks, RelativePositionBias, Transformer
 from .masking import NO_POSITION
 from .vocabulary import FINGERPRINT, MASK, fingerprint
@@ -113,7 +113,13 @@ class MaeLmModel(BaseFairseqModel):
         return model
 
     def compile_layers(self):
-        """Has torch.compile make the kernels of each layer, once for sequences of any length."""
+        """Has torch.compile make the kernels of each layer, once for sequences of any length.
+
+        All layers share one function, of which PyTorch would keep 8 compiled forms, and run others uncompiled. More
+        are needed: for layers with and without masks, the last ones, padded batches, and validation.
+        """
+        torch.compiler.reset()  # those of another model, as in a sweep of Hydra
+        torch._dynamo.config.cache_size_limit = 64
         for part in filter(None, [self.encoder, self.decoder]):
             for layer in part.layers:
                 layer.compile(dynamic=True)
@@ -210,16 +216,6 @@ class MaeLmModel(BaseFairseqModel):
         """Adds a head on `<s>` or the mean; fairseq's `sentence_prediction` calls it."""
         width, kind = self.cfg.encoder_embed_dim, POOLING[str(self.cfg.classification_pooling)]
         self.register_head(name, kind(width, num_classes, inner_dim or width, self.cfg.pooler_dropout))
-
-    def register_token_head(self, name, num_classes):
-        """Adds a head for classes of every token."""
-        self.register_head(
-            name, TokenClassificationHead(self.cfg.encoder_embed_dim, num_classes, self.cfg.pooler_dropout)
-        )
-
-    def register_span_head(self, name):
-        """Adds a head for start and end logits at every token."""
-        self.register_head(name, SpanHead(self.cfg.encoder_embed_dim))
 
     def register_head(self, name, head):
         """Adds one of :mod:`~maelm_fairseq.heads`, newly initialised."""

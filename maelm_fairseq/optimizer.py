@@ -62,10 +62,6 @@ class TorchAdamW(FairseqAdam):
         self._factor = 1.0
         super().step(closure)
 
-    def zero_grad(self):
-        self._factor = 1.0
-        super().zero_grad()
-
     @property
     def supports_flat_params(self):
         return True

@@ -29,14 +29,16 @@ def check_precision(cfg):
     """Refuses options of :class:`PrecisionConfig` that contradict each other."""
     if cfg.bf16:
         raise UsageError("fairseq's --bf16 implies --tpu: use --bf16-autocast, on GPU and CPU")
-    if cfg.bf16_autocast and (cfg.fp16 or cfg.amp):
-        raise UsageError(f"--bf16-autocast contradicts {'--fp16' if cfg.fp16 else '--amp'}: choose one")
+    if cfg.amp:  # it skips updates without telling the optimizer
+        raise UsageError("fairseq's --amp cannot train with torch_adamw: use --fp16 or --bf16-autocast")
+    if cfg.bf16_autocast and cfg.fp16:
+        raise UsageError("--bf16-autocast contradicts --fp16: choose one")
 
 
 def autocast(cfg, device):
     """The context in which a :class:`PrecisionConfig` wants the model and its loss computed.
 
-    For criterions rather than a task's train_step, where fairseq sets autocast itself (off, or to --amp).
+    For criterions rather than a task's train_step, where fairseq sets autocast itself.
     """
     wanted = cfg.bf16_autocast and is_fast_in_bfloat16(device.type)
     return torch.autocast(device.type, torch.bfloat16) if wanted else nullcontext()

@@ -41,13 +41,6 @@ class TokenTask(FairseqTask):
 
     target_dictionary = source_dictionary
 
-    def filter_indices_by_size(self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
-        """Refuses sequences that do not fit; fairseq would drop them."""
-        longest = dataset.sizes.max()
-        if max_positions is not None and longest > max_positions:
-            raise UsageError(f"sequences of up to {longest} tokens, {max_positions} are allowed: raise --max-tokens")
-        return indices
-
     def get_batch_iterator(
         self,
         dataset,
@@ -67,7 +60,9 @@ class TokenTask(FairseqTask):
         if grouped_shuffling:
             raise UsageError("--grouped-shuffling leaves out the last batches of every epoch: remove it")
         dataset.set_epoch(epoch)
-        self.filter_indices_by_size(None, dataset, max_positions)
+        longest = dataset.sizes.max()
+        if max_positions is not None and longest > max_positions:  # fairseq would drop them
+            raise UsageError(f"sequences of up to {longest} tokens, {max_positions} are allowed: raise --max-tokens")
         batching = dict(
             max_tokens=max_tokens,
             max_sentences=max_sentences,

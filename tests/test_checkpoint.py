@@ -13,6 +13,7 @@ from fairseq.data import Dictionary
 from conftest import TINY, VALIDATE, run, succeed
 from maelm_fairseq.checkpoints import reading, sections
 from maelm_fairseq.checkpoints.building import find_checkpoint, load_model
+from maelm_fairseq.heads import SpanHead
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.vocabulary import FINGERPRINT, fingerprint, load_dictionary
 from test_task import DICTIONARY, SIZES
@@ -25,7 +26,7 @@ def state_of(**sizes):
     cfg = MaeLmConfig(**{**SIZES, **sizes})
     model = MaeLmModel(cfg, DICTIONARY, pretraining=True)
     model.register_classification_head("topic", num_classes=3)
-    model.register_span_head("answers")
+    model.register_head("answers", SpanHead(cfg.encoder_embed_dim))
     task = {"encoder_mask_fraction": 0.0, "effective_rank_tokens": 0}
     cfg = {"model": asdict(cfg), "task": task}
     return {"model": model.state_dict(), "cfg": cfg, "task_state": {FINGERPRINT: fingerprint(DICTIONARY)}}

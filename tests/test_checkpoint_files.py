@@ -112,8 +112,12 @@ def test_the_best_checkpoint_is_written_when_a_kill_came_before_it(data, saved):
     assert checkpoint(saved, "checkpoint_best.pt")["optimizer_history"][-1]["num_updates"] == 5
 
 
-def test_an_explicit_restore_file_is_used_as_given(data, saved):
+def test_an_explicit_restore_file_is_used_as_given(data, saved, tmp_path):
     restore = ["--restore-file", saved / "checkpoint_1_2.pt"]
+    (saved / "checkpoint_best.pt").unlink()
+    shutil.copy(saved / "checkpoint_last.pt", saved / "its_best.pt")
+    train(data, tmp_path / "other", "--restore-file", saved / "its_best.pt", "--max-update", 6)
+    assert not (saved / "checkpoint_best.pt").exists()  # the folder of another run stays as it is
     assert "@ 2 updates" in train(data, saved, *restore, "--max-update", 3)
     assert updates(saved) == 3
     spoil(saved / "checkpoint_1_2.pt", "flipped_bit")

@@ -51,6 +51,7 @@ def test_training_is_as_without_and_so_are_checkpoints(tmp_path, monkeypatch, ba
     for setting in [plain, compiled]:
         setting.loss().backward()
     assert [bool(s.model.encoder.layers[0]._compiled_call_impl) for s in [plain, compiled]] == [False, True]
+    assert torch._dynamo.config.cache_size_limit == 64
     assert compiled.model.state_dict().keys() == plain.model.state_dict().keys()
     torch.testing.assert_close(compiled.loss(), plain.loss(), rtol=1e-5, atol=0)
     ours, expected = ([weight.grad for weight in setting.model.parameters()] for setting in [compiled, plain])

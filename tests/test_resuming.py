@@ -116,14 +116,14 @@ def test_what_would_lose_blocks_is_refused(dataset):
         Run(dataset, 1, grouped_shuffling=True, **SIZE)
 
 
-def two_processes(data, save_dir, *arguments):
-    """Starts a run of two processes on the CPU; returns them."""
+def two_processes(data, save_dir, *arguments, each=((), ())):
+    """Starts a run of two processes on the CPU, with further options of each; returns them."""
     options = [
         *TINY, "--seed", 1, "--save-dir", save_dir, "--distributed-backend", "gloo", "--distributed-world-size", 2,
         "--distributed-no-spawn", "--distributed-init-method", "env://", "--ddp-backend", "legacy_ddp", *arguments,
     ]  # fmt: skip
     environment = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    ranks = [command("fairseq-train", data, *options, "--distributed-rank", rank) for rank in range(2)]
+    ranks = [command("fairseq-train", data, *options, "--distributed-rank", rank, *each[rank]) for rank in range(2)]
     return [start(arguments, **environment, RANK=str(rank)) for rank, arguments in enumerate(ranks)]
 
 
@@ -138,3 +138,11 @@ def test_one_process_two_and_one_again_equal_one(data, tmp_path):
     train(data, other, "--update-freq", 2, *options)
     assert updates(other) == 6
     assert_same_weights(one, other, 1e-5)
+
+
+def test_a_process_that_does_not_find_the_checkpoint_is_noticed(data, tmp_path):
+    """As on a machine with a folder of its own."""
+    train(data, tmp_path / "one", "--max-update", 2)
+    folders = [["--save-dir", tmp_path / name] for name in ["one", "other"]]
+    printed = finish(two_processes(data, tmp_path, "--max-update", 4, each=folders), 1)
+    assert "processes of this run go on from update 0, others from 2; give a folder that all machines" in printed

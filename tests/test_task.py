@@ -28,7 +28,7 @@ def config(**options):
         (dict(encoder_mask_fade_updates=-1), "--encoder-mask-fade-updates -1 must be at least 0"),
         (dict(bf16=True), "use --bf16-autocast"),
         (dict(bf16_autocast=True, fp16=True), "--bf16-autocast contradicts --fp16"),
-        (dict(bf16_autocast=True, amp=True), "--bf16-autocast contradicts --amp"),
+        (dict(amp=True), "--amp cannot train with torch_adamw: use --fp16"),
     ],
 )
 def test_options_are_refused(options, message):

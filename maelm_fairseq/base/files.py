@@ -93,7 +93,7 @@ def naming(path, partial, error):
     """An error while a file is written, with its own name in those of the operating system, such as of a full disk."""
     if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
         error = error.__context__  # PyTorch's, which follows it
-    if isinstance(error, OSError) and not isinstance(error.filename, int):
+    if isinstance(error, OSError) and error.errno and not isinstance(error.filename, int):
         error.filename = os.fsdecode(error.filename or path).replace(partial, os.fspath(path))
     return error
 

@@ -33,6 +33,9 @@ def read_lines(path, advance=lambda size: None):
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             fix = "copy or download it again, or take the .gz from its name if it is plain text"
             raise UsageError(f"{path}: corrupt gzip after line {number} ({error}); {fix}") from None
+        except OSError as error:
+            error.filename = os.fspath(path)
+            raise
     advance(os.path.getsize(path) - reported)
 
 

@@ -29,9 +29,6 @@ class Batches:
         start, end = self._starts[which], self._ends[which]
         return Batches(self._indices, end, start) if np.ndim(end) else self._indices[start:end]
 
-    def __iter__(self):
-        return (self[i] for i in range(len(self)))
-
     def shuffled(self, random):
         """The same batches in an order drawn from a NumPy RandomState; that of shuffling a list of them."""
         return self[random.permutation(len(self))]

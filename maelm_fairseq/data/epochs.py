@@ -113,17 +113,13 @@ class ResumableIterator(EpochBatchIterator):
             self._next_epoch_itr.n -= surplus
             self._next_epoch_itr.total -= surplus
 
-    def ordered_batches(self, epoch, fix_batches_to_gpus, shuffle):
-        """The batches of this process: those left, if the epoch was resumed."""
-        batches = self._shuffled(self.frozen_batches, epoch) if shuffle else self.frozen_batches
-        return batches[self._skipped :].shard(self.num_shards, self.shard_id)
-
     def _get_iterator_for_epoch(self, epoch, shuffle, fix_batches_to_gpus=False, offset=0):
         """fairseq's, without reference cycles, and with workers that are started and ended with the epoch."""
+        batches = self._shuffled(self.frozen_batches, epoch) if shuffle else self.frozen_batches
         loader = torch.utils.data.DataLoader(
             self.dataset,
             collate_fn=self.collate_fn,
-            batch_sampler=self.ordered_batches(epoch, fix_batches_to_gpus, shuffle),
+            batch_sampler=batches[self._skipped :].shard(self.num_shards, self.shard_id),
             num_workers=self.num_workers,
             prefetch_factor=max(2, self.buffer_size // self.num_workers) if self.num_workers else None,
             timeout=self.timeout,

@@ -100,6 +100,7 @@ class Hooks:
         self._keeps_memory = False
         self._last = None  # path of the last checkpoint that is being saved
         self._folders = set()  # of all runs of this process
+        self._seen = None  # the last update that fairseq was asked to validate and save
         self._validated = False  # whether the checkpoint that the run goes on from was validated
         self._read = {}  # {path: contents} of checkpoints that were read and checked, and fairseq is about to read
 
@@ -113,9 +114,8 @@ class Hooks:
         distributed = cfg.distributed_training
         if not is_of_our_model(cfg):
             return original(cfg, main, **kwargs)
-        run_options.check_processes(cfg.distributed_training)
-        if distributed.distributed_init_method is None:
-            distributed_utils.infer_init_method(distributed)
+        run_options.check_processes(distributed)
+        distributed_utils.infer_init_method(distributed)
         spawns = distributed.distributed_init_method is not None and not distributed.distributed_no_spawn
         stopping.handle_signals(announce=False, pass_on=spawns)
         try:
@@ -150,6 +150,7 @@ class Hooks:
     def _forget(self):
         """Clears what fairseq has kept of an earlier run in this process, as in a sweep of Hydra."""
         reporter.trained = self._validated = False
+        self._seen = None
         vars(checkpoint_utils.save_checkpoint).clear()
         self.patience.clear()
         writers = getattr(progress_bar, "_tensorboard_writers", None) or {}
@@ -240,7 +241,8 @@ class Hooks:
         self._validated = extra_state.get("val_loss") is not None and not reset_optimizer
         if self._lock:
             save_folder.set_aside_later(trainer.cfg.checkpoint.save_dir, trainer.get_num_updates())
-            if self._validated and extra_state["val_loss"] == extra_state.get("best"):
+            own = filename == os.path.join(trainer.cfg.checkpoint.save_dir, save_folder.LAST)
+            if own and self._validated and extra_state["val_loss"] == extra_state.get("best"):
                 save_folder.restore_best(filename)
         return extra_state
 
@@ -283,7 +285,8 @@ class Hooks:
         if not isinstance(trainer.get_model(), MaeLmModel):
             return original(cfg, trainer, task, epoch_itr)
         stopping.listen(task)
-        update, last, patience = trainer.get_num_updates(), cfg.optimization.max_update, cfg.checkpoint.patience
+        update = stopping.same_in_all_processes(trainer.get_num_updates(), cfg.checkpoint.save_dir)
+        last, patience = cfg.optimization.max_update, cfg.checkpoint.patience
         if 0 < patience <= self.patience.get("num_runs", 0):
             logger.info(f"nothing to train: the last {patience} validations were no better (--patience)")
             return [None], True
@@ -312,6 +315,9 @@ class Hooks:
         if self._keeps_memory and not trainer.get_num_updates() % RETURN_INTERVAL:
             return_freed_memory()
         if not stopping.agreed():
+            if self._seen == trainer.get_num_updates() and not end_of_epoch:  # fp16 has skipped an update
+                return [None], False
+            self._seen = trainer.get_num_updates()
             with contextlib.suppress(stopping.StopRequested):
                 return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)

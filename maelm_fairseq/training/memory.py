@@ -33,11 +33,8 @@ def keep_few_descriptions():
     """Lets PyTorch keep few descriptions of matrix products; only before this process's first in bfloat16 on the CPU.
 
     Blocks of many lengths make hundreds of shapes. Nothing changes if the environment sets the number.
-
-    Returns:
-        whether the number is ours
     """
-    return os.environ.setdefault(DESCRIPTIONS, str(KEPT_DESCRIPTIONS)) == str(KEPT_DESCRIPTIONS)
+    os.environ.setdefault(DESCRIPTIONS, str(KEPT_DESCRIPTIONS))
 
 
 def return_freed_memory():
@@ -46,6 +43,4 @@ def return_freed_memory():
     What lives long, such as oneDNN's kernels for a new shape, lies between freed blocks, so that the next tensors need
     others: what is kept would grow for thousands of updates, to several times what an update needs.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    ctypes.CDLL(None).malloc_trim(0)

@@ -86,7 +86,7 @@ def renew_last(save_dir, starts_elsewhere):
 
 def restore_best(last):
     """Copies the last checkpoint to the best one, which it is: a kill may have come between the two."""
-    best = last.replace("checkpoint_last", "checkpoint_best")
+    best = os.path.join(os.path.dirname(last), "checkpoint_best.pt")
     if not os.path.isfile(best) or not filecmp.cmp(last, best, shallow=False):
         writing.copy(last, best)
 
