@@ -2,10 +2,12 @@
 
 from argparse import Namespace
 
+import pytest
 import torch
 from fairseq.optim.adam import FairseqAdam
 from omegaconf import DictConfig
 
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.optimizer import TorchAdamW
 
 
@@ -29,3 +31,11 @@ def test_steps_are_those_of_fairseqs_adam():
         torch.testing.assert_close(*norms)
     for one, other in zip(ours, theirs):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("betas", ["x", "(a,b)", "1", "(0.9, 1)", "__import__('os').abort()"])
+def test_betas_are_two_numbers_and_are_not_evaluated(betas):
+    with pytest.raises(UsageError, match="--adam-betas .*: expected two numbers from 0 to less than 1"):
+        TorchAdamW(
+            Namespace(lr=[0.01], adam_betas=betas, adam_eps=1e-8, weight_decay=0), [torch.nn.Parameter(torch.ones(1))]
+        )

@@ -107,19 +107,13 @@ def test_folders_may_have_odd_names(data, tmp_path):
     assert updates(folder / "run") == 1
 
 
-@pytest.mark.parametrize("name", ["${x}", "a\\'b", "end\\"])
+@pytest.mark.parametrize("name", ["${x}", "end\\"])
 def test_names_that_fairseq_reads_as_others_are_refused(data, tmp_path, name):
     assert f"--save-dir {tmp_path}/{name}: fairseq reads" in refused(data, *TINY, "--save-dir", tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--fp16", "--update-freq 0", "--lr -1", "--optimizer torch_adamw --adam-betas x", "--valid-subset valid,nosuch",
-        "--distributed-world-size 2", "--write-checkpoints-asynchronously",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("options", ["--fp16", "--write-checkpoints-asynchronously"])
 def test_refusals_of_fairseqs_are_one_line(data, tmp_path, options):
     refused(data, *TINY, "--save-dir", tmp_path / "run", *options.split())
 

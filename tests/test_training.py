@@ -101,8 +101,10 @@ def test_shards_take_turns(data, tmp_path):
     [
         ["--encoder-mask-fraction", 1, "--decoder-layers", 0],
         ["--share-decoder-layers", "--encoder-mask-fraction", 1, "--decoder-layers", 0],  # none to share: an MLM
-        ["--encoder-mask-fraction", 0.5, "--random-token-prob", 0.1, "--decoder-relative-bias"],
-        ["--bf16-autocast", "--sample-break-mode", "none"],
+        [
+            *["--encoder-mask-fraction", 0.5, "--random-token-prob", 0.1, "--decoder-relative-bias", "--bf16-autocast"],
+            *["--sample-break-mode", "none"],
+        ],
         ["--share-decoder-layers", "--encoder-mask-fraction", 0.5, "--bf16-autocast", "--update-freq", 2],
     ],
 )
