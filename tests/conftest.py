@@ -34,6 +34,8 @@ FOLDERS = ["", "recipes", "recipes/demo", "experiments", "data-prep", "benchmark
 sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]  # what programs import, tests do, too
 os.environ["PYTHONPATH"] = str(ROOT)  # the commands, too, use this repository's package
 
+from maelm_fairseq.base.errors import UsageError, one_line  # noqa: E402
+
 
 def stand_ins():
     """A temporary folder of commands that run in forks: `python`, and fairseq's console scripts."""
@@ -128,6 +130,17 @@ def refused(path, *arguments, **more):
     assert "Traceback" not in done.stdout + done.stderr
     (line,) = [line for line in done.stderr.splitlines() if "error: " in line]
     return line
+
+
+def error_of(main, *arguments, **environment):
+    """The one line with which a program's `main()` refuses these arguments; in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["program", *map(str, arguments)])
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        with pytest.raises(UsageError) as raised:
+            main()
+    return one_line(raised.value).encode("utf-8", "backslashreplace").decode()  # as it is printed
 
 
 def hydra(tmp_path, data, model, **options):

@@ -8,7 +8,8 @@ import subprocess
 import pytest
 import torch
 
-from conftest import TRANSFORMERS, documents, refused, script, text_of
+import adapt
+from conftest import TRANSFORMERS, documents, error_of, refused, script, text_of
 from huggingface_cases import byte_level_roberta
 from maelm_fairseq import hub
 from maelm_fairseq.base.subwords import MASK
@@ -129,7 +130,7 @@ def test_what_is_refused(adapted, tmp_path):
         (["--pairs", tmp_path / "x.tsv"], "expected good and bad"),
         (["--model", tmp_path / "there"], "there: no vocabulary, expected"),
     ]:
-        assert message in refused("recipes/adapt.sh", *arguments, "--dest", tmp_path / "new", *changed)
+        assert message in error_of(adapt.main, *arguments, "--dest", tmp_path / "new", *changed)
         assert not (tmp_path / "new.work").exists() and not (tmp_path / "there.work").exists()
     missing = ["--dest", tmp_path / "new", "--valid", tmp_path / "none.txt"]
     assert "none.txt" in script("recipes/adapt.sh", *arguments, *missing, status=1).stderr

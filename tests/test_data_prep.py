@@ -19,8 +19,9 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 
 import binarized
+import prepare
 import raw_text
-from conftest import ROOT, binarize, documents, refused, script
+from conftest import ROOT, binarize, documents, error_of, refused, script
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
@@ -307,7 +308,7 @@ def test_fewer_documents_than_shards(text, prepared, tmp_path):
     ],
 )
 def test_options_that_contradict_each_other(text, tmp_path, options, words):
-    assert words in refused(PREPARE, *arguments(text, tmp_path / "dest", *options))
+    assert words in error_of(prepare.main, *arguments(text, tmp_path / "dest", *options))
     assert os.listdir(tmp_path) == []
 
 

@@ -9,9 +9,10 @@ import time
 
 import pytest
 
+import check
 import encode
 import raw_text
-from conftest import refused, script
+from conftest import error_of, refused, script
 from maelm_fairseq.base.errors import UsageError
 from test_data_prep import PREP, arguments, snapshot, write
 
@@ -131,7 +132,7 @@ def test_damaged_files(corpus, tmp_path, name, change, error):
     content = (copy / name).read_bytes()
     (copy / name).write_bytes(change(content))
     assert (copy / name).read_bytes() != content
-    assert error in refused("data-prep/check.py", copy)
+    assert error in error_of(check.main, copy)
 
 
 def test_text_of_unknown_characters(corpus, tmp_path):

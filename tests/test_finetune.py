@@ -21,7 +21,7 @@ import torch
 import finetune
 import jobs
 import labelled
-from conftest import ROOT, SCRIPTS_ENVIRONMENT, refused, script
+from conftest import ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, script
 from finetune_settings import DEFAULTS, combinations
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
@@ -167,6 +167,10 @@ def test_a_search_and_then_a_job_for_each_seed(files, arguments, tmp_path):
     assert [row["seeds"] for row in table(save)] == ["1", "2"]
 
 
+def recipe_of():
+    return finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", sys.argv[1:]))
+
+
 def settings(task="mae_lm_sentences", name="RTE", width=768, **given):
     args = dict(dict.fromkeys(["batch_size", "lr", "warmup_ratio", "epochs"]), search=False)
     return combinations(argparse.Namespace(**{**args, **given}), task, name, width)
@@ -240,7 +244,7 @@ def test_the_table_of_results(tmp_path, capsys):
     ],
 )
 def test_options_that_would_falsify_what_is_reported_are_refused(files, arguments, options, message):
-    assert message in refused(GLUE, "--labelled", files / "own", *arguments, *options)
+    assert message in error_of(recipe_of, "--labelled", files / "own", *arguments, *options)
 
 
 def test_a_run_that_stopped_before_its_last_validation_is_validated(files, arguments, tmp_path):
@@ -259,25 +263,27 @@ def test_a_run_that_stopped_before_its_last_validation_is_validated(files, argum
 
 def test_wrong_input(files, arguments, tmp_path):
     """Later options override earlier ones."""
-    own = [GLUE, "--labelled", files / "own", *arguments]
-    assert "nosuch.pt: not found" in refused(*own, "--checkpoint", tmp_path / "nosuch.pt")
+    own = ["--labelled", files / "own", *arguments]
+    assert "nosuch.pt: not found" in error_of(recipe_of, *own, "--checkpoint", tmp_path / "nosuch.pt")
     for option, value, expected in [
         ("--seeds", 0, "a whole number from 1 to 2147483647, found '0'"),
         ("--epochs", 10**30, f"a whole number from 1 to 1000000, found '1{'0' * 30}'"),
         ("--lr", "nan", "a number from 0 to 10, found 'nan'"),
         ("--warmup-ratio", 7, "a number from 0 to 1, found '7'"),
     ]:
-        assert f"{option}: expected {expected}" in refused(*own, option, value)
-    assert "--lr 0.001 0.002: give one value" in refused(*own, "--lr", 1e-3, 2e-3)
-    assert "--only-seed 6 must be from 1 to --seeds, which is 5" in refused(*own, "--only-seed", 6)
-    assert "expected train.tsv, found: no such folder" in refused(*own, "--labelled", tmp_path / "none")
-    assert "expected train.json or train-v1.1.json" in refused("recipes/finetune_squad.sh", *own[1:])
-    assert "fairseq reads ${...}" in refused(*own, "--save-dir", tmp_path / "a${b}")
-    assert "results.tsv: a table of results is called so" in refused(*own, "--labelled", tmp_path / "results.tsv")
+        assert f"{option}: expected {expected}" in error_of(recipe_of, *own, option, value)
+    assert "--lr 0.001 0.002: give one value" in error_of(recipe_of, *own, "--lr", 1e-3, 2e-3)
+    assert "--only-seed 6 must be from 1 to --seeds, which is 5" in error_of(recipe_of, *own, "--only-seed", 6)
+    assert "expected train.tsv, found: no such folder" in error_of(recipe_of, *own, "--labelled", tmp_path / "none")
+    assert "expected train.json or train-v1.1.json" in refused("recipes/finetune_squad.sh", *own)
+    assert "fairseq reads ${...}" in error_of(recipe_of, *own, "--save-dir", tmp_path / "a${b}")
+    assert "results.tsv: a table of results is called so" in error_of(
+        recipe_of, *own, "--labelled", tmp_path / "results.tsv"
+    )
     (tmp_path / "results.tsv").write_text("name,score\n")
-    assert "results.tsv: found another table, expected one of this" in refused(*own, "--save-dir", tmp_path)
+    assert "results.tsv: found another table, expected one of this" in error_of(recipe_of, *own, "--save-dir", tmp_path)
     assert not (tmp_path / "save").exists()  # nothing was trained
-    assert "fairseq-train ended with exit status 1; the full log is" in refused(*own, "--dropout", 7)
+    assert "fairseq-train ended with exit status 1; the full log is" in refused(GLUE, *own, "--dropout", 7)
 
 
 def test_files_that_change_meanwhile(files, arguments, tmp_path):

@@ -1,10 +1,13 @@
 """Every recipe parses with fairseq's own parsers, has the settings of the paper and its release, and trains."""
 
+import contextlib
+import io
 import json
 import os
 import re
 import shlex
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -16,7 +19,8 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 import maelm_fairseq.plugin  # noqa: F401
-from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, refused, script
+import pretrain
+from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, script
 from show_progress import Progress
 from training import checkpoint, train, updates
 
@@ -48,7 +52,13 @@ SMALL += ["--encoder-attention-heads", 2]
 
 def dry_run(name, *arguments, **environment):
     """The arguments of the fairseq-train that a recipe would become."""
-    return shlex.split(script(f"recipes/{name}", *DATA, "--dry-run", *arguments, **environment).stdout)[1:]
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr(sys, "argv", ["", *map(str, [RECIPES / name, *DATA, "--dry-run", *arguments])])
+        for variable, value in environment.items():
+            patch.setenv(variable, value)
+        pretrain.main()
+    return shlex.split(printed.getvalue())[1:]
 
 
 def parse_command(arguments):
@@ -188,7 +198,8 @@ def test_help_has_the_plugins_options(tmp_path):
     ],
 )
 def test_wrong_options_are_refused(arguments, words):
-    error = refused("recipes/pretrain_base.sh", *DATA, *arguments, MASTER_ADDR="")
+    recipe = [RECIPES / "pretrain_base.sh", *DATA]
+    error = error_of(pretrain.main, *recipe, *arguments, MASTER_ADDR="", CUDA_VISIBLE_DEVICES="")
     assert all(word in error for word in words), error
 
 
