@@ -23,7 +23,6 @@ import torch
 
 from evaluation.minimal_pairs import decide, read_pairs
 from evaluation.report import markdown
-from fairseq_options import RECIPES
 from further_options import parsed, refuse_own
 from jobs import Jobs
 from maelm_fairseq import hub
@@ -41,6 +40,7 @@ from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
 from maelm_fairseq.training.run_options import check_texts
 from maelm_fairseq.training.save_folder import set_aside
 
+RECIPES = Path(__file__).resolve().parent
 SCORED_TOKENS, SCORED_WORDS = 5_000, 64  # of held-out text, each predicted by itself; most words of a line
 HALVED_LINES = 1_000
 WEIGHTS = ["config.json", "model.safetensors", "pytorch_model.bin"]
@@ -185,7 +185,7 @@ def adapt(execute, args, extra, positions, dest, work):
     words = ["--add-tokens", args.add_tokens] * bool(args.add_tokens)
     texts = ["--train", *args.train, "--valid", args.valid, "--dest", data]
     try:
-        execute(Path(RECIPES).parent / "data-prep" / "prepare.sh", "--vocabulary", args.model, *words, *texts)
+        execute(RECIPES.parent / "data-prep" / "prepare.sh", "--vocabulary", args.model, *words, *texts)
     except SystemExit as ended:
         if ended.code != STOPPED and not (data / "train.json").exists():  # which is written last
             shutil.rmtree(data, ignore_errors=True)  # the corrected command begins anew
@@ -201,7 +201,7 @@ def adapt(execute, args, extra, positions, dest, work):
     training = training_options(hub.from_pretrained(imported, data).model.cfg, str(imported))
     training += ["--max-update", updates, "--total-num-update", updates, "--warmup-updates", -(-updates * 6 // 100)]
     training += ["--save-interval-updates", -(-updates // 4), *([] if args.gpus is None else ["--gpus", args.gpus])]
-    recipe = [Path(RECIPES) / "pretrain.py", Path(RECIPES) / "adapt.sh"]
+    recipe = [RECIPES / "pretrain.py", RECIPES / "adapt.sh"]
     execute(sys.executable, *recipe, "--data", data, "--save-dir", save, *training, *extra)
     best = save / "checkpoint_best.pt"
     after = measure(work / "after.json", best, data, args, positions)

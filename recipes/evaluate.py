@@ -136,14 +136,13 @@ def measure(records, encoder, task, repeats, side_by_side):
     origins = {"mean": same, "first": same}
     if side_by_side:
         origins["side_by_side"] = same
-    if repeats:
+    if repeats and has_few_shot(task):
         origins["few_shot"] = {**same, "repeats": f"{SHOTS} {repeats}"}
     missing = [name for name, origin in origins.items() if not records.has(task.name, name, origin)]
     features = compute(encoder.model, task.texts) if missing else {}
     for name in missing:
         if name == "few_shot":
-            scores = few_shot(features["mean"], task, repeats)
-            arrays = {} if scores is None else {name: scores}
+            arrays = {name: few_shot(features["mean"], task, repeats)}
         elif name == "side_by_side":
             layers = features["mean"][1:]
             arrays = {name: probe(np.concatenate(layers, axis=-1)[None], task)["answers"]}

@@ -21,7 +21,6 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 import show_progress
-from fairseq_options import RECIPES
 from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base.errors import Parser, UsageError, within
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
@@ -32,6 +31,7 @@ EPILOG = """All other options go to fairseq-train and override the settings of t
 that it sets, such as --no-share-decoder-layers.
 SIGTERM, SIGUSR1, SIGHUP and Ctrl-C stop training with a checkpoint after the current update, with exit status 75; the
 same command resumes."""
+RECIPES = Path(__file__).resolve().parent
 PATIENCE = 900  # seconds of a machine that waits for the others to be started
 
 
@@ -78,7 +78,7 @@ def plugin_options():
 
 def settings(name):
     """A recipe's settings as fairseq groups them: {group: {name: value}}."""
-    hydra = Path(RECIPES, "hydra")
+    hydra = RECIPES / "hydra"
     overrides = (hydra / f"{name}.txt").read_text().split() if name != "base" else []
     overrides = OmegaConf.from_dotlist([override.lstrip("+") for override in overrides])
     cfg = OmegaConf.to_container(OmegaConf.merge(OmegaConf.load(hydra / "pretrain_base.yaml"), overrides))

@@ -5,8 +5,8 @@
 | `call_main` | signal handlers; errors of a GPU's process in one line | our models |
 | `convert_namespace_to_omegaconf` | options that it would reinterpret are refused | all commands |
 | `add_defaults` | begins a run: signal handlers; memory; the save folder; no state of an earlier run | our models |
-| `train` | no update after the last one; whole updates in a resumed epoch; the task hears of signals | our models |
-| `validate_and_save` | a requested stop saves and ends the process; frees memory | training |
+| `train` | all processes at one update, none after the last; whole updates in a resumed epoch; signals | our models |
+| `validate_and_save` | a requested stop saves and ends the process; once an update; frees memory | training |
 | `save_checkpoint` | refuses NaN; a full disk is one line; the last checkpoint is written first | training |
 | `torch_persistent_save`, `PathManager.copy` | names appear with complete files | training |
 | `Trainer.load_checkpoint` | compares the checkpoint with the run; what patience has seen goes on | training |

@@ -47,8 +47,6 @@ def one_repeat(layers, task, shots, repeat):
 
 
 def few_shot(layers, task, repeats):
-    """The scores of all repeats, (SHOTS, repeats); None for too many classes."""
-    if not has_few_shot(task):
-        return None
+    """The scores of all repeats, (SHOTS, repeats), of a task that :func:`has_few_shot`."""
     scores = [[one_repeat(layers, task, shots, repeat) for repeat in range(repeats)] for shots in SHOTS]
     return np.array(scores, np.float32)

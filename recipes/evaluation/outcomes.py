@@ -33,7 +33,6 @@ ORIGIN = "origin"  # what an array was made from, as JSON in an array of its own
 CHOSEN, LAST = "chosen", "last"  # layers of the table, besides numbers
 COLUMNS = ["model", "task", "feature", "layer", "metric", "value"]
 PAIRS, GROUPS = "pairs", "groups"
-METRICS = {True: "accuracy", False: "100 x Pearson"}
 
 
 class Records:
@@ -114,7 +113,7 @@ class Records:
             else:
                 layers = [*(range(len(array)) if len(array) > 1 else ()), LAST, CHOSEN]
                 found = {(name, layer): score(self.answers(task, name, layer), targets) for layer in layers}
-            metric = METRICS[name == PAIRS or targets.dtype.kind != "f"]
+            metric = "accuracy" if name == PAIRS or targets.dtype.kind != "f" else "100 x Pearson"
             for (feature, layer), value in found.items():
                 yield self.model, task, feature, layer, metric, round(float(value), 4)
 
