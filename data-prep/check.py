@@ -22,7 +22,7 @@ AGAIN = "remove {} and run prepare.sh again"
 DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
 MAXIMUM_UNKNOWN_RATE = 0.01
 FEW_TOKENS = 100  # for each symbol of the vocabulary
-BLOCK = 1 << 24  # tokens, or lines of the index, read at a time
+BLOCK, LINES = 1 << 24, 1 << 22  # tokens, and lines of the index, read at a time
 
 
 class Split:
@@ -54,10 +54,10 @@ class Split:
         self.begins = mapped(index, np.int64, HEADER.size + 4 * lines, lines)
         self.documents = self.text_lines = tokens = 0
         item, after_blank = np.dtype(DTYPES[code]).itemsize, True
-        for start in range(0, lines, BLOCK):
-            sizes = self.sizes[start : start + BLOCK].astype(np.int64)
+        for start in range(0, lines, LINES):
+            sizes = self.sizes[start : start + LINES].astype(np.int64)
             ends, blank = tokens + np.cumsum(sizes), sizes == 1
-            if not np.array_equal(self.begins[start : start + BLOCK], (ends - sizes) * item):
+            if not np.array_equal(self.begins[start : start + LINES], (ends - sizes) * item):
                 raise UsageError(f"{index} is damaged: lines do not follow each other; {self.again}")
             self.documents += int((blank & ~np.append(after_blank, blank[:-1])).sum())
             self.text_lines += int((~blank).sum())

@@ -10,7 +10,7 @@ from omegaconf import II, MISSING
 
 from .base.errors import MissingFileError, UsageError
 from .base.settings import setting
-from .data.blocks import TokenBlocks
+from .data.blocks import LineSizes, TokenBlocks
 from .data.epochs import ResumableIterator
 from .data.masked_items import MaskedBlockDataset, masking_of
 from .engine import ChoiceEnum, FairseqTask, distributed_utils, indexed_dataset, metrics, register_task, utils
@@ -155,7 +155,7 @@ class MaeLmTask(TokenTask):
         if 0 < last < schedule.get("warmup_updates", 0):
             logger.warning("training ends before --warmup-updates: the learning rate never reaches --lr")
         for folder in utils.split_paths(self.cfg.data):
-            prefix_of(folder, cfg.dataset.train_subset)
+            LineSizes(prefix_of(folder, cfg.dataset.train_subset))  # of some, the turn comes days later
         valid = self.datasets.get(cfg.dataset.valid_subset.split(",")[0])
         if valid is not None and distributed_utils.is_master(cfg.distributed_training):
             bits = unigram_bits(self.datasets[cfg.dataset.train_subset], valid)

@@ -1,5 +1,6 @@
 """Wrong input: one clear error, exit status 1."""
 
+import os
 import shutil
 import socket
 
@@ -65,6 +66,10 @@ def test_folders_that_take_turns(data, tmp_path):
     assert f"{other}/dict.txt differs from that of {data}" in refused(f"{data}:{other}", *options)
     valid = binarize(tmp_path / "valid", {"valid": text}, data / "dict.txt")
     assert f"{valid}/train.idx: not found" in refused(f"{data}:{valid}", *options)
+    for ending in ["bin", "idx"]:
+        shutil.copy(data / f"train.{ending}", valid)
+    os.truncate(valid / "train.idx", 100)
+    assert f"{valid}/train.idx has 100 bytes" in refused(f"{data}:{valid}", *options)
 
 
 def test_mask_in_the_data(tmp_path):
