@@ -30,7 +30,7 @@ from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.files import atomic_write, check_new, one_at_a_time, read_json, save_json, sha256
 from maelm_fairseq.base.provenance import check_same
 from maelm_fairseq.base.signals import STOPPED
-from maelm_fairseq.base.utf8 import half_character, read_lines
+from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.config import check_positions
 from maelm_fairseq.huggingface.export import export
@@ -39,6 +39,7 @@ from maelm_fairseq.huggingface.roberta_source import read_source
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
 from maelm_fairseq.training.run_options import check_texts
 from maelm_fairseq.training.save_folder import set_aside
+from pretrain import folder
 
 RECIPES = Path(__file__).resolve().parent
 SCORED_TOKENS, SCORED_WORDS = 5_000, 64  # of held-out text, each predicted by itself; most words of a line
@@ -64,7 +65,8 @@ def parse():
     add("--model", type=path, required=True, metavar="DIR", help="folder of transformers with the layout of RoBERTa")
     add("--train", type=path, nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
     add("--valid", type=path, required=True, metavar="FILE", help="held-out text, to validate and measure on")
-    add("--dest", type=path, required=True, metavar="DIR", help="new folder for the model, beside DEST.work")
+    dest = "new folder for the model, beside DEST.work"
+    add("--dest", type=lambda text: folder(path(text)), required=True, metavar="DIR", help=dest)
     add("--gpus", type=within(0), metavar="N", help="GPUs (default: all); 0 trains on the CPU")
     updates = "updates of 32 sequences (default: %(default)s)"
     add("--max-update", type=within(1), default=2000, metavar="N", help=updates)
@@ -157,8 +159,6 @@ def check(args, extra):
     from maelm_fairseq.huggingface.tokenizer import write_tokenizer  # of the extra `huggingface`
 
     check_texts(argparse.Namespace(dest=args.dest))
-    if half_character(args.dest) is not None:
-        raise UsageError(f"--dest {args.dest}: TensorBoard needs names in UTF-8; choose another")
     with tempfile.TemporaryDirectory() as folder:
         write_tokenizer(folder, read_subwords(args.model), 1)
     positions = len(read_source(args.model).weights["encoder.embed_positions.weight"]) - 1

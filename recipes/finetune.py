@@ -21,6 +21,7 @@ import torch
 from finetune_settings import combinations
 from further_options import parsed, refuse_own
 from jobs import Jobs
+from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.files import atomic_write, one_at_a_time, sha256
 from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint, updates_of
@@ -36,7 +37,6 @@ from show_progress import Progress
 
 BF16 = "--bf16-autocast"
 READER = "maelm_fairseq.finetuning"  # what it says of the labelled files is said once, before training
-PLUGIN = Path(__file__).resolve().parent.parent / "maelm_fairseq"
 ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
 SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
 COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
@@ -157,7 +157,7 @@ class Recipe:
         options += ["--no-epoch-checkpoints", "--save-interval-updates", 5000, "--keep-interval-updates", 1]
         options += ["--num-workers", 0, "--distributed-world-size", 1, "--log-format", "json", "--log-interval", 50]
         device = ["--fp16"] * (BF16 not in self.extra) if torch.cuda.is_available() else ["--cpu"]
-        program = ["fairseq-train", "--user-dir", str(PLUGIN), os.path.abspath(self.args.data)]
+        program = ["fairseq-train", "--user-dir", plugin[0], os.path.abspath(self.args.data)]
         return [*program, *map(str, [*options, *device]), *self.extra]
 
     def made_from(self):

@@ -97,6 +97,17 @@ def check_components(state, trainer, path):
             )
 
 
+def same_in_all_processes(update, save_dir):
+    """The update that all processes go on from; one that does not find the checkpoint would begin anew, unnoticed."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        updates = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(updates, update)
+        if len({*updates}) > 1:
+            found = f"processes of this run go on from update {min(updates):,}, others from {max(updates):,}"
+            raise UsageError(f"--save-dir {save_dir}: {found}; give a folder that all machines share")
+    return update
+
+
 def averaged_weights(state, path):
     """The weights of --store-ema in a checkpoint: {name: tensor}."""
     extra = state.get("extra_state")

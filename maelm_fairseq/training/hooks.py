@@ -285,7 +285,7 @@ class Hooks:
         if not isinstance(trainer.get_model(), MaeLmModel):
             return original(cfg, trainer, task, epoch_itr)
         stopping.listen(task)
-        update = stopping.same_in_all_processes(trainer.get_num_updates(), cfg.checkpoint.save_dir)
+        update = comparison.same_in_all_processes(trainer.get_num_updates(), cfg.checkpoint.save_dir)
         last, patience = cfg.optimization.max_update, cfg.checkpoint.patience
         if 0 < patience <= self.patience.get("num_runs", 0):
             logger.info(f"nothing to train: the last {patience} validations were no better (--patience)")

@@ -17,7 +17,6 @@ from multiprocessing import resource_tracker
 
 import torch
 
-from ..base.errors import UsageError
 from ..base.signals import SIGNALS, STOPPED
 
 logger = logging.getLogger(__name__)
@@ -136,17 +135,6 @@ def listen(task):
 
     task.train_step, task.valid_step = telling(task.train_step), telling(task.valid_step)
     task.reduce_metrics = reduce_metrics
-
-
-def same_in_all_processes(update, save_dir):
-    """The update that all processes go on from; one that does not find the checkpoint would begin anew, unnoticed."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        updates = [None] * torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(updates, update)
-        if len({*updates}) > 1:
-            found = f"processes of this run go on from update {min(updates):,}, others from {max(updates):,}"
-            raise UsageError(f"--save-dir {save_dir}: {found}; give a folder that all machines share")
-    return update
 
 
 def agreed():

@@ -101,9 +101,9 @@ def load_task(folder, regression=False):
             like = tables[0].form if tables else None
             table = read_sentences(path, regression=regression or like and like.is_regression, like=like)
             tqdm.write(str(table), file=sys.stderr)
-            labels = {example.label for example in table.examples}
-            if split == "test" and len(labels) == 1:  # such as -1 in place of labels that are secret
-                tqdm.write(f"warning: {path}: every label is {labels.pop()}: left out", file=sys.stderr)
+            if split == "test" and len({example.label for example in table.examples}) == 1:  # -1, as it is secret
+                label = table.examples[0].label
+                tqdm.write(f"warning: {path}: every label is {label}: left out", file=sys.stderr)
                 continue
             tables.append(table)
             rows += sum(map(len, table.skipped.values()))
