@@ -104,7 +104,7 @@ def options(name):
         *"--task mae_lm --criterion mae_lm --arch mae_lm_tiny --encoder-layers 12 --encoder-embed-dim 128".split(),
         *"--encoder-ffn-embed-dim 512 --encoder-attention-heads 4 --max-positions 64 --tokens-per-sample 64".split(),
         *"--relative-position-buckets t5 --relative-position-local-init --dropout 0 --attention-dropout 0".split(),
-        *"--mask-prob 0.3 --batch-size 32 --batch-size-valid 64 --num-workers 0 --bf16-autocast".split(),
+        *"--mask-prob 0.3 --batch-size 32 --batch-size-valid 64 --num-workers 0".split(),
         *"--optimizer torch_adamw --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 2 --lr 1e-3".split(),
         *["--adam-betas", "(0.9, 0.98)", "--lr-scheduler", "polynomial_decay", "--seed", seed, *arm.options],
         *["--warmup-updates", arm.updates * 6 // 100, "--total-num-update", arm.updates, "--max-update", arm.updates],
