@@ -20,7 +20,7 @@ install: $(VENV)/.installed
 # The stamp is written last, so that a failed installation is tried again. A killed one may leave half a package that
 # pip believes to be complete: the environment is then rebuilt. fairseq brings torchaudio, which nothing here uses; built
 # for CUDA, it does not load beside a torch for the CPU, and then transformers does not either.
-$(VENV)/.installed: setup.py constraints.txt Makefile
+$(VENV)/.installed: setup.py constraints.txt Makefile recipes/openmp.pth
 	@recipes/make_environment.sh "$(VENV)" $(PYTHON)
 	@echo "Installing fairseq, torch and the plugin into $(VENV): a minute or two, longer if torch comes with CUDA."
 	@touch $(VENV)/.installing

@@ -124,14 +124,16 @@ def step(args, variant):
 def measure(args, variants):
     """Steps several models in alternation: {variant: (FLOP of a step, list of what :func:`step` returns)}."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        processes, measured = {}, {}
+        processes, building = {}, []
         for variant in variants:
             data = Path(folder) / variant
             data.mkdir()
             pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
             processes[variant] = stack.enter_context(pool)
-            pool.submit(build, data, args, variant).result()
-            measured[variant] = pool.submit(flops).result(), []
+            building.append(pool.submit(build, data, args, variant))
+        for built in building:
+            built.result()
+        measured = {variant: (process.submit(flops).result(), []) for variant, process in processes.items()}
         for number in range(args.rounds + 1):
             for variant, process in processes.items():
                 measured[variant][1].append(process.submit(step, args, variant).result())

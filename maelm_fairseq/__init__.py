@@ -10,7 +10,7 @@ import sys
 __version__ = "0.2.0"
 
 if sys.argv[:1] == ["-m"] and any(word.startswith(__name__ + ".") for word in sys.orig_argv):  # one of its programs
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # which OpenMP reads when torch is imported
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # which OpenMP reads when torch is imported
     print("loading ...", file=sys.stderr, flush=True)
 
 if "fairseq" in sys.modules:

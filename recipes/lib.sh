@@ -15,7 +15,7 @@ use_environment() {
   fi
   # Recipes import this repository's plugin, installed or not, and each other.
   export PYTHONPATH=$root:$recipes${PYTHONPATH:+:$PYTHONPATH}
-  export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} # threads that spin while they wait are slow on a busy machine
+  export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000} # threads that spin for long while they wait are slow on a busy machine
 }
 
 # become PROGRAM ARGUMENT...: becomes a program in Python.

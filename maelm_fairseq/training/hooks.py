@@ -140,8 +140,8 @@ class Hooks:
         is_master = distributed_utils.is_master(cfg.distributed_training)
         stopping.handle_signals(announce=is_master)
         if on_cpu:
-            if is_master and "OMP_WAIT_POLICY" not in os.environ and os.environ.get("OMP_NUM_THREADS") != "1":
-                logger.warning("beside other programs this is slow: `export OMP_WAIT_POLICY=passive`, then start again")
+            if is_master and "GOMP_SPINCOUNT" not in os.environ and os.environ.get("OMP_NUM_THREADS") != "1":
+                logger.warning("beside other programs this is slow: `export GOMP_SPINCOUNT=1000`, then start again")
             keep_few_descriptions()
             self._keeps_memory = keep_freed_memory()
         cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True  # otherwise one process sends the others pickled objects
