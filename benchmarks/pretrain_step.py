@@ -32,7 +32,7 @@ import peers
 from common import BATCHES, VOCABULARY, Training, heading, seconds, size_options, write_data
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.precision import is_fast_in_bfloat16
-from maelm_fairseq.training.memory import keep_few_descriptions, keep_freed_memory
+from maelm_fairseq.training.memory import keep_freed_memory, limit_caches
 
 STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
 OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
@@ -87,7 +87,7 @@ def build(folder, args, variant):
     torch.set_num_threads(args.threads)
     if args.device == "cpu" and variant != STOCK_NAME:
         keep_freed_memory()
-        keep_few_descriptions()
+        limit_caches()
     if not args.data:
         write_data(folder, BATCHES * args.batch_size * [args.tokens - 1], args.vocabulary)
     if VARIANTS[variant] is None:

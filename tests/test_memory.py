@@ -11,8 +11,7 @@ import torch
 from conftest import PYTHON, TINY, succeed
 from maelm_fairseq.training import memory
 
-SETTINGS = [*memory.ENVIRONMENT, memory.DESCRIPTIONS, "ONEDNN_PRIMITIVE_CACHE_CAPACITY"]
-SETTINGS += ["DNNL_PRIMITIVE_CACHE_CAPACITY"]
+SETTINGS = [*memory.ENVIRONMENT, *memory.CACHES, "DNNL_PRIMITIVE_CACHE_CAPACITY"]
 HELPERS = """
 import resource, sys, torch
 from maelm_fairseq.training import memory
@@ -55,7 +54,7 @@ def in_use():
 
 assert memory.keep_freed_memory()
 if "ours" in sys.argv:
-    assert memory.keep_few_descriptions()
+    memory.limit_caches()
 rows, weights = torch.ones(500, 16, dtype=torch.bfloat16), torch.ones(16, 16, dtype=torch.bfloat16)
 rows @ weights
 before = in_use()
@@ -103,7 +102,7 @@ def test_in_training_of_our_tasks(data, tmp_path, ours):
         "from maelm_fairseq.training import hooks\n"
         "hooks.RETURN_INTERVAL = 2\n"
         "hooks.keep_freed_memory = lambda: print('freed memory is kept') or True\n"
-        "hooks.keep_few_descriptions = lambda: print('few descriptions are kept')\n"
+        "hooks.limit_caches = lambda: print('caches are limited')\n"
         "hooks.return_freed_memory = lambda: print('freed memory is returned')\n"
     )
     options = [*TINY, "--user-dir", plugin, "--max-update", 5, "--save-dir", tmp_path / "run"]
@@ -111,5 +110,5 @@ def test_in_training_of_our_tasks(data, tmp_path, ours):
         options += ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--encoder-layers", 1]
         options += ["--encoder-attention-heads", 2]
     printed = succeed("fairseq-train", data, *options)
-    assert printed.count("freed memory is kept") == printed.count("few descriptions are kept") == ours
+    assert printed.count("freed memory is kept") == printed.count("caches are limited") == ours
     assert printed.count("freed memory is returned") == 2 * ours

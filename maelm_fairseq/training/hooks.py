@@ -40,7 +40,7 @@ from ..engine import PathManager, Trainer, checkpoint_utils, distributed_utils, 
 from ..model import MaeLmModel
 from ..task import MaeLmTask
 from . import comparison, run_options, save_folder, stopping
-from .memory import RETURN_INTERVAL, keep_few_descriptions, keep_freed_memory, return_freed_memory
+from .memory import RETURN_INTERVAL, keep_freed_memory, limit_caches, return_freed_memory
 from .reporting import reporter
 
 logger = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class Hooks:
         if on_cpu:
             if is_master and "GOMP_SPINCOUNT" not in os.environ and os.environ.get("OMP_NUM_THREADS") != "1":
                 logger.warning("beside other programs this is slow: `export GOMP_SPINCOUNT=1000`, then start again")
-            keep_few_descriptions()
+            limit_caches()
             self._keeps_memory = keep_freed_memory()
         cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True  # otherwise one process sends the others pickled objects
         self._open(cfg.checkpoint, is_master)

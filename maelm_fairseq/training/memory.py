@@ -7,10 +7,11 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 ENVIRONMENT = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 RETURN_INTERVAL = 500  # updates after which kept memory is returned, which takes less than a tenth of a second
 
-# How many shapes of bfloat16 matrix products PyTorch keeps descriptions of, a quarter of a MiB each. Making one takes
-# microseconds: its slow part, the kernels, is in a cache of oneDNN's own.
-DESCRIPTIONS = "LRU_CACHE_CAPACITY"
-KEPT_DESCRIPTIONS = 16  # by default 1024
+# For how many shapes of bfloat16 matrix products something is kept, by default 1024.
+CACHES = {
+    "LRU_CACHE_CAPACITY": "16",  # PyTorch's descriptions, a quarter of a MiB each, made in microseconds
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",  # oneDNN's kernels
+}
 
 
 def keep_freed_memory():
@@ -29,12 +30,13 @@ def keep_freed_memory():
     return mallopt is not None and bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
 
 
-def keep_few_descriptions():
-    """Lets PyTorch keep few descriptions of matrix products; only before this process's first in bfloat16 on the CPU.
+def limit_caches():
+    """Lets PyTorch and oneDNN keep less of matrix products; only before this process's first in bfloat16 on the CPU.
 
-    Blocks of many lengths make hundreds of shapes. Nothing changes if the environment sets the number.
+    Blocks of many lengths make hundreds of shapes. Nothing changes where the environment sets a number.
     """
-    os.environ.setdefault(DESCRIPTIONS, str(KEPT_DESCRIPTIONS))
+    for name, number in CACHES.items():
+        os.environ.setdefault(name, number)
 
 
 def return_freed_memory():
