@@ -8,6 +8,7 @@ import itertools
 import torch
 
 from common import Training
+from maelm_fairseq.layers import last
 
 NAMES = ["RoBERTa, transformers", "ModernBERT, transformers"]
 IGNORED = -100  # as a label
@@ -37,7 +38,7 @@ def labelled(sample, pad):
     tokens = torch.full((len(positions), positions.size(1) + 1), pad)
     tokens.scatter_(1, positions, inputs["src_tokens"])
     labels = torch.full_like(tokens, IGNORED)
-    labels.scatter_(1, positions[:, -target.size(1) :], target)
+    labels.scatter_(1, last(positions, target.size(1)), target)
     tokens, labels = tokens[:, :-1].contiguous(), labels[:, :-1].contiguous()
     return tokens, labels, tokens.ne(pad).long() if inputs["padded"] else None
 

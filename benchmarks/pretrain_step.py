@@ -20,6 +20,7 @@ import statistics
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +31,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import peers
 from common import BATCHES, VOCABULARY, Training, heading, seconds, size_options, write_data
-from maelm_fairseq.base.errors import Parser, UsageError, run
+from maelm_fairseq.base.errors import Parser, UsageError, run, within
+from maelm_fairseq.base.signals import end_with_parent
+from maelm_fairseq.layers import last
 from maelm_fairseq.precision import is_fast_in_bfloat16
 from maelm_fairseq.training.memory import keep_freed_memory, limit_caches
 
@@ -96,7 +99,7 @@ def build(folder, args, variant):
         training = Training(training_arguments(folder, args, variant), args.device)
     if variant.startswith(UNCUT):
         forward = training.trainer.model.encoder.forward
-        rows = lambda x, positions, padded, outputs, *more: forward(x, positions, padded)[:, -outputs:]  # noqa: E731
+        rows = lambda x, positions, padded, outputs, *more: last(forward(x, positions, padded), outputs)  # noqa: E731
         training.trainer.model.encoder.forward = rows
 
 
@@ -128,7 +131,7 @@ def measure(args, variants):
         for variant in variants:
             data = Path(folder) / variant
             data.mkdir()
-            pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+            pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=end_with_parent)
             processes[variant] = stack.enter_context(pool)
             building.append(pool.submit(build, data, args, variant))
         for built in building:
@@ -149,7 +152,7 @@ def compare(args):
           f"{args.decoder_layers} decoder layers, dropout {args.dropout}, of attention {args.attention_dropout}, "
           f"{args.rounds} rounds of {args.steps} steps\n")  # fmt: skip
     only = []
-    for name in args.only:
+    for name in dict.fromkeys(args.only):
         if "bfloat16" in name and not is_fast_in_bfloat16(args.device):  # it would compute in float32
             print(f"skipped: {name}; bfloat16 is slow here", file=sys.stderr)
         elif VARIANTS[name] is None and not find_spec("transformers"):
@@ -158,7 +161,12 @@ def compare(args):
             only.append(name)
     if not only:
         raise UsageError(f"--only {' '.join(args.only)}: all of them are skipped; choose others")
-    measured = measure(args, only)
+    try:
+        measured = measure(args, only)
+    except BrokenProcessPool:
+        raise UsageError(
+            "a model's process was ended from outside, perhaps for want of memory: --only takes fewer"
+        ) from None
     print(f"| model | sequences per second | step time over {only[0]}'s | FLOP over its | peak memory, GiB | share of "
           "matmul rate |\n|---|---|---|---|---|---|")  # fmt: skip
     first, reference = measured[only[0]]
@@ -175,9 +183,11 @@ def main():
     os.environ["PYTHONWARNINGS"] = "ignore"  # in the models' processes, for fairseq's use of hydra and torch
     parser = Parser(description=__doc__)
     add = parser.add_argument
-    sizes = [("layers", 12), ("width", 768), ("heads", 12), ("decoder-layers", 4), ("tokens", 512)]
-    for name, default in [*sizes, ("vocabulary", VOCABULARY), ("batch-size", 4), ("rounds", 5), ("steps", 1)]:
-        add(f"--{name}", type=int, default=default, metavar="N", help="(default: %(default)s)")
+    sizes = [("layers", 12, 1), ("width", 768, 1), ("heads", 12, 1), ("decoder-layers", 4, 0), ("tokens", 512, 2)]
+    for name, default, least in [*sizes, ("batch-size", 4, 1), ("rounds", 5, 1), ("steps", 1, 1)]:
+        add(f"--{name}", type=within(least), default=default, metavar="N", help="(default: %(default)s)")
+    symbols = "symbols of the vocabulary (default: %(default)s)"
+    add("--vocabulary", type=within(6, 2**16), default=VOCABULARY, metavar="N", help=symbols)
     add("--data", metavar="DIR", help=f"binarized text, from which the first {BATCHES} batches are taken")
     add("--mask-prob", type=float, default=0.15, help="share of predicted tokens (default: %(default)s)")
     for name in ["--dropout", "--attention-dropout"]:
