@@ -9,9 +9,10 @@ import torch
 
 import gpu
 import gpu_checks
+import peers
 import pretrain_step
 import scale
-from conftest import SCRIPTS_ENVIRONMENT
+from conftest import SCRIPTS_ENVIRONMENT, error_of
 from maelm_fairseq import precision
 from maelm_fairseq.base.errors import UsageError
 
@@ -142,3 +143,15 @@ def test_both_find_the_same_blocks(forks, monkeypatch, capsys):
     scale.main()
     ours, theirs = rows(capsys.readouterr().out)
     assert ours[0] == theirs[0] == "1,013" and ours[1] == "TokenBlocks"
+
+
+@pytest.mark.parametrize("words, least, most", [("--rounds 0", 1, 2**31 - 1), ("--vocabulary 65537", 6, 2**16)])
+def test_numbers_of_the_benchmark_have_ranges(words, least, most):
+    assert f"from {least} to {most}" in error_of(pretrain_step.main, *words.split(), PYTHONWARNINGS="ignore")
+
+
+def test_peers_take_batches_in_which_nothing_is_predicted():
+    tokens = torch.tensor([[7, 8, 9]])
+    inputs = {"src_tokens": tokens, "positions": torch.tensor([[2, 0, 1]]), "padded": False}
+    found, labels, _ = peers.labelled({"net_input": inputs, "target": tokens[:, :0]}, pad=1)
+    assert found.tolist() == [[8, 9, 7]] and labels.eq(peers.IGNORED).all()
