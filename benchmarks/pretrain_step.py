@@ -156,7 +156,7 @@ def compare(args):
         if "bfloat16" in name and not is_fast_in_bfloat16(args.device):  # it would compute in float32
             print(f"skipped: {name}; bfloat16 is slow here", file=sys.stderr)
         elif VARIANTS[name] is None and not find_spec("transformers"):
-            print(f"skipped: {name}; pip install '.[benchmarks]' for it", file=sys.stderr)
+            print(f"skipped: {name}; pip install -e '.[benchmarks]' for it", file=sys.stderr)
         else:
             only.append(name)
     if not only:
