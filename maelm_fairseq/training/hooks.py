@@ -140,7 +140,8 @@ class Hooks:
         is_master = distributed_utils.is_master(cfg.distributed_training)
         stopping.handle_signals(announce=is_master)
         if on_cpu:
-            if is_master and "GOMP_SPINCOUNT" not in os.environ and os.environ.get("OMP_NUM_THREADS") != "1":
+            chosen = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys()  # how threads wait
+            if is_master and not chosen and os.environ.get("OMP_NUM_THREADS") != "1":
                 logger.warning("beside other programs this is slow: `export GOMP_SPINCOUNT=1000`, then start again")
             limit_caches()
             self._keeps_memory = keep_freed_memory()
