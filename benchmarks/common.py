@@ -16,7 +16,6 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parent.parent
-PLUGIN = ROOT / "maelm_fairseq"
 VOCABULARY = 32768  # symbols
 BATCHES = 8  # of a training
 
@@ -50,7 +49,7 @@ def size_options(args):
 def configuration(arguments, device="cpu"):
     """fairseq-train's configuration for a list of arguments; on "cuda", for one GPU."""
     of_device = ["--cpu"] if device == "cpu" else ["--distributed-world-size", 1]
-    arguments = list(map(str, [*arguments, "--user-dir", PLUGIN, *of_device]))
+    arguments = list(map(str, [*arguments, *of_device]))
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
 
 

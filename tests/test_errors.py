@@ -52,6 +52,10 @@ def test_validation(data, options, message):
     assert refused(data, *options, program="fairseq-validate").startswith(f"error: {message}")
 
 
+def test_no_architecture(data):
+    assert "are --arch, --task and --criterion there?" in refused(data, *TINY[:2])
+
+
 def test_missing_data(data, tmp_path):
     arguments = [*TINY, "--save-dir", tmp_path / "run"]
     found = refused(tmp_path / "nosuch", *arguments)

@@ -65,8 +65,8 @@ def look_up(words, cwd):
         folder = ROOT / words[2] if words[1] == "-C" else ROOT
         assert re.search(rf"^{words[-1]}:", (folder / "Makefile").read_text(), re.M)
     elif words[0] == "pip":
-        assert words[1:4] == ["install", "-c", "constraints.txt"] and (ROOT / words[3]).exists()
-        for extra in re.findall(r"\w+", words[4]):
+        assert words[1:5] in (["uninstall", "--yes", "torchaudio"], ["install", "-c", "constraints.txt", "-e"])
+        for extra in re.findall(r"\w+", "".join(words[5:])):
             assert f'"{extra}": [' in (ROOT / "setup.py").read_text()
     else:
         known = re.findall(r"--[\w-]+", shell(words[0] + " --help", cwd))

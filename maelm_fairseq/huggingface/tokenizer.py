@@ -32,7 +32,7 @@ from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 try:
     from sentencepiece import sentencepiece_model_pb2
 except Exception as error:  # protobuf is missing, or older than sentencepiece needs, which is an error of its own
-    raise InstallationError(f"{error}: pip install -c constraints.txt '.[huggingface]'") from None
+    raise InstallationError(f"{error}: pip install -c constraints.txt -e '.[huggingface]'") from None
 
 UNIGRAM, BPE = (sentencepiece_model_pb2.TrainerSpec.ModelType.Value(name) for name in ["UNIGRAM", "BPE"])
 APART = "\ufdd1"  # put before marks for a while; not a character, for use within programs

@@ -40,7 +40,7 @@ class Reporter:
         line = one_line(error)
         if line is not None or self.trained or not isinstance(error, Exception):
             return line
-        text = " ".join(str(error).split())[:500]
+        text = " ".join(str(error).split())[:500] or "for no reason given; are --arch, --task and --criterion there?"
         if isinstance(error, AssertionError) and text:  # fairseq's own checks of options
             return text
         if isinstance(error, SyntaxError):  # fairseq evaluates some options

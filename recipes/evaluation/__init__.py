@@ -7,4 +7,4 @@ try:
     import scipy  # noqa: F401
     import sklearn  # noqa: F401
 except ImportError as error:
-    sys.exit(f"error: {error}: pip install -c constraints.txt '.[finetune]'")
+    sys.exit(f"error: {error}: pip install -c constraints.txt -e '.[finetune]'")
