@@ -50,7 +50,8 @@ def measurements(name, folder):
 def without_labels(model):
     """What needs no training: (task, feature, metric, value)."""
     lines = sample_lines(model.data, ["valid"])
-    pairs = Pairs("", "", *agreement_pairs(lines), None)
+    examples = list(sentence_probes.agreement(lines))[1::2]  # sentences with a word that does not agree
+    pairs = Pairs("", "", [original for _, _, original in examples], [changed for changed, _, _ in examples], None)
     yield "agreement", "examples", "count", len(pairs.good)
     for feature, masks_in_encoder in {"masks left out": False, "masks in the encoder": True}.items():
         if masks_in_encoder or model.model.cfg.decoder_layers:
@@ -61,12 +62,6 @@ def without_labels(model):
     share, count = found_halves(model, lines)
     yield "halves", "examples", "count", count
     yield "halves", "mean", "accuracy", share
-
-
-def agreement_pairs(lines):
-    """Sentences, and the same with a word that does not agree."""
-    examples = list(sentence_probes.agreement(lines))
-    return [original for _, label, original in examples[1::2]], [sentence for sentence, _, _ in examples[1::2]]
 
 
 def main():

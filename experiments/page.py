@@ -4,6 +4,7 @@
 python page.py            between <!-- NAME --> and <!-- end --> of the page stands what the function NAME returns
 """
 
+import copy
 import functools
 import itertools
 import re
@@ -55,6 +56,8 @@ CLAIMS = {
     "closes": "Figure 5a: text with [MASK] exceeds text without by more than in MAE-LM",
     "plain": "Abstract: text without [MASK] has a lower rank than in MAE-LM",
 }
+MAIN_CLAIM = "The main claim: fine-tuned, MAE-LM is ahead of the MLM"
+CLAIM_COLUMNS = ["claim (ranks: of the last layer)", "MLM", "seeds", "here", "result"]
 NOT_RUN = "Not run yet."
 RANK = "effective rank, $\\tau$ = 0.9"
 FRACTIONS = {"A": 0.0, "C": 0.5, "B": 1.0}  # of the masks that the encoder sees, by arm
@@ -88,11 +91,12 @@ class Page:
         self.records, self.pictures = pd.concat(tables, ignore_index=True), {}
         final = self.records[self.records.updates == self.records.groupby("arm").updates.transform("max")]
         is_pilot = final.seed.isin(PILOT_SEEDS)
-        self.final, self.pilots = final[~is_pilot], final[is_pilot]
+        self.final, self.pilots = final[~is_pilot], copy.copy(self)
+        self.pilots.final = final[is_pilot]
 
-    def values(self, arm, tasks, feature, layer, table=None):
-        """The mean over tasks for each seed; a Series, empty where any is missing. Without pilots, but for `table`."""
-        rows = self.final if table is None else table
+    def values(self, arm, tasks, feature, layer):
+        """The mean over tasks for each seed; a Series, empty where any is missing."""
+        rows = self.final
         rows = rows[(rows.arm == arm) & rows.task.isin(tasks) & (rows.feature == feature)]
         rows = rows[(rows.layer == layer) & rows.metric.isin(["accuracy", "100 x Pearson", "pearson"])]
         counts = rows.groupby("seed").value.agg(["mean", "size"])
@@ -120,7 +124,8 @@ class Page:
 
     def rates(self):
         """The losses of the pilots with different learning rates."""
-        rows = self.pilots[self.pilots.arm.str.contains("-lr") & (self.pilots.metric == "bits")]
+        rows = self.pilots.final
+        rows = rows[rows.arm.str.contains("-lr") & (rows.metric == "bits")]
         parts = rows.arm.str.extract("(.*)-lr(.*)")
         rows = rows.assign(arm=parts[0].map(TITLES), rate=parts[1])
         frame = rows.pivot_table(index="arm", columns="rate", values="value")
@@ -130,7 +135,7 @@ class Page:
         """The scores of pilots that were fine-tuned with different learning rates."""
         features = {FINE_TUNING_RATE: "fine-tuned", **{rate: f"fine-tuned, {rate}" for rate in FINE_TUNING_RATES}}
         found = {
-            TITLES[arm]: {rate: self.values(arm, NATURAL, features[rate], "last", self.pilots).get(PILOT_SEEDS[0])
+            TITLES[arm]: {rate: self.pilots.values(arm, NATURAL, features[rate], "last").get(PILOT_SEEDS[0])
                           for rate in sorted(features, key=float)} for arm in PILOTS
         }  # fmt: skip
         return markdown(pd.DataFrame.from_dict(found, orient="index").rename_axis("arm").dropna(axis=1, how="all"))
@@ -146,7 +151,7 @@ class Page:
             gains = []
             for arm in PILOTS:
                 names = arm, f"{arm}-reset"
-                trained, reset = (self.values(name, tasks, feature, layer, self.pilots) for name in names)
+                trained, reset = (self.pilots.values(name, tasks, feature, layer) for name in names)
                 gains += (trained - reset).dropna().tolist()
             if len(gains) > 1:
                 rows.append([title, len(gains), np.mean(gains), np.mean(gains) / stats.sem(gains)])
@@ -157,12 +162,9 @@ class Page:
 
     def masked(self):
         """The scores of pilots with 15% and 30% of the tokens predicted."""
-        rows = {}
-        for arm in [name for pilot in PILOTS for name in (f"{pilot}-masked15", pilot)]:
-            values = {title: self.values(arm, NATURAL, *of, self.pilots) for title, of in FEATURES.items()}
-            if PILOT_SEEDS[0] in values["fine-tuned"]:
-                rows[TITLES[arm]] = {title: each.get(PILOT_SEEDS[0]) for title, each in values.items()}
-        return markdown(pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm"))
+        first = copy.copy(self)
+        first.final = self.pilots.final[self.pilots.final.seed == PILOT_SEEDS[0]]
+        return first.scores_of([name for pilot in PILOTS for name in (f"{pilot}-masked15", pilot)])
 
     def scores_of(self, arms):
         rows = []
@@ -189,22 +191,15 @@ class Page:
         return f"{found}\n{self.scores_of(ABLATIONS)}" if self.recorded(ABLATIONS) else NOT_RUN
 
     def seconds_of_an_update(self):
-        if self.seconds is None:
-            return "Not timed yet."
         rounds = self.seconds.pivot(index="seed", columns="arm", values="value")
         ratios = rounds.div(rounds["D"], axis=0).quantile([0.5, 0.25, 0.75]).T
         ratios.columns = ["over the MLM's, median", "lower quartile", "upper quartile"]
         return markdown(ratios.assign(seconds=rounds.median()).rename(TITLES))
 
     def lines(self, name, ylabel, alt, panels):
-        """Draws means over seeds with standard deviations.
+        """Draws means over seeds with standard deviations; returns Markdown, in which `alt` says what is drawn.
 
-        Args:
-            name: of the picture
-            ylabel, alt: what is drawn, on the axis and as text instead of the picture
-            panels: {(title, label of the x-axis): {arm: seeds by x, a DataFrame}}
-        Returns:
-            the picture in Markdown
+        Panels are {(title, label of the x-axis): {arm: seeds by x, a DataFrame}}.
         """
         size = max(6.5, 1 + 3.4 * len(panels)), 3.8
         figure, axes = plt.subplots(1, len(panels), figsize=size, sharey=True, squeeze=False, layout="constrained")
@@ -235,16 +230,13 @@ class Page:
         if rows.groupby("arm").updates.nunique().max() in (1, np.nan):
             return NOT_RUN
         frames = by_x(rows.astype({"updates": int}), "updates")
-        panels = {("", "updates of pretraining"): frames}
-        if self.seconds is not None:
-            minutes = self.seconds.groupby("arm").value.median() / 60
-            scaled = {arm: frame.set_axis(frame.columns * minutes[arm], axis=1) for arm, frame in frames.items()}
-            panels["", "minutes of pretraining"] = scaled
+        minutes = self.seconds.groupby("arm").value.median() / 60
+        scaled = {arm: frame.set_axis(frame.columns * minutes[arm], axis=1) for arm, frame in frames.items()}
+        panels = {("", "updates of pretraining"): frames, ("", "minutes of pretraining"): scaled}
         picture = self.lines("trajectories", "fine-tuned, accuracy", "Fine-tuned accuracy by pretraining", panels)
         for axis, panel in zip(self.pictures["trajectories"].axes, panels.values()):
-            if "D" in panel:
-                axis.axhline(panel["D"].mean().iloc[-1], color=COLORS["D"], linestyle=":")
-                axis.axvline(panel["D"].columns[-1], color=COLORS["D"], linestyle=":")
+            axis.axhline(panel["D"].mean().iloc[-1], color=COLORS["D"], linestyle=":")
+            axis.axvline(panel["D"].columns[-1], color=COLORS["D"], linestyle=":")
         return picture + means(frames)
 
     def tuning(self):
@@ -277,14 +269,13 @@ class Page:
         names = ["difference", "seeds", "points", "from", "to", "p", f"within {MARGIN:g} point"]
         return pd.DataFrame(rows, columns=names).set_index("difference")
 
-    def tests(self):
-        """All planned tests, the first of which is primary."""
+    @functools.cached_property
+    def tested(self):
+        """All planned tests, the first of which is primary: a DataFrame."""
         from statsmodels.stats.multitest import multipletests
 
         rows = (self.pairs(pairs, tasks, *of).assign(on=on) for on, (tasks, of, pairs) in TESTED.items())
         frame = pd.concat(rows).reset_index()
-        if frame.points.isna().all():
-            return NOT_RUN
         tested = np.flatnonzero(frame.p.notna() & (frame.index > 0))
         frame.insert(6, "p, Holm", frame.p.where(frame.index == 0))
         if len(tested):
@@ -293,10 +284,13 @@ class Page:
         frame["result"] = np.select(kinds, ["described", "not shown", "shown"], "reversed")
         for name in ["p", "p, Holm"]:
             frame[name] = frame[name].map("{:.2g}".format).replace("nan", "")
-        return self.differences(frame.dropna(subset="points")) + markdown(frame.set_index("on"))
+        return frame
 
-    def differences(self, frame):
-        """Draws differences with their intervals."""
+    def tests(self):
+        """The planned tests, and their intervals drawn."""
+        frame = self.tested.dropna(subset="points")
+        if not len(frame):
+            return NOT_RUN
         figure, axis = plt.subplots(figsize=(9, 1 + 0.3 * len(frame)), layout="constrained")
         axis.axvspan(-MARGIN, MARGIN, color="0.92")
         axis.axvline(0, color="0.5")
@@ -307,12 +301,23 @@ class Page:
         axis.invert_yaxis()
         axis.set_xlabel("points")
         self.pictures["differences"] = figure
-        return "![Differences of arms with 95% intervals](pictures/differences.png)\n\n"
+        table = markdown(self.tested.set_index("on"))
+        return f"![Differences of arms with 95% intervals](pictures/differences.png)\n\n{table}"
+
+    def summary(self):
+        """What became of the paper's claims."""
+        frame, ahead = self.tested.dropna(subset="points"), TITLES["A"] + " minus "
+        frame = frame[(frame.on == "fine-tuned") & frame.difference.str.startswith(ahead)]
+        points = zip(frame.difference.str.removeprefix(ahead), frame.points, frame["from"], frame.to, frame.result)
+        cells = self.claims(MLMS, "A", CLAIMS).set_index("MLM", append=True)[["here", "result"]].agg(": ".join, axis=1)
+        for mlm, mean, low, high, result in points:
+            cells[MAIN_CLAIM, mlm] = f"{mean:+.2f} points ({low:+.2f} to {high:+.2f}): {result}"
+        return markdown(cells.unstack("MLM").loc[[MAIN_CLAIM, *CLAIMS.values()]])
 
     def old_tests(self):
-        parts = {"chosen layer": (NATURAL, "mean", "chosen"), "last layer": (NATURAL, "mean", "last"),
-                 "word order": (ORDER, "mean", "chosen")}  # fmt: skip
-        rows = (self.pairs(OLD_PAIRS, *part).iloc[:, :4].assign(on=on) for on, part in parts.items())
+        parts = {"chosen layer": NATURAL, "last layer": NATURAL, "word order": ORDER}
+        of = {on: FEATURES.get(on, FEATURES["chosen layer"]) for on in parts}
+        rows = (self.pairs(OLD_PAIRS, tasks, *of[on]).iloc[:, :4].assign(on=on) for on, tasks in parts.items())
         return markdown(pd.concat(rows).reset_index().set_index("on"))
 
     def gap(self, arm):
@@ -339,24 +344,24 @@ class Page:
 
     def lemma(self):
         of_masks = {"[MASK] itself": functools.partial(self.by_layer, family="mask_tokens")}
-        return self.ranks_of("lemma", [*MLMS, "A"], **of_masks) + self.claims_of(MLMS, "A", ["rises"])
+        return self.ranks_of("lemma", [*MLMS, "A"], **of_masks) + markdown(self.claims(MLMS, "A", ["rises"]))
 
     def theorem(self):
         panels = {"text with [MASK] minus text without": self.gap, "[MASK] outside real tokens": self.own}
-        return self.ranks_of("theorem", [*MLMS, "A"], **panels) + self.claims_of(MLMS, "A", ["gap", "own"])
+        return self.ranks_of("theorem", [*MLMS, "A"], **panels) + markdown(self.claims(MLMS, "A", ["gap", "own"]))
 
     def closing(self):
         panels = {FAMILIES[family]: functools.partial(self.by_layer, family=family) for family in [*FAMILIES][:2]}
-        claims = self.claims_of(MLMS, "A", ["closes", "plain"])
+        claims = markdown(self.claims(MLMS, "A", ["closes", "plain"]))
         return f"{self.ranks_of('closing', MAIN, **panels)}{self.table_of_ranks(MAIN)}\n{claims}"
 
     def old_ranks(self):
         panels = {title: functools.partial(self.by_layer, family=family) for family, title in FAMILIES.items()}
-        table = f"{self.table_of_ranks(OLD)}\n{self.claims_of(['mlm'], 'mae_lm', CLAIMS)}"
+        table = f"{self.table_of_ranks(OLD)}\n{markdown(self.claims(['mlm'], 'mae_lm', CLAIMS))}"
         return self.ranks_of("ranks-width256", OLD, **panels) + table
 
-    def claims_of(self, mlms, mae, keys):
-        """The paper's claims on ranks: estimate for the last layer with an interval over seeds."""
+    def claims(self, mlms, mae, keys):
+        """The paper's claims on ranks: estimate for the last layer with an interval over seeds, a DataFrame."""
         rows = []
         for mlm in self.recorded(mlms) if self.recorded([mae]) else []:
             masks, plain, other = (self.by_layer(*of) for of in [
@@ -369,8 +374,7 @@ class Page:
                 "plain": other.iloc[:, -1] - plain.iloc[:, -1],
             }
             rows += [[CLAIMS[key], TITLES[mlm], *verdict(values[key].dropna())] for key in keys]
-        columns = ["claim, in the last layer", "MLM", "seeds", "dimensions", "result"]
-        return markdown(pd.DataFrame(rows, columns=columns).set_index(columns[0])) if rows else ""
+        return pd.DataFrame(rows, columns=CLAIM_COLUMNS).set_index(CLAIM_COLUMNS[0])
 
     def continuing(self):
         """What continued MLMs score, each seed."""
@@ -408,10 +412,10 @@ def mean_and_error(values):
 def verdict(values):
     """Seeds, the mean with its interval, and what it shows of a claim that the values are above 0."""
     if len(values) < LEAST:
-        return len(values), f"{values.mean():+.1f}", "described"
+        return len(values), f"{values.mean():+.1f} dimensions", "described"
     low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values) or 1e-12)
     result = "shown" if low > 0 else "reversed" if high < 0 else "not shown"
-    return len(values), f"{values.mean():+.1f} ({low:+.1f} to {high:+.1f})", result
+    return len(values), f"{values.mean():+.1f} dimensions ({low:+.1f} to {high:+.1f})", result
 
 
 def remake(page, records, pictures):
