@@ -1,5 +1,8 @@
 """Compares an exported folder with the model, where transformers is installed."""
 
+import os
+import tempfile
+
 import torch
 
 from ..base.errors import UsageError
@@ -25,7 +28,9 @@ def compare_with_transformers(folder, config, model, texts):
     except Exception as error:  # it is not installed, or a broken installation of one of its packages raises another
         reason = " ".join(str(error).split())
         return f"features not compared: transformers cannot be imported ({reason}); pip install transformers"
-    loaded = model_class.from_pretrained(folder).eval().base_model
+    with tempfile.TemporaryDirectory() as place:  # safetensors opens no path that is not Unicode
+        os.symlink(os.path.abspath(folder), os.path.join(place, "model"))
+        loaded = model_class.from_pretrained(os.path.join(place, "model")).eval().base_model
     tokens = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in texts], True, model.pad)
     real = tokens.ne(model.pad)
     features = loaded(input_ids=tokens, attention_mask=real.long()).last_hidden_state
