@@ -40,6 +40,7 @@ TESTED = {
     "word order": (ORDER, ("mean", "chosen"), [("A", "B"), ("E", "D")]),
 }
 EQUIVALENCE = [("A", "B"), ("E", "D")]
+DESCRIBED = ("B", "D")  # fine-tuned: what decoder and corruption change, beside the masks; not planned, and not tested
 OLD = {
     "mlm": "MLM, masks only",
     "shared_long": "shared layers, the MLM's compute",
@@ -49,19 +50,24 @@ OLD = {
 }
 OLD_PAIRS = [("shared_long", "mlm"), ("shared", "mlm"), ("mae_lm", "mlm"), ("shared", "mae_lm"), ("mlm", "scratch")]
 TITLES = {**{name: arm.title for name, arm in ARMS.items()}, **OLD}
-CLAIMS = {
-    "rises": "Lemma 2.1, Figure 1b: [MASK] has a higher rank than in the embeddings",
-    "gap": "Figure 1a: text with [MASK] has a higher rank than text without",
-    "own": "Theorem 2.2: [MASK] has more dimensions outside those of real tokens than in MAE-LM",
-    "closes": "Figure 5a: text with [MASK] exceeds text without by more than in MAE-LM",
-    "plain": "Abstract: text without [MASK] has a lower rank than in MAE-LM",
+MAIN_CLAIM = "The main claim: fine-tuned, MAE-LM scores higher than the MLM"
+CLAIMS = {  # of which the estimates are, positive where a claim holds; ranks are those of the last layer
+    "rises": "Lemma 2.1, Figure 1b: in the MLM, [MASK] has a higher rank than in the embeddings",
+    "gap": "Figure 1a: in the MLM, text with [MASK] has a higher rank than text without",
+    "own": "Theorem 2.2: [MASK] has more dimensions outside those of real tokens in the MLM than in MAE-LM",
+    "closes": "Figure 5a: text with [MASK] exceeds text without by more in the MLM than in MAE-LM",
+    "plain": "Abstract: text without [MASK] has a higher rank in MAE-LM than in the MLM",
+    "tuned": "Figure 5b: while it is fine-tuned, this rank is higher in MAE-LM than in the MLM",
+    "earlier": "Figure 3: after three quarters of its updates, MAE-LM scores higher than the MLM at its end",
 }
-MAIN_CLAIM = "The main claim: fine-tuned, MAE-LM is ahead of the MLM"
-CLAIM_COLUMNS = ["claim (ranks: of the last layer)", "MLM", "seeds", "here", "result"]
+OF_RANKS = [*CLAIMS][:5]
+CLAIM_COLUMNS = ["claim", "MLM", "seeds", "estimate", "result"]
 NOT_RUN = "Not run yet."
-RANK = "effective rank, $\\tau$ = 0.9"
+EMPTY = pd.DataFrame(columns=[1, 2], dtype=float)
+RANK = "dimensions (effective rank, $\\tau$ = 0.9)"
 FRACTIONS = {"A": 0.0, "C": 0.5, "B": 1.0}  # of the masks that the encoder sees, by arm
 FAMILIES = {"without_mask": "text without [MASK]", "with_mask": "text with [MASK]", "mask_tokens": "[MASK] itself"}
+GAP, OWN = "text with [MASK] minus text without", "[MASK] outside real tokens"
 FEATURES = {  # {column: (feature, layer)}
     "chosen layer": ("mean", "chosen"),
     "last layer": ("mean", "last"),
@@ -75,7 +81,8 @@ CONTINUED = {
     "shared": "all layers shared",
     "shared-fade": "the same, fading",
 }
-COLORS = dict(zip([*OLD, *ARMS], [*plt.cm.tab10.colors[:5], *plt.cm.tab10.colors]))
+COLORS = dict(zip(ARMS, plt.cm.tab10.colors))
+COLORS.update(mlm=COLORS["D2"], shared_long="black", shared=COLORS["E"], mae_lm=COLORS["A"], scratch="0.6")
 
 
 class Page:
@@ -142,12 +149,12 @@ class Page:
 
     def instrument(self):
         """How well each candidate tells trained layers from newly initialised ones."""
-        candidates, rows = [(title, NATURAL, *of) for title, of in FEATURES.items()], []
+        candidates, rows = dict(FEATURES), []
         for layer, (start, feature) in itertools.product(range(1, 12), {"": "mean", "`<s>`, ": "first"}.items()):
-            candidates.append((f"{start}layer {layer}", NATURAL, feature, str(layer)))
-        few = [task for task in NATURAL if task != "trec_fine"]  # which has 50 classes
-        candidates += [(title, few, title, "chosen") for title in (f"{shots} examples per class" for shots in SHOTS)]
-        for title, tasks, feature, layer in candidates:
+            candidates[f"{start}layer {layer}"] = feature, str(layer)
+        candidates.update({f"{n} examples per class": (f"{n} examples per class", "chosen") for n in SHOTS})
+        tasks = [task for task in NATURAL if task != "trec_fine"]  # whose 50 classes are too small for few examples
+        for title, (feature, layer) in candidates.items():
             gains = []
             for arm in PILOTS:
                 names = arm, f"{arm}-reset"
@@ -155,8 +162,6 @@ class Page:
                 gains += (trained - reset).dropna().tolist()
             if len(gains) > 1:
                 rows.append([title, len(gains), np.mean(gains), np.mean(gains) / stats.sem(gains)])
-        if not rows:
-            return "Not measured yet."
         frame = pd.DataFrame(rows, columns=["features", "encoders", "points gained", "gain over its standard error"])
         return markdown(frame.set_index("features").sort_values(frame.columns[-1], ascending=False))
 
@@ -212,24 +217,34 @@ class Page:
         axes[0, 0].set_ylabel(ylabel)
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
         self.pictures[name] = figure
-        return f"![{alt}; means and standard deviations over seeds](pictures/{name}.png)\n\n"
+        seeds = sorted({len(frame) for frames in panels.values() for frame in frames.values()})
+        return (
+            f"![{alt}; means and standard deviations; seeds: {' to '.join(map(str, seeds))}](pictures/{name}.png)\n\n"
+        )
 
     def fractions(self):
         """Scores by the fraction of masks that the encoder sees."""
         arms = self.recorded(FRACTIONS)
-        if len(arms) < 2:
-            return NOT_RUN
         shown = {arm: self.values(arm, NATURAL, *FEATURES["fine-tuned"]).to_frame(FRACTIONS[arm]) for arm in arms}
         panels = {("mean over the natural tasks", "fraction of the masks that the encoder sees"): shown}
         return self.lines("fractions", "fine-tuned", "Fine-tuned scores by masks", panels) + self.scores_of(arms)
 
-    def trajectories(self):
-        """Fine-tuned scores from checkpoints within runs, against updates and time; dotted, where the MLM ends."""
+    @functools.cached_property
+    def tracked(self):
+        """Fine-tuned scores from checkpoints within runs: {arm: seeds by updates}."""
         rows = self.records[(self.records.feature == "fine-tuned") & self.records.task.isin(TRAJECTORY_TASKS)]
         rows = rows[rows.arm.isin(TRAJECTORIES) & (rows.seed <= 2) & (rows.metric == "accuracy")]
-        if rows.groupby("arm").updates.nunique().max() in (1, np.nan):
-            return NOT_RUN
-        frames = by_x(rows.astype({"updates": int}), "updates")
+        return by_x(rows.astype({"updates": int}), "updates")
+
+    @functools.cached_property
+    def tuned(self):
+        """The rank of text in the last layer by tenths of fine-tuning: {arm: seeds by tenths}."""
+        rows = self.final[self.final.task.str.startswith("fine-tuning ", na=False) & (self.final.layer == "12")]
+        return by_x(rows.assign(tenth=rows.task.str.extract(r"(\d+)/", expand=False).astype(int)), "tenth")
+
+    def trajectories(self):
+        """Fine-tuned scores from checkpoints within runs, against updates and time; dotted, where the MLM ends."""
+        frames = self.tracked
         minutes = self.seconds.groupby("arm").value.median() / 60
         scaled = {arm: frame.set_axis(frame.columns * minutes[arm], axis=1) for arm, frame in frames.items()}
         panels = {("", "updates of pretraining"): frames, ("", "minutes of pretraining"): scaled}
@@ -237,16 +252,12 @@ class Page:
         for axis, panel in zip(self.pictures["trajectories"].axes, panels.values()):
             axis.axhline(panel["D"].mean().iloc[-1], color=COLORS["D"], linestyle=":")
             axis.axvline(panel["D"].columns[-1], color=COLORS["D"], linestyle=":")
-        return picture + means(frames)
+        return f"{picture}{means(frames)}\n{self.claims(MLMS, 'A', ['earlier'])}"
 
     def tuning(self):
-        """The rank of text in the last layer during fine-tuning, by tenths."""
-        rows = self.final[self.final.task.str.startswith("fine-tuning ", na=False) & (self.final.layer == "12")]
-        if not len(rows):
-            return NOT_RUN
-        frames = by_x(rows.assign(tenth=rows.task.str.extract(r"(\d+)/", expand=False).astype(int)), "tenth")
-        panels = {("text without [MASK], last layer", "tenths of fine-tuning"): frames}
-        return self.lines("tuning", RANK, "Ranks of the last layer during fine-tuning", panels) + means(frames)
+        panels = {("text without [MASK], last layer", "tenths of fine-tuning"): self.tuned}
+        picture = self.lines("tuning", RANK, "Ranks of the last layer during fine-tuning", panels)
+        return f"{picture}{means(self.tuned)}\n{self.claims(MLMS, 'A', ['tuned'])}"
 
     def pairs(self, pairs, tasks, feature, layer):
         """Differences of arms, paired by seed: a table with intervals and p."""
@@ -275,7 +286,8 @@ class Page:
         from statsmodels.stats.multitest import multipletests
 
         rows = (self.pairs(pairs, tasks, *of).assign(on=on) for on, (tasks, of, pairs) in TESTED.items())
-        frame = pd.concat(rows).reset_index()
+        described = self.pairs([DESCRIBED], NATURAL, *PRIMARY).assign(on="fine-tuned", p=np.nan)
+        frame = pd.concat([*rows, described]).reset_index()
         tested = np.flatnonzero(frame.p.notna() & (frame.index > 0))
         frame.insert(6, "p, Holm", frame.p.where(frame.index == 0))
         if len(tested):
@@ -289,8 +301,6 @@ class Page:
     def tests(self):
         """The planned tests, and their intervals drawn."""
         frame = self.tested.dropna(subset="points")
-        if not len(frame):
-            return NOT_RUN
         figure, axis = plt.subplots(figsize=(9, 1 + 0.3 * len(frame)), layout="constrained")
         axis.axvspan(-MARGIN, MARGIN, color="0.92")
         axis.axvline(0, color="0.5")
@@ -306,19 +316,20 @@ class Page:
 
     def summary(self):
         """What became of the paper's claims."""
-        frame, ahead = self.tested.dropna(subset="points"), TITLES["A"] + " minus "
-        frame = frame[(frame.on == "fine-tuned") & frame.difference.str.startswith(ahead)]
-        points = zip(frame.difference.str.removeprefix(ahead), frame.points, frame["from"], frame.to, frame.result)
-        cells = self.claims(MLMS, "A", CLAIMS).set_index("MLM", append=True)[["here", "result"]].agg(": ".join, axis=1)
-        for mlm, mean, low, high, result in points:
-            cells[MAIN_CLAIM, mlm] = f"{mean:+.2f} points ({low:+.2f} to {high:+.2f}): {result}"
-        return markdown(cells.unstack("MLM").loc[[MAIN_CLAIM, *CLAIMS.values()]])
+        tests, cells = self.tested.set_index(["on", "difference"]), {}
+        for mlm in MLMS:
+            test = tests.loc["fine-tuned", f"{TITLES['A']} minus {TITLES[mlm]}"]
+            here = f"{test.points:+.2f} ({test['from']:+.2f} to {test.to:+.2f}) points"
+            rows = [[MAIN_CLAIM, "", test.seeds, here, test.result], *self.claims_of([mlm], "A", CLAIMS)]
+            cells[TITLES[mlm]] = {claim: f"{here}; seeds: {n}; {result}" for claim, _, n, here, result in rows}
+        return markdown(pd.DataFrame(cells).rename_axis("claim"))
 
     def old_tests(self):
-        parts = {"chosen layer": NATURAL, "last layer": NATURAL, "word order": ORDER}
-        of = {on: FEATURES.get(on, FEATURES["chosen layer"]) for on in parts}
-        rows = (self.pairs(OLD_PAIRS, tasks, *of[on]).iloc[:, :4].assign(on=on) for on, tasks in parts.items())
-        return markdown(pd.concat(rows).reset_index().set_index("on"))
+        parts = {"chosen layer": (NATURAL, "mean", "chosen"), "last layer": (NATURAL, "mean", "last"),
+                 "fine-tuned": (TRAJECTORY_TASKS, "fine-tuned-mean", "last"),
+                 "word order": (ORDER, "mean", "chosen")}  # fmt: skip
+        rows = (self.pairs(OLD_PAIRS, *part).iloc[:, :4].assign(on=on) for on, part in parts.items())
+        return markdown(pd.concat(rows).dropna(subset="points").reset_index().set_index("on"))
 
     def gap(self, arm):
         """The ranks of text with [MASK] minus those of text without, seeds by layers."""
@@ -328,53 +339,40 @@ class Page:
         """The dimensions of [MASK] outside those of real tokens, seeds by layers."""
         return self.by_layer(arm, "mask_tokens", "dimensions outside real tokens")
 
-    def ranks_of(self, name, arms, **panels):
-        """Draws what functions give of an arm, seeds by layers: {title: function}."""
+    def ranks_of(self, name, arms, titles, keys, mlms=MLMS, mae="A"):
+        """Draws ranks by layer, and says what they show of the claims with these keys."""
+        of = {title: functools.partial(self.by_layer, family=family) for family, title in FAMILIES.items()}
+        of.update({GAP: self.gap, OWN: self.own})
         arms = [arm for arm in self.recorded(arms) if len(self.by_layer(arm, "without_mask"))]
-        drawn = {(title, "layer (0: embeddings)"): {arm: of(arm) for arm in arms} for title, of in panels.items()}
-        return self.lines(name, RANK, f"{', '.join(panels)}, by layer", drawn) if arms else NOT_RUN
+        drawn = {(title, "layer (0: embeddings)"): {arm: of[title](arm) for arm in arms} for title in titles}
+        return self.lines(name, RANK, f"{', '.join(titles)}, by layer", drawn) + self.claims(mlms, mae, keys)
 
-    def table_of_ranks(self, arms):
+    lemma = functools.partialmethod(ranks_of, "lemma", [*MLMS, "A"], [FAMILIES["mask_tokens"]], ["rises"])
+    theorem = functools.partialmethod(ranks_of, "theorem", [*MLMS, "A"], [GAP, OWN], ["gap", "own"])
+    closing = functools.partialmethod(ranks_of, "closing", MAIN, [*FAMILIES.values()][:2], ["closes", "plain"])
+    old_ranks = functools.partialmethod(ranks_of, "ranks-width256", OLD, FAMILIES.values(), OF_RANKS, ["mlm"], "mae_lm")
+
+    def claims(self, *of):
+        return markdown(pd.DataFrame(self.claims_of(*of), columns=CLAIM_COLUMNS).set_index("claim"))
+
+    def claims_of(self, mlms, mae, keys):
+        """The paper's claims but for scores at the end: rows of CLAIM_COLUMNS, with an interval over seeds."""
         rows = []
-        for (family, title), arm in itertools.product(FAMILIES.items(), self.recorded(arms)):
-            means = self.by_layer(arm, family).mean().fillna(0)
-            means = means.iloc[:: max(1, len(means) // 4)].map("{:.1f}".format).add_prefix("layer ")
-            rows.append({"arm": TITLES[arm], "tokens": title, **means})
-        return markdown(pd.DataFrame(rows).set_index("arm")) if rows else ""
-
-    def lemma(self):
-        of_masks = {"[MASK] itself": functools.partial(self.by_layer, family="mask_tokens")}
-        return self.ranks_of("lemma", [*MLMS, "A"], **of_masks) + markdown(self.claims(MLMS, "A", ["rises"]))
-
-    def theorem(self):
-        panels = {"text with [MASK] minus text without": self.gap, "[MASK] outside real tokens": self.own}
-        return self.ranks_of("theorem", [*MLMS, "A"], **panels) + markdown(self.claims(MLMS, "A", ["gap", "own"]))
-
-    def closing(self):
-        panels = {FAMILIES[family]: functools.partial(self.by_layer, family=family) for family in [*FAMILIES][:2]}
-        claims = markdown(self.claims(MLMS, "A", ["closes", "plain"]))
-        return f"{self.ranks_of('closing', MAIN, **panels)}{self.table_of_ranks(MAIN)}\n{claims}"
-
-    def old_ranks(self):
-        panels = {title: functools.partial(self.by_layer, family=family) for family, title in FAMILIES.items()}
-        table = f"{self.table_of_ranks(OLD)}\n{markdown(self.claims(['mlm'], 'mae_lm', CLAIMS))}"
-        return self.ranks_of("ranks-width256", OLD, **panels) + table
-
-    def claims(self, mlms, mae, keys):
-        """The paper's claims on ranks: estimate for the last layer with an interval over seeds, a DataFrame."""
-        rows = []
-        for mlm in self.recorded(mlms) if self.recorded([mae]) else []:
+        for mlm in mlms:
             masks, plain, other = (self.by_layer(*of) for of in [
                 (mlm, "mask_tokens"), (mlm, "without_mask"), (mae, "without_mask")])  # fmt: skip
+            tuned, tracked = ([of.get(arm, EMPTY) for arm in (mae, mlm)] for of in (self.tuned, self.tracked))
             values = {
                 "rises": masks.iloc[:, -1] - masks.iloc[:, 0],
                 "gap": self.gap(mlm).iloc[:, -1],
                 "own": self.own(mlm).iloc[:, -1] - self.own(mae).iloc[:, -1],
                 "closes": self.gap(mlm).iloc[:, -1] - self.gap(mae).iloc[:, -1],
                 "plain": other.iloc[:, -1] - plain.iloc[:, -1],
+                "tuned": (tuned[0] - tuned[1]).mean(axis=1),
+                "earlier": tracked[0].iloc[:, -2] - tracked[1].iloc[:, -1],
             }
-            rows += [[CLAIMS[key], TITLES[mlm], *verdict(values[key].dropna())] for key in keys]
-        return pd.DataFrame(rows, columns=CLAIM_COLUMNS).set_index(CLAIM_COLUMNS[0])
+            rows += [[CLAIMS[key], TITLES[mlm], *verdict(values[key].dropna(), key != "earlier")] for key in keys]
+        return rows
 
     def continuing(self):
         """What continued MLMs score, each seed."""
@@ -399,7 +397,8 @@ def by_x(rows, x):
 
 def means(frames):
     """The table of what :func:`by_x` gave, means over tasks and seeds."""
-    return markdown(pd.DataFrame({TITLES[arm]: frame.mean() for arm, frame in frames.items()}).T)
+    rows = {TITLES[arm]: {"seeds": len(frame), **frame.mean().map("{:.2f}".format)} for arm, frame in frames.items()}
+    return markdown(pd.DataFrame(rows).T)
 
 
 def mean_and_error(values):
@@ -409,13 +408,14 @@ def mean_and_error(values):
     return f"{values.mean():.2f}" + (f" ± {stats.sem(values):.2f}" if len(values) > 1 else "")
 
 
-def verdict(values):
+def verdict(values, is_rank=True):
     """Seeds, the mean with its interval, and what it shows of a claim that the values are above 0."""
-    if len(values) < LEAST:
-        return len(values), f"{values.mean():+.1f} dimensions", "described"
-    low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values) or 1e-12)
-    result = "shown" if low > 0 else "reversed" if high < 0 else "not shown"
-    return len(values), f"{values.mean():+.1f} dimensions ({low:+.1f} to {high:+.1f})", result
+    n, mean, unit = len(values), values.mean(), "dimensions" if is_rank else "points"
+    low, high = stats.t.interval(0.95, n - 1, mean, stats.sem(values)) if n > 1 else (np.nan, np.nan)
+    if not low < high:  # ranks are whole numbers: without any spread, no interval is known
+        return n, f"{mean:+.1f} {unit}" + " in each seed" * (n > 1), "described"
+    result = "described" if n < LEAST else "shown" if low > 0 else "reversed" if high < 0 else "not shown"
+    return n, f"{mean:+.1f} ({low:+.1f} to {high:+.1f}) {unit}", result
 
 
 def remake(page, records, pictures):

@@ -164,16 +164,17 @@ def test_every_claim_has_its_picture_when_all_encoders_are_recorded(tmp_path):
 
 def test_instrument_and_tests_find_what_is_there(tmp_path):
     made = recorded(tmp_path, 5, 0.1)
-    assert made.trajectories() == "Not run yet."
-    assert "| fine-tuned | 6 |" in made.instrument() and "layer 1" not in made.instrument()
-    first, second, *_, last = made.tests().splitlines()[4:]
+    assert made.ablations() == "Not run yet." and "| fine-tuned | 6 |" in made.instrument() and "layer 1" not in made.instrument()
+    first, second, *_, last, described = made.tests().splitlines()[4:]
     cells = [cell.strip() for cell in first.strip("|").split("|")]
     assert cells[0] == "fine-tuned" and cells[2] == "6" and float(cells[6]) < 0.01
     assert float(cells[3]) == pytest.approx(1, abs=0.15) and cells[8:] == ["not shown to be equivalent", "shown"]
     assert second.startswith("| fine-tuned | MAE-LM minus MLM, 80/10/10 | 0 |")  # of its pilots, none counts
     assert last.startswith("| word order | shared layers, 80/10/10 minus MLM, 80/10/10 | 0 |")
+    assert described.startswith("| fine-tuned | decoder, all masks in the encoder minus MLM, 80/10/10 | 0 |")
     assert len(made.pictures["differences"].axes[0].get_yticks()) == 1
     assert page.verdict(pd.Series([1.0, 1.1, 0.9, 1.2]))[2] == "shown"
     assert page.verdict(pd.Series([-1.0, -1.1, -0.9, -1.2]))[2] == "reversed"
     assert page.verdict(pd.Series([1.0, -1.1, 0.9, -1.2]))[2] == "not shown"
     assert page.verdict(pd.Series([1.0, 1.1, 1.2]))[2] == "described"
+    assert page.verdict(pd.Series([2.0] * 4))[1:] == ("+2.0 dimensions in each seed", "described")
