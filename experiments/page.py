@@ -405,12 +405,12 @@ def mean_and_error(values):
     """Mean and standard error over seeds, as text; nan for none."""
     if not len(values):
         return np.nan
-    return f"{values.mean():.2f}" + (f" ± {stats.sem(values):.2f}" if len(values) > 1 else "")
+    return f"{round(values.mean(), 9):.2f}" + (f" ± {stats.sem(values):.2f}" if len(values) > 1 else "")
 
 
 def verdict(values, is_rank=True):
     """Seeds, the mean with its interval, and what it shows of a claim that the values are above 0."""
-    n, mean, unit = len(values), values.mean(), "dimensions" if is_rank else "points"
+    n, mean, unit = len(values), round(values.mean(), 9), "dimensions" if is_rank else "points"
     low, high = stats.t.interval(0.95, n - 1, mean, stats.sem(values)) if n > 1 else (np.nan, np.nan)
     if not low < high:  # ranks are whole numbers: without any spread, no interval is known
         return n, f"{mean:+.1f} {unit}" + " in each seed" * (n > 1), "described"

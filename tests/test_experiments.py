@@ -164,7 +164,11 @@ def test_every_claim_has_its_picture_when_all_encoders_are_recorded(tmp_path):
 
 def test_instrument_and_tests_find_what_is_there(tmp_path):
     made = recorded(tmp_path, 5, 0.1)
-    assert made.ablations() == "Not run yet." and "| fine-tuned | 6 |" in made.instrument() and "layer 1" not in made.instrument()
+    assert (
+        made.ablations() == "Not run yet."
+        and "| fine-tuned | 6 |" in made.instrument()
+        and "layer 1" not in made.instrument()
+    )
     first, second, *_, last, described = made.tests().splitlines()[4:]
     cells = [cell.strip() for cell in first.strip("|").split("|")]
     assert cells[0] == "fine-tuned" and cells[2] == "6" and float(cells[6]) < 0.01

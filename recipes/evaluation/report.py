@@ -18,10 +18,13 @@ DRAWS = 1000  # of the bootstrap
 
 
 def markdown(frame):
-    """A table in Markdown, whose index is its first column, of a DataFrame or what makes one."""
+    """A table in Markdown, whose index is its first column, of a DataFrame or what makes one.
+
+    Ties are rounded alike whatever the order of the sums that gave them.
+    """
     frame = pd.DataFrame(frame)
     rows = [[frame.index.name or "", *frame.columns], ["---"] * (1 + frame.shape[1])]
-    rows += [[name, *("" if pd.isna(x) else f"{x:.2f}" if isinstance(x, float) else x for x in row)]
+    rows += [[name, *("" if pd.isna(x) else f"{round(x, 9):.2f}" if isinstance(x, float) else x for x in row)]
              for name, row in zip(frame.index, frame.itertuples(index=False))]  # fmt: skip
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows) + "\n"
 
