@@ -286,14 +286,12 @@ class Page:
         from statsmodels.stats.multitest import multipletests
 
         rows = (self.pairs(pairs, tasks, *of).assign(on=on) for on, (tasks, of, pairs) in TESTED.items())
-        described = self.pairs([DESCRIBED], NATURAL, *PRIMARY).assign(on="fine-tuned", p=np.nan)
-        frame = pd.concat([*rows, described]).reset_index()
-        tested = np.flatnonzero(frame.p.notna() & (frame.index > 0))
-        frame.insert(6, "p, Holm", frame.p.where(frame.index == 0))
-        if len(tested):
-            frame.loc[tested, "p, Holm"] = multipletests(frame.p[tested], method="holm")[1]
-        kinds = [frame["p, Holm"].isna(), frame["p, Holm"] >= 0.05, frame.points > 0]
-        frame["result"] = np.select(kinds, ["described", "not shown", "shown"], "reversed")
+        planned, described = pd.concat(rows), self.pairs([DESCRIBED], NATURAL, *PRIMARY)
+        corrected = [planned.p.iloc[0], *multipletests(planned.p.iloc[1:].fillna(1), method="holm")[1]]  # also of none
+        planned.insert(5, "p, Holm", planned.p.where(planned.p.isna(), corrected))
+        frame = pd.concat([planned, described.assign(on="fine-tuned", p=np.nan)]).reset_index()
+        kinds = [frame.seeds == 0, frame["p, Holm"].isna(), frame["p, Holm"] >= 0.05, frame.points > 0]
+        frame["result"] = np.select(kinds, ["not run", "described", "not shown", "shown"], "reversed")
         for name in ["p", "p, Holm"]:
             frame[name] = frame[name].map("{:.2g}".format).replace("nan", "")
         return frame
