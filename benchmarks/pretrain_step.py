@@ -31,7 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import peers
 from common import BATCHES, VOCABULARY, Training, heading, seconds, size_options, write_data
-from maelm_fairseq.base.errors import Parser, UsageError, run, within
+from maelm_fairseq.base.errors import Parser, UsageError, install, run, within
 from maelm_fairseq.base.signals import end_with_parent
 from maelm_fairseq.layers import last
 from maelm_fairseq.precision import is_fast_in_bfloat16
@@ -156,7 +156,7 @@ def compare(args):
         if "bfloat16" in name and not is_fast_in_bfloat16(args.device):  # it would compute in float32
             print(f"skipped: {name}; bfloat16 is slow here", file=sys.stderr)
         elif VARIANTS[name] is None and not find_spec("transformers"):
-            print(f"skipped: {name}; pip install -e '.[benchmarks]' for it", file=sys.stderr)
+            print(f"skipped: {name}; {install('benchmarks')} for it", file=sys.stderr)
         else:
             only.append(name)
     if not only:

@@ -408,10 +408,10 @@ def mean_and_error(values):
 
 def verdict(values, is_rank=True):
     """Seeds, the mean with its interval, and what it shows of a claim that the values are above 0."""
-    n, mean, unit = len(values), round(values.mean(), 9), "dimensions" if is_rank else "points"
-    low, high = stats.t.interval(0.95, n - 1, mean, stats.sem(values)) if n > 1 else (np.nan, np.nan)
-    if not low < high:  # ranks are whole numbers: without any spread, no interval is known
+    n, mean, error, unit = len(values), round(values.mean(), 9), values.sem(), "dimensions" if is_rank else "points"
+    if not error > 0:  # ranks are whole numbers: without any spread, no interval is known
         return n, f"{mean:+.1f} {unit}" + " in each seed" * (n > 1), "described"
+    low, high = stats.t.interval(0.95, n - 1, mean, error)
     result = "described" if n < LEAST else "shown" if low > 0 else "reversed" if high < 0 else "not shown"
     return n, f"{mean:+.1f} ({low:+.1f} to {high:+.1f}) {unit}", result
 

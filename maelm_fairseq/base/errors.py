@@ -68,10 +68,15 @@ def within(least, most=2**31 - 1, kind=int):
     return value
 
 
+def install(extra):
+    """The command that installs one of this project's extras, into a clone that stays editable."""
+    return f"pip install -c constraints.txt -e '.[{extra}]'"
+
+
 def one_line(error):
     """What the user is told of an error of the input, the operating system or the installation; None for others."""
     if isinstance(error, ModuleNotFoundError) and error.name.partition(".")[0] in EXTRAS:
-        return f"{error}: pip install -c constraints.txt -e '.[{EXTRAS[error.name.partition('.')[0]]}]'"
+        return f"{error}: {install(EXTRAS[error.name.partition('.')[0]])}"
     chain = error
     while chain is not None and not isinstance(chain, UsageError):
         chain = chain.__cause__ or chain.__context__

@@ -21,7 +21,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from ..base.byte_pairs import BytePair
-from ..base.errors import InstallationError, UsageError
+from ..base.errors import InstallationError, UsageError, install
 from ..base.files import save_json
 from ..base.sentence_pieces import WORD_START
 from ..base.subwords import BOS, EOS, MASK, SPECIAL, UNKNOWN
@@ -32,7 +32,7 @@ from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 try:
     from sentencepiece import sentencepiece_model_pb2
 except Exception as error:  # protobuf is missing, or older than sentencepiece needs, which is an error of its own
-    raise InstallationError(f"{error}: pip install -c constraints.txt -e '.[huggingface]'") from None
+    raise InstallationError(f"{error}: {install('huggingface')}") from None
 
 UNIGRAM, BPE = (sentencepiece_model_pb2.TrainerSpec.ModelType.Value(name) for name in ["UNIGRAM", "BPE"])
 APART = "\ufdd1"  # put before marks for a while; not a character, for use within programs
