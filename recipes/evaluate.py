@@ -104,9 +104,10 @@ def tasks_in(folder):
 
 
 def plain_name(what, name):
-    """A name that a file may have, and a cell of a table."""
-    if not re.fullmatch(r"(?![. ])[^/|]+(?<! )", name) or not name.isprintable() or len(os.fsencode(name)) > 200:
-        expected = "at most 200 bytes, without / and |, spaces around it or a dot in front"
+    """A name that a file may have, and a cell of a table, which has a column `mean`."""
+    plain = re.fullmatch(r"(?!mean$|[. ])[^/|]+(?<! )", name)
+    if not plain or not name.isprintable() or len(os.fsencode(name)) > 200:
+        expected = "at most 200 bytes, without / and |, spaces around it or a dot in front, and not mean"
         raise UsageError(f"{what} {name!r}: expected a name of {expected}")
     return name
 
@@ -153,7 +154,7 @@ def measure(records, encoder, task, repeats, side_by_side):
         records.write(task.name, name, origins[name], {**shared, **arrays})
 
 
-def heading(tasks, repeats):
+def heading(tasks, repeats, secondary):
     """The command, the machine and the tasks of the tables; `repeats` of the few-shot probes."""
     words = [word.encode("utf-8", "backslashreplace").decode() for word in sys.argv[1:]]  # names are any bytes
     command = " ".join(["recipes/evaluate.sh", *map(shlex.quote, words)])
@@ -161,13 +162,13 @@ def heading(tasks, repeats):
     lines = [f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by", f"```\n{command}\n```"]
     for task in tasks:
         classes = f"{len(task.labels)} classes" if task.labels else "values"
-        secondary = "; in no mean" * (task.name in SECONDARY)
+        no_mean = "; in no mean" * (task.name in secondary)
         left_out = f"{task.dropped} left out (repeated, of a small class, or without a label)"
         counts = f"{len(task.texts):,} examples, {left_out}"
         few = ""
         if repeats and has_few_shot(task):
             few = f"; few-shot probes have at most {most_shots(task)} of its smallest class"
-        lines.append(f"- {task.name}: {counts}; {classes}; {task.metric}{few}{secondary}")
+        lines.append(f"- {task.name}: {counts}; {classes}; {task.metric}{few}{no_mean}")
     return "\n".join(lines) + "\n"
 
 
@@ -185,12 +186,16 @@ def evaluate(args):
         if not records[name].has(pairs.name, PAIRS, origin):
             arrays = {PAIRS: decide(models[name].model, pairs), GROUPS: pairs.groups}
             records[name].write(pairs.name, PAIRS, origin, arrays)
-    report = Report(list(records.values()), [task.name for task in tasks], [pairs.name for pairs in args.pairs])
+    secondary = [] if args.labelled else SECONDARY
+    names = [task.name for task in tasks], [pairs.name for pairs in args.pairs]
+    report = Report(list(records.values()), *names, secondary)
     with atomic_write(os.path.join(args.dest, SCORES)) as stream:
         all_scores(args.dest).to_csv(stream, index=False, lineterminator="\n")
     path = os.path.join(args.dest, TABLES)
     with atomic_write(path) as stream:
-        stream.write("# Evaluation\n" + heading(tasks, args.few_shot_repeats) + "\n" + report.text(args.compare))
+        stream.write(
+            "# Evaluation\n" + heading(tasks, args.few_shot_repeats, secondary) + "\n" + report.text(args.compare)
+        )
     for arms in args.compare:
         estimate, low, high = report.differences(arms).loc["mean"].iloc[:3]
         print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({low:+.2f} to {high:+.2f})")

@@ -105,9 +105,9 @@ def test_one_seed_is_compared_over_examples_only_and_what_is_secondary_is_in_no_
     records = [load(evaluated[0], model) for model in MODELS[:3]]
     for each in records:
         each.arrays = {key.replace("kind/", "imdb/"): array for key, array in each.arrays.items()}
-    report = Report(records, ["imdb", "length"])
+    report = Report(records, ["imdb", "length"], secondary=["imdb"])
     text = report.text([("mae_lm", "mlm")])
-    assert "95% intervals over examples, for these two models only" in text
+    assert "95% intervals over seeds, or where there is one, over examples, for these two models only" in text
     scores = list(rows_of(text, "Score").values())[2:]
     assert [mean for _, _, mean in scores] == [own for _, own, _ in scores]
     rows = rows_of(text, "mae_lm minus mlm")
@@ -155,7 +155,7 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     refused("mlm-1.pt: No such file", *missing)
     refused("dict.txt: not found", "--data", tmp_path)
     refused("labelled/mood: expected train.tsv, found: no such folder", "--tasks", "mood", "--regression", "mood")
-    for name in ["../mlm", "/mlm", " ", ".", "a|b", "a\nb", "a" * 300]:
+    for name in ["../mlm", "/mlm", " ", ".", "a|b", "a\nb", "a" * 300, "mean"]:
         refused("--names .*: expected", "--names", name, *MODELS[1:])
     refused("--tasks 'sub/kind': expected a name", "--tasks", "sub/kind")
     with pytest.raises(UsageError, match="labelled/kind: found no TASK/train.tsv; give the folder that has one"):
@@ -194,7 +194,7 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
     good = sorted({line for document in documents(30, 9) for line in document if len(line.split()) > 3})[:30]
     bad = [" ".join(reversed(line.split())) for line in good]
     bad[:2] = good[:2]  # a tie
-    groups = ["|short" if len(line.split()) < 7 else "long" for line in good]
+    groups = ["|short" if len(line.split()) < 7 else "from" for line in good]
     groups[2] = ""  # in no group
     rows = ["group\tbad\tgood", *("\t".join(row) for row in zip(groups, bad, good)), ""]
     (tmp_path / "made.tsv").write_text("\n".join(rows))
@@ -214,7 +214,7 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
         share, low, high, count, *parts = map(float, rows_of(text.replace("\\|", ""), "Minimal pairs: made")[name])
         assert share == pytest.approx(100 * np.mean(right), abs=0.01) and low < share < high and count == 30
         assert table[name, "pairs"] == pytest.approx(share, abs=0.01)
-        for group, part in zip(["long", "|short"], parts):
+        for group, part in zip(["from", "|short"], parts):
             expected = 100 * np.mean([each for each, of in zip(right, groups) if of == group])
             assert part == pytest.approx(expected, abs=0.01) == table[name, f"pairs: {group}"]
 

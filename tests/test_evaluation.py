@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from types import SimpleNamespace
+import shutil
 
 import numpy as np
 import pytest
@@ -76,7 +76,12 @@ def test_the_sentences_of_a_pair_are_in_one_fold(tmp_path):
     rows = [(f"{text} {label}", pair, label) for text, pair, label in rows]
     header = ("sentence", "pair", "label")
     task = load_task(write(tmp_path, train=[header, *rows[:-2]], dev=[header, *rows[-2:]]))
-    assert (task.folds[::2] == task.folds[1::2]).all() and len(set(task.folds)) == 5
+    assert (task.folds[::2] == task.folds[1::2]).all() and np.ptp(np.bincount(task.folds)) <= 2
+    few = {size: [(text, str(i // size), label) for i, (text, _, label) in enumerate(rows[:60])] for size in (5, 13)}
+    few = {size: write(tmp_path / str(size), train=[header, *f[:-2]], dev=[header, *f[-2:]]) for size, f in few.items()}
+    assert sorted(np.bincount(load_task(few[5]).folds)) == [10, 10, 10, 15, 15]
+    with pytest.raises(UsageError, match="0 usable examples of 60, .* same value in a column pair count as one"):
+        load_task(few[13])
 
 
 def test_values_are_spread_over_folds(tmp_path, capsys):
@@ -97,6 +102,11 @@ def test_pairs_and_what_is_wrong(tmp_path):
     rows = [(text, text[::-1], label) for text, label, _ in examples(50, 4)]
     task = load_task(write(tmp_path / "pairs", train=[header, *rows[:-2]], dev=[header, *rows[-2:]]))
     assert task.texts[0] == rows[0][:2]
+    words = [(["a", "a b"][i % 2], f"{['b c', 'c'][i % 2]} {i // 2}", ["x", "y"][i % 2]) for i in range(40)]
+    blank = [(*row[:2], "") for row in rows[:9]]  # as a test file may be
+    files = dict(train=[header, *words], dev=[header, words[0]], test=[header, *blank])
+    task = load_task(write(tmp_path / "words", **files))
+    assert len(task.texts) == 40 and task.dropped == 1
     wrong = {
         "expected dev.tsv or dev_matched.tsv, found: train.tsv": dict(train=[header, *rows]),
         "found the columns text, label; expected those of": dict(train=[("text", "label")], dev=[header]),
@@ -206,7 +216,21 @@ def test_few_shot_scores_of_all_repeats():
     assert not few_shot.has_few_shot(made_up(12, count=240)[1])
 
 
-def test_pairs_are_not_decided_by_what_is_no_number():
-    pairs = Pairs("blimp", "", ["good"], ["bad"], np.array([""]))
+def test_pairs_that_a_model_cannot_decide(pretrained):
+    model = hub.from_pretrained(pretrained[1], data=pretrained[0])
+    for bad, size in [("\u200b", 0), ("kan " * 40, 40)]:
+        with pytest.raises(UsageError, match=f"x/blimp.tsv, line 7: .* has {size} tokens, expected 1 to 30; change it"):
+            decide(model, Pairs("x/blimp.tsv", "", [5, 7], ["kan", "lo"], ["lo", bad], np.array(["", ""])))
+    model.score = lambda texts: [(np.nan, 1) for _ in texts]
     with pytest.raises(UsageError, match="blimp: the model's bits are no numbers"):
-        decide(SimpleNamespace(score=lambda texts: [(np.nan, 1) for _ in texts]), pairs)
+        decide(model, Pairs("x/blimp.tsv", "", [5], ["kan"], ["lo"], np.array([""])))
+
+
+def test_an_encoder_that_changes_before_it_is_loaded(pretrained, tmp_path):
+    data, checkpoint = pretrained
+    shutil.copy(checkpoint, tmp_path / "a.pt")
+    encoder = features.Encoder(str(tmp_path / "a.pt"), str(data))
+    state = torch.load(checkpoint, weights_only=False)
+    torch.save({**state, "more": 1}, tmp_path / "a.pt")
+    with pytest.raises(UsageError, match="a.pt or .* has changed since this began; run the command again"):
+        encoder.model.eval()

@@ -104,9 +104,11 @@ class Table(NamedTuple):
 
 
 def has_labels(path):
-    """Whether a table of sentences has a column with labels, as GLUE's test files do not."""
-    columns = next(read_lines(path), (1, ""))[1].split("\t")
-    return any(form.label in columns for form in FORMS)
+    """Whether a table of sentences has labels, as GLUE's test files do not: a column with something in it."""
+    rows = (line.split("\t") for _, line in read_lines(path))
+    columns = next(rows, [])
+    places = [columns.index(form.label) for form in FORMS if form.label in columns]
+    return any(row[place].strip() for row in rows for place in places if place < len(row))
 
 
 def form_of(columns, is_test, path):

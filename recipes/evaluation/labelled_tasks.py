@@ -58,7 +58,7 @@ class Task:
 
 def normalized(text):
     """A text, or a pair as one, without differences in case and spaces."""
-    return " ".join((" ".join(text) if isinstance(text, tuple) else text).casefold().split())
+    return "\t".join(" ".join(part.casefold().split()) for part in ([text] if isinstance(text, str) else text))
 
 
 def identity(text):
@@ -69,20 +69,18 @@ def identity(text):
 def deal(targets, ids, folds=FOLDS):
     """Deals examples to folds: every class, or tenth of the values, evenly, in the order of the hashes; int64 (N,).
 
-    Examples with the same hash, a pair, get the fold of the first.
+    Examples with the same hash, a pair, are dealt as one, the first.
 
     Args:
         targets: (N,) integers for classes, floats for values
         ids: (N,) uint64
     """
-    strata = targets
+    _, first, places = np.unique(ids, return_index=True, return_inverse=True)  # in the order of the hashes
+    strata, numbers, dealt = targets[first], np.arange(len(first)), np.empty(len(first), np.int64)
     if targets.dtype.kind == "f":
-        strata = np.empty(len(targets), np.int64)
-        strata[np.lexsort((ids, targets))] = np.arange(len(targets)) * 10 // max(len(targets), 1)
-    dealt = np.empty(len(targets), np.int64)
-    dealt[np.lexsort((ids, strata))] = np.arange(len(targets)) % folds
-    _, first, places = np.unique(ids, return_index=True, return_inverse=True)
-    return dealt[first][places]
+        strata = np.argsort(np.argsort(strata, kind="stable")) * 10 // max(len(first), 1)
+    dealt[np.argsort(strata, kind="stable")] = numbers % folds
+    return dealt[places]
 
 
 def load_task(folder, regression=False):
@@ -115,15 +113,16 @@ def load_task(folder, regression=False):
     if tables[0].form.is_regression:
         targets = np.array([float(label) for _, label, _ in examples])
     else:
-        names, counts = np.unique([label for _, label, _ in examples], return_counts=True)
+        names, counts = np.unique([label for label, _ in {example[1:] for example in examples}], return_counts=True)
         if are_values(names):
             print(f"warning: {folder}: all labels are numbers: to predict values, add --regression", file=sys.stderr)
         labels = [str(label) for label in names[counts >= MINIMUM_OF_A_CLASS]]
         examples = [example for example in examples if example[1] in labels]
         targets = np.array([labels.index(label) for _, label, _ in examples], np.int64)
-    if len(examples) < MINIMUM_OF_A_CLASS or len(np.unique(targets)) < 2:
+    if len({group for *_, group in examples}) < MINIMUM_OF_A_CLASS or len(np.unique(targets)) < 2:
         expected = f"two classes of {MINIMUM_OF_A_CLASS} or more, or {MINIMUM_OF_A_CLASS} different texts whose values "
-        expected += "differ; add examples, or name the task in --regression if its labels are numbers"
+        expected += "differ, where texts with the same value in a column pair count as one; add examples, or name the "
+        expected += "task in --regression if its labels are numbers"
         raise UsageError(f"{folder}: {len(examples)} usable examples of {rows}, expected {expected}")
     texts = [text for text, _, _ in examples]
     ids = np.array([identity(pair) for _, _, pair in examples], np.uint64)

@@ -21,11 +21,16 @@ DRAWS = 1000  # of the bootstrap
 class Pairs:
     """The pairs of a file."""
 
-    name: str  # of the file, without its ending
+    path: str
     digest: str  # SHA-256
+    lines: list  # N numbers
     good: list  # N strings
     bad: list  # N strings
     groups: np.ndarray  # (N,) strings; "" without groups
+
+    @property
+    def name(self):
+        return os.path.splitext(os.path.basename(self.path))[0]
 
 
 def read_pairs(path):
@@ -34,7 +39,7 @@ def read_pairs(path):
     Raises:
         UsageError: a column is missing, a line has other columns than the header, or there is no pair
     """
-    rows, name = [], os.path.splitext(os.path.basename(path))[0]
+    rows = []
     for number, line in read_lines(path):
         cells = line.split("\t")
         if number == 1:
@@ -48,11 +53,11 @@ def read_pairs(path):
             row = dict(zip(header, map(str.strip, cells)))
             if not row["good"] or not row["bad"]:
                 raise UsageError(f"{path}, line {number}: found an empty cell, expected two sentences")
-            rows.append([*(row[column] for column in COLUMNS), row.get(GROUP, "")])
+            rows.append([number, *(row[column] for column in COLUMNS), row.get(GROUP, "")])
     if not rows:
         raise UsageError(f"{path}: found no pairs, expected a header and a line for each")
-    good, bad, groups = map(list, zip(*rows))
-    return Pairs(name, sha256(path), good, bad, np.array(groups))
+    lines, good, bad, groups = map(list, zip(*rows))
+    return Pairs(path, sha256(path), lines, good, bad, np.array(groups))
 
 
 def decide(model, pairs):
@@ -61,11 +66,16 @@ def decide(model, pairs):
     Args:
         model: :class:`~maelm_fairseq.hub.MaeLm`, pretrained
         pairs: :class:`Pairs`
+    Raises:
+        UsageError: a sentence has no tokens, or more than the model has positions; or the model cannot score
     """
-    try:
-        bits = np.array([total for total, _ in model.score([*pairs.good, *pairs.bad])]).reshape(2, -1)
-    except UsageError as error:
-        raise UsageError(f"{pairs.name}, first the good and then the bad ones: {error}") from None
+    texts, most = [*pairs.good, *pairs.bad], model.model.max_positions() - 2
+    _, sizes = model.tokenizer.encode_lines(texts)
+    for number, text, size in zip(2 * pairs.lines, texts, sizes):
+        if not 0 < size <= most:
+            fault = f"{text[:80]!r} has {size} tokens, expected 1 to {most}; change it or leave the pair out"
+            raise UsageError(f"{pairs.path}, line {number}: {fault}")
+    bits = np.array([total for total, _ in model.score(texts)]).reshape(2, -1)
     if not np.isfinite(bits).all():
         raise UsageError(
             f"{pairs.name}: the model's bits are no numbers: its training diverged; use another checkpoint"

@@ -8,7 +8,6 @@ from scipy import stats
 
 from maelm_fairseq.base.errors import UsageError
 
-from .labelled_tasks import SECONDARY
 from .minimal_pairs import interval, shares
 from .outcomes import CHOSEN, GROUPS, LAST, PAIRS
 from .probes import score
@@ -30,9 +29,9 @@ def markdown(frame):
 
 
 def models_of_arm(names, arm):
-    """Those of `names` that are ARM-SEED: {seed: name}, sorted."""
-    matches = [re.fullmatch(re.escape(arm) + r"-(\d+)", name) for name in names]
-    return dict(sorted((int(match[1]), match[0]) for match in matches if match))
+    """Those of `names` that are ARM-SEED: {seed: name}."""
+    matches = [re.fullmatch(re.escape(arm) + r"-([0-9]+)", name) for name in names]
+    return {match[1]: match[0] for match in matches if match}
 
 
 class Report:
@@ -42,13 +41,14 @@ class Report:
         records: list of :class:`~evaluation.outcomes.Records`
         tasks: their names, in order
         pairs: names of files of minimal pairs
+        secondary: names of tasks that are in no mean
     """
 
-    def __init__(self, records, tasks, pairs=()):
+    def __init__(self, records, tasks, pairs=(), secondary=()):
         self.records, self.tasks, self.pairs = {each.model: each for each in records}, tasks, pairs
-        self.averaged = [task for task in tasks if task not in SECONDARY] or tasks
+        self.averaged = [task for task in tasks if task not in secondary] or tasks
         table = pd.concat([each.table() for each in records])
-        self.table = table[table.task.isin(tasks)]
+        self.table = table[table.task.isin(tasks) & ~table.feature.str.startswith(PAIRS)]
 
     def scores(self, feature, layer=CHOSEN):
         """Scores of models by tasks, and their mean over those of the mean; without models that lack a task."""
@@ -96,6 +96,7 @@ class Report:
         for model, records in self.records.items():
             decisions, groups = (records.arrays[f"{name}/{key}"] for key in [PAIRS, GROUPS])
             (right, parts), (low, high) = shares(decisions, groups), interval(decisions, groups)
+            parts = {f"group {group}": share for group, share in parts.items()}
             rows[model] = {"right": right, "from": low, "to": high, "pairs": len(groups), **parts}
         return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -115,9 +116,9 @@ class Report:
             frame, others = self.differences(arms), {"mean, last layer": self.differences(arms, layer=LAST)}
             others.update({f"mean, {title}": self.differences(arms, feature) for feature, title in titles.items()})
             more = [other.iloc[:1].set_axis([title]) for title, other in others.items() if len(other)]
-            over = "seeds" if frame.seeds.max() > 1 else "examples, for these two models only"
             table = markdown(pd.concat([frame, *more]))
-            parts.append(f"## {arms[0]} minus {arms[1]}\n95% intervals over {over}.\n\n{table}")
+            over = "over seeds, or where there is one, over examples, for these two models only"
+            parts.append(f"## {arms[0]} minus {arms[1]}\n95% intervals {over}.\n\n{table}")
         return "\n".join(parts)
 
 
