@@ -155,14 +155,14 @@ class Page:
         candidates.update({f"{n} examples per class": (f"{n} examples per class", "chosen") for n in SHOTS})
         tasks = [task for task in NATURAL if task != "trec_fine"]  # whose 50 classes are too small for few examples
         for title, (feature, layer) in candidates.items():
-            gains = []
-            for arm in PILOTS:
-                names = arm, f"{arm}-reset"
-                trained, reset = (self.pilots.values(name, tasks, feature, layer) for name in names)
-                gains += (trained - reset).dropna().tolist()
+            of = functools.partial(self.pilots.values, tasks=tasks, feature=feature, layer=layer)
+            both = ([of(arm), of(f"{arm}-reset")] for arm in PILOTS)
+            scores = pd.concat([pd.concat(each, axis=1, keys=["trained", "new"]) for each in both]).dropna()
+            gains = scores.trained - scores.new
             if len(gains) > 1:
-                rows.append([title, len(gains), np.mean(gains), np.mean(gains) / stats.sem(gains)])
-        frame = pd.DataFrame(rows, columns=["features", "encoders", "points gained", "gain over its standard error"])
+                rows.append([title, len(gains), *scores.mean(), gains.mean(), gains.mean() / stats.sem(gains)])
+        names = ["features", "encoders", "trained", "new layers", "gain", "gain over its standard error"]
+        frame = pd.DataFrame(rows, columns=names)
         return markdown(frame.set_index("features").sort_values(frame.columns[-1], ascending=False))
 
     def masked(self):
@@ -217,10 +217,9 @@ class Page:
         axes[0, 0].set_ylabel(ylabel)
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
         self.pictures[name] = figure
-        seeds = sorted({len(frame) for frames in panels.values() for frame in frames.values()})
-        return (
-            f"![{alt}; means and standard deviations; seeds: {' to '.join(map(str, seeds))}](pictures/{name}.png)\n\n"
-        )
+        seeds = [len(frame) for frames in panels.values() for frame in frames.values()]
+        several = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
+        return f"![{alt}; means and standard deviations; seeds: {several}](pictures/{name}.png)\n\n"
 
     def fractions(self):
         """Scores by the fraction of masks that the encoder sees."""
@@ -317,7 +316,7 @@ class Page:
         tests, cells = self.tested.set_index(["on", "difference"]), {}
         for mlm in MLMS:
             test = tests.loc["fine-tuned", f"{TITLES['A']} minus {TITLES[mlm]}"]
-            here = f"{test.points:+.2f} ({test['from']:+.2f} to {test.to:+.2f}) points"
+            here = f"{test.points:+.2f} ({test['from']:+.2f} to {test.to:+.2f}) points, p {test['p, Holm']}"
             rows = [[MAIN_CLAIM, "", test.seeds, here, test.result], *self.claims_of([mlm], "A", CLAIMS)]
             cells[TITLES[mlm]] = {claim: f"{here}; seeds: {n}; {result}" for claim, _, n, here, result in rows}
         return markdown(pd.DataFrame(cells).rename_axis("claim"))
