@@ -22,8 +22,9 @@ from finetune_settings import combinations
 from further_options import parsed, refuse_own
 from jobs import Jobs
 from maelm_fairseq import __path__ as plugin
+from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
-from maelm_fairseq.base.files import atomic_write, one_at_a_time, sha256
+from maelm_fairseq.base.files import atomic_write, one_at_a_time
 from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint, updates_of
 from maelm_fairseq.config import option
 from maelm_fairseq.engine import FairseqConfig, convert_namespace_to_omegaconf
@@ -107,7 +108,7 @@ class Recipe:
         read_table(args.save_dir)
         self.model = read_checkpoint(self.checkpoint)["cfg"]["model"]
         self.settings = combinations(args, task, self.name, self.model["encoder_embed_dim"])
-        self.splits, self.digest = ["valid"], ""  # until the options are checked, and the files read
+        self.splits, self.digest, self.files = ["valid"], "", {}  # until the options are checked, and the files read
         self.cfg = self.check_options()
         self.task = self.read_task()
         self.digest = self.made_from()
@@ -163,8 +164,8 @@ class Recipe:
     def made_from(self):
         """A checksum of what results are made from beside the settings: files, vocabulary and further options."""
         files = [find_file(self.labelled, split, self.task.files) for split in self.splits if not is_test(split)]
-        files += [self.checkpoint, self.task.tokenizer.path]
-        made_from = [*map(sha256, files), fingerprint(self.task.dictionary), self.args.from_scratch]
+        self.files = provenance.checksums([*files, self.checkpoint, self.task.tokenizer.path])
+        made_from = [*self.files.values(), fingerprint(self.task.dictionary), self.args.from_scratch]
         return hashlib.sha256(repr([*made_from, *self.extra]).encode()).hexdigest()[:8]
 
     def folder(self, settings, seed):
@@ -180,18 +181,11 @@ class Recipe:
         scores, updates = state["task_state"].get(SCORES, {}), updates_of(state)
         return updates >= self.updates(settings) and scores.get("num_updates") == updates
 
-    def check_unchanged(self):
-        """Refuses to go on when what results are made from has changed since this command began."""
-        if self.made_from() != self.digest:
-            raise UsageError(
-                f"{self.labelled} or {self.checkpoint} has changed since this began; run the command again"
-            )
-
     def run(self, settings, seed, environment):
         """Trains, unless that is done; prints and returns the scores: {metric: percent}."""
         folder, name = self.folder(settings, seed), f"{self.name}, {settings}, seed {seed}"
         if not self.is_done(settings, seed):
-            self.check_unchanged()
+            provenance.check_unchanged(self.files)
             os.makedirs(folder, exist_ok=True)
             print(f"{name}: {folder}", flush=True)
             log, prefix = os.path.join(folder, "train.log"), "  " if self.jobs.count == 1 else f"{name}: "
@@ -201,7 +195,7 @@ class Recipe:
             if status:
                 raise UsageError(f"fairseq-train ended with exit status {status}; the full log is {log}")
             try:
-                self.check_unchanged()
+                provenance.check_unchanged(self.files)
             except UsageError:
                 set_aside(folder, ".changed")
                 raise

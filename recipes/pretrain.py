@@ -192,12 +192,11 @@ def agree(address, port, machines):
 def check(args):
     """Refuses GPUs and data that are not there."""
     if args.gpus:
+        given = os.environ.get("CUDA_VISIBLE_DEVICES")
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(args.gpus))))
         if args.gpus != count_gpus():  # fairseq trains on the CPU without one, and uses all on several machines
-            raise UsageError(
-                f"--gpus {args.gpus}: PyTorch sees {count_gpus()} here (CUDA_VISIBLE_DEVICES="
-                f"{os.environ['CUDA_VISIBLE_DEVICES']}); --gpus 0 trains on the CPU"
-            )
+            of = "" if given is None else f" of CUDA_VISIBLE_DEVICES={given}"
+            raise UsageError(f"--gpus {args.gpus}: PyTorch sees {count_gpus()} here{of}; --gpus 0 trains on the CPU")
     for shard in args.data.split(":"):
         if not os.path.isfile(os.path.join(shard, "dict.txt")):
             expected = "expected a folder that data-prep/prepare.sh wrote"

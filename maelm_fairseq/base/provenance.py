@@ -1,6 +1,19 @@
 """What finished work was made from: files and options, recorded beside it and compared before it is used again."""
 
 from .errors import UsageError
+from .files import sha256
+
+
+def checksums(paths):
+    """{path: SHA-256} of files."""
+    return {path: sha256(path) for path in paths}
+
+
+def check_unchanged(was):
+    """Refuses to go on with files that are no longer what :func:`checksums` found."""
+    for path, checksum in was.items():
+        if sha256(path) != checksum:
+            raise UsageError(f"{path}: has changed since this began; run the command again when nothing writes to it")
 
 
 def check_same(path, was, now, fix):

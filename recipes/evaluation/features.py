@@ -12,8 +12,7 @@ import torch
 from tqdm import tqdm
 
 from maelm_fairseq import hub
-from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import sha256
+from maelm_fairseq.base import provenance
 from maelm_fairseq.data.masked_items import batches_of_similar_length
 from maelm_fairseq.vocabulary import read_vocabulary
 
@@ -55,16 +54,12 @@ class Encoder:
     def __init__(self, checkpoint, data):
         self.checkpoint, self.data = checkpoint, data
         _, tokenizer = read_vocabulary(data)
-        self.files = [checkpoint, os.path.join(data, "dict.txt"), tokenizer.path]
-        self.digest = self.digest_now()
-
-    def digest_now(self):
-        return " ".join(map(sha256, self.files))
+        self.files = provenance.checksums([checkpoint, os.path.join(data, "dict.txt"), tokenizer.path])
+        self.digest = " ".join(self.files.values())
 
     @functools.cached_property
     def model(self):
         """The :class:`~maelm_fairseq.hub.MaeLm`, loaded when it is first needed."""
         model = hub.from_pretrained(self.checkpoint, data=self.data)
-        if self.digest_now() != self.digest:
-            raise UsageError(f"{' or '.join(self.files)} has changed since this began; run the command again")
+        provenance.check_unchanged(self.files)
         return model.to("cuda" if torch.cuda.is_available() else "cpu")
