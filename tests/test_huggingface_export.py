@@ -60,6 +60,7 @@ def test_what_is_written(case, pipeline, data, tmp_path):
     pretrained = pipeline in ["feature-extraction", "fill-mask"]
     assert re.search(r"- Validation loss: 5\.125(.*)", card)[1] == bits * pretrained and "combining marks" in card
     assert f", {P} positions, " in card and ("`share_decoder_layers` True" in card) == ("shared" in case)
+    assert ("MAE-LM (" in card and "unlike the paper's" in card) == ("shared" in case)
 
 
 def test_the_program_exports_a_trained_model(pretrained, tmp_path):

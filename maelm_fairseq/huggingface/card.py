@@ -96,6 +96,8 @@ def model_card(name, state, config, data, kind, description=None):
         method = "pretrained by masked language modelling" + " elsewhere" * imported
     else:
         method = f"pretrained by MAE-LM ({PAPER})" + " or its MLM baseline" * (mask_fraction is None)
+        if state["cfg"]["model"].get("share_decoder_layers"):
+            method += ", with shared decoder layers, unlike the paper's"
     facts = {
         **config,
         **KINDS[kind],
