@@ -5,6 +5,7 @@ Text is UTF-8, plain or gzip, one sentence or paragraph per line, a blank line a
 interruption the same command resumes where it stopped. The last line on stdout is the path to give to fairseq-train.
 """
 
+import contextlib
 import glob
 import os
 from dataclasses import asdict
@@ -83,7 +84,8 @@ def claim(dest, manifest):
             raise UsageError(
                 f"--dest: {dest} contains {foreign[0]} but no {MANIFEST}; expected an empty folder; choose another"
             )
-        save_json(asdict(manifest), path)
+        with contextlib.suppress(UsageError):  # another process was first: it is compared with that
+            save_json(asdict(manifest), path, new=True)
     fix = "choose another --dest, or remove this one"
     check_same(f"--dest {dest}", read_manifest(dest).origin(), manifest.origin(), fix)
 

@@ -41,17 +41,16 @@ def train(paths, model, log_file, options):
         for _, line in chain.from_iterable(read_lines(path, bar.update) for path in paths):
             if line.strip():
                 drawn.add(line)
-    # split() also removes U+0085, which SentencePiece would keep, and at which fairseq would split a piece.
-    sample = [" ".join(line.split()) for line in drawn.items]
-    if not sample:
+    if not drawn.items:
         raise UsageError(f"no text in {', '.join(paths)}; expected lines that are not blank")
     size, kind = options.vocab_size, options.model_type
-    say(f"train SentencePiece: {len(sample):,} lines, {size:,} pieces, {kind}; see {log_file}")
+    say(f"train SentencePiece: {len(drawn.items):,} lines, {size:,} pieces, {kind}; see {log_file}")
     trained = io.BytesIO()
     try:
         with open(log_file, "w") as log, interruptible():
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(sample),
+                # split() also removes U+0085, which SentencePiece would keep, and at which fairseq would split a piece.
+                sentence_iterator=(" ".join(line.split()) for line in drawn.items),
                 model_writer=trained,
                 vocab_size=size,
                 model_type=kind,

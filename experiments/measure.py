@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from arms import ARMS, FINE_TUNING_RATE, FINE_TUNING_RATES, PILOT_SEEDS, TIMED, keeps_trajectory, options, split
+from arms import FINE_TUNING_RATE, FINE_TUNING_RATES, PILOT_SEEDS, TIMED, keeps_trajectory, options, split
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.checkpoints.building import build_model
+from maelm_fairseq.checkpoints.building import build_model, read_checkpoint, updates_of
 from maelm_fairseq.checkpoints.reading import read_file
 from maelm_fairseq.checkpoints.writing import save
 from maelm_fairseq.engine import init_bert_params
@@ -146,7 +146,8 @@ def write(path, rows):
 def measurements(name, run, dest):
     """Yields what is measured of an encoder: (updates, task, feature, layer, metric, value)."""
     (arm, _, kind), folder = split(name), run / name.removesuffix("-rates")
-    model, updates = folder / "model.pt", ARMS[arm].updates
+    model = folder / "model.pt"
+    updates = updates_of(read_checkpoint(str(model)))
     if kind == "rates":
         for rate in FINE_TUNING_RATES:
             for task, feature, *row in fine_tuned(model, folder / f"tuned-{rate}", run, NATURAL, rate):

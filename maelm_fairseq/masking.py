@@ -135,7 +135,7 @@ class MaskedBatch(NamedTuple):
             (MaskedBatch, int64 tensor (B, its K)); K grows by the padding that blocks of different counts need
         """
         masked, M = self.masked_positions, self.masked_positions.size(1)
-        counts = (share * masked.ne(NO_POSITION).sum(1, keepdim=True) + rounding).long()
+        counts = (share * masked.ne(NO_POSITION).sum(1, keepdim=True).double() + rounding).long()
         least, most = (int(counts.min()), int(counts.max())) if self.padded else (int(share * M + rounding),) * 2
         visible, target = target.tensor_split([target.size(1) - M], dim=1)
         left_out = torch.arange(M, device=masked.device) >= counts

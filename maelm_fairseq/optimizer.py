@@ -47,6 +47,10 @@ class TorchAdamW(FairseqAdam):
             raise UsageError(f"--adam-betas {cfg.adam_betas}: {expected}") from None
         return {"lr": cfg.lr[0], "betas": betas, "eps": cfg.adam_eps, "weight_decay": cfg.weight_decay}
 
+    def load_state_dict(self, state_dict, optimizer_overrides=None):
+        """The moments are the checkpoint's; the options are this run's, as those of everything else are."""
+        super().load_state_dict(state_dict, {**self.optimizer_config, **(optimizer_overrides or {})})
+
     def multiply_grads(self, c):
         self._factor = self._factor * c
 

@@ -43,6 +43,8 @@ def read_symbols(path):
     """
     try:
         return Dictionary.load(path)
+    except OSError:
+        raise
     except Exception as error:  # fairseq raises Exception, ValueError and RuntimeError
         reason = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
         raise UsageError(

@@ -218,7 +218,7 @@ class Recipe:
         if self.args.only_seed and not all(self.is_done(settings, SEARCH_SEED) for settings in self.settings):
             raise UsageError("--only-seed with --search: the search is not finished; first run it with --seeds 1")
         scores = self.jobs.map(lambda settings, device: self.run(settings, SEARCH_SEED, device), self.settings)
-        best = self.settings[ranked(scores)[0]]
+        best = self.settings[ranked(scores, self.cfg.checkpoint.best_checkpoint_metric)[0]]
         print(f"best of {len(self.settings)}: {best}", flush=True)
         return best
 
@@ -232,7 +232,8 @@ class Recipe:
         start = "scratch" if self.args.from_scratch else self.checkpoint
         folder = os.path.dirname(self.folder(settings, 1))
         write_table(self.args.save_dir, self.name, scores, start, " ".join([os.path.basename(folder), *self.extra]))
-        best = self.result(settings, seeds[ranked(scores)[0]])
+        first = ranked(scores, self.cfg.checkpoint.best_checkpoint_metric)[0]
+        best = self.result(settings, seeds[first])
         predicted = [split for split in self.splits if is_test(split) or (split, self.kind) == ("valid", "squad")]
         if predicted:
             task, model = load_task(best, labelled=self.labelled, data=self.args.data)
@@ -263,9 +264,9 @@ def shown(prefix, unit):
 # Results
 
 
-def ranked(scores):
-    """The places of scores, a dict for each run, from the best to the worst by the first metric; undefined is worst."""
-    first = next(iter(scores[0]))
+def ranked(scores, metric=None):
+    """The places of scores, a dict for each run, best first, by a metric or else the first; undefined is worst."""
+    first = metric if metric in scores[0] else next(iter(scores[0]))
     return sorted(range(len(scores)), key=lambda i: math.inf if math.isnan(scores[i][first]) else -scores[i][first])
 
 

@@ -221,7 +221,8 @@ def test_the_table_of_results(tmp_path, capsys):
     assert path.read_bytes().startswith(before + b"\n") and path.read_bytes().count(b"\n") == 4
     fields = path.read_text(errors="replace").splitlines()[-1].split("\t")
     assert fields[1:4] == ["b", "f1", "nan"] and fields[8:] == ["1.00 nan", "\\udcff", "s"]
-    assert finetune.ranked([dict(f1=nan), dict(f1=1.0), dict(f1=3.0)]) == [2, 1, 0]
+    assert finetune.ranked([dict(f1=nan), dict(f1=1.0), dict(f1=3.0)], "loss") == [2, 1, 0]
+    assert finetune.ranked([dict(accuracy=2.0, f1=1.0), dict(accuracy=1.0, f1=3.0)], "f1") == [1, 0]
 
 
 @pytest.mark.parametrize(

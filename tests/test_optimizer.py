@@ -39,3 +39,19 @@ def test_betas_are_two_numbers_and_are_not_evaluated(betas):
         TorchAdamW(
             Namespace(lr=[0.01], adam_betas=betas, adam_eps=1e-8, weight_decay=0), [torch.nn.Parameter(torch.ones(1))]
         )
+
+
+def test_options_are_those_of_the_run_that_goes_on():
+    def make(decay, eps):
+        config = Namespace(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=eps, weight_decay=decay)
+        return TorchAdamW(config, [torch.nn.Parameter(torch.ones(3))])
+
+    first, again = make(0.1, 1e-6), make(0.3, 1e-8)
+    for weight in first.params:
+        weight.grad = torch.ones(3)
+    first.step()
+    again.load_state_dict(first.state_dict())
+    (group,) = again.param_groups
+    assert (group["weight_decay"], group["eps"]) == (0.3, 1e-8)
+    moments = (each.optimizer.state[each.param_groups[0]["params"][0]] for each in (first, again))
+    torch.testing.assert_close(*moments)

@@ -5,9 +5,14 @@ import re
 
 import pytest
 import torch
+from fairseq.trainer import Trainer
 
+from common import Training
 from conftest import TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, succeed, text_of
-from training import assert_same_weights, checkpoint, train, updates
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.training import stopping
+from maelm_fairseq.training.hooks import Hooks
+from training import NO_DROPOUT, assert_same_weights, checkpoint, train, updates
 
 
 def test_trains_validates_saves_and_logs(data, tmp_path, monkeypatch):
@@ -136,3 +141,26 @@ def test_one_token_samples_and_batches_with_nothing_selected_train(data, tmp_pat
     printed = train(data, tmp_path, *arguments)
     assert updates(tmp_path) == 12
     assert '"predicted": "0"' in printed and not re.search(r"\bnan\b", printed, re.IGNORECASE)
+
+
+def stepped(data, *more):
+    """The weights after an update with a batch, and `more`, in a run that was prepared as by fairseq-train."""
+    torch.manual_seed(1)
+    training = Training([data, *TINY, *NO_DROPOUT, "--optimizer", "sgd", "--warmup-updates", 0], "cpu")
+    stopping.listen(training.task)
+    Hooks().train_step(Trainer.train_step, training.trainer, [training.batches[0], *more])
+    return training.trainer.get_model().state_dict()
+
+
+def test_the_empty_batch_of_a_process_that_has_one_less_changes_nothing(data):
+    """As the last of an update, it would have fairseq take the gradients of the others for those of no token."""
+    torch.testing.assert_close(stepped(data, {}), stepped(data), rtol=0, atol=0)
+
+
+def test_a_batch_that_does_not_fit_ends_training(data, monkeypatch):
+    def forward(*args, **kwargs):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr("maelm_fairseq.criterion.MaeLmCriterion.forward", forward)
+    with pytest.raises(UsageError, match="out of memory: use a smaller batch"):
+        stepped(data)

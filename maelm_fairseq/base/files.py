@@ -151,10 +151,10 @@ def one_at_a_time(path):
 # Records ----------------------------------------------------------------------------------------------------------
 
 
-def save_json(value, path):
-    """Writes a value as JSON, atomically; names of files that are not UTF-8 come back as they were."""
+def save_json(value, path, new=False):
+    """Writes a value as JSON by :func:`atomic_write`; names of files that are not UTF-8 come back as they were."""
     text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
-    with atomic_write(path, "wb") as stream:
+    with atomic_write(path, "wb", new) as stream:
         stream.write(text.encode("utf-8", "backslashreplace"))  # of such a name's bytes, it makes JSON's escapes
 
 

@@ -49,6 +49,11 @@ class LineSizes:
         if not header.startswith(start) or header[17] not in indexed_dataset._code_to_dtype:
             raise UsageError(f"{self.path} is damaged: its header is not one of fairseq's; binarize again")
         self.dtype = np.dtype(indexed_dataset._code_to_dtype[header[17]])
+        with open(self.path, "rb") as stream:
+            stream.seek(max(HEADER, size - 8))
+            position = int.from_bytes(stream.read(8), "little")
+        tokens = position // self.dtype.itemsize + int(self.read(max(0, self._lines - 1)).sum())
+        check_length(prefix, os.path.getsize(indexed_dataset.data_file_path(prefix)), tokens * self.dtype.itemsize)
 
     def __len__(self):
         return self._lines
@@ -58,6 +63,15 @@ class LineSizes:
         with open(self.path, "rb") as stream:
             stream.seek(HEADER + 4 * first)
             return np.fromfile(stream, np.int32, min(count, self._lines - first)).astype(np.int64)
+
+
+def check_length(prefix, actual, expected):
+    """Refuses a file of tokens that has another number of bytes than its index implies."""
+    if actual != expected:
+        raise UsageError(
+            f"{prefix}.bin has {actual} bytes, but .idx implies {expected}: "
+            "it is incomplete, or the two files are of different runs; binarize again"
+        )
 
 
 def cut_spans(spans, block_size):
@@ -155,12 +169,7 @@ class TokenBlocks:
         return {name: value for name, value in vars(self).items() if name != "_file"}
 
     def _check_length(self):
-        actual, expected = os.fstat(self._file.fileno()).st_size, self.tokens_in * self._dtype.itemsize
-        if actual != expected:
-            raise UsageError(
-                f"{self.prefix}.bin has {actual} bytes, but .idx implies {expected}: "
-                "it is incomplete, or the two files are of different runs; binarize again"
-            )
+        check_length(self.prefix, os.fstat(self._file.fileno()).st_size, self.tokens_in * self._dtype.itemsize)
 
     def _check_text(self, break_mode, blank_lines):
         if self.tokens_in == 0:

@@ -64,7 +64,7 @@ class ResumableIterator(EpochBatchIterator):
 
     def load_state_dict(self, state_dict):
         """Goes on where the processes of a checkpoint were."""
-        self.epoch = state_dict["epoch"]
+        self.epoch, self.shuffle = state_dict["epoch"], state_dict.get("shuffle", True)  # not with --curriculum
         position = state_dict.get("iterations_in_epoch", 0)
         # Checkpoints of earlier versions say what each process consumed.
         consumed = state_dict.get("consumed", [dict(self.batching, batches=position * self.num_shards)])
@@ -85,9 +85,7 @@ class ResumableIterator(EpochBatchIterator):
                 f"cannot resume within epoch {self.epoch}: the checkpoint is behind its end, so the data have changed; "
                 "use the same data, or start the epoch again with --reset-dataloader"
             )
-        self._next_epoch_itr = self._get_iterator_for_epoch(
-            self.epoch, state_dict.get("shuffle", True), offset=self._start
-        )
+        self._next_epoch_itr = self._get_iterator_for_epoch(self.epoch, self.shuffle, offset=self._start)
 
     def _batches_after(self, consumed):
         """Makes batches of what is left of the epoch."""
@@ -96,7 +94,8 @@ class ResumableIterator(EpochBatchIterator):
         used = np.zeros(len(self.dataset), dtype=bool)
         for part in consumed:
             batching = {name: value for name, value in part.items() if name != "batches"}
-            batches = self._shuffled(self.dataset.batch_by_size(indices, **batching), self.epoch)
+            batches = self.dataset.batch_by_size(indices, **batching)
+            batches = self._shuffled(batches, self.epoch) if self.shuffle else batches
             for batch in batches[: part["batches"]]:
                 used[batch] = True
             indices = indices[~used[indices]]

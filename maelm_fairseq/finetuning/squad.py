@@ -113,7 +113,8 @@ class SquadTask(LabelledTask):
             text += f"; {len(left_out):,} whose answer is not where it says: {where}; such as {left_out[0]}"
         if not tokens:
             raise UsageError(f"{path}: no answer is at its answer_start; correct it")
-        names = ["f1", "exact"] + ["HasAns_f1", "NoAns_f1"] * (not all(question.answers for question in questions))
+        kinds = {bool(question.answers) for question in questions}
+        names = ["f1", "exact"] + ["HasAns_f1", "NoAns_f1"] * (len(kinds) == 2)
         more = dict(questions=questions, windows=windows, contexts=contexts)
         return LabelledDataset(self, split, tokens, targets, text, names, **more)
 

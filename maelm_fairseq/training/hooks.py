@@ -71,7 +71,8 @@ def extend():
         for name in ["save_checkpoint", "torch_persistent_save"]:
             _replace(checkpoint_utils, name, hooks)
         _replace(distributed_utils, "call_main", hooks)
-        _replace(Trainer, "load_checkpoint", hooks)
+        for name in ["load_checkpoint", "train_step"]:
+            _replace(Trainer, name, hooks)
         checkpoint_utils.PathManager = type("AtomicPathManager", (PathManager,), {"copy": staticmethod(hooks.copy)})
 
 
@@ -267,6 +268,8 @@ class Hooks:
             self._last = None
 
     def torch_persistent_save(self, original, state, filename, async_write=False):
+        if os.path.basename(filename) == "crash.pt":  # nothing goes on from it, and a full disk would hide the crash
+            return
         if self.patience:
             state["extra_state"]["early_stopping"] = dict(self.patience)
         # The last checkpoint first: from there a run goes on that is killed, or finds the disk full, meanwhile.
@@ -310,6 +313,11 @@ class Hooks:
             if not re.search(r"\b(nan|inf)\b|loss scale", str(error), re.IGNORECASE):
                 raise
             raise not_finite("gradients are", trainer.get_num_updates(), cfg.checkpoint.save_dir) from None
+
+    def train_step(self, original, trainer, samples, raise_oom=False):
+        # In the last update of an epoch, some processes have an empty batch, instead of which fairseq computes another
+        # one without effect. If that is the last batch of the update, it counts none of the others.
+        return original(trainer, sorted(samples, key=bool), raise_oom)
 
     def validate_and_save(self, original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
         reporter.trained = True

@@ -17,6 +17,7 @@ from multiprocessing import resource_tracker
 
 import torch
 
+from ..base.errors import UsageError, is_out_of_memory, one_line
 from ..base.signals import SIGNALS, STOPPED
 
 logger = logging.getLogger(__name__)
@@ -66,10 +67,11 @@ def _ignore():
 
 
 def _start_resource_tracker():
-    """Starts the helper of `multiprocessing` that processes share such that it outlives SIGUSR1 to the whole group."""
-    handler = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    """Starts the helper of `multiprocessing` that processes share such that it outlives signals to the whole group."""
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     resource_tracker.ensure_running()
-    signal.signal(signal.SIGUSR1, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def _note(number, frame):
@@ -110,7 +112,8 @@ def _end_with(parent):
 def listen(task):
     """Has the steps of a task tell, and its metrics hear, that a process was asked to stop.
 
-    A validation then ends with :class:`StopRequested`.
+    A validation then ends with :class:`StopRequested`. A batch without effect counts nothing; one for which there is not
+    enough memory ends training, where fairseq would leave it out.
 
     Args:
         task: of any class; its own methods are called by those that take their place
@@ -126,6 +129,16 @@ def listen(task):
 
         return tell
 
+    def training(*args, original=task.train_step, **kwargs):
+        try:
+            loss, sample_size, logging_output = original(*args, **kwargs)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise UsageError(one_line(error)) from None
+        counts = 0 if kwargs.get("ignore_grad") else 1
+        return loss, counts * sample_size, {name: counts * value for name, value in logging_output.items()}
+
     def reduce_metrics(logging_outputs, criterion, original=task.reduce_metrics):
         if any(log.get(KEY, 0) for log in logging_outputs):
             _Process.agreed = True
@@ -133,7 +146,7 @@ def listen(task):
                 raise StopRequested
         original([{key: value for key, value in log.items() if key != KEY} for log in logging_outputs], criterion)
 
-    task.train_step, task.valid_step = telling(task.train_step), telling(task.valid_step)
+    task.train_step, task.valid_step = telling(training), telling(task.valid_step)
     task.reduce_metrics = reduce_metrics
 
 
@@ -143,7 +156,7 @@ def agreed():
 
 
 def stop(update, saved, without=()):
-    """Ends this process with the status :data:`STOPPED`, when all processes have come here.
+    """Ends this process when all have come here, with the status :data:`STOPPED` if the same command resumes, else 1.
 
     Args:
         update: number of the last update
@@ -157,4 +170,4 @@ def stop(update, saved, without=()):
         f"{again} resumes from {os.path.abspath(saved)}" if saved else "no checkpoint was saved, as the options say"
     )
     logger.info(f"stopped on request at update {update}; {outcome}")
-    sys.exit(STOPPED)
+    sys.exit(STOPPED if saved and not without else 1)  # the first means that the same command resumes

@@ -40,7 +40,7 @@ def training_examples(task, shots, repeat):
 def one_repeat(layers, task, shots, repeat):
     """The score on all examples but a few, which train the probe, and select its strength and layer (L + 1, N, C)."""
     rows = training_examples(task, shots, repeat)
-    rest = np.setdiff1d(np.arange(len(task.targets)), rows)
+    rest = np.flatnonzero(~np.isin(task.ids, task.ids[rows]))  # nor the other sentence of a pair
     probed = [probes.fit(x[rows], task.targets[rows]) for x in layers]
     chosen = min(range(len(layers)), key=lambda layer: probed[layer][1])
     return probes.score(probed[chosen][0](layers[chosen][rest]), task.targets[rest])
