@@ -255,7 +255,9 @@ def test_an_export_is_a_sentence_transformer(models, folder, interpreter, data, 
     texts = [*text(8, 5)[:6], "", "kan " * 2 * P]
     program_of = {case: folder / case for case in ["roberta", "mpnet-t5", "code", "code-shared"]}
     checkpoint = folder / "checkpoints" / "roberta-mlm" / "checkpoint_last.pt"
-    export(checkpoint, data, tmp_path / "first", layers=1)
+    _, left_out, _ = export(checkpoint, data, tmp_path / "first", layers=1)
+    assert left_out == ["encoder layers after 1", "lm_head"]
+    assert "- Layers left of the encoder, the first ones: 1\n" in (tmp_path / "first" / "README.md").read_text()
     options = ["-W", "error::UserWarning", "-c", SENTENCES, *program_of.values(), tmp_path / "first", json.dumps(texts)]
     printed, warned = printed_by(interpreter, *options, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
     assert not re.search("warn|not used|UNEXPECTED|MISSING|newly", warned, re.I), warned

@@ -77,6 +77,8 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None, l
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
     if layers is not None:
+        if head is not None:
+            raise UsageError("--layers leaves no heads: leave out --head")
         cut_layers(model, layers)
     unused = stored - set(model.state_dict())
     head = choose_head(model.classification_heads, head, "--head")
@@ -114,7 +116,8 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None, l
         card = model_card(os.path.basename(dest), state, config, data, kind, description)
         Path(folder, "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
     parts = {re.match(r"classification_heads\.[^.]+|[^.]+", name)[0] for name in left | unused}
-    return config["architectures"][0], sorted(parts), comparison
+    parts = sorted(f"encoder layers after {layers}" if name == "encoder" else name for name in parts)
+    return config["architectures"][0], parts, comparison
 
 
 def cut_layers(model, layers):

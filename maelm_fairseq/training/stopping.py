@@ -112,8 +112,8 @@ def _end_with(parent):
 def listen(task):
     """Has the steps of a task tell, and its metrics hear, that a process was asked to stop.
 
-    A validation then ends with :class:`StopRequested`. A batch without effect counts nothing; one for which there is not
-    enough memory ends training, where fairseq would leave it out.
+    A validation then ends with :class:`StopRequested`. A batch without effect counts nothing, and one that needs too
+    much memory ends training: fairseq would leave it out.
 
     Args:
         task: of any class; its own methods are called by those that take their place
