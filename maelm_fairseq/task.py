@@ -120,15 +120,12 @@ class MaeLmTask(TokenTask):
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         """Loads a split from the folder whose turn it is; with `combine` also `train1`, `train2`, ..."""
         folders = utils.split_paths(self.cfg.data)
-        prefixes = [prefix_of(folders[(epoch - 1) % len(folders)], split)]
-        for k in itertools.count(1):
-            more = f"{prefixes[0]}{k}"
-            if not combine or not os.path.exists(indexed_dataset.index_file_path(more)):
-                break
-            prefixes.append(more)
+        first = prefix_of(folders[(epoch - 1) % len(folders)], split)
+        more = (f"{first}{k}" for k in itertools.count(1)) if combine else ()
+        there = itertools.takewhile(lambda prefix: os.path.exists(indexed_dataset.index_file_path(prefix)), more)
         # One token less, for <s>.
         break_mode = str(self.cfg.sample_break_mode)
-        parts = [TokenBlocks(p, self.cfg.tokens_per_sample - 1, break_mode) for p in prefixes]
+        parts = [TokenBlocks(p, self.cfg.tokens_per_sample - 1, break_mode) for p in [first, *there]]
         for part in parts:
             logger.info(part)
         self.datasets[split] = MaskedBlockDataset(parts, self.masking, self.dictionary, self.cfg.seed)

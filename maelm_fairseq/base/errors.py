@@ -91,7 +91,7 @@ def one_line(error):
         in_the_way = isinstance(error, (FileExistsError, NotADirectoryError))
         return line + "; expected a folder, or nothing yet; choose another path" * in_the_way
     if is_out_of_memory(error):
-        return "out of memory: use a smaller batch, or a machine with more"
+        return "out of memory: use a smaller batch or sample, or a machine with more"
     return None
 
 

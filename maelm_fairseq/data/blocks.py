@@ -97,17 +97,12 @@ def line_spans(lines, block_size, break_mode, at_once=LINES):
 
     Args:
         lines: :class:`LineSizes`
-        break_mode: none, complete, complete_doc or eos
+        break_mode: complete, complete_doc or eos
         at_once: lines read at a time, more than fit into a block
     """
     line = token = 0
     while line < len(lines):
         sizes = lines.read(line, at_once)
-        if break_mode == "none":  # blocks start at multiples of their size
-            line, token = line + len(sizes), token + int(sizes.sum())
-            if line == len(lines):
-                yield np.array([[0, token]])
-            continue
         spans = np.empty((0, 2), np.int64)
         if break_mode != "complete_doc" or (sizes > 1).any():  # fairseq's function fails where there is no block
             spans = _get_slice_indices_fast(sizes, break_mode, block_size, 1)
@@ -151,7 +146,8 @@ class TokenBlocks:
         self.separators = blank_lines if break_mode == "complete_doc" else 0
 
         size_type, starts, sizes = np.min_scalar_type(block_size + 1), [], []
-        for spans in line_spans(index, block_size, break_mode):
+        whole = [np.array([[0, self.tokens_in]])]  # in which blocks start at multiples of their size
+        for spans in whole if break_mode == "none" else line_spans(index, block_size, break_mode):
             first, counts = cut_spans(spans, block_size)
             starts.append(first)
             sizes.append(counts.astype(size_type))
