@@ -213,6 +213,7 @@ saved("updates_that_are_a_text", put("optimizer_history", value=[{"num_updates":
 saved("negative_updates", put("optimizer_history", value=[{"num_updates": -5, "lr_scheduler_state": {}}]))
 saved("a_schedule_that_is_a_text", put("optimizer_history", value=[{"num_updates": 2, "lr_scheduler_state": "x"}]))
 saved("an_optimizer_of_other_sizes", put("last_optimizer_state", value={"state": {}, "param_groups": []}))
+saved("an_optimizer_of_fp16", put("last_optimizer_state", "loss_scale", value=4.0))
 saved("an_optimizer_of_texts", put("last_optimizer_state", value={"state": {0: "x"}, "param_groups": ["y"]}))
 
 ATTRIBUTES = collections.OrderedDict()

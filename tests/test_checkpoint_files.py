@@ -149,6 +149,7 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
         ([], "weights_that_are_numbers", "not a checkpoint of MAE-LM"),
         ([], "a_weight_that_is_not_finite", "weight 'encoder.layers.0.ffn.0.weight' contains NaN or infinity"),
         ([], "an_optimizer_of_other_sizes", "the run cannot go on from it"),
+        ([], "an_optimizer_of_fp16", "the run was with fp16 and is without: go on with the same precision"),
         (["--optimizer", "torch_adamw"], None, "--optimizer was adam and is torch_adamw: go on with the same, or add"),
         (["--lr-scheduler", "inverse_sqrt"], None, "--lr-scheduler was polynomial_decay and is inverse_sqrt"),
         (["--share-decoder-layers"], None, "--share-decoder-layers False in the checkpoint, True here"),
@@ -262,7 +263,7 @@ def test_numbers_that_are_not_finite_stop_the_run(data, tmp_path):
     arguments = ["--lr", 1e30, "--warmup-updates", 0, "--save-interval-updates", 1, "--save-dir", tmp_path]
     error = refused(data, *TINY, *arguments, "--max-update", 9)
     assert "not finite after update" in error and "a lower --lr" in error
-    assert "the same command goes on from" in error
+    assert "the same command goes on from" in error and not (tmp_path / "crash.pt").exists()
 
 
 def test_a_second_run_in_the_same_folder_is_refused(data, tmp_path):

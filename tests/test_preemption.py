@@ -118,6 +118,14 @@ def test_a_second_ctrl_c_stops_at_once(data, tmp_path):
     assert not list((tmp_path / "run").glob("*.pt"))
 
 
+def test_the_status_tells_whether_the_same_command_resumes(data, tmp_path):
+    sent = trap(tmp_path, 2, signal.SIGTERM)
+    printed = finish(
+        [start(command("fairseq-train", data, *TINY, "--no-save", "--save-dir", tmp_path / "run", *sent))], 1
+    )
+    assert "stopped on request at update 3; no checkpoint was saved, as the options say" in printed
+
+
 def free_port():
     """A free port, as is the next one, outside the range from which systems choose ports for connections."""
     while True:
