@@ -11,6 +11,8 @@ from .base.errors import UsageError
 from .base.settings import setting
 from .engine import FairseqAdam, FairseqDataclass, FairseqOptimizer, register_optimizer
 
+WEIGHTS = "float32_weights"  # in the state of the optimizer
+
 
 @dataclass
 class TorchAdamWConfig(FairseqDataclass):
@@ -18,6 +20,7 @@ class TorchAdamWConfig(FairseqDataclass):
     adam_eps: float = setting(1e-8, "added to the denominator")
     weight_decay: float = setting(0.0, "decoupled, as in AdamW")
     lr: List[float] = II("optimization.lr")
+    fp16: bool = II("common.fp16")
 
 
 @register_optimizer("torch_adamw", dataclass=TorchAdamWConfig)
@@ -47,8 +50,15 @@ class TorchAdamW(FairseqAdam):
             raise UsageError(f"--adam-betas {cfg.adam_betas}: {expected}") from None
         return {"lr": cfg.lr[0], "betas": betas, "eps": cfg.adam_eps, "weight_decay": cfg.weight_decay}
 
+    def state_dict(self):
+        """Also the weights where they are float32 beside a model in half precision, as fairseq would lose them."""
+        weights = {WEIGHTS: [weight.detach() for weight in self.params]} if self.cfg.fp16 else {}
+        return {**super().state_dict(), **weights}
+
     def load_state_dict(self, state_dict, optimizer_overrides=None):
         """The moments are the checkpoint's; the options are this run's, as those of everything else are."""
+        for weight, saved in zip(self.params, state_dict.get(WEIGHTS, [])):
+            weight.data.copy_(saved)
         super().load_state_dict(state_dict, {**self.optimizer_config, **(optimizer_overrides or {})})
 
     def multiply_grads(self, c):

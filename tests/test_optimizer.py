@@ -1,12 +1,16 @@
 """torch_adamw takes the same steps as fairseq's Adam; test_preemption.py resumes runs that use it."""
 
+import copy
 from argparse import Namespace
 
 import pytest
 import torch
 from fairseq.optim.adam import FairseqAdam
+from fairseq.optim.fp16_optimizer import FP16Optimizer
 from omegaconf import DictConfig
 
+from common import configuration
+from conftest import TINY
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.optimizer import TorchAdamW
 
@@ -15,7 +19,7 @@ def test_steps_are_those_of_fairseqs_adam():
     torch.manual_seed(1)
     ours = [torch.nn.Parameter(torch.randn(shape)) for shape in [(7, 5), (5,), ()]]
     theirs = [torch.nn.Parameter(weight.detach().clone()) for weight in ours]
-    config = dict(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=1e-12, weight_decay=0.1)
+    config = dict(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=1e-12, weight_decay=0.1, fp16=False)
     of_fairseq = DictConfig(dict(config, use_old_adam=True, fp16_adam_stats=False, tpu=False))
     optimizers = [TorchAdamW(Namespace(**config), ours), FairseqAdam(of_fairseq, theirs)]
     for number in range(30):
@@ -43,7 +47,7 @@ def test_betas_are_two_numbers_and_are_not_evaluated(betas):
 
 def test_options_are_those_of_the_run_that_goes_on():
     def make(decay, eps):
-        config = Namespace(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=eps, weight_decay=decay)
+        config = Namespace(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=eps, weight_decay=decay, fp16=False)
         return TorchAdamW(config, [torch.nn.Parameter(torch.ones(3))])
 
     first, again = make(0.1, 1e-6), make(0.3, 1e-8)
@@ -55,3 +59,27 @@ def test_options_are_those_of_the_run_that_goes_on():
     assert (group["weight_decay"], group["eps"]) == (0.3, 1e-8)
     moments = (each.optimizer.state[each.param_groups[0]["params"][0]] for each in (first, again))
     torch.testing.assert_close(*moments)
+
+
+def test_float32_weights_of_a_model_in_half_precision_go_on(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # by which fairseq calls the weights: the CPU's
+    cfg = configuration(["data", *TINY, "--optimizer", "torch_adamw", "--fp16"])
+    torch.manual_seed(1)
+    weights = [torch.nn.Parameter(torch.randn(shape).half()) for shape in [(7, 5), (5,)]]
+    whole = FP16Optimizer.build_optimizer(cfg, weights)
+
+    def step(optimizer, seed):
+        torch.manual_seed(seed)
+        optimizer.zero_grad()
+        optimizer.backward(sum((weight.float() * torch.randn(weight.shape)).sum() for weight in weights))
+        optimizer.clip_grad_norm(1.0)
+        optimizer.step()
+
+    step(whole, 1)
+    state = copy.deepcopy(whole.state_dict())
+    again = FP16Optimizer.build_optimizer(cfg, weights)
+    assert not again.fp32_params[None].equal(whole.fp32_params[None])  # rounded
+    again.load_state_dict(state)
+    for optimizer in [whole, again]:
+        step(optimizer, 2)
+    torch.testing.assert_close(again.fp32_params[None], whole.fp32_params[None], rtol=0, atol=0)

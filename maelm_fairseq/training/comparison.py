@@ -89,9 +89,9 @@ def check_components(state, trainer, path):
             f"{path}: it has no state of the optimizer, so no run can go on from it: add --reset-optimizer, or start "
             "another run with --finetune-from-model"
         )
-    scaled = trainer.cfg.common.fp16 or trainer.cfg.common.amp  # whose state is of other form
-    if ("loss_scale" in state["last_optimizer_state"]) != scaled:
-        was, now = ("with" if has else "without" for has in (not scaled, scaled))
+    fp16 = trainer.cfg.common.fp16  # its state is of other form
+    if ("loss_scale" in state["last_optimizer_state"]) != fp16:
+        was, now = ("with" if has else "without" for has in (not fp16, fp16))
         raise UsageError(
             f"{path}: the run was {was} fp16 and is {now}: go on with the same precision, or start another run with "
             "--finetune-from-model"
