@@ -143,24 +143,26 @@ def test_one_token_samples_and_batches_with_nothing_selected_train(data, tmp_pat
     assert '"predicted": "0"' in printed and not re.search(r"\bnan\b", printed, re.IGNORECASE)
 
 
-def stepped(data, *more):
+def stepped(data, folder, *more):
     """The weights after an update with a batch, and `more`, in a run that was prepared as by fairseq-train."""
     torch.manual_seed(1)
-    training = Training([data, *TINY, *NO_DROPOUT, "--optimizer", "sgd", "--warmup-updates", 0], "cpu")
+    training = Training(
+        [data, *TINY, *NO_DROPOUT, "--optimizer", "sgd", "--warmup-updates", 0, "--save-dir", folder], "cpu"
+    )
     stopping.listen(training.task)
     Hooks().train_step(Trainer.train_step, training.trainer, [training.batches[0], *more])
     return training.trainer.get_model().state_dict()
 
 
-def test_the_empty_batch_of_a_process_that_has_one_less_changes_nothing(data):
+def test_the_empty_batch_of_a_process_that_has_one_less_changes_nothing(data, tmp_path):
     """As the last of an update, it would have fairseq take the gradients of the others for those of no token."""
-    torch.testing.assert_close(stepped(data, {}), stepped(data), rtol=0, atol=0)
+    torch.testing.assert_close(stepped(data, tmp_path, {}), stepped(data, tmp_path), rtol=0, atol=0)
 
 
-def test_a_batch_that_does_not_fit_ends_training(data, monkeypatch):
+def test_a_batch_that_does_not_fit_ends_training(data, tmp_path, monkeypatch):
     def forward(*args, **kwargs):
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr("maelm_fairseq.criterion.MaeLmCriterion.forward", forward)
     with pytest.raises(UsageError, match="out of memory: use a smaller batch"):
-        stepped(data)
+        stepped(data, tmp_path)
