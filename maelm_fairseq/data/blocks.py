@@ -38,6 +38,8 @@ class LineSizes:
         self.path = indexed_dataset.index_file_path(prefix)
         with open(self.path, "rb") as stream:
             header = stream.read(HEADER)
+            stream.seek(max(0, os.path.getsize(self.path) - 8))
+            end = stream.read()
         self._lines = int.from_bytes(header[18:], "little")
         # After the header, there are 4 bytes of length and 8 of position for each line.
         size, expected = os.path.getsize(self.path), HEADER + 12 * self._lines
@@ -49,11 +51,9 @@ class LineSizes:
         if not header.startswith(start) or header[17] not in indexed_dataset._code_to_dtype:
             raise UsageError(f"{self.path} is damaged: its header is not one of fairseq's; binarize again")
         self.dtype = np.dtype(indexed_dataset._code_to_dtype[header[17]])
-        with open(self.path, "rb") as stream:
-            stream.seek(max(HEADER, size - 8))
-            position = int.from_bytes(stream.read(8), "little")
-        tokens = position // self.dtype.itemsize + int(self.read(max(0, self._lines - 1)).sum())
-        check_length(prefix, os.path.getsize(indexed_dataset.data_file_path(prefix)), tokens * self.dtype.itemsize)
+        position = int.from_bytes(end, "little") if self._lines else 0  # of the last line
+        last = int(self.read(max(0, self._lines - 1)).sum()) * self.dtype.itemsize
+        check_length(prefix, os.path.getsize(indexed_dataset.data_file_path(prefix)), position + last)
 
     def __len__(self):
         return self._lines

@@ -76,10 +76,10 @@ def deal(targets, ids, folds=FOLDS):
         ids: (N,) uint64
     """
     _, first, places = np.unique(ids, return_index=True, return_inverse=True)  # in the order of the hashes
-    strata, numbers, dealt = targets[first], np.arange(len(first)), np.empty(len(first), np.int64)
+    strata, dealt = targets[first], np.empty(len(first), np.int64)
     if targets.dtype.kind == "f":
         strata = np.argsort(np.argsort(strata, kind="stable")) * 10 // max(len(first), 1)
-    dealt[np.argsort(strata, kind="stable")] = numbers % folds
+    dealt[np.argsort(strata, kind="stable")] = np.arange(len(first)) % folds
     return dealt[places]
 
 
