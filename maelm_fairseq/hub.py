@@ -419,7 +419,7 @@ class MaeLm:
         tokens, sizes = self.tokenizer.encode_lines([text for text, _ in text_pairs(texts)])
         parts = (tokens[end - size : end].tolist() for size, end in zip(sizes, sizes.cumsum()))
         rows = [torch.tensor(sequence([part], limit)[0]) for part in parts]
-        starts, variants = word_starts(self.dictionary), {}
+        starts, variants = word_starts(self.dictionary) if within_words else None, {}
         for number, row in enumerate(rows):
             self._check_length(len(row), f"text {number + 1} of {len(rows)}")
             for first in range(1, len(row) - 1):

@@ -173,35 +173,25 @@ class Transformer(nn.Module):
     """Position embeddings, LayerNorm, dropout and layers: the encoder and the decoder.
 
     Args:
-        layers, width, ffn_width, heads: sizes
+        cfg: :class:`~maelm_fairseq.config.MaeLmConfig`, for what encoder and decoder have in common
+        layers: their number
         dropout, attention_dropout: probabilities
-        max_positions: number of learned positions
-        num_buckets, max_distance, buckets: of the relative position bias; 0 buckets for no bias
+        relative_bias: whether there is a relative position bias, of as many buckets as `cfg` says
     """
 
-    def __init__(
-        self,
-        layers,
-        width,
-        ffn_width,
-        heads,
-        dropout,
-        attention_dropout,
-        max_positions,
-        num_buckets=0,
-        max_distance=0,
-        buckets=AUTHORS,
-    ):
+    def __init__(self, cfg, layers, dropout, attention_dropout, relative_bias=True):
         super().__init__()
-        self.embed_positions = nn.Embedding(max_positions + 1, width, padding_idx=0)
+        width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
+        num_buckets, max_distance = cfg.relative_position_num_buckets, cfg.relative_position_max_distance
+        self.embed_positions = nn.Embedding(cfg.max_positions + 1, width, padding_idx=0)
         self.norm = nn.LayerNorm(width)
         self.dropout = Dropout(dropout)
         self.relative_bias = None
-        if num_buckets:
-            self.relative_bias = RelativePositionBias(num_buckets, max_distance, heads, max_positions, buckets)
-        self.layers = nn.ModuleList(
-            TransformerLayer(width, ffn_width, heads, dropout, attention_dropout) for _ in range(layers)
-        )
+        if num_buckets and relative_bias:
+            buckets = str(cfg.relative_position_buckets)
+            self.relative_bias = RelativePositionBias(num_buckets, max_distance, heads, cfg.max_positions, buckets)
+        sizes = (width, cfg.encoder_ffn_embed_dim, heads, dropout, attention_dropout)
+        self.layers = nn.ModuleList(TransformerLayer(*sizes) for _ in range(layers))
 
     def forward(self, x, positions, padded: bool, outputs=None, hidden=None, masks=None):
         """Runs the layers.

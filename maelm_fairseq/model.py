@@ -46,24 +46,14 @@ class MaeLmModel(BaseFairseqModel):
 
     def _build_parts(self, symbols, pretraining):
         cfg = self.cfg
-        width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
-        sizes = (width, cfg.encoder_ffn_embed_dim, heads)
-        num_buckets = cfg.relative_position_num_buckets
-        distances = (cfg.relative_position_max_distance, str(cfg.relative_position_buckets))
-
-        self.embed_tokens = nn.Embedding(symbols, width, self.pad)
-        self.encoder = Transformer(
-            cfg.encoder_layers, *sizes, cfg.dropout, cfg.attention_dropout, cfg.max_positions, num_buckets, *distances
-        )
+        self.embed_tokens = nn.Embedding(symbols, cfg.encoder_embed_dim, self.pad)
+        self.encoder = Transformer(cfg, cfg.encoder_layers, cfg.dropout, cfg.attention_dropout)
         self.decoder = self.lm_head = None
         if pretraining:
             if cfg.decoder_layers and not cfg.share_decoder_layers:
                 dropout = cfg.decoder_dropout
-                num_buckets = num_buckets if cfg.decoder_relative_bias else 0
-                self.decoder = Transformer(
-                    cfg.decoder_layers, *sizes, dropout, dropout, cfg.max_positions, num_buckets, *distances
-                )
-            self.lm_head = LMHead(width, symbols)
+                self.decoder = Transformer(cfg, cfg.decoder_layers, dropout, dropout, cfg.decoder_relative_bias)
+            self.lm_head = LMHead(cfg.encoder_embed_dim, symbols)
         self.classification_heads = nn.ModuleDict()
 
     def _initialize(self, seed):

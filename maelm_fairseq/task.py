@@ -109,7 +109,11 @@ class MaeLmTask(TokenTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        check(cfg)
+        if cfg.tokens_per_sample < 2:
+            raise UsageError(f"--tokens-per-sample {cfg.tokens_per_sample} must be at least 2: <s> and a token")
+        if cfg.encoder_mask_fade_updates < 0:
+            raise UsageError(f"--encoder-mask-fade-updates {cfg.encoder_mask_fade_updates} must be at least 0")
+        check_precision(cfg)
         first, *others = utils.split_paths(cfg.data)
         dictionary = load_dictionary(first)
         for folder in others:  # rather than when its turn comes, days later
@@ -200,13 +204,3 @@ def unigram_bits(train, valid):
     """
     counts, found = train.counts(20_000_000) + 1, valid.counts(1_000_000)
     return float(found @ np.log2(counts.sum() / counts) / found.sum())
-
-
-def check(cfg):
-    """Refuses options that are out of range or contradict each other."""
-    MaskSettings.of(cfg)
-    if cfg.tokens_per_sample < 2:
-        raise UsageError(f"--tokens-per-sample {cfg.tokens_per_sample} must be at least 2: <s> and a token")
-    if cfg.encoder_mask_fade_updates < 0:
-        raise UsageError(f"--encoder-mask-fade-updates {cfg.encoder_mask_fade_updates} must be at least 0")
-    check_precision(cfg)

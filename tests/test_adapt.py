@@ -120,7 +120,7 @@ def test_what_is_refused(adapted, tmp_path):
     for changed, message in [
         (["--dest", tmp_path / "there"], "there: exists already; remove it or choose another"),
         (["--max-updates", 3], "unrecognized arguments: --max-updates 3"),
-        (["--extend-positions", 9], "--extend-positions 9: the model has 160, expected more"),
+        (["--extend-positions", 9], "--extend-positions 9: the model has 160, expected as many or more"),
         (
             ["--tokens-per-sample", 256],
             "--tokens-per-sample 256, but the model has 200 positions: lower it, or add --ext",

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from maelm_fairseq.layers import Masks, Transformer
+from maelm_fairseq.model import MaeLmConfig
 from test_model import MLM, Setting
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
@@ -29,7 +30,9 @@ def count_traces(transformer):
 
 def test_layers_are_traced_whole_and_once_for_all_lengths():
     torch.manual_seed(1)
-    transformer = Transformer(3, 8, 16, 2, 0.1, 0.1, 64, 8, 20)
+    sizes = dict(encoder_embed_dim=8, encoder_ffn_embed_dim=16, encoder_attention_heads=2, max_positions=64)
+    cfg = MaeLmConfig(**sizes, relative_position_num_buckets=8, relative_position_max_distance=20)
+    transformer = Transformer(cfg, 3, 0.1, 0.1)
     traced, expected = count_traces(transformer), 0
     for padded in [False, True]:
         for visible in [0, 2]:  # rows that are predicted

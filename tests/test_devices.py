@@ -132,7 +132,9 @@ def test_the_memory_efficient_kernel_takes_every_bias_as_it_is(tmp_path, lengths
 @pytest.mark.parametrize("positions", [[[0, 3, 4, 20, 39], [7, 1, 2, -1, -1]], [list(range(16))]])
 def test_an_aligned_bias_and_its_gradient_are_those_of_any_other(monkeypatch, buckets, positions, queries):
     torch.manual_seed(1)
-    transformer = Transformer(1, 12, 12, 3, 0, 0, 40, buckets, 12)
+    sizes = dict(encoder_embed_dim=12, encoder_ffn_embed_dim=12, encoder_attention_heads=3, max_positions=40)
+    cfg = MaeLmConfig(**sizes, relative_position_num_buckets=buckets, relative_position_max_distance=12)
+    transformer = Transformer(cfg, 1, 0, 0)
     positions, results = torch.tensor(positions), []
     if buckets:
         torch.nn.init.normal_(transformer.relative_bias.table.weight)

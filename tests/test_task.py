@@ -5,17 +5,13 @@ import torch
 from fairseq.tasks import FairseqTask
 
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
-from maelm_fairseq.task import MaeLmTaskConfig, check
+from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 from test_vocabulary import dictionary as dictionary_of
 
 SIZES = dict(
     encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, encoder_attention_heads=2
 )
 DICTIONARY = dictionary_of("a", "b")
-
-
-def config(**options):
-    return MaeLmTaskConfig(**{**dict(data="data", seed=1, fp16=False, bf16=False, amp=False), **options})
 
 
 @pytest.mark.parametrize(
@@ -31,9 +27,10 @@ def config(**options):
         (dict(amp=True), "--amp cannot train with torch_adamw: use --fp16"),
     ],
 )
-def test_options_are_refused(options, message):
+def test_options_are_refused(data, options, message):
+    others = dict(data=str(data), seed=1, fp16=False, bf16=False, amp=False)
     with pytest.raises(ValueError, match=message):
-        check(config(**options))
+        MaeLmTask.setup_task(MaeLmTaskConfig(**{**others, **options}))
 
 
 class AnotherTask(FairseqTask):

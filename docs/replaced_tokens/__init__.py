@@ -45,11 +45,12 @@ class Detection(MaeLmModel):
         if self.training:
             shown, replaced = self.replace(src_tokens[:, :context])
             src_tokens = torch.cat([shown, src_tokens[:, context:]], dim=1)
-        if self.shared_layers:
+        if self.decoder is None:
             rows = self.forward_shared(src_tokens, positions, masked_positions, None, padded)
+            predicted = rows[:, rows.size(1) - num_predicted :]
         else:
             rows = self.forward_encoder(src_tokens, positions, padded)
-        predicted = rows[:, rows.size(1) - num_predicted :]
+            predicted = self.forward_decoder(rows, positions, masked_positions, num_predicted, padded)
         logits = self.lm_head(predicted, self.embed_tokens.weight)
         if replaced is None:
             return logits

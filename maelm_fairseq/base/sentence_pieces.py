@@ -80,11 +80,8 @@ class SentencePiece(Subwords):
         return ids[last:] if joined else ids[last + 1 :]
 
     def spans(self, text):
-        encoded = self.processor.encode(text, return_type="proto").pieces
-        in_bytes = np.frombuffer(text.encode("utf-8"), np.uint8)
-        character = np.cumsum([0, *(in_bytes & 0xC0 != 0x80)]).tolist()  # the one that begins at a byte
-        places = [(character[piece.begin], character[piece.end]) for piece in encoded]
-        return self._tokens([piece.id for piece in encoded]), places
+        encoded = self.processor.encode(text, return_type="offset_mapping")
+        return self._tokens(encoded["ids"]), encoded["offsets"]
 
     def decode(self, tokens):
         pieces = [self.symbols[i] for i in tokens if i not in (BOS, PAD, EOS)]

@@ -1,7 +1,6 @@
 """The models of checkpoints of this plugin: finding the file, reading it, building its model."""
 
 import os
-from dataclasses import dataclass
 from typing import Dict
 
 import torch
@@ -14,22 +13,6 @@ from ..model import MaeLmModel, drop_plain_values
 from ..vocabulary import FINGERPRINT
 from .comparing import check_vocabulary, check_weights, model_configuration
 from .reading import read_file
-
-
-@dataclass
-class Sections:
-    """Of the configuration of a checkpoint, those that this package reads."""
-
-    model: dict
-    task: dict
-
-
-@dataclass
-class Contents:
-    """What this package reads of a checkpoint."""
-
-    model: Dict[str, torch.Tensor]
-    cfg: Sections
 
 
 def load_model(checkpoint_file, dictionary):
@@ -79,10 +62,11 @@ def as_checkpoint(state, path):
     """
     expected = "not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_..."
     try:
-        contents = typed(Contents, state, path)
+        cfg = typed(dict, typed(dict, state, path).get("cfg"), f"{path}: cfg")
+        options, _ = (typed(dict, cfg.get(part), f"{path}: cfg: {part}") for part in ["model", "task"])
+        weights = typed(Dict[str, torch.Tensor], state.get("model"), f"{path}: model")
     except UsageError as error:
         raise UsageError(f"{path}: {expected} ({error})") from None
-    weights = dict(contents.model)
     stored = weights.get(FINGERPRINT)  # by versions until 0.2.0
     task_state = state.get("task_state")
     task_state = dict(task_state) if isinstance(task_state, dict) else {}
@@ -91,16 +75,14 @@ def as_checkpoint(state, path):
     if not isinstance(task_state.get(FINGERPRINT), int) or "embed_tokens.weight" not in weights:
         raise UsageError(f"{path}: {expected}")
     drop_plain_values(weights)
-    options = contents.cfg.model
-    options = {**options, **vars(model_configuration(weights, options, path))}
-    cfg = {**state["cfg"], "model": options}
+    cfg = {**cfg, "model": {**options, **vars(model_configuration(weights, options, path))}}
     return {**state, "model": weights, "cfg": cfg, "task_state": task_state}
 
 
 def updates_of(state):
     """The number of updates that a checkpoint has seen; 0 of one that was not trained."""
     history = state.get("optimizer_history")
-    return history[-1]["num_updates"] if history else 0
+    return history[-1].get("num_updates", 0) if history else 0
 
 
 def build_model(state, dictionary, checkpoint_file):

@@ -1,1 +1,1 @@
-"""From binarized text to masked batches: blocks, masked items, batches, epochs, the vocabulary."""
+"""From binarized text to masked batches: blocks, masked items, batches, epochs."""

@@ -29,10 +29,6 @@ class Batches:
         start, end = self._starts[which], self._ends[which]
         return Batches(self._indices, end, start) if np.ndim(end) else self._indices[start:end]
 
-    def shuffled(self, random):
-        """The same batches in an order drawn from a NumPy RandomState; that of shuffling a list of them."""
-        return self[random.permutation(len(self))]
-
     def shard(self, count, number):
         """Every `count`-th batch from `number` on; at the end of some shards an empty one, so that all are as long."""
         empty = np.zeros(-len(self) % count, np.int64)

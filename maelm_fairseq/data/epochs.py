@@ -102,7 +102,8 @@ class ResumableIterator(EpochBatchIterator):
         return self.dataset.batch_by_size(indices, **self.batching)
 
     def _shuffled(self, batches, epoch):
-        return batches.shuffled(np.random.RandomState(self.seed + epoch))
+        """In the order in which fairseq would shuffle a list of them."""
+        return batches[np.random.RandomState(self.seed + epoch).permutation(len(batches))]
 
     def align(self, update_freq):
         """Makes the position in a resumed epoch a multiple of `update_freq`, which fairseq takes for granted."""

@@ -1,8 +1,7 @@
 """Whether a checkpoint is one that a run, or a validation, can use: checked before fairseq takes anything from it."""
 
 from argparse import Namespace
-from dataclasses import dataclass
-from typing import Dict, List, Optional
+from typing import Dict, List
 
 import torch
 
@@ -14,36 +13,8 @@ from ..config import option
 from ..heads import HEADS, fit_parts
 from ..vocabulary import FINGERPRINT
 
-
-@dataclass
-class Update:
-    num_updates: int = 0
-
-
-@dataclass
-class Iterator:
-    epoch: int
-    iterations_in_epoch: int = 0
-
-
-@dataclass
-class EarlyStopping:
-    best: float
-    num_runs: int
-
-
-@dataclass
-class Extra:
-    train_iterator: Iterator
-    early_stopping: Optional[EarlyStopping] = None
-
-
-@dataclass
-class Progress:
-    """How far a run has come, in its checkpoint."""
-
-    optimizer_history: List[Update]
-    extra_state: Extra
+# Numbers that say how far a run has come, in several places of its checkpoint.
+PROGRESS = {"num_updates": int, "epoch": int, "iterations_in_epoch": int, "best": float, "num_runs": int}
 
 
 def check_run(state, trainer, path, starts_anew):
@@ -58,8 +29,8 @@ def check_run(state, trainer, path, starts_anew):
     """
     if "model" not in state["cfg"] or FINGERPRINT not in state.get("task_state", {}):
         raise UsageError(f"{path}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_...")
-    history = typed(Progress, state, path).optimizer_history
-    if not history or not 0 <= history[-1].num_updates < 2**53:
+    history = check_progress(state, path)
+    if not history or not 0 <= history[-1].get("num_updates", 0) < 2**53:
         raise UsageError(f"{path}: its number of updates is missing or absurd; use another checkpoint")
     model = trainer.get_model()
     theirs, ours, own = Namespace(**state["cfg"]["model"]), model.cfg, model.state_dict()
@@ -80,6 +51,18 @@ def check_run(state, trainer, path, starts_anew):
             was, now = shown(their_state[name]), shown(own_state[name])
             raise UsageError(f"{path}: the data are not those of the run: {name} was {was} and is {now}; use the same")
     check_weights(state["model"], own, path)
+
+
+def check_progress(state, path):
+    """Refuses values of PROGRESS that are of another type; returns the history of the optimizers."""
+    history = typed(List[dict], state.get("optimizer_history"), f"{path}: optimizer_history")
+    extra = typed(dict, state.get("extra_state"), f"{path}: extra_state")
+    iterator = typed(dict, extra.get("train_iterator"), f"{path}: extra_state: train_iterator")
+    patience = typed(dict, extra.get("early_stopping") or {}, f"{path}: extra_state: early_stopping")
+    for part in [*history, iterator, patience]:
+        for name in PROGRESS.keys() & part.keys():
+            typed(PROGRESS[name], part[name], f"{path}: {name}")
+    return history
 
 
 def check_components(state, trainer, path):

@@ -41,7 +41,7 @@ class Reporter:
         if line is not None or self.trained or not isinstance(error, Exception):
             return line
         text = " ".join(str(error).split())[:500] or "for no reason given; are --arch, --task and --criterion there?"
-        if isinstance(error, AssertionError) and text:  # fairseq's own checks of options
+        if isinstance(error, AssertionError):  # fairseq's own checks of options
             return text
         if isinstance(error, SyntaxError):  # fairseq evaluates some options
             text = f"an option has the value {error.text!r}, expected a number or a list ({error.msg})"

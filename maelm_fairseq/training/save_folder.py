@@ -12,7 +12,7 @@ from ..base.errors import UsageError
 from ..base.files import remove_abandoned
 from ..checkpoints import writing
 from ..checkpoints.reading import damage
-from ..engine import PathManager
+from ..engine import PathManager, checkpoint_utils
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +39,7 @@ def check_outside(finetune_from_model, save_dir):
 
 def interval_checkpoints(save_dir):
     """The paths of the checkpoints of intervals in a folder, by the updates in their names, newest first."""
-    names = os.listdir(save_dir) if os.path.isdir(save_dir) else []
-    matches = filter(None, map(INTERVAL.fullmatch, names))
-    return [os.path.join(save_dir, match[0]) for match in sorted(matches, key=lambda match: -int(match[1]))]
+    return checkpoint_utils.checkpoint_paths(save_dir, INTERVAL.pattern) if os.path.isdir(save_dir) else []
 
 
 def renew_last(save_dir, starts_elsewhere):
