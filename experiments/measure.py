@@ -32,7 +32,7 @@ from maelm_fairseq.vocabulary import load_dictionary
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 sys.path.append(str(RECIPES))
-from evaluation.labelled_tasks import PRIMARY, REGRESSION  # noqa: E402
+from evaluation.labelled_tasks import PRIMARY  # noqa: E402
 from evaluation.outcomes import CHOSEN, LAST, Records  # noqa: E402
 
 COLUMNS = ["arm", "seed", "updates", "layer", "task", "feature", "metric", "value"]
@@ -72,8 +72,7 @@ def scores(name, folder, run):
     command = ["--checkpoint", folder / "model.pt", "--names", name, "--data", run / "data"]
     command += ["--dest", folder / "probes", "--labelled", run / "labelled", "--tasks", *TASKS]
     repeats = FEW_SHOT_REPEATS if split(name)[1] in PILOT_SEEDS else 0
-    values = [task for task in TASKS if task in REGRESSION]
-    command += ["--few-shot-repeats", repeats, "--side-by-side", *["--regression", *values] * bool(values)]
+    command += ["--few-shot-repeats", repeats, "--side-by-side"]
     call(sys.executable, RECIPES / "evaluate.py", *command)
     for row in pd.read_csv(folder / "probes" / "scores.csv", dtype=str).itertuples():
         yield row.task, row.feature, row.layer, row.metric, row.value
@@ -108,7 +107,7 @@ def fine_tuned(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE, more=()):
     for task in tasks:
         command = [RECIPES / "finetune.py", "mae_lm_sentences", "--labelled", run / "labelled" / task, "--lr", rate]
         command += ["--checkpoint", checkpoint, "--data", run / "data", "--save-dir", dest, *FINE_TUNING]
-        call(sys.executable, *command, *more, *["--regression"] * (task in REGRESSION))
+        call(sys.executable, *command, *more)
     for row in pd.read_csv(dest / "results.tsv", sep="\t", dtype=str).itertuples():
         yield row.task, "fine-tuned", "last", row.metric, row.median
 

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from . import hub
-from .base.errors import Parser, UsageError, run, within
+from .base.errors import Parser, run, within
 from .base.files import atomic_write, check_new
 from .base.subwords import sequence
 from .base.utf8 import read_lines
@@ -33,24 +33,23 @@ def main():
     parser.add_argument("--normalize", action="store_true", help="divide each vector by its length")
     args = parser.parse_args()
     check_new(args.dest)
-    total, rows, truncated = sum(1 for _ in read_lines(args.input)), 0, 0
+    rows = truncated = 0
     model = hub.from_pretrained(args.checkpoint, args.data).to("cuda" if torch.cuda.is_available() else "cpu")
     positions, width = model.model.max_positions(), model.model.embed_tokens.embedding_dim
     os.makedirs(os.path.dirname(os.path.abspath(args.dest)), exist_ok=True)
     with atomic_write(args.dest, "wb", new=True) as stream:
-        write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (total, width)})
-        lines = iter(tqdm(read_lines(args.input), total=total, unit=" lines", leave=False, disable=None))
+        header = {"descr": "<f4", "fortran_order": False}
+        write_array_header_1_0(stream, {**header, "shape": (0, width)})  # of the same size with any number of rows
+        lines = iter(tqdm(read_lines(args.input), unit=" lines", leave=False, disable=None))
         while texts := [text for _, text in islice(lines, LINES)]:
             cut = [sequence([row], positions) for row in model.tokenizer.encode_all(texts)]
             truncated += sum(count > 0 for _, count in cut)
             tokens = pad_sequence([torch.tensor(row) for row, _ in cut], True, model.dictionary.pad())
             stream.write(model.embed(tokens, normalize=args.normalize, layer=args.layer).cpu().numpy().tobytes())
             rows += len(texts)
-        if rows != total:
-            raise UsageError(
-                f"{args.input}: {total} lines when counted, then {rows}; expected a file that stays as it is"
-            )
-    print(f"written: {args.dest}, {total:,} x {width}; {truncated:,} of the lines cut to {positions} tokens")
+        stream.seek(0)
+        write_array_header_1_0(stream, {**header, "shape": (rows, width)})
+    print(f"written: {args.dest}, {rows:,} x {width}; {truncated:,} of the lines cut to {positions} tokens")
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ class LMHead(nn.Module):
 class SequenceClassificationHead(RobertaClassificationHead):
     """Reads `<s>`, (B, T, C) -> (B, outputs) logits or scores: dropout, linear, tanh, dropout, linear."""
 
-    def __init__(self, width: int, outputs: int, inner: int, dropout: float):
-        super().__init__(width, inner, outputs, "tanh", dropout)
+    def __init__(self, width: int, outputs: int, dropout: float):
+        super().__init__(width, width, outputs, "tanh", dropout)
 
 
 class MeanClassificationHead(SequenceClassificationHead):
@@ -96,13 +96,13 @@ def build_heads(weights, cfg):
     for name in dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(HEADS)):
         shapes = {key: tuple(weight.shape) for key, weight in part(weights, HEADS + name).items()}
         width = cfg.encoder_embed_dim
-        inner, outputs = ((shapes.get(key) or (0,))[0] for key in ("dense.bias", "out_proj.bias"))
+        (outputs, *_) = shapes.get("out_proj.bias") or (0,)
         if shapes.keys() == {"weight", "bias"}:
             head = SpanHead(width)
         elif shapes.keys() == {"out_proj.weight", "out_proj.bias"}:
             head = TokenClassificationHead(width, outputs, cfg.pooler_dropout)
         else:
-            head = POOLING[str(cfg.classification_pooling)](width, outputs, inner, cfg.pooler_dropout)
+            head = POOLING[str(cfg.classification_pooling)](width, outputs, cfg.pooler_dropout)
         if shapes != {key: tuple(weight.shape) for key, weight in head.state_dict().items()}:
             raise UsageError(f"head {name!r} is of a kind that this version does not know: update maelm_fairseq")
         heads[name] = head

@@ -102,18 +102,11 @@ def is_of_pairs(task_state, data):
     return len(form[1]) == 2 if form else os.path.isdir(os.path.join(data, "input1"))
 
 
-def choose_head(heads, name, option):
-    """The name of one of `heads`, {name: module}: `name`, or else the only one; None if there is none.
-
-    Raises:
-        ValueError: there is no such head, or the user has to choose one, with `option`
-    """
-    known = ", ".join(heads) or "none"
-    if name is None and len(heads) > 1:
-        raise UsageError(f"the checkpoint has the heads {known}: choose one with {option}")
-    if name is not None and name not in list(heads):
-        raise UsageError(f"no head {name!r}, the checkpoint has: {known}")
-    return next(iter(heads), None) if name is None else name
+def only_head(heads):
+    """The name of the only one of `heads`, {name: module}; None if there is none; several are refused."""
+    if len(heads) > 1:
+        raise UsageError(f"the checkpoint has the heads {', '.join(heads)}, expected one; save it with one of them")
+    return next(iter(heads), None)
 
 
 class MaeLm:
@@ -214,6 +207,21 @@ class MaeLm:
         check_positions(length, self.model.max_positions(), f"{text} has {length} tokens", fix)
 
     @torch.no_grad()
+    def layers(self, tokens):
+        """Runs the encoder on batches of similar length of tokens (B, T), padded at the end only.
+
+        Yields:
+            the numbers of n rows (n,); which tokens of theirs are padding (n, t); layers 0 to L, a list of (n, t, C)
+        """
+        lengths = self._lengths(tokens)
+        longest = int(lengths.argmax())
+        self._check_length(int(lengths[longest]), f"text {longest + 1} of {len(lengths)}")
+        for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
+            part, hidden = tokens[rows, : int(lengths[rows].max())].to(self.device), []
+            padding = part.eq(self.dictionary.pad())
+            self.model.forward_encoder(part, padded=bool(padding.any()), hidden=hidden)
+            yield rows, padding, hidden
+
     def extract_features(self, texts, all_layers=False, truncate=False):
         """The encoder's features of each token.
 
@@ -226,15 +234,10 @@ class MaeLm:
         """
         tokens = self._given(texts, truncate)
         batch = tokens if tokens.dim() == 2 else tokens[None]
-        lengths = self._lengths(batch)
-        self._check_length(int(lengths.max()))
         weight, layers = self.model.embed_tokens.weight, len(self.model.encoder.layers) + 1 if all_layers else 1
         features = weight.new_zeros(layers, *batch.shape, weight.size(1))
-        for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
-            part, hidden = batch[rows, : int(lengths[rows].max())].to(self.device), []
-            padding = part.eq(self.dictionary.pad())
-            self.model.forward_encoder(part, padded=bool(padding.any()), hidden=hidden)
-            features[:, rows, : part.size(1)] = torch.stack(hidden[-layers:]).masked_fill(padding[..., None], 0)
+        for rows, padding, hidden in self.layers(batch):
+            features[:, rows, : padding.size(1)] = torch.stack(hidden[-layers:]).masked_fill(padding[..., None], 0)
         features = features if all_layers else features[0]
         return features if tokens.dim() == 2 else features.squeeze(-3)
 
@@ -257,16 +260,13 @@ class MaeLm:
         if layer not in range(last + 1):
             raise UsageError(f"layer {layer} must be from 0 to {last}, the layers of the encoder")
         tokens = self._given(texts, truncate)
-        if tokens.dim() == 1:
-            return self.embed(tokens[None], normalize=normalize, layer=layer)[0]
-        lengths, weight = self._lengths(tokens), self.model.embed_tokens.weight
-        vectors = weight.new_zeros(len(tokens), weight.size(1), dtype=torch.float32)
-        for rows in batches_of_similar_length(lengths, BATCH_TOKENS):  # the features of all would fill the memory
-            part = tokens[rows, : int(lengths[rows].max())]
-            features = self.extract_features(part, all_layers=layer < last)
-            features = features[layer] if layer < last else features
-            vectors[rows] = features.float().sum(1) / lengths[rows, None].to(self.device)
-        return F.normalize(vectors, dim=1) if normalize else vectors
+        batch, weight = tokens if tokens.dim() == 2 else tokens[None], self.model.embed_tokens.weight
+        vectors = weight.new_zeros(len(batch), weight.size(1), dtype=torch.float32)
+        for rows, padding, hidden in self.layers(batch):
+            features = hidden[layer].float().masked_fill(padding[..., None], 0)
+            vectors[rows] = features.sum(1) / (~padding).sum(1, keepdim=True)
+        vectors = F.normalize(vectors, dim=1) if normalize else vectors
+        return vectors if tokens.dim() == 2 else vectors[0]
 
     def word_features(self, text):
         """Features of words, separated by white space: the mean over the pieces of each.
@@ -285,68 +285,51 @@ class MaeLm:
         rows = [pieces.mean(0) for pieces in features.split([len(word) for word in tokens])]
         return words, torch.stack(rows) if rows else features
 
-    def _head(self, name):
-        """A head for classes or values with its name; None stands for the only one."""
-        heads = self.model.classification_heads
-        name = choose_head(heads, name, "head=")
+    def _head(self):
+        """The head for classes or values."""
+        name = only_head(self.model.classification_heads)
         if name is None:
             raise UsageError("the checkpoint has no head: predictions need a fine-tuned model")
-        if not hasattr(heads[name], "out_proj"):
+        head = self.model.classification_heads[name]
+        if not hasattr(head, "out_proj"):
             raise UsageError(
                 f"head {name!r} finds the start and end of answers: export it, or let recipes/finetune_squad.sh answer "
                 "a test.json"
             )
-        return name, heads[name]
+        return head
 
     @torch.no_grad()
-    def head_logits(self, tokens, head=None):
-        """The logits of a head for many texts; texts of similar length share a batch.
+    def _logits(self, head, rows):
+        """The float32 logits of n texts (T_i,) on the CPU: a list of n, (classes,) each, or (T_i, classes)."""
+        logits = [None] * len(rows)
+        for numbers, padding, hidden in self.layers(self._padded(rows)) if rows else ():
+            output = head(hidden[-1], padding=padding).float().cpu()
+            for i, row, real in zip(numbers.tolist(), output, ~padding.cpu()):
+                logits[i] = row[real] if row.dim() == 2 else row
+        return logits
 
-        Args:
-            tokens: list of n int64 tensors (T_i,) from `encode`, of any lengths; or (n, T), padded at the end only
-            head: its name; None for the only one
-        Returns:
-            float32 (n, classes) on the CPU, in the order of `tokens`; of a head for tokens a list of n, (T_i, classes)
-        """
-        name, module = self._head(head)
-        tokens = [self._checked(row) for row in tokens]
-        lengths = torch.tensor([int(self._lengths(row[None])) for row in tokens], dtype=torch.int64)
-        for i, length in enumerate(lengths.tolist(), 1):
-            self._check_length(length, f"text {i} of {len(lengths)}")
-        logits = [None] * len(tokens)
-        for batch in batches_of_similar_length(lengths, BATCH_TOKENS):
-            rows = self._padded([tokens[i][: lengths[i]] for i in batch])
-            padded = bool(rows.eq(self.dictionary.pad()).any())
-            output, _ = self.model(rows.to(self.device), padded=padded, classification_head_name=name)
-            for i, row in zip(batch.tolist(), output.float().cpu()):
-                logits[i] = row[: lengths[i]] if row.dim() == 2 else row
-        if isinstance(module, TokenClassificationHead):
-            return logits
-        return torch.stack(logits) if logits else torch.empty(0, module.out_proj.out_features)
-
-    def predict(self, texts, pairs=None, head=None):
+    def predict(self, texts, pairs=None):
         """The predictions of a fine-tuned head. Texts longer than the model has positions are cut as in training.
 
         Args:
             texts: a string, or a list of n strings
             pairs: for a head fine-tuned on pairs, the second text or a list of n
-            head: its name; None for the only one
         Returns:
             {label: probability}, or a float from a head of regression; from a head for tokens a list with (word, label)
             for each word, separated by white space. For a list of texts, a list of n of them
         """
         checked = text_pairs(texts, pairs)
-        name, module = self._head(head)
-        labels = read_classes(self.task_state, module.out_proj.out_features, self.data)
+        head = self._head()
+        labels = read_classes(self.task_state, head.out_proj.out_features, self.data)
         on_pairs = is_of_pairs(self.task_state, self.data)
         if on_pairs != (pairs is not None):
             right = "pairs of texts: call predict(texts, pairs)" if on_pairs else "single texts: call predict(texts)"
             raise UsageError(f"the head was fine-tuned on {right}")
-        if isinstance(module, TokenClassificationHead):
-            predictions = [self._tag(text.split(), name, labels) for text, _ in checked]
+        if isinstance(head, TokenClassificationHead):
+            predictions = [self._tag(text.split(), head, labels) for text, _ in checked]
         else:
             limit = self.model.max_positions()
-            logits = self.head_logits([self._tokens(*both, limit) for both in checked], name)
+            logits = self._logits(head, [self._tokens(*both, limit) for both in checked])
             predictions = [
                 row.item() if labels is None else dict(zip(labels, row.softmax(-1).tolist())) for row in logits
             ]
@@ -356,7 +339,7 @@ class MaeLm:
         """The most probable label of each word: list of (word, label)."""
         tags = []
         for tokens, starts in word_sequences(self.tokenizer, words, self.model.max_positions()):
-            (logits,) = self.head_logits([torch.tensor(tokens)], head)
+            (logits,) = self._logits(head, [torch.tensor(tokens)])
             tags += [labels[i] for i in logits[starts].argmax(-1).tolist()]
         return list(zip(words, tags))
 
@@ -388,20 +371,20 @@ class MaeLm:
             for row, probabilities in zip(best.indices.tolist(), best.values.tolist())
         ]
 
-    def _predict_masked(self, tokens, masked, masks_in_encoder=None):
+    def _predict_masked(self, tokens, masked):
         """Logits (n, M, N) at positions `masked` (n, M) of tokens (n, T), without padding, masked as in pretraining."""
         if self.model.lm_head is None:
             raise UsageError("the checkpoint is fine-tuned and has no decoder: predict masks with a pretrained one")
         tokens, M = tokens.scatter(1, masked, self.mask), masked.size(1)
         is_seen = torch.ones_like(tokens, dtype=torch.bool).scatter(1, masked, False)
         seen = is_seen.nonzero()[:, 1].view(len(tokens), -1)
-        if masks_in_encoder or masks_in_encoder is None and self.masks_in_encoder:
+        if self.masks_in_encoder:
             # Predicted positions come last, as in pretraining.
             seen, masked = torch.cat([seen, masked], dim=1), masked[:, :0]
         return self.model(tokens.gather(1, seen), seen, masked, num_predicted=M, padded=False)
 
     @torch.no_grad()
-    def score(self, texts, within_words=True, masks_in_encoder=None, truncate=False):
+    def score(self, texts, within_words=True, truncate=False):
         """How well the model predicts texts: the pseudo-log-likelihood of each, in bits.
 
         Each token but `<s>` and `</s>` is predicted from all others (Salazar et al., 2020), except those of the same
@@ -410,7 +393,6 @@ class MaeLm:
         Args:
             texts: a string or a list of B strings, in which nothing is a symbol: `<mask>` is text
             within_words: hide the rest of the word
-            masks_in_encoder: whether the encoder sees what is hidden as `<mask>`; None: as at the end of its training
             truncate: cut longer texts to the model's positions
         Returns:
             (bits, number of tokens), bits a sum; for a list, a list of B of them
@@ -434,7 +416,7 @@ class MaeLm:
                 bar.update(len(batch))
                 tokens = torch.stack([rows[number] for number in batch[:, 0]]).to(self.device)
                 masked = (batch[:, 1:] + torch.arange(M)).to(self.device)
-                logits = self._predict_masked(tokens, masked, masks_in_encoder)[:, 0].float()
+                logits = self._predict_masked(tokens, masked)[:, 0].float()
                 losses = F.cross_entropy(logits, tokens.gather(1, masked[:, :1])[:, 0], reduction="none")
                 bits.index_add_(0, batch[:, 0], losses.double().cpu() / math.log(2))
         bar.close()

@@ -205,10 +205,10 @@ class MaeLmModel(BaseFairseqModel):
     def max_positions(self):
         return self.cfg.max_positions
 
-    def register_classification_head(self, name, num_classes=None, inner_dim=None, **unused):
+    def register_classification_head(self, name, num_classes=None, **unused):
         """Adds a head on `<s>` or the mean; fairseq's `sentence_prediction` calls it."""
         width, kind = self.cfg.encoder_embed_dim, POOLING[str(self.cfg.classification_pooling)]
-        self.register_head(name, kind(width, num_classes, inner_dim or width, self.cfg.pooler_dropout))
+        self.register_head(name, kind(width, num_classes, self.cfg.pooler_dropout))
 
     def register_head(self, name, head):
         """Adds one of :mod:`~maelm_fairseq.heads`, newly initialised."""

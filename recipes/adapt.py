@@ -15,7 +15,6 @@ import random
 import shutil
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Dict
 
@@ -45,17 +44,8 @@ RECIPES = Path(__file__).resolve().parent
 SCORED_TOKENS, SCORED_WORDS = 5_000, 64  # of held-out text, each predicted by itself; most words of a line
 HALVED_LINES = 1_000
 WEIGHTS = ["config.json", "model.safetensors", "pytorch_model.bin"]
-EXPORTED = ["config.json", "model.safetensors", "tokenizer.json"]
 OWN = ["task", "criterion", "arch", "max_positions", "save_dir", "finetune_from_model", "restore_file", "no_save"]
 WORDS = 8  # least of a line whose halves are searched
-
-
-@dataclass
-class Measured:
-    """Measurements of a checkpoint, {what: value}, and what they were made from."""
-
-    origin: dict
-    found: Dict[str, float]
 
 
 def parse():
@@ -109,9 +99,9 @@ def measure(record, checkpoint, data, args, positions):
     pairs = args.pairs
     origin = {"checkpoint": sha256(checkpoint), "valid": sha256(args.valid), "pairs": pairs and pairs.digest}
     if record.exists():
-        was = read_json(record, Measured, "measurements of adapt.sh")
-        if was.origin == origin:
-            return was.found
+        was = read_json(record, Dict[str, dict], "measurements of adapt.sh")
+        if was.get("origin") == origin:
+            return was["found"]
     print(f"measuring {checkpoint}", flush=True)
     model = hub.from_pretrained(checkpoint, data)
     model.to("cuda" if args.gpus != 0 and torch.cuda.is_available() else "cpu")
@@ -121,13 +111,8 @@ def measure(record, checkpoint, data, args, positions):
     found = {f"bits per token ({tokens:,} of held-out text)": bits, f"halves found, % of {halves:,} lines": share}
     if pairs:
         found[f"minimal pairs, % of {len(pairs.good):,}"] = 100 * float(decide(model, pairs).mean())
-    save_json(asdict(Measured(origin, found)), record)
+    save_json({"origin": origin, "found": found}, record)
     return found
-
-
-def exported(dest):
-    """What identifies an export: {file: SHA-256}."""
-    return {name: sha256(dest / name) for name in EXPORTED if (dest / name).exists()}
 
 
 def show(line):
@@ -213,13 +198,13 @@ def adapt(execute, args, extra, positions, dest, work):
 
     origin, record = {"checkpoint": sha256(best)}, work / "exported.json"
     was = read_json(record, dict, "the record of an export") if record.exists() else None
-    if was != {**origin, **exported(dest)}:
+    if was != origin or not (dest / "config.json").exists():
         if os.path.lexists(dest):
             print(f"{dest}, which is no export of {best}, is now called {set_aside(str(dest), '.earlier')}")
         texts = ", ".join(os.path.basename(path) for path in args.train)
         name = os.path.basename(os.path.abspath(args.model))
         print(export(best, data, dest, description=f"Continued from {name} on {texts}")[2])
-        save_json({**origin, **exported(dest)}, record)
+        save_json(origin, record)
     print(f"{table}written: {dest}")
 
 

@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from evaluation.features import Encoder, compute
 from evaluation.few_shot import REPEATS, SHOTS, few_shot, has_few_shot, most_shots
-from evaluation.labelled_tasks import PRIMARY, REGRESSION, SECONDARY, load_task
+from evaluation.labelled_tasks import PRIMARY, SECONDARY, load_task
 from evaluation.minimal_pairs import decide, read_pairs
 from evaluation.outcomes import GROUPS, PAIRS, Records, all_scores
 from evaluation.probes import STRENGTHS, probe, score
@@ -59,7 +59,13 @@ def parse(arguments=None):
     labelled = "folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning (default: DEST/labelled, "
     labelled += "to which data-prep/fetch_labelled.py fetches its tasks)"
     add("--labelled", metavar="DIR", help=labelled)
-    add("--regression", nargs="+", default=[], metavar="NAME", help="those of your own tasks whose labels are numbers")
+    add(
+        "--regression",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="tasks whose labels are numbers, though called label",
+    )
     repeats = f"repetitions of the few-shot probes, with other training examples (default: {REPEATS}); 0 for none"
     add("--few-shot-repeats", type=within(0), default=REPEATS, metavar="N", help=repeats)
     add("--side-by-side", action="store_true", help="also probe the means of layers 1 to L side by side")
@@ -119,8 +125,7 @@ def load_tasks(args):
         if subprocess.run([sys.executable, FETCH, "--dest", folder, "--data", *args.tasks]).returncode:
             fault = "not fetched (see above); give texts of your own by --labelled"
             raise UsageError(f"--tasks {' '.join(args.tasks)}: {fault}")
-    regression = args.regression if args.labelled else REGRESSION
-    return [load_task(os.path.join(folder, name), regression=name in regression) for name in args.tasks]
+    return [load_task(os.path.join(folder, name), regression=name in args.regression) for name in args.tasks]
 
 
 def measure(records, encoder, task, repeats, side_by_side):

@@ -103,8 +103,6 @@ class Recipe:
         self.checkpoint = os.path.abspath(find_checkpoint(args.checkpoint))
         self.labelled = os.path.abspath(args.labelled)
         self.name = os.path.basename(self.labelled)
-        if self.name == TABLE:
-            raise UsageError(f"--labelled {args.labelled}: a table of results is called so; rename the folder")
         read_table(args.save_dir)
         self.model = read_checkpoint(self.checkpoint)["cfg"]["model"]
         self.settings = combinations(args, task, self.name, self.model["encoder_embed_dim"])

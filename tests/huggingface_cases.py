@@ -58,8 +58,8 @@ def write_checkpoint(folder, data, change=None, heads=None, task=None, pretraini
     return folder / "checkpoint_last.pt"
 
 
-def classifier(outputs=3, inner=C):
-    return SequenceClassificationHead(C, outputs, inner, 0.1)
+def classifier(outputs=3):
+    return SequenceClassificationHead(C, outputs, 0.1)
 
 
 def three_values(state):
@@ -77,8 +77,7 @@ FINE_TUNED_TASK = {"_name": "sentence_prediction", "encoder_mask_fraction": None
 FINE_TUNED = dict(pretraining=False, task=FINE_TUNED_TASK)
 HEADS = {
     "topic": classifier,
-    "narrow": lambda: classifier(inner=8),
-    "mean": lambda: MeanClassificationHead(C, 3, C, 0.1),
+    "mean": lambda: MeanClassificationHead(C, 3, 0.1),
     "score": lambda: classifier(1),
     "tags": lambda: TokenClassificationHead(C, 3, 0.1),
     "span": lambda: SpanHead(C),
@@ -100,7 +99,6 @@ CASES = {  # what becomes of which model: (class, options of write_checkpoint, a
     "code-masks-seen": ("MaeLmForMaskedLM", dict(task={"encoder_mask_fraction": 1.0}), {}),
     "code-shared": ("MaeLmForMaskedLM", SHARED, {}),
     "code-shared-all": ("MaeLmForMaskedLM", dict(SHARED, **T5_BUCKETS, decoder_layers=2), dict(format="code")),
-    "code-narrow": ("MaeLmForSequenceClassification", {**FINE_TUNED, **NO_BIAS}, {}),
     "code-mean": ("MaeLmForSequenceClassification", {**FINE_TUNED, **NO_BIAS, "classification_pooling": "mean"}, {}),
     "code-score": ("MaeLmForSequenceClassification", FINE_TUNED, {}),
     "code-tags": ("MaeLmForTokenClassification", FINE_TUNED, {}),

@@ -176,10 +176,10 @@ def naive_probe(x, task, strengths):
             tried.append((np.mean([(model(z[i]) - y[i]) ** 2 for i, model in models.items()]), strength))
         losses[fold, layer], strength = min(tried)
         predicted = ridge(z[train], y[train], strength)(z[test])
-        if not task.classes:
+        if not task.labels:
             answers[layer, test] = predicted[:, 0]
         else:
-            answers[layer, test] = predicted[:, 0] > 0 if task.classes == 2 else predicted.argmax(1)
+            answers[layer, test] = predicted[:, 0] > 0 if len(task.labels) == 2 else predicted.argmax(1)
     return answers, losses.argmin(1).tolist(), losses
 
 

@@ -49,7 +49,8 @@ def read_rows(folder):
     """The rows of all splits, none of which is empty."""
     files = [(folder / f"{split}.tsv").read_bytes().decode("utf-8") for split in ("train", "dev", "test")]
     tables = [[line.split("\t") for line in file.removesuffix("\n").split("\n")] for file in files]
-    assert all(header == ["sentence", "label"] for header, *_ in tables) and min(map(len, tables)) > 1
+    headers = [["sentence", "score" if folder.name in fetch_labelled.RATED else "label"]] * 3
+    assert [header for header, *_ in tables] == headers and min(map(len, tables)) > 1
     return [row for _, *rows in tables for row in rows]
 
 

@@ -22,9 +22,9 @@ def weights_of(**heads):
 
 
 HEADS = dict(
-    topic=SequenceClassificationHead(8, 3, 6, 0.1),
+    topic=SequenceClassificationHead(8, 3, 0.1),
     answers=SpanHead(8),
-    score=SequenceClassificationHead(8, 1, 8, 0),
+    score=SequenceClassificationHead(8, 1, 0),
     tags=TokenClassificationHead(8, 5, 0.1),
 )
 PADDING = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
@@ -52,7 +52,7 @@ def test_heads_of_a_later_version_are_refused(other):
 
 def test_parts_are_fitted_to_a_model(caplog):
     caplog.set_level(logging.INFO)
-    own = weights_of(topic=SequenceClassificationHead(8, 2, 6, 0.1), answers=SpanHead(8), more=SpanHead(8))
+    own = weights_of(topic=SequenceClassificationHead(8, 2, 0.1), answers=SpanHead(8), more=SpanHead(8))
     weights = {**weights_of(**HEADS), "embed_tokens.weight": torch.ones(3), "decoder.norm.weight": torch.ones(8)}
     fit_parts(weights, own)
     assert weights.keys() == {*own, "embed_tokens.weight"}
@@ -65,7 +65,7 @@ def test_parts_are_fitted_to_a_model(caplog):
 
 
 def test_the_head_for_the_mean_reads_neither_the_first_token_nor_padding():
-    head = MeanClassificationHead(8, 2, 4, 0.1).eval()
+    head = MeanClassificationHead(8, 2, 0.1).eval()
     x = torch.randn(2, 5, 8)
     expected = [head.out_proj(torch.tanh(head.dense(row.mean(0)))) for row in [x[0, 1:], x[1, 1:3]]]
     torch.testing.assert_close(head(x, PADDING), torch.stack(expected))

@@ -32,14 +32,14 @@ def data(prepared, tmp_path_factory):
 @pytest.mark.parametrize("case, pipeline", [
     ("roberta", "feature-extraction"), ("roberta-mlm", "fill-mask"), ("roberta-score", "text-classification"),
     ("mpnet-t5-span", "question-answering"), ("roberta-tags", "token-classification"),
-    ("code-shared", "fill-mask"), ("code-narrow", "text-classification"),
+    ("code-shared", "fill-mask"), ("code-mean", "text-classification"),
 ])  # fmt: skip
 def test_what_is_written(case, pipeline, data, tmp_path):
     make(case, data, tmp_path)
     (config, _), folder = read(tmp_path / case), tmp_path / case
     assert config["architectures"] == [CASES[case][0]] and config["layer_norm_eps"] == 1e-5
     assert config.get("problem_type") == ("regression" if case == "roberta-score" else None)
-    if case in ["code-narrow", "roberta-tags"]:
+    if case in ["code-mean", "roberta-tags"]:
         assert config["id2label"] == {"0": "bad", "1": "fair", "2": "good"}
     assert (folder / MODELING_FILE).exists() == ("auto_map" in config) == case.startswith("code")
     if case.startswith("code"):
@@ -84,19 +84,19 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path):
     assert re.search(r"- Validation loss: \d.* masked; by token frequencies alone: \d", card)
 
 
-def test_one_of_several_heads_and_what_is_left_out(data, tmp_path):
+def test_heads_and_what_is_left_out(data, tmp_path):
     def discriminator(state):
         state["model"]["discriminator.weight"] = torch.zeros(2)
 
-    heads = {"topic": classifier(), "span": SpanHead(C), "squad": SpanHead(C)}
-    checkpoint = write_checkpoint(tmp_path / "run", data, discriminator, heads=heads, **NO_BIAS, **FINE_TUNED)
-    done = program.export(checkpoint, data, tmp_path / "new", head="span")
-    left_out = ["classification_heads.squad", "classification_heads.topic", "discriminator"]
-    assert done[:2] == ("RobertaForQuestionAnswering", left_out)
-    with pytest.raises(ValueError, match="^the checkpoint has the heads topic, span, squad: choose one with --head$"):
-        program.export(checkpoint, data, tmp_path / "other")
+    def with_heads(**heads):
+        return write_checkpoint(tmp_path / "run", data, discriminator, heads=heads, **NO_BIAS, **FINE_TUNED)
+
+    done = program.export(with_heads(span=SpanHead(C)), data, tmp_path / "new")
+    assert done[:2] == ("RobertaForQuestionAnswering", ["discriminator"])
+    with pytest.raises(ValueError, match="^the checkpoint has the heads topic, span, expected one; save it with one"):
+        program.export(with_heads(topic=classifier(), span=SpanHead(C)), data, tmp_path / "other")
     with pytest.raises(ValueError, match="fine-tuned on SQuAD by version 0.2, on other pieces of text: fine-tune it"):
-        program.export(checkpoint, data, tmp_path / "other", head="squad")
+        program.export(with_heads(squad=SpanHead(C)), data, tmp_path / "other")
     checkpoint = write_checkpoint(tmp_path / "encoder", data, **NO_BIAS)
     done = program.export(checkpoint, data, tmp_path / "stock")
     assert done[:2] == ("RobertaModel", ["decoder", "lm_head"])

@@ -364,6 +364,14 @@ def test_folders_refused(exported, stock, data, unigram, tmp_path):
     refused(stock, unigram, tmp_path, "dict.txt: not the vocabulary of .*; prepare the data with data-prep/prepare.sh")
     refused(exported / "config.json", data, tmp_path, "config.json: a file of a transformers model; give the folder")
     refused(exported.parent / "mlm.pt", data, tmp_path, "a checkpoint of MAE-LM needs no import: give it to --finetune")
+    shutil.copytree(stock, tmp_path / "padded")  # without the dict.txt that says which symbols are behind its pieces
+    state = reading.read_file(stock / "checkpoint_last.pt")
+    for name in [HEAD, EMBEDDING, "encoder.lm_head.bias"]:
+        state["model"][name] = torch.cat([state["model"][name]] * 2)
+    state["cfg"]["task"]["data"] = "nowhere"
+    torch.save(state, tmp_path / "padded" / "checkpoint_last.pt")
+    shutil.copy(data / "sentencepiece.model", tmp_path / "padded")
+    refused(tmp_path / "padded", data, tmp_path, "embeddings of 204 symbols, but the vocabulary of .* has 102")
     refused(data, data, tmp_path, "expected config.json .* or checkpoint_best.pt or .* or model.pt, found dict.txt, ")
     with pytest.raises(ValueError, match="roberta: exists already; remove it or choose another --dest$"):
         program.import_roberta(stock, data, exported)

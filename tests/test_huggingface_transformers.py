@@ -251,22 +251,16 @@ for folder in folders:
 
 @pytest.mark.parametrize("interpreter", TRANSFORMERS[-1:])
 def test_an_export_is_a_sentence_transformer(models, folder, interpreter, data, tmp_path):
-    """Its vectors are the hub's, of longer texts and with fewer layers too, and nothing warns of anything."""
+    """Its vectors are the hub's, of longer texts too, and nothing warns of anything."""
     texts = [*text(8, 5)[:6], "", "kan " * 2 * P]
     program_of = {case: folder / case for case in ["roberta", "mpnet-t5", "code", "code-shared"]}
-    checkpoint = folder / "checkpoints" / "roberta-mlm" / "checkpoint_last.pt"
-    _, left_out, _ = export(checkpoint, data, tmp_path / "first", layers=1)
-    assert left_out == ["encoder layers after 1", "lm_head"]
-    assert "- Layers left of the encoder, the first ones: 1\n" in (tmp_path / "first" / "README.md").read_text()
-    options = ["-W", "error::UserWarning", "-c", SENTENCES, *program_of.values(), tmp_path / "first", json.dumps(texts)]
+    options = ["-W", "error::UserWarning", "-c", SENTENCES, *program_of.values(), json.dumps(texts)]
     printed, warned = printed_by(interpreter, *options, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
     assert not re.search("warn|not used|UNEXPECTED|MISSING|newly", warned, re.I), warned
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith("[")]
-    cut = hub.from_pretrained(checkpoint, data)
-    expected = [(models[case].to(torch.float32), None) for case in program_of] + [(cut, 1)]
-    for (length, vectors), (model, layer) in zip(lines, expected, strict=True):
-        vectors = torch.tensor(vectors)
-        assert length == P and (vectors - model.embed(texts, truncate=True, layer=layer)).abs().max() < 1e-5
+    for (length, vectors), case in zip(lines, program_of, strict=True):
+        expected = models[case].to(torch.float32).embed(texts, truncate=True)
+        assert length == P and (torch.tensor(vectors) - expected).abs().max() < 1e-5
 
 
 WITH_TRANSFORMERS = """

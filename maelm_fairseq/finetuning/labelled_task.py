@@ -70,7 +70,7 @@ class LabelledTask(TokenTask, ABC):
 
     files, head, positions = {}, None, None
 
-    def __init__(self, cfg):
+    def __init__(self, cfg, **unused):
         check_precision(cfg)
         dictionary, self.tokenizer = read_vocabulary(cfg.data)
         super().__init__(cfg, dictionary)
@@ -132,10 +132,6 @@ class LabelledTask(TokenTask, ABC):
 
     # What fairseq asks for
 
-    @classmethod
-    def setup_task(cls, cfg, **unused):
-        return cls(cfg)
-
     def build_model(self, cfg, from_checkpoint=False):
         """The encoder of the checkpoint that the run starts from, with a head."""
         if not from_checkpoint:  # of which the state is part
@@ -174,9 +170,6 @@ class LabelledTask(TokenTask, ABC):
             raise UsageError(f"--best-checkpoint-metric {metric}: validation logs {', '.join(known)}; choose one")
         if metric != "loss" and not self.cfg.maximize_best_checkpoint_metric:
             raise UsageError(f"--best-checkpoint-metric {metric} needs --maximize-best-checkpoint-metric")
-
-    def max_positions(self):
-        return self.positions
 
     def valid_step(self, sample, model, criterion):
         """fairseq's, and gathers the answers of all processes."""

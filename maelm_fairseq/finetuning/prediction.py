@@ -55,5 +55,5 @@ def predict(task, model, split):
         sample = dataset.collater([dataset[i] for i in rows.tolist()])
         net_input = utils.move_to_cuda(sample["net_input"]) if torch.cuda.is_available() else sample["net_input"]
         output = task.output(model, net_input)
-        answers.update(zip(rows.tolist(), task.answers(output, {**sample, "net_input": net_input}, dataset)))
+        answers.update(zip(rows.tolist(), task.answers(output, sample, dataset)))
     return answers

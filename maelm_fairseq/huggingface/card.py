@@ -114,8 +114,6 @@ def model_card(name, state, config, data, kind, description=None):
         "text": description or GAP,
         "training": "\n".join("- " + line for line in training(state, data)),
     }
-    if config["num_hidden_layers"] < state["cfg"]["model"]["encoder_layers"]:
-        facts["training"] += f"\n- Layers left of the encoder, the first ones: {config['num_hidden_layers']}"
     if is_of_pairs(state["task_state"], data):
         facts["example"] = '"one text", "and another"'
     return Template(Path(__file__).with_name("card.md").read_text(encoding="utf-8")).substitute(facts)

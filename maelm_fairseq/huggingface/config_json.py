@@ -1,17 +1,15 @@
 """The contents of config.json."""
 
-from ..heads import SequenceClassificationHead
 from .weights import BUCKETS, CODE, HEADS, MASKED_LM, MPNET, ROBERTA, SEQUENCE_CLASSIFICATION
 
 MODELING_FILE = "modeling_mae_lm.py"
 
 
-def make_config(model, layout, kind, head=None, labels=None, masks_in_encoder=False):
+def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
     """The configuration of a class of transformers or of modeling_mae_lm.py.
 
     Args:
         model, layout, kind: as for :func:`~maelm_fairseq.huggingface.weights.convert`
-        head: module, or None
         labels: names of the head's classes; ["score"] for regression
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
     """
@@ -42,7 +40,7 @@ def make_config(model, layout, kind, head=None, labels=None, masks_in_encoder=Fa
     elif layout is MPNET:
         config.update(relative_attention_num_buckets=BUCKETS)
     else:
-        config.update(code_options(model, kind, head, masks_in_encoder))
+        config.update(code_options(model, kind, masks_in_encoder))
     if labels is not None:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
@@ -76,7 +74,7 @@ def mean_of_tokens(config, max_length):
     }
 
 
-def code_options(model, kind, head, masks_in_encoder):
+def code_options(model, kind, masks_in_encoder):
     """What modeling_mae_lm.py has beside the options of stock classes."""
     cfg, module = model.cfg, MODELING_FILE[: -len(".py")]
     classes = {"AutoConfig": "MaeLmConfig", "AutoModel": "MaeLmModel"}
@@ -94,5 +92,4 @@ def code_options(model, kind, head, masks_in_encoder):
         "masks_in_encoder": masks_in_encoder,
         "classifier_dropout": cfg.pooler_dropout,
         "classifier_pooling": str(cfg.classification_pooling),
-        "classifier_size": head.dense.out_features if isinstance(head, SequenceClassificationHead) else None,
     }

@@ -14,16 +14,15 @@ installed, after it computed the same features. transformers is not needed.
 """
 
 import os
-import re
 import shutil
 from pathlib import Path
 
-from ..base.errors import Parser, UsageError, run, within
+from ..base.errors import Parser, UsageError, run
 from ..base.files import atomic_folder, check_new, save_json
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from ..finetuning.squad import SquadTask
 from ..heads import SpanHead
-from ..hub import choose_head, read_classes, tokens_of
+from ..hub import only_head, read_classes, tokens_of
 from ..vocabulary import read_vocabulary
 from .card import model_card
 from .config_json import MODELING_FILE, make_config, mean_of_tokens
@@ -50,12 +49,10 @@ def parse_args():
     add("--dest", required=True, metavar="DIR", help="new folder to write")
     add("--format", default="auto", choices=["auto", "code"], help="code: never a stock class (default: auto)")
     add("--description", metavar="TEXT", help="for the model card: of the text and its language")
-    add("--head", metavar="NAME", help="which head, if a fine-tuned checkpoint has several")
-    add("--layers", type=within(1), metavar="K", help="only the first layers of the encoder, without decoder and head")
     return parser.parse_args()
 
 
-def export(checkpoint, data, dest, format="auto", description=None, head=None, layers=None):
+def export(checkpoint, data, dest, format="auto", description=None):
     """Writes the folder; the arguments are the program's options.
 
     Returns:
@@ -76,12 +73,8 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None, l
     dictionary, subwords = read_vocabulary(data)
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
-    if layers is not None:
-        if head is not None:
-            raise UsageError("--layers leaves no heads: leave out --head")
-        cut_layers(model, layers)
     unused = stored - set(model.state_dict())
-    head = choose_head(model.classification_heads, head, "--head")
+    head = only_head(model.classification_heads)
     module = None if head is None else model.classification_heads[head]
     if isinstance(module, SpanHead) and head != SquadTask.head:
         raise UsageError(
@@ -91,11 +84,11 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None, l
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
     # By import_roberta, with a new decoder or head.
     untrained = "imported_from" in state and (model.decoder is not None or not state.get("imported_head", True))
-    kind = MODEL if untrained or layers else choose_kind(model, layout, module, masks_in_encoder)
+    kind = MODEL if untrained else choose_kind(model, layout, module, masks_in_encoder)
     labels = None
     if kind in (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION):
         labels = read_classes(state["task_state"], module.out_proj.out_features, data) or ["score"]
-    config = make_config(model, layout, kind, module, labels, masks_in_encoder)
+    config = make_config(model, layout, kind, labels, masks_in_encoder)
     weights, left = convert(model, layout, kind, head)
 
     with atomic_folder(dest) as folder:
@@ -115,19 +108,7 @@ def export(checkpoint, data, dest, format="auto", description=None, head=None, l
         comparison = compare_with_transformers(folder, config, model, tokens)
         card = model_card(os.path.basename(dest), state, config, data, kind, description)
         Path(folder, "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
-    parts = {re.match(r"classification_heads\.[^.]+|[^.]+", name)[0] for name in left | unused}
-    parts = sorted(f"encoder layers after {layers}" if name == "encoder" else name for name in parts)
-    return config["architectures"][0], parts, comparison
-
-
-def cut_layers(model, layers):
-    """Leaves a model the first layers of its encoder, and nothing behind them."""
-    has = len(model.encoder.layers)
-    if not 1 <= layers <= has:
-        raise UsageError(f"--layers {layers}: expected 1 to {has}, the layers of the encoder")
-    model.encoder.layers, model.decoder, model.lm_head = model.encoder.layers[:layers], None, None
-    model.classification_heads.clear()
-    model.cfg.encoder_layers, model.cfg.decoder_layers, model.cfg.share_decoder_layers = layers, 0, False
+    return config["architectures"][0], sorted({name.partition(".")[0] for name in left | unused}), comparison
 
 
 def main():

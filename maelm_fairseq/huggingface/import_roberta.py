@@ -114,10 +114,8 @@ def matched_vocabulary(source, data):
         if words is None:
             raise UsageError(f"{data}: prepared with another vocabulary than {source.model_file}; {fix}")
         source.new += [f"{len(words)} words, each the mean of its old pieces"] * bool(words)
-        if len(source.weights["embed_tokens.weight"]) > len(original.symbols):
-            source.dropped.append("rows of the embedding without a token")
         for name in ["embed_tokens.weight", "lm_head.bias"] if source.has_head else ["embed_tokens.weight"]:
-            rows = source.weights[name][: len(original.symbols)]
+            rows = source.weights[name]
             new = [rows[original.encode(" " + word)].mean(0, keepdim=True) for word in words]
             source.weights[name] = torch.cat([rows, *new])
     rows = len(source.weights["embed_tokens.weight"])

@@ -39,7 +39,6 @@ class MaeLmConfig(PretrainedConfig):
         masks_in_encoder: whether the encoder sees `<mask>` in masked language modelling, as BERT does
         classifier_dropout: of the heads
         classifier_pooling: what the head for sequence classification reads: "first", `<s>`; "mean", that of all others
-        classifier_size: inner width of the head for sequence classification; None for `hidden_size`
     """
 
     model_type = "mae_lm"
@@ -317,10 +316,9 @@ class ClassificationHead(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        inner = config.classifier_size or config.hidden_size
         self.dropout = nn.Dropout(config.classifier_dropout)
-        self.dense = nn.Linear(config.hidden_size, inner)
-        self.out_proj = nn.Linear(inner, config.num_labels)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.out_proj = nn.Linear(config.hidden_size, config.num_labels)
 
     def forward(self, x):
         """(B, C) -> (B, labels)."""

@@ -168,7 +168,12 @@ def read_transformers(folder):
     weights = {str(name).removeprefix("roberta."): value for name, value in read_weights(folder).items()}
     rows = CAMEMBERT_ROWS if config.get("bos_token_id") == CAMEMBERT_ROWS[0] else XLM_R_ROWS
     source = make_source(path, weights, rows, config, in_transformers=True)
-    source.path, source.model_file = folder, read_subwords(folder).path
+    tokenizer = read_subwords(folder)
+    source.path, source.model_file, symbols = folder, tokenizer.path, len(tokenizer.symbols)
+    if len(source.weights["embed_tokens.weight"]) > symbols:  # rounded up
+        source.dropped.append("rows of the embedding without a token")
+    for name in source.weights.keys() & {"embed_tokens.weight", "lm_head.bias"}:
+        source.weights[name] = source.weights[name][:symbols]
     return source
 
 

@@ -69,8 +69,6 @@ def choose_layout(model, head):
     """The first family of classes that computes exactly what the model and its head do."""
     if isinstance(head, MeanClassificationHead):
         return CODE  # stock heads read the first token
-    if isinstance(head, SequenceClassificationHead) and head.dense.out_features != model.cfg.encoder_embed_dim:
-        return CODE  # the inner layer of stock heads is as wide as the encoder
     bias = model.encoder.relative_bias
     if bias is None:
         return ROBERTA

@@ -9,14 +9,13 @@ import sys
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from maelm_fairseq import hub
 from maelm_fairseq.base import provenance
-from maelm_fairseq.data.masked_items import batches_of_similar_length
+from maelm_fairseq.base.subwords import sequence
 from maelm_fairseq.vocabulary import read_vocabulary
-
-BATCH_TOKENS = 2048
 
 
 def compute(model, texts):
@@ -29,19 +28,15 @@ def compute(model, texts):
         {"mean": float32 (L + 1, N, C), the mean of all tokens but `<s>`; "first": the same of `<s>`}
     """
     texts, positions = [[text] if isinstance(text, str) else text for text in texts], model.model.max_positions()
-    tokens = [model.encode(*parts) for parts in texts]
-    cut = [i for i, row in enumerate(tokens) if len(row) > positions]
-    for i in cut:
-        tokens[i] = model.encode(*texts[i], truncate=True)
+    encoded = [sequence([model.tokenizer.encode(part) for part in parts], positions) for parts in texts]
+    cut = sum(count > 0 for _, count in encoded)
     if cut:
-        tqdm.write(f"{len(cut):,} of {len(texts):,} texts are cut to {positions} tokens", file=sys.stderr)
-    features, pad = {}, model.dictionary.pad()
-    for rows in batches_of_similar_length(torch.tensor([len(row) for row in tokens]), BATCH_TOKENS):
-        batch = torch.nn.utils.rnn.pad_sequence([tokens[i] for i in rows], True, pad)
-        hidden = model.extract_features(batch, all_layers=True).cpu()  # zeros at padding
-        counts = batch[:, 1:].ne(pad).sum(1, keepdim=True)
-        pooled = {"mean": hidden[:, :, 1:].sum(2) / counts, "first": hidden[:, :, 0]}
-        for pool, values in pooled.items():
+        tqdm.write(f"{cut:,} of {len(texts):,} texts are cut to {positions} tokens", file=sys.stderr)
+    tokens, features = pad_sequence([torch.tensor(row) for row, _ in encoded], True, model.dictionary.pad()), {}
+    for rows, padding, hidden in model.layers(tokens):
+        hidden = torch.stack(hidden).masked_fill(padding[..., None], 0).cpu()
+        counts = (~padding[:, 1:]).sum(1, keepdim=True).cpu()
+        for pool, values in {"mean": hidden[:, :, 1:].sum(2) / counts, "first": hidden[:, :, 0]}.items():
             if pool not in features:
                 features[pool] = np.empty((len(hidden), len(tokens), hidden.size(-1)), np.float32)
             features[pool][:, rows.numpy()] = values.numpy()  # a tensor of one number would be that number

@@ -11,12 +11,12 @@ MOST_CLASSES = 10  # fine classes have too few examples
 
 def has_few_shot(task):
     """Whether a task has few-shot probes: not with too many classes."""
-    return not task.classes or task.classes <= MOST_CLASSES
+    return len(task.labels or []) <= MOST_CLASSES
 
 
 def strata(task):
     """What examples are drawn from: their classes; of values, the lower and the upper half: (N,)."""
-    return task.targets if task.classes else task.targets > np.median(task.targets)
+    return task.targets if task.labels else task.targets > np.median(task.targets)
 
 
 def most_shots(task):

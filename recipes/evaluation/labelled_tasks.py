@@ -24,7 +24,6 @@ PRIMARY = [
 # Reported, but in no mean: with 527 reviews, the error of imdb would be the largest part of the mean's; the others came
 # later, to test what the mean had been looked at for.
 SECONDARY = ["imdb", "sms_spam", "agreement"]
-REGRESSION = ["tweets", "nyt_editorials", "amazon_reviews"]
 
 
 @dataclass
@@ -38,11 +37,6 @@ class Task:
     ids: np.ndarray  # (N,) uint64, hashes of the texts; the two sentences of a pair have the same
     folds: np.ndarray  # (N,) int64, the fold in which an example is a test example
     dropped: int  # examples left out: repeated, of too small a class, or without a usable label
-
-    @property
-    def classes(self):
-        """The number of classes; None for regression."""
-        return None if self.labels is None else len(self.labels)
 
     @property
     def metric(self):
