@@ -1,18 +1,16 @@
 """fairseq's binarized data (MMapIndexedDataset), without fairseq: where they are, and how they are written.
 
-SPLIT.bin contains the tokens of all lines; SPLIT.idx a header, the number of tokens in each line (int32), and the byte
-of SPLIT.bin at which each line begins (int64). SPLIT.json, written last, records what encode.py read and wrote.
+SPLIT.bin contains the tokens of all lines, SPLIT.idx where they are (:mod:`maelm_fairseq.base.line_sizes`); SPLIT.json,
+written last, records what encode.py read and wrote.
 """
 
 import os
 import shutil
-import struct
 
 import numpy as np
 
-INDEX_MAGIC = b"MMIDIDX\x00\x00"
-HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, lines
-DTYPE_CODES = {np.uint16: 8, np.uint32: 9}  # fairseq's
+from maelm_fairseq.base.line_sizes import DTYPES, HEADER, MAGIC
+
 BUFFER = 1 << 20  # bytes of sizes read at a time
 
 
@@ -54,7 +52,8 @@ def write_index(stream, sizes, dtype):
         dtype: of a token in .bin
     """
     lines = sizes.seek(0, os.SEEK_END) // 4
-    stream.write(HEADER.pack(INDEX_MAGIC, 1, DTYPE_CODES[dtype], lines))
+    (code,) = (code for code, known in DTYPES.items() if known is dtype)
+    stream.write(HEADER.pack(MAGIC, 1, code, lines))
     sizes.seek(0)
     shutil.copyfileobj(sizes, stream)
     sizes.seek(0)

@@ -11,18 +11,18 @@ import command_line  # noqa: F401  finds the plugin and its packages
 # isort: split
 import numpy as np
 
-from binarized import DTYPE_CODES, HEADER, INDEX_MAGIC, add_to_checksum, is_encoded, shard_folder
+from binarized import add_to_checksum, is_encoded, shard_folder
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import read_json
+from maelm_fairseq.base.line_sizes import HEADER, LINES, LineSizes
 from maelm_fairseq.base.subwords import UNKNOWN
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from records import SplitRecord, read_manifest
 
 AGAIN = "remove {} and run prepare.sh again"
-DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
 MAXIMUM_UNKNOWN_RATE = 0.01
 FEW_TOKENS = 100  # for each symbol of the vocabulary
-BLOCK, LINES = 1 << 24, 1 << 22  # tokens, and lines of the index, read at a time
+BLOCK = 1 << 24  # tokens that are read at a time
 
 
 class Split:
@@ -44,31 +44,21 @@ class Split:
         if not is_encoded(folder, name):
             raise UsageError(f"{self.prefix}.* is not complete: the preparation was not finished; run prepare.sh again")
         self.record = read_json(self.prefix + ".json", SplitRecord, "the record that encode.py wrote", self.again)
-        index = self.prefix + ".idx"
-        with open(index, "rb") as stream:
-            magic, version, code, lines = HEADER.unpack(stream.read(HEADER.size).ljust(HEADER.size, b"\0"))
-            if (magic, version) != (INDEX_MAGIC, 1) or code not in DTYPES:
-                raise UsageError(f"{index} is not an index of fairseq-preprocess; {self.again}")
-            self.check_size(index, HEADER.size + 12 * lines)
-        self.sizes = mapped(index, np.int32, HEADER.size, lines)
-        self.begins = mapped(index, np.int64, HEADER.size + 4 * lines, lines)
+        index = LineSizes(self.prefix, self.again)
+        lines, item = len(index), index.dtype.itemsize
+        self.sizes = mapped(index.path, np.int32, HEADER.size, lines)
+        self.begins = mapped(index.path, np.int64, HEADER.size + 4 * lines, lines)
         self.documents = self.text_lines = tokens = 0
-        item, after_blank = np.dtype(DTYPES[code]).itemsize, True
+        after_blank = True
         for start in range(0, lines, LINES):
-            sizes = self.sizes[start : start + LINES].astype(np.int64)
+            sizes = index.read(start)
             ends, blank = tokens + np.cumsum(sizes), sizes == 1
             if not np.array_equal(self.begins[start : start + LINES], (ends - sizes) * item):
-                raise UsageError(f"{index} is damaged: lines do not follow each other; {self.again}")
+                raise UsageError(f"{index.path} is damaged: lines do not follow each other; {self.again}")
             self.documents += int((blank & ~np.append(after_blank, blank[:-1])).sum())
             self.text_lines += int((~blank).sum())
             tokens, after_blank = int(ends[-1]), blank[-1]
-        self.check_size(self.prefix + ".bin", tokens * item)
-        self.tokens = mapped(self.prefix + ".bin", DTYPES[code], 0, tokens)
-
-    def check_size(self, path, expected):
-        size = os.path.getsize(path)
-        if size != expected:
-            raise UsageError(f"{path} has {size} bytes, but the index implies {expected}; {self.again}")
+        self.tokens = mapped(self.prefix + ".bin", index.dtype, 0, tokens)
 
 
 def mapped(path, dtype, offset, count):

@@ -9,8 +9,9 @@ import numpy as np
 from omegaconf import II, MISSING
 
 from .base.errors import MissingFileError, UsageError
+from .base.line_sizes import LineSizes
 from .base.settings import setting
-from .data.blocks import LineSizes, TokenBlocks
+from .data.blocks import TokenBlocks
 from .data.epochs import ResumableIterator
 from .data.masked_items import MaskedBlockDataset, masking_of
 from .engine import ChoiceEnum, FairseqTask, distributed_utils, indexed_dataset, metrics, register_task, utils

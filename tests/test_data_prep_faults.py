@@ -120,9 +120,9 @@ def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, mon
         ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [["0", ""],'), "found '0', exp"),
         ("sentencepiece.model", lambda content: content.replace(b"<s>", b"<\xff>"), "not a SentencePiece model"),
         ("train.idx", lambda content: b"", "not an index"),
-        ("train.idx", lambda content: content + b"\0", "but the index implies"),
-        ("train.idx", lambda content: content[:-8] + b"\1" + content[-7:], "do not follow"),  # the last line's begin
-        ("train.bin", lambda content: content[:-2], "but the index implies"),
+        ("train.idx", lambda content: content + b"\0", "but its header implies"),
+        ("train.idx", lambda content: content[:-16] + b"\1" + content[-15:], "do not follow"),  # a line's begin
+        ("train.bin", lambda content: content[:-2], "but .idx implies"),
         ("train.bin", lambda content: content[4:6] + content[2:4] + content[:2] + content[6:], "checksum: found"),
         ("dict.txt", lambda content: content[: len(content) // 2], "is not the dictionary of the sentencepiece.model"),
     ],

@@ -10,68 +10,8 @@ import os
 import numpy as np
 
 from ..base.errors import UsageError
+from ..base.line_sizes import LINES, LineSizes, check_length
 from ..engine import _get_slice_indices_fast, indexed_dataset
-
-LINES = 1 << 22  # of the index that are read at a time
-HEADER = 26  # bytes: 9 of name, 8 of version, 1 of the type of the tokens, 8 of the number of lines
-
-
-class LineSizes:
-    """The index of fairseq's mmap format: the number of tokens of each line, `</s>` included.
-
-    Args:
-        prefix: path of the data without `.idx`
-    Raises:
-        ValueError: it is in another format, or its header does not agree with its size
-
-    Attributes:
-        dtype: of the tokens in `.bin`
-    """
-
-    def __init__(self, prefix):
-        implementation = indexed_dataset.infer_dataset_impl(prefix)
-        if implementation != "mmap":
-            raise UsageError(
-                f"{prefix}.idx is in fairseq's format {implementation!r}, expected 'mmap': "
-                "binarize with `fairseq-preprocess --dataset-impl mmap`, its default"
-            )
-        self.path = indexed_dataset.index_file_path(prefix)
-        with open(self.path, "rb") as stream:
-            header = stream.read(HEADER)
-            stream.seek(max(0, os.path.getsize(self.path) - 8))
-            end = stream.read()
-        self._lines = int.from_bytes(header[18:], "little")
-        # After the header, there are 4 bytes of length and 8 of position for each line.
-        size, expected = os.path.getsize(self.path), HEADER + 12 * self._lines
-        if len(header) < HEADER or size != expected:
-            raise UsageError(
-                f"{self.path} has {size} bytes, but its header implies {expected}: it is damaged; binarize again"
-            )
-        start = indexed_dataset.MMapIndexedDataset.Index._HDR_MAGIC + (1).to_bytes(8, "little")
-        if not header.startswith(start) or header[17] not in indexed_dataset._code_to_dtype:
-            raise UsageError(f"{self.path} is damaged: its header is not one of fairseq's; binarize again")
-        self.dtype = np.dtype(indexed_dataset._code_to_dtype[header[17]])
-        position = int.from_bytes(end, "little") if self._lines else 0  # of the last line
-        last = int(self.read(max(0, self._lines - 1)).sum()) * self.dtype.itemsize
-        check_length(prefix, os.path.getsize(indexed_dataset.data_file_path(prefix)), position + last)
-
-    def __len__(self):
-        return self._lines
-
-    def read(self, first, count=LINES):
-        """The sizes of `count` lines, or of those left: int64 (lines,)."""
-        with open(self.path, "rb") as stream:
-            stream.seek(HEADER + 4 * first)
-            return np.fromfile(stream, np.int32, min(count, self._lines - first)).astype(np.int64)
-
-
-def check_length(prefix, actual, expected):
-    """Refuses a file of tokens that has another number of bytes than its index implies."""
-    if actual != expected:
-        raise UsageError(
-            f"{prefix}.bin has {actual} bytes, but .idx implies {expected}: "
-            "it is incomplete, or the two files are of different runs; binarize again"
-        )
 
 
 def cut_spans(spans, block_size):
@@ -96,7 +36,7 @@ def line_spans(lines, block_size, break_mode, at_once=LINES):
     Yields int64 arrays (n, 2): the first token of each block, and the one after its last.
 
     Args:
-        lines: :class:`LineSizes`
+        lines: :class:`~maelm_fairseq.base.line_sizes.LineSizes`
         break_mode: complete, complete_doc or eos
         at_once: lines read at a time, more than fit into a block
     """

@@ -1,0 +1,70 @@
+"""The index of fairseq's binarized data (MMapIndexedDataset), without fairseq: SPLIT.idx.
+
+It has a header, the number of tokens of each line (int32), `</s>` included, and the byte of SPLIT.bin at which each
+line begins (int64).
+"""
+
+import os
+import struct
+
+import numpy as np
+
+from .errors import UsageError
+
+MAGIC = b"MMIDIDX\x00\x00"
+HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type of the tokens, lines
+DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16, 9: np.uint32, 10: np.uint64}
+LINES = 1 << 22  # that are read at a time
+
+
+class LineSizes:
+    """The number of tokens of each line.
+
+    Args:
+        prefix: path of the data without `.idx`
+        again: what to do about damaged files
+    Raises:
+        ValueError: it is in another format, or index and data do not have the length that the header implies
+
+    Attributes:
+        path: of the index
+        dtype: of the tokens in `.bin`
+    """
+
+    def __init__(self, prefix, again="binarize again"):
+        self.path = prefix + ".idx"
+        with open(self.path, "rb") as stream:
+            header = stream.read(HEADER.size)
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - 8))
+            end = stream.read()
+        magic, version, code, self._lines = HEADER.unpack(header.ljust(HEADER.size, b"\0"))
+        if (magic, version) != (MAGIC, 1) or code not in DTYPES:
+            raise UsageError(
+                f"{self.path} is not an index of fairseq's format 'mmap', the default of fairseq-preprocess; {again}"
+            )
+        expected = HEADER.size + 12 * self._lines
+        if size != expected:
+            raise UsageError(f"{self.path} has {size} bytes, but its header implies {expected}: it is damaged; {again}")
+        self.dtype = np.dtype(DTYPES[code])
+        position = int.from_bytes(end, "little") if self._lines else 0  # of the last line
+        last = int(self.read(max(0, self._lines - 1)).sum()) * self.dtype.itemsize
+        check_length(prefix, os.path.getsize(prefix + ".bin"), position + last, again)
+
+    def __len__(self):
+        return self._lines
+
+    def read(self, first, count=LINES):
+        """The sizes of `count` lines, or of those left: int64 (lines,)."""
+        with open(self.path, "rb") as stream:
+            stream.seek(HEADER.size + 4 * first)
+            return np.fromfile(stream, np.int32, min(count, self._lines - first)).astype(np.int64)
+
+
+def check_length(prefix, actual, expected, again="binarize again"):
+    """Refuses a file of tokens that has another number of bytes than its index implies."""
+    if actual != expected:
+        raise UsageError(
+            f"{prefix}.bin has {actual} bytes, but .idx implies {expected}: it is incomplete, or the two files are of "
+            f"different runs; {again}"
+        )
