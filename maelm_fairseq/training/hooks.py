@@ -6,6 +6,7 @@
 | `convert_namespace_to_omegaconf` | options that it would reinterpret are refused | all commands |
 | `add_defaults` | begins a run: signal handlers; memory; the save folder; no state of an earlier run | our models |
 | `train` | all processes at one update, none after the last; whole updates in a resumed epoch; signals | our models |
+| `Trainer.train_step` | counts no empty batch; one that does not fit into memory ends the run, in one line | training |
 | `validate_and_save` | a requested stop saves and ends the process; once an update; frees memory | training |
 | `save_checkpoint` | refuses NaN; a full disk is one line; the last checkpoint is written first | training |
 | `torch_persistent_save`, `PathManager.copy` | names appear with complete files | training |
@@ -28,7 +29,7 @@ import sys
 import torch
 from omegaconf import OmegaConf
 
-from ..base.errors import UsageError, one_line
+from ..base.errors import UsageError, is_out_of_memory, one_line
 from ..base.signals import STOPPED
 from ..checkpoints import writing
 from ..checkpoints.comparing import check_weights
@@ -315,9 +316,15 @@ class Hooks:
             raise not_finite("gradients are", trainer.get_num_updates(), cfg.checkpoint.save_dir) from None
 
     def train_step(self, original, trainer, samples, raise_oom=False):
-        # In the last update of an epoch, some processes have an empty batch, instead of which fairseq computes another
-        # one without effect. If that is the last batch of the update, it counts none of the others.
-        return original(trainer, sorted(samples, key=bool), raise_oom)
+        # At the end of an epoch, some processes have empty batches. fairseq computes another in their place, without
+        # effect, and counts its tokens, or none of the update's; where there is no other batch, it needs one.
+        samples = [sample for sample in samples if sample] or samples[:1]
+        try:
+            return original(trainer, samples, raise_oom=True)  # else the batch would be left out
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise UsageError(one_line(error)) from None
 
     def validate_and_save(self, original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
         reporter.trained = True

@@ -17,7 +17,6 @@ from multiprocessing import resource_tracker
 
 import torch
 
-from ..base.errors import UsageError, is_out_of_memory, one_line
 from ..base.signals import SIGNALS, STOPPED
 
 logger = logging.getLogger(__name__)
@@ -112,8 +111,7 @@ def _end_with(parent):
 def listen(task):
     """Has the steps of a task tell, and its metrics hear, that a process was asked to stop.
 
-    A validation then ends with :class:`StopRequested`. A batch without effect counts nothing, and one that needs too
-    much memory ends training: fairseq would leave it out.
+    A validation then ends with :class:`StopRequested`.
 
     Args:
         task: of any class; its own methods are called by those that take their place
@@ -129,16 +127,6 @@ def listen(task):
 
         return tell
 
-    def training(*args, original=task.train_step, **kwargs):
-        try:
-            loss, sample_size, logging_output = original(*args, **kwargs)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            raise UsageError(one_line(error)) from None
-        counts = 0 if kwargs.get("ignore_grad") else 1
-        return loss, counts * sample_size, {name: counts * value for name, value in logging_output.items()}
-
     def reduce_metrics(logging_outputs, criterion, original=task.reduce_metrics):
         if any(log.get(KEY, 0) for log in logging_outputs):
             _Process.agreed = True
@@ -146,7 +134,7 @@ def listen(task):
                 raise StopRequested
         original([{key: value for key, value in log.items() if key != KEY} for log in logging_outputs], criterion)
 
-    task.train_step, task.valid_step = telling(training), telling(task.valid_step)
+    task.train_step, task.valid_step = telling(task.train_step), telling(task.valid_step)
     task.reduce_metrics = reduce_metrics
 
 
