@@ -6,7 +6,7 @@
 | `convert_namespace_to_omegaconf` | options that it would reinterpret are refused | all commands |
 | `add_defaults` | begins a run: signal handlers; memory; the save folder; no state of an earlier run | our models |
 | `train` | all processes at one update, none after the last; whole updates in a resumed epoch; signals | our models |
-| `Trainer.train_step` | counts no empty batch; one that does not fit into memory ends the run, in one line | training |
+| `Trainer.train_step` | counts no empty batch; one that does not fit into memory ends the run, in one line | our models |
 | `validate_and_save` | a requested stop saves and ends the process; once an update; frees memory | training |
 | `save_checkpoint` | refuses NaN; a full disk is one line; the last checkpoint is written first | training |
 | `torch_persistent_save`, `PathManager.copy` | names appear with complete files | training |
@@ -316,6 +316,8 @@ class Hooks:
             raise not_finite("gradients are", trainer.get_num_updates(), cfg.checkpoint.save_dir) from None
 
     def train_step(self, original, trainer, samples, raise_oom=False):
+        if not isinstance(trainer.get_model(), MaeLmModel):
+            return original(trainer, samples, raise_oom)
         # At the end of an epoch, some processes have empty batches. fairseq computes another in their place, without
         # effect, and counts its tokens, or none of the update's; where there is no other batch, it needs one.
         samples = [sample for sample in samples if sample] or samples[:1]
