@@ -1,15 +1,21 @@
-"""Every token of binarized text is in one block, however its index is read; damaged files are refused."""
+"""Every token of binarized text is in one block, masked items are made of blocks, and batches are those of fairseq."""
 
 import os
+import pickle
 import random
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
 import torch
-from fairseq.data import indexed_dataset
+from fairseq.data import data_utils, indexed_dataset
 
 from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.data.batches import Batches, WholeDataset, batch_ends
 from maelm_fairseq.data.blocks import LineSizes, TokenBlocks, line_spans
+from maelm_fairseq.data.masked_items import MaskedBlockDataset, masking_of
+from maelm_fairseq.masking import MaskSettings
+from test_vocabulary import dictionary as dictionary_of
 
 EOS = 2
 
@@ -98,3 +104,94 @@ def test_lines_read_in_parts_give_the_same_blocks(tmp_path, mode, at_once):
         index = LineSizes(write(tmp_path / f"train{seed}", lines))
         whole, parts = (np.concatenate(list(line_spans(index, 12, mode, count))) for count in [1000, at_once])
         assert parts.tolist() == whole.tolist() and len(whole) > 50
+
+
+# Masked items --------------------------------------------------------------------------------------------------------
+
+
+def dataset(tmp_path, lines_of_parts, size=12, mode="complete_doc", **options):
+    dictionary = dictionary_of(*(f"w{i}" for i in range(4, 40)))
+    masking = masking_of(MaskSettings(**{"mask_prob": 0.3, **options}), dictionary, seed=1)
+    parts = [TokenBlocks(write(tmp_path / f"part{i}", lines), size, mode) for i, lines in enumerate(lines_of_parts)]
+    return MaskedBlockDataset(parts, masking, dictionary, seed=1)
+
+
+def test_files_are_read_one_after_the_other(tmp_path):
+    lines = [random_lines(1), random_lines(2)]
+    blocks = dataset(tmp_path, lines)
+    expected = [[0, *block] for part in lines for block in naive_blocks(part, 12, "complete_doc")]
+    assert [blocks.tokens(i).tolist() for i in range(len(blocks))] == expected
+    assert blocks.sizes.tolist() == list(map(len, expected))
+
+
+def test_a_batch_counts_what_it_holds(tmp_path):
+    """What is in it, and where, test_model.py compares with the lines."""
+    blocks = dataset(tmp_path, [random_lines(3)], leave_unmasked_prob=0.3)
+    indices = [0, int(blocks.sizes.argmax()), 9, int(blocks.sizes.argmin())]
+    batch = blocks.collater([blocks[i] for i in indices])
+    assert batch["ntokens"] == sum(blocks.sizes[i] for i in indices)
+    assert batch["npredicted"] == int((batch["target"] != 1).sum())
+    assert batch["nvisible"] == int((batch["net_input"]["positions"] >= 0).sum())
+    assert batch["net_input"]["padded"] is True
+    assert blocks.collater([blocks[i] for i in [2, 2]])["net_input"]["padded"] is False
+    assert blocks.collater([]) == {}
+
+
+def test_data_go_to_a_worker_and_batches_come_back_as_bytes(tmp_path):
+    """That they are the same there and back, test_fair_comparison.py shows with workers."""
+    blocks = dataset(tmp_path, [random_lines(5)])
+    there = pickle.loads(ForkingPickler.dumps(blocks))  # in a process that is spawned
+    assert there.tokens(3).tolist() == blocks.tokens(3).tolist()
+    assert all(map(np.array_equal, there[3][1], blocks[3][1]))
+    sent = bytes(ForkingPickler.dumps(blocks.collater([blocks[i] for i in range(4)])))
+    assert b"storage" not in sent  # torch would send a tensor through a shared file
+    pickle.loads(sent)["target"].add_(1)  # it may be written to
+
+
+@pytest.mark.parametrize("token, found", [(40, "<mask>"), (41, "token 41")])
+def test_mask_in_the_data_and_a_foreign_vocabulary_are_refused(tmp_path, token, found):
+    blocks = dataset(tmp_path, [[[5, 6], [7, token], []]])
+    with pytest.raises(ValueError, match=f"part0: {found} in block 0.*another dict.txt"):
+        blocks[0]
+
+
+# Batches -------------------------------------------------------------------------------------------------------------
+
+LIMITS = [(None, 8, 8), (None, 16, 8), (None, 5, 1), (None, 12, 8), (40, None, 8), (64, 5, 1), (200, 24, 8), (63, 9, 4)]
+
+
+def fairseq_batches(sizes, indices, tokens, sentences, multiple):
+    """fairseq's, and what it drops at the end."""
+    batches = data_utils.batch_by_size(indices, None, sizes[indices].astype(np.int64), tokens, sentences, multiple)
+    left = indices[sum(map(len, batches)) :]
+    return [batch.tolist() for batch in [*batches, left] if len(batch)]
+
+
+class Items(WholeDataset):
+    """Items of given sizes."""
+
+    def __init__(self, sizes):
+        self.sizes = sizes
+
+    def num_tokens_vec(self, indices):
+        return self.sizes[indices]
+
+
+@pytest.mark.parametrize("tokens, sentences, multiple", LIMITS)
+def test_ends_are_those_of_fairseq_and_nothing_is_lost(tokens, sentences, multiple):
+    rng = np.random.default_rng(1)
+    for count in [1, 7, 8, 9, 60, 400, 401]:
+        for most in [2, 5, 40]:
+            sizes = rng.integers(1, most + 1, count).astype(np.uint8)
+            ordered, mixed = np.argsort(sizes, kind="stable"), rng.permutation(count)
+            ours = Batches(ordered, batch_ends(sizes[ordered], tokens, sentences, multiple))
+            whole = Items(sizes).batch_by_size(mixed, tokens, sentences, multiple)
+            for indices, batches in [(ordered, ours), (mixed, whole)]:
+                expected = fairseq_batches(sizes, indices, tokens, sentences, multiple)
+                assert [batch.tolist() for batch in batches] == expected
+                assert np.concatenate(list(batches)).tolist() == indices.tolist()
+
+
+def test_no_items_and_items_that_are_too_long():
+    assert batch_ends(np.empty(0, np.uint8), 10, 3, 8).tolist() == []
+    assert batch_ends(np.array([3, 3, 20, 30]), 6, None, 8).tolist() == [2, 3, 4]

@@ -36,7 +36,7 @@ def refused(*arguments, program="fairseq-train"):
     ],
 )
 def test_options(data, tmp_path, options, message):
-    """Of the task, of the model, and against the data; test_task.py and test_sizes.py have the others."""
+    """Of the task, of the model, and against the data; test_task.py has the others."""
     assert message in refused(data, *TINY, "--save-dir", tmp_path, *options.split())
 
 

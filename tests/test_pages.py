@@ -1,4 +1,4 @@
-"""README.md and docs/: every block of code is run as it stands, but for sizes; links lead somewhere.
+"""README.md and docs/: every block of code is run as it stands, but for sizes; links lead somewhere, names are of code.
 
 The code runs in a folder that looks like a clone of the repository with a user's files in it, one page after another.
 """
@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 
+import draw_idea
 import pytest
 
 import labelled
@@ -170,6 +171,24 @@ def test_links_lead_somewhere():
 def test_paths_exist(page):
     for path in re.findall(rf"`((?:{'|'.join(PARTS)})/[\w./-]+)`", (ROOT / page).read_text(encoding="utf-8")):
         assert (ROOT / path).exists(), path
+
+
+def test_pages_name_code_that_exists():
+    architecture, contributing = ((ROOT / page).read_text() for page in ("docs/architecture.md", "CONTRIBUTING.md"))
+    links = re.findall(r"((?:`[\w.]+`(?:, | and )?)+) in \[[^]]*\]\(([^)]+\.py)\)", architecture)
+    named = [(name, f"docs/{path}") for names, path in links for name in re.findall(r"[\w.]+(?=`)", names)]
+    named += [each[::-1] for each in re.findall(r"`([\w/-]+/[\w.-]+\.py)` \(`(\w+)[`(.]", contributing)]
+    assert len(named) > 30
+    for name, path in named:
+        code = (ROOT / path).read_text(encoding="utf-8")
+        for part in name.split("."):
+            assert re.search(rf"^ *(?:class|def) {part}\b|^{part} = ", code, re.M), (name, path)
+
+
+def test_the_program_draws_the_picture(tmp_path, monkeypatch):
+    monkeypatch.setattr(draw_idea, "PICTURE", tmp_path / "idea.png")
+    draw_idea.main()
+    assert (tmp_path / "idea.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_readme_is_one_page():

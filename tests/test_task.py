@@ -1,9 +1,20 @@
-"""The pretraining task: its options, and what other tasks get of the model."""
+"""Options and sizes that do not fit each other, the data or a checkpoint, and what other tasks get of the model.
+
+test_errors.py shows refusals to a user.
+"""
 
 import pytest
 import torch
 from fairseq.tasks import FairseqTask
 
+from maelm_fairseq.checkpoints.comparing import (
+    ENCODER,
+    OTHERS,
+    check_weights,
+    compare_configurations,
+    model_configuration,
+)
+from maelm_fairseq.config import check_sizes, option
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 from test_vocabulary import dictionary as dictionary_of
@@ -31,6 +42,91 @@ def test_options_are_refused(data, options, message):
     others = dict(data=str(data), seed=1, fp16=False, bf16=False, amp=False)
     with pytest.raises(ValueError, match=message):
         MaeLmTask.setup_task(MaeLmTaskConfig(**{**others, **options}))
+
+
+@pytest.mark.parametrize(
+    "sizes, message",
+    [
+        (dict(encoder_layers=0), "--encoder-layers 0 must be at least 1"),
+        (dict(decoder_layers=-1), "--decoder-layers -1 must be at least 0"),
+        (dict(max_positions=0), "--max-positions 0 must be at least 2"),
+        (dict(encoder_attention_heads=3), "--encoder-attention-heads 3 must divide --encoder-embed-dim 16"),
+        (dict(relative_position_num_buckets=2), "--relative-position-num-buckets 2 must be even and at least 4"),
+        (dict(relative_position_max_distance=9), "--relative-position-max-distance 9 must be over 9"),
+        (
+            dict(relative_position_buckets="t5", relative_position_num_buckets=64),
+            "--relative-position-buckets t5 needs --relative-position-num-buckets 32 .it is 64. and",
+        ),
+        (dict(relative_position_buckets="t5", relative_position_max_distance=64), "max-distance 128 .it is 64.: MPNet"),
+        (dict(pooler_dropout=1.0), "--pooler-dropout 1.0 must be at least 0 and less than 1"),
+        (dict(relative_position_num_buckets=0, decoder_relative_bias=True), "--decoder-relative-bias needs"),
+        (
+            dict(share_decoder_layers=True, decoder_layers=2),
+            "--share-decoder-layers: --decoder-layers 2 must be at most --encoder-layers 1",
+        ),
+        (
+            dict(share_decoder_layers=True, decoder_dropout=0.1),
+            "--decoder-dropout 0.1 contradicts --share-decoder-layers: .* remove it",
+        ),
+    ],
+)
+def test_sizes_that_do_not_fit_each_other(sizes, message):
+    check_sizes(MaeLmConfig(**SIZES))
+    with pytest.raises(ValueError, match=message):
+        check_sizes(MaeLmConfig(**{**SIZES, **sizes}))
+
+
+def checkpoint(**sizes):
+    """The configuration of a checkpoint, as its weights and its options tell it, and the weights."""
+    cfg = MaeLmConfig(**{**SIZES, **sizes})
+    weights = MaeLmModel(cfg, DICTIONARY, pretraining=True).state_dict()
+    return model_configuration(weights, vars(cfg), "model.pt"), weights
+
+
+# Of a checkpoint, where these sizes and defaults have another value.
+DIFFERENT = dict(
+    encoder_layers=3, encoder_embed_dim=32, encoder_ffn_embed_dim=9, encoder_attention_heads=4, max_positions=9,
+    relative_position_num_buckets=64, relative_position_max_distance=64, relative_position_buckets="t5",
+    decoder_layers=2, share_decoder_layers=True, decoder_relative_bias=True, classification_pooling="mean",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENCODER + OTHERS)
+def test_each_option_that_differs_from_the_checkpoint_is_named(name):
+    value, own = DIFFERENT[name], getattr(MaeLmConfig(**SIZES), name)
+    (theirs, _), (ours, _) = checkpoint(**{name: value}), checkpoint()
+    compare_configurations(ours, ours, ENCODER + OTHERS, "model.pt")
+    with pytest.raises(ValueError) as raised:
+        compare_configurations(theirs, ours, ENCODER + OTHERS, "model.pt")
+    named = f"{option(name)} {value} in the checkpoint, {own} here"
+    assert str(raised.value) == f"model.pt: the checkpoint is of another model: {named}"
+    if name in OTHERS:  # other parts may be others for fine-tuning
+        compare_configurations(theirs, ours, ENCODER, "model.pt")
+
+
+def test_sizes_are_those_of_the_weights_whatever_the_options_say():
+    cfg, weights = checkpoint()
+    options = {**vars(cfg), "encoder_layers": 10**6, "max_positions": -1, "decoder_layers": 10**7, "unknown": []}
+    assert model_configuration(weights, options, "model.pt") == cfg
+    with pytest.raises(ValueError, match="model.pt: model: encoder_layers: found '1', expected a whole number"):
+        model_configuration(weights, {**options, "encoder_layers": "1"}, "model.pt")
+
+
+def test_weights_of_another_shape_and_numbers_that_are_not_finite_are_named():
+    _, weights = checkpoint()
+    check_weights(weights, weights, "model.pt")
+    for change, message in [
+        ({"lm_head.bias": torch.zeros(3)}, "weight 'lm_head.bias' has the shape .3,., expected .7,."),
+        ({"more.bias": torch.zeros(3)}, "weight 'more.bias' has the shape .3,., expected none"),
+        ({"lm_head.bias": torch.full((7,), torch.nan)}, "weight 'lm_head.bias' contains NaN or infinity"),
+    ]:
+        with pytest.raises(ValueError, match=f"model.pt: .*{message}"):
+            check_weights({**weights, **change}, weights, "model.pt")
+    with pytest.raises(ValueError, match="has the shape none, expected"):
+        check_weights({}, weights, "model.pt")
+
+
+# Other tasks ---------------------------------------------------------------------------------------------------------
 
 
 class AnotherTask(FairseqTask):

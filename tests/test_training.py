@@ -8,10 +8,12 @@ import torch
 from fairseq.trainer import Trainer
 
 from common import Training
-from conftest import TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, succeed, text_of
+from conftest import ROOT, TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, succeed, text_of
 from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.checkpoints.building import load_model
 from maelm_fairseq.training import stopping
 from maelm_fairseq.training.hooks import Hooks
+from maelm_fairseq.vocabulary import load_dictionary
 from training import NO_DROPOUT, assert_same_weights, checkpoint, train, updates
 
 
@@ -166,3 +168,43 @@ def test_a_batch_that_does_not_fit_ends_training(data, tmp_path, monkeypatch):
     monkeypatch.setattr("maelm_fairseq.criterion.MaeLmCriterion.forward", forward)
     with pytest.raises(UsageError, match="out of memory: use a smaller batch"):
         stepped(data, tmp_path)
+
+
+# Objectives of one's own ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decoder", [["--share-decoder-layers"], []], ids=["shared", "own"])
+def test_an_objective_of_ones_own_trains_and_its_encoder_loads(data, tmp_path, decoder):
+    """The example of CONTRIBUTING.md, which needs no change to the package."""
+    options = [
+        "--user-dir",
+        ROOT / "docs" / "replaced_tokens",
+        "--arch",
+        "mae_lm_detection",
+        "--criterion",
+        "mae_lm_detection",
+    ]
+    options += ["--encoder-layers", 2, "--encoder-attention-heads", 2, *decoder, "--decoder-layers", 1]
+    printed = succeed(
+        "fairseq-train", data, *TINY, *options, "--dropout", 0, "--attention-dropout", 0, "--lr", 0.003,
+        "--max-update", 30, "--save-dir", tmp_path, "--log-interval", 10,
+    )  # fmt: skip
+    losses = [float(loss) for loss in re.findall(r'"loss": "([\d.]+)"', printed)]
+    assert losses[-1] < losses[0]
+    state = checkpoint(tmp_path)
+    assert state["model"]["detection_head.weight"].shape == (1, 32)
+    assert len(state["last_optimizer_state"]["state"]) == len(state["model"])  # all weights have gradients
+    model = load_model(tmp_path / "checkpoint_last.pt", load_dictionary(data))
+    assert model.lm_head is not None and not hasattr(model, "detection_head")
+
+
+def test_a_criterion_without_options_of_its_own_resumes(data, tmp_path):
+    code = "from fairseq.criterions import register_criterion\nimport maelm_fairseq.plugin\n"
+    code += "from maelm_fairseq.criterion import MaeLmCriterion\n\n\n"
+    code += "@register_criterion('mine')\nclass Mine(MaeLmCriterion):\n    pass\n"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text(code)
+    options = [*TINY, "--user-dir", tmp_path / "mine", "--criterion", "mine", "--save-dir", tmp_path / "run"]
+    for last in [2, 4]:
+        printed = succeed("fairseq-train", data, *options, "--max-update", last)
+    assert "@ 2 updates" in printed and '"num_updates": "4"' in printed
