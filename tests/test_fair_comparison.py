@@ -59,12 +59,12 @@ def test_weights_of_other_seeds_modules_and_models_differ(data):
     assert not any(torch.equal(one, other) for one, other in itertools.combinations(drawn, 2))
 
 
-def iterator(data, encoder_mask_fraction, seed=1):
+def iterator(data, encoder_mask_fraction, seed=1, **more):
     """The iterator over epochs of a run, as fairseq's Trainer gets it; the fraction is 0 for MAE-LM, 1 for an MLM."""
     options = dict(tokens_per_sample=32, mask_prob=0.3, encoder_mask_fraction=encoder_mask_fraction, seed=seed)
     task = make_task("mae_lm", data=str(data), **options)
     task.load_dataset("train")
-    return task.get_batch_iterator(task.dataset("train"), max_sentences=8, seed=seed, epoch=1)
+    return task.get_batch_iterator(task.dataset("train"), max_sentences=8, seed=seed, epoch=1, **more)
 
 
 def batches(iterator):
@@ -81,3 +81,14 @@ def test_an_mlm_and_mae_lm_see_the_same_text_and_masks(data):
     first, second = list(batches(mae_lm)), list(batches(mae_lm))
     assert [list(batches(mlm)), list(batches(mlm))] == [first, second] and len(first) > 5
     assert first != second and list(batches(iterator(data, 0, seed=2))) != first
+
+
+def test_masks_change_every_epoch_and_do_not_depend_on_the_number_of_workers(data):
+    """fairseq's own `masked_lm` repeats the first epoch's masks where it has workers."""
+    alone, by_workers = iterator(data, 0), iterator(data, 0, num_workers=2)
+    epochs = [list(batches(alone)) for _ in range(3)]
+    assert [list(batches(by_workers)) for _ in range(3)] == epochs
+    masks = [{i: {*row} - {-1} for ids, rows, _ in epoch for i, row in zip(ids, rows)} for epoch in epochs]
+    for one, other in itertools.combinations(masks, 2):
+        long = [i for i in one if len(one[i]) > 2]
+        assert len(long) > 30 and sum(one[i] == other[i] for i in long) < len(long) / 10

@@ -55,47 +55,6 @@ def test_loss_falls(tmp_path):
     assert losses[-1] < losses[0] - 1
 
 
-# fairseq-train, which also writes {epoch: {index of a block: its masked positions}} to the file named first.
-RECORDING = """
-import json, sys
-from fairseq_cli.train import cli_main
-from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.task import MaeLmTask
-
-output, epochs, forward = sys.argv.pop(1), [], MaeLmCriterion.forward
-
-def record(self, model, sample, reduce=True):
-    for index, positions in zip(sample["id"].tolist(), sample["net_input"]["masked_positions"].tolist()):
-        epochs[-1][index] = sorted(p for p in positions if p >= 0)
-    return forward(self, model, sample, reduce)
-
-MaeLmTask.begin_epoch = lambda self, number, model: epochs.append({})
-MaeLmCriterion.forward = record
-cli_main()
-json.dump({number: masks for number, masks in enumerate(epochs, 1)}, open(output, "w"))
-"""
-
-
-def masks_of_three_epochs(data, folder, workers):
-    """Returns {epoch: {index of a block: its masked positions}} of fairseq's own training loop."""
-    arguments = [data, *TINY, "--max-update", 0, "--max-epoch", 3, "--save-dir", folder, "--no-save"]
-    arguments += ["--disable-validation", "--num-workers", workers]
-    succeed("python", "-c", RECORDING, folder / "masks.json", *arguments)
-    return json.loads((folder / "masks.json").read_text())
-
-
-def test_masks_change_every_epoch_and_do_not_depend_on_the_number_of_workers(data, tmp_path):
-    """fairseq's own `masked_lm` repeats the first epoch's masks where it has workers."""
-    seen = masks_of_three_epochs(data, tmp_path, workers=0)
-    assert list(seen) == ["1", "2", "3"]
-    assert len(seen["1"]) == len(seen["2"]) == len(seen["3"]) > 100
-    for a, b in [("1", "2"), ("2", "3"), ("1", "3")]:
-        long = [index for index in seen[a] if len(seen[a][index]) > 2]
-        equal = sum(seen[a][index] == seen[b][index] for index in long)
-        assert len(long) > 30 and equal < len(long) / 10
-    assert masks_of_three_epochs(data, tmp_path, workers=2) == seen
-
-
 def test_shards_take_turns(data, tmp_path):
     other = binarize(tmp_path / "other", {"train": text_of(documents(30, 5))}, data / "dict.txt")
     printed = train(f"{data}:{other}", tmp_path / "run", "--max-epoch", 3, "--max-update", 0)
