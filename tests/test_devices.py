@@ -13,12 +13,11 @@ from fairseq import utils
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from maelm_fairseq import heads, layers
+from maelm_fairseq import heads
 from maelm_fairseq.criterion import MaeLmCriterion
 from maelm_fairseq.finetuning import prediction
 from maelm_fairseq.finetuning.labelled_task import LabelledCriterion
 from maelm_fairseq.heads import LMHead
-from maelm_fairseq.layers import Transformer
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from test_model import MLM, SHARED, SIZES, Setting
 
@@ -125,29 +124,6 @@ def test_the_memory_efficient_kernel_takes_every_bias_as_it_is(tmp_path, lengths
     for bias in filter(torch.is_tensor, biases):
         assert bias.size(3) % 8
         assert bias.stride(3) == 1 and not any(stride % 8 for stride in bias.stride()[:3]), bias.stride()
-
-
-@pytest.mark.parametrize("buckets", [8, 0])
-@pytest.mark.parametrize("queries", [3, 0])  # of the last positions, or all
-@pytest.mark.parametrize("positions", [[[0, 3, 4, 20, 39], [7, 1, 2, -1, -1]], [list(range(16))]])
-def test_an_aligned_bias_and_its_gradient_are_those_of_any_other(monkeypatch, buckets, positions, queries):
-    torch.manual_seed(1)
-    sizes = dict(encoder_embed_dim=12, encoder_ffn_embed_dim=12, encoder_attention_heads=3, max_positions=40)
-    cfg = MaeLmConfig(**sizes, relative_position_num_buckets=buckets, relative_position_max_distance=12)
-    transformer = Transformer(cfg, 1, 0, 0)
-    positions, results = torch.tensor(positions), []
-    if buckets:
-        torch.nn.init.normal_(transformer.relative_bias.table.weight)
-    for alignment in [8, 1]:
-        monkeypatch.setattr(layers, "ALIGNMENT", alignment)
-        transformer.zero_grad()
-        bias = transformer.attention_bias(positions[:, -queries:], positions, padded=True, dtype=torch.float32)
-        if buckets:
-            (bias.where(bias.isfinite(), torch.zeros(())) * torch.arange(bias.size(3)).sin()).sum().backward()
-        tables = [weight.grad for name, weight in transformer.named_parameters() if "relative_bias" in name]
-        results.append([bias.detach(), *tables])
-    assert len(results[0]) == (2 if buckets else 1)
-    torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
 def test_a_head_with_more_rows_computes_the_same():

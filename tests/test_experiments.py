@@ -140,28 +140,6 @@ def recorded(folder, gain, noise):
     return page.Page(folder)
 
 
-def test_every_claim_has_its_picture_when_all_encoders_are_recorded(tmp_path):
-    """Made of a pilot's record, with noise."""
-    pilot = pd.read_csv(EXPERIMENTS / "records" / "A-101.csv", dtype={"layer": str})
-    random, tables = np.random.default_rng(1), []
-    for name in arms.encoders():
-        (arm, seed, _), value = arms.split(name), pilot.value + random.normal(size=len(pilot))
-        updates = arms.ARMS[arm].updates
-        tables.append(pilot.assign(arm=arm, seed=seed, value=value, updates=pilot.updates * updates // arms.UPDATES))
-        if arms.keeps_trajectory(name):
-            more = tables[-1][pilot.feature.isin(["without_mask", "fine-tuned"])]
-            tables += [more.assign(task="fine-tuning 1/10"), more.assign(updates=updates // 2)]
-    pd.concat([*tables, pd.DataFrame([{"arm": "timed"}])]).to_csv(tmp_path / "made.csv", index=False)  # without a seed
-    rows = [[arm, 0, "", "", "update", "", "seconds", value] for arm, value in [("A", 0.5), ("B", 0.4), ("D", 0.4)]]
-    measure.write(tmp_path / "seconds.csv", rows)
-    made = page.Page(tmp_path)
-    assert made.missing() == f"{len(arms.encoders())} of {len(arms.encoders())} encoders are recorded"
-    section = (EXPERIMENTS / "RESULTS.md").read_text().split("### The main claim")[1]
-    blocks = re.findall(r"<!-- (\w+) -->\n.*?<!-- end -->", section.split("\n## ")[0], re.S)
-    assert [getattr(made, block)().count("](pictures/") for block in blocks] == [0, 1, 1, 1, 1, 1, 1, 1, 0, 0]
-    assert made.pictures["trajectories"].axes[1].containers[0].lines[0].get_xdata().tolist() == [25, 50]
-
-
 def test_instrument_and_tests_find_what_is_there(tmp_path):
     made = recorded(tmp_path, 5, 0.1)
     assert (
