@@ -1,7 +1,5 @@
 """Heads, as the weights of a model show them."""
 
-import logging
-
 import pytest
 import torch
 
@@ -13,7 +11,6 @@ from maelm_fairseq.heads import (
     SpanHead,
     TokenClassificationHead,
     build_heads,
-    fit_parts,
 )
 
 
@@ -48,20 +45,6 @@ def test_weights_and_pooling_show_the_head(pooling, kind):
 def test_heads_of_a_later_version_are_refused(other):
     with pytest.raises(ValueError, match="head 'new' is of a kind that this version does not know: update"):
         build_heads(weights_of(new=other), MaeLmConfig(encoder_embed_dim=8))
-
-
-def test_parts_are_fitted_to_a_model(caplog):
-    caplog.set_level(logging.INFO)
-    own = weights_of(topic=SequenceClassificationHead(8, 2, 0.1), answers=SpanHead(8), more=SpanHead(8))
-    weights = {**weights_of(**HEADS), "embed_tokens.weight": torch.ones(3), "decoder.norm.weight": torch.ones(8)}
-    fit_parts(weights, own)
-    assert weights.keys() == {*own, "embed_tokens.weight"}
-    for key, value in own.items():
-        same = torch.equal(weights[key], value)
-        assert same or key.startswith("classification_heads.answers.")  # the only part with the same shapes
-    assert torch.equal(weights["classification_heads.answers.weight"], HEADS["answers"].weight)
-    for line in ["topic is newly", "more is newly", "score of the checkpoint", "decoder of the checkpoint"]:
-        assert line in caplog.text
 
 
 def test_the_head_for_the_mean_reads_neither_the_first_token_nor_padding():
