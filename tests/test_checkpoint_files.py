@@ -32,17 +32,11 @@ def saved(run_of_five, tmp_path):
 
 @pytest.mark.parametrize(
     "name, reason",
-    [("cut_in_half", "its end"), ("flipped_bit", "checksum"), ("zeros", "its end"), ("empty", "it is empty")],
-)
-def test_damage_is_noticed(saved, name, reason):
-    assert reading.damage(saved / "checkpoint_last.pt") is None
-    spoil(saved / "checkpoint_last.pt", name)
-    assert reason in reading.damage(saved / "checkpoint_last.pt")
-
-
-@pytest.mark.parametrize(
-    "name, reason", [("flipped_bit", "checksum"), ("a_link_to_nowhere", "not a file"), ("a_pipe", "not a file")]
-)
+    [
+        ("flipped_bit", "checksum"), ("empty", "it is empty"), ("zeros", "its end"),
+        ("a_link_to_nowhere", "not a file"), ("a_pipe", "not a file"),
+    ],
+)  # fmt: skip
 def test_a_damaged_last_checkpoint_is_kept_and_the_newest_of_an_interval_used(data, run_of_five, saved, name, reason):
     spoil(saved / "checkpoint_last.pt", name)
     (saved / "checkpoint_1_3.pt.part").touch()
@@ -192,31 +186,16 @@ def test_starting_points(data, saved, tmp_path):
     assert updates(tmp_path / "run") == 6
 
 
-# A --user-dir that is the plugin's, and is killed in the middle of writing the checkpoint with a certain name.
+# A --user-dir that is the plugin's, and is killed when the checkpoint with a certain name is about to get it.
 TRAP = """
-import contextlib, os, signal
+import os, signal, sys
 import maelm_fairseq.plugin
-from maelm_fairseq.checkpoints import writing
 
-class Trap:
-    def __init__(self, stream):
-        self.stream = stream
+def audit(event, arguments):
+    if event == "os.rename" and os.path.basename(os.fsdecode(arguments[1])) == "{name}":
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    def __getattr__(self, name):
-        return getattr(self.stream, name)
-
-    def write(self, content):
-        self.stream.write(content)
-        self.stream.flush()
-        if self.stream.tell() > 10000:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-@contextlib.contextmanager
-def atomic_write(path, mode, new=False, original=writing.atomic_write):
-    with original(path, mode, new) as stream:
-        yield Trap(stream) if os.path.basename(path) == "{name}" else stream
-
-writing.atomic_write = atomic_write
+sys.addaudithook(audit)
 """
 
 

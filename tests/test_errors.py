@@ -32,6 +32,8 @@ def refused(*arguments, program="fairseq-train"):
         ("--lr 0", "--lr 0.0 must be over --stop-min-lr"),
         ("--update-freq 2,0", "--update-freq 0 must be at least 1"),
         ("--criterion cross_entropy", "--criterion cross_entropy: fairseq's, which cannot train this model"),
+        ("--fp16", "--fp16 needs a GPU"),
+        ("--write-checkpoints-asynchronously", "files have names before they are whole"),
         ("--lr 5e-4x", "an option has the value '5e-4x', expected a number or a list"),
     ],
 )

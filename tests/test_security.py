@@ -76,15 +76,6 @@ def validate(data, path):
     return run("fairseq-validate", data, *VALIDATE, "--path", path)
 
 
-def test_validate_says_in_one_line_what_fairseq_cannot_build(pretrained, prepared, tmp_path):
-    state = reading.read_file(pretrained[1])
-    state["model"]["encoder.layers.0.ffn.0.bias"] = torch.zeros(3)
-    torch.save(state, tmp_path / "changed.pt")
-    done = validate(prepared, tmp_path / "changed.pt")
-    assert done.returncode == 1 and "Traceback" not in done.stdout
-    assert f"error: {tmp_path}/changed.pt: " in done.stdout
-
-
 def test_the_weights_that_an_average_starts_from(pretrained, prepared, tmp_path, monkeypatch):
     """Also where torch's own protection is off, a known way to read old checkpoints."""
     state, path, marker = reading.read_file(pretrained[1]), tmp_path / "average.pt", tmp_path / "marker"

@@ -113,11 +113,6 @@ def test_names_that_fairseq_reads_as_others_are_refused(data, tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("options", ["--fp16", "--write-checkpoints-asynchronously"])
-def test_refusals_of_fairseqs_are_one_line(data, tmp_path, options):
-    refused(data, *TINY, "--save-dir", tmp_path / "run", *options.split())
-
-
 def test_new_validation_data_beside_the_old_ones_are_named(data, tmp_path):
     more = shutil.copytree(data, tmp_path / "data")
     for ending in ["bin", "idx"]:
