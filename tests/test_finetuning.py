@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import labelled
-from conftest import PLUGIN, command, succeed
+from conftest import PLUGIN, succeed
 from huggingface_cases import byte_level_roberta
 from labelled import KINDS, arguments, finetune, question, write_squad, write_table
 from maelm_fairseq import hub
@@ -19,7 +19,7 @@ from maelm_fairseq.finetuning.labelled_files import read_sentences, read_tagged
 from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
 from maelm_fairseq.finetuning.squad import pieces_of
 from test_errors import refused
-from test_preemption import finish, free_port, start
+from test_preemption import finish, two_processes
 from training import assert_same_weights, checkpoint
 
 UPDATES = {"mae_lm_sentences": 150, "mae_lm_tokens": 150, "squad": 300}
@@ -99,19 +99,12 @@ def test_a_run_that_is_stopped_resumes_bit_for_bit(pretrained, tmp_path, task):
 def test_two_processes_score_as_one(pretrained, tmp_path):
     """Of sentences cut into parts, and of questions with several windows, which lie on both."""
     for task in ["mae_lm_tokens", "squad"]:
-        files, scores = KINDS[task](tmp_path / task), []
-        for processes in [1, 2]:
-            save_dir = tmp_path / f"{task}{processes}"
-            options = ["--save-dir", save_dir, "--max-update", 2, "--lr", 1e-9, "--batch-size", 6 // processes]
-            options += ["--distributed-world-size", processes, "--distributed-no-spawn", "--batch-size-valid", 5]
-            options += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-            options += ["--distributed-init-method", "env://"] if processes > 1 else []
-            options = arguments(task, pretrained[0], files, pretrained[1], *options)
-            port = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
-            commands = [command("fairseq-train", *options, "--distributed-rank", rank) for rank in range(processes)]
-            finish([start(words, **port, RANK=str(rank)) for rank, words in enumerate(commands)], 0)
-            scores.append(checkpoint(save_dir)["task_state"]["scores"])
-        assert scores[0] == scores[1]
+        start_from = [task, pretrained[0], KINDS[task](tmp_path / task), pretrained[1]]
+        one, two = tmp_path / f"{task}1", tmp_path / f"{task}2"
+        options = ["--max-update", 2, "--lr", 1e-9, "--batch-size-valid", 5]
+        finetune(*start_from, one, *options, "--batch-size", 6)
+        finish(two_processes(*arguments(*start_from, *options, "--batch-size", 3, "--save-dir", two)), 0)
+        assert checkpoint(one)["task_state"]["scores"] == checkpoint(two)["task_state"]["scores"]
 
 
 def test_regression_pairs_and_mnlis_two_dev_sets(pretrained, tmp_path):

@@ -137,6 +137,15 @@ def free_port():
             return port
 
 
+def two_processes(*arguments, each=((), ())):
+    """Starts fairseq-train as two processes on the CPU, with further options of each; returns them."""
+    options = [*arguments, "--distributed-backend", "gloo", "--distributed-world-size", 2, "--distributed-no-spawn"]
+    options += ["--distributed-init-method", "env://", "--ddp-backend", "legacy_ddp"]
+    environment = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    ranks = [command("fairseq-train", *options, "--distributed-rank", rank, *each[rank]) for rank in range(2)]
+    return [start(words, **environment, RANK=str(rank)) for rank, words in enumerate(ranks)]
+
+
 def stop(process, moment, number, group=False):
     """Sends a signal to an endless run when it prints `moment`; returns what it printed."""
     printed = ""

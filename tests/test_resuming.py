@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 from fairseq.data.iterators import GroupedIterator
 
-from conftest import TINY, command
+from conftest import TINY
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.data.blocks import TokenBlocks
 from maelm_fairseq.data.masked_items import MaskedBlockDataset, masking_of
 from maelm_fairseq.masking import MaskSettings
 from maelm_fairseq.task import TokenTask
 from maelm_fairseq.vocabulary import load_dictionary
-from test_preemption import STOPPED, finish, free_port, start, trap
+from test_preemption import STOPPED, finish, trap, two_processes
 from training import NO_DROPOUT, assert_same_weights, train, updates
 
 
@@ -116,24 +116,14 @@ def test_what_would_lose_blocks_is_refused(dataset):
         Run(dataset, 1, grouped_shuffling=True, **SIZE)
 
 
-def two_processes(data, save_dir, *arguments, each=((), ())):
-    """Starts a run of two processes on the CPU, with further options of each; returns them."""
-    options = [
-        *TINY, "--seed", 1, "--save-dir", save_dir, "--distributed-backend", "gloo", "--distributed-world-size", 2,
-        "--distributed-no-spawn", "--distributed-init-method", "env://", "--ddp-backend", "legacy_ddp", *arguments,
-    ]  # fmt: skip
-    environment = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    ranks = [command("fairseq-train", data, *options, "--distributed-rank", rank, *each[rank]) for rank in range(2)]
-    return [start(arguments, **environment, RANK=str(rank)) for rank, arguments in enumerate(ranks)]
-
-
 def test_one_process_two_and_one_again_equal_one(data, tmp_path):
     """A signal to one of the two stops both."""
     one, other = tmp_path / "one", tmp_path / "other"
     options = [*NO_DROPOUT, "--mask-prob", 0.3, "--max-update", 6]
     train(data, one, "--update-freq", 2, *options)
     train(data, other, "--update-freq", 2, *options, "--max-update", 2)
-    finish(two_processes(data, other, *options, *trap(tmp_path, 3, signal.SIGTERM, rank=1)), STOPPED)
+    sent = trap(tmp_path, 3, signal.SIGTERM, rank=1)
+    finish(two_processes(data, *TINY, "--seed", 1, "--save-dir", other, *options, *sent), STOPPED)
     assert updates(other) == 4
     train(data, other, "--update-freq", 2, *options)
     assert updates(other) == 6
@@ -144,5 +134,5 @@ def test_a_process_that_does_not_find_the_checkpoint_is_noticed(data, tmp_path):
     """As on a machine with a folder of its own."""
     train(data, tmp_path / "one", "--max-update", 2)
     folders = [["--save-dir", tmp_path / name] for name in ["one", "other"]]
-    printed = finish(two_processes(data, tmp_path, "--max-update", 4, each=folders), 1)
+    printed = finish(two_processes(data, *TINY, "--max-update", 4, each=folders), 1)
     assert "processes of this run go on from update 0, others from 2; give a folder that all machines" in printed
