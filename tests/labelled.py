@@ -3,7 +3,7 @@
 import json
 import random
 
-from conftest import PLUGIN, documents, succeed
+from conftest import PLUGIN, TINY, binarize, documents, succeed
 
 WORDS = sorted({word for document in documents(50, 1) for line in document for word in line.split()})
 
@@ -99,3 +99,13 @@ def arguments(task, data, labelled, checkpoint, *more):
 def finetune(task, data, labelled, checkpoint, save_dir, *more):
     """Runs it; returns what was printed."""
     return succeed("fairseq-train", *arguments(task, data, labelled, checkpoint, "--save-dir", save_dir, *more))
+
+
+def of_fairseq(folder, lines, labels, dictionary):
+    """Data of fairseq's own sentence_prediction, as RoBERTa's script for GLUE binarizes them; a run's arguments."""
+    for name, column, symbols in [("input0", lines, dictionary), ("label", labels, sorted({*labels}))]:
+        text = "\n".join(column) + "\n"
+        binarize(folder / name, {"train": text, "valid": text}, symbols)
+    at = TINY.index("--tokens-per-sample")
+    options = [*TINY[:at], *TINY[at + 2 :], "--task", "sentence_prediction", "--criterion", "sentence_prediction"]
+    return [folder, *options, "--num-classes", len({*labels}), "--init-token", 0, "--separator-token", 2]

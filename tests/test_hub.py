@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import TINY, binarize, documents, script, succeed, text_of
+from conftest import documents, script, succeed, text_of
 from huggingface_cases import FINE_TUNED, HEADS, write_checkpoint
+from labelled import of_fairseq
 from maelm_fairseq import embed, hub
 from maelm_fairseq.masking import MaskedBatch, MaskedBlock
 from test_huggingface_tokenizer import vocabulary
@@ -46,15 +47,10 @@ def finetuned(folder, model, tmp_path_factory):
     for name in ["dict.txt", "sentencepiece.model"]:
         shutil.copy(folder / name, made)
     pieces = [" ".join(model.tokenizer.processor.encode(text, out_type=str)) for text in QUESTIONS]
-    for name, column, symbols in [("input0", pieces, made / "dict.txt"), ("label", map(label_of, QUESTIONS), None)]:
-        text = 20 * ("\n".join(column) + "\n")
-        binarize(made / name, {"train": text, "valid": text}, symbols)
-    at = TINY.index("--tokens-per-sample")
     printed = succeed(
-        "fairseq-train", made, *TINY[:at], *TINY[at + 2 :], "--task", "sentence_prediction", "--criterion",
-        "sentence_prediction", "--num-classes", 3, "--init-token", 0, "--separator-token", 2, "--batch-size", 6,
-        "--required-batch-size-multiple", 1, "--lr", 0.005, "--total-num-update", 200, "--dropout", 0, "--max-update",
-        60, "--classification-head-name", "topic", "--restore-file", folder / "checkpoint_last.pt",
+        "fairseq-train", *of_fairseq(made, 20 * pieces, 20 * [*map(label_of, QUESTIONS)], made / "dict.txt"),
+        "--batch-size", 6, "--required-batch-size-multiple", 1, "--lr", 0.005, "--total-num-update", 200, "--dropout",
+        0, "--max-update", 60, "--classification-head-name", "topic", "--restore-file", folder / "checkpoint_last.pt",
         "--reset-optimizer", "--reset-lr-scheduler", "--reset-dataloader", "--reset-meters", "--no-epoch-checkpoints",
         "--disable-validation", "--save-dir", made,
     )  # fmt: skip

@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from conftest import TINY, TINY_MODEL, binarize, command, documents, hydra, run, succeed, text_of
+from labelled import of_fairseq
 from maelm_fairseq.base.signals import STOPPED
 from test_errors import refused
 from test_preemption import finish, start, trap
@@ -46,18 +47,9 @@ def test_jobs_of_a_sweep_in_one_folder_are_refused(data, tmp_path):
 
 
 def test_fairseqs_own_task_of_fine_tuning_stops_and_resumes_too(data, tmp_path):
-    """On data as RoBERTa's script for GLUE binarizes them."""
     lines = [line for document in documents(30, 3) for line in document]
-    for name, column, symbols in [
-        ("input0", lines, data / "dict.txt"),
-        ("label", [str("ka" in line) for line in lines], ["False", "True"]),
-    ]:
-        text = "\n".join(column) + "\n"
-        binarize(tmp_path / "mine" / name, {"train": text, "valid": text}, symbols)
-    at = TINY.index("--tokens-per-sample")
-    options = [*TINY[:at], *TINY[at + 2 :], "--task", "sentence_prediction", "--criterion", "sentence_prediction"]
-    options += ["--num-classes", 2, "--init-token", 0, "--max-update", 12, "--seed", 1]
-    arguments = [tmp_path / "mine", *options, "--shorten-method", "truncate", "--save-dir"]
+    arguments = of_fairseq(tmp_path / "mine", lines, [str("ka" in line) for line in lines], data / "dict.txt")
+    arguments += ["--max-update", 12, "--seed", 1, "--shorten-method", "truncate", "--save-dir"]
     succeed("fairseq-train", *arguments, tmp_path / "whole")
     sent = trap(tmp_path, '"num_updates": "3"', signal.SIGHUP)  # as of a terminal that is closed
     stopped = start(command("fairseq-train", *arguments, tmp_path / "run", *sent))
