@@ -17,15 +17,6 @@ from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.vocabulary import FINGERPRINT, fingerprint, load_dictionary
 
 P, C, F, H = 160, 16, 24, 2
-LABELS = ["bad", "fair", "good"]
-
-
-def with_labels(prepared, folder):
-    """A copy of a folder of prepared data that also has labels."""
-    data = shutil.copytree(prepared, folder / "data")
-    (data / "label").mkdir()
-    (data / "label" / "dict.txt").write_text("".join(f"{label} 1\n" for label in LABELS))
-    return data
 
 
 def write_checkpoint(folder, data, change=None, heads=None, task=None, pretraining=True, **options):

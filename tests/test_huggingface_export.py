@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 import naive
 from conftest import command
-from huggingface_cases import CASES, FINE_TUNED, NO_BIAS, C, H, P, classifier, make, read, with_labels, write_checkpoint
+from huggingface_cases import CASES, FINE_TUNED, NO_BIAS, C, H, P, classifier, make, read, write_checkpoint
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.heads import SpanHead
 from maelm_fairseq.huggingface import export as program
@@ -24,18 +24,13 @@ from maelm_fairseq.layers import RelativePositionBias
 from maelm_fairseq.vocabulary import load_dictionary
 
 
-@pytest.fixture(scope="module")
-def data(prepared, tmp_path_factory):
-    return with_labels(prepared, tmp_path_factory.mktemp("labelled"))
-
-
 @pytest.mark.parametrize("case, pipeline", [
     ("roberta", "feature-extraction"), ("roberta-mlm", "fill-mask"), ("roberta-score", "text-classification"),
     ("mpnet-t5-span", "question-answering"), ("roberta-tags", "token-classification"),
     ("code-shared", "fill-mask"), ("code-mean", "text-classification"),
 ])  # fmt: skip
-def test_what_is_written(case, pipeline, data, tmp_path):
-    make(case, data, tmp_path)
+def test_what_is_written(case, pipeline, labelled_data, tmp_path):
+    make(case, labelled_data, tmp_path)
     (config, _), folder = read(tmp_path / case), tmp_path / case
     assert config["architectures"] == [CASES[case][0]] and config["layer_norm_eps"] == 1e-5
     assert config.get("problem_type") == ("regression" if case == "roberta-score" else None)
@@ -44,10 +39,11 @@ def test_what_is_written(case, pipeline, data, tmp_path):
     assert (folder / MODELING_FILE).exists() == ("auto_map" in config) == case.startswith("code")
     if case.startswith("code"):
         assert ("AutoModelForMaskedLM" in config["auto_map"]) == (pipeline == "fill-mask")
-        assert config["max_position_embeddings"] == P and config["mask_token_id"] == len(load_dictionary(data)) - 1
+        assert config["max_position_embeddings"] == P
+        assert config["mask_token_id"] == len(load_dictionary(labelled_data)) - 1
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    assert check_tokenizer(tokenizer, read_subwords(data), sample_lines(data)) > 200
+    assert check_tokenizer(tokenizer, read_subwords(labelled_data), sample_lines(labelled_data)) > 200
     assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == P
 
     card = (folder / "README.md").read_text(encoding="utf-8")
@@ -84,21 +80,21 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path):
     assert re.search(r"- Validation loss: \d.* masked; by token frequencies alone: \d", card)
 
 
-def test_heads_and_what_is_left_out(data, tmp_path):
+def test_heads_and_what_is_left_out(labelled_data, tmp_path):
     def discriminator(state):
         state["model"]["discriminator.weight"] = torch.zeros(2)
 
     def with_heads(**heads):
-        return write_checkpoint(tmp_path / "run", data, discriminator, heads=heads, **NO_BIAS, **FINE_TUNED)
+        return write_checkpoint(tmp_path / "run", labelled_data, discriminator, heads=heads, **NO_BIAS, **FINE_TUNED)
 
-    done = program.export(with_heads(span=SpanHead(C)), data, tmp_path / "new")
+    done = program.export(with_heads(span=SpanHead(C)), labelled_data, tmp_path / "new")
     assert done[:2] == ("RobertaForQuestionAnswering", ["discriminator"])
     with pytest.raises(ValueError, match="^the checkpoint has the heads topic, span, expected one; save it with one"):
-        program.export(with_heads(topic=classifier(), span=SpanHead(C)), data, tmp_path / "other")
+        program.export(with_heads(topic=classifier(), span=SpanHead(C)), labelled_data, tmp_path / "other")
     with pytest.raises(ValueError, match="fine-tuned on SQuAD by version 0.2, on other pieces of text: fine-tune it"):
-        program.export(with_heads(squad=SpanHead(C)), data, tmp_path / "other")
-    checkpoint = write_checkpoint(tmp_path / "encoder", data, **NO_BIAS)
-    done = program.export(checkpoint, data, tmp_path / "stock")
+        program.export(with_heads(squad=SpanHead(C)), labelled_data, tmp_path / "other")
+    checkpoint = write_checkpoint(tmp_path / "encoder", labelled_data, **NO_BIAS)
+    done = program.export(checkpoint, labelled_data, tmp_path / "stock")
     assert done[:2] == ("RobertaModel", ["decoder", "lm_head"])
 
 
@@ -113,13 +109,13 @@ def test_a_bias_is_taken_over_distance_by_distance():
     assert mpnet_table(t5) is None and mpnet_table(authors) is None
 
 
-def test_refused(data, tmp_path, monkeypatch):
-    checkpoint = write_checkpoint(tmp_path / "run", data, **NO_BIAS)
+def test_refused(labelled_data, tmp_path, monkeypatch):
+    checkpoint = write_checkpoint(tmp_path / "run", labelled_data, **NO_BIAS)
     with pytest.raises(ValueError, match="run: exists already; remove it or choose another --dest$"):
-        program.export(checkpoint, data, tmp_path / "run")
+        program.export(checkpoint, labelled_data, tmp_path / "run")
     with pytest.raises(FileNotFoundError, match="dict.txt: not found"):
         program.export(checkpoint, tmp_path, tmp_path / "new")
-    four = write_checkpoint(tmp_path / "run", data, heads={"topic": classifier(4)}, **NO_BIAS, **FINE_TUNED)
+    four = write_checkpoint(tmp_path / "run", labelled_data, heads={"topic": classifier(4)}, **NO_BIAS, **FINE_TUNED)
     with pytest.raises(ValueError, match=r"label/dict.txt: 3 labels \(bad, fair, good\), but the head has 4 classes"):
-        program.export(four, data, tmp_path / "new")
+        program.export(four, labelled_data, tmp_path / "new")
     assert os.listdir(tmp_path) == ["run"]

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 from conftest import PYTHON, ROOT, TRANSFORMERS, script
-from huggingface_cases import CASES, H, P, byte_level_roberta, head_of, make, read, with_labels, write_checkpoint
+from huggingface_cases import CASES, H, P, byte_level_roberta, head_of, make, read, write_checkpoint
 from maelm_fairseq import hub
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
@@ -22,11 +22,6 @@ from maelm_fairseq.huggingface.import_roberta import import_roberta
 from maelm_fairseq.huggingface.tokenizer import write_tokenizer
 from maelm_fairseq.vocabulary import load_dictionary
 from test_huggingface_tokenizer import text, vocabulary
-
-
-@pytest.fixture(scope="module")
-def data(prepared, tmp_path_factory):
-    return with_labels(prepared, tmp_path_factory.mktemp("labelled"))
 
 
 def swap(weights, one, other):
@@ -107,10 +102,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def models(data, folder):
+def models(labelled_data, folder):
     """Exports the models of all cases, with the outputs that are expected; returns the hub's models by case."""
-    models = {case: make(case, data, folder) for case in CASES}
-    generator, N = torch.Generator().manual_seed(1), len(load_dictionary(data))
+    models = {case: make(case, labelled_data, folder) for case in CASES}
+    generator, N = torch.Generator().manual_seed(1), len(load_dictionary(labelled_data))
     tokens = torch.full((4, P), 1)
     for i, length in enumerate([P, 3, 101, 47]):
         tokens[i, :length] = torch.randint(3, N, (length,), generator=generator)
@@ -129,9 +124,9 @@ def models(data, folder):
 
 
 @pytest.fixture(scope="module")
-def texts(data, folder, tmp_path_factory):
+def texts(labelled_data, folder, tmp_path_factory):
     """The texts of the folder: (to encode, with masks); and what tokens tokenizers of several kinds must give."""
-    lines = [line for _, line in json.loads((data / "valid.json").read_text())["sample"]][:5]
+    lines = [line for _, line in json.loads((labelled_data / "valid.json").read_text())["sample"]][:5]
     masked = [lines[0] + " <mask> " + lines[1][:20], "<mask>.", f"<mask> {lines[2][:30]} <mask>"]
     (folder / "texts.json").write_text(json.dumps({"texts": lines, "masked": masked}))
     tokens, parent = {}, tmp_path_factory.mktemp("tokenizers")
@@ -250,7 +245,7 @@ for folder in folders:
 
 
 @pytest.mark.parametrize("interpreter", TRANSFORMERS[-1:])
-def test_an_export_is_a_sentence_transformer(models, folder, interpreter, data, tmp_path):
+def test_an_export_is_a_sentence_transformer(models, folder, interpreter, labelled_data, tmp_path):
     """Its vectors are the hub's, of longer texts too, and nothing warns of anything."""
     texts = [*text(8, 5)[:6], "", "kan " * 2 * P]
     program_of = {case: folder / case for case in ["roberta", "mpnet-t5", "code", "code-shared"]}
@@ -277,11 +272,11 @@ export.export(checkpoint, data, folder + "/mistake")
 
 
 @pytest.mark.parametrize("interpreter", TRANSFORMERS[-1:])  # older ones need an older tokenizers
-def test_the_export_compares_features_where_transformers_is_installed(data, tmp_path, interpreter):
+def test_the_export_compares_features_where_transformers_is_installed(labelled_data, tmp_path, interpreter):
     packages = printed_by(interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")[0].strip()
-    checkpoint = write_checkpoint(tmp_path / "run", data)
+    checkpoint = write_checkpoint(tmp_path / "run", labelled_data)
     done = subprocess.run(
-        [PYTHON, "-c", WITH_TRANSFORMERS, packages, checkpoint, data, tmp_path], cwd=ROOT,
+        [PYTHON, "-c", WITH_TRANSFORMERS, packages, checkpoint, labelled_data, tmp_path], cwd=ROOT,
         stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
     assert re.match(r"features of 8 lines of text: equal to \S+ in transformers \d", done.stdout), done.stderr
