@@ -8,7 +8,6 @@ import os
 
 import numpy as np
 import pytest
-import safetensors.torch
 import tokenizers
 import torch
 
@@ -177,15 +176,7 @@ def test_what_files_may_have_differently_changes_nothing(roberta, tmp_path):
     assert read_subwords(tmp_path).decode(read_subwords(tmp_path).encode("kan lo")) == "kan lo"
 
 
-def test_the_encoder_computes_what_it_did_and_goes_back(roberta, extended, tmp_path):
-    theirs, data, model = roberta
-    import_roberta(theirs, data, tmp_path / "checkpoint_last.pt", decoder_layers=0)
-    imported = hub.from_pretrained(tmp_path, data)
-    line = text(5)[0]
-    assert imported.extract_features(line).equal(model.extract_features(line))
-    export.export(tmp_path, data, tmp_path / "again")
-    one, other = (safetensors.torch.load_file(folder / "model.safetensors") for folder in [theirs, tmp_path / "again"])
-    assert one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+def test_added_words_and_positions_go_back(extended, tmp_path):
     export.export(extended, extended / "data", tmp_path / "more")
     assert json.loads((tmp_path / "more/config.json").read_text())["max_position_embeddings"] == 2 * P + 5
     assert read_subwords(tmp_path / "more").symbols == load_dictionary(extended / "data").symbols

@@ -161,8 +161,6 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     with pytest.raises(UsageError, match="labelled/kind: found no TASK/train.tsv; give the folder that has one"):
         evaluate_program.tasks_in(str(folder / "labelled" / "kind"))
     assert evaluate_program.tasks_in(str(folder / "labelled")) == TASKS
-    missing = ["--labelled", tmp_path / "none", "--tasks", "kind", "--regression"]
-    refused("none/kind: expected train.tsv, found: no such folder", *missing, "kind")
     refused("--regression typo: expected some of --tasks, kind length", "--regression", "typo")
     refused("--few-shot-repeats: expected a whole number from 0 to 2147483647, found '-1'", "--few-shot-repeats", "-1")
     refused("--compare mlm mlm: expected two different arms", "--compare", "mlm", "mlm")

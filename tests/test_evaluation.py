@@ -107,15 +107,8 @@ def test_pairs_and_what_is_wrong(tmp_path):
     files = dict(train=[header, *words], dev=[header, words[0]], test=[header, *blank])
     task = load_task(write(tmp_path / "words", **files))
     assert len(task.texts) == 40 and task.dropped == 1
-    wrong = {
-        "expected dev.tsv or dev_matched.tsv, found: train.tsv": dict(train=[header, *rows]),
-        "found the columns text, label; expected those of": dict(train=[("text", "label")], dev=[header]),
-        "line 2: 2 fields where there are 3 columns": dict(train=[header, ("a", "b")], dev=[header]),
-        "0 usable examples": dict(train=[header, *rows[:2]], dev=[header, *rows[:2]]),
-    }
-    for i, (message, splits) in enumerate(wrong.items()):
-        with pytest.raises(UsageError, match=f"^.*{message}.*$"):
-            load_task(write(tmp_path / str(i), **splits))
+    with pytest.raises(UsageError, match="0 usable examples"):
+        load_task(write(tmp_path / "few", train=[header, *rows[:2]], dev=[header, *rows[:2]]))
     with pytest.raises(UsageError, match="as line 2: the label is '.*', expected a number"):
         load_task(tmp_path / "pairs", regression=True)
 
