@@ -5,7 +5,7 @@
 FOLDER has exported models, and
 - for each comparison NAME.npz or NAME@CLASS.npz, where NAME is a folder, with `class`, the name of an AutoModel class;
   `tokens` (B, T), padded with 1 at the end; and the outputs that are expected at each text without padding, float64
-  (B, T, ...) or, for whole texts, (B, ...); with `mistake`, only float64 is compared, and once
+  (B, T, ...) or, for whole texts, (B, ...)
 - tokens.json: {folder with a tokenizer: [[text, second text or null, tokens], ...]}
 - texts.json: {"texts": [...], "masked": [...]}
 
@@ -38,8 +38,6 @@ FINE_TUNED = [  # folder, head, labels
     ("code", "ForQuestionAnswering", 2),
     ("code-mean", "ForSequenceClassification", 1),
     ("code-score", "ForSequenceClassification", 3),
-    ("roberta-topic", "ForSequenceClassification", 1),
-    ("roberta-topic", "ForSequenceClassification", 5),
 ]
 
 
@@ -64,9 +62,9 @@ def padded(rows, side):
 def compare(folder, reference):
     """The entry of one comparison."""
     rows = [[token for token in row if token != PAD] for row in reference["tokens"].tolist()]
-    expected = {name: reference[name] for name in reference.files if name not in ["class", "tokens", "mistake"]}
-    differences, code, once = {}, any(folder.glob("*.py")), "mistake" in reference.files
-    for attention in ["eager"] if once else ["eager", "sdpa"]:
+    expected = {name: reference[name] for name in reference.files if name not in ["class", "tokens"]}
+    differences, code = {}, any(folder.glob("*.py"))
+    for attention in ["eager", "sdpa"]:
         try:
             options = dict(attn_implementation=attention, output_loading_info=True, trust_remote_code=code)
             model, info = getattr(transformers, str(reference["class"])).from_pretrained(folder, **options)
@@ -75,9 +73,9 @@ def compare(folder, reference):
             continue
         assert model.eval().config._attn_implementation == attention and not info["mismatched_keys"]
         assert all(name.startswith("pooler.") for name in info["missing_keys"]), info
-        for dtype in [torch.float64] if once else [torch.float32, torch.float64]:
+        for dtype in [torch.float32, torch.float64]:
             model.to(dtype)
-            for side in ["right"] if once else ["right", "left"]:
+            for side in ["right", "left"]:
                 tokens, real = padded(rows, side)
                 output = model(input_ids=tokens, attention_mask=real.long())
                 for name, values in expected.items():
@@ -236,9 +234,6 @@ def main():
         "other tokens": [each for name, expected in tokens.items() for each in other_tokens(name, expected)],
         "fill_mask": {name: fill_masks(folder / name, masked) for name in ["code", "code-shared"]},
         "differences": {
-            "save a stock class again": save_again(
-                "AutoModelForSequenceClassification", folder / "roberta-topic", batch
-            ),
             "save the modeling file again": save_again("AutoModelForMaskedLM", folder / "code-shared", batch),
             "hidden states": hidden_states(code, batch),
             "gradient checkpointing": checkpointing(code, batch),

@@ -46,12 +46,6 @@ print(json.dumps(changes))
 """
 
 
-def changes(modules, *folders, real=True):
-    """What importing modules changes in a new process: [[module, what, before, after]]."""
-    arguments = json.dumps(modules), json.dumps(list(map(str, folders)))
-    return json.loads(succeed("python", "-c", IMPORT_ALL, *arguments, cwd=ROOT, real=real).splitlines()[-1])
-
-
 def test_the_package_and_the_programs():
     files = [path.relative_to(ROOT).with_suffix("") for path in sorted((ROOT / "maelm_fairseq").rglob("*.py"))]
     files = [file for file in files if file.name not in ["modeling_mae_lm", "__main__"]]  # transformers; programs
@@ -60,24 +54,13 @@ def test_the_package_and_the_programs():
     folders = [ROOT / name for name in ["recipes", "recipes/demo", "experiments", "data-prep", "benchmarks"]]
     programs = [[path.stem for path in sorted(folder.glob("*.py"))] for folder in folders]
     assert all(programs)
-    for module, what, before, after in changes([*package, *sum(programs, [])], *folders):
+    arguments = json.dumps([*package, *sum(programs, [])]), json.dumps(list(map(str, folders)))
+    printed = succeed("python", "-c", IMPORT_ALL, *arguments, cwd=ROOT, real=True)
+    for module, what, before, after in json.loads(printed.splitlines()[-1]):
         # Programs find the packages of this repository by adding its folders.
         added = [folder for folder in after if folder not in before]
         assert module not in package and what == "sys.path", (module, what)
         assert all(folder.startswith(str(ROOT)) for folder in added) and {*before} <= {*after}, module
-
-
-def test_a_change_is_noticed(tmp_path):
-    (tmp_path / "rude.py").write_text(
-        "import logging, os, signal, sys, warnings\n"
-        "sys.excepthook = print\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "logging.getLogger('mine').setLevel(5)\n"
-        "warnings.simplefilter('ignore')\n"
-        "os.environ['RUDE'] = '1'\n"
-    )
-    noticed = {change[1] for change in changes(["json", "rude"], tmp_path, real=False)}
-    assert noticed == {"hooks", "signal handlers", "logging", "warnings.filters", "environment"}
 
 
 def test_programs_of_the_package_say_at_once_that_they_load():

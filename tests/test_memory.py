@@ -6,12 +6,10 @@ import platform
 import subprocess
 
 import pytest
-import torch
 
 from conftest import PYTHON, TINY, succeed
 from maelm_fairseq.training import memory
 
-SETTINGS = [*memory.ENVIRONMENT, *memory.CACHES, "DNNL_PRIMITIVE_CACHE_CAPACITY"]
 HELPERS = """
 import resource, sys, torch
 from maelm_fairseq.training import memory
@@ -40,33 +38,11 @@ full = resident()
 memory.return_freed_memory()
 print((full - resident()) // 2**20)
 """
-# What is in use, as freed memory is kept.
-SHAPES = """
-import ctypes
-
-class Counts(ctypes.Structure):
-    _fields_ = [(f"field{number}", ctypes.c_size_t) for number in range(10)]
-
-def in_use():
-    libc = ctypes.CDLL(None)
-    libc.mallinfo2.restype = Counts
-    return libc.mallinfo2().field7  # uordblks
-
-assert memory.keep_freed_memory()
-if "ours" in sys.argv:
-    memory.limit_caches()
-rows, weights = torch.ones(500, 16, dtype=torch.bfloat16), torch.ones(16, 16, dtype=torch.bfloat16)
-rows @ weights
-before = in_use()
-for count in range(2, 402):
-    rows[:count] @ weights
-print((in_use() - before) // 2**10)
-"""
 
 
 def measure(code, *arguments):
     """The number that a program prints, in an environment without settings of memory."""
-    environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    environment = {name: value for name, value in os.environ.items() if name not in memory.ENVIRONMENT}
     return int(subprocess.check_output([PYTHON, "-c", HELPERS + code, *arguments], env=environment))
 
 
@@ -74,13 +50,6 @@ def measure(code, *arguments):
 def test_freed_memory_is_used_again_and_returned():
     assert measure(FAULTS, "ours") < measure(FAULTS) / 10
     assert measure(RETURNED) > 300
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="a function of glibc 2.33")
-@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="bfloat16 products of oneDNN")
-def test_shapes_of_products_take_little_memory():
-    """400 shapes: a quarter of a MiB less each."""
-    assert measure(SHAPES, "ours") < measure(SHAPES) * 0.6
 
 
 def test_left_alone(monkeypatch):
