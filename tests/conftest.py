@@ -132,15 +132,27 @@ def refused(path, *arguments, **more):
     return line
 
 
-def error_of(main, *arguments, **environment):
-    """The one line with which a program's `main()` refuses these arguments; in this process."""
+def run_main(main, *arguments, **environment):
+    """Runs a program's `main()` with these arguments, in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["program", *map(str, arguments)])
         for name, value in environment.items():
             patch.setenv(name, value)
-        with pytest.raises(UsageError) as raised:
-            main()
+        return main()
+
+
+def error_of(main, *arguments, **environment):
+    """The one line with which a program's `main()` refuses these arguments; in this process."""
+    with pytest.raises(UsageError) as raised:
+        run_main(main, *arguments, **environment)
     return one_line(raised.value).encode("utf-8", "backslashreplace").decode()  # as it is printed
+
+
+def refuses(message, call, *arguments, error=ValueError, **options):
+    """Checks that a call refuses its arguments in one line, in which a regular expression is found."""
+    with pytest.raises(error, match=message) as raised:
+        call(*arguments, **options)
+    assert "\n" not in str(raised.value)
 
 
 def hydra(tmp_path, data, model, **options):

@@ -1,16 +1,15 @@
 """The effective rank of matrices with a known answer, and of models."""
 
 import csv
-import sys
+import re
 
 import numpy as np
 import pytest
 import torch
 
 import naive
-from conftest import TINY, succeed
+from conftest import TINY, error_of, run_main, succeed
 from maelm_fairseq.analysis import token_moments
-from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.effective_rank import main
 from test_model import Setting
 
@@ -89,21 +88,16 @@ def test_a_model_has_the_singular_values_of_its_representations(tmp_path, monkey
     assert model.training
 
 
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", list(map(str, ["effective_rank", *arguments])))
-    main()
-
-
 def table(path):
     with open(path, encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
 
 
-def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, monkeypatch, capsys):
+def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, capsys):
     data, checkpoint = pretrained
     succeed("fairseq-train", data, *TINY, "--share-decoder-layers", "--save-dir", tmp_path)
     options = ["--data", data, "--dest", tmp_path / "out", "--checkpoint", checkpoint, tmp_path]  # a file and a folder
-    run(monkeypatch, *options, "--names", "MAE-LM", "shared", "--tokens", 300, "--tau", 0.9, 0.5, 0.9)
+    run_main(main, *options, "--names", "MAE-LM", "shared", "--tokens", 300, "--tau", 0.9, 0.5, 0.9)
     printed = capsys.readouterr()
     assert "MAE-LM: effective rank at tau = 0.9, of 3" in printed.out and printed.err == ""
     rows = table(tmp_path / "out" / "ranks.csv")
@@ -120,8 +114,7 @@ def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, mo
         assert int(rank) == int(row["rank"]) <= 32
     assert len(table(tmp_path / "out" / "mask_dimensions.csv")) == 2 * 2 * 3
     assert (tmp_path / "out" / "ranks.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(UsageError, match="out: exists already"):
-        run(monkeypatch, *options)
+    assert "out: exists already" in error_of(main, *options)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +126,7 @@ def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, mo
         (["--tokens-per-sample", 2], r"--mask-prob 0.15: no token of [\d,]+ blocks of at most 2 tokens is"),
     ],
 )
-def test_wrong_options_are_refused(pretrained, tmp_path, monkeypatch, options, message):
+def test_wrong_options_are_refused(pretrained, tmp_path, options, message):
     arguments = ["--checkpoint", pretrained[1], "--data", pretrained[0], "--dest", tmp_path / "out", *options]
-    with pytest.raises(UsageError, match=message):
-        run(monkeypatch, *arguments)
+    assert re.search(message, error_of(main, *arguments))
     assert not (tmp_path / "out").exists()

@@ -17,7 +17,7 @@ import arms
 import maelm_fairseq.plugin  # noqa: F401  fairseq-train has it from --user-dir
 import measure
 import page
-from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents
+from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, run_main
 from maelm_fairseq.checkpoints.reading import read_file
 
 EXPERIMENTS = ROOT / "experiments"
@@ -99,8 +99,7 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
     monkeypatch.setitem(arms.ARMS, "D", replace(arms.ARMS["D"], updates=4))
     monkeypatch.setenv("PATH", SCRIPTS_ENVIRONMENT["PATH"])
     monkeypatch.setattr(sys, "executable", PYTHON)
-    monkeypatch.setattr(sys, "argv", ["measure.py", "D-1", "--run", str(run), "--dest", str(tmp_path / "records")])
-    measure.main()
+    run_main(measure.main, "D-1", "--run", run, "--dest", tmp_path / "records")
     table = pd.read_csv(tmp_path / "records" / "D-1.csv", dtype={"layer": str})
     assert list(table) == measure.COLUMNS and set(table.arm) == {"D"} and set(table.seed) == {1}
     assert table[table.metric == "bits"].updates.tolist() == [1, 2, 3, 4]
@@ -115,8 +114,7 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
 
     monkeypatch.setitem(arms.ARMS, "D", replace(arms.ARMS["D"], updates=5))
     monkeypatch.setattr(measure, "TIMED", ["D"])
-    monkeypatch.setattr(sys, "argv", ["measure.py", "--seconds", "--run", str(run), "--dest", str(tmp_path / "timed")])
-    measure.main()
+    run_main(measure.main, "--seconds", "--run", run, "--dest", tmp_path / "timed")
     (timed,) = pd.read_csv(tmp_path / "timed" / "seconds.csv").itertuples()
     assert (timed.arm, timed.metric) == ("D", "seconds") and 0 < timed.value < 60
 

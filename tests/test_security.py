@@ -3,14 +3,13 @@
 import importlib
 import resource
 import shutil
-import sys
 from collections import OrderedDict
 from typing import Tuple
 
 import pytest
 import torch
 
-from conftest import ROOT, TINY, VALIDATE, run
+from conftest import ROOT, TINY, VALIDATE, run, run_main
 from hostile_files import FILES, Payload, put, spoil
 from labelled import sentences
 from maelm_fairseq import effective_rank, hub
@@ -93,7 +92,7 @@ def test_a_torch_that_executes_code_is_refused(monkeypatch):
         importlib.reload(reading)
 
 
-def test_nothing_is_executed(hostile, prepared, tmp_path, monkeypatch):
+def test_nothing_is_executed(hostile, prepared, tmp_path):
     kind, path, marker = hostile
     done = validate(prepared, path)
     if kind == "args":  # which nothing reads
@@ -111,13 +110,12 @@ def test_nothing_is_executed(hostile, prepared, tmp_path, monkeypatch):
     shutil.copy(path, tmp_path / "run" / "checkpoint_last.pt")
     done = run("fairseq-train", prepared, *TINY, "--save-dir", tmp_path / "run")
     assert done.returncode == (0 if kind in ("task", "args") else 1) and "Traceback" not in done.stdout
-    ranks = ["effective_rank", "--data", prepared, "--dest", tmp_path / "ranks", "--checkpoint", path]
-    monkeypatch.setattr(sys, "argv", list(map(str, ranks)))
+    ranks = ["--data", prepared, "--dest", tmp_path / "ranks", "--checkpoint", path]
     for use in [
         lambda: hub.from_pretrained(path, prepared),
         lambda: export(path, prepared, tmp_path / "encoder"),
         lambda: import_roberta(path, prepared, tmp_path / "imported.pt"),
-        effective_rank.main,
+        lambda: run_main(effective_rank.main, *ranks),
     ]:
         try:
             use()
