@@ -10,6 +10,7 @@ import pytest
 import torch
 from fairseq.data import data_utils, indexed_dataset
 
+from conftest import refuses
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.data.batches import Batches, WholeDataset, batch_ends
 from maelm_fairseq.data.blocks import LineSizes, TokenBlocks, line_spans
@@ -75,16 +76,14 @@ def test_blocks_hold_every_token_once_and_in_order(tmp_path, mode, size):
     ],
 )
 def test_data_without_documents_are_refused(tmp_path, lines, message):
-    with pytest.raises(ValueError, match=message):
-        TokenBlocks(write(tmp_path / "train", lines), 8, "complete_doc")
+    refuses(message, TokenBlocks, write(tmp_path / "train", lines), 8, "complete_doc")
 
 
 @pytest.mark.parametrize("file, implied", [("bin", "but .idx implies"), ("idx", "but its header implies")])
 def test_a_file_written_in_part_is_refused(tmp_path, file, implied):
     prefix = write(tmp_path / "train", random_lines(1))
     os.truncate(f"{prefix}.{file}", 100)
-    with pytest.raises(UsageError, match=f"train.{file} has 100 bytes, {implied}"):
-        TokenBlocks(prefix, 8, "complete")
+    refuses(f"train.{file} has 100 bytes, {implied}", TokenBlocks, prefix, 8, "complete")
 
 
 def test_a_file_that_is_cut_during_training_is_refused(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 import tokenizers
 import torch
 
-from conftest import refused, script, succeed
+from conftest import refused, refuses, script, succeed
 from huggingface_cases import MLM, NO_BIAS, P, byte_level_roberta, write_checkpoint
 from maelm_fairseq import hub
 from maelm_fairseq.base.byte_pairs import BytePair
@@ -144,8 +144,7 @@ def test_an_added_word_takes_no_other_token(roberta):
     for each in [f"x{inside} {inside}", "caf\u00e9 \u00e9", "<s> <mask>"]:
         assert made.decode(made.encode_lines([each])[0].tolist()) == each
     for word in ["<s>", MASK, "IL-6", "B2B"]:
-        with pytest.raises(UsageError, match=f"{word!r} cannot become a token of .* add words of letters alone"):
-            BytePair(path, [word])
+        refuses(f"{word!r} cannot become a token of .* add words of letters alone", BytePair, path, [word])
 
 
 def test_an_added_word_is_found_in_normalised_text(roberta, tmp_path):
@@ -218,15 +217,13 @@ def unfit(folder, change):
 )  # fmt: skip
 def test_unfit_tokenizers_are_refused(roberta, tmp_path, change, message):
     (tmp_path / "tokenizer.json").write_text(unfit(roberta[0], change))
-    with pytest.raises(UsageError, match="tokenizer.json: .*" + message):
-        BytePair(tmp_path / "tokenizer.json")
+    refuses("tokenizer.json: .*" + message, BytePair, tmp_path / "tokenizer.json")
 
 
 def test_other_kinds_are_refused_by_name(roberta, tmp_path):
     word_piece = tokenizers.Tokenizer(tokenizers.models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
     word_piece.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(UsageError, match="found WordPiece of characters, expected byte-level BPE, .* take another"):
-        read_subwords(tmp_path)
+    refuses("found WordPiece of characters, expected byte-level BPE, .* take another", read_subwords, tmp_path)
     os.remove(tmp_path / "tokenizer.json")
     for files, message in [
         ([], "no vocabulary, expected sentencepiece.bpe.model, .* or tokenizer.json$"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from conftest import TINY, VALIDATE, run, succeed
+from conftest import TINY, VALIDATE, refuses, run, succeed
 from maelm_fairseq.checkpoints import reading, sections
 from maelm_fairseq.checkpoints.building import find_checkpoint, load_model
 from maelm_fairseq.heads import SpanHead
@@ -102,8 +102,7 @@ def test_fairseq_gets_plain_values_and_known_options_alone():
         "components": {"criterion": None, "optimizer": None, "lr_scheduler": None},
     }
     assert reading.plain(state, 1000)["args"] == {"arch": "roberta"} and not hasattr(reading.plain(task, 99), "_name")
-    with pytest.raises(ValueError, match="it contains a Dictionary, expected tensors and plain values"):
-        reading.plain([Dictionary()], 1000)
+    refuses("it contains a Dictionary, expected tensors and plain values", reading.plain, [Dictionary()], 1000)
     with pytest.raises(ValueError, match="model.pt: task: mask_prob: found '0.3', expected a number"):
         sections.for_fairseq({"model": {}, "cfg": {"task": {"_name": "mae_lm", "mask_prob": "0.3"}}}, "model.pt")
 
@@ -153,8 +152,7 @@ def test_a_folder_means_its_best_checkpoint_or_else_its_last(tmp_path):
 def test_loading_a_checkpoint_leaves_torchs_list_of_safe_classes_alone(tmp_path):
     save({"args": Namespace(lr=1), "weight": torch.ones(2)}, tmp_path / "checkpoint.pt")
     before = set(torch.serialization.get_safe_globals())
-    with pytest.raises(ValueError, match="contains objects that are neither tensors nor plain values"):
-        reading.read_file(tmp_path / "checkpoint.pt")
+    refuses("contains objects that are neither tensors nor plain values", reading.read_file, tmp_path / "checkpoint.pt")
     state = reading.read_file(tmp_path / "checkpoint.pt", old=True)
     assert state["args"] == {"lr": 1} and state["weight"].tolist() == [1, 1]
     assert set(torch.serialization.get_safe_globals()) == before

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 import evaluate as evaluate_program
-from conftest import documents, script
+from conftest import documents, refuses, script
 from evaluation.minimal_pairs import read_pairs
 from evaluation.outcomes import Records
 from evaluation.report import Report
@@ -119,8 +119,7 @@ def test_one_seed_is_compared_over_examples_only_and_what_is_secondary_is_in_no_
     del records[0].arrays["length/side_by_side"]
     assert not len(Report(records, ["imdb", "length"]).differences(("mae_lm", "mlm"), "side_by_side"))
     records[0].arrays["length/targets"] = records[0].arrays["length/targets"][::-1]
-    with pytest.raises(UsageError, match="mae_lm-1 and mlm-1: evaluated on different examples of length"):
-        report.differences(("mae_lm", "mlm"))
+    refuses("mae_lm-1 and mlm-1: evaluated on different examples of length", report.differences, ("mae_lm", "mlm"))
 
 
 def test_the_same_command_resumes(evaluated):
@@ -228,5 +227,4 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
 )
 def test_unfit_pairs_are_refused(tmp_path, text, message):
     (tmp_path / "x.tsv").write_text(text)
-    with pytest.raises(UsageError, match=message):
-        read_pairs(str(tmp_path / "x.tsv"))
+    refuses(message, read_pairs, str(tmp_path / "x.tsv"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import documents
+from conftest import documents, refuses
 from evaluation import features, few_shot, probes
 from evaluation.labelled_tasks import Task, deal, identity, load_task
 from evaluation.minimal_pairs import Pairs, decide
@@ -80,8 +80,7 @@ def test_the_sentences_of_a_pair_are_in_one_fold(tmp_path):
     few = {size: [(text, str(i // size), label) for i, (text, _, label) in enumerate(rows[:60])] for size in (5, 13)}
     few = {size: write(tmp_path / str(size), train=[header, *f[:-2]], dev=[header, *f[-2:]]) for size, f in few.items()}
     assert sorted(np.bincount(load_task(few[5]).folds)) == [10, 10, 10, 15, 15]
-    with pytest.raises(UsageError, match="0 usable examples of 60, .* same value in a column pair count as one"):
-        load_task(few[13])
+    refuses("0 usable examples of 60, .* same value in a column pair count as one", load_task, few[13])
 
 
 def test_values_are_spread_over_folds(tmp_path, capsys):
@@ -92,8 +91,7 @@ def test_values_are_spread_over_folds(tmp_path, capsys):
     np.testing.assert_allclose(task.targets, [float(value) for _, value in rows])
     means = [task.targets[task.folds == fold].mean() for fold in range(5)]
     assert np.std(means) < 0.3 * np.std(task.targets) / np.sqrt(40)  # closer than at random
-    with pytest.raises(UsageError, match="usable examples"):
-        load_task(tmp_path)
+    refuses("usable examples", load_task, tmp_path)
     assert "all labels are numbers: to predict values, add --regression" in capsys.readouterr().err
 
 
@@ -107,10 +105,8 @@ def test_pairs_and_what_is_wrong(tmp_path):
     files = dict(train=[header, *words], dev=[header, words[0]], test=[header, *blank])
     task = load_task(write(tmp_path / "words", **files))
     assert len(task.texts) == 40 and task.dropped == 1
-    with pytest.raises(UsageError, match="0 usable examples"):
-        load_task(write(tmp_path / "few", train=[header, *rows[:2]], dev=[header, *rows[:2]]))
-    with pytest.raises(UsageError, match="as line 2: the label is '.*', expected a number"):
-        load_task(tmp_path / "pairs", regression=True)
+    refuses("0 usable examples", load_task, write(tmp_path / "few", train=[header, *rows[:2]], dev=[header, *rows[:2]]))
+    refuses("as line 2: the label is '.*', expected a number", load_task, tmp_path / "pairs", regression=True)
 
 
 # Features ----------------------------------------------------------------------------------------------------------
@@ -225,5 +221,4 @@ def test_an_encoder_that_changes_before_it_is_loaded(pretrained, tmp_path):
     encoder = features.Encoder(str(tmp_path / "a.pt"), str(data))
     state = torch.load(checkpoint, weights_only=False)
     torch.save({**state, "more": 1}, tmp_path / "a.pt")
-    with pytest.raises(UsageError, match="a.pt: has changed since this began; run the command again"):
-        encoder.model.eval()
+    refuses("a.pt: has changed since this began; run the command again", lambda: encoder.model)

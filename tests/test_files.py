@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from conftest import refuses
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_folder, atomic_write, read_json, save_json, sha256, typed
 from maelm_fairseq.config import MaeLmConfig
@@ -84,8 +85,7 @@ def test_what_is_new_replaces_nothing_that_came_meanwhile(tmp_path, monkeypatch)
 
 def test_a_pipe_is_no_file_with_a_checksum(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="pipe is not a file; expected one, which is read more than once"):
-        sha256(tmp_path / "pipe")
+    refuses("pipe is not a file; expected one, which is read more than once", sha256, tmp_path / "pipe")
 
 
 def test_its_contents_are_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
@@ -176,5 +176,4 @@ def test_json(tmp_path):
     ],
 )
 def test_values_of_another_type(kind, value, message):
-    with pytest.raises(ValueError, match="^file: .*" + message):
-        typed(kind, value, "file")
+    refuses("^file: .*" + message, typed, kind, value, "file")

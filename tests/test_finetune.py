@@ -21,7 +21,7 @@ import torch
 import finetune
 import jobs
 import labelled
-from conftest import ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, script
+from conftest import ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, refuses, script
 from finetune_settings import DEFAULTS, combinations
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
@@ -296,8 +296,7 @@ def test_files_that_change_meanwhile(files, arguments, tmp_path):
 
     recipe.jobs.run = run_and_change
     for _ in range(2):  # the second time, nothing is trained
-        with pytest.raises(UsageError, match="has changed since this began; run the command again"):
-            recipe.run(recipe.settings[0], 1, {})
+        refuses("has changed since this began; run the command again", recipe.run, recipe.settings[0], 1, {})
         assert [path.name for path in tmp_path.glob("save/own/*/*")] == ["seed1.changed"]
 
 
@@ -353,8 +352,7 @@ def test_after_a_failure_no_further_program_begins_and_others_are_stopped(progra
             raise UsageError("failed")
         several.run(["sleep", 600], tmp_path / "log", environment)
 
-    with pytest.raises(UsageError, match="failed"):
-        several.map(work, range(10))
+    refuses("failed", several.map, work, range(10))
     assert sorted(begun) == [0, 1] and not several.running
 
 
@@ -367,8 +365,7 @@ def test_gpus_are_those_that_this_process_sees(monkeypatch, visible, expected):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     gpus = [{"CUDA_VISIBLE_DEVICES": name} for name in expected]
     assert jobs.environments() == gpus and jobs.environments(1) == gpus[:1]
-    with pytest.raises(UsageError, match=f"--jobs 4, but there are {len(expected)} GPUs"):
-        jobs.environments(4)
+    refuses(f"--jobs 4, but there are {len(expected)} GPUs", jobs.environments, 4)
 
 
 def test_on_the_cpu_programs_share_the_cores(monkeypatch):

@@ -12,7 +12,7 @@ import gpu_checks
 import peers
 import pretrain_step
 import scale
-from conftest import SCRIPTS_ENVIRONMENT, error_of, run_main
+from conftest import SCRIPTS_ENVIRONMENT, error_of, refuses, run_main
 from maelm_fairseq import precision
 
 # fairseq's use of hydra, torch and numpy
@@ -86,8 +86,7 @@ def test_wrong_results_fail(capsys, monkeypatch, name):
     monkeypatch.setattr(gpu_checks, "make_layers_matter", make_wrongly)
     monkeypatch.setattr(gpu_checks, "DECODERS", {"": []})
     monkeypatch.setattr(gpu_checks, "PRECISIONS", {"float32": gpu_checks.PRECISIONS["float32"]})
-    with pytest.raises(ValueError, match="over the limits: float32"):
-        gpu_checks.check_results(SETTINGS)
+    refuses("over the limits: float32", gpu_checks.check_results, SETTINGS)
     assert rows(capsys.readouterr().out)[0][-1] == "FAILED"
 
 

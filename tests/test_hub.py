@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import documents, error_of, run_main, script, succeed, text_of
+from conftest import documents, error_of, refuses, run_main, script, succeed, text_of
 from huggingface_cases import FINE_TUNED, HEADS, write_checkpoint
 from labelled import of_fairseq
 from maelm_fairseq import embed, hub
@@ -130,8 +130,7 @@ def test_vectors_of_lines(folder, model, tmp_path, monkeypatch, capsys):
         torch.testing.assert_close(model.embed("kan lo", layer=layer), features.mean(0))
         unit = model.embed(["kan lo"], normalize=True, layer=layer)[0]
         torch.testing.assert_close(unit, features.mean(0) / features.mean(0).norm())
-    with pytest.raises(ValueError, match="layer 9 must be from 0 to 2, the layers of the encoder"):
-        model.embed("kan", layer=9)
+    refuses("layer 9 must be from 0 to 2, the layers of the encoder", model.embed, "kan", layer=9)
     assert len(model.encode("kan " * 200, truncate=True)) == POSITIONS
     assert "x.npy: exists already; remove it or choose another --dest" in error_of(embed.main, *options)
     dest.unlink()
@@ -219,22 +218,18 @@ def test_pairs(finetuned, tmp_path):
     both = model.predict(["kan", "lon mi"], ["mipo", "kan"])
     (logits,) = model._logits(model._head(), [model.encode("lon mi", "kan")])
     assert list(both[1].values()) == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
-    with pytest.raises(ValueError, match=r"on pairs of texts: call predict\(texts, pairs\)"):
-        model.predict(["kan"])
+    refuses(r"on pairs of texts: call predict\(texts, pairs\)", model.predict, ["kan"])
 
 
 def test_heads(folder, model, tmp_path):
-    with pytest.raises(ValueError, match="the checkpoint has no head: predictions need a fine-tuned model"):
-        model.predict("kan")
+    refuses("the checkpoint has no head: predictions need a fine-tuned model", model.predict, "kan")
 
     def with_heads(*names):
         heads = {name: HEADS[name]() for name in names}
         return hub.from_pretrained(write_checkpoint(tmp_path, folder, heads=heads, **FINE_TUNED), folder)
 
-    with pytest.raises(ValueError, match="has the heads span, score, expected one"):
-        with_heads("span", "score").predict("kan")
-    with pytest.raises(ValueError, match="head 'span' finds the start and end of answers"):
-        with_heads("span").predict("kan")
+    refuses("has the heads span, score, expected one", with_heads("span", "score").predict, "kan")
+    refuses("head 'span' finds the start and end of answers", with_heads("span").predict, "kan")
     # Regression: the value of the only output.
     model = with_heads("score")
     head, features = model.model.classification_heads["score"], map(model.extract_features, QUESTIONS)
@@ -255,47 +250,33 @@ def test_vocabularies_refused(folder, tmp_path):
     ):
         hub.from_pretrained(checkpoint, data=checkpoint.parent)
     (checkpoint.parent / "sentencepiece.model").write_text("no model")
-    with pytest.raises(ValueError, match="sentencepiece.model: not a SentencePiece model"):
-        hub.from_pretrained(checkpoint.parent)
+    refuses("sentencepiece.model: not a SentencePiece model", hub.from_pretrained, checkpoint.parent)
     vocabulary(other, vocab_size=80, lines=text_of(documents(60, 1)).splitlines())
     with pytest.raises(ValueError, match="trained with another dict.txt, of 102 symbols where this one has 82"):
         hub.from_pretrained(checkpoint, data=other)
     shutil.copy(other / "sentencepiece.model", checkpoint.parent)
-    with pytest.raises(ValueError, match="sentencepiece.model: its 82 symbols differ from those of the dict.txt"):
-        hub.from_pretrained(checkpoint)
+    refuses("sentencepiece.model: its 82 symbols differ from those of the dict.txt", hub.from_pretrained, checkpoint)
 
 
 def test_texts_refused(model, classifier):
     for function in [model.encode, classifier.predict]:
         for texts in [(None,), (["kan", None],), (["kan", "lon"], "mi"), ("kan", ["mi"])]:
-            with pytest.raises(TypeError):
-                function(*texts)
-        with pytest.raises(ValueError, match="2 texts and 1 pairs, expected a pair for each text"):
-            function(["kan", "lon"], ["mi"])
-    with pytest.raises(ValueError, match="an empty list, expected at least one text"):
-        model.encode([])
+            refuses("expected a string", function, *texts, error=TypeError)
+        refuses("2 texts and 1 pairs, expected a pair for each text", function, ["kan", "lon"], ["mi"])
+    refuses("an empty list, expected at least one text", model.encode, [])
     one_text = [model.fill_mask, model.word_features]
     for function in [*one_text, model.encode, model.embed, model.score, classifier.predict]:
         for text in [None, 5, *[["kan"]] * (function in one_text)]:
-            with pytest.raises(TypeError, match="expected a string"):
-                function(text)
-        with pytest.raises(ValueError, match="found half a character, '.ud800', at 2 of a text"):
-            function("a \ud800")
+            refuses("expected a string", function, text, error=TypeError)
+        refuses("found half a character, '.ud800', at 2 of a text", function, "a \ud800")
     for wrong in ["5", 2.0]:
-        with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
-            model.fill_mask("<mask>", topk=wrong)
-        with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
-            model.embed("kan", layer=wrong)
-    with pytest.raises(TypeError, match="tokens must be a tensor of integers"):
-        model.embed(torch.ones(3, dtype=torch.complex64))
-    with pytest.raises(ValueError, match="shorten it or split it"):
-        model.word_features("kan " * 200)
-    with pytest.raises(ValueError, match="no <mask> in 'kan'"):
-        model.fill_mask("kan")
-    with pytest.raises(ValueError, match="topk 0 must be from 1 to 97"):
-        model.fill_mask("<mask>", topk=0)
-    with pytest.raises(ValueError, match="fine-tuned and has no decoder"):
-        classifier.fill_mask("<mask>")
+        refuses("cannot be interpreted as an integer", model.fill_mask, "<mask>", topk=wrong, error=TypeError)
+        refuses("cannot be interpreted as an integer", model.embed, "kan", layer=wrong, error=TypeError)
+    refuses("tokens must be a tensor of integers", model.embed, torch.ones(3, dtype=torch.complex64), error=TypeError)
+    refuses("shorten it or split it", model.word_features, "kan " * 200)
+    refuses("no <mask> in 'kan'", model.fill_mask, "kan")
+    refuses("topk 0 must be from 1 to 97", model.fill_mask, "<mask>", topk=0)
+    refuses("fine-tuned and has no decoder", classifier.fill_mask, "<mask>")
     with pytest.raises(ValueError, match=rf"text 2 of 2 has \d+ tokens, but the model has {POSITIONS} positions"):
         model.extract_features(["kan", "kan " * 200])
 

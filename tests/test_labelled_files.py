@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from conftest import refuses
 from labelled import question, write_squad
 from maelm_fairseq.finetuning.labelled_files import (
     SENTENCE_FILES,
@@ -94,8 +95,7 @@ def test_the_file_of_each_split(tmp_path):
     write(tmp_path / "test.tsv.gz", gzip.compress(b"x"))
     assert find_file(tmp_path, "test", SENTENCE_FILES) == str(tmp_path / "test.tsv.gz")
     (tmp_path / "dev.tsv").symlink_to("nowhere")
-    with pytest.raises(ValueError, match="found dev.tsv and dev_matched.tsv, expected one of them"):
-        find_file(tmp_path, "valid", SENTENCE_FILES)
+    refuses("found dev.tsv and dev_matched.tsv, expected one of them", find_file, tmp_path, "valid", SENTENCE_FILES)
     (tmp_path / "test_mismatched.tsv").mkdir()
     with pytest.raises(ValueError, match="test_mismatched.tsv: found something else, expected a file"):
         find_file(tmp_path, "test1", SENTENCE_FILES, required=False)
@@ -150,8 +150,7 @@ NUMBERS = CLASSES._replace(metrics=["pearson", "spearman"])
 )  # fmt: skip
 def test_tables_refused(tmp_path, lines, options, message):
     path = write(tmp_path / "train.tsv", *lines)
-    with pytest.raises(ValueError, match=re.escape(f"{path}: {message}")):
-        read_sentences(path, **options)
+    refuses(re.escape(f"{path}: {message}"), read_sentences, path, **options)
 
 
 def test_a_test_file_has_the_form_of_the_training_file(tmp_path):
@@ -170,8 +169,7 @@ def test_conlls_columns(tmp_path):
         (["a"], "line 1: found 1 columns, expected a word and its tag"),
         (["", "-DOCSTART- O"], "no sentences"),
     ]:
-        with pytest.raises(ValueError, match=message):
-            read_tagged(write(tmp_path / "train.txt", *lines))
+        refuses(message, read_tagged, write(tmp_path / "train.txt", *lines))
 
 
 def test_squads_json(tmp_path):
@@ -198,5 +196,4 @@ def test_squads_json(tmp_path):
 )
 def test_squads_json_refused(tmp_path, context, qas, message):
     write_squad(tmp_path / "dev.json", [(context, qas)])
-    with pytest.raises(ValueError, match=re.escape(message)):
-        read_questions(tmp_path / "dev.json")
+    refuses(re.escape(message), read_questions, tmp_path / "dev.json")

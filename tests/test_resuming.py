@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 from fairseq.data.iterators import GroupedIterator
 
-from conftest import TINY
-from maelm_fairseq.base.errors import UsageError
+from conftest import TINY, refuses
 from maelm_fairseq.data.blocks import TokenBlocks
 from maelm_fairseq.data.masked_items import MaskedBlockDataset, masking_of
 from maelm_fairseq.masking import MaskSettings
@@ -110,10 +109,8 @@ def test_only_loader_workers_read_ahead(dataset):
 
 def test_what_would_lose_blocks_is_refused(dataset):
     state = dict(version=2, epoch=1, iterations_in_epoch=10_000, shuffle=True)
-    with pytest.raises(UsageError, match="the data have changed"):
-        Run(dataset, 1, state, **SIZE)
-    with pytest.raises(UsageError, match="--grouped-shuffling leaves out"):
-        Run(dataset, 1, grouped_shuffling=True, **SIZE)
+    refuses("the data have changed", Run, dataset, 1, state, **SIZE)
+    refuses("--grouped-shuffling leaves out", Run, dataset, 1, grouped_shuffling=True, **SIZE)
 
 
 def test_one_process_two_and_one_again_equal_one(data, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from fairseq.tasks import FairseqTask
 
+from conftest import refuses
 from maelm_fairseq.checkpoints.comparing import (
     ENCODER,
     OTHERS,
@@ -40,8 +41,7 @@ DICTIONARY = dictionary_of("a", "b")
 )
 def test_options_are_refused(data, options, message):
     others = dict(data=str(data), seed=1, fp16=False, bf16=False, amp=False)
-    with pytest.raises(ValueError, match=message):
-        MaeLmTask.setup_task(MaeLmTaskConfig(**{**others, **options}))
+    refuses(message, lambda: MaeLmTask.setup_task(MaeLmTaskConfig(**{**others, **options})))
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,7 @@ def test_options_are_refused(data, options, message):
 )
 def test_sizes_that_do_not_fit_each_other(sizes, message):
     check_sizes(MaeLmConfig(**SIZES))
-    with pytest.raises(ValueError, match=message):
-        check_sizes(MaeLmConfig(**{**SIZES, **sizes}))
+    refuses(message, check_sizes, MaeLmConfig(**{**SIZES, **sizes}))
 
 
 def checkpoint(**sizes):
@@ -120,10 +119,8 @@ def test_weights_of_another_shape_and_numbers_that_are_not_finite_are_named():
         ({"more.bias": torch.zeros(3)}, "weight 'more.bias' has the shape .3,., expected none"),
         ({"lm_head.bias": torch.full((7,), torch.nan)}, "weight 'lm_head.bias' contains NaN or infinity"),
     ]:
-        with pytest.raises(ValueError, match=f"model.pt: .*{message}"):
-            check_weights({**weights, **change}, weights, "model.pt")
-    with pytest.raises(ValueError, match="has the shape none, expected"):
-        check_weights({}, weights, "model.pt")
+        refuses(f"model.pt: .*{message}", check_weights, {**weights, **change}, weights, "model.pt")
+    refuses("has the shape none, expected", check_weights, {}, weights, "model.pt")
 
 
 # Other tasks ---------------------------------------------------------------------------------------------------------
@@ -158,8 +155,7 @@ def test_a_decoder_that_was_not_asked_for_is_never_silently_missing():
     tokens = torch.tensor([[0, 4]])
     with pytest.raises(ValueError, match="built without a decoder: a task that pretrains sets needs_decoder = True"):
         model(tokens, torch.tensor([[0, 2]]), torch.tensor([[1]]), num_predicted=1)
-    with pytest.raises(ValueError, match="built without a decoder"):
-        model(tokens, masked_tokens=tokens == 4)  # as fairseq's masked_lm calls a model
+    refuses("built without a decoder", model, tokens, masked_tokens=tokens == 4)  # as fairseq's masked_lm calls a model
     features, _ = model(tokens, features_only=True)
     assert features.shape == (1, 2, 16)
 
@@ -169,5 +165,4 @@ def test_without_decoder_layers_masked_positions_are_an_error():
     model = MaeLmModel.build_model(cfg, another(needs_decoder=True))
     tokens, positions = torch.tensor([[0, 4, 6]]), torch.tensor([[0, 2, 1]])
     assert model(tokens, positions, positions[:, :0], num_predicted=1).shape == (1, 1, len(DICTIONARY))
-    with pytest.raises(ValueError, match="--decoder-layers 0"):
-        model(tokens[:, :2], positions[:, :2], positions[:, 2:], num_predicted=1)
+    refuses("--decoder-layers 0", model, tokens[:, :2], positions[:, :2], positions[:, 2:], num_predicted=1)

@@ -8,8 +8,7 @@ import torch
 from fairseq.trainer import Trainer
 
 from common import Training
-from conftest import ROOT, TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, succeed, text_of
-from maelm_fairseq.base.errors import UsageError
+from conftest import ROOT, TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, refuses, succeed, text_of
 from maelm_fairseq.checkpoints.building import load_model
 from maelm_fairseq.training import stopping
 from maelm_fairseq.training.hooks import Hooks
@@ -125,8 +124,7 @@ def test_a_batch_that_does_not_fit_ends_training(data, tmp_path, monkeypatch):
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr("maelm_fairseq.criterion.MaeLmCriterion.forward", forward)
-    with pytest.raises(UsageError, match="out of memory: use a smaller batch"):
-        stepped(data, tmp_path)
+    refuses("out of memory: use a smaller batch", stepped, data, tmp_path)
 
 
 # Objectives of one's own ---------------------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from fairseq.data import Dictionary
 
-from conftest import documents, text_of
+from conftest import documents, refuses, text_of
 from encode import encode_text
-from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.subwords import MASK
 from maelm_fairseq.vocabulary import (
     fingerprint,
@@ -55,14 +54,12 @@ DAMAGED = {
 def test_damaged_dictionaries_are_refused_in_one_line(tmp_path, kind):
     (tmp_path / "dict.txt").write_bytes(DAMAGED[kind])
     for read in [load_dictionary, lambda folder: read_labels(str(folder / "dict.txt"), 2, "pass data=")]:
-        with pytest.raises(UsageError, match="dict.txt: not a dictionary .*, expected a line `symbol count` for each"):
-            read(tmp_path)
+        refuses("dict.txt: not a dictionary .*, expected a line `symbol count` for each", read, tmp_path)
 
 
 def test_a_dictionary_without_symbols(tmp_path):
     (tmp_path / "dict.txt").write_text("")
-    with pytest.raises(UsageError, match="dict.txt: empty, expected a line"):
-        load_dictionary(tmp_path)
+    refuses("dict.txt: empty, expected a line", load_dictionary, tmp_path)
 
 
 @pytest.mark.parametrize("options", [{}, {"byte_fallback": True}], ids=["unknown", "bytes"])
