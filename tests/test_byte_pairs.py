@@ -233,8 +233,7 @@ def test_other_kinds_are_refused_by_name(roberta, tmp_path):
     ]:
         for file in files:  # beside those before
             (tmp_path / file).touch()
-        with pytest.raises(FileNotFoundError, match=message):
-            read_subwords(tmp_path)
+        refuses(message, read_subwords, tmp_path, error=FileNotFoundError)
 
 
 def test_options_that_do_not_fit(roberta, extended, prepared, tmp_path):

@@ -241,8 +241,7 @@ def test_vocabularies_refused(folder, tmp_path):
     checkpoint, other = tmp_path / "alone" / "checkpoint_last.pt", tmp_path / "other"
     checkpoint.parent.mkdir()
     shutil.copy(folder / "checkpoint_last.pt", checkpoint)
-    with pytest.raises(FileNotFoundError, match="dict.txt: not found: pass data="):
-        hub.from_pretrained(checkpoint)
+    refuses("dict.txt: not found: pass data=", hub.from_pretrained, checkpoint, error=FileNotFoundError)
     shutil.copy(folder / "dict.txt", checkpoint.parent)
     with pytest.raises(
         FileNotFoundError,

@@ -12,7 +12,7 @@ import yaml
 from tokenizers import Tokenizer
 
 import naive
-from conftest import command
+from conftest import command, refuses
 from huggingface_cases import CASES, FINE_TUNED, NO_BIAS, C, H, P, classifier, make, read, write_checkpoint
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.heads import SpanHead
@@ -113,8 +113,7 @@ def test_refused(labelled_data, tmp_path, monkeypatch):
     checkpoint = write_checkpoint(tmp_path / "run", labelled_data, **NO_BIAS)
     with pytest.raises(ValueError, match="run: exists already; remove it or choose another --dest$"):
         program.export(checkpoint, labelled_data, tmp_path / "run")
-    with pytest.raises(FileNotFoundError, match="dict.txt: not found"):
-        program.export(checkpoint, tmp_path, tmp_path / "new")
+    refuses("dict.txt: not found", program.export, checkpoint, tmp_path, tmp_path / "new", error=FileNotFoundError)
     four = write_checkpoint(tmp_path / "run", labelled_data, heads={"topic": classifier(4)}, **NO_BIAS, **FINE_TUNED)
     with pytest.raises(ValueError, match=r"label/dict.txt: 3 labels \(bad, fair, good\), but the head has 4 classes"):
         program.export(four, labelled_data, tmp_path / "new")

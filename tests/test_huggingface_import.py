@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 from fairseq.models.roberta import RobertaModel
 
-from conftest import succeed
+from conftest import refuses, succeed
 from maelm_fairseq import hub
 from maelm_fairseq.checkpoints import reading
 from maelm_fairseq.huggingface import export
@@ -278,9 +278,9 @@ def copy(exported, folder, change=None):
 
 
 def refused(path, data, tmp_path, message):
-    with pytest.raises((ValueError, FileNotFoundError), match=message) as error:
-        program.import_roberta(path, data, tmp_path / "new.pt")
-    assert "\n" not in str(error.value) and not (tmp_path / "new.pt").exists()
+    error = (ValueError, FileNotFoundError)
+    refuses(message, program.import_roberta, path, data, tmp_path / "new.pt", error=error)
+    assert not (tmp_path / "new.pt").exists()
 
 
 HEAD, EMBEDDING = "encoder.lm_head.weight", "encoder.sentence_encoder.embed_tokens.weight"

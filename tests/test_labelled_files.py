@@ -99,8 +99,7 @@ def test_the_file_of_each_split(tmp_path):
     (tmp_path / "test_mismatched.tsv").mkdir()
     with pytest.raises(ValueError, match="test_mismatched.tsv: found something else, expected a file"):
         find_file(tmp_path, "test1", SENTENCE_FILES, required=False)
-    with pytest.raises(FileNotFoundError, match="no such folder"):
-        find_file(tmp_path / "none", "train", SENTENCE_FILES)
+    refuses("no such folder", find_file, tmp_path / "none", "train", SENTENCE_FILES, error=FileNotFoundError)
 
 
 def test_odd_text_is_read_as_it_is(tmp_path):
