@@ -1,7 +1,9 @@
 """Using a model from Python."""
 
 import gzip
+import os
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -115,10 +117,12 @@ def test_word_features(model):
 
 def test_vectors_of_lines(folder, model, tmp_path, monkeypatch, capsys):
     text, dest, lines = tmp_path / "x.txt", tmp_path / "x.npy", ["kan lon", "", "kan " * 200, "mipo <mask>lon", "ru"]
-    options = ["--checkpoint", folder, "--data", folder, "--input", text, "--dest", dest]
+    options = ["--checkpoint", folder, "--data", folder, "--dest", dest, "--input"]
     monkeypatch.setattr(embed, "LINES", 2)
     text.write_bytes(gzip.compress("\n".join(lines).encode().replace(b"lon\n", b"lon\r\n")))
-    run_main(embed.main, *options)
+    os.mkfifo(tmp_path / "pipe")
+    threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[text.read_bytes()]).start()
+    run_main(embed.main, *options, tmp_path / "pipe")
     assert capsys.readouterr().out == f"written: {dest}, 5 x 32; 1 of the lines cut to {POSITIONS} tokens\n"
     vectors = torch.from_numpy(np.load(dest))
     assert vectors.dtype == torch.float32 and vectors.shape == (5, 32)
@@ -132,11 +136,11 @@ def test_vectors_of_lines(folder, model, tmp_path, monkeypatch, capsys):
         torch.testing.assert_close(unit, features.mean(0) / features.mean(0).norm())
     refuses("layer 9 must be from 0 to 2, the layers of the encoder", model.embed, "kan", layer=9)
     assert len(model.encode("kan " * 200, truncate=True)) == POSITIONS
-    assert "x.npy: exists already; remove it or choose another --dest" in error_of(embed.main, *options)
+    assert "x.npy: exists already; remove it or choose another --dest" in error_of(embed.main, *options, text)
     dest.unlink()
     text.write_bytes(b"kan\nlo\xff\n")
-    assert "x.txt: line 2 is not UTF-8" in error_of(embed.main, *options)
-    assert [file.name for file in tmp_path.iterdir()] == ["x.txt"]
+    assert "x.txt: line 2 is not UTF-8" in error_of(embed.main, *options, text)
+    assert sorted(os.listdir(tmp_path)) == ["pipe", "x.txt"]
 
 
 def in_pretraining(model, tokens, masked, masks_in_encoder):

@@ -6,7 +6,7 @@
 | `convert_namespace_to_omegaconf` | options that it would reinterpret are refused | all commands |
 | `add_defaults` | begins a run: signal handlers; memory; the save folder; no state of an earlier run | our models |
 | `train` | all processes at one update, none after the last; whole updates in a resumed epoch; signals | our models |
-| `Trainer.train_step` | counts no empty batch; one that does not fit into memory ends the run, in one line | our models |
+| `Trainer.train_step` | leaves out empty batches; one that does not fit into memory ends the run | our models |
 | `validate_and_save` | a requested stop saves and ends the process; once an update; frees memory | training |
 | `save_checkpoint` | refuses NaN; a full disk is one line; the last checkpoint is written first | training |
 | `torch_persistent_save`, `PathManager.copy` | names appear with complete files | training |
