@@ -42,7 +42,7 @@ ARMS = {
     "E": Arm("shared layers, 80/10/10", [*SHARED, *MIXED, *FADE], 6),
     "A2": Arm("MAE-LM, 80/10/10", [*decoder(4), *MIXED, *FADE], 4),
     "C": Arm("decoder, half of the masks in the encoder", [*decoder(4), "--encoder-mask-fraction", "0.5", *FADE], 2),
-    "D2": Arm("MLM, masks only", MLM, 2),
+    "D2": Arm("MLM, masks only", MLM, 4),
     "A-no-fade": Arm("MAE-LM without fading", decoder(4), 1, UPDATES // 2),
     "A-decoder1": Arm("MAE-LM, decoder of 1", [*decoder(1), *FADE], 1, UPDATES // 2),
     "A-decoder2": Arm("MAE-LM, decoder of 2", [*decoder(2), *FADE], 1, UPDATES // 2),
