@@ -96,7 +96,7 @@ def test_checkpoint_of_another_size_or_vocabulary(pretrained, tmp_path):
     symbols = [line.split()[0] for line in (data / "dict.txt").read_text().splitlines()]
     text = text_of(documents(5, 3))
     turned = binarize(tmp_path / "turned", {"train": text, "valid": text}, symbols[::-1])
-    assert "trained with another dict.txt, of 102 symbols where this one has 102" in refused(turned, *TINY, *restore)
+    assert "trained with another dict.txt: that has 102 symbols and this one 102" in refused(turned, *TINY, *restore)
 
 
 def test_hydra(data, tmp_path):

@@ -255,7 +255,7 @@ def test_vocabularies_refused(folder, tmp_path):
     (checkpoint.parent / "sentencepiece.model").write_text("no model")
     refuses("sentencepiece.model: not a SentencePiece model", hub.from_pretrained, checkpoint.parent)
     vocabulary(other, vocab_size=80, lines=text_of(documents(60, 1)).splitlines())
-    with pytest.raises(ValueError, match="trained with another dict.txt, of 102 symbols where this one has 82"):
+    with pytest.raises(ValueError, match="trained with another dict.txt: that has 102 symbols and this one 82"):
         hub.from_pretrained(checkpoint, data=other)
     shutil.copy(other / "sentencepiece.model", checkpoint.parent)
     refuses("sentencepiece.model: its 82 symbols differ from those of the dict.txt", hub.from_pretrained, checkpoint)

@@ -70,8 +70,8 @@ def check_vocabulary(state, dictionary, path):
     if state["task_state"][FINGERPRINT] != fingerprint(dictionary):
         symbols = len(state["model"]["embed_tokens.weight"])
         raise UsageError(
-            f"{path}: trained with another dict.txt, of {symbols:,} symbols where this one has {len(dictionary):,} "
-            "(with special symbols and <mask>), not all of them the same; use the one it was trained with"
+            f"{path}: trained with another dict.txt: that has {symbols:,} symbols and this one {len(dictionary):,}, "
+            "with special symbols and <mask>, and they or their order differ; use the one it was trained with"
         )
 
 

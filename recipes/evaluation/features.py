@@ -15,6 +15,8 @@ from tqdm import tqdm
 from maelm_fairseq import hub
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.subwords import sequence
+from maelm_fairseq.checkpoints.building import read_checkpoint
+from maelm_fairseq.checkpoints.comparing import check_vocabulary
 from maelm_fairseq.vocabulary import read_vocabulary
 
 
@@ -48,9 +50,10 @@ class Encoder:
 
     def __init__(self, checkpoint, data):
         self.checkpoint, self.data = checkpoint, data
-        _, tokenizer = read_vocabulary(data)
+        dictionary, tokenizer = read_vocabulary(data)
         self.files = provenance.checksums([checkpoint, os.path.join(data, "dict.txt"), tokenizer.path])
         self.digest = " ".join(self.files.values())
+        check_vocabulary(read_checkpoint(checkpoint), dictionary, checkpoint)  # now, not after hours of work on others
 
     @functools.cached_property
     def model(self):
