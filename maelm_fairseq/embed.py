@@ -27,7 +27,7 @@ def main():
     parser = Parser("python -m maelm_fairseq.embed", description=__doc__)
     parser.add_argument("--checkpoint", required=True, metavar="FILE_or_DIR", help="pretrained or fine-tuned")
     parser.add_argument("--data", required=True, metavar="DIR", help="folder of its vocabulary")
-    parser.add_argument("--input", required=True, metavar="FILE", help="text, plain or gzip")
+    parser.add_argument("--input", required=True, metavar="FILE", help="text, plain or gzip; /dev/stdin for a pipe")
     parser.add_argument("--dest", required=True, metavar="FILE", help="new .npy file to write")
     parser.add_argument("--layer", type=within(0), metavar="K", help="from 0, the embeddings (default: the last)")
     parser.add_argument("--normalize", action="store_true", help="divide each vector by its length")

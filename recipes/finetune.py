@@ -297,7 +297,7 @@ def write_table(folder, name, scores, start, settings):
         undefined = ", ".join(f"seed {i + 1}" for i in np.flatnonzero(np.isnan(values)))
         why = "all predictions or all labels are equal, or there is one example"
         note = f"; undefined for {undefined}: {why}" * bool(undefined)
-        print(f"{name} {metric}: {median}, median of seeds: {len(values)} ({low} to {high}){note}")
+        print(f"{name} {metric}: {median}, median of {len(values)} seeds ({low} to {high}){note}")
         row = [datetime.date.today().isoformat(), name, metric, median, low, high, f"{deviation:.2f}"]
         row += [str(len(values)), " ".join(f"{value:.2f}" for value in values), start, settings]
         rows.append("\t".join(map(printable, row)).encode())
