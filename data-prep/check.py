@@ -13,9 +13,9 @@ import numpy as np
 
 from binarized import add_to_checksum, is_encoded, shard_folder
 from maelm_fairseq.base.errors import Parser, UsageError, run
-from maelm_fairseq.base.files import read_json
+from maelm_fairseq.base.files import read_json, sha256
 from maelm_fairseq.base.line_sizes import HEADER, LINES, LineSizes
-from maelm_fairseq.base.subwords import UNKNOWN
+from maelm_fairseq.base.subwords import EOS, UNKNOWN
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from records import SplitRecord, read_manifest
 
@@ -48,6 +48,7 @@ class Split:
         lines, item = len(index), index.dtype.itemsize
         self.sizes = mapped(index.path, np.int32, HEADER.size, lines)
         self.begins = mapped(index.path, np.int64, HEADER.size + 4 * lines, lines)
+        self.tokens = mapped(self.prefix + ".bin", index.dtype, 0, os.path.getsize(self.prefix + ".bin") // item)
         self.documents = self.text_lines = tokens = 0
         after_blank = True
         for start in range(0, lines, LINES):
@@ -55,10 +56,11 @@ class Split:
             ends, blank = tokens + np.cumsum(sizes), sizes == 1
             if not np.array_equal(self.begins[start : start + LINES], (ends - sizes) * item):
                 raise UsageError(f"{index.path} is damaged: lines do not follow each other; {self.again}")
+            if sizes.min() < 1 or ends[-1] > len(self.tokens) or (self.tokens[ends - 1] != EOS).any():
+                raise UsageError(f"{index.path} is damaged: a line does not end with </s>; {self.again}")
             self.documents += int((blank & ~np.append(after_blank, blank[:-1])).sum())
             self.text_lines += int((~blank).sum())
             tokens, after_blank = int(ends[-1]), blank[-1]
-        self.tokens = mapped(self.prefix + ".bin", index.dtype, 0, tokens)
 
 
 def mapped(path, dtype, offset, count):
@@ -93,6 +95,8 @@ def check_split(folder, name, tokenizer):
     """
     split = Split(folder, name)
     record, data = split.record, split.prefix + ".bin"
+    if record.vocabulary not in (None, sha256(tokenizer.path)):
+        raise UsageError(f"{tokenizer.path} is not the vocabulary of {split.prefix}.*; put that back, or {split.again}")
     checksum, unknown = count_tokens(split)
     pieces = len(split.tokens) - len(split.sizes)
     rate = unknown / max(pieces, 1)

@@ -20,7 +20,7 @@ import numpy as np
 from binarized import add_to_checksum, token_dtype, write_index
 from command_line import progress_bar
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import atomic_write, save_json
+from maelm_fairseq.base.files import atomic_write, save_json, sha256
 from maelm_fairseq.base.signals import end_with_parent
 from maelm_fairseq.base.subwords import EOS, UNKNOWN
 from maelm_fairseq.base.utf8 import read_lines
@@ -161,7 +161,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
         for number, folder in folders.items():
             tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
             sizes = stack.enter_context(tempfile.TemporaryFile(dir=folder))
-            out[number] = Shard(tokens, sizes, SplitRecord(read, 0, 0, 0, [0, 0], [], []))
+            out[number] = Shard(tokens, sizes, SplitRecord(read, 0, 0, 0, [0, 0], [], [], sha256(vocabulary)))
         pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(vocabulary,))
 
         def write(most_pending):

@@ -62,6 +62,7 @@ class SplitRecord:
     checksum: List[int]
     unknown_pieces: List[Tuple[str, int]]
     sample: List[Tuple[int, str]]  # lines of the data, from 0, and their text
+    vocabulary: Optional[str] = None  # SHA-256 of its file; earlier versions have none
 
 
 def by_option(values):

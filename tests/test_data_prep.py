@@ -237,7 +237,7 @@ def test_missing_empty_and_undecodable_files(text, tmp_path):
     utf16 = "ab cd\n\nef gh\n".encode("utf-16-le")
     for name, content in [("utf16.txt", utf16), ("utf16.gz", gzip.compress(utf16))]:
         assert "line 1 contains a null byte" in (message := error(name, content)) and "iconv -f UTF-16LE -t" in message
-    packed = gzip.compress(random.Random(1).randbytes(1000))
+    packed = gzip.compress(random.Random(1).randbytes(1000).hex().encode())
     assert "it is no text; unpack it" in error("text.xz", lzma.compress(packed))
     assert "cut.gz: corrupt gzip after line" in error("cut.gz", packed[:500])
     assert "plain.txt.gz: corrupt gzip after line 0 (Not a gzipped file" in error("plain.txt.gz", b"not packed")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 import check
@@ -109,6 +110,16 @@ def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, mon
 # Damaged files -----------------------------------------------------------------------------------------------------
 
 
+def with_a_moved_boundary(index):
+    """An index in which a token of the second line belongs to the first."""
+    lines = int.from_bytes(index[18:26], "little")
+    sizes = np.frombuffer(index, np.int32, lines, 26).copy()
+    begins = np.frombuffer(index, np.int64, lines, 26 + 4 * lines).copy()
+    sizes[:2] += [1, -1]
+    begins[1] += 2
+    return index[:26] + sizes.tobytes() + begins.tobytes()
+
+
 @pytest.mark.parametrize(
     "name, change, error",
     [
@@ -119,11 +130,13 @@ def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, mon
         ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [[0, "\\ud800"],'), "not decode to"),
         ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [["0", ""],'), "found '0', exp"),
         ("sentencepiece.model", lambda content: content.replace(b"<s>", b"<\xff>"), "not a SentencePiece model"),
+        ("sentencepiece.model", lambda content: content.replace(b"nmt_nfkc", b"nmt_nfkd"), "not the vocabulary of"),
         ("train.idx", lambda content: b"", "not an index"),
         ("train.idx", lambda content: content + b"\0", "but its header implies"),
         ("train.idx", lambda content: content[:-16] + b"\1" + content[-15:], "do not follow"),  # a line's begin
+        ("train.idx", with_a_moved_boundary, "a line does not end with </s>"),
         ("train.bin", lambda content: content[:-2], "but .idx implies"),
-        ("train.bin", lambda content: content[4:6] + content[2:4] + content[:2] + content[6:], "checksum: found"),
+        ("train.bin", lambda content: content[2:4] + content[:2] + content[4:], "checksum: found"),
         ("dict.txt", lambda content: content[: len(content) // 2], "is not the dictionary of the sentencepiece.model"),
     ],
 )

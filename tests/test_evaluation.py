@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from conftest import documents, refuses
 from evaluation import features, few_shot, probes
@@ -88,7 +89,12 @@ def test_values_are_spread_over_folds(tmp_path, capsys):
     header = ("sentence", "label")
     task = load_task(write(tmp_path, train=[header, *rows[:-2]], dev=[header, *rows[-2:]]), regression=True)
     assert task.labels is None and task.metric == "100 x Pearson"
-    np.testing.assert_allclose(task.targets, [float(value) for _, value in rows])
+    np.testing.assert_allclose(task.targets, stats.zscore([float(value) for _, value in rows]))
+    seconds = [(text, f"{1.7e9 + 60 * float(value)}") for text, value in rows]
+    units = load_task(
+        write(tmp_path / "units", train=[header, *seconds[:-2]], dev=[header, *seconds[-2:]]), regression=True
+    )
+    np.testing.assert_allclose(units.targets, task.targets, atol=1e-6)
     means = [task.targets[task.folds == fold].mean() for fold in range(5)]
     assert np.std(means) < 0.3 * np.std(task.targets) / np.sqrt(40)  # closer than at random
     refuses("usable examples", load_task, tmp_path)
@@ -203,6 +209,12 @@ def test_few_shot_scores_of_all_repeats():
     scores = few_shot.few_shot(*made_up(0, count=150), 3)
     assert scores.shape == (3, 3) and scores[2].mean() > scores[0].mean()  # from more examples
     assert not few_shot.has_few_shot(made_up(12, count=240)[1])
+    _, task = made_up(0)
+    task.targets = np.minimum(task.targets, np.median(task.targets))  # the highest value is the median
+    rows = few_shot.training_examples(task, 8, repeat=0)
+    assert len(rows) == 16 and (task.targets[rows] == task.targets.max()).sum() == 8
+    task.ids = task.ids // 12  # left out as wholes, such groups could leave nothing to test on
+    assert not few_shot.has_few_shot(task)
 
 
 def test_pairs_that_a_model_cannot_decide(pretrained):

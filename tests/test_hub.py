@@ -138,8 +138,9 @@ def test_vectors_of_lines(folder, model, tmp_path, monkeypatch, capsys):
     assert len(model.encode("kan " * 200, truncate=True)) == POSITIONS
     assert "x.npy: exists already; remove it or choose another --dest" in error_of(embed.main, *options, text)
     dest.unlink()
-    text.write_bytes(b"kan\nlo\xff\n")
-    assert "x.txt: line 2 is not UTF-8" in error_of(embed.main, *options, text)
+    text.write_bytes(1000 * b"kan\n" + b"lo\xff\n")
+    threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[text.read_bytes()]).start()
+    assert "pipe: line 1001 is not UTF-8" in error_of(embed.main, *options, tmp_path / "pipe")
     assert sorted(os.listdir(tmp_path)) == ["pipe", "x.txt"]
 
 

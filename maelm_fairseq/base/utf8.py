@@ -1,7 +1,6 @@
 """Lines of text: UTF-8, plain or gzip; if it is not, the error says which encoding it is likely to be in."""
 
 import gzip
-import io
 import os
 import zlib
 
@@ -26,7 +25,7 @@ def read_lines(path, advance=lambda size: None):
         number = reported = 0
         try:
             for number, line in numbered_lines(gzip.GzipFile(fileobj=packed) if is_gzip else packed, path):
-                if number % 1000 == 0:  # asking for the place in the file takes time
+                if number % 1000 == 0 and packed.seekable():  # asking for the place in the file takes time
                     advance(packed.tell() - reported)
                     reported = packed.tell()
                 yield number, line
@@ -45,31 +44,20 @@ def read_text(path):
 
 
 def numbered_lines(stream, path):
-    """Those of a binary file at its beginning, which may be closed in the end; `path` is for errors."""
-    text = io.TextIOWrapper(stream, "utf-8-sig", newline="\n")
-    try:
-        for number, line in enumerate(text, 1):
-            if "\0" in line:
-                raise UnicodeError(f"{path}: null byte in line {number}")
-            yield number, line.rstrip("\r\n")
-    except UnicodeError:  # of a part of the file: which line is it?
-        stream.seek(0)
-        start = stream.read(4096)
-        stream.seek(0)
-        for number, line in enumerate(stream, 1):
-            check(line, f"{path}: line {number}", start)
-        raise
+    """Those of a binary file at its beginning, which need not be seekable; `path` is for errors."""
+    start = stream.peek(4096)[:4096]
+    for number, line in enumerate(stream, 1):
+        try:
+            text, wrong = line.decode("utf-8"), line.find(0)
+        except UnicodeDecodeError as error:
+            wrong = error.start
+        if wrong >= 0:
+            refuse(line, wrong, f"{path}: line {number}", start)
+        yield number, (text if number > 1 else text.removeprefix("\ufeff")).rstrip("\r\n")
 
 
-def check(line, where, start):
-    """Refuses a line (bytes) that is not UTF-8, or contains a null byte; `start` are the first bytes of its file."""
-    try:
-        line.decode("utf-8")
-        wrong = line.find(0)
-    except UnicodeDecodeError as error:
-        wrong = error.start
-    if wrong < 0:
-        return
+def refuse(line, wrong, where, start):
+    """Refuses a line (bytes) for its byte number `wrong`; `start` are the first bytes of its file."""
     encoding, found = wide_encoding(start), "is not UTF-8" if line[wrong] else "contains a null byte"
     if not encoding and sum(0 < byte < 32 and byte not in b"\t\n\v\f\r" for byte in start) > 2 + len(start) / 100:
         fix = "it is no text; unpack it if it is compressed"

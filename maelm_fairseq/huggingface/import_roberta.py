@@ -47,7 +47,7 @@ def parse_args():
             kind["default"] = 0 if field.name == "relative_position_num_buckets" else field.default
         add(option(field.name), help=field.metadata["help"], **kind)
     longer = "positions, more than it has: theirs repeat"
-    add("--extend-positions", type=within(1), metavar="N", help=longer)
+    add("--extend-positions", type=within(1, 10**6), metavar="N", help=longer)
     add("--seed", type=within(0), default=1, metavar="N", help="of what is new (default: %(default)s)")
     return parser.parse_args()
 

@@ -10,13 +10,16 @@ MOST_CLASSES = 10  # fine classes have too few examples
 
 
 def has_few_shot(task):
-    """Whether a task has few-shot probes: not with too many classes."""
-    return len(task.labels or []) <= MOST_CLASSES
+    """Whether a task has few-shot probes: not with too many classes, nor where more than two texts belong together."""
+    return len(task.labels or []) <= MOST_CLASSES and np.unique(task.ids, return_counts=True)[1].max() <= 2
 
 
 def strata(task):
     """What examples are drawn from: their classes; of values, the lower and the upper half: (N,)."""
-    return task.targets if task.labels else task.targets > np.median(task.targets)
+    if task.labels:
+        return task.targets
+    upper = task.targets > np.median(task.targets)
+    return upper if upper.any() else task.targets == task.targets.max()  # more than half are the highest
 
 
 def most_shots(task):

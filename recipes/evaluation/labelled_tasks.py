@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 from tqdm import tqdm
 
 from maelm_fairseq.base.errors import UsageError
@@ -33,7 +34,7 @@ class Task:
     name: str  # of its folder
     texts: list  # N strings, or N pairs of strings, all different
     labels: list  # names of the classes in order; None for regression
-    targets: np.ndarray  # (N,), class numbers, or values as float64
+    targets: np.ndarray  # (N,), class numbers, or values as float64, of mean 0 and variance 1
     ids: np.ndarray  # (N,) uint64, hashes of the texts; the two sentences of a pair have the same
     folds: np.ndarray  # (N,) int64, the fold in which an example is a test example
     dropped: int  # examples left out: repeated, of too small a class, or without a usable label
@@ -118,6 +119,8 @@ def load_task(folder, regression=False):
         expected += "differ, where texts with the same value in a column pair count as one; add examples, or name the "
         expected += "task in --regression if its labels are numbers"
         raise UsageError(f"{folder}: {len(examples)} usable examples of {rows}, expected {expected}")
+    if labels is None:  # answers are float32, to which a correlation in other units may look like none
+        targets = stats.zscore(targets / np.abs(targets).max())
     texts = [text for text, _, _ in examples]
     ids = np.array([identity(pair) for _, _, pair in examples], np.uint64)
     name = os.path.basename(os.path.normpath(folder))
