@@ -296,8 +296,8 @@ class Page:
         return frame
 
     def tests(self):
-        """The planned tests, and their intervals drawn."""
-        frame = self.tested.dropna(subset="points")
+        """The planned tests, and the intervals of those with enough seeds drawn."""
+        frame = self.tested[self.tested.p != ""]
         figure, axis = plt.subplots(figsize=(9, 1 + 0.3 * len(frame)), layout="constrained")
         axis.axvspan(-MARGIN, MARGIN, color="0.92")
         axis.axvline(0, color="0.5")
