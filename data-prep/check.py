@@ -48,7 +48,7 @@ class Split:
         lines, item = len(index), index.dtype.itemsize
         self.sizes = mapped(index.path, np.int32, HEADER.size, lines)
         self.begins = mapped(index.path, np.int64, HEADER.size + 4 * lines, lines)
-        self.tokens = mapped(self.prefix + ".bin", index.dtype, 0, os.path.getsize(self.prefix + ".bin") // item)
+        self.tokens = mapped(self.prefix + ".bin", index.dtype, 0, index.tokens)
         self.documents = self.text_lines = tokens = 0
         after_blank = True
         for start in range(0, lines, LINES):

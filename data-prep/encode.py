@@ -157,11 +157,11 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
     with ExitStack() as stack:
         what = f"encode {split}" if folders else "count documents"
         bar = stack.enter_context(progress_bar(what, sum(map(os.path.getsize, paths))))
-        out = {}
+        out, checksum = {}, sha256(vocabulary)
         for number, folder in folders.items():
             tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
             sizes = stack.enter_context(tempfile.TemporaryFile(dir=folder))
-            out[number] = Shard(tokens, sizes, SplitRecord(read, 0, 0, 0, [0, 0], [], [], sha256(vocabulary)))
+            out[number] = Shard(tokens, sizes, SplitRecord(read, 0, 0, 0, [0, 0], [], [], checksum))
         pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(vocabulary,))
 
         def write(most_pending):

@@ -28,7 +28,7 @@ class LineSizes:
 
     Attributes:
         path: of the index
-        dtype: of the tokens in `.bin`
+        dtype, tokens: type and number of the tokens in `.bin`
     """
 
     def __init__(self, prefix, again="binarize again"):
@@ -50,6 +50,7 @@ class LineSizes:
         position = int.from_bytes(end, "little") if self._lines else 0  # of the last line
         last = int(self.read(max(0, self._lines - 1)).sum()) * self.dtype.itemsize
         check_length(prefix, os.path.getsize(prefix + ".bin"), position + last, again)
+        self.tokens = (position + last) // self.dtype.itemsize
 
     def __len__(self):
         return self._lines
