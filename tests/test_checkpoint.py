@@ -2,7 +2,6 @@
 
 import logging
 import os
-from argparse import Namespace
 from collections import OrderedDict
 from dataclasses import asdict
 
@@ -95,13 +94,13 @@ def test_averages_of_checkpoints_and_of_a_run(data, tmp_path):
 def test_fairseq_gets_plain_values_and_known_options_alone():
     task = OrderedDict(_name="mae_lm", data="folder", mask_prob=0.3, log_effective_rank=None)
     vars(task)["_name"] = "another"
-    state = {"model": {}, "cfg": {"task": task, "model": {"_name": "roberta"}}, "args": Namespace(arch="roberta")}
+    state = {"model": {}, "cfg": {"task": task, "model": {"_name": "roberta"}}}
     assert sections.for_fairseq(reading.plain({**state, "other": 1}, 1000), "model.pt") == {
         "model": {},
         "cfg": {"task": {"_name": "mae_lm", "data": "folder", "mask_prob": 0.3}},
         "components": {"criterion": None, "optimizer": None, "lr_scheduler": None},
     }
-    assert reading.plain(state, 1000)["args"] == {"arch": "roberta"} and not hasattr(reading.plain(task, 99), "_name")
+    assert not hasattr(reading.plain(task, 99), "_name")
     refuses("it contains a Dictionary, expected tensors and plain values", reading.plain, [Dictionary()], 1000)
     with pytest.raises(ValueError, match="model.pt: task: mask_prob: found '0.3', expected a number"):
         sections.for_fairseq({"model": {}, "cfg": {"task": {"_name": "mae_lm", "mask_prob": "0.3"}}}, "model.pt")
@@ -147,12 +146,3 @@ def test_a_folder_means_its_best_checkpoint_or_else_its_last(tmp_path):
         if name != "other.pt":
             assert find_checkpoint(tmp_path) == os.path.join(tmp_path, name)
         assert find_checkpoint(tmp_path / name) == tmp_path / name
-
-
-def test_loading_a_checkpoint_leaves_torchs_list_of_safe_classes_alone(tmp_path):
-    save({"args": Namespace(lr=1), "weight": torch.ones(2)}, tmp_path / "checkpoint.pt")
-    before = set(torch.serialization.get_safe_globals())
-    refuses("contains objects that are neither tensors nor plain values", reading.read_file, tmp_path / "checkpoint.pt")
-    state = reading.read_file(tmp_path / "checkpoint.pt", old=True)
-    assert state["args"] == {"lr": 1} and state["weight"].tolist() == [1, 1]
-    assert set(torch.serialization.get_safe_globals()) == before

@@ -1,38 +1,26 @@
-"""Imports of RoBERTa encoders: from stock fairseq and from transformers, what they compute, and what is refused.
+"""Imports of RoBERTa encoders from folders of transformers: what they compute, and what is refused.
 
 What transformers computes from an exported folder is in test_huggingface_transformers.py: here it is read back.
 """
 
-import argparse
 import json
-import os
-import re
 import shlex
 import shutil
-from types import SimpleNamespace
 
 import pytest
 import safetensors.torch
 import torch
-from fairseq.models.roberta import RobertaModel
 
 from conftest import refuses, succeed
-from maelm_fairseq import hub
+from huggingface_cases import MLM, NO_BIAS, C, F, P, write_checkpoint
 from maelm_fairseq.checkpoints import reading
 from maelm_fairseq.huggingface import export
 from maelm_fairseq.huggingface import import_roberta as program
-from maelm_fairseq.vocabulary import load_dictionary
 from test_huggingface_tokenizer import vocabulary
 
-C, F, H, P, LAYERS = 16, 24, 2, 160, 2
 OPTIMIZATION = [
-    "--optimizer", "adam", "--lr", 1e-3, "--batch-size", 8, "--max-update", 3, "--cpu", "--num-workers", 0, "--seed", 1,
-    "--no-epoch-checkpoints",
-]  # fmt: skip
-STOCK = [
-    "--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta", "--encoder-layers", LAYERS,
-    "--encoder-embed-dim", C, "--encoder-ffn-embed-dim", F, "--encoder-attention-heads", H, "--max-positions", P,
-    "--tokens-per-sample", 32,
+    "--optimizer", "adam", "--lr", 1e-12, "--batch-size", 8, "--max-update", 1, "--cpu", "--num-workers", 0,
+    "--seed", 1, "--no-epoch-checkpoints",
 ]  # fmt: skip
 
 
@@ -42,119 +30,13 @@ def data(prepared):
 
 
 @pytest.fixture(scope="module")
-def unigram(tmp_path_factory):
-    """A vocabulary as XLM-R's, Unigram, with pieces for bytes."""
-    folder = tmp_path_factory.mktemp("unigram") / "data"
-    return vocabulary(folder, kind="unigram", byte_fallback=True, vocab_size=330)
-
-
-def scramble(weights):
-    """Gives a state dict random weights, in place; of tensors that share values, both get the same."""
-    generator = torch.Generator().manual_seed(7)
-    for name, value in weights.items():
-        if name.endswith("lm_head.weight"):
-            value.copy_(weights["encoder.sentence_encoder.embed_tokens.weight"])
-        elif not name.endswith("version"):
-            norm = "norm" in name and name.endswith("weight")
-            value.copy_(torch.randn(value.shape, generator=generator) * 0.3 + float(norm))
-
-
-@pytest.fixture(scope="module")
-def stock(data, tmp_path_factory):
-    """The folder of a checkpoint that stock fairseq wrote, with random weights."""
-    folder = tmp_path_factory.mktemp("stock")
-    succeed("fairseq-train", data, *STOCK, *OPTIMIZATION, "--save-dir", folder, "--disable-validation")
-    state = reading.read_file(folder / "checkpoint_last.pt", old=True)
-    scramble(state["model"])
-    torch.save(state, folder / "checkpoint_last.pt")
-    return folder
-
-
-def stock_model(weights, options, dictionary):
-    """fairseq's RoBERTa."""
-    options = argparse.Namespace(**options)
-    model = RobertaModel.build_model(options, SimpleNamespace(source_dictionary=dictionary))
-    if weights is not None:
-        model.load_state_dict(weights)
-    for module in model.modules():
-        if hasattr(module, "activation_fn"):
-            module.activation_fn = torch.nn.functional.gelu  # fairseq's rounds to float32
-    return model.eval()
-
-
-@torch.no_grad()
-def assert_computes_the_same(checkpoint, data, theirs):
-    """Compares features and logits of an imported checkpoint with fairseq's model, at tokens that are no padding."""
-    dictionary, generator = load_dictionary(data), torch.Generator().manual_seed(1)
-    ours = hub.from_pretrained(checkpoint, data).model
-    lengths = torch.tensor([P, 3, 101, 47])
-    tokens = torch.randint(3, len(dictionary), (4, P), generator=generator)
-    tokens[:, 0], tokens[range(4), lengths - 1] = dictionary.bos(), dictionary.eos()
-    tokens.masked_fill_(torch.arange(P) >= lengths[:, None], dictionary.pad())
-    real = tokens.ne(dictionary.pad())
-    for dtype, tolerance in [(torch.float64, 1e-12), (torch.float32, 1e-4)]:
-        features = ours.to(dtype).forward_encoder(tokens)
-        logits = ours.lm_head(features, ours.embed_tokens.weight)
-        assert (features - theirs.to(dtype)(tokens, features_only=True)[0])[real].abs().max() < tolerance
-        assert (logits - theirs(tokens)[0])[real].abs().max() < tolerance
-
-
-def test_stock_fairseq(stock, data, tmp_path):
-    dest = tmp_path / "new" / "checkpoint.pt"
-    bias = dict(relative_position_num_buckets=32, relative_position_buckets="t5", decoder_relative_bias=True)
-    source, _ = program.import_roberta(stock, data, dest, **bias)
-    assert source.dropped == [] and os.listdir(dest.parent) == [dest.name]
-    state = reading.read_file(stock / "checkpoint_last.pt")
-    model = stock_model(state["model"], state["cfg"]["model"], load_dictionary(data))
-    assert_computes_the_same(dest, data, model)
-    ours = reading.read_file(dest)["model"]
-    assert ours["encoder.relative_bias.table.weight"].eq(0).all()
-    assert not ours["decoder.relative_bias.table.weight"].eq(0).any()
-
-
-def test_what_other_versions_of_fairseq_write(stock, data, tmp_path):
-    """A configuration without what has the default; copies of weights."""
-    state = reading.read_file(stock / "checkpoint_last.pt")
-    state["model"]["encoder.sentence_encoder.layers.1.fc1_weight"] = torch.zeros(2)
-    known = {name: value for name, value in state["cfg"]["model"].items() if name.startswith("encoder_")}
-    state["cfg"] = {"model": {**known, "dropout": 0.25}, "task": {"data": str(data)}}
-    torch.save(state, tmp_path / "stock.pt")
-    source, cfg = program.import_roberta(tmp_path / "stock.pt", data, tmp_path / "new.pt")
-    assert source.dropped == [] and (cfg.encoder_layers, cfg.dropout, cfg.max_positions) == (LAYERS, 0.25, P)
-
-
-def old_names(weights):
-    """A state dict as fairseq's releases of RoBERTa and XLM-R have it."""
-    found = {}
-    for name, value in weights.items():
-        name = name.replace("encoder.", "decoder.", 1).replace("layernorm_embedding", "emb_layer_norm")
-        if "self_attn.q_proj" in name:
-            parts = [weights[name.replace("decoder.", "encoder.", 1).replace("q_proj", f"{p}_proj")] for p in "qkv"]
-            found[name.replace("q_proj.", "in_proj_")] = torch.cat(parts)
-        elif not re.search("[kv]_proj|version|[.][0-9]+[.][a-z0-9_]+$", name):  # the last: fairseq 0.12.2's copies
-            found[name] = value
-    return found
-
-
-def test_an_old_release_with_a_unigram_model(unigram, tmp_path):
-    options = dict(encoder_layers=LAYERS, encoder_embed_dim=C, encoder_ffn_embed_dim=F, encoder_attention_heads=H)
-    options.update(max_positions=P, arch="roberta_base", task="multilingual_masked_lm", data="nowhere")
-    model = stock_model(None, options, load_dictionary(unigram))
-    scramble(model.state_dict())
-    state = {"model": old_names(model.state_dict()), "args": argparse.Namespace(**options), "extra_state": {}}
-    for name in ["classification_heads.topic.dense.weight", "classification_heads.topic.out_proj.bias"]:
-        state["model"][name] = torch.zeros(2)
-    folder = tmp_path / "xlmr"
-    folder.mkdir()
-    torch.save(state, folder / "model.pt")
-    shutil.copy(unigram / "dict.txt", folder)
-    shutil.copy(unigram / "sentencepiece.model", folder / "sentencepiece.bpe.model")
-    source, _ = program.import_roberta(folder, unigram, tmp_path / "new.pt")
-    assert source.dropped == ["classification_heads.topic"]
-    assert_computes_the_same(tmp_path / "new.pt", unigram, model)
-    text = "kan 李 <mask> lopo"
-    model = hub.from_pretrained(tmp_path / "new.pt", unigram)
-    assert model.decode(model.encode(text)) == text and len(model.fill_mask(text)) == 1
+def exported(data, tmp_path_factory):
+    """A folder of transformers' RobertaForMaskedLM, with the SentencePiece model put into it; beside it, its origin."""
+    folder = tmp_path_factory.mktemp("exported")
+    checkpoint = write_checkpoint(folder, data, **NO_BIAS, **MLM, dropout=0.25)
+    assert export.export(checkpoint, data, folder / "roberta")[:2] == ("RobertaForMaskedLM", [])
+    shutil.copy(data / "sentencepiece.model", folder / "roberta" / "sentencepiece.bpe.model")
+    return folder / "roberta"
 
 
 def printed_by(*arguments):
@@ -163,29 +45,25 @@ def printed_by(*arguments):
 
 
 CONTINUED = {
-    "shared": dict(decoder_layers=2, relative_position_num_buckets=32, share_decoder_layers=True),
-    "decoder": dict(decoder_layers=1, relative_position_num_buckets=32, decoder_relative_bias=True),
-    "mlm": dict(decoder_layers=0, relative_position_num_buckets=0),
+    "shared": ["--decoder-layers", 2, "--share-decoder-layers"],
+    "decoder": ["--decoder-layers", 1],
+    "mlm": ["--decoder-layers", 0],
 }
 
 
 @pytest.mark.parametrize("case", CONTINUED)
-def test_pretraining_continues_by_the_command_that_is_printed(case, stock, data, tmp_path):
-    options, dest = [], tmp_path / "new.pt"
-    for name, value in CONTINUED[case].items():
-        options += ["--" + name.replace("_", "-"), *([] if value is True else [value])]
-    printed = printed_by("--checkpoint", stock, "--data", data, "--dest", dest, *options)
-    assert printed[0] == (
-        f"written: {dest}; exactly as in {stock}/checkpoint_last.pt: the encoder and the language-model head"
-    )
+def test_pretraining_continues_by_the_command_that_is_printed(case, exported, data, tmp_path):
+    dest = tmp_path / "new.pt"
+    printed = printed_by("--checkpoint", exported, "--data", data, "--dest", dest, *CONTINUED[case])
+    assert printed[0] == f"written: {dest}; exactly as in {exported}: the encoder and the language-model head"
     assert printed[1].startswith("new: the decoder (1 layers);" if case == "decoder" else "new: nothing;")
     command = shlex.split(printed[-1])
-    slow = ["--lr", 1e-12, "--max-update", 1]
-    output = succeed(*command, *OPTIMIZATION, *slow, "--save-dir", tmp_path / "run")
+    output = succeed(*command, *OPTIMIZATION, "--save-dir", tmp_path / "run")
     assert f"Loaded checkpoint {dest} (epoch 1 @ 0 updates)" in output
     imported = reading.read_file(dest)
     assert imported["cfg"]["task"]["encoder_mask_fraction"] == (case == "mlm")
-    assert CONTINUED[case].items() <= imported["cfg"]["model"].items()
+    model = imported["cfg"]["model"]
+    assert (model["decoder_layers"], model["share_decoder_layers"]) == (CONTINUED[case][1], case == "shared")
     continued = reading.read_file(tmp_path / "run" / "checkpoint_last.pt")
     assert continued["optimizer_history"][-1]["num_updates"] == 1
     assert continued["model"].keys() == imported["model"].keys()
@@ -195,23 +73,16 @@ def test_pretraining_continues_by_the_command_that_is_printed(case, stock, data,
         assert export.export(dest, data, tmp_path / "code", format="code")[:2] == ("MaeLmForMaskedLM", [])
 
 
-@pytest.fixture(scope="module")
-def exported(stock, data, tmp_path_factory):
-    """A folder of transformers' RobertaForMaskedLM, with the SentencePiece model put into it."""
-    folder = tmp_path_factory.mktemp("exported")
-    program.import_roberta(stock, data, folder / "mlm.pt", decoder_layers=0)
-    assert export.export(folder / "mlm.pt", data, folder / "roberta")[:2] == ("RobertaForMaskedLM", [])
-    shutil.copy(data / "sentencepiece.model", folder / "roberta")
-    return folder / "roberta"
-
-
 def test_there_and_back(exported, data, tmp_path):
-    card = (exported / "README.md").read_text()
-    assert "pretrained by masked language modelling elsewhere" in card and "checkpoint_last.pt" in card
-    program.import_roberta(exported, data, tmp_path / "again.pt", decoder_layers=0)
-    first, again = (reading.read_file(p) for p in [exported.parent / "mlm.pt", tmp_path / "again.pt"])
-    assert first["model"].keys() == again["model"].keys() and first["cfg"] == again["cfg"]
-    assert all(first["model"][name].equal(again["model"][name]) for name in first["model"])
+    source, cfg = program.import_roberta(exported, data, tmp_path / "new.pt", decoder_layers=0)
+    assert source.dropped == [] and (cfg.dropout, cfg.encoder_attention_heads, cfg.max_positions) == (0.25, 2, P)
+    first, ours = (reading.read_file(p)["model"] for p in [exported.parent / "checkpoint_last.pt", tmp_path / "new.pt"])
+    assert first.keys() == ours.keys() and all(first[name].equal(ours[name]) for name in first)
+    export.export(tmp_path / "new.pt", data, tmp_path / "again")
+    for name in ["config.json", "model.safetensors"]:
+        assert (tmp_path / "again" / name).read_bytes() == (exported / name).read_bytes()
+    card = (tmp_path / "again" / "README.md").read_text()
+    assert "pretrained by masked language modelling elsewhere" in card and "imported from `roberta`, unchanged" in card
 
 
 def test_camembert_in_half_precision(exported, data, tmp_path):
@@ -230,7 +101,7 @@ def test_camembert_in_half_precision(exported, data, tmp_path):
     (folder / "model.safetensors").unlink()
     torch.save({name: value.half() for name, value in weights.items()}, folder / "pytorch_model.bin")
     program.import_roberta(folder, data, tmp_path / "new.pt", decoder_layers=0)
-    first, ours = (reading.read_file(p)["model"] for p in [exported.parent / "mlm.pt", tmp_path / "new.pt"])
+    first, ours = (reading.read_file(p)["model"] for p in [exported.parent / "checkpoint_last.pt", tmp_path / "new.pt"])
     for name, value in first.items():
         assert ours[name].equal(value.half().float() if value.is_floating_point() else value), name
 
@@ -250,7 +121,7 @@ def test_an_encoder_without_head_and_with_token_types(exported, data, tmp_path):
     written, new, *_ = printed_by(*arguments)
     assert written.endswith(f"exactly as in {folder}: the encoder")
     assert new == "new: the decoder (2 layers) and the language-model head, which the source lacks; left out: pooler"
-    first = reading.read_file(exported.parent / "mlm.pt")["model"]
+    first = reading.read_file(exported.parent / "checkpoint_last.pt")["model"]
     ours = reading.read_file(tmp_path / "new.pt")["model"]
     assert not ours["lm_head.dense.weight"].equal(first["lm_head.dense.weight"])
     positions = "encoder.embed_positions.weight"
@@ -283,62 +154,46 @@ def refused(path, data, tmp_path, message):
     assert not (tmp_path / "new.pt").exists()
 
 
-HEAD, EMBEDDING = "encoder.lm_head.weight", "encoder.sentence_encoder.embed_tokens.weight"
-OF_FAIRSEQ = {  # change of options, change of weights, message
-    "pre-LN": (dict(encoder_normalize_before=True), {}, "encoder_normalize_before True, expected False, as in RoBERTa"),
-    "untied": ({}, {HEAD: lambda value: value + 1}, "the language-model head has an embedding of its own"),
-    "a layer less": (dict(encoder_layers=1), {}, r"encoder_layers 1, expected 2, as in its weights"),
-    "dropout": (dict(dropout="0.1"), {}, r"stock.pt: dropout: found '0.1', expected a number"),
-    "heads": (dict(encoder_attention_heads=3), {}, r"stock.pt: --encoder-attention-heads 3 must divide"),
-    "text": ({}, {HEAD: lambda value: "x"}, r"stock.pt: model: encoder.lm_head.weight: found 'x', expected a Tensor"),
-    "integers": ({}, {HEAD: lambda value: value.long()}, r"lm_head.decoder.weight: found torch.int64, expected 102"),
-    "NaN": ({}, {EMBEDDING: lambda value: value / 0}, r"word_embeddings.weight: found NaN or infinity, expected any x"),
-    "flat": ({}, {EMBEDDING: lambda value: value[0]}, r"word_embeddings.weight: found 16, expected any x any numbers"),
-    "rows": (
-        {}, dict.fromkeys([HEAD, EMBEDDING, "encoder.lm_head.bias"], lambda value: value[:-1]),
-        r"embeddings of 101 symbols, but the vocabulary of .* has 102 \(with special symbols and <mask>",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", OF_FAIRSEQ)
-def test_fairseq_refused(name, stock, data, tmp_path):
-    options, changes, message = OF_FAIRSEQ[name]
-    state = reading.read_file(stock / "checkpoint_last.pt")
-    state["cfg"]["model"].update(options)
-    for weight, change in changes.items():
-        state["model"][weight] = change(state["model"][weight])
-    torch.save(state, tmp_path / "stock.pt")
-    refused(tmp_path / "stock.pt", data, tmp_path, message)
-
-
-def zero_rows(weights, *names):
-    weights.update({name: weights[name][:0] for name in names})
+def changed(change, *names):
+    """A change of the weights with these names, to change(weight)."""
+    return lambda config, weights: weights.update({name: change(weights[name]) for name in names})
 
 
 EMBEDDINGS = ["roberta.embeddings.word_embeddings.weight", "lm_head.bias", "lm_head.decoder.bias"]
-OF_TRANSFORMERS = {  # change of config and weights, message
+REFUSED = {  # change of config and weights, message
     "model": (lambda c, w: c.update(model_type="xmod"), "model_type 'xmod', expected roberta or xlm-roberta or "),
     "default epsilon": (lambda c, w: c.pop("layer_norm_eps"), "layer_norm_eps 1e-12, expected 1e-05"),
     "token types": (
         lambda c, w: w["roberta.embeddings.token_type_embeddings.weight"][1].add_(1),
         "its token types have different embeddings, expected one or equal ones$",
     ),
-    "no token types": (lambda c, w: zero_rows(w, "roberta.embeddings.token_type_embeddings.weight"), "its token types"),
+    "no token types": (changed(lambda w: w[:0], "roberta.embeddings.token_type_embeddings.weight"), "its token types"),
     "missing": (lambda c, w: w.pop("lm_head.dense.bias"), "lm_head.dense.bias: found nothing, expected 16 numbers$"),
     "no bias": (
         lambda c, w: [w.pop(name) for name in ["lm_head.bias", "lm_head.decoder.bias"]],
         "lm_head.bias: found nothing, expected 102 numbers$",
     ),
-    "no rows": (lambda c, w: zero_rows(w, *EMBEDDINGS), "embeddings of 0 symbols, but the vocabulary of"),
+    "untied": (
+        lambda c, w: w.update({"lm_head.decoder.weight": w[EMBEDDINGS[0]] + 1}),
+        "the language-model head has an embedding of its own, expected the encoder's$",
+    ),
+    "integers": (changed(torch.Tensor.long, EMBEDDINGS[0]), "word_embeddings.weight: found torch.int64, expected any"),
+    "NaN": (changed(lambda w: w / 0, EMBEDDINGS[0]), "word_embeddings.weight: found NaN or infinity, expected any x"),
+    "flat": (changed(lambda w: w[0], EMBEDDINGS[0]), "word_embeddings.weight: found 16, expected any x any numbers"),
+    "rows": (
+        changed(lambda w: w[:-1], *EMBEDDINGS),
+        r"embeddings of 101 symbols, but the vocabulary of .* has 102 \(with special symbols and <mask>",
+    ),
+    "no rows": (changed(lambda w: w[:0], *EMBEDDINGS), "embeddings of 0 symbols, but the vocabulary of"),
     "no positions": (
-        lambda c, w: zero_rows(w, "roberta.embeddings.position_embeddings.weight"),
+        changed(lambda w: w[:0], "roberta.embeddings.position_embeddings.weight"),
         "--max-positions -1 must be at least 2",
     ),
     "narrow": (
         lambda c, w: w.update({"roberta.encoder.layer.1.output.dense.weight": torch.zeros(C, F - 1)}),
         "layer.1.output.dense.weight: found 16 x 23, expected 16 x 24 numbers$",
     ),
+    "heads": (lambda c, w: c.update(num_attention_heads=3), "--encoder-attention-heads 3 must divide"),
     "unknown": (lambda c, w: w.update({"encoder.layer.x": torch.zeros(1)}), "layer.2.attention.self.query.weight"),
     **{
         f"{name} {value}": (lambda c, w, change={name: value}: c.update(change), rf"config.json: {name}{message}")
@@ -353,30 +208,23 @@ OF_TRANSFORMERS = {  # change of config and weights, message
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OF_TRANSFORMERS)
-def test_transformers_refused(name, exported, data, tmp_path):
-    change, message = OF_TRANSFORMERS[name]
+@pytest.mark.parametrize("name", REFUSED)
+def test_configurations_and_weights_refused(name, exported, data, tmp_path):
+    change, message = REFUSED[name]
     refused(copy(exported, tmp_path / "theirs", change), data, tmp_path, message)
 
 
-def test_folders_refused(exported, stock, data, unigram, tmp_path):
-    refused(exported, unigram, tmp_path, "prepared with another vocabulary than .*roberta/sentencepiece.model")
-    refused(stock, unigram, tmp_path, "dict.txt: not the vocabulary of .*; prepare the data with data-prep/prepare.sh")
-    refused(exported / "config.json", data, tmp_path, "config.json: a file of a transformers model; give the folder")
-    refused(exported.parent / "mlm.pt", data, tmp_path, "a checkpoint of MAE-LM needs no import: give it to --finetune")
-    shutil.copytree(stock, tmp_path / "padded")  # without the dict.txt that says which symbols are behind its pieces
-    state = reading.read_file(stock / "checkpoint_last.pt")
-    for name in [HEAD, EMBEDDING, "encoder.lm_head.bias"]:
-        state["model"][name] = torch.cat([state["model"][name]] * 2)
-    state["cfg"]["task"]["data"] = "nowhere"
-    torch.save(state, tmp_path / "padded" / "checkpoint_last.pt")
-    shutil.copy(data / "sentencepiece.model", tmp_path / "padded")
-    refused(tmp_path / "padded", data, tmp_path, "embeddings of 204 symbols, but the vocabulary of .* has 102")
-    refused(data, data, tmp_path, "expected config.json .* or checkpoint_best.pt or .* or model.pt, found dict.txt, ")
+def test_folders_refused(exported, data, tmp_path):
+    other = vocabulary(tmp_path / "unigram", kind="unigram", byte_fallback=True, vocab_size=330)
+    refused(exported, other, tmp_path, "prepared with another vocabulary than .*roberta/sentencepiece.bpe.model")
+    for path in [exported.parent / "checkpoint_last.pt", data, exported / "config.json"]:
+        refused(
+            path, data, tmp_path, "config.json: not found, expected a folder of transformers; .*need no import: give"
+        )
     with pytest.raises(ValueError, match="roberta: exists already; remove it or choose another --dest$"):
-        program.import_roberta(stock, data, exported)
+        program.import_roberta(exported, data, exported)
     folder = copy(exported, tmp_path / "theirs")
-    (folder / "sentencepiece.model").unlink()
+    (folder / "sentencepiece.bpe.model").unlink()
     refused(folder, data, tmp_path, "found BPE of characters, .*, put that beside it as sentencepiece.bpe.model")
     shutil.copy(data / "sentencepiece.model", folder / "spiece.model")
     (folder / "model.safetensors").write_text("nothing")

@@ -5,7 +5,6 @@ references to one list from many others, or a tensor that claims more numbers th
 reader busy for ever, or take all memory.
 """
 
-import argparse
 import os
 import pickle
 import zipfile
@@ -57,9 +56,9 @@ def read_file(path, writer="fairseq-train", old=False):
     Args:
         path: of the file
         writer: the program that writes such files, for the error message
-        old: read files of other programs, too: written before PyTorch 1.6, or with options in a Namespace
+        old: read files from before PyTorch 1.6, too
     Returns:
-        dicts, lists, tuples, sets, tensors, texts and numbers; a Namespace becomes a dict
+        dicts, lists, tuples, sets, tensors, texts and numbers
     Raises:
         FileNotFoundError: there is no such file
         ValueError: it is damaged, or contains anything else
@@ -75,7 +74,7 @@ def read_file(path, writer="fairseq-train", old=False):
         if wrong:
             raise UsageError(f"{path}: damaged: {wrong}; {fix}")
     try:
-        with open(path, "rb") as stream, torch.serialization.safe_globals([argparse.Namespace] if old else []):
+        with open(path, "rb") as stream:
             value = torch.load(stream, map_location="cpu", weights_only=True)
         return plain(value, 2 * os.path.getsize(path))
     except (OSError, MemoryError):
@@ -93,7 +92,7 @@ def read_file(path, writer="fairseq-train", old=False):
 
 
 def plain(value, most):
-    """A value without Namespaces, refused if it is anything but containers, tensors, texts and numbers.
+    """A copy of a value, refused if it is anything but containers, tensors, texts and numbers.
 
     Args:
         value: what torch.load returned
@@ -107,8 +106,6 @@ def plain(value, most):
         left -= value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 8
         if left < 0:
             raise UsageError("it claims to contain more than its size allows")
-        if kind is argparse.Namespace:
-            return copy(vars(value))
         if kind in MAPPINGS:
             return {copy(key): copy(each) for key, each in dict.items(value)}
         if kind in SEQUENCES:

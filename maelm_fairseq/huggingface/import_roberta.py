@@ -1,10 +1,10 @@
 """Imports a RoBERTa encoder trained by masked language modelling, to continue its pretraining with MAE-LM.
 
-    python -m maelm_fairseq.huggingface.import_roberta --checkpoint FILE_or_DIR --data DIR --dest checkpoint.pt
+    python -m maelm_fairseq.huggingface.import_roberta --checkpoint DIR --data DIR --dest checkpoint.pt
 
---checkpoint is one of fairseq's own `roberta` (RoBERTa, XLM-R), or a folder of transformers with the layout of RoBERTa,
-XLM-R or CamemBERT and its vocabulary, a tokenizer.json of byte-level BPE or a SentencePiece model. --data is a folder
-that `data-prep/prepare.sh --vocabulary` prepared with it; words of --add-tokens begin as the mean of their old pieces.
+--checkpoint is a folder of transformers with the layout of RoBERTa, XLM-R or CamemBERT and its vocabulary, a
+tokenizer.json of byte-level BPE or a SentencePiece model. --data is a folder that `data-prep/prepare.sh --vocabulary`
+prepared with it; words of --add-tokens begin as the mean of their old pieces.
 Encoder and language-model head then compute exactly what they did. The decoder is new, and so is the head where there
 is none: with a new decoder in front of it, it has to learn its input anyway. With --share-decoder-layers the encoder's
 last layers are the decoder, and none is new. --dest is for `fairseq-train --finetune-from-model`, with the options that
@@ -17,35 +17,25 @@ from dataclasses import asdict, fields
 
 import torch
 
-from ..base.errors import MissingFileError, Parser, UsageError, run, within
+from ..base.errors import Parser, UsageError, run, within
 from ..base.files import check_new
-from ..base.vocabulary_files import read_subwords
 from ..checkpoints.writing import save
 from ..config import MaeLmConfig, check_sizes, option
-from ..layers import BUCKETS
 from ..model import MaeLmModel
-from ..vocabulary import FINGERPRINT, fingerprint, load_dictionary, read_vocabulary
+from ..vocabulary import FINGERPRINT, fingerprint, read_vocabulary
 from .roberta_source import read_source
-
-OPTIONS = [  # of the model; the encoder has no relative position bias by default, else one that is zero at first
-    "decoder_layers", "share_decoder_layers", "relative_position_num_buckets", "relative_position_max_distance",
-    "relative_position_buckets", "decoder_relative_bias", "relative_position_local_init",
-]  # fmt: skip
 
 
 def parse_args():
     parser = Parser("python -m maelm_fairseq.huggingface.import_roberta", description=__doc__)
     add = parser.add_argument
-    add("--checkpoint", required=True, metavar="FILE_or_DIR", help="of fairseq's roberta, or a folder of transformers")
+    add("--checkpoint", required=True, metavar="DIR", help="folder of transformers, with the vocabulary")
     add("--data", required=True, metavar="DIR", help="prepared with the vocabulary of the checkpoint")
     add("--dest", type=os.path.abspath, required=True, metavar="FILE", help="checkpoint to write")
-    for field in (field for field in fields(MaeLmConfig) if field.name in OPTIONS):
-        if isinstance(field.default, bool):
-            kind = {"action": "store_true"}
-        else:
-            kind = {"type": int, "metavar": "N"} if isinstance(field.default, int) else {"choices": BUCKETS}
-            kind["default"] = 0 if field.name == "relative_position_num_buckets" else field.default
-        add(option(field.name), help=field.metadata["help"], **kind)
+    helps = {field.name: field.metadata.get("help") for field in fields(MaeLmConfig)}
+    decoder_layers = MaeLmConfig.decoder_layers
+    add("--decoder-layers", type=int, default=decoder_layers, metavar="N", help=helps["decoder_layers"])
+    add("--share-decoder-layers", action="store_true", help=helps["share_decoder_layers"])
     longer = "positions, more than it has: theirs repeat"
     add("--extend-positions", type=within(1, 10**6), metavar="N", help=longer)
     add("--seed", type=within(0), default=1, metavar="N", help="of what is new (default: %(default)s)")
@@ -103,21 +93,15 @@ def matched_vocabulary(source, data):
     """
     dictionary, tokenizer = read_vocabulary(data)
     fix = "prepare the data with data-prep/prepare.sh --vocabulary and that of the checkpoint"
-    if source.model_file is None and source.dict_file is None:
-        raise MissingFileError(f"{source.path}: put beside it the dict.txt or the vocabulary of its training")
-    if source.dict_file and load_dictionary(os.path.dirname(source.dict_file)).symbols != dictionary.symbols:
-        published = "of fairseq's own roberta.base, whose dict.txt has GPT-2's numbers, import transformers' folder"
-        raise UsageError(f"{source.dict_file}: not the vocabulary of {data}; {fix}; {published}")
-    if source.model_file is not None:
-        original = read_subwords(source.model_file)
-        words = tokenizer.words_added_to(original)
-        if words is None:
-            raise UsageError(f"{data}: prepared with another vocabulary than {source.model_file}; {fix}")
-        source.new += [f"{len(words)} words, each the mean of its old pieces"] * bool(words)
-        for name in ["embed_tokens.weight", "lm_head.bias"] if source.has_head else ["embed_tokens.weight"]:
-            rows = source.weights[name]
-            new = [rows[original.encode(" " + word)].mean(0, keepdim=True) for word in words]
-            source.weights[name] = torch.cat([rows, *new])
+    original = source.tokenizer
+    words = tokenizer.words_added_to(original)
+    if words is None:
+        raise UsageError(f"{data}: prepared with another vocabulary than {original.path}; {fix}")
+    source.new += [f"{len(words)} words, each the mean of its old pieces"] * bool(words)
+    for name in ["embed_tokens.weight", "lm_head.bias"] if source.has_head else ["embed_tokens.weight"]:
+        rows = source.weights[name]
+        new = [rows[original.encode(" " + word)].mean(0, keepdim=True) for word in words]
+        source.weights[name] = torch.cat([rows, *new])
     rows = len(source.weights["embed_tokens.weight"])
     if rows != len(dictionary):
         raise UsageError(
@@ -132,8 +116,6 @@ def build_state(source, cfg, dictionary, data, seed):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**64)
         model = MaeLmModel(cfg, dictionary, pretraining=True)
-    if cfg.relative_position_num_buckets:
-        torch.nn.init.zeros_(model.encoder.relative_bias.table.weight)
     model.load_state_dict({**model.state_dict(), **source.weights})
     mask_fraction = 0.0 if cfg.decoder_layers else 1.0
     task = {"_name": "mae_lm", "data": os.path.abspath(data), "encoder_mask_fraction": mask_fraction}
