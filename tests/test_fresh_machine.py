@@ -13,10 +13,10 @@ from conftest import ROOT
 class Machine:
     """A machine whose only commands are those added to it."""
 
-    def __init__(self, folder, system="Linux x86_64"):
+    def __init__(self, folder):
         self.bin, self.venv, self.home = folder / "bin", folder / "venv", folder / "home"
         self.bin.mkdir()
-        self.add("uname", f"echo {system}")
+        self.add("uname", "echo Linux x86_64")
 
     def add(self, name, script, folder=None):
         path = (folder or self.bin) / name
@@ -38,10 +38,10 @@ class Machine:
         )  # fmt: skip
 
     def made(self, *asked):
-        """What makes the environment; and what is said on the way to it."""
+        """What makes the environment."""
         done = self.run("recipes/make_environment.sh", self.venv, *asked)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()[-1], done.stderr
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.splitlines()[-1]
 
     def refusal(self, *variables):
         """What `make demo` says when it refuses to start."""
@@ -70,7 +70,7 @@ def test_the_first_python_that_will_do(machine, pythons, taken):
     machine.add("uv", "exit 1")
     for name, version in pythons.items():
         machine.python(name, version)
-    assert machine.made()[0] == f"{taken} -m venv {machine.venv}"
+    assert machine.made() == f"{taken} -m venv {machine.venv}"
 
 
 def test_uv_where_no_python_will_do(machine):
@@ -78,27 +78,29 @@ def test_uv_where_no_python_will_do(machine):
     machine.python("python3.12", "3.12", complete=False)
     machine.add("python3.11", "echo 'pyenv: python3.11: command not found' >&2; exit 127")
     machine.add("uv", 'echo "uv $*"', machine.home / ".local" / "bin")  # as `pip install --user uv` leaves it
-    assert machine.made()[0] == f"uv venv --quiet --seed --python 3.12 {machine.venv}"
+    assert machine.made() == f"uv venv --quiet --seed --python 3.12 {machine.venv}"
 
 
 def test_no_python_will_do(machine):
     machine.python("python3", "3.14")
-    found = machine.refusal()
-    assert "python3 is Python 3.14; this needs Python 3.11 or 3.12" in found and "`pip install uv`" in found
     machine.python("python3.12", "3.12", complete=False)
-    assert "python3.12 lacks ensurepip" in machine.refusal()
     machine.python("python3.10", "3.10")  # no compiler
-    assert "python3.10 is Python 3.10 without g++" in machine.refusal()
+    found = machine.refusal()
+    assert (
+        "found no Python that will do (tried python3 python3.12 python3.11 python3.10). This needs " in found
+        and "`pip install uv`" in found
+    )
     assert not machine.venv.exists()
 
 
 def test_the_python_asked_for(machine):
     machine.python("python3", "3.12")
     machine.python("other", "3.11")
-    assert machine.made("other")[0] == f"other -m venv {machine.venv}"
-    assert "nosuch does not run" in machine.refusal("PYTHON=nosuch")
+    assert machine.made("other") == f"other -m venv {machine.venv}"
     machine.python("other", "3.13")
-    assert "other is Python 3.13" in machine.refusal("PYTHON=other") and not machine.venv.exists()
+    for name in ["other", "nosuch"]:
+        found = machine.refusal(f"PYTHON={name}")
+        assert f"(tried {name})" in found and found.endswith(f"without PYTHON={name}") and not machine.venv.exists()
 
 
 def test_an_environment_that_is_there_stays(machine):
@@ -107,22 +109,14 @@ def test_an_environment_that_is_there_stays(machine):
     (machine.venv / "pyvenv.cfg").touch()
     done = machine.run("recipes/make_environment.sh", machine.venv)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    machine.python("python", "3.13", folder=machine.venv / "bin")
-    assert f"{machine.venv} has Python 3.13; this needs Python 3.11 or 3.12" in machine.refusal()
     (machine.venv / "bin" / "python").unlink()
     assert "is a virtual environment whose pip does not work" in machine.refusal()
     (machine.venv / ".installing").touch()  # the last installation was killed
-    assert machine.made()[0] == f"python3 -m venv --clear {machine.venv}"
+    assert machine.made() == f"python3 -m venv --clear {machine.venv}"
 
 
 def test_systems_that_fairseq_has_no_builds_for(machine):
-    machine.add("uname", "echo Linux aarch64")
-    machine.add("g++", "")
     machine.python("python3", "3.12")
-    found = machine.refusal()
-    assert "python3 is Python 3.12; this needs Python 3.10 with a C++ compiler" in found and "Linux aarch64" in found
-    machine.add("uv", 'echo "uv $*"')
-    command, warning = machine.made()
-    assert "--python 3.10" in command and "source is compiled, which has not been tried" in warning
-    machine.add("uname", "echo MINGW64_NT-10.0 x86_64")
-    assert "no builds for MINGW64_NT-10.0 x86_64" in machine.refusal()
+    for system in ["Linux aarch64", "MINGW64_NT-10.0 x86_64"]:
+        machine.add("uname", f"echo {system}")
+        assert f"no builds for {system}" in machine.refusal()
