@@ -5,7 +5,9 @@ The folder of each shard gets SPLIT.bin and SPLIT.idx, byte for byte what fairse
 """
 
 import functools
+import heapq
 import os
+import random
 import signal
 import tempfile
 from collections import Counter, deque
@@ -25,7 +27,7 @@ from maelm_fairseq.base.signals import end_with_parent
 from maelm_fairseq.base.subwords import EOS, UNKNOWN
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from raw_text import Reservoir, fingerprint
+from raw_text import fingerprint
 from records import Read, SplitRecord
 
 CHUNK = 1 << 20  # characters of text that a worker encodes at a time
@@ -104,7 +106,7 @@ class Shard:
     def __init__(self, tokens, sizes, record):
         self.tokens, self.sizes, self.record = tokens, sizes, record
         self.lines, self.size = [], 0
-        self.unknown, self.sample = Counter(), Reservoir(SAMPLE_LINES)
+        self.unknown, self.sample, self.random = Counter(), [], random.Random(1).random
 
     def add(self, line):
         """Adds a line of text, or `""` for the end of a document."""
@@ -113,8 +115,9 @@ class Shard:
         if not line:
             self.record.documents += 1
         else:
-            if len(line) <= SAMPLE_LENGTH:
-                self.sample.add((self.record.text_lines + self.record.documents, line))
+            if len(line) <= SAMPLE_LENGTH:  # those with the highest random numbers are a uniform sample
+                item = self.random(), self.record.text_lines + self.record.documents, line
+                (heapq.heappush if len(self.sample) < SAMPLE_LINES else heapq.heappushpop)(self.sample, item)
             self.record.text_lines += 1
 
     def write(self, tokens, sizes, unknown):
@@ -130,7 +133,7 @@ class Shard:
     def finish(self):
         """The record, complete."""
         self.record.unknown_pieces = self.unknown.most_common(UNKNOWN_PIECES)
-        self.record.sample = sorted(self.sample.items)
+        self.record.sample = sorted(item[1:] for item in self.sample)
         return self.record
 
 

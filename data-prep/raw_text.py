@@ -1,8 +1,7 @@
-"""Files of raw text: what they must be, what identifies them, and a sample of them."""
+"""Files of raw text: what they must be, and what identifies them."""
 
 import hashlib
 import os
-import random
 
 from maelm_fairseq.base.errors import MissingFileError, UsageError
 
@@ -29,28 +28,3 @@ def fingerprint(path):
             if size <= part:
                 break
     return {"file": os.path.basename(path), "bytes": size, "sha256_of_samples": digest.hexdigest()}
-
-
-class Reservoir:
-    """Draws a uniform sample without replacement in one pass; the same items always give the same sample.
-
-    Algorithm R of Vitter, "Random Sampling with a Reservoir", 1985.
-
-    Args:
-        size: number of items to keep
-        seed: of the random numbers
-    Attributes:
-        items: the sample so far; all items, in order, while there are no more than `size`
-    """
-
-    def __init__(self, size, seed=1):
-        self.size, self.items, self.seen = size, [], 0
-        self.random = random.Random(seed).random
-
-    def add(self, item):
-        self.seen += 1
-        place = int(self.random() * self.seen)
-        if len(self.items) < self.size:
-            self.items.append(item)
-        elif place < self.size:
-            self.items[place] = item

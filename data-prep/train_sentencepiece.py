@@ -1,7 +1,9 @@
 """Trains a SentencePiece model on a random sample of lines; the model itself lowercases if asked to."""
 
+import heapq
 import io
 import os
+import random
 import re
 import signal
 from itertools import chain
@@ -12,7 +14,6 @@ from command_line import progress_bar, say
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.utf8 import read_lines
-from raw_text import Reservoir
 
 # SentencePiece sums floats per thread: with a fixed number of threads the model is the same on every machine.
 THREADS = 16
@@ -35,15 +36,17 @@ def train(paths, model, log_file, options):
     """
     # SentencePiece has an option for this, `input_sentence_size`, but version 0.2.3 draws a different sample in every
     # process and offers no seed. Here the same text must give the same model: on every machine, and after a restart.
-    drawn = Reservoir(options.sample_lines)
+    # Those with the lowest of independent random numbers are a uniform sample.
+    number = random.Random(1).random
     with progress_bar("sample lines", sum(map(os.path.getsize, paths))) as bar:
-        for _, line in chain.from_iterable(read_lines(path, bar.update) for path in paths):
-            if line.strip():
-                drawn.add(line)
-    if not drawn.items:
+        lines = enumerate(chain.from_iterable(read_lines(path, bar.update) for path in paths))
+        lines = ((number(), place, line) for place, (_, line) in lines if line.strip())
+        drawn = heapq.nsmallest(options.sample_lines, lines)
+    drawn = [line for _, line in sorted(item[1:] for item in drawn)]
+    if not drawn:
         raise UsageError(f"no text in {', '.join(paths)}; expected lines that are not blank")
     size, kind = options.vocab_size, options.model_type
-    say(f"train SentencePiece: {len(drawn.items):,} lines, {size:,} pieces, {kind}; see {log_file}")
+    say(f"train SentencePiece: {len(drawn):,} lines, {size:,} pieces, {kind}; see {log_file}")
     trained, handler = io.BytesIO(), signal.getsignal(signal.SIGINT)
     try:
         if handler is signal.default_int_handler:  # unless the shell has it ignored: Ctrl-C ends C++, too
@@ -51,7 +54,7 @@ def train(paths, model, log_file, options):
         with open(log_file, "w") as log:
             sentencepiece.SentencePieceTrainer.train(
                 # split() also removes U+0085, which SentencePiece would keep, and at which fairseq would split a piece.
-                sentence_iterator=(" ".join(line.split()) for line in drawn.items),
+                sentence_iterator=(" ".join(line.split()) for line in drawn),
                 model_writer=trained,
                 vocab_size=size,
                 model_type=kind,

@@ -20,11 +20,12 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dt
 
 import binarized
 import prepare
-import raw_text
 from conftest import ROOT, binarize, documents, error_of, refused, refuses, script
+from encode import Shard
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
+from records import SplitRecord
 from test_huggingface_tokenizer import vocabulary
 
 PREP = str(ROOT / "data-prep")
@@ -164,17 +165,14 @@ def test_shards_by_several_machines_at_once(text, prepared, tmp_path, held_out):
         assert snapshot(folder)["sentencepiece.model"] == snapshot(prepared["dest"])["sentencepiece.model"]
 
 
-def test_reservoir_samples_are_uniform_and_repeatable():
-    def sample(items, size, seed=1):
-        drawn = raw_text.Reservoir(size, seed)
-        list(map(drawn.add, items))
-        return drawn.items
-
-    assert sample(range(5), 9) == [0, 1, 2, 3, 4]
-    assert sample(range(100), 10) == sample(range(100), 10)
-    samples = [sample(range(40), 10, seed) for seed in range(2000)]
-    times, share = np.bincount(np.concatenate(samples), minlength=40), 1 / 4
-    assert np.abs(times - 2000 * share).max() < 4.5 * (2000 * share * (1 - share)) ** 0.5
+def test_the_sample_of_a_split_is_from_all_of_it():
+    shard = Shard(None, None, SplitRecord(None, 0, 0, 0, [0, 0], [], [], ""))
+    for number in range(4000):
+        shard.add(f"line {number}")
+    sample = shard.finish().sample
+    assert len(sample) == 500 and sample == sorted(sample) and all(f"line {i}" == line for i, line in sample)
+    counts, _ = np.histogram([place for place, _ in sample], 4, (0, 4000))
+    assert np.abs(counts - 125).max() < 40
 
 
 def test_preparing_text_takes_neither_torch_nor_fairseq_nor_an_installed_plugin(prepared, tmp_path):
