@@ -1,7 +1,7 @@
 """Faster kernels for the CPU; on a GPU, and compiled, each function and module here is PyTorch's own.
 
-Three replacements: scaled dot-product attention, dropout, and a linear layer behind a GELU. To understand the
-model, read them as their PyTorch counterparts.
+Two replacements: scaled dot-product attention, and dropout. To understand the model, read them as their PyTorch
+counterparts.
 
 Letters in shapes: B sequences, Q queries, T keys, H heads, D width of a head.
 """
@@ -158,29 +158,3 @@ class Dropout(nn.Dropout):
         if self.training and self.p and applies_to(x):
             return x * random_mask(x.shape, 1 - self.p) / (1 - self.p)
         return super().forward(x)
-
-
-class GeluLinear(nn.Linear):
-    """linear(gelu(x)); on the CPU the backward pass recomputes the GELU, a fifth of a layer's activation memory."""
-
-    def forward(self, x):
-        if applies_to(x):
-            return RecomputedGeluLinear.apply(x, self.weight, self.bias)
-        return super().forward(F.gelu(x))
-
-
-class RecomputedGeluLinear(torch.autograd.Function):
-    """linear(gelu(x)) that keeps x alone for the backward pass."""
-
-    @staticmethod
-    def forward(ctx, x, weight, bias):
-        ctx.save_for_backward(x, weight)
-        return F.linear(F.gelu(x), weight, bias)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x, weight = ctx.saved_tensors
-        rows = gradient.flatten(0, -2)
-        d_x = torch.ops.aten.gelu_backward(gradient @ weight.to(gradient.dtype), x)
-        d_weight = rows.t() @ F.gelu(x).flatten(0, -2)
-        return d_x, d_weight.to(weight.dtype), rows.sum(0).to(weight.dtype)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .cpu_kernels import Dropout, GeluLinear, stream_attention
+from .cpu_kernels import Dropout, stream_attention
 from .precision import matmul_dtype
 
 AUTHORS, T5 = "authors", "t5"
@@ -145,7 +145,7 @@ class TransformerLayer(nn.Module):
         super().__init__()
         self.attention = Attention(width, heads, attention_dropout)
         self.attention_norm = nn.LayerNorm(width)
-        self.ffn = nn.Sequential(nn.Linear(width, ffn_width), GeluLinear(ffn_width, width))
+        self.ffn = nn.ModuleList([nn.Linear(width, ffn_width), nn.Linear(ffn_width, width)])
         self.ffn_norm = nn.LayerNorm(width)
         self.dropout = Dropout(dropout)
 
@@ -153,7 +153,8 @@ class TransformerLayer(nn.Module):
         """(B, T, C) -> (B, Q, C) for the streams of the last Q rows, in their order."""
         attended = self.attention(x, streams)
         y = self.attention_norm(last(x, attended.size(1)) + self.dropout(attended))
-        return self.ffn_norm(y + self.dropout(self.ffn(y)))
+        expand, contract = self.ffn
+        return self.ffn_norm(y + self.dropout(contract(F.gelu(expand(y)))))
 
 
 def last(x, count):

@@ -1,12 +1,11 @@
-"""The CPU's attention, dropout and GELU against PyTorch's own."""
+"""The CPU's attention and dropout against PyTorch's own."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from maelm_fairseq import cpu_kernels
-from maelm_fairseq.cpu_kernels import ChunkedAttention, Dropout, GeluLinear, random_mask, stream_attention
+from maelm_fairseq.cpu_kernels import ChunkedAttention, Dropout, random_mask, stream_attention
 from maelm_fairseq.layers import Stream
 
 B, Q, T, H, D = 5, 5, 7, 6, 4
@@ -133,14 +132,3 @@ def test_dropout_scales_what_it_keeps(dtype):
     assert torch.equal(y, torch.where(kept, x / 0.7, 0))
     assert torch.equal(x.grad, torch.where(kept, torch.ones_like(x) / 0.7, 0))
     assert Dropout(0.3).eval()(x) is x and torch.equal(Dropout(0.0)(x), x)
-
-
-@PRECISIONS
-def test_the_recomputed_gelu_agrees_with_pytorch(dtype, tolerance):
-    layer = GeluLinear(6, 4).to(dtype)
-    reference = nn.Sequential(nn.GELU(), nn.Linear(6, 4)).double()
-    reference[1].load_state_dict(layer.state_dict())
-    x = torch.randn(3, 5, 6, dtype=dtype)
-    ours = results(layer, [x], layer.parameters())
-    assert_close(ours, results(reference, [x.double()], reference.parameters()), dtype, tolerance)
-    assert "RecomputedGeluLinear" in layer(x.requires_grad_()).grad_fn.name()
