@@ -20,21 +20,20 @@ VOCABULARY = 32768  # symbols
 BATCHES = 8  # of a training
 
 
-def write_data(folder, lengths, vocabulary=VOCABULARY, words=None):
+def write_data(folder, lengths, vocabulary=VOCABULARY):
     """Writes lines of random tokens in fairseq's format, each ending in `</s>`; the same lines for train and valid.
 
     Args:
         folder: path to write to
         lengths: number of tokens of each line
         vocabulary: number of symbols, including fairseq's special symbols and `<mask>`
-        words: how many of them occur, special symbols aside; None for all
     """
     (folder / "dict.txt").write_text("".join(f"w{i} 1\n" for i in range(vocabulary - 5)))
     rng = np.random.default_rng(1)
     for split in ["train", "valid"]:
         builder = MMapIndexedDatasetBuilder(str(folder / f"{split}.bin"), dtype=np.uint16)
         for length in lengths:
-            line = rng.integers(4, 4 + words if words else vocabulary - 1, length)
+            line = rng.integers(4, vocabulary - 1, length)
             line[-1] = 2
             builder.add_item(torch.from_numpy(line))
         builder.finalize(str(folder / f"{split}.idx"))

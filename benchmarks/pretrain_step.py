@@ -11,7 +11,6 @@ FLOP are those that PyTorch counts in the matrix products of a step. The share o
 divided by those of a plain matrix product of a layer's sizes in the same precision, timed before each step.
 """
 
-import argparse
 import logging
 import multiprocessing
 import os
@@ -53,10 +52,7 @@ for name, options in {
     VARIANTS[f"{name}, bfloat16"] = [*OURS, *options, "--bf16-autocast"]
     for ours in [name, f"{name}, bfloat16"]:
         VARIANTS[f"{ours}, no relative bias"] = [*VARIANTS[ours], *NO_BIAS]
-for name in ["mae_lm_base, compiled", "mae_lm_base, compiled, no relative bias"]:
-    VARIANTS[name] = [*VARIANTS[name.replace(", compiled", "")], "--compile"]
 VARIANTS.update({f"{name}{more}": None for name in peers.NAMES for more in ["", ", bfloat16"]})
-SETTINGS = dict(device="cpu", precision="float32", threads=multiprocessing.cpu_count())
 PRODUCTS = 50  # matrix products timed at a time on a GPU
 
 
@@ -78,7 +74,7 @@ def training_arguments(folder, args, variant):
     arguments += ["--adam-betas", "(0.9, 0.98)", "--clip-norm", 2.0]
     if VARIANTS[variant] is not STOCK:
         arguments += ["--decoder-layers", args.decoder_layers, "--max-positions", args.tokens]
-    if args.precision == "fp16" and "bfloat16" not in variant:
+    if args.device == "cuda" and "bfloat16" not in variant:
         arguments += ["--fp16", "--fp16-init-scale", 128]  # as in the recipes
     return arguments + VARIANTS[variant]
 
@@ -87,7 +83,7 @@ def build(folder, args, variant):
     """Builds the model of this process, with data in a folder."""
     global training
     logging.disable(logging.INFO)
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(1 if args.device == "cuda" else multiprocessing.cpu_count())
     if args.device == "cpu" and variant != STOCK_NAME:
         keep_freed_memory()
         limit_caches()
@@ -112,7 +108,7 @@ def flops():
 
 def step(args, variant):
     """Steps the model of this process: seconds of a step, matmul rate, and memory in GiB."""
-    dtype = torch.half if args.precision == "fp16" else torch.float32
+    dtype = torch.half if args.device == "cuda" else torch.float32
     rate = matmul_rate(args, torch.bfloat16 if "bfloat16" in variant else dtype)
     if args.device == "cuda":
         training.seconds()  # allocates
@@ -147,7 +143,8 @@ def measure(args, variants):
 def compare(args):
     """Prints a row for each chosen model of VARIANTS, the first of which is the reference."""
     text = f"{args.data}, blocks of up to {args.tokens} tokens" if args.data else f"{args.tokens} tokens"
-    print(f"{args.batch_size} x {text}, {args.layers} layers of width {args.width}, {args.precision}, "
+    precision = "fp16" if args.device == "cuda" else "float32"
+    print(f"{args.batch_size} x {text}, {args.layers} layers of width {args.width}, {precision}, "
           f"{args.mask_prob:.0%} predicted, vocabulary {'of the data' if args.data else args.vocabulary}, "
           f"{args.decoder_layers} decoder layers, dropout {args.dropout}, of attention {args.attention_dropout}, "
           f"{args.rounds} rounds of {args.steps} steps\n")  # fmt: skip
@@ -192,11 +189,13 @@ def main():
     add("--mask-prob", type=float, default=0.15, help="share of predicted tokens (default: %(default)s)")
     for name in ["--dropout", "--attention-dropout"]:
         add(name, type=float, default=0.0, help="of all models (default: %(default)s)")
-    default = [name for name in VARIANTS if "compiled" not in name]
-    models = "the first is the reference (default: all but compiled ones); those of transformers are skipped without it"
-    add("--only", nargs="+", choices=VARIANTS, default=default, metavar="MODEL", help=models)
-    args = parser.parse_args(namespace=argparse.Namespace(**SETTINGS))
-    print(heading(args.threads))
+    models = "the first is the reference (default: all); those of transformers are skipped without it"
+    add("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="MODEL", help=models)
+    add("--device", choices=["cpu", "cuda"], default="cpu", help="(default: %(default)s); a GPU computes in fp16")
+    args = parser.parse_args()
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"--device cuda: PyTorch {torch.__version__} finds no GPU; use a machine that has one")
+    print(heading(multiprocessing.cpu_count(), args.device))
     compare(args)
 
 

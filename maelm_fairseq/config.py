@@ -46,9 +46,6 @@ class MaeLmConfig(FairseqDataclass):
     decoder_relative_bias: bool = setting(
         False, "give the decoder a relative position bias of its own; shared layers have the encoder's"
     )
-    compile: bool = setting(
-        False, "let torch.compile make the kernels of the layers, which takes a minute at the first update"
-    )
 
 
 ARCHITECTURES = {

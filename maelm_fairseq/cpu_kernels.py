@@ -1,4 +1,4 @@
-"""Faster kernels for the CPU; on a GPU, and compiled, each function and module here is PyTorch's own.
+"""Faster kernels for the CPU; on a GPU, each function and module here is PyTorch's own.
 
 Two replacements: scaled dot-product attention, and dropout. To understand the model, read them as their PyTorch
 counterparts.
@@ -16,11 +16,6 @@ from torch import nn
 CHUNK_SIZE = 2**20  # attention weights computed at a time, approximately: few enough to stay in the cache
 
 
-def applies_to(x):
-    """Whether these kernels take the place of PyTorch's: on the CPU, unless torch.compile makes kernels."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
 def stream_attention(query, key_value, streams, dropout=0.0):
     """softmax(q k^T / sqrt(D) + bias) v for streams of queries, one after another; each attends to the first T' keys.
 
@@ -34,7 +29,7 @@ def stream_attention(query, key_value, streams, dropout=0.0):
     """
     biases = [stream.bias for stream in streams]
     learned = any(bias is not None and bias.requires_grad for bias in biases)
-    if applies_to(query) and (learned or dropout or query.dtype == torch.bfloat16):
+    if query.device.type == "cpu" and (learned or dropout or query.dtype == torch.bfloat16):
         none, (B, _, H, _) = query.new_zeros(()), query.shape
         shapes = [(B, H, stream.queries, stream.keys) for stream in streams]
         biases = [(none if bias is None else bias).expand(shape) for bias, shape in zip(biases, shapes)]
@@ -155,6 +150,6 @@ class Dropout(nn.Dropout):
     """:class:`torch.nn.Dropout`, on the CPU with :func:`random_mask`."""
 
     def forward(self, x):
-        if self.training and self.p and applies_to(x):
+        if self.training and self.p and x.device.type == "cpu":
             return x * random_mask(x.shape, 1 - self.p) / (1 - self.p)
         return super().forward(x)

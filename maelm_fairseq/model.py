@@ -97,25 +97,7 @@ class MaeLmModel(BaseFairseqModel):
         if task.state.state_dict.get(FINGERPRINT, number) != number:  # of the checkpoint that the task is loaded from
             raise UsageError("the checkpoint was trained with another dict.txt: use the data that it was trained with")
         task.state.merge_state_dict({FINGERPRINT: number})  # fairseq saves it
-        model = cls(cfg, task.source_dictionary, pretraining)
-        if cfg.compile:
-            model.compile_layers()
-        return model
-
-    def compile_layers(self):
-        """Has torch.compile make the kernels of each layer, once for sequences of any length.
-
-        All layers share one function, of which PyTorch would keep 8 compiled forms, and run others uncompiled. More
-        are needed: for layers with and without masks, the last ones, padded batches, and validation.
-        """
-        torch.compiler.reset()  # those of another model, as in a sweep of Hydra
-        torch._dynamo.config.cache_size_limit = 64
-        kernels = torch._inductor.config.triton
-        if hasattr(kernels, "coalesce_tiling_analysis"):  # fails for sizes that vary, up to PyTorch 2.11 at least
-            kernels.coalesce_tiling_analysis = False
-        for part in filter(None, [self.encoder, self.decoder]):
-            for layer in part.layers:
-                layer.compile(dynamic=True)
+        return cls(cfg, task.source_dictionary, pretraining)
 
     def forward(
         self,

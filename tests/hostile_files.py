@@ -191,7 +191,7 @@ saved("a_weight_missing", without("model", WEIGHT))
 saved("a_weight_more", put("model", "encoder.more.weight", value=torch.zeros(3)))
 saved("an_unknown_head", put("model", "classification_heads.x.gate.weight", value=torch.zeros(3)))
 saved("an_empty_embedding", put("model", "embed_tokens.weight", value=torch.zeros(0, 32)))
-for _option, _value in [("encoder_layers", "2"), ("dropout", []), ("classification_pooling", 7), ("compile", "yes")]:
+for _option, _value in [("encoder_layers", "2"), ("dropout", []), ("classification_pooling", 7)]:
     saved(f"{_option}_of_another_type", put("cfg", "model", _option, value=_value))
 saved("a_dropout_over_one", put("cfg", "model", "dropout", value=2.0))
 saved("a_section_that_is_a_list", put("cfg", "model", value=[1]))
