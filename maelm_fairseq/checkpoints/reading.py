@@ -1,14 +1,8 @@
-"""What is read from checkpoint files: tensors and plain values. Nothing is executed, and no size is believed.
-
-torch.load with `weights_only` runs no code. What it returns is used only if all of it fits into the file it came from:
-references to one list from many others, or a tensor that claims more numbers than are stored, could otherwise keep a
-reader busy for ever, or take all memory.
-"""
+"""What is read from checkpoint files: whole ones, and tensors and plain values alone. Nothing is executed."""
 
 import os
 import pickle
 import zipfile
-from collections import OrderedDict
 
 import torch
 
@@ -19,9 +13,6 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
         f"torch {torch.__version__} executes code from some checkpoints, even when told to read weights only "
         "(CVE-2025-32434); this needs torch 2.6 or newer: pip install -c constraints.txt ."
     )
-
-MAPPINGS, SEQUENCES = (dict, OrderedDict), (list, tuple, set, torch.Size)
-SCALARS = (str, bytes, int, float, bool, type(None))
 
 
 def damage(path):
@@ -75,12 +66,9 @@ def read_file(path, writer="fairseq-train", old=False):
             raise UsageError(f"{path}: damaged: {wrong}; {fix}")
     try:
         with open(path, "rb") as stream:
-            value = torch.load(stream, map_location="cpu", weights_only=True)
-        return plain(value, 2 * os.path.getsize(path))
+            return torch.load(stream, map_location="cpu", weights_only=True)
     except (OSError, MemoryError):
         raise
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}; {fix}") from None
     except pickle.UnpicklingError:
         contents = "objects that are neither tensors nor plain values, which were not loaded"
         raise UsageError(f"{path}: cannot be read as a checkpoint: it contains {contents}; {fix}") from None
@@ -89,31 +77,3 @@ def read_file(path, writer="fairseq-train", old=False):
             raise
         reason = (str(error).splitlines() or [""])[0][:200]
         raise UsageError(f"{path}: cannot be read as a checkpoint ({type(error).__name__}: {reason}); {fix}") from None
-
-
-def plain(value, most):
-    """A copy of a value, refused if it is anything but containers, tensors, texts and numbers.
-
-    Args:
-        value: what torch.load returned
-        most: bytes that all tensors may have together, each other value counted as eight
-    """
-    left = most
-
-    def copy(value):
-        nonlocal left
-        kind = type(value)
-        left -= value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 8
-        if left < 0:
-            raise UsageError("it claims to contain more than its size allows")
-        if kind in MAPPINGS:
-            return {copy(key): copy(each) for key, each in dict.items(value)}
-        if kind in SEQUENCES:
-            return (tuple if kind is torch.Size else kind)(map(copy, value))
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided and value.device.type == "cpu":
-            return value.detach()  # without attributes
-        if kind in SCALARS:
-            return value
-        raise UsageError(f"it contains a {kind.__name__}, expected tensors and plain values")
-
-    return copy(value)
