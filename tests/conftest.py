@@ -30,7 +30,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # A suite that runs in the background ignores SIGINT, and its processes would too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-FOLDERS = ["", "recipes", "recipes/demo", "experiments", "data-prep", "benchmarks", "docs"]
+FOLDERS = ["", "recipes", "recipes/demo", "experiments", "data-prep", "benchmarks"]
 sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]  # what programs import, tests do, too
 os.environ["PYTHONPATH"] = str(ROOT)  # the commands, too, use this repository's package
 

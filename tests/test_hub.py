@@ -1,18 +1,15 @@
 """Using a model from Python."""
 
-import gzip
-import os
 import shutil
-import threading
 
 import numpy as np
 import pytest
 import torch
 
-from conftest import documents, error_of, refuses, run_main, script, succeed, text_of
+from conftest import documents, refuses, script, succeed, text_of
 from huggingface_cases import FINE_TUNED, HEADS, write_checkpoint
 from labelled import of_fairseq
-from maelm_fairseq import embed, hub
+from maelm_fairseq import hub
 from maelm_fairseq.masking import MaskedBatch, MaskedBlock
 from test_huggingface_tokenizer import vocabulary
 
@@ -115,19 +112,11 @@ def test_word_features(model):
     assert model.word_features("kan \u0001 lon")[1].isnan().all(1).tolist() == [False, True, False]
 
 
-def test_vectors_of_lines(folder, model, tmp_path, monkeypatch, capsys):
-    text, dest, lines = tmp_path / "x.txt", tmp_path / "x.npy", ["kan lon", "", "kan " * 200, "mipo <mask>lon", "ru"]
-    options = ["--checkpoint", folder, "--data", folder, "--dest", dest, "--input"]
-    monkeypatch.setattr(embed, "LINES", 2)
-    text.write_bytes(gzip.compress("\n".join(lines).encode().replace(b"lon\n", b"lon\r\n")))
-    os.mkfifo(tmp_path / "pipe")
-    threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[text.read_bytes()]).start()
-    run_main(embed.main, *options, tmp_path / "pipe")
-    assert capsys.readouterr().out == f"written: {dest}, 5 x 32; 1 of the lines cut to {POSITIONS} tokens\n"
-    vectors = torch.from_numpy(np.load(dest))
+def test_vectors_of_texts(model):
+    texts = ["kan lon", "", "kan " * 200, "mipo <mask>lon", "ru"]
+    vectors = model.embed(texts, truncate=True)
+    alone = torch.stack([model.extract_features(text, truncate=True).mean(0) for text in texts])
     assert vectors.dtype == torch.float32 and vectors.shape == (5, 32)
-    torch.testing.assert_close(model.embed(lines, truncate=True), vectors, rtol=0, atol=1e-5)
-    alone = torch.stack([model.extract_features(line, truncate=True).mean(0) for line in lines])
     torch.testing.assert_close(vectors, alone, rtol=0, atol=1e-5)
     torch.testing.assert_close(model.embed("kan"), model.extract_features("kan").mean(0))
     for layer, features in enumerate(model.extract_features("kan lo", all_layers=True)):
@@ -136,12 +125,6 @@ def test_vectors_of_lines(folder, model, tmp_path, monkeypatch, capsys):
         torch.testing.assert_close(unit, features.mean(0) / features.mean(0).norm())
     refuses("layer 9 must be from 0 to 2, the layers of the encoder", model.embed, "kan", layer=9)
     assert len(model.encode("kan " * 200, truncate=True)) == POSITIONS
-    assert "x.npy: exists already; remove it or choose another --dest" in error_of(embed.main, *options, text)
-    dest.unlink()
-    text.write_bytes(1000 * b"kan\n" + b"lo\xff\n")
-    threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[text.read_bytes()]).start()
-    assert "pipe: line 1001 is not UTF-8" in error_of(embed.main, *options, tmp_path / "pipe")
-    assert sorted(os.listdir(tmp_path)) == ["pipe", "x.txt"]
 
 
 def in_pretraining(model, tokens, masked, masks_in_encoder):

@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 
-import draw_idea
 import pytest
 
 import labelled
@@ -183,12 +182,6 @@ def test_pages_name_code_that_exists():
         code = (ROOT / path).read_text(encoding="utf-8")
         for part in name.split("."):
             assert re.search(rf"^ *(?:class|def) {part}\b|^{part} = ", code, re.M), (name, path)
-
-
-def test_the_program_draws_the_picture(tmp_path, monkeypatch):
-    monkeypatch.setattr(draw_idea, "PICTURE", tmp_path / "idea.png")
-    draw_idea.main()
-    assert (tmp_path / "idea.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_readme_is_one_page():
