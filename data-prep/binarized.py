@@ -29,20 +29,6 @@ def token_dtype(symbols):
     return np.uint16 if symbols <= 65500 else np.uint32
 
 
-def add_to_checksum(checksum, position, ids):
-    """Extends a checksum by the ids that follow: their sum, and the sum of id * position (from 1), modulo 2**64.
-
-    Args:
-        checksum: (sum, weighted sum) of the tokens so far
-        position: the number of tokens so far
-        ids: (tokens,) numpy array
-    """
-    ids = ids.astype(np.uint64)
-    positions = np.arange(position + 1, position + 1 + len(ids), dtype=np.uint64)
-    added = int(ids.sum()), int((ids * positions).sum())
-    return [(before + more) % (1 << 64) for before, more in zip(checksum, added)]
-
-
 def write_index(stream, sizes, dtype):
     """Writes .idx.
 

@@ -11,11 +11,11 @@ import command_line  # noqa: F401  finds the plugin and its packages
 # isort: split
 import numpy as np
 
-from binarized import add_to_checksum, is_encoded, shard_folder
+from binarized import is_encoded, shard_folder
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import read_json, sha256
-from maelm_fairseq.base.line_sizes import HEADER, LINES, LineSizes
-from maelm_fairseq.base.subwords import EOS, UNKNOWN
+from maelm_fairseq.base.line_sizes import LINES, LineSizes
+from maelm_fairseq.base.subwords import UNKNOWN
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from records import SplitRecord, read_manifest
 
@@ -23,59 +23,6 @@ AGAIN = "remove {} and run prepare.sh again"
 MAXIMUM_UNKNOWN_RATE = 0.01
 FEW_TOKENS = 100  # for each symbol of the vocabulary
 BLOCK = 1 << 24  # tokens that are read at a time
-
-
-class Split:
-    """Reads the data of a split.
-
-    Attributes:
-        record: :class:`records.SplitRecord`
-        again: what to do about damaged files
-        sizes: (lines,) tokens of each line; begins: (lines,) its first byte; tokens: (tokens,) of all lines; all
-            memory-mapped
-        documents, text_lines: how many the index has
-    Raises:
-        UsageError: a file is missing, damaged, or does not have the length that the index implies
-    """
-
-    def __init__(self, folder, name):
-        self.prefix = os.path.join(folder, name)
-        self.again = AGAIN.format(self.prefix + ".*")
-        if not is_encoded(folder, name):
-            raise UsageError(f"{self.prefix}.* is not complete: the preparation was not finished; run prepare.sh again")
-        self.record = read_json(self.prefix + ".json", SplitRecord, "the record that encode.py wrote", self.again)
-        index = LineSizes(self.prefix, self.again)
-        lines, item = len(index), index.dtype.itemsize
-        self.sizes = mapped(index.path, np.int32, HEADER.size, lines)
-        self.begins = mapped(index.path, np.int64, HEADER.size + 4 * lines, lines)
-        self.tokens = mapped(self.prefix + ".bin", index.dtype, 0, index.tokens)
-        self.documents = self.text_lines = tokens = 0
-        after_blank = True
-        for start in range(0, lines, LINES):
-            sizes = index.read(start)
-            ends, blank = tokens + np.cumsum(sizes), sizes == 1
-            if not np.array_equal(self.begins[start : start + LINES], (ends - sizes) * item):
-                raise UsageError(f"{index.path} is damaged: lines do not follow each other; {self.again}")
-            if sizes.min() < 1 or ends[-1] > len(self.tokens) or (self.tokens[ends - 1] != EOS).any():
-                raise UsageError(f"{index.path} is damaged: a line does not end with </s>; {self.again}")
-            self.documents += int((blank & ~np.append(after_blank, blank[:-1])).sum())
-            self.text_lines += int((~blank).sum())
-            tokens, after_blank = int(ends[-1]), blank[-1]
-
-
-def mapped(path, dtype, offset, count):
-    """So many numbers at a place in a file, memory-mapped; there may be none, of which NumPy makes no map."""
-    return np.memmap(path, dtype, "r", offset, count) if count else np.zeros(0, dtype)
-
-
-def count_tokens(split):
-    """The checksum of all tokens, and the number of unknown ones."""
-    checksum, unknown = [0, 0], 0
-    for start in range(0, len(split.tokens), BLOCK):
-        block = split.tokens[start : start + BLOCK]
-        checksum = add_to_checksum(checksum, start, block)
-        unknown += int((block == UNKNOWN).sum())
-    return checksum, unknown
 
 
 def same(where, counts, record, fix):
@@ -93,37 +40,50 @@ def check_split(folder, name, tokenizer):
         UsageError: data and record disagree, there are no documents, too many pieces are unknown, or a line does not
             decode to its text
     """
-    split = Split(folder, name)
-    record, data = split.record, split.prefix + ".bin"
-    if record.vocabulary not in (None, sha256(tokenizer.path)):
-        raise UsageError(f"{tokenizer.path} is not the vocabulary of {split.prefix}.*; put that back, or {split.again}")
-    checksum, unknown = count_tokens(split)
-    pieces = len(split.tokens) - len(split.sizes)
+    prefix = os.path.join(folder, name)
+    data, again = prefix + ".bin", AGAIN.format(prefix + ".*")
+    if not is_encoded(folder, name):
+        raise UsageError(f"{prefix}.* is not complete: the preparation was not finished; run prepare.sh again")
+    record = read_json(prefix + ".json", SplitRecord, "the record that encode.py wrote", again)
+    files = {"vocabulary": tokenizer.path, "idx": prefix + ".idx", "bin": data}
+    index = LineSizes(prefix, again)
+    for kind, path in files.items():
+        if kind in record.sha256 and sha256(path) != record.sha256[kind]:
+            raise UsageError(f"{path} has changed since {prefix}.* was encoded; put it back, or {again}")
+    documents = text_lines = longest = first = 0
+    after_blank, tokens = True, np.memmap(data, index.dtype, "r") if index.tokens else np.zeros(0, index.dtype)
+    for start in range(0, len(index), LINES):
+        sizes = index.read(start)
+        ends, blank = first + np.cumsum(sizes), sizes == 1
+        documents += int((blank & ~np.append(after_blank, blank[:-1])).sum())
+        text_lines += int((~blank).sum())
+        first, after_blank, longest = int(ends[-1]), blank[-1], max(longest, int(sizes.max()))
+        for number, line in record.sample:
+            if start <= number < start + len(sizes):
+                end = ends[number - start]
+                ids = tokens[end - sizes[number - start] : end - 1].tolist()
+                if ids != tokenizer.encode_lines([line])[0].tolist():
+                    raise UsageError(f"{data}: line {number + 1} does not decode to its text, {line[:200]!r}; {again}")
+    unknown = sum(np.count_nonzero(tokens[i : i + BLOCK] == UNKNOWN) for i in range(0, len(tokens), BLOCK))
+    pieces = len(tokens) - len(index)
     rate = unknown / max(pieces, 1)
     most_frequent = "  ".join(f"{piece!r} ({count:,})" for piece, count in record.unknown_pieces[:10])
     print(
-        f"{split.prefix}:\n  {split.documents:,} documents, {record.text_lines:,} lines with text,"
-        f" {len(split.tokens):,} tokens including a </s> for each line and document\n  longest line"
-        f" {split.sizes.max(initial=0):,} tokens; unknown {unknown:,} of {pieces:,} pieces, {rate:.3%}"
+        f"{prefix}:\n  {documents:,} documents, {text_lines:,} lines with text,"
+        f" {len(tokens):,} tokens including a </s> for each line and document\n  longest line"
+        f" {longest:,} tokens; unknown {unknown:,} of {pieces:,} pieces, {rate:.3%}"
         f"{'; most frequent: ' * bool(most_frequent)}{most_frequent}"
     )
-    counts = {"text_lines": split.text_lines, "documents": split.documents, "checksum": checksum}
-    same(data, counts, record, split.again)
+    same(data, {"text_lines": text_lines, "documents": documents, "tokens": len(tokens)}, record, again)
     if rate > MAXIMUM_UNKNOWN_RATE:
         raise UsageError(
             f"{data}: {rate:.1%} of the pieces are unknown, expected at most {MAXIMUM_UNKNOWN_RATE:.0%}: the"
             " vocabulary does not fit this text; train one on similar text, with a larger --sample-lines or"
             " --vocab-size, and another --dest"
         )
-    for number, line in record.sample:
-        there = 0 <= number < len(split.sizes)
-        first = split.begins[number] // split.tokens.itemsize if there else 0
-        ids = split.tokens[first : first + split.sizes[number] - 1].tolist() if there else None
-        if ids != tokenizer.encode_lines([line.encode("utf-8", "replace").decode("utf-8")])[0].tolist():
-            raise UsageError(f"{data}: line {number + 1} does not decode to its text, {line[:200]!r}; {split.again}")
     print(
-        f"  complete_doc finds {split.documents:,} documents; {len(record.sample):,} lines drawn at random decode to"
-        " their text; all tokens match their checksum"
+        f"  complete_doc finds {documents:,} documents; {len(record.sample):,} lines drawn at random decode to"
+        f" their text; {'all files match their SHA-256' if record.sha256 else 'there are no SHA-256 to compare'}"
     )
     return record
 

@@ -5,6 +5,7 @@ The folder of each shard gets SPLIT.bin and SPLIT.idx, byte for byte what fairse
 """
 
 import functools
+import hashlib
 import heapq
 import os
 import random
@@ -19,7 +20,7 @@ from itertools import chain
 
 import numpy as np
 
-from binarized import add_to_checksum, token_dtype, write_index
+from binarized import token_dtype, write_index
 from command_line import progress_bar
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, save_json, sha256
@@ -105,7 +106,7 @@ class Shard:
 
     def __init__(self, tokens, sizes, record):
         self.tokens, self.sizes, self.record = tokens, sizes, record
-        self.lines, self.size = [], 0
+        self.lines, self.size, self.digest = [], 0, hashlib.sha256()
         self.unknown, self.sample, self.random = Counter(), [], random.Random(1).random
 
     def add(self, line):
@@ -123,15 +124,16 @@ class Shard:
     def write(self, tokens, sizes, unknown):
         """Writes what `encode_text` returned."""
         self.tokens.write(tokens.tobytes())
+        self.digest.update(tokens)
         self.sizes.write(sizes.tobytes())
-        self.record.checksum = add_to_checksum(self.record.checksum, self.record.tokens, tokens)
         self.record.tokens += len(tokens)
         self.unknown.update(unknown)
         if len(self.unknown) > 100000:  # keeps memory bounded: drops the rare ones
             self.unknown = Counter(dict(self.unknown.most_common(10000)))
 
-    def finish(self):
-        """The record, complete."""
+    def finish(self, index):
+        """The record, complete, of a shard whose index is written."""
+        self.record.sha256.update(bin=self.digest.hexdigest(), idx=sha256(index))
         self.record.unknown_pieces = self.unknown.most_common(UNKNOWN_PIECES)
         self.record.sample = sorted(item[1:] for item in self.sample)
         return self.record
@@ -160,11 +162,11 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
     with ExitStack() as stack:
         what = f"encode {split}" if folders else "count documents"
         bar = stack.enter_context(progress_bar(what, sum(map(os.path.getsize, paths))))
-        out, checksum = {}, sha256(vocabulary)
+        out, digest = {}, sha256(vocabulary)
         for number, folder in folders.items():
             tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
             sizes = stack.enter_context(tempfile.TemporaryFile(dir=folder))
-            out[number] = Shard(tokens, sizes, SplitRecord(read, 0, 0, 0, [0, 0], [], [], checksum))
+            out[number] = Shard(tokens, sizes, SplitRecord(read, 0, 0, 0, [], [], {"vocabulary": digest}))
         pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(vocabulary,))
 
         def write(most_pending):
@@ -215,5 +217,6 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
     del kinds[None]
     vars(read).update(kinds, lines=kinds.total())
     for number, shard in out.items():
-        save_json(asdict(shard.finish()), os.path.join(folders[number], split + ".json"))
+        prefix = os.path.join(folders[number], split)
+        save_json(asdict(shard.finish(prefix + ".idx")), prefix + ".json")
     return read

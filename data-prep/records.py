@@ -1,8 +1,8 @@
 """The records beside prepared data, each written last: what the data were made from, and what is in them."""
 
 import os
-from dataclasses import asdict, dataclass
-from typing import List, Optional, Tuple
+from dataclasses import asdict, dataclass, field
+from typing import Dict, List, Optional, Tuple
 
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import read_json
@@ -59,10 +59,9 @@ class SplitRecord:
     documents: int
     text_lines: int
     tokens: int
-    checksum: List[int]
     unknown_pieces: List[Tuple[str, int]]
     sample: List[Tuple[int, str]]  # lines of the data, from 0, and their text
-    vocabulary: Optional[str] = None  # SHA-256 of its file; earlier versions have none
+    sha256: Dict[str, str] = field(default_factory=dict)  # of "bin", "idx" and "vocabulary"; none of earlier versions
 
 
 def by_option(values):

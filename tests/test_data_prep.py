@@ -166,10 +166,10 @@ def test_shards_by_several_machines_at_once(text, prepared, tmp_path, held_out):
 
 
 def test_the_sample_of_a_split_is_from_all_of_it():
-    shard = Shard(None, None, SplitRecord(None, 0, 0, 0, [0, 0], [], [], ""))
+    shard = Shard(None, None, SplitRecord(None, 0, 0, 0, [], []))
     for number in range(4000):
         shard.add(f"line {number}")
-    sample = shard.finish().sample
+    sample = shard.finish(__file__).sample
     assert len(sample) == 500 and sample == sorted(sample) and all(f"line {i}" == line for i, line in sample)
     counts, _ = np.histogram([place for place, _ in sample], 4, (0, 4000))
     assert np.abs(counts - 125).max() < 40

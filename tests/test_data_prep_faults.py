@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 import check
@@ -110,33 +109,20 @@ def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, mon
 # Damaged files -----------------------------------------------------------------------------------------------------
 
 
-def with_a_moved_boundary(index):
-    """An index in which a token of the second line belongs to the first."""
-    lines = int.from_bytes(index[18:26], "little")
-    sizes = np.frombuffer(index, np.int32, lines, 26).copy()
-    begins = np.frombuffer(index, np.int64, lines, 26 + 4 * lines).copy()
-    sizes[:2] += [1, -1]
-    begins[1] += 2
-    return index[:26] + sizes.tobytes() + begins.tobytes()
-
-
 @pytest.mark.parametrize(
     "name, change, error",
     [
         ("prepare.json", lambda content: content.replace(b'"shards": 1', b'"shards": "1"'), "shards: found '1'"),
         ("prepare.json", lambda content: content.replace(b'"shards": 1', b'"shards": 0'), "found 0, expected 1 or"),
         ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [[0, "more"],'), "not decode to"),
-        ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [[-9999999, ""],'), "not decode to"),
-        ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [[0, "\\ud800"],'), "not decode to"),
         ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [["0", ""],'), "found '0', exp"),
         ("sentencepiece.model", lambda content: content.replace(b"<s>", b"<\xff>"), "not a SentencePiece model"),
-        ("sentencepiece.model", lambda content: content.replace(b"nmt_nfkc", b"nmt_nfkd"), "not the vocabulary of"),
+        ("sentencepiece.model", lambda content: content.replace(b"nmt_nfkc", b"nmt_nfkd"), "has changed since"),
         ("train.idx", lambda content: b"", "not an index"),
         ("train.idx", lambda content: content + b"\0", "but its header implies"),
-        ("train.idx", lambda content: content[:-16] + b"\1" + content[-15:], "do not follow"),  # a line's begin
-        ("train.idx", with_a_moved_boundary, "a line does not end with </s>"),
+        ("train.idx", lambda content: content[:-16] + b"\1" + content[-15:], "has changed since"),  # a line's begin
         ("train.bin", lambda content: content[:-2], "but .idx implies"),
-        ("train.bin", lambda content: content[2:4] + content[:2] + content[4:], "checksum: found"),
+        ("train.bin", lambda content: content[2:4] + content[:2] + content[4:], "train.bin has changed since"),
         ("dict.txt", lambda content: content[: len(content) // 2], "is not the dictionary of the sentencepiece.model"),
     ],
 )
