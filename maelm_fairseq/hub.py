@@ -21,7 +21,7 @@ from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from .config import check_positions
 from .data.masked_items import batches_of_similar_length
 from .heads import TokenClassificationHead
-from .vocabulary import read_labels, read_vocabulary, word_starts
+from .vocabulary import read_vocabulary, word_starts
 
 BATCH_TOKENS = 2048  # of a batch, including padding
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -33,7 +33,7 @@ def from_pretrained(checkpoint, data=None):
     Args:
         checkpoint: a `.pt` file, or a folder with `checkpoint_best.pt` or else `checkpoint_last.pt`
         data: folder with the `dict.txt` and `sentencepiece.model` or `tokenizer.json` it was trained with; None: the
-            folder of the checkpoint. For predictions of a model of fairseq's `sentence_prediction`, that of its data
+            folder of the checkpoint
     Returns:
         :class:`MaeLm`, in evaluation mode on the CPU
     Raises:
@@ -79,27 +79,11 @@ def text_pairs(texts, pairs=None):
     return list(zip(*columns)) if pairs is not None else [(text, None) for text in columns[0]]
 
 
-def read_classes(task_state, outputs, data):
-    """The names of the classes of a head, in order.
-
-    Args:
-        task_state: of the checkpoint
-        outputs: of the head
-        data: folder with the `label/dict.txt` of fairseq's `sentence_prediction`, whose checkpoints do not have them
-    Returns:
-        list of str; None for a head of regression
-    """
+def class_names(task_state, outputs):
+    """The names of a head's classes, in order: their numbers if the checkpoint has no names; None for regression."""
     labels = task_state.get("labels")
-    if outputs == 1 or isinstance(labels, list) and len(labels) == outputs:
-        return None if outputs == 1 else list(map(str, labels))
-    fix = "give with data= or --data the folder of the data it was fine-tuned on"
-    return read_labels(os.path.join(data, "label", "dict.txt"), outputs, fix)
-
-
-def is_of_pairs(task_state, data):
-    """Whether a model was fine-tuned on pairs of texts; arguments as for :func:`read_classes`."""
-    form = task_state.get("form")
-    return len(form[1]) == 2 if form else os.path.isdir(os.path.join(data, "input1"))
+    named = isinstance(labels, list) and len(labels) == outputs
+    return list(map(str, labels if named else range(outputs))) if outputs > 1 else None
 
 
 def only_head(heads):
@@ -116,7 +100,7 @@ class MaeLm:
         model: :class:`~maelm_fairseq.model.MaeLmModel`, in evaluation mode
         dictionary: fairseq's, with `<mask>`
         tokenizer: :class:`~maelm_fairseq.base.subwords.Subwords`
-        data: folder of the data, for `label/dict.txt` and `input1`
+        data: folder of the vocabulary
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
         task_state: of the checkpoint: labels, and whether they are of pairs
     """
@@ -320,11 +304,10 @@ class MaeLm:
         """
         checked = text_pairs(texts, pairs)
         head = self._head()
-        labels = read_classes(self.task_state, head.out_proj.out_features, self.data)
-        on_pairs = is_of_pairs(self.task_state, self.data)
-        if on_pairs != (pairs is not None):
-            right = "pairs of texts: call predict(texts, pairs)" if on_pairs else "single texts: call predict(texts)"
-            raise UsageError(f"the head was fine-tuned on {right}")
+        labels, form = class_names(self.task_state, head.out_proj.out_features), self.task_state.get("form")
+        if form and (len(form[1]) == 2) != (pairs is not None):
+            right = "pairs of texts: call predict(texts, pairs)", "single texts: call predict(texts)"
+            raise UsageError(f"the head was fine-tuned on {right[pairs is not None]}")
         if isinstance(head, TokenClassificationHead):
             predictions = [self._tag(text.split(), head, labels) for text, _ in checked]
         else:

@@ -28,21 +28,8 @@ def load_dictionary(folder):
         raise MissingFileError(
             f"{path}: not found ({reason}); expected data written by data-prep/prepare.sh or fairseq-preprocess"
         )
-    dictionary = read_symbols(path)
-    if len(dictionary) == dictionary.nspecial:
-        raise UsageError(f"{path}: empty, expected a line `piece count` for each piece; prepare the data again")
-    dictionary.add_symbol(MASK)
-    return dictionary
-
-
-def read_symbols(path):
-    """Reads a file of lines `symbol count` as fairseq's Dictionary.
-
-    Raises:
-        ValueError: it is something else, not UTF-8, or has a symbol twice
-    """
     try:
-        return Dictionary.load(path)
+        dictionary = Dictionary.load(path)
     except OSError:
         raise
     except Exception as error:  # fairseq raises Exception, ValueError and RuntimeError
@@ -51,29 +38,10 @@ def read_symbols(path):
             f"{path}: not a dictionary ({reason}), expected a line `symbol count` for each symbol, in UTF-8, none of "
             "them twice; use the file that was written with the data, unchanged"
         ) from None
-
-
-def read_labels(path, classes, fix):
-    """The labels of a `label/dict.txt`, in order: list of str.
-
-    Args:
-        path: of the file
-        classes: how many the head has
-        fix: for the message: what to do
-    Raises:
-        FileNotFoundError: there is no such file
-        ValueError: it is damaged, or has another number of labels
-    """
-    if not os.path.isfile(path):
-        raise MissingFileError(f"{path}: not found, expected the names of the head's {classes} classes: {fix}")
-    symbols = read_symbols(path)
-    # fairseq-preprocess pads dictionaries to a multiple of eight.
-    labels = [name for name in symbols.symbols[symbols.nspecial :] if not name.startswith("madeupword")]
-    if len(labels) != classes:
-        raise UsageError(
-            f"{path}: {len(labels)} labels ({', '.join(labels)}), but the head has {classes} classes: {fix}"
-        )
-    return labels
+    if len(dictionary) == dictionary.nspecial:
+        raise UsageError(f"{path}: empty, expected a line `piece count` for each piece; prepare the data again")
+    dictionary.add_symbol(MASK)
+    return dictionary
 
 
 def read_vocabulary(folder):

@@ -230,15 +230,6 @@ def prepared(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def labelled_data(prepared, tmp_path_factory):
-    """A copy of the prepared data with the labels of a task."""
-    folder = shutil.copytree(prepared, tmp_path_factory.mktemp("labelled") / "data")
-    (folder / "label").mkdir()
-    (folder / "label" / "dict.txt").write_text("bad 1\nfair 1\ngood 1\n")
-    return folder
-
-
-@pytest.fixture(scope="session")
 def pretrained(prepared, tmp_path_factory):
     """Data with a vocabulary, and the checkpoint of a tiny model with 32 positions."""
     folder = tmp_path_factory.mktemp("pretrained")

@@ -38,7 +38,7 @@ def write_checkpoint(folder, data, change=None, heads=None, task=None, pretraini
             "task": task,
             "checkpoint": {"best_checkpoint_metric": "loss"},
         },
-        "task_state": {FINGERPRINT: fingerprint(dictionary), "unigram_bits": 9.5},
+        "task_state": {FINGERPRINT: fingerprint(dictionary), "unigram_bits": 9.5, "labels": ["bad", "fair", "good"]},
         "optimizer_history": [{"num_updates": 1234}],
         "extra_state": {"val_loss": 5.125},
     }

@@ -35,7 +35,8 @@ QUESTIONS = ["kan lo", "ru sen", "ti kan", "kan kan mi", "lon ru mi", "tin sen l
 
 
 def label_of(text):
-    return {"k": "first", "r": "second"}.get(text[0], "other")
+    """In the order of fairseq's dictionary of labels, which its task keeps to itself."""
+    return {"k": "0", "r": "2"}.get(text[0], "1")
 
 
 @pytest.fixture(scope="session")
@@ -199,14 +200,10 @@ def test_predictions(classifier, monkeypatch, batch_tokens):
     assert classifier.predict([]) == []
 
 
-def test_pairs(finetuned, tmp_path):
-    shutil.copytree(finetuned, tmp_path / "pairs")
-    (tmp_path / "pairs" / "input1").mkdir()
-    model = hub.from_pretrained(tmp_path / "pairs")
-    both = model.predict(["kan", "lon mi"], ["mipo", "kan"])
-    (logits,) = model._logits(model._head(), [model.encode("lon mi", "kan")])
+def test_pairs(classifier):
+    both = classifier.predict(["kan", "lon mi"], ["mipo", "kan"])
+    (logits,) = classifier._logits(classifier._head(), [classifier.encode("lon mi", "kan")])
     assert list(both[1].values()) == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
-    refuses(r"on pairs of texts: call predict\(texts, pairs\)", model.predict, ["kan"])
 
 
 def test_heads(folder, model, tmp_path):

@@ -60,10 +60,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def models(labelled_data, folder):
+def models(prepared, folder):
     """Exports the models of all cases, with the outputs that are expected; returns the hub's models by case."""
-    models = {case: make(case, labelled_data, folder) for case in CASES}
-    generator, N = torch.Generator().manual_seed(1), len(load_dictionary(labelled_data))
+    models = {case: make(case, prepared, folder) for case in CASES}
+    generator, N = torch.Generator().manual_seed(1), len(load_dictionary(prepared))
     tokens = torch.full((4, P), 1)
     for i, length in enumerate([P, 3, 101, 47]):
         tokens[i, :length] = torch.randint(3, N, (length,), generator=generator)
@@ -81,9 +81,9 @@ def models(labelled_data, folder):
 
 
 @pytest.fixture(scope="module")
-def texts(labelled_data, folder, tmp_path_factory):
+def texts(prepared, folder, tmp_path_factory):
     """The texts of the folder: (to encode, with masks); and what tokens tokenizers of several kinds must give."""
-    lines = [line for _, line in json.loads((labelled_data / "valid.json").read_text())["sample"]][:5]
+    lines = [line for _, line in json.loads((prepared / "valid.json").read_text())["sample"]][:5]
     masked = [lines[0] + " <mask> " + lines[1][:20], "<mask>.", f"<mask> {lines[2][:30]} <mask>"]
     (folder / "texts.json").write_text(json.dumps({"texts": lines, "masked": masked}))
     tokens, parent = {}, tmp_path_factory.mktemp("tokenizers")
@@ -199,7 +199,7 @@ for folder in folders:
 
 
 @pytest.mark.parametrize("interpreter", TRANSFORMERS[-1:])
-def test_an_export_is_a_sentence_transformer(models, folder, interpreter, labelled_data, tmp_path):
+def test_an_export_is_a_sentence_transformer(models, folder, interpreter, prepared, tmp_path):
     """Its vectors are the hub's, of longer texts too, and nothing warns of anything."""
     texts = [*text(8, 5)[:6], "", "kan " * 2 * P]
     program_of = {case: folder / case for case in ["roberta", "mpnet-t5", "code", "code-shared"]}
@@ -226,11 +226,11 @@ export.export(checkpoint, data, folder + "/mistake")
 
 
 @pytest.mark.parametrize("interpreter", TRANSFORMERS[-1:])  # older ones need an older tokenizers
-def test_the_export_compares_features_where_transformers_is_installed(labelled_data, tmp_path, interpreter):
+def test_the_export_compares_features_where_transformers_is_installed(prepared, tmp_path, interpreter):
     packages = printed_by(interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")[0].strip()
-    checkpoint = write_checkpoint(tmp_path / "run", labelled_data)
+    checkpoint = write_checkpoint(tmp_path / "run", prepared)
     done = subprocess.run(
-        [PYTHON, "-c", WITH_TRANSFORMERS, packages, checkpoint, labelled_data, tmp_path], cwd=ROOT,
+        [PYTHON, "-c", WITH_TRANSFORMERS, packages, checkpoint, prepared, tmp_path], cwd=ROOT,
         stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
     assert re.match(r"features of 8 lines of text: equal to \S+ in transformers \d", done.stdout), done.stderr

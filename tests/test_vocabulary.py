@@ -14,7 +14,6 @@ from maelm_fairseq.base.subwords import MASK
 from maelm_fairseq.vocabulary import (
     fingerprint,
     load_dictionary,
-    read_labels,
     read_vocabulary,
     word_starts,
 )
@@ -53,8 +52,7 @@ DAMAGED = {
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_damaged_dictionaries_are_refused_in_one_line(tmp_path, kind):
     (tmp_path / "dict.txt").write_bytes(DAMAGED[kind])
-    for read in [load_dictionary, lambda folder: read_labels(str(folder / "dict.txt"), 2, "pass data=")]:
-        refuses("dict.txt: not a dictionary .*, expected a line `symbol count` for each", read, tmp_path)
+    refuses("dict.txt: not a dictionary .*, expected a line `symbol count` for each", load_dictionary, tmp_path)
 
 
 def test_a_dictionary_without_symbols(tmp_path):

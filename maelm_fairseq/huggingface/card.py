@@ -8,7 +8,6 @@ from string import Template
 from typing import Dict, List, Optional, Tuple
 
 from ..base.files import read_json, typed
-from ..hub import is_of_pairs
 from .config_json import MODELING_FILE
 from .weights import (
     CODE,
@@ -114,7 +113,8 @@ def model_card(name, state, config, data, kind, description=None):
         "text": description or GAP,
         "training": "\n".join("- " + line for line in training(state, data)),
     }
-    if is_of_pairs(state["task_state"], data):
+    form = state["task_state"].get("form")
+    if form and len(form[1]) == 2:
         facts["example"] = '"one text", "and another"'
     return Template(Path(__file__).with_name("card.md").read_text(encoding="utf-8")).substitute(facts)
 

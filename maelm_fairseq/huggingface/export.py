@@ -22,7 +22,7 @@ from ..base.files import atomic_folder, check_new, save_json
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from ..finetuning.squad import SquadTask
 from ..heads import SpanHead
-from ..hub import only_head, read_classes, tokens_of
+from ..hub import class_names, only_head, tokens_of
 from ..vocabulary import read_vocabulary
 from .card import model_card
 from .config_json import MODELING_FILE, make_config, mean_of_tokens
@@ -44,8 +44,7 @@ def parse_args():
     parser = Parser("python -m maelm_fairseq.huggingface.export", description=__doc__)
     add = parser.add_argument
     add("--checkpoint", required=True, metavar="FILE_or_DIR", help="pretrained or fine-tuned")
-    vocabulary = "folder of its vocabulary; of a model of fairseq's sentence_prediction, with label/dict.txt"
-    add("--data", required=True, metavar="DIR", help=vocabulary)
+    add("--data", required=True, metavar="DIR", help="folder of its vocabulary")
     add("--dest", required=True, metavar="DIR", help="new folder to write")
     add("--format", default="auto", choices=["auto", "code"], help="code: never a stock class (default: auto)")
     add("--description", metavar="TEXT", help="for the model card: of the text and its language")
@@ -87,7 +86,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     kind = MODEL if untrained else choose_kind(model, layout, module, masks_in_encoder)
     labels = None
     if kind in (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION):
-        labels = read_classes(state["task_state"], module.out_proj.out_features, data) or ["score"]
+        labels = class_names(state["task_state"], module.out_proj.out_features) or ["score"]
     config = make_config(model, layout, kind, labels, masks_in_encoder)
     weights, left = convert(model, layout, kind, head)
 
