@@ -1,5 +1,6 @@
 """The pretraining task: dictionary, blocks, masking, batches."""
 
+import copy
 import itertools
 import logging
 import os
@@ -60,6 +61,7 @@ class TokenTask(FairseqTask):
         """
         if grouped_shuffling:
             raise UsageError("--grouped-shuffling leaves out the last batches of every epoch: remove it")
+        dataset = copy.copy(dataset)  # one may be for training and validation, of which each has an epoch
         dataset.set_epoch(epoch)
         longest = dataset.sizes.max()
         if max_positions is not None and longest > max_positions:  # fairseq would drop them
@@ -156,6 +158,8 @@ class MaeLmTask(TokenTask):
             logger.warning("training ends before --encoder-mask-fade-updates: the encoder sees some masks to its end")
         if 0 < last < schedule.get("warmup_updates", 0):
             logger.warning("training ends before --warmup-updates: the learning rate never reaches --lr")
+        if 0 < last < schedule.get("total_num_update", 0):
+            logger.warning("training ends before --total-num-update: the learning rate has not come down by then")
         for folder in utils.split_paths(self.cfg.data):
             LineSizes(prefix_of(folder, cfg.dataset.train_subset))  # of some, the turn comes days later
         valid = self.datasets.get(cfg.dataset.valid_subset.split(",")[0])

@@ -11,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.settings import CLUSTER
 from maelm_fairseq.base.signals import SIGNALS, STOPPED, end_with_parent
 
 
@@ -76,7 +77,8 @@ class Jobs:
             show: a function that gets each line
         """
         path = os.environ["PATH"] + os.pathsep + os.path.dirname(sys.executable)  # where no environment is active
-        variables = {**os.environ, "PATH": path, "PYTHON": sys.executable, **(environment or {})}
+        ours = {name: value for name, value in os.environ.items() if name not in CLUSTER}
+        variables = {**ours, "PATH": path, "PYTHON": sys.executable, **(environment or {})}
         pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         with open(log, "ab", buffering=0) as stream:
             process = subprocess.Popen(list(map(str, command)), env=variables, preexec_fn=end_with_parent, **pipes)

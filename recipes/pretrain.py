@@ -23,6 +23,7 @@ from omegaconf import OmegaConf
 import show_progress
 from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base.errors import Parser, UsageError, within
+from maelm_fairseq.base.settings import CLUSTER
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
 from maelm_fairseq.base.utf8 import half_character
 from maelm_fairseq.training.reporting import reporter
@@ -136,7 +137,8 @@ def adapt(cfg, args, extra):
     cfg["checkpoint"]["save_dir"] = args.save_dir
     cpu, bf16 = args.gpus == 0, cfg["task"].get("bf16_autocast") or "--bf16-autocast" in extra
     tensorboard = os.path.join(args.save_dir, "tensorboard")
-    cfg["common"].update(user_dir=plugin[0], tensorboard_logdir=tensorboard, cpu=cpu, fp16=not cpu and not bf16)
+    fp16 = cfg["common"]["fp16"] and not cpu and not bf16
+    cfg["common"].update(user_dir=plugin[0], tensorboard_logdir=tensorboard, cpu=cpu, fp16=fp16)
     update_freq = given(extra).get("--update-freq", "")
     every = int(update_freq) if update_freq.isdecimal() else sequences // (processes * batch)
     return f"{processes} process(es) x {batch} sequences x {every} = {processes * batch * every} sequences per update"
@@ -225,6 +227,8 @@ def main():
         print(f"{cpu}{update}; the full log is in {args.save_dir}/train.log", flush=True)
     if args.nodes > 1:
         cfg["distributed_training"].update(meet(args))
+    for name in CLUSTER:
+        os.environ.pop(name, None)
     sys.argv = ["fairseq-train", args.data, *options(cfg), *extra]
     if args.dry_run:
         print(shlex.join(sys.argv))

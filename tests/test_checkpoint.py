@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from conftest import TINY, VALIDATE, run, succeed
+from conftest import TINY, VALIDATE, succeed
 from maelm_fairseq.checkpoints import reading, sections
 from maelm_fairseq.checkpoints.building import find_checkpoint, load_model
 from maelm_fairseq.heads import SpanHead
@@ -62,10 +62,8 @@ def average(checkpoints, path):
     return save({**states[-1], "model": means}, path)
 
 
-def test_averages_of_checkpoints_and_of_a_run(data, tmp_path):
-    """By fairseq's script, and by --store-ema, from which another run can start and which it resumes."""
-    options = [data, *TINY, "--store-ema", "--ema-decay", 0.5, "--save-interval-updates", 2, "--max-update", 3]
-    succeed("fairseq-train", *options, "--save-dir", tmp_path)
+def test_averages_of_checkpoints(data, tmp_path):
+    succeed("fairseq-train", data, *TINY, "--save-interval-updates", 2, "--max-update", 3, "--save-dir", tmp_path)
     averaged = average([tmp_path / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt"], tmp_path / "average.pt")
     first, last, mean = (
         load_model(path, load_dictionary(data)).lm_head.bias
@@ -73,21 +71,6 @@ def test_averages_of_checkpoints_and_of_a_run(data, tmp_path):
     )
     torch.testing.assert_close(mean, (first + last) / 2)
     succeed("fairseq-validate", data, *VALIDATE, "--path", averaged)
-    assert "Loading EMA" in succeed("fairseq-train", *options, "--max-update", 5, "--save-dir", tmp_path)
-    succeed(
-        "fairseq-train", *options, "--ema-seed-model", averaged, "--max-update", 1, "--save-dir", tmp_path / "other"
-    )
-    without = [data, *TINY, "--save-dir", tmp_path / "without", "--max-update"]
-    succeed("fairseq-train", *without, 1)  # an average may begin later, also of what is fine-tuned
-    succeed("fairseq-train", *without, 2, "--store-ema")
-    start = ["--finetune-from-model", tmp_path / "without" / "checkpoint_last.pt", "--max-update", 1]
-    succeed("fairseq-train", *options, *start, "--save-dir", tmp_path / "tuned")
-    state = reading.read_file(tmp_path / "checkpoint_last.pt")
-    del state["extra_state"]["ema"]
-    error = run(
-        "fairseq-train", *options, "--ema-seed-model", save(state, averaged), "--save-dir", tmp_path / "another"
-    )
-    assert "average.pt: it has no averaged weights; --ema-seed-model takes" in error.stdout
 
 
 def test_fairseq_gets_plain_values_and_known_options_alone():

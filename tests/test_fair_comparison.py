@@ -67,6 +67,13 @@ def iterator(data, encoder_mask_fraction, seed=1, **more):
     return task.get_batch_iterator(task.dataset("train"), max_sentences=8, seed=seed, epoch=1, **more)
 
 
+def test_validation_on_the_training_split_leaves_its_masks_alone(data):
+    task = make_task("mae_lm", data=str(data), tokens_per_sample=32)
+    task.load_dataset("train")
+    both = [task.get_batch_iterator(task.dataset("train"), max_sentences=8, epoch=epoch) for epoch in [2, 1]]
+    assert [iterator.dataset.epoch for iterator in both] == [2, 1]
+
+
 def batches(iterator):
     """Yields the batches of an epoch: the blocks, the predicted positions, and their tokens."""
     for batch in iterator.next_epoch_itr():

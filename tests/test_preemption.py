@@ -97,18 +97,23 @@ VALIDATION = 'begin validation on "valid" subset'
 
 
 @pytest.mark.parametrize(
-    "moment, number, group", [(5, signal.SIGUSR1, True), (VALIDATION, signal.SIGTERM, True), (29, signal.SIGINT, False)]
-)
+    "moment, number, group",
+    [
+        (5, signal.SIGUSR1, True), (11, signal.SIGTERM, False), (VALIDATION, signal.SIGTERM, True),
+        (29, signal.SIGINT, False),
+    ],
+)  # fmt: skip
 def test_the_run_goes_on_as_if_nothing_had_happened(data, tmp_path, whole, moment, number, group):
     options = [*TINY, *MANY, "--save-dir", tmp_path / "run", "--save-interval-updates", 12]
     sent = trap(tmp_path, moment, number, group)  # a group consists of the process and its loader workers
     printed = finish([start(command("fairseq-train", data, *options, *sent))], STOPPED)
     stopped = updates(tmp_path / "run")
-    assert stopped == last_update(printed) == {5: 6, 29: 30}.get(moment, stopped)
+    assert stopped == last_update(printed) == {5: 6, 11: 12, 29: 30}.get(moment, stopped)
     assert f"stopped on request at update {stopped}; the same command resumes" in printed
-    succeed("fairseq-train", data, *options)
+    printed += succeed("fairseq-train", data, *options)
     assert updates(tmp_path / "run") == 30
     assert_same_weights(tmp_path / "run", whole, 0)
+    assert {"12", "24", "30"} <= {*re.findall(r'"valid_num_updates": "(\d+)"', printed)}  # none is lost
 
 
 def test_a_second_ctrl_c_stops_at_once(data, tmp_path):

@@ -1,5 +1,6 @@
 """Every recipe parses with fairseq's own parsers, has the settings of the paper and its release, and trains."""
 
+import argparse
 import contextlib
 import io
 import json
@@ -7,6 +8,7 @@ import os
 import re
 import shlex
 import subprocess
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -168,6 +170,20 @@ def test_the_small_recipe_and_the_demo():
     assert config.common.cpu and config.task.bf16_autocast and not config.common.fp16
     assert (effective_batch(config), effective_batch(demo), demo.model.max_positions) == (64, 32, 64)
     assert config.model.share_decoder_layers and not own.model.share_decoder_layers and own.model.decoder_relative_bias
+    assert "--fp16" in dry_run("pretrain_base.sh", "--gpus", 1)
+    assert "--fp16" not in dry_run("pretrain_base.sh", "--gpus", 1, "--no-fp16")
+
+
+def test_a_recipe_on_one_machine_is_alone_whatever_has_started_it(data, tmp_path, monkeypatch):
+    """Containers and SLURM set variables by which fairseq would take it for one of several processes."""
+    begun = []
+    program = SimpleNamespace(cli_main=lambda: begun.append(dict(os.environ)))
+    monkeypatch.setattr(pretrain, "load_fairseq_train", lambda: program)
+    monkeypatch.setattr(argparse.ArgumentParser, "error", argparse.ArgumentParser.error)  # which it replaces
+    around = {"WORLD_SIZE": "8", "RANK": "0", "SLURM_JOB_NODELIST": "node[1-2]", "SLURM_STEP_NODELIST": "node[1-2]"}
+    paths = ["--data", data, "--save-dir", tmp_path, "--gpus", 0]
+    run_main(pretrain.main, RECIPES / "pretrain_small.sh", *paths, **around)
+    assert {*around} & {*begun[0]} == {"RANK"}
 
 
 def test_help_has_the_plugins_options(tmp_path):

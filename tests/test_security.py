@@ -72,17 +72,6 @@ def validate(data, path):
     return run("fairseq-validate", data, *VALIDATE, "--path", path)
 
 
-def test_the_weights_that_an_average_starts_from(pretrained, prepared, tmp_path, monkeypatch):
-    """Also where torch's own protection is off, a known way to read old checkpoints."""
-    state, path, marker = reading.read_file(pretrained[1]), tmp_path / "average.pt", tmp_path / "marker"
-    state["extra_state"].update(ema=state["model"], surprise=Payload(marker))
-    torch.save(state, path)
-    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
-    done = run("fairseq-train", prepared, *TINY, "--no-save", "--store-ema", "--ema-seed-model", path)
-    assert f"error: {path}: cannot be read as a checkpoint: it contains objects" in done.stdout
-    assert done.returncode == 1 and "Traceback" not in done.stdout and not marker.exists()
-
-
 def test_a_torch_that_executes_code_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
     with pytest.raises(InstallationError, match="torch 2.5.1.cpu executes code from some checkpoints.*2.6 or newer"):

@@ -48,6 +48,10 @@ class ResumableIterator(EpochBatchIterator):
             self._frozen_batches = self._batches_after(earlier)
         self._earlier, self._skipped, self._start = earlier, skipped, start
 
+    def end_of_epoch(self):
+        """fairseq's, also before the first batch."""
+        return self._cur_epoch_itr is not None and super().end_of_epoch()
+
     def state_dict(self):
         """fairseq's, with what all processes have consumed of the epoch."""
         state = {**super().state_dict(), "consumed": [], "data": self._data()}

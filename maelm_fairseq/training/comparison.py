@@ -1,7 +1,7 @@
 """Whether a checkpoint is one that a run, or a validation, can use: checked before fairseq takes anything from it."""
 
 from argparse import Namespace
-from typing import Dict, List
+from typing import List
 
 import torch
 
@@ -96,11 +96,3 @@ def same_in_all_processes(update, save_dir):
             found = f"processes of this run go on from update {min(updates):,}, others from {max(updates):,}"
             raise UsageError(f"--save-dir {save_dir}: {found}; give a folder that all machines share")
     return update
-
-
-def averaged_weights(state, path):
-    """The weights of --store-ema in a checkpoint: {name: tensor}."""
-    extra = state.get("extra_state")
-    if not isinstance(extra, dict) or not extra.get("ema"):
-        raise UsageError(f"{path}: it has no averaged weights; --ema-seed-model takes a checkpoint of --store-ema")
-    return typed(Dict[str, torch.Tensor], extra["ema"], f"{path}: ema")

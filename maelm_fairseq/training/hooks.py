@@ -3,7 +3,7 @@
 | function | what is added | when |
 |---|---|---|
 | `call_main` | signal handlers; errors of a GPU's process in one line | our models |
-| `convert_namespace_to_omegaconf` | options that it would reinterpret are refused | all commands |
+| `convert_namespace_to_omegaconf` | refuses options that it would misread; validates in one process | all commands |
 | `add_defaults` | begins a run: signal handlers; memory; the save folder; no state of an earlier run | our models |
 | `train` | all processes at one update, none after the last; whole updates in a resumed epoch; signals | our models |
 | `Trainer.train_step` | leaves out empty batches; one that does not fit into memory ends the run | our models |
@@ -11,7 +11,7 @@
 | `save_checkpoint` | refuses NaN; a full disk is one line; the last checkpoint is written first | training |
 | `torch_persistent_save`, `PathManager.copy` | names appear with complete files | training |
 | `Trainer.load_checkpoint` | compares the checkpoint with the run; what patience has seen goes on | training |
-| `load_checkpoint_to_cpu`, `load_ema_from_checkpoint` | tensors, plain values and our options alone | all commands |
+| `load_checkpoint_to_cpu` | tensors, plain values and our options alone | all commands |
 | `load_model_ensemble_and_task` | builds this plugin's classes only, of whole checkpoints | all commands |
 
 "Training": in `fairseq-train` and `fairseq-hydra-train`; "our models": there, for models of this plugin and those
@@ -57,7 +57,7 @@ def extend():
     """Replaces the functions; for fairseq's commands, never for a program that imports us."""
     reporter.install()
     hooks, trains = Hooks(), False
-    for name in ["load_checkpoint_to_cpu", "load_ema_from_checkpoint", "load_model_ensemble_and_task"]:
+    for name in ["load_checkpoint_to_cpu", "load_model_ensemble_and_task"]:
         _replace(checkpoint_utils, name, hooks)
     for module in list(sys.modules.values()):  # as a console script, or with `python -m`
         spec = getattr(module, "__spec__", None)
@@ -104,12 +104,15 @@ class Hooks:
         self._folders = set()  # of all runs of this process
         self._seen = None  # the last update that fairseq was asked to validate and save
         self._validated = False  # whether the checkpoint that the run goes on from was validated
+        self._due = False  # whether a stop has cut short a validation, which a run that goes on then makes
         self._read = {}  # {path: contents} of checkpoints that were read and checked, and fairseq is about to read
 
     # Starting
 
     def convert_namespace_to_omegaconf(self, original, args):
         run_options.check_texts(args)
+        if hasattr(args, "path"):  # of fairseq-validate, which needs batches for all of its processes
+            args.distributed_world_size = 1
         return original(args)
 
     def call_main(self, original, cfg, main, **kwargs):
@@ -153,7 +156,7 @@ class Hooks:
     def _forget(self):
         """Clears what fairseq has kept of an earlier run in this process, as in a sweep of Hydra."""
         reporter.trained = self._validated = False
-        self._seen = None
+        self._seen, self._due = None, False
         vars(checkpoint_utils.save_checkpoint).clear()
         self.patience.clear()
         writers = getattr(progress_bar, "_tensorboard_writers", None) or {}
@@ -208,11 +211,6 @@ class Hooks:
             overwrite_args_by_name(state["cfg"], arg_overrides)
         return checkpoint_utils._upgrade_state_dict(state)
 
-    def load_ema_from_checkpoint(self, original, path):
-        state = self._contents(path)
-        weights = comparison.averaged_weights(state, path)
-        return {**state, "model": {name: weight.float().clone() for name, weight in weights.items()}}
-
     def load_model_ensemble_and_task(self, original, filenames, *args, **kwargs):
         for path in filenames:
             if path is None:
@@ -235,13 +233,12 @@ class Hooks:
             return original(trainer, filename, reset_optimizer, *args, **kwargs)
         self._read[filename] = state = self._contents(filename)
         comparison.check_run(state, trainer, filename, starts_anew=reset_optimizer)
-        if trainer.cfg.ema.store_ema:  # of a checkpoint without an average, fairseq takes weights that are gone by then
-            state["extra_state"].setdefault("ema", dict(state["model"]))
         with explained(filename, "the run cannot go on from it"):
             extra_state = original(trainer, filename, reset_optimizer, *args, **kwargs)
         if not reset_optimizer:
             self.patience.update(extra_state.get("early_stopping") or {})
         self._validated = extra_state.get("val_loss") is not None and not reset_optimizer
+        self._due = bool(extra_state.get("validation_due")) and not reset_optimizer
         if self._lock:
             save_folder.set_aside_later(trainer.cfg.checkpoint.save_dir, trainer.get_num_updates())
             own = filename == os.path.join(trainer.cfg.checkpoint.save_dir, save_folder.LAST)
@@ -273,6 +270,8 @@ class Hooks:
             return
         if self.patience:
             state["extra_state"]["early_stopping"] = dict(self.patience)
+        if self._due:
+            state["extra_state"]["validation_due"] = True
         # The last checkpoint first: from there a run goes on that is killed, or finds the disk full, meanwhile.
         writing.save(state, self._last or filename)
         if self._last and filename != self._last:
@@ -297,12 +296,21 @@ class Hooks:
             return [None], True
         if 0 < last <= update:
             logger.info(f"nothing to train: the checkpoint is of update {update:,}, and --max-update is {last:,}")
-            if self._validated or cfg.dataset.disable_validation:
-                return [None], True
-            epoch_itr.next_epoch_itr(shuffle=epoch_itr.next_epoch_idx > cfg.dataset.curriculum)
-            return sys.modules[original.__module__].validate_and_save(
-                cfg, trainer, task, epoch_itr, cfg.dataset.valid_subset.split(","), end_of_epoch=False
-            )
+            self._due = not self._validated
+        losses = [None]
+        if self._due and not cfg.dataset.disable_validation:
+            self._seen, program = update, sys.modules[original.__module__]
+            try:
+                losses = program.validate(cfg, trainer, task, epoch_itr, cfg.dataset.valid_subset.split(","))
+            except stopping.StopRequested:
+                self._stop(cfg.checkpoint, update)
+            self._due = False
+            patient = not program.should_stop_early(cfg, losses[0])
+            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
+            if not patient:
+                return losses, True
+        if 0 < last <= update:
+            return losses, True
         if not reporter.trained and isinstance(task, MaeLmTask):
             task.begin_run(cfg, trainer.criterion)
         frequencies = cfg.optimization.update_freq
@@ -332,15 +340,22 @@ class Hooks:
         reporter.trained = True
         if self._keeps_memory and not trainer.get_num_updates() % RETURN_INTERVAL:
             return_freed_memory()
-        if not stopping.agreed():
-            if self._seen == trainer.get_num_updates() and not end_of_epoch:  # fp16 has skipped an update
-                return [None], False
+        losses = [None], False
+        if self._seen != trainer.get_num_updates() or end_of_epoch:  # otherwise fp16 has skipped an update
             self._seen = trainer.get_num_updates()
-            with contextlib.suppress(stopping.StopRequested):
-                return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-        saves = not (cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints)
-        stopping.stop(trainer.get_num_updates(), saves and cfg.checkpoint.save_dir, start_options(cfg.checkpoint))
+            try:
+                losses = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+            except stopping.StopRequested:
+                self._due = True
+        if stopping.agreed():
+            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+            self._stop(cfg.checkpoint, trainer.get_num_updates())
+        return losses
+
+    @staticmethod
+    def _stop(cfg, update):
+        """Ends this process, after a request and a checkpoint."""
+        stopping.stop(update, not (cfg.no_save or cfg.no_last_checkpoints) and cfg.save_dir, start_options(cfg))
 
 
 def start_options(cfg):

@@ -23,6 +23,8 @@ def check(cfg, on_cpu):
         name = name_in(cfg[part])
         if is_fairseqs(part, name):
             raise UsageError(f"--{part} {name}: fairseq's, which cannot train this model; expected one of this plugin")
+    if cfg.ema.store_ema:
+        raise UsageError("--store-ema: nothing here reads the averages, which hardly move in fp16: leave it out")
     schedule = dict(cfg.lr_scheduler)  # whose own get() refuses unknown names in older versions of omegaconf
     given = {**cfg.common, **cfg.dataset, **schedule, **cfg.optimization}
     for name, least in LEAST.items():
