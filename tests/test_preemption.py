@@ -13,7 +13,7 @@ import time
 import pytest
 
 from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, TINY, command, succeed
-from training import assert_same_weights, train, updates
+from training import assert_same_weights, checkpoint, train, updates
 
 STOPPED = 75
 MANY = ["--max-update", 30, "--total-num-update", 30, "--num-workers", 1, "--seed", 1]
@@ -114,6 +114,23 @@ def test_the_run_goes_on_as_if_nothing_had_happened(data, tmp_path, whole, momen
     assert updates(tmp_path / "run") == 30
     assert_same_weights(tmp_path / "run", whole, 0)
     assert {"12", "24", "30"} <= {*re.findall(r'"valid_num_updates": "(\d+)"', printed)}  # none is lost
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_stop_in_the_validation_at_the_end_of_an_epoch(data, tmp_path, epochs):
+    """The next run makes it as part of that epoch: the learning rate follows from it, and it may be the last."""
+    at = TINY.index("--lr-scheduler")
+    options = [*TINY[:at], *TINY[TINY.index("--cpu") :], "--lr-scheduler", "reduce_lr_on_plateau", "--lr-shrink", 0.1]
+    options += ["--lr-patience", 0, "--lr-threshold", 0.9, "--max-epoch", epochs, "--seed", 1]
+    train = command("fairseq-train", data, *options, "--save-dir")
+    finish([start([*train, tmp_path / "whole"])], 0)
+    sent = trap(tmp_path, VALIDATION, signal.SIGTERM)
+    for _ in range(2):  # also in that of the next run
+        finish([start([*train, tmp_path / "parts", *sent])], STOPPED)
+    finish([start([*train, tmp_path / "parts"])], 0)
+    assert_same_weights(tmp_path / "parts", tmp_path / "whole", 0)
+    one, other = (checkpoint(tmp_path / name, "checkpoint_best.pt")["extra_state"] for name in ["parts", "whole"])
+    assert (one["best"], one["train_iterator"]["epoch"]) == (other["best"], other["train_iterator"]["epoch"])
 
 
 def test_a_second_ctrl_c_stops_at_once(data, tmp_path):

@@ -24,6 +24,8 @@ class ResumableIterator(EpochBatchIterator):
         options: seed, num_shards, shard_id, num_workers, skip_remainder_batch: as fairseq's
     """
 
+    validation_due = False  # whether a stop has cut short the validation at this place, which the next run then makes
+
     def __init__(self, dataset, batching, epoch=1, data_buffer_size=0, **options):
         make = ResumableIterator._batches_after  # a function, not a method: no reference cycle
         super().__init__(dataset, dataset.collater, make, epoch=epoch, buffer_size=data_buffer_size, **options)
@@ -58,7 +60,18 @@ class ResumableIterator(EpochBatchIterator):
         if state["iterations_in_epoch"]:
             batches = self._skipped + (self.iterations_in_epoch - self._start) * self.num_shards
             state["consumed"] = [*self._earlier, dict(self.batching, batches=batches)] if batches else self._earlier
+        if self.validation_due:
+            state.update(validation_due=True, ends=self.end_of_epoch())
+            state.update(epoch=self.epoch, iterations_in_epoch=self.iterations_in_epoch)
         return state
+
+    def leave_validation(self):
+        """Goes on from a place at which a validation was due; returns whether that is the end of an epoch."""
+        due, self.validation_due = self.validation_due, False
+        ends = due and not self._next_epoch_itr.has_next()
+        if ends:
+            self.next_epoch_itr()
+        return ends
 
     def _data(self):
         """What tells the data of an epoch from others, in words."""
@@ -69,7 +82,10 @@ class ResumableIterator(EpochBatchIterator):
     def load_state_dict(self, state_dict):
         """Goes on where the processes of a checkpoint were."""
         self.epoch, self.shuffle = state_dict["epoch"], state_dict.get("shuffle", True)  # not with --curriculum
-        position = state_dict.get("iterations_in_epoch", 0)
+        position, self.validation_due = state_dict.get("iterations_in_epoch", 0), "validation_due" in state_dict
+        if state_dict.get("ends"):
+            self._next_epoch_itr = CountingIterator([], start=position, total=position)
+            return
         # Checkpoints of earlier versions say what each process consumed.
         consumed = state_dict.get("consumed", [dict(self.batching, batches=position * self.num_shards)])
         if not position:

@@ -104,7 +104,6 @@ class Hooks:
         self._folders = set()  # of all runs of this process
         self._seen = None  # the last update that fairseq was asked to validate and save
         self._validated = False  # whether the checkpoint that the run goes on from was validated
-        self._due = False  # whether a stop has cut short a validation, which a run that goes on then makes
         self._read = {}  # {path: contents} of checkpoints that were read and checked, and fairseq is about to read
 
     # Starting
@@ -156,7 +155,7 @@ class Hooks:
     def _forget(self):
         """Clears what fairseq has kept of an earlier run in this process, as in a sweep of Hydra."""
         reporter.trained = self._validated = False
-        self._seen, self._due = None, False
+        self._seen = None
         vars(checkpoint_utils.save_checkpoint).clear()
         self.patience.clear()
         writers = getattr(progress_bar, "_tensorboard_writers", None) or {}
@@ -238,7 +237,6 @@ class Hooks:
         if not reset_optimizer:
             self.patience.update(extra_state.get("early_stopping") or {})
         self._validated = extra_state.get("val_loss") is not None and not reset_optimizer
-        self._due = bool(extra_state.get("validation_due")) and not reset_optimizer
         if self._lock:
             save_folder.set_aside_later(trainer.cfg.checkpoint.save_dir, trainer.get_num_updates())
             own = filename == os.path.join(trainer.cfg.checkpoint.save_dir, save_folder.LAST)
@@ -270,8 +268,6 @@ class Hooks:
             return
         if self.patience:
             state["extra_state"]["early_stopping"] = dict(self.patience)
-        if self._due:
-            state["extra_state"]["validation_due"] = True
         # The last checkpoint first: from there a run goes on that is killed, or finds the disk full, meanwhile.
         writing.save(state, self._last or filename)
         if self._last and filename != self._last:
@@ -294,23 +290,23 @@ class Hooks:
         if 0 < patience <= self.patience.get("num_runs", 0):
             logger.info(f"nothing to train: the last {patience} validations were no better (--patience)")
             return [None], True
-        if 0 < last <= update:
+        losses, ends, over = [None], False, 0 < last <= update
+        if over:
             logger.info(f"nothing to train: the checkpoint is of update {update:,}, and --max-update is {last:,}")
-            self._due = not self._validated
-        losses = [None]
-        if self._due and not cfg.dataset.disable_validation:
+        due = getattr(epoch_itr, "validation_due", False) or (over and not self._validated)
+        if due and not cfg.dataset.disable_validation:
             self._seen, program = update, sys.modules[original.__module__]
             try:
                 losses = program.validate(cfg, trainer, task, epoch_itr, cfg.dataset.valid_subset.split(","))
             except stopping.StopRequested:
                 self._stop(cfg.checkpoint, update)
-            self._due = False
-            patient = not program.should_stop_early(cfg, losses[0])
+            over |= program.should_stop_early(cfg, losses[0])
+        if isinstance(epoch_itr, ResumableIterator):
+            ends = epoch_itr.leave_validation()
+        if losses[0] is not None:
             checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
-            if not patient:
-                return losses, True
-        if 0 < last <= update:
-            return losses, True
+        if over or ends:
+            return losses, over
         if not reporter.trained and isinstance(task, MaeLmTask):
             task.begin_run(cfg, trainer.criterion)
         frequencies = cfg.optimization.update_freq
@@ -346,7 +342,7 @@ class Hooks:
             try:
                 losses = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
             except stopping.StopRequested:
-                self._due = True
+                epoch_itr.validation_due = True
         if stopping.agreed():
             checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
             self._stop(cfg.checkpoint, trainer.get_num_updates())
