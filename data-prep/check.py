@@ -17,7 +17,7 @@ from maelm_fairseq.base.files import read_json, sha256
 from maelm_fairseq.base.line_sizes import LINES, LineSizes
 from maelm_fairseq.base.subwords import UNKNOWN
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from records import SplitRecord, read_manifest
+from records import SplitRecord, part, read_manifest
 
 AGAIN = "remove {} and run prepare.sh again"
 MAXIMUM_UNKNOWN_RATE = 0.01
@@ -33,8 +33,11 @@ def same(where, counts, record, fix):
             raise UsageError(f"{where}: {name}: found {counted}, expected {expected} as recorded; {fix}")
 
 
-def check_split(folder, name, tokenizer):
+def check_split(folder, name, tokenizer, expected):
     """Checks one split, prints its counts, and returns its record.
+
+    Args:
+        expected: its :func:`records.part`
 
     Raises:
         UsageError: data and record disagree, there are no documents, too many pieces are unknown, or a line does not
@@ -47,6 +50,8 @@ def check_split(folder, name, tokenizer):
     record = read_json(prefix + ".json", SplitRecord, "the record that encode.py wrote", again)
     files = {"vocabulary": tokenizer.path, "idx": prefix + ".idx", "bin": data}
     index = LineSizes(prefix, again)
+    if record.sha256.get("part", expected) != expected:
+        raise UsageError(f"{prefix}.* are of another split, shard or text: put its own files back, or {again}")
     for kind, path in files.items():
         if kind in record.sha256 and sha256(path) != record.sha256[kind]:
             raise UsageError(f"{path} has changed since {prefix}.* was encoded; put it back, or {again}")
@@ -100,21 +105,23 @@ def load_vocabulary(folder):
     return tokenizer
 
 
-def check(dest, options, selected):
+def check(dest, manifest, selected):
     """Checks shards and, given all of them, that together they contain every line and document of the input.
 
     Validation data are in shard 0. See `check_split` for errors.
 
     Args:
-        options: :class:`records.Options`
+        manifest: :class:`records.Manifest`
         selected: numbers of the shards to check
     """
-    records, shards, held_out = {"train": [], "valid": []}, options.shards, options.valid_documents
+    records, shards, held_out = {"train": [], "valid": []}, manifest.options.shards, manifest.options.valid_documents
+    files = {"train": manifest.train, "valid": manifest.train if held_out else manifest.valid}
     for shard in selected:
         folder = shard_folder(dest, shard, shards)
         tokenizer = load_vocabulary(folder)
         for split in ["train", "valid"] if shard == 0 else ["train"]:
-            records["train" if held_out else split].append(check_split(folder, split, tokenizer))
+            expected = part(split, shard, 1 if split == "valid" else shards, files[split])
+            records["train" if held_out else split].append(check_split(folder, split, tokenizer, expected))
     for split, parts in records.items():
         if len(parts) == (shards + bool(held_out) if split == "train" else 1):
             read = parts[0].input
@@ -124,10 +131,10 @@ def check(dest, options, selected):
                 f" {read.lines_normalised_to_nothing:,} that normalise to nothing; {read.documents:,}"
                 f" documents{of_which}"
             )
-            written = {name: sum(getattr(part, name) for part in parts) for name in ("text_lines", "documents")}
+            written = {name: sum(getattr(one, name) for one in parts) for name in ("text_lines", "documents")}
             fix = f"the parts come from different inputs; {AGAIN.format(dest)}"
             same(f"{split}, all parts", written, read, fix)
-            remark(split, read, sum(part.tokens for part in parts), len(tokenizer.symbols))
+            remark(split, read, sum(one.tokens for one in parts), len(tokenizer.symbols))
     if len(selected) < shards:
         print(
             f"to compare the number of lines and documents with the input, finish all {shards} shards: check.py {dest}"
@@ -146,8 +153,8 @@ def main():
     parser = Parser(description=__doc__)
     parser.add_argument("dest", metavar="DEST", help="folder that prepare.sh wrote")
     dest = parser.parse_args().dest
-    options = read_manifest(dest).options
-    check(dest, options, range(options.shards))
+    manifest = read_manifest(dest)
+    check(dest, manifest, range(manifest.options.shards))
 
 
 if __name__ == "__main__":

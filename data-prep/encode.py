@@ -29,7 +29,7 @@ from maelm_fairseq.base.subwords import EOS, UNKNOWN
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from raw_text import fingerprint
-from records import Read, SplitRecord
+from records import Read, SplitRecord, part
 
 CHUNK = 1 << 20  # characters of text that a worker encodes at a time
 SAMPLE_LINES, SAMPLE_LENGTH = 500, 50000  # lines kept for check.py, and the characters that one of them may have
@@ -166,7 +166,8 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
         for number, folder in folders.items():
             tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
             sizes = stack.enter_context(tempfile.TemporaryFile(dir=folder))
-            out[number] = Shard(tokens, sizes, SplitRecord(read, 0, 0, 0, [], [], {"vocabulary": digest}))
+            known = {"vocabulary": digest, "part": part(split, number, shards, fingerprints)}
+            out[number] = Shard(tokens, sizes, SplitRecord(read, 0, 0, 0, [], [], known))
         pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(vocabulary,))
 
         def write(most_pending):
@@ -186,8 +187,8 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
                 kinds[kind] += 1
                 is_text = kind == "text_lines"
                 if is_text and not inside:
-                    part, number = place(read.documents, *held_out) if held_out else (split, read.documents)
-                    shard = out.get(number % shards) if part == split else None
+                    where, number = place(read.documents, *held_out) if held_out else (split, read.documents)
+                    shard = out.get(number % shards) if where == split else None
                     read.documents += 1
                 if shard and (inside or is_text):
                     shard.add(line if is_text else "")

@@ -185,7 +185,7 @@ def main():
         if missing:
             files, fingerprints = (getattr(where, "train" if held_out else split) for where in (args, manifest))
             encode(files, fingerprints, missing, split, vocabulary, args.workers, shards, held_out)
-    check(args.dest, options, selected)
+    check(args.dest, manifest, selected)
     print(":".join(map(os.path.abspath, folders)))
 
 

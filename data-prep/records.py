@@ -1,5 +1,7 @@
 """The records beside prepared data, each written last: what the data were made from, and what is in them."""
 
+import hashlib
+import json
 import os
 from dataclasses import asdict, dataclass, field
 from typing import Dict, List, Optional, Tuple
@@ -61,7 +63,13 @@ class SplitRecord:
     tokens: int
     unknown_pieces: List[Tuple[str, int]]
     sample: List[Tuple[int, str]]  # lines of the data, from 0, and their text
-    sha256: Dict[str, str] = field(default_factory=dict)  # of "bin", "idx" and "vocabulary"; none of earlier versions
+    # Of "bin", "idx", "vocabulary", and of what the data are, "part"; earlier versions have none.
+    sha256: Dict[str, str] = field(default_factory=dict)
+
+
+def part(split, shard, shards, fingerprints):
+    """The SHA-256 of what a part of the data is: its split, its shard, and the files that it is of."""
+    return hashlib.sha256(json.dumps([split, shard, shards, fingerprints]).encode()).hexdigest()
 
 
 def by_option(values):

@@ -80,7 +80,7 @@ def parse(task, words):
     add = partial(group.add_argument, action="store", nargs="+")  # a later one replaces an earlier one, as fairseq's do
     several = "; several with --search"
     add("--batch-size", type=within(1), metavar="N", help="sequences per update" + several)
-    add("--lr", type=within(0, 10, float), metavar="LR", help="peak learning rate" + several)
+    add("--lr", type=within(1e-12, 10, float), metavar="LR", help="peak learning rate" + several)
     add("--warmup-ratio", type=within(0, 1, float), metavar="R", help="share of warm-up updates" + several)
     add("--epochs", type=within(1, 10**6), metavar="N", help="passes over the training data" + several)
     args, extra = parser.parse_known_args(words)

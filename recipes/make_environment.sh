@@ -7,7 +7,7 @@
 # or fetch one.
 
 set -eu
-dir=$1 asked=${2:-} clear=''
+dir=${1:?the folder of the environment} asked=${2:-} clear=''
 PATH=$PATH:${HOME:-}/.local/bin # where pip and pipx install uv
 
 fail() {

@@ -146,7 +146,10 @@ def adapt(cfg, args, extra):
 
 def meet(args):
     """The settings by which the processes of several machines find each other."""
-    port = int(os.environ.get("MASTER_PORT", 29500))
+    try:
+        port = within(1, 65534)(os.environ.get("MASTER_PORT", "29500"))
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"MASTER_PORT: {error}") from None
     if "SLURM_STEP_ID" in os.environ:  # srun has started a task on each machine
         names = subprocess.check_output(["scontrol", "show", "hostnames", os.environ["SLURM_STEP_NODELIST"]], text=True)
         address, number = names.split()[0], int(os.environ["SLURM_PROCID"])

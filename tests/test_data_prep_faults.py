@@ -134,6 +134,14 @@ def test_damaged_files(corpus, tmp_path, name, change, error):
     assert error in error_of(check.main, copy)
 
 
+def test_files_of_another_part(corpus, tmp_path):
+    """They fit together, and their record fits them, but they are not what the folder is to have."""
+    copy = shutil.copytree(corpus["dest"], tmp_path / "copy")
+    for ending in [".bin", ".idx", ".json"]:
+        shutil.copy(copy / f"valid{ending}", copy / f"train{ending}")
+    assert "train.* are of another split, shard or text" in error_of(check.main, copy)
+
+
 def test_text_of_unknown_characters(corpus, tmp_path):
     foreign = write(tmp_path / "foreign.txt", [["\u0434\u0430 \u043d\u0435\u0442 kan"], ["ku"]])
     text = {"train": [foreign], "valid": corpus["valid"]}

@@ -33,6 +33,7 @@ def refused(*arguments, program="fairseq-train"):
         ("--update-freq 2,0", "--update-freq 0 must be at least 1"),
         ("--criterion cross_entropy", "--criterion cross_entropy: fairseq's, which cannot train this model"),
         ("--fp16", "--fp16 needs a GPU"),
+        ("--stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins below it, and nothing would be trained"),
         ("--write-checkpoints-asynchronously", "files have names before they are whole"),
         ("--lr 5e-4x", "an option has the value '5e-4x', expected a number or a list"),
     ],

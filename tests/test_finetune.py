@@ -269,7 +269,7 @@ def test_wrong_input(files, arguments, tmp_path):
     for option, value, expected in [
         ("--seeds", 0, "a whole number from 1 to 2147483647, found '0'"),
         ("--epochs", 10**30, f"a whole number from 1 to 1000000, found '1{'0' * 30}'"),
-        ("--lr", "nan", "a number from 0 to 10, found 'nan'"),
+        ("--lr", 0, "a number from 1e-12 to 10, found '0'"),
         ("--warmup-ratio", 7, "a number from 0 to 1, found '7'"),
     ]:
         assert f"{option}: expected {expected}" in error_of(recipe_of, *own, option, value)

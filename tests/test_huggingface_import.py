@@ -89,7 +89,7 @@ def test_camembert_in_half_precision(exported, data, tmp_path):
     """<s> and </s> are 5 and 6, and the pieces follow."""
 
     def camembert(config, weights):
-        config.update(model_type="camembert", bos_token_id=5, eos_token_id=6)
+        config.update(model_type="camembert", bos_token_id=5, eos_token_id=6, vocab_size=config["vocab_size"] + 3)
         for name in ["roberta.embeddings.word_embeddings.weight", "lm_head.bias", "lm_head.decoder.bias"]:
             ours = weights[name]
             weights[name] = ours.new_zeros(len(ours) + 3, *ours.shape[1:])
@@ -180,14 +180,14 @@ REFUSED = {  # change of config and weights, message
     "integers": (changed(torch.Tensor.long, EMBEDDINGS[0]), "word_embeddings.weight: found torch.int64, expected any"),
     "NaN": (changed(lambda w: w / 0, EMBEDDINGS[0]), "word_embeddings.weight: found NaN or infinity, expected any x"),
     "flat": (changed(lambda w: w[0], EMBEDDINGS[0]), "word_embeddings.weight: found 16, expected any x any numbers"),
-    "rows": (
-        changed(lambda w: w[:-1], *EMBEDDINGS),
-        r"embeddings of 101 symbols, but the vocabulary of .* has 102 \(with special symbols and <mask>",
-    ),
-    "no rows": (changed(lambda w: w[:0], *EMBEDDINGS), "embeddings of 0 symbols, but the vocabulary of"),
+    "rows": (changed(lambda w: w[:-1], *EMBEDDINGS), "config.json: vocab_size 102, expected 101, as in its weights$"),
     "no positions": (
         changed(lambda w: w[:0], "roberta.embeddings.position_embeddings.weight"),
-        "--max-positions -1 must be at least 2",
+        "max_position_embeddings 162, expected 0, as in its weights$",
+    ),
+    "of another vocabulary": (
+        lambda c, w: [c.update(vocab_size=101), changed(lambda w: w[:-1], *EMBEDDINGS)(c, w)],
+        r"embeddings of 101 symbols, but the vocabulary of .* has 102 \(with special symbols and <mask>",
     ),
     "narrow": (
         lambda c, w: w.update({"roberta.encoder.layer.1.output.dense.weight": torch.zeros(C, F - 1)}),

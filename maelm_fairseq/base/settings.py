@@ -3,7 +3,7 @@
 from dataclasses import field
 
 # Variables by which fairseq takes a process for one of several, whatever its options say.
-CLUSTER = ["WORLD_SIZE", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"]
+CLUSTER = ["WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"]
 
 
 def setting(default, help):

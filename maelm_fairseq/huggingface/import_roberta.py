@@ -154,7 +154,7 @@ def main():
     print(f"written: {args['dest']}; exactly as in {source.path}: {' and '.join(exact)}")
     print(f"new: {' and '.join(new) or 'nothing'}; left out: {', '.join(source.dropped) or 'nothing'}")
     print("continue with this command, and the options for optimizer, batches and --save-dir:")
-    print(shlex.join(["fairseq-train", args["data"], *training_options(cfg, args["dest"])]))
+    print(shlex.join(["fairseq-train", os.path.abspath(args["data"]), *training_options(cfg, args["dest"])]))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ EXPECTED = {  # what our encoder computes
     "pad_token_id": 1,
     "is_decoder": False,
     "add_cross_attention": False,
+    "tie_word_embeddings": True,
 }
 # Rows of <s>, <pad>, </s> and <unk> in the embedding; the pieces follow after the highest, <mask> is last.
 XLM_R_ROWS, CAMEMBERT_ROWS = (0, 1, 2, 3), (5, 1, 6, 3)
@@ -79,13 +80,15 @@ def read_source(folder):
     if model_type not in MODEL_TYPES:
         raise UsageError(f"{path}: model_type {shown(model_type)}, expected {' or '.join(MODEL_TYPES)}")
     check_options(path, {"layer_norm_eps": 1e-12, **config}, EXPECTED, "RoBERTa and XLM-R")  # transformers' default
-    weights = {str(name).removeprefix("roberta."): value for name, value in read_weights(folder).items()}
+    theirs = {str(name).removeprefix("roberta."): value for name, value in read_weights(folder).items()}
     rows = CAMEMBERT_ROWS if config.get("bos_token_id") == CAMEMBERT_ROWS[0] else XLM_R_ROWS
-    weights, dropped = convert(path, weights, rows)
+    weights, dropped = convert(path, theirs, rows)
     N, C = weights["embed_tokens.weight"].shape
     F = len(weights["encoder.layers.0.ffn.0.bias"])
     layers = sum(name.endswith(".ffn.0.bias") for name in weights)
     sizes = {"num_hidden_layers": layers, "hidden_size": C, "intermediate_size": F}
+    sizes["vocab_size"] = len(theirs["embeddings.word_embeddings.weight"])
+    sizes["max_position_embeddings"] = len(theirs["embeddings.position_embeddings.weight"])
     check_options(path, config, sizes, "its weights")
     options = {
         ours: typed(type(default), config.get(name, default), f"{path}: {name}")
@@ -158,7 +161,7 @@ def take_weight(path, weights, name, *shape):
     value, found, expected = weights.pop(name, None), "nothing", " x ".join(map(str, shape))
     if value is not None:
         found = " x ".join(map(str, value.shape)) if value.is_floating_point() else str(value.dtype)
-        found = found if torch.isfinite(value).all() else "NaN or infinity"
+        found = found if torch.isfinite(value.float()).all() else "NaN or infinity"
     if not re.fullmatch(expected.replace("any", "[0-9]+"), found):
         raise UsageError(f"{path}: not the weights of a RoBERTa: {name}: found {found}, expected {expected} numbers")
     return value.float()

@@ -34,6 +34,8 @@ def check(cfg, on_cpu):
     rates, lowest = cfg.optimization.lr, max(0, cfg.optimization.stop_min_lr)
     if rates and min(rates) <= lowest:
         raise UsageError(f"--lr {min(rates)} must be over --stop-min-lr, {lowest}: nothing would be trained")
+    if lowest and schedule.get("warmup_updates"):
+        raise UsageError(f"--stop-min-lr {lowest}: the warm-up begins below it, and nothing would be trained")
     last, total = cfg.optimization.max_update, schedule.get("total_num_update") or math.inf
     if last > total and not schedule.get("end_learning_rate"):
         raise UsageError(
