@@ -297,7 +297,8 @@ def write_table(folder, name, scores, start, settings):
         undefined = ", ".join(f"seed {i + 1}" for i in np.flatnonzero(np.isnan(values)))
         why = "all predictions or all labels are equal, or there is one example"
         note = f"; undefined for {undefined}: {why}" * bool(undefined)
-        print(f"{name} {metric}: {median}, median of {len(values)} seeds ({low} to {high}){note}")
+        spread = f", median of {len(values)} seeds ({low} to {high})" * (len(values) > 1)
+        print(f"{name} {metric}: {median}{spread}{note}")
         row = [datetime.date.today().isoformat(), name, metric, median, low, high, f"{deviation:.2f}"]
         row += [str(len(values)), " ".join(f"{value:.2f}" for value in values), start, settings]
         rows.append("\t".join(map(printable, row)).encode())
