@@ -4,8 +4,8 @@ SPLIT.bin contains the tokens of all lines, SPLIT.idx where they are (:mod:`mael
 written last, records what encode.py read and wrote.
 """
 
+import hashlib
 import os
-import shutil
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def token_dtype(symbols):
 
 
 def write_index(stream, sizes, dtype):
-    """Writes .idx.
+    """Writes .idx; returns its SHA-256.
 
     Args:
         stream: the binary file to write
@@ -39,12 +39,19 @@ def write_index(stream, sizes, dtype):
     """
     lines = sizes.seek(0, os.SEEK_END) // 4
     (code,) = (code for code, known in DTYPES.items() if known is dtype)
-    stream.write(HEADER.pack(MAGIC, 1, code, lines))
+    digest, begin = hashlib.sha256(), 0
+
+    def write(part):
+        stream.write(part)
+        digest.update(part)
+
+    write(HEADER.pack(MAGIC, 1, code, lines))
     sizes.seek(0)
-    shutil.copyfileobj(sizes, stream)
+    for part in iter(lambda: sizes.read(BUFFER), b""):
+        write(part)
     sizes.seek(0)
-    begin = 0
     for part in iter(lambda: sizes.read(BUFFER), b""):
         ends = begin + np.cumsum(np.frombuffer(part, np.int32), dtype=np.int64) * np.dtype(dtype).itemsize
-        stream.write(np.concatenate([[begin], ends[:-1]]).astype(np.int64).tobytes())
+        write(np.concatenate([[begin], ends[:-1]]).astype(np.int64).tobytes())
         begin = int(ends[-1])
+    return digest.hexdigest()

@@ -4,6 +4,7 @@
 Exits with status 1 if a check fails.
 """
 
+import hashlib
 import os
 
 import command_line  # noqa: F401  finds the plugin and its packages
@@ -48,15 +49,24 @@ def check_split(folder, name, tokenizer, expected):
     if not is_encoded(folder, name):
         raise UsageError(f"{prefix}.* is not complete: the preparation was not finished; run prepare.sh again")
     record = read_json(prefix + ".json", SplitRecord, "the record that encode.py wrote", again)
-    files = {"vocabulary": tokenizer.path, "idx": prefix + ".idx", "bin": data}
     index = LineSizes(prefix, again)
     if record.sha256.get("part", expected) != expected:
         raise UsageError(f"{prefix}.* are of another split, shard or text: put its own files back, or {again}")
-    for kind, path in files.items():
-        if kind in record.sha256 and sha256(path) != record.sha256[kind]:
+    tokens = np.memmap(data, index.dtype, "r") if index.tokens else np.zeros(0, index.dtype)
+    digest, unknown = hashlib.sha256(), 0
+    for start in range(0, len(tokens), BLOCK):
+        block = tokens[start : start + BLOCK]
+        digest.update(block)
+        unknown += np.count_nonzero(block == UNKNOWN)
+    for kind, path, found in [
+        ("vocabulary", tokenizer.path, sha256(tokenizer.path)),
+        ("idx", index.path, sha256(index.path)),
+        ("bin", data, digest.hexdigest()),
+    ]:
+        if record.sha256.get(kind, found) != found:
             raise UsageError(f"{path} has changed since {prefix}.* was encoded; put it back, or {again}")
     documents = text_lines = longest = first = 0
-    after_blank, tokens = True, np.memmap(data, index.dtype, "r") if index.tokens else np.zeros(0, index.dtype)
+    after_blank = True
     for start in range(0, len(index), LINES):
         sizes = index.read(start)
         ends, blank = first + np.cumsum(sizes), sizes == 1
@@ -69,7 +79,6 @@ def check_split(folder, name, tokenizer, expected):
                 ids = tokens[end - sizes[number - start] : end - 1].tolist()
                 if ids != tokenizer.encode_lines([line])[0].tolist():
                     raise UsageError(f"{data}: line {number + 1} does not decode to its text, {line[:200]!r}; {again}")
-    unknown = sum(np.count_nonzero(tokens[i : i + BLOCK] == UNKNOWN) for i in range(0, len(tokens), BLOCK))
     pieces = len(tokens) - len(index)
     rate = unknown / max(pieces, 1)
     most_frequent = "  ".join(f"{piece!r} ({count:,})" for piece, count in record.unknown_pieces[:10])

@@ -131,9 +131,9 @@ class Shard:
         if len(self.unknown) > 100000:  # keeps memory bounded: drops the rare ones
             self.unknown = Counter(dict(self.unknown.most_common(10000)))
 
-    def finish(self, index):
-        """The record, complete, of a shard whose index is written."""
-        self.record.sha256.update(bin=self.digest.hexdigest(), idx=sha256(index))
+    def finish(self):
+        """The record, complete."""
+        self.record.sha256["bin"] = self.digest.hexdigest()
         self.record.unknown_pieces = self.unknown.most_common(UNKNOWN_PIECES)
         self.record.sample = sorted(item[1:] for item in self.sample)
         return self.record
@@ -214,10 +214,10 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
             raise UsageError(f"{read_so_far}, expected at least {shards}; {fix}")
         for number, shard in out.items():
             with atomic_write(os.path.join(folders[number], split + ".idx"), "wb") as stream:
-                write_index(stream, shard.sizes, token_dtype(len(tokenizer.symbols)))
+                dtype = token_dtype(len(tokenizer.symbols))
+                shard.record.sha256["idx"] = write_index(stream, shard.sizes, dtype)
     del kinds[None]
     vars(read).update(kinds, lines=kinds.total())
     for number, shard in out.items():
-        prefix = os.path.join(folders[number], split)
-        save_json(asdict(shard.finish(prefix + ".idx")), prefix + ".json")
+        save_json(asdict(shard.finish()), os.path.join(folders[number], split + ".json"))
     return read

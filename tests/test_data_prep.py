@@ -169,7 +169,7 @@ def test_the_sample_of_a_split_is_from_all_of_it():
     shard = Shard(None, None, SplitRecord(None, 0, 0, 0, [], []))
     for number in range(4000):
         shard.add(f"line {number}")
-    sample = shard.finish(__file__).sample
+    sample = shard.finish().sample
     assert len(sample) == 500 and sample == sorted(sample) and all(f"line {i}" == line for i, line in sample)
     counts, _ = np.histogram([place for place, _ in sample], 4, (0, 4000))
     assert np.abs(counts - 125).max() < 40

@@ -11,10 +11,16 @@ import torch
 from ..base.errors import MissingFileError, UsageError
 from ..base.files import read_json, shown, typed
 from ..base.vocabulary_files import read_subwords
+from ..checkpoints.comparing import model_configuration
 from ..checkpoints.reading import read_file
 from .weights import MASKED_LM, MODEL, ROBERTA, stock_modules
 
 MODEL_TYPES = ["roberta", "xlm-roberta", "camembert"]
+SIZES = {  # ours, and their names in transformers
+    "encoder_layers": "num_hidden_layers",
+    "encoder_embed_dim": "hidden_size",
+    "encoder_ffn_embed_dim": "intermediate_size",
+}
 OPTIONS = {  # ours: (name in transformers, its value where there is none)
     "encoder_attention_heads": ("num_attention_heads", 12),
     "dropout": ("hidden_dropout_prob", 0.1),
@@ -80,23 +86,21 @@ def read_source(folder):
     if model_type not in MODEL_TYPES:
         raise UsageError(f"{path}: model_type {shown(model_type)}, expected {' or '.join(MODEL_TYPES)}")
     check_options(path, {"layer_norm_eps": 1e-12, **config}, EXPECTED, "RoBERTa and XLM-R")  # transformers' default
-    theirs = {str(name).removeprefix("roberta."): value for name, value in read_weights(folder).items()}
+    raw = {str(name).removeprefix("roberta."): value for name, value in read_weights(folder).items()}
     rows = CAMEMBERT_ROWS if config.get("bos_token_id") == CAMEMBERT_ROWS[0] else XLM_R_ROWS
-    weights, dropped = convert(path, theirs, rows)
-    N, C = weights["embed_tokens.weight"].shape
-    F = len(weights["encoder.layers.0.ffn.0.bias"])
-    layers = sum(name.endswith(".ffn.0.bias") for name in weights)
-    sizes = {"num_hidden_layers": layers, "hidden_size": C, "intermediate_size": F}
-    sizes["vocab_size"] = len(theirs["embeddings.word_embeddings.weight"])
-    sizes["max_position_embeddings"] = len(theirs["embeddings.position_embeddings.weight"])
+    weights, dropped = convert(path, raw, rows)
+    cfg = vars(model_configuration(weights, {}, path))
+    sizes = {theirs: cfg[ours] for ours, theirs in SIZES.items()}
+    sizes["vocab_size"] = len(raw["embeddings.word_embeddings.weight"])
+    sizes["max_position_embeddings"] = len(raw["embeddings.position_embeddings.weight"])
     check_options(path, config, sizes, "its weights")
     options = {
         ours: typed(type(default), config.get(name, default), f"{path}: {name}")
         for ours, (name, default) in OPTIONS.items()
     }
-    options.update(encoder_layers=layers, encoder_embed_dim=C, encoder_ffn_embed_dim=F)
+    options.update({name: cfg[name] for name in SIZES})
     tokenizer = read_subwords(folder)
-    if N > len(tokenizer.symbols):  # rounded up
+    if len(weights["embed_tokens.weight"]) > len(tokenizer.symbols):  # rounded up
         dropped.append("rows of the embedding without a token")
     for name in weights.keys() & {"embed_tokens.weight", "lm_head.bias"}:
         weights[name] = weights[name][: len(tokenizer.symbols)]
@@ -161,10 +165,11 @@ def take_weight(path, weights, name, *shape):
     value, found, expected = weights.pop(name, None), "nothing", " x ".join(map(str, shape))
     if value is not None:
         found = " x ".join(map(str, value.shape)) if value.is_floating_point() else str(value.dtype)
-        found = found if torch.isfinite(value.float()).all() else "NaN or infinity"
+        value = value.float()
+        found = found if torch.isfinite(value).all() else "NaN or infinity"
     if not re.fullmatch(expected.replace("any", "[0-9]+"), found):
         raise UsageError(f"{path}: not the weights of a RoBERTa: {name}: found {found}, expected {expected} numbers")
-    return value.float()
+    return value
 
 
 def read_weights(folder):
