@@ -154,17 +154,12 @@ class MaeLmTask(TokenTask):
         if metric not in known and not cfg.dataset.disable_validation:
             raise UsageError(f"--best-checkpoint-metric {metric}: validation logs {', '.join(known)}; choose one")
         last, schedule = cfg.optimization.max_update, dict(cfg.lr_scheduler)
-        for option, value, effect in [
-            (
-                "--encoder-mask-fade-updates",
-                self.cfg.encoder_mask_fade_updates,
-                "the encoder sees some masks to its end",
-            ),
-            ("--warmup-updates", schedule.get("warmup_updates", 0), "the learning rate never reaches --lr"),
-            ("--total-num-update", schedule.get("total_num_update", 0), "the learning rate has not come down by then"),
-        ]:
-            if 0 < last < value:
-                logger.warning(f"training ends before {option}: {effect}")
+        if 0 < last < self.cfg.encoder_mask_fade_updates:
+            logger.warning("training ends before --encoder-mask-fade-updates: the encoder sees some masks to its end")
+        if 0 < last < schedule.get("warmup_updates", 0):
+            logger.warning("training ends before --warmup-updates: the learning rate never reaches --lr")
+        if 0 < last < schedule.get("total_num_update", 0):
+            logger.warning("training ends before --total-num-update: the learning rate has not come down by then")
         for folder in utils.split_paths(self.cfg.data):
             LineSizes(prefix_of(folder, cfg.dataset.train_subset))  # of some, the turn comes days later
         valid = self.datasets.get(cfg.dataset.valid_subset.split(",")[0])
