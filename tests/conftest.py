@@ -32,7 +32,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 FOLDERS = ["", "recipes", "recipes/demo", "experiments", "data-prep", "benchmarks"]
 sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]  # what programs import, tests do, too
-os.environ["PYTHONPATH"] = str(ROOT)  # the commands, too, use this repository's package
+# The commands, too, use this repository's package.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 from maelm_fairseq.base.errors import UsageError, one_line  # noqa: E402
 
