@@ -80,6 +80,7 @@ def test_it_goes_on_to_more_updates(adapted, tmp_path):
     (tmp_path / "out").mkdir()  # somebody's
     assert f"is now called {tmp_path}/out.earlier2" in script("recipes/adapt.sh", *more).stdout
     assert weights[1].exists()
+    assert "- Updates: 12, after those of `imported.pt`\n" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_what_is_refused(adapted, tmp_path):

@@ -128,10 +128,11 @@ def training(state, data):
         lines.append(f"Data: {record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens")
     history = typed(List[dict], state.get("optimizer_history") or [{}], f"{where}: optimizer_history")
     updates = typed(Optional[int], history[-1].get("num_updates"), f"{where}: num_updates")
-    if updates is not None:
-        lines.append(f"Updates: {updates:,}")
     sections = typed(Dict[str, dict], {name: state["cfg"].get(name) or {} for name in SECTIONS}, where)
     options = {name: value for section in sections.values() for name, value in section.items()}
+    start = typed(Optional[str], options.get("finetune_from_model"), f"{where}: finetune_from_model")
+    if updates is not None:
+        lines.append(f"Updates: {updates:,}" + (f", after those of `{os.path.basename(start)}`" if start else ""))
     shown = [f"`{name}` {options[name]}" for name in SHOWN if options.get(name) is not None]
     lines.append("Options: " + ", ".join(shown))
     extra_state = typed(dict, state.get("extra_state") or {}, f"{where}: extra_state")
