@@ -118,9 +118,9 @@ def ranks_while_tuning(folder, run):
     every = -(-examples * EPOCHS // (BATCH * PARTS))
     more = ["--save-interval-updates", every, "--keep-interval-updates", -1]
     list(fine_tuned(folder / "model.pt", folder / "tuned", run, ["trec"], more=more))
-    (save,) = (folder / "tuned" / "trec").glob("*/seed1")
-    parts = {int(path.stem.split("_")[-1]) // every: path for path in save.glob("checkpoint_*_*.pt")}
-    for part, checkpoint in {**parts, PARTS: save / "checkpoint_last.pt"}.items():
+    (tuned,) = (folder / "tuned" / "trec").glob("*/seed1")
+    parts = {int(path.stem.split("_")[-1]) // every: path for path in tuned.glob("checkpoint_*_*.pt")}
+    for part, checkpoint in {**parts, PARTS: tuned / "checkpoint_last.pt"}.items():
         for _, family, layer, metric, value in ranks(checkpoint, folder / f"ranks-tuning-{part}", run):
             if family == "without_mask":
                 yield f"fine-tuning {part}/{PARTS}", family, layer, metric, value
@@ -128,12 +128,12 @@ def ranks_while_tuning(folder, run):
 
 def seconds(arm, run):
     """The seconds of an update of pretraining, the median of parts of a short run but the first."""
-    with tempfile.TemporaryDirectory() as save:
-        log = Path(save, "train.log")
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "train.log")
         short = ["--max-update", 5 * PART, "--log-interval", PART, "--log-file", log, "--no-save"]
         short += ["--disable-validation", "--encoder-mask-fade-updates", 0]  # as it is for most of a run
         device = ["--user-dir", RECIPES.parent / "maelm_fairseq", *["--cpu"] * (not torch.cuda.is_available())]
-        call("fairseq-train", run / "data", *options(f"{arm}-1"), *short, *device, "--save-dir", save)
+        call("fairseq-train", run / "data", *options(f"{arm}-1"), *short, *device, "--save-dir", folder)
         return 1 / statistics.median(map(float, re.findall(r'"ups": "([\d.]+)"', log.read_text(encoding="utf-8"))[1:]))
 
 

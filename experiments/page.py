@@ -29,7 +29,7 @@ from evaluation.report import markdown  # noqa: E402
 PRIMARY = "fine-tuned", "last"  # feature and layer of the instrument, chosen by the pilots
 MAIN = [name for name, arm in ARMS.items() if arm.seeds > 1]
 ABLATIONS = [name for name, arm in ARMS.items() if arm.seeds == 1]
-MLMS = ["D", "B"]  # that the claims on ranks are about
+MLMS = ["D", "D2", "B"]  # that MAE-LM is compared with
 MARGIN = 1.0  # points, of equivalence
 LEAST = 4  # seeds of a test; fewer are described
 # {what is tested: (tasks, (feature, layer), pairs of arms)}: the first is primary, the others are corrected (Holm).
@@ -40,7 +40,15 @@ TESTED = {
     "word order": (ORDER, ("mean", "chosen"), [("A", "B"), ("E", "D")]),
 }
 EQUIVALENCE = [("A", "B"), ("E", "D")]
-DESCRIBED = [("B", "D"), ("A", "D2"), ("D2", "D")]  # fine-tuned; not planned, and not tested
+WITHOUT = {left: [task for task in NATURAL if task != left] for left in ["trec_fine", "rotten_tomatoes"]}
+DESCRIBED = {  # not planned, and not tested
+    "fine-tuned": (NATURAL, PRIMARY, [("B", "D"), ("A", "D2"), ("D2", "D"), ("A2", "A")]),
+    "fine-tuned, without trec_fine": (WITHOUT["trec_fine"], PRIMARY, [("A", "B"), ("A", "D"), ("A2", "D")]),
+    "fine-tuned, without rotten_tomatoes": (WITHOUT["rotten_tomatoes"], PRIMARY, [("A", "D2"), ("D2", "D")]),
+    "last layer": (NATURAL, ("mean", "last"), [("A2", "A")]),
+    "`<s>`, last layer": (NATURAL, ("first", "last"), [("A2", "A")]),
+    "word order": (ORDER, ("mean", "chosen"), [("A", "D")]),
+}
 OLD = {
     "mlm": "MLM, masks only",
     "shared_long": "shared layers, the MLM's compute",
@@ -48,7 +56,6 @@ OLD = {
     "mae_lm": "MAE-LM",
     "scratch": "no pretraining",
 }
-OLD_PAIRS = [("shared_long", "mlm"), ("shared", "mlm"), ("mae_lm", "mlm"), ("shared", "mae_lm"), ("mlm", "scratch")]
 TITLES = {**{name: arm.title for name, arm in ARMS.items()}, **OLD}
 MAIN_CLAIM = "The main claim: fine-tuned, MAE-LM scores higher than the MLM"
 CLAIMS = {  # of which the estimates are, positive where a claim holds; ranks are those of the last layer
@@ -60,14 +67,11 @@ CLAIMS = {  # of which the estimates are, positive where a claim holds; ranks ar
     "tuned": "Figure 5b: while it is fine-tuned, this rank is higher in MAE-LM than in the MLM",
     "earlier": "Figure 3: after three quarters of its updates, MAE-LM scores higher than the MLM at its end",
 }
-OF_RANKS = [*CLAIMS][:5]
-CLAIM_COLUMNS = ["claim", "MLM", "seeds", "estimate", "result"]
 NOT_RUN = "Not run yet."
 EMPTY = pd.DataFrame(columns=[1, 2], dtype=float)
-RANK = "dimensions (effective rank, $\\tau$ = 0.9)"
-FRACTIONS = {"A": 0.0, "C": 0.5, "B": 1.0}  # of the masks that the encoder sees, by arm
 FAMILIES = {"without_mask": "text without [MASK]", "with_mask": "text with [MASK]", "mask_tokens": "[MASK] itself"}
 GAP, OWN = "text with [MASK] minus text without", "[MASK] outside real tokens"
+SIX = "fine-tuned, all six tasks"
 FEATURES = {  # {column: (feature, layer)}
     "chosen layer": ("mean", "chosen"),
     "last layer": ("mean", "last"),
@@ -83,19 +87,20 @@ CONTINUED = {
 }
 COLORS = dict(zip(ARMS, plt.cm.tab10.colors))
 COLORS.update(mlm=COLORS["D2"], shared_long="black", shared=COLORS["E"], mae_lm=COLORS["A"], scratch="0.6")
+MARKERS = dict(zip(COLORS, itertools.cycle("os^DvPX")))
 
 
 class Page:
     """What stands on the page, from a table of records."""
 
     def __init__(self, folder):
-        files = sorted([*folder.glob("*.csv"), *folder.glob("width256.csv.gz")])
-        apart = [folder / name for name in ["continuing.csv", "seconds.csv", "fading.csv"]]
-        self.trial, self.seconds, _ = (pd.read_csv(path) if path in files else None for path in apart)
-        tables = [pd.read_csv(path, dtype={"seed": "Int64", "layer": str}) for path in files if path not in apart]
+        files = sorted([*folder.glob("*-*.csv"), *folder.glob("width256.csv.gz")])
+        apart = [folder / "continuing.csv", folder / "seconds.csv"]
+        self.trial, self.seconds = (pd.read_csv(path) if path.exists() else None for path in apart)
+        tables = [pd.read_csv(path, dtype={"seed": "Int64", "layer": str}) for path in files]
         if not tables:
             raise MissingFileError(f"{folder}: found no records, expected csv files that measure.py writes")
-        self.records, self.pictures = pd.concat(tables, ignore_index=True), {}
+        self.records, self.pictures = pd.concat(tables, ignore_index=True).drop_duplicates(), {}
         final = self.records[self.records.updates == self.records.groupby("arm").updates.transform("max")]
         is_pilot = final.seed.isin(PILOT_SEEDS)
         self.final, self.pilots = final[~is_pilot], copy.copy(self)
@@ -103,16 +108,15 @@ class Page:
 
     def values(self, arm, tasks, feature, layer):
         """The mean over tasks for each seed; a Series, empty where any is missing."""
-        rows = self.final
-        rows = rows[(rows.arm == arm) & rows.task.isin(tasks) & (rows.feature == feature)]
-        rows = rows[(rows.layer == layer) & rows.metric.isin(["accuracy", "100 x Pearson", "pearson"])]
+        rows = self.final.query("arm == @arm and task in @tasks and feature == @feature and layer == @layer")
+        rows = rows[rows.metric.isin(["accuracy", "100 x Pearson", "pearson"])]
         counts = rows.groupby("seed").value.agg(["mean", "size"])
         return counts["mean"][counts["size"] == len(tasks)]
 
     def by_layer(self, arm, family, metric="rank"):
         """Seeds by layers of ranks, a DataFrame."""
-        rows = self.final[(self.final.arm == arm) & (self.final.task == TEXT) & (self.final.feature == family)]
-        frame = rows[rows.metric == metric].pivot(index="seed", columns="layer", values="value")
+        rows = self.final.query("arm == @arm and task == @TEXT and feature == @family and metric == @metric")
+        frame = rows.pivot(index="seed", columns="layer", values="value")
         frame = frame[sorted(frame, key=int)]
         return frame.replace(0, np.nan) if metric == "rank" else frame  # 0 where there are no such tokens
 
@@ -126,8 +130,8 @@ class Page:
     def missing(self):
         there = {f"{arm}-{seed}" for arm, seed in self.records[["arm", "seed"]].dropna().itertuples(index=False)}
         names = [name for name in encoders() if name not in there]
-        done = len(encoders()) - len(names)
-        return f"{done} of {len(encoders())} encoders are recorded" + f"; missing: {', '.join(names)}." * bool(names)
+        done = f"{len(encoders()) - len(names)} of {len(encoders())} encoders are recorded"
+        return done + f"; missing: {', '.join(names)}." * bool(names)
 
     def rates(self):
         """The losses of the pilots with different learning rates."""
@@ -153,17 +157,15 @@ class Page:
         for layer, (start, feature) in itertools.product(range(1, 12), {"": "mean", "`<s>`, ": "first"}.items()):
             candidates[f"{start}layer {layer}"] = feature, str(layer)
         candidates.update({f"{n} examples per class": (f"{n} examples per class", "chosen") for n in SHOTS})
-        tasks = [task for task in NATURAL if task != "trec_fine"]  # whose 50 classes are too small for few examples
-        for title, (feature, layer) in candidates.items():
+        for title, (feature, layer) in [*candidates.items(), (SIX, PRIMARY)]:
+            tasks = NATURAL if title == SIX else WITHOUT["trec_fine"]  # of 50 classes, too small for few examples
             of = functools.partial(self.pilots.values, tasks=tasks, feature=feature, layer=layer)
             both = ([of(arm), of(f"{arm}-reset")] for arm in PILOTS)
             scores = pd.concat([pd.concat(each, axis=1, keys=["trained", "new"]) for each in both]).dropna()
-            gains = scores.trained - scores.new
-            if len(gains) > 1:
+            if len(gains := scores.trained - scores.new) > 1:
                 rows.append([title, len(gains), *scores.mean(), gains.mean(), gains.mean() / stats.sem(gains)])
         names = ["features", "encoders", "trained", "new layers", "gain", "gain over its standard error"]
-        frame = pd.DataFrame(rows, columns=names)
-        return markdown(frame.set_index("features").sort_values(frame.columns[-1], ascending=False))
+        return markdown(pd.DataFrame(rows, columns=names).set_index("features").sort_values(names[-1], ascending=False))
 
     def masked(self):
         """The scores of pilots with 15% and 30% of the tokens predicted."""
@@ -184,6 +186,11 @@ class Page:
             rows.append({"seeds": self.final[self.final.arm == arm].seed.nunique(), **row})
         return markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all")) if rows else NOT_RUN
 
+    def by_task(self):
+        """Fine-tuned scores of each task, means over seeds."""
+        found = {TITLES[arm]: {task: self.values(arm, [task], *PRIMARY).mean() for task in NATURAL} for arm in MAIN}
+        return markdown(pd.DataFrame(found).T.rename_axis("arm").dropna())
+
     scores = functools.partialmethod(scores_of, MAIN)
     old_scores = functools.partialmethod(scores_of, OLD)
 
@@ -191,7 +198,7 @@ class Page:
         """Scores of the ablations, and the losses of MAE-LM at as many updates."""
         last = ARMS[ABLATIONS[0]].updates
         rows = self.records[(self.records.metric == "bits") & (self.records.updates == last)]
-        bits = rows[rows.arm.isin(["A", *ABLATIONS]) & ~rows.seed.isin(PILOT_SEEDS)].groupby("arm").value.mean()
+        bits = rows[rows.arm.isin(["A", *ABLATIONS]) & (rows.seed == 1)].set_index("arm").value
         found = markdown(bits.rename(f"bits after {last:,} updates").rename(TITLES).to_frame())
         return f"{found}\n{self.scores_of(ABLATIONS)}" if self.recorded(ABLATIONS) else NOT_RUN
 
@@ -201,8 +208,8 @@ class Page:
         ratios.columns = ["over the MLM's, median", "lower quartile", "upper quartile"]
         return markdown(ratios.assign(seconds=rounds.median()).rename(TITLES))
 
-    def lines(self, name, ylabel, alt, panels):
-        """Draws means over seeds with standard deviations; returns Markdown, in which `alt` says what is drawn.
+    def lines(self, name, ylabel, what, panels):
+        """Draws means over seeds with standard deviations; returns Markdown with a caption that says `what` is drawn.
 
         Panels are {(title, label of the x-axis): {arm: seeds by x, a DataFrame}}.
         """
@@ -211,7 +218,7 @@ class Page:
         for axis, ((title, xlabel), frames) in zip(axes[0], panels.items()):
             for arm, frame in frames.items():
                 axis.errorbar(frame.columns.astype(float), frame.mean(), frame.std(), label=TITLES[arm],
-                              color=COLORS[arm], marker="o", markersize=3, capsize=2)  # fmt: skip
+                              color=COLORS[arm], marker=MARKERS[arm], markersize=4, capsize=2)  # fmt: skip
             axis.set(title=title, xlabel=xlabel)
             axis.grid(alpha=0.3)
         axes[0, 0].set_ylabel(ylabel)
@@ -219,14 +226,8 @@ class Page:
         self.pictures[name] = figure
         seeds = [len(frame) for frames in panels.values() for frame in frames.values()]
         several = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
-        return f"![{alt}; means and standard deviations; seeds: {several}](pictures/{name}.png)\n\n"
-
-    def fractions(self):
-        """Scores by the fraction of masks that the encoder sees."""
-        arms = self.recorded(FRACTIONS)
-        shown = {arm: self.values(arm, NATURAL, *FEATURES["fine-tuned"]).to_frame(FRACTIONS[arm]) for arm in arms}
-        panels = {("mean over the natural tasks", "fraction of the masks that the encoder sees"): shown}
-        return self.lines("fractions", "fine-tuned", "Fine-tuned scores by masks", panels) + self.scores_of(arms)
+        caption = f"{what}; means and standard deviations over {several} seeds"
+        return f"![{caption}](pictures/{name}.png)\n\n*{caption}.*\n\n"
 
     @functools.cached_property
     def tracked(self):
@@ -242,21 +243,24 @@ class Page:
         return by_x(rows.assign(tenth=rows.task.str.extract(r"(\d+)/", expand=False).astype(int)), "tenth")
 
     def trajectories(self):
-        """Fine-tuned scores from checkpoints within runs, against updates and time; dotted, where the MLM ends."""
+        """Fine-tuned scores from checkpoints within runs, against updates and time."""
         frames = self.tracked
         minutes = self.seconds.groupby("arm").value.median() / 60
         scaled = {arm: frame.set_axis(frame.columns * minutes[arm], axis=1) for arm, frame in frames.items()}
         panels = {("", "updates of pretraining"): frames, ("", "minutes of pretraining"): scaled}
-        picture = self.lines("trajectories", "fine-tuned, accuracy", "Fine-tuned accuracy by pretraining", panels)
+        what = "Fine-tuned accuracy by pretraining, dotted where the MLM ends"
+        picture = self.lines("trajectories", "accuracy in percent", what, panels)
         for axis, panel in zip(self.pictures["trajectories"].axes, panels.values()):
             axis.axhline(panel["D"].mean().iloc[-1], color=COLORS["D"], linestyle=":")
             axis.axvline(panel["D"].columns[-1], color=COLORS["D"], linestyle=":")
         return f"{picture}{means(frames)}\n{self.claims(MLMS, 'A', ['earlier'])}"
 
     def tuning(self):
-        panels = {("text without [MASK], last layer", "tenths of fine-tuning"): self.tuned}
-        picture = self.lines("tuning", RANK, "Ranks of the last layer during fine-tuning", panels)
-        return f"{picture}{means(self.tuned)}\n{self.claims(MLMS, 'A', ['tuned'])}"
+        start = {arm: self.by_layer(arm, "without_mask").iloc[:, -1].rename(0) for arm in self.tuned}
+        frames = {arm: pd.concat([start[arm], frame], axis=1, join="inner") for arm, frame in self.tuned.items()}
+        panels = {("text without [MASK], last layer", "tenths of fine-tuning"): frames}
+        picture = self.lines("tuning", "dimensions", "Ranks of the last layer during fine-tuning", panels)
+        return f"{picture}{means(frames)}\n{self.claims(MLMS, 'A', ['tuned'])}"
 
     def pairs(self, pairs, tasks, feature, layer):
         """Differences of arms, paired by seed: a table with intervals and p."""
@@ -284,11 +288,13 @@ class Page:
         """All planned tests, the first of which is primary: a DataFrame."""
         from statsmodels.stats.multitest import multipletests
 
-        rows = (self.pairs(pairs, tasks, *of).assign(on=on) for on, (tasks, of, pairs) in TESTED.items())
-        planned, described = pd.concat(rows), self.pairs(DESCRIBED, NATURAL, *PRIMARY)
+        planned, described = (
+            pd.concat(self.pairs(pairs, tasks, *of).assign(on=on) for on, (tasks, of, pairs) in group.items())
+            for group in [TESTED, DESCRIBED]
+        )
         corrected = [planned.p.iloc[0], *multipletests(planned.p.iloc[1:].fillna(1), method="holm")[1]]  # also of none
         planned.insert(5, "p, Holm", planned.p.where(planned.p.isna(), corrected))
-        frame = pd.concat([planned, described.assign(on="fine-tuned", p=np.nan)]).reset_index()
+        frame = pd.concat([planned, described.assign(p=np.nan)]).reset_index()
         kinds = [frame.seeds == 0, frame["p, Holm"].isna(), frame["p, Holm"] >= 0.05, frame.points > 0]
         frame["result"] = np.select(kinds, ["not run", "described", "not shown", "shown"], "reversed")
         for name in ["p", "p, Holm"]:
@@ -304,9 +310,9 @@ class Page:
         places = range(len(frame))
         axis.hlines(places, frame["from"], frame["to"])
         axis.plot(frame.points, places, "o")
-        axis.set_yticks(places, frame.on + ": " + frame.difference)
+        axis.set_yticks(places, frame.on.where(frame.index > 0, "primary, fine-tuned") + ": " + frame.difference)
         axis.invert_yaxis()
-        axis.set_xlabel("points")
+        axis.set_xlabel("points, with 95% intervals; grey: equivalence within a point")
         self.pictures["differences"] = figure
         table = markdown(self.tested.set_index("on"))
         return f"![Differences of arms with 95% intervals](pictures/differences.png)\n\n{table}"
@@ -316,17 +322,11 @@ class Page:
         tests, cells = self.tested.set_index(["on", "difference"]), {}
         for mlm in MLMS:
             test = tests.loc["fine-tuned", f"{TITLES['A']} minus {TITLES[mlm]}"]
-            here = f"{test.points:+.2f} ({test['from']:+.2f} to {test.to:+.2f}) points, p {test['p, Holm']}"
+            here = f"{test.points:+.2f} ({test['from']:+.2f} to {test.to:+.2f}) points"
+            here += f", p {test['p, Holm']}" * bool(test["p, Holm"])
             rows = [[MAIN_CLAIM, "", test.seeds, here, test.result], *self.claims_of([mlm], "A", CLAIMS)]
             cells[TITLES[mlm]] = {claim: f"{here}; seeds: {n}; {result}" for claim, _, n, here, result in rows}
         return markdown(pd.DataFrame(cells).rename_axis("claim"))
-
-    def old_tests(self):
-        parts = {"chosen layer": (NATURAL, "mean", "chosen"), "last layer": (NATURAL, "mean", "last"),
-                 "fine-tuned": (TRAJECTORY_TASKS, "fine-tuned-mean", "last"),
-                 "word order": (ORDER, "mean", "chosen")}  # fmt: skip
-        rows = (self.pairs(OLD_PAIRS, *part).iloc[:, :4].assign(on=on) for on, part in parts.items())
-        return markdown(pd.concat(rows).dropna(subset="points").reset_index().set_index("on"))
 
     def gap(self, arm):
         """The ranks of text with [MASK] minus those of text without, seeds by layers."""
@@ -342,18 +342,20 @@ class Page:
         of.update({GAP: self.gap, OWN: self.own})
         arms = [arm for arm in self.recorded(arms) if len(self.by_layer(arm, "without_mask"))]
         drawn = {(title, "layer (0: embeddings)"): {arm: of[title](arm) for arm in arms} for title in titles}
-        return self.lines(name, RANK, f"{', '.join(titles)}, by layer", drawn) + self.claims(mlms, mae, keys)
+        what = f"Dimensions by layer: {', '.join(titles)}"
+        return self.lines(name, "dimensions", what, drawn) + self.claims(mlms, mae, keys)
 
     lemma = functools.partialmethod(ranks_of, "lemma", [*MLMS, "A"], [FAMILIES["mask_tokens"]], ["rises"])
     theorem = functools.partialmethod(ranks_of, "theorem", [*MLMS, "A"], [GAP, OWN], ["gap", "own"])
     closing = functools.partialmethod(ranks_of, "closing", MAIN, [*FAMILIES.values()][:2], ["closes", "plain"])
-    old_ranks = functools.partialmethod(ranks_of, "ranks-width256", OLD, FAMILIES.values(), OF_RANKS, ["mlm"], "mae_lm")
+    old_ranks = functools.partialmethod(ranks_of, "old-ranks", OLD, FAMILIES.values(), [*CLAIMS][:5], ["mlm"], "mae_lm")
 
     def claims(self, *of):
-        return markdown(pd.DataFrame(self.claims_of(*of), columns=CLAIM_COLUMNS).set_index("claim"))
+        columns = ["claim", "MLM", "seeds", "estimate", "result"]
+        return markdown(pd.DataFrame(self.claims_of(*of), columns=columns).set_index("claim"))
 
     def claims_of(self, mlms, mae, keys):
-        """The paper's claims but for scores at the end: rows of CLAIM_COLUMNS, with an interval over seeds."""
+        """Claims but the main one: rows of claim, MLM, seeds, estimate with an interval over seeds, result."""
         rows = []
         for mlm in mlms:
             masks, plain, other = (self.by_layer(*of) for of in [
@@ -368,7 +370,8 @@ class Page:
                 "tuned": (tuned[0] - tuned[1]).mean(axis=1),
                 "earlier": tracked[0].iloc[:, -2] - tracked[1].iloc[:, -1],
             }
-            rows += [[CLAIMS[key], TITLES[mlm], *verdict(values[key].dropna(), key != "earlier")] for key in keys]
+            there = [key for key in keys if len(values[key].dropna())]
+            rows += [[CLAIMS[key], TITLES[mlm], *verdict(values[key].dropna(), key != "earlier")] for key in there]
         return rows
 
     def continuing(self):
@@ -379,10 +382,8 @@ class Page:
         names[trial.task == "halves"] = "halves found, %"
         values = trial.assign(what=names).groupby(["what", "arm"]).value
         cells = values.agg(lambda seeds: ", ".join(f"{value:.2f}" for value in seeds)).unstack("arm")
-        bits = self.trial[(self.trial.arm == "base") & (self.trial.metric == "bits")]
-        learned = ", ".join(f"{row.value:g} bits after {row.updates:,.0f} updates" for row in bits.itertuples())
         sizes = " and ".join(f"{row.value:.0f} of {row.task}" for row in counts.drop_duplicates("task").itertuples())
-        note = f"\nValidation of the RoBERTa, on film reviews: {learned}. Examples: {sizes}.\n"
+        note = f"\nExamples: {sizes}.\n"
         return markdown(cells.loc[names.unique(), trial.arm.unique()].rename(columns=CONTINUED)) + note
 
 
