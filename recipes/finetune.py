@@ -24,8 +24,8 @@ from jobs import Jobs
 from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
-from maelm_fairseq.base.files import atomic_write, one_at_a_time
-from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint, updates_of
+from maelm_fairseq.base.files import atomic_write, one_at_a_time, read_json, save_json
+from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint
 from maelm_fairseq.config import option
 from maelm_fairseq.engine import FairseqConfig, convert_namespace_to_omegaconf
 from maelm_fairseq.finetuning.labelled_files import find_file
@@ -56,7 +56,7 @@ PROGRAMS = {
     "squad": "finetune_squad.sh",
 }
 TABLE = "results.tsv"
-SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm"}
+SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm", ("MNLI", "test2"): "AX"}
 
 
 def parse(task, words):
@@ -142,9 +142,10 @@ class Recipe:
         """The command of a run."""
         options = ["--task", self.kind, "--criterion", self.kind, "--arch", "mae_lm", "--labelled", self.labelled]
         if self.args.from_scratch:
-            shared = ["--share-decoder-layers"] * self.model["share_decoder_layers"]
-            sizes = [name for name in FROM_CHECKPOINT if name != "share_decoder_layers"]
-            options += [*shared, *(part for name in sizes for part in (option(name), self.model[name]))]
+            flags = ["share_decoder_layers", "relative_position_local_init"]
+            options += [option(name) for name in flags if self.model.get(name)]
+            sizes = [name for name in FROM_CHECKPOINT if name not in flags]
+            options += [part for name in sizes for part in (option(name), self.model[name])]
         else:
             options += ["--finetune-from-model", self.checkpoint]
         options += ["--save-dir", self.folder(settings, seed), "--valid-subset", ",".join(self.scored())]
@@ -155,7 +156,8 @@ class Recipe:
         options += ["--warmup-updates", round(updates * settings.warmup_ratio), "--max-update", updates]
         options += ["--no-epoch-checkpoints", "--save-interval-updates", 5000, "--keep-interval-updates", 1]
         options += ["--num-workers", 0, "--distributed-world-size", 1, "--log-format", "json", "--log-interval", 50]
-        device = ["--fp16"] * (BF16 not in self.extra) if torch.cuda.is_available() else ["--cpu"]
+        in_float32 = {BF16, "--cpu"} & {*self.extra}
+        device = ["--fp16"] * (not in_float32) if torch.cuda.is_available() else ["--cpu"]
         program = ["fairseq-train", "--user-dir", plugin[0], os.path.abspath(self.args.data)]
         return [*program, *map(str, [*options, *device]), *self.extra]
 
@@ -170,14 +172,14 @@ class Recipe:
         """Of a run. What it is made from is in its name, so that nothing is taken for the result of something else."""
         return os.path.join(self.args.save_dir, self.name, f"{settings}-{self.digest}", f"seed{seed}")
 
+    def record(self, settings, seed):
+        """The file with the scores of a run, which fairseq-train has then completed."""
+        return Path(self.folder(settings, seed), "scores.json")
+
     def is_done(self, settings, seed):
-        """Whether a run has made all its updates, and is validated; fairseq-train does what is left of that."""
-        last, best = (os.path.join(self.folder(settings, seed), f"checkpoint_{kind}.pt") for kind in ["last", "best"])
-        if not (os.path.isfile(last) and os.path.isfile(best)):
-            return False
-        state = read_checkpoint(last)
-        scores, updates = state["task_state"].get(SCORES, {}), updates_of(state)
-        return updates >= self.updates(settings) and scores.get("num_updates") == updates
+        """Whether a run is complete; of a search, the scores are enough."""
+        model = self.result(settings, seed)
+        return self.record(settings, seed).exists() and (seed == SEARCH_SEED or os.path.isfile(model))
 
     def run(self, settings, seed, environment):
         """Trains, unless that is done; prints and returns the scores: {metric: percent}."""
@@ -197,7 +199,11 @@ class Recipe:
             except UsageError:
                 set_aside(folder, ".changed")
                 raise
-        kept = read_checkpoint(self.result(settings, seed))["task_state"][SCORES]
+            save_json(read_checkpoint(self.result(settings, seed))["task_state"][SCORES], self.record(settings, seed))
+        if seed == SEARCH_SEED:  # the models of all settings would be hundreds of gigabytes
+            for path in Path(folder).glob("checkpoint*.pt"):
+                path.unlink()
+        kept = read_json(self.record(settings, seed), dict, "the scores of this run")
         scores = {}
         for split in self.scored():
             scores.update({metric + "_mismatched" * (split != "valid"): v for metric, v in kept[split].items()})
@@ -337,7 +343,7 @@ def predictions(task, answers, split, name):
 
 def server_name(name, split):
     """What the predictions for a split of a task are called, as far as GLUE's server says."""
-    return SERVER_NAMES.get((name, split), name + "_mismatched" * (split == "test1"))
+    return SERVER_NAMES.get((name, split), name + {"test1": "_mismatched", "test2": "_diagnostic"}.get(split, ""))
 
 
 def main():

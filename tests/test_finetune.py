@@ -156,7 +156,9 @@ def test_a_search_and_then_a_job_for_each_seed(files, arguments, tmp_path):
     options += ["--search", "--lr", 3e-3, 1e-6]
     assert "the search is not finished" in refused(*options, "--only-seed", 1)
     printed = script(*options, "--seeds", 1, "--jobs", 2).stdout
-    found = {run.parent.name: scores_of(run)["valid"]["accuracy"] for run in save.glob("own/*/seed0")}
+    assert not list(save.glob("own/*/seed0/*.pt"))
+    kept = [*save.glob("own/*/seed0/scores.json")]
+    found = {path.parent.parent.name: json.loads(path.read_text())["valid"]["accuracy"] for path in kept}
     (best,) = [run.parent.name for run in save.glob("own/*/seed1")]
     assert len(found) == 2 and found[best] == max(found.values()) and f"best of 2: {best.rpartition('-')[0]}" in printed
     script(*options, "--seeds", 2, "--only-seed", 2)
@@ -256,7 +258,8 @@ def test_a_run_that_stopped_before_its_last_validation_is_validated(files, argum
     state["task_state"]["scores"]["num_updates"] -= 5
     state["extra_state"]["val_loss"] = None  # as SIGTERM in a validation leaves it
     torch.save(state, run / "checkpoint_last.pt")
-    (run / "checkpoint_best.pt").unlink()
+    for name in ["checkpoint_best.pt", "scores.json"]:
+        (run / name).unlink()
     again = script(*own).stdout
     assert "validation after 10 updates" in again and again.splitlines()[-1] == printed.splitlines()[-1]
     assert scores_of(run)["num_updates"] == 10 and (run / "checkpoint_best.pt").exists()
@@ -265,6 +268,9 @@ def test_a_run_that_stopped_before_its_last_validation_is_validated(files, argum
 def test_wrong_input(files, arguments, tmp_path):
     """Later options override earlier ones."""
     own = ["--labelled", files / "own", *arguments]
+    recipe = finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", list(map(str, own))))
+    recipe.args.from_scratch, recipe.model = True, {**recipe.model, "relative_position_local_init": True}
+    assert "--relative-position-local-init" in recipe.command(recipe.settings[0], 1, 1)
     assert "nosuch.pt: not found" in error_of(recipe_of, *own, "--checkpoint", tmp_path / "nosuch.pt")
     for option, value, expected in [
         ("--seeds", 0, "a whole number from 1 to 2147483647, found '0'"),

@@ -118,6 +118,18 @@ def test_regression_pairs_and_mnlis_two_dev_sets(pretrained, tmp_path):
     assert state["extra_state"]["best"] == pytest.approx(state["task_state"]["scores"]["valid"]["pearson"], abs=0.01)
     model = hub.from_pretrained(tmp_path / "r", data=pretrained[0])
     assert isinstance(model.predict("kan lo", "mi"), float)
+    far = labelled.pairs(tmp_path / "far", score=True)
+    rows = [row.split("\t") for row in (far / "train.tsv").read_text().splitlines()]
+    labelled.write_table(
+        far / "train.tsv", rows[0], [[*row[:3], f"{10 * float(row[3]) - 900:.1f}"] for row in rows[1:]]
+    )
+    finetune("mae_lm_sentences", pretrained[0], far, tmp_path / "r" / "checkpoint_last.pt", tmp_path / "f",
+             "--max-update", 1, "--lr", 1e-9)  # fmt: skip
+    (mean, deviation), value = (
+        checkpoint(tmp_path / "f")["task_state"]["values"],
+        hub.from_pretrained(tmp_path / "f", data=pretrained[0]).predict("kan lo", "mi"),
+    )
+    assert -900 < mean < -800 and abs(value - mean) < deviation  # predictions begin among the numbers to predict
     refuses(r"on pairs of texts: call predict\(texts, pairs\)", model.predict, "kan lo")
     mnli = labelled.pairs(tmp_path / "MNLI")
     more = ["--valid-subset", "valid,valid1", "--max-update", 3]
@@ -268,6 +280,7 @@ def test_squads_scores_are_those_of_torchmetrics():
     assert 20 < exact < f1 < 80
     assert (exact, f1) == pytest.approx((reference["exact_match"].item(), reference["f1"].item()), abs=1e-3)
     # Without an answer, which torchmetrics does not know: an article normalises to nothing.
+    assert metrics.entities([["U-X", "U-X", "O"]], [["B-X", "L-X", "O"]])["f1"] == 0  # two entities are not one
     assert [metrics.exact_and_f1(*pair) for pair in [("", []), ("the", []), ("cat", []), ("", ["cat"])]] == [
         (1, 1), (1, 1), (0, 0), (0, 0)
     ]  # fmt: skip

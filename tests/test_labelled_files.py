@@ -112,6 +112,11 @@ def test_odd_text_is_read_as_it_is(tmp_path):
     assert len(read_sentences(write(tmp_path / "test.tsv", "sentence", "a", "", ""), is_test=True).examples) == 1
 
 
+def test_labels_are_classes_also_beside_scores(tmp_path):
+    path = write(tmp_path / "train.tsv", "sentence1\tsentence2\tlabel\tscore", "a\tb\tyes\t0.9")
+    assert read_sentences(path).form.described() == "read as pairs, sentence1 and sentence2 with classes"
+
+
 def test_what_is_skipped_is_counted(tmp_path):
     good = ["a\tb\tentailment"] * 300
     bad = ["a\tb\t-", "a\tb\t-", "a\tb\t ", "a\tb"]
@@ -136,6 +141,7 @@ NUMBERS = CLASSES._replace(metrics=["pearson", "spearman"])
         (["text\tclass", "a\t1"], {}, "found the columns text, class; expected those of GLUE's files, or a header"),
         ([], {}, "it is empty; expected a header"),
         (["sentence\tsentence\tlabel", "a\tb\t1"], {}, "2 columns are called sentence; rename all but one"),
+        (["sentence\tsentence", "a\tb"], dict(is_test=True, like=CLASSES), "2 columns are called sentence; rename all"),
         (["sentence\tlabel"], {}, "no examples; expected one per line"),
         (["sentence\tlabel", "caf\u00e9\t1".encode("latin-1")], {}, "line 2 is not UTF-8 (byte 0xe9 at byte 4 of"),
         (["sentence\tlabel", "a\tyes"], dict(regression=True, like=NUMBERS), "1 of 1 lines cannot be used, as line 2: "

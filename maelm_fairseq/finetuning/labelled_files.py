@@ -40,13 +40,14 @@ def find_file(folder, split, names, required=True):
 
 # Sentences and pairs -----------------------------------------------------------------------------------------------
 
-# MNLI has two dev sets, and two test sets.
+# MNLI has two dev sets, two test sets, and GLUE's diagnostic set, which its models predict.
 SENTENCE_FILES = {
     "train": ["train.tsv"],
     "valid": ["dev.tsv", "dev_matched.tsv"],
     "valid1": ["dev_mismatched.tsv"],
     "test": ["test.tsv", "test_matched.tsv"],
     "test1": ["test_mismatched.tsv"],
+    "test2": ["diagnostic.tsv"],
 }
 
 
@@ -73,9 +74,9 @@ FORMS = [
     Form("MNLI or SNLI", PAIR, "gold_label"),
     Form("QQP", ["question1", "question2"], "is_duplicate", ["accuracy", "f1"]),
     Form("MRPC", ["#1 String", "#2 String"], "Quality", ["accuracy", "f1"]),
-    Form("STS-B", PAIR, "score", CORRELATIONS),
     Form("QNLI", ["question", "sentence"], "label"),
     Form("pairs", PAIR, "label"),
+    Form("STS-B", PAIR, "score", CORRELATIONS),
     Form("sentences", ["sentence"], "label"),
     Form("sentences with scores", ["sentence"], "score", CORRELATIONS),
 ]
@@ -115,9 +116,6 @@ def form_of(columns, is_test, path):
     """The form of a file with these columns."""
     for form in FORMS:
         if {*form.texts} <= {*columns} and (is_test or form.label in columns):
-            for name in [*form.texts, *(NUMBERS if is_test else [form.label])]:
-                if columns.count(name) > 1:
-                    raise UsageError(f"{path}: {columns.count(name)} columns are called {name}; rename all but one")
             return form
     raise UsageError(
         f"{path}: found the columns {', '.join(columns)[:200]}; expected those of GLUE's files, or a header with label "
@@ -151,6 +149,9 @@ def read_sentences(path, is_test=False, regression=False, like=None):
     else:
         form = like if is_test and like and {*like.texts} <= {*columns} else form_of(columns, is_test, path)
         rows = rows[1:]
+        for name in [*form.texts, *(NUMBERS if is_test else [form.label])]:
+            if columns.count(name) > 1:
+                raise UsageError(f"{path}: {columns.count(name)} columns are called {name}; rename all but one")
     if regression:
         form = form._replace(metrics=CORRELATIONS)
     if like and (len(form.texts), is_test or form.is_regression) != (len(like.texts), is_test or like.is_regression):

@@ -54,10 +54,16 @@ METRICS = {
 }
 
 
+BILOU = {"L-": "E-", "U-": "S-"}  # what seqeval calls these
+
+
 def entities(targets, predicted):
-    """F1, precision and recall of whole entities, of lists of BIO tags for each sentence."""
+    """F1, precision and recall of whole entities, of lists of BIO, BIOES or BILOU tags for each sentence."""
     from seqeval import metrics
 
+    targets, predicted = (
+        [[BILOU.get(tag[:2], tag[:2]) + tag[2:] for tag in tags] for tags in lists] for lists in (targets, predicted)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of words without entities
         names = ["f1", "precision", "recall"]

@@ -25,7 +25,8 @@ class SentencesConfig(LabelledTaskConfig):
 class SentencesTask(LabelledTask):
     """Reads train.tsv, dev.tsv and perhaps test.tsv of :func:`~.labelled_files.read_sentences`.
 
-    Its state: `labels`, in order, None for regression; `form` of the training file.
+    Its state: `labels`, in order, None for regression; `values`, mean and standard deviation of the numbers to predict;
+    `form` of the training file.
     """
 
     files, head = SENTENCE_FILES, "sentences"
@@ -34,7 +35,10 @@ class SentencesTask(LabelledTask):
         path = find_file(self.cfg.labelled, "train", self.files)
         table = read_sentences(path, regression=self.cfg.regression)
         self.state.merge_state_dict({"labels": None, "form": list(table.form)})
-        if not table.form.is_regression:
+        if table.form.is_regression:
+            values = [float(example.label) for example in table.examples]
+            self.state.merge_state_dict({"values": [float(np.mean(values)), float(np.std(values))]})
+        else:
             self.keep_labels(path, [example.label for example in table.examples])
             if are_values(self.state.labels):
                 logger.warning(
@@ -43,6 +47,10 @@ class SentencesTask(LabelledTask):
 
     def make_head(self, model):
         model.register_classification_head(self.head, len(self.state.labels or [None]))
+        mean, deviation = self.state.state_dict.get("values", (0, 1))
+        output = model.classification_heads[self.head].out_proj  # starts at numbers like those to predict
+        output.weight.data.mul_(deviation)
+        output.bias.data.add_(mean)
 
     def make_dataset(self, path, split):
         form = Form(*self.state.form)

@@ -108,7 +108,7 @@ class SquadTask(LabelledTask):
         text = f"{path}: {len(questions):,} questions, {len(tokens):,} windows of up to {longest} tokens"
         text += f", as the model has {self.positions} positions" * (longest < MAX_TOKENS)
         text += f"; {cut:,} questions cut to {max_question} tokens" if cut else ""
-        where = "left out" if split == "train" else "scored, and no window has their place"
+        where = "left out" if split == "train" else "kept, and no window has their place"
         if left_out:
             text += f"; {len(left_out):,} whose answer is not where it says: {where}; such as {left_out[0]}"
         if not tokens:

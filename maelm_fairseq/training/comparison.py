@@ -39,7 +39,7 @@ def check_run(state, trainer, path, starts_anew):
     if starts_anew:
         state["task_state"] = {FINGERPRINT: their_state[FINGERPRINT]}  # its labels are of another task
         compare_configurations(theirs, ours, ENCODER, path)
-        same_labels = their_state.get("labels") == own_state.get("labels")
+        same_labels = all(their_state.get(name) == own_state.get(name) for name in ["labels", "values"])
         if theirs.classification_pooling != str(ours.classification_pooling) or not same_labels:
             for name in [name for name in state["model"] if name.startswith(HEADS)]:
                 del state["model"][name]  # they read or say something else
