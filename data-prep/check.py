@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks prepared data: nothing was lost, a sample decodes to its text, and the counts are plausible.
+"""Checks prepared data: nothing was lost, a sample of the text gives its tokens, and the counts are plausible.
 
 Exits with status 1 if a check fails.
 """
@@ -16,7 +16,6 @@ from binarized import is_encoded, shard_folder
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import read_json, sha256
 from maelm_fairseq.base.line_sizes import LINES, LineSizes
-from maelm_fairseq.base.subwords import UNKNOWN
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from records import SplitRecord, part, read_manifest
 
@@ -41,8 +40,7 @@ def check_split(folder, name, tokenizer, expected):
         expected: its :func:`records.part`
 
     Raises:
-        UsageError: data and record disagree, there are no documents, too many pieces are unknown, or a line does not
-            decode to its text
+        UsageError: data and record disagree, too many characters are unknown, or a line does not give its tokens
     """
     prefix = os.path.join(folder, name)
     data, again = prefix + ".bin", AGAIN.format(prefix + ".*")
@@ -53,11 +51,9 @@ def check_split(folder, name, tokenizer, expected):
     if record.sha256.get("part", expected) != expected:
         raise UsageError(f"{prefix}.* are of another split, shard or text: put its own files back, or {again}")
     tokens = np.memmap(data, index.dtype, "r") if index.tokens else np.zeros(0, index.dtype)
-    digest, unknown = hashlib.sha256(), 0
+    digest = hashlib.sha256()
     for start in range(0, len(tokens), BLOCK):
-        block = tokens[start : start + BLOCK]
-        digest.update(block)
-        unknown += np.count_nonzero(block == UNKNOWN)
+        digest.update(tokens[start : start + BLOCK])
     for kind, path, found in [
         ("vocabulary", tokenizer.path, sha256(tokenizer.path)),
         ("idx", index.path, sha256(index.path)),
@@ -78,26 +74,25 @@ def check_split(folder, name, tokenizer, expected):
                 end = ends[number - start]
                 ids = tokens[end - sizes[number - start] : end - 1].tolist()
                 if ids != tokenizer.encode_lines([line])[0].tolist():
-                    raise UsageError(f"{data}: line {number + 1} does not decode to its text, {line[:200]!r}; {again}")
-    pieces = len(tokens) - len(index)
-    rate = unknown / max(pieces, 1)
-    most_frequent = "  ".join(f"{piece!r} ({count:,})" for piece, count in record.unknown_pieces[:10])
+                    raise UsageError(f"{data}: line {number + 1} is not what its text, {line[:200]!r}, gives; {again}")
+    rate = record.unknown / max(record.characters, 1)
+    most = "  ".join(f"{character!r} ({count:,})" for character, count in record.most_unknown[:10])
     print(
         f"{prefix}:\n  {documents:,} documents, {text_lines:,} lines with text,"
         f" {len(tokens):,} tokens including a </s> for each line and document\n  longest line"
-        f" {longest:,} tokens; unknown {unknown:,} of {pieces:,} pieces, {rate:.3%}"
-        f"{'; most frequent: ' * bool(most_frequent)}{most_frequent}"
+        f" {longest:,} tokens; unknown {record.unknown:,} of {record.characters:,} characters, {rate:.3%}"
+        f"{'; most frequent: ' * bool(most)}{most}"
     )
     same(data, {"text_lines": text_lines, "documents": documents, "tokens": len(tokens)}, record, again)
     if rate > MAXIMUM_UNKNOWN_RATE:
         raise UsageError(
-            f"{data}: {rate:.1%} of the pieces are unknown, expected at most {MAXIMUM_UNKNOWN_RATE:.0%}: the"
+            f"{data}: {rate:.1%} of the characters are unknown, expected at most {MAXIMUM_UNKNOWN_RATE:.0%}: the"
             " vocabulary does not fit this text; train one on similar text, with a larger --sample-lines or"
             " --vocab-size, and another --dest"
         )
     print(
-        f"  complete_doc finds {documents:,} documents; {len(record.sample):,} lines drawn at random decode to"
-        f" their text; {'all files match their SHA-256' if record.sha256 else 'there are no SHA-256 to compare'}"
+        f"  complete_doc finds {documents:,} documents; {len(record.sample):,} lines drawn at random give"
+        f" their tokens; {'all files match their SHA-256' if record.sha256 else 'there are no SHA-256 to compare'}"
     )
     return record
 

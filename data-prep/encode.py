@@ -33,7 +33,7 @@ from records import Read, SplitRecord, part
 
 CHUNK = 1 << 20  # characters of text that a worker encodes at a time
 SAMPLE_LINES, SAMPLE_LENGTH = 500, 50000  # lines kept for check.py, and the characters that one of them may have
-UNKNOWN_PIECES = 20  # the most frequent ones are recorded
+MOST_UNKNOWN = 20  # characters are recorded
 FILE_END = "\n"  # cannot be a line: lines come without their ends
 
 
@@ -49,13 +49,13 @@ def encode_text(tokenizer, text):
     Returns:
         tokens: (tokens,) fairseq's ids, with a `</s>` after each line
         sizes: int32 (lines,) tokens of each line
-        unknown: Counter of the unknown pieces
+        unknown: Counter of the unknown characters
     """
     lines = text.split("\n")
     tokens, sizes = tokenizer.encode_lines(lines)
     ends, unknown = np.cumsum(sizes), Counter()
     for i in np.unique(np.searchsorted(ends, np.flatnonzero(tokens == UNKNOWN), side="right")):
-        unknown.update(tokenizer.unknown(lines[i]))
+        unknown.update("".join(tokenizer.unknown(lines[i])))
     return np.insert(tokens, ends, EOS).astype(token_dtype(len(tokenizer.symbols))), sizes + 1, unknown
 
 
@@ -113,6 +113,7 @@ class Shard:
         """Adds a line of text, or `""` for the end of a document."""
         self.lines.append(line)
         self.size += len(line) + 1
+        self.record.characters += len(line)
         if not line:
             self.record.documents += 1
         else:
@@ -128,13 +129,11 @@ class Shard:
         self.sizes.write(sizes.tobytes())
         self.record.tokens += len(tokens)
         self.unknown.update(unknown)
-        if len(self.unknown) > 100000:  # keeps memory bounded: drops the rare ones
-            self.unknown = Counter(dict(self.unknown.most_common(10000)))
 
     def finish(self):
         """The record, complete."""
         self.record.sha256["bin"] = self.digest.hexdigest()
-        self.record.unknown_pieces = self.unknown.most_common(UNKNOWN_PIECES)
+        self.record.unknown, self.record.most_unknown = self.unknown.total(), self.unknown.most_common(MOST_UNKNOWN)
         self.record.sample = sorted(item[1:] for item in self.sample)
         return self.record
 
@@ -167,7 +166,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
             tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
             sizes = stack.enter_context(tempfile.TemporaryFile(dir=folder))
             known = {"vocabulary": digest, "part": part(split, number, shards, fingerprints)}
-            out[number] = Shard(tokens, sizes, SplitRecord(read, 0, 0, 0, [], [], known))
+            out[number] = Shard(tokens, sizes, SplitRecord(read, 0, 0, 0, [], known))
         pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(vocabulary,))
 
         def write(most_pending):

@@ -164,9 +164,16 @@ def main():
         of_model = {name: getattr(args, name) for name in OF_TRAINING}
     options = Options(args.shards, valid_documents=args.valid_documents, **of_model)
     manifest = Manifest(FORMAT, list(map(fingerprint, args.train)), list(map(fingerprint, args.valid)), options)
-    for number, same in enumerate(manifest.valid):
-        if same in manifest.train:
-            command_line.say(f"warning: {args.valid[number]} is a file of --train, too: its text is not held out")
+    first, repeated = {}, {}
+    for option, paths, known in [("--train", args.train, manifest.train), ("--valid", args.valid, manifest.valid)]:
+        for path, digest in zip(paths, (each["sha256_of_samples"] for each in known)):
+            where, other = first.setdefault(digest, (option, path))
+            if other is not path:
+                effect = "counts again" if where == option else "is not held out"
+                repeated.setdefault(effect, []).append(f"{path} has the text of {other}")
+    for effect, which in repeated.items():
+        more = f", and {len(which) - 1:,} more files that of others" * (len(which) > 1)
+        command_line.say(f"warning: {which[0]}{more}: it {effect}")
     os.makedirs(args.dest, exist_ok=True)
     claim(args.dest, manifest)
     tokenizer = tokenizer or trained_vocabulary(args, options)

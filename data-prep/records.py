@@ -61,10 +61,12 @@ class SplitRecord:
     documents: int
     text_lines: int
     tokens: int
-    unknown_pieces: List[Tuple[str, int]]
     sample: List[Tuple[int, str]]  # lines of the data, from 0, and their text
-    # Of "bin", "idx", "vocabulary", and of what the data are, "part"; earlier versions have none.
+    # Of "bin", "idx", "vocabulary", and of what the data are, "part"; earlier versions have none of all that follows.
     sha256: Dict[str, str] = field(default_factory=dict)
+    characters: int = 0
+    unknown: int = 0  # of them
+    most_unknown: List[Tuple[str, int]] = field(default_factory=list)  # the most frequent ones
 
 
 def part(split, shard, shards, fingerprints):

@@ -36,7 +36,7 @@ def test_no_character_of_prepared_text_is_unknown(tmp_path):
     texts = ["--train", tmp_path / "train.txt", "--valid", tmp_path / "valid.txt"]
     script("data-prep/prepare.sh", "--byte-fallback", "--vocab-size", 350, "--dest", data, *texts)
     record = json.loads((data / "valid.json").read_text(encoding="utf-8"))
-    assert record["unknown_pieces"] == []
+    assert record["most_unknown"] == []
     lines = (data / "dict.txt").read_text(encoding="utf-8").split("\n")
     assert lines[:256] == [name + " 1" for name in BYTES]
 

@@ -166,7 +166,7 @@ def test_shards_by_several_machines_at_once(text, prepared, tmp_path, held_out):
 
 
 def test_the_sample_of_a_split_is_from_all_of_it():
-    shard = Shard(None, None, SplitRecord(None, 0, 0, 0, [], []))
+    shard = Shard(None, None, SplitRecord(None, 0, 0, 0, []))
     for number in range(4000):
         shard.add(f"line {number}")
     sample = shard.finish().sample
@@ -201,7 +201,10 @@ def test_names_of_folders_are_any_bytes(text, prepared, tmp_path):
         done = subprocess.run(command, env=environment, capture_output=True, check=True)
         assert done.stdout.splitlines()[-1] == odd + b"/data"
         (*progress, warning) = sorted(done.stderr.splitlines(), key=lambda line: b"warning: " in line)
-        assert (progress == []) == again and b"text is a file of --train, too: its text is not held out" in warning
+        assert (progress == []) == again and warning.endswith(b"text: it is not held out")
+    twice = [f"{PREP}/prepare.sh", "--train", text["valid"][0], text["valid"][0], "--valid", text["train"][0]]
+    twice += ["--dest", tmp_path / "twice", "--vocab-size", "100"]
+    assert ": it counts again\n" in subprocess.run(twice, env=environment, capture_output=True, text=True).stderr
     assert len(documents_of(os.fsdecode(odd + b"/data"), "train")) == len(text["valid_documents"])
 
 

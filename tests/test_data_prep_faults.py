@@ -114,7 +114,11 @@ def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, mon
     [
         ("prepare.json", lambda content: content.replace(b'"shards": 1', b'"shards": "1"'), "shards: found '1'"),
         ("prepare.json", lambda content: content.replace(b'"shards": 1', b'"shards": 0'), "found 0, expected 1 or"),
-        ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [[0, "more"],'), "not decode to"),
+        (
+            "train.json",
+            lambda content: content.replace(b'"sample": [', b'"sample": [[0, "more"],'),
+            "line 1 is not what its text",
+        ),
         ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [["0", ""],'), "found '0', exp"),
         ("sentencepiece.model", lambda content: content.replace(b"<s>", b"<\xff>"), "not a SentencePiece model"),
         ("sentencepiece.model", lambda content: content.replace(b"nmt_nfkc", b"nmt_nfkd"), "has changed since"),
@@ -147,4 +151,10 @@ def test_text_of_unknown_characters(corpus, tmp_path):
     text = {"train": [foreign], "valid": corpus["valid"]}
     model = corpus["dest"] / "sentencepiece.model"
     error = refused("data-prep/prepare.sh", *arguments(text, tmp_path / "data", "--vocabulary", model))
-    assert "of the pieces are unknown, expected at most 1%" in error
+    assert "of the characters are unknown, expected at most 1%" in error
+    # A line in a foreign script is one unknown piece, and all of its characters.
+    foreign = write(tmp_path / "more.txt", [["kan lo " * 40], ["\u0434\u0430 " * 3]])
+    error = refused(
+        "data-prep/prepare.sh", *arguments({**text, "train": [foreign]}, tmp_path / "more", "--vocabulary", model)
+    )
+    assert "2.1% of the characters are unknown" in error
