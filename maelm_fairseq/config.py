@@ -50,11 +50,7 @@ class MaeLmConfig(FairseqDataclass):
 
 ARCHITECTURES = {
     "mae_lm_tiny": dict(
-        encoder_layers=2,
-        encoder_embed_dim=128,
-        encoder_ffn_embed_dim=512,
-        encoder_attention_heads=2,
-        decoder_layers=1,
+        encoder_layers=2, encoder_embed_dim=128, encoder_ffn_embed_dim=512, encoder_attention_heads=2, decoder_layers=1
     ),
     "mae_lm_base": dict(),
     "mae_lm_large": dict(

@@ -9,14 +9,7 @@ from typing import Dict, List, Optional, Tuple
 
 from ..base.files import read_json, typed
 from .config_json import MODELING_FILE
-from .weights import (
-    CODE,
-    MASKED_LM,
-    MODEL,
-    QUESTION_ANSWERING,
-    SEQUENCE_CLASSIFICATION,
-    TOKEN_CLASSIFICATION,
-)
+from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 
 GAP = "**please fill in**"
 SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]  # of a configuration of fairseq's

@@ -108,9 +108,7 @@ def build_tokenizer(subwords):
     made.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL])
     made.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False)])
     made.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>",
-        pair="<s> $A </s> </s> $B </s>",
-        special_tokens=[("<s>", BOS), ("</s>", EOS)],
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", BOS), ("</s>", EOS)]
     )
     return made
 
