@@ -66,14 +66,9 @@ ARCHITECTURES = {
 
 MPNET = (32, 128)  # buckets and maximum distance of Hugging Face's MPNet, which its configuration cannot change
 MINIMUM = {
-    "encoder_layers": 1,
-    "encoder_embed_dim": 1,
-    "encoder_ffn_embed_dim": 1,
-    "encoder_attention_heads": 1,
-    "decoder_layers": 0,
+    **dict.fromkeys(["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads"], 1),
+    **dict.fromkeys(["decoder_layers", "relative_position_num_buckets", "relative_position_max_distance"], 0),
     "max_positions": 2,  # <s> and a token
-    "relative_position_num_buckets": 0,
-    "relative_position_max_distance": 0,
 }
 
 
