@@ -10,23 +10,16 @@ from omegaconf import DictConfig
 
 from ..base.errors import UsageError
 from ..base.files import typed
-from ..engine import (
-    CRITERION_DATACLASS_REGISTRY,
-    CRITERION_REGISTRY,
-    MODEL_DATACLASS_REGISTRY,
-    MODEL_REGISTRY,
-    TASK_DATACLASS_REGISTRY,
-    TASK_REGISTRY,
-)
+from ..engine import criterions, models, tasks
 from ..model import MaeLmModel
 from .building import as_checkpoint
 
 # What fairseq saves, without the `args` of old releases, which it would prefer to `cfg`.
 KEYS = ["cfg", "model", "criterion", "optimizer_history", "task_state", "extra_state", "last_optimizer_state"]
 REGISTRIES = {
-    "model": (MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY),
-    "task": (TASK_REGISTRY, TASK_DATACLASS_REGISTRY),
-    "criterion": (CRITERION_REGISTRY, CRITERION_DATACLASS_REGISTRY),
+    "model": (models.MODEL_REGISTRY, models.MODEL_DATACLASS_REGISTRY),
+    "task": (tasks.TASK_REGISTRY, tasks.TASK_DATACLASS_REGISTRY),
+    "criterion": (criterions.CRITERION_REGISTRY, criterions.CRITERION_DATACLASS_REGISTRY),
 }
 COMPONENTS = ["criterion", "optimizer", "lr_scheduler"]  # of a run, whose names are kept beside
 HARMLESS = ["sentence_prediction"]  # fairseq's own for fine-tuning: it reads only numbers, names and paths
@@ -55,8 +48,7 @@ def for_fairseq(state, path):
 
 def is_of_our_model(cfg):
     """Whether a configuration, a dict or fairseq's, is for this plugin's model, or one derived from it."""
-    name = name_in(cfg.get("model"))
-    registered = MODEL_REGISTRY.get(name)
+    registered = models.MODEL_REGISTRY.get(name_in(cfg.get("model")))
     return registered is not None and issubclass(registered, MaeLmModel)
 
 

@@ -28,7 +28,7 @@ from ..checkpoints.building import read_checkpoint
 from ..checkpoints.comparing import ENCODER, compare_configurations
 from ..data.batches import WholeDataset
 from ..data.masked_items import Batch
-from ..engine import MODEL_DATACLASS_REGISTRY, FairseqCriterion, MetersDict, metrics
+from ..engine import FairseqCriterion, MetersDict, metrics, models
 from ..heads import HEADS
 from ..precision import PrecisionConfig, autocast, check_precision
 from ..task import TokenTask
@@ -154,7 +154,7 @@ class LabelledTask(TokenTask, ABC):
         if path is None:
             return
         state = read_checkpoint(path)
-        theirs, default = Namespace(**state["cfg"]["model"]), MODEL_DATACLASS_REGISTRY[cfg._name]()
+        theirs, default = Namespace(**state["cfg"]["model"]), models.MODEL_DATACLASS_REGISTRY[cfg._name]()
         given = [name for name in FROM_CHECKPOINT if str(cfg[name]) != str(getattr(default, name))]
         compare_configurations(theirs, cfg, given, path)
         has_head = any(name.startswith(HEADS) for name in state["model"])
