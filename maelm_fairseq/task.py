@@ -22,7 +22,9 @@ from .vocabulary import load_dictionary
 
 logger = logging.getLogger(__name__)
 
-UNUSED = ["ignore_invalid_inputs", "disable_iterator_cache", "update_epoch_batch_itr"]  # of fairseq's batch iterators
+# Options of fairseq's batch iterators: of the sizes of batches, with their defaults, and without effect.
+BATCHING = {"max_tokens": None, "max_sentences": None, "required_batch_size_multiple": 1}
+UNUSED = ["ignore_invalid_inputs", "disable_iterator_cache", "update_epoch_batch_itr"]
 
 
 class TokenTask(FairseqTask):
@@ -43,22 +45,8 @@ class TokenTask(FairseqTask):
 
     target_dictionary = source_dictionary
 
-    def get_batch_iterator(
-        self,
-        dataset,
-        max_tokens=None,
-        max_sentences=None,
-        max_positions=None,
-        required_batch_size_multiple=1,
-        epoch=1,
-        grouped_shuffling=False,
-        **options,
-    ):
-        """As fairseq's, but a :class:`ResumableIterator`, and a new one each epoch.
-
-        Args:
-            options: other arguments of fairseq's; those in `UNUSED` have no effect
-        """
+    def get_batch_iterator(self, dataset, *, max_positions=None, epoch=1, grouped_shuffling=False, **options):
+        """As fairseq's, but a :class:`ResumableIterator`, and a new one each epoch; `options` are fairseq's others."""
         if grouped_shuffling:
             raise UsageError("--grouped-shuffling leaves out the last batches of every epoch: remove it")
         dataset = copy.copy(dataset)  # one may be for training and validation, of which each has an epoch
@@ -66,11 +54,7 @@ class TokenTask(FairseqTask):
         longest = dataset.sizes.max()
         if max_positions is not None and longest > max_positions:  # fairseq would drop them
             raise UsageError(f"sequences of up to {longest} tokens, {max_positions} are allowed: raise --max-tokens")
-        batching = dict(
-            max_tokens=max_tokens,
-            max_sentences=max_sentences,
-            required_batch_size_multiple=required_batch_size_multiple,
-        )
+        batching = {name: options.pop(name, default) for name, default in BATCHING.items()}
         options = {name: value for name, value in options.items() if name not in UNUSED}
         return ResumableIterator(dataset, batching, epoch=epoch, **options)
 
