@@ -14,7 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import UsageError
 from .base.settings import setting
-from .base.subwords import UNKNOWN
+from .base.subwords import MASK, UNKNOWN
+from .vocabulary import word_starts
 
 NO_POSITION = -1  # what padding has for a position
 # Independent streams of random numbers: how many positions are selected, and which.
@@ -157,18 +158,19 @@ class Masking:
 
     Args:
         settings: :class:`MaskSettings`
-        mask_token: the id of `<mask>`
-        text_tokens: the ids of pieces of text, from the first to that behind the last; `<mask>` is among them
-        word_starts: bool (N,), which symbols begin a word; needed to mask whole words
+        dictionary: fairseq's, with `<mask>`
         seed: of all draws
+    Raises:
+        ValueError: whole words are to be masked, and no symbol begins a word
     """
 
-    def __init__(self, settings, mask_token: int, text_tokens: range, word_starts, seed: int):
+    def __init__(self, settings, dictionary, seed: int):
         self.mask_prob = settings.mask_prob
         unmasked, visible = settings.leave_unmasked_prob, settings.leave_unmasked_prob + settings.random_token_prob
         self.visible_shares = unmasked, visible, visible + settings.encoder_mask_fraction * (1 - visible)
-        self.mask_token, self.text_tokens = mask_token, text_tokens
-        self.word_starts = word_starts if settings.mask_whole_words else None
+        self.mask_token = dictionary.index(MASK)
+        self.text_tokens = range(dictionary.nspecial, len(dictionary))  # `<mask>` is among them
+        self.word_starts = word_starts(dictionary) if settings.mask_whole_words else None
         self.seed = seed
 
     def __call__(self, tokens: np.ndarray, epoch: int, index: int) -> MaskedBlock:

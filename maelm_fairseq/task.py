@@ -14,9 +14,9 @@ from .base.line_sizes import LineSizes
 from .base.settings import setting
 from .data.blocks import TokenBlocks
 from .data.epochs import ResumableIterator
-from .data.masked_items import MaskedBlockDataset, masking_of
+from .data.masked_items import MaskedBlockDataset
 from .engine import ChoiceEnum, FairseqTask, distributed_utils, indexed_dataset, metrics, register_task, utils
-from .masking import NO_POSITION, MaskedBatch, MaskSettings, rounding
+from .masking import NO_POSITION, MaskedBatch, Masking, MaskSettings, rounding
 from .precision import PrecisionConfig, check_precision
 from .vocabulary import load_dictionary
 
@@ -90,7 +90,7 @@ class MaeLmTask(TokenTask):
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
         self.mask_settings = MaskSettings.of(cfg)
-        self.masking = masking_of(self.mask_settings, dictionary, cfg.seed)
+        self.masking = Masking(self.mask_settings, dictionary, cfg.seed)
 
     needs_decoder = True  # the model builds its decoder for tasks that say so
 

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from ..base.errors import UsageError
-from ..data.masked_items import batches_of_similar_length, masking_of
-from ..masking import NO_POSITION, MaskSettings
+from ..data.masked_items import batches_of_similar_length
+from ..masking import NO_POSITION, Masking, MaskSettings
 
 FAMILIES = {
     "without_mask": "all tokens, inputs without [MASK]",
@@ -103,7 +103,7 @@ def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
     Returns:
         list of (tokens (T,) int64, masked (T,) bool)
     """
-    masking = masking_of(MaskSettings(mask_prob, encoder_mask_fraction=1), dataset.dictionary, seed)
+    masking = Masking(MaskSettings(mask_prob, encoder_mask_fraction=1), dataset.dictionary, seed)
     order = np.random.default_rng(seed).permutation(len(dataset))
     enough = int(np.searchsorted(np.cumsum(dataset.sizes[order]), tokens)) + 1
     blocks = []

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from ..base.errors import UsageError
-from ..masking import MaskedBatch, Masking
-from ..vocabulary import MASK, word_starts
+from ..masking import MaskedBatch
 from .batches import Batches, WholeDataset, batch_ends
 
 CHECKED = 64  # blocks whose tokens are in the checksum of data
@@ -28,20 +27,6 @@ def batches_of_similar_length(lengths, tokens):
         size = max(1, tokens // max(1, int(lengths[order[0]])))
         yield order[:size]
         order = order[size:]
-
-
-def masking_of(settings, dictionary, seed):
-    """The :class:`~maelm_fairseq.masking.Masking` of text in a vocabulary.
-
-    Args:
-        settings: :class:`~maelm_fairseq.masking.MaskSettings`
-        dictionary: fairseq's, with `<mask>`
-        seed: of all draws
-    Raises:
-        ValueError: whole words are to be masked, and no symbol begins a word
-    """
-    starts = word_starts(dictionary) if settings.mask_whole_words else None
-    return Masking(settings, dictionary.index(MASK), range(dictionary.nspecial, len(dictionary)), starts, seed)
 
 
 class Batch(dict):
