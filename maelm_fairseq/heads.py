@@ -81,6 +81,7 @@ class SpanHead(nn.Linear):
 FIRST, MEAN = "first", "mean"
 POOLING = {FIRST: SequenceClassificationHead, MEAN: MeanClassificationHead}
 HEADS = "classification_heads."  # what the names of their weights begin with
+ENCODER = ("embed_tokens.", "encoder.")  # and those of what every model has
 
 
 def build_heads(weights, cfg):
@@ -124,16 +125,8 @@ def fit_parts(weights, own):
         weights: state dict of the checkpoint
         own: state dict of the model
     """
-
-    def names(state):
-        """The parts in a state dict, in its order."""
-        return dict.fromkeys(
-            ".".join(key.split(".")[: 2 if key.startswith(HEADS) else 1])
-            for key in state
-            if not key.startswith(ENCODER)
-        )
-
-    for name in names({**own, **weights}):
+    keys = [key for key in {**own, **weights} if not key.startswith(ENCODER)]
+    for name in dict.fromkeys(".".join(key.split(".")[: 2 if key.startswith(HEADS) else 1]) for key in keys):
         theirs, ours = part(weights, name), part(own, name)
         if {key: value.shape for key, value in theirs.items()} == {key: value.shape for key, value in ours.items()}:
             continue
@@ -141,6 +134,3 @@ def fit_parts(weights, own):
             del weights[f"{name}.{key}"]
         weights.update({f"{name}.{key}": value for key, value in ours.items()})
         logger.info("%s is newly initialised" if ours else "%s of the checkpoint is not used", name)
-
-
-ENCODER = ("embed_tokens.", "encoder.")  # what every model has

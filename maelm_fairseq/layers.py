@@ -230,14 +230,10 @@ class Transformer(nn.Module):
         return self.dropout(self.norm(x + self.embed_positions(positions + 1)))
 
     def stream(self, queries, keys, padded, dtype):
-        """The :class:`Stream` of rows at the positions `queries` (B, Q), which attend to those at `keys` (B, T)."""
-        return Stream(queries.size(1), keys.size(1), self.attention_bias(queries, keys, padded, dtype))
+        """The :class:`Stream` of rows at the positions `queries` (B, Q), which attend to those at `keys` (B, T).
 
-    def attention_bias(self, queries, keys, padded, dtype):
-        """The bias that a stream adds to its attention logits, (B, H, Q, T) or (B, 1, 1, T); None for none.
-
-        Its rows are ALIGNMENT numbers apart, or a multiple: PyTorch's memory-efficient kernel would otherwise copy the
-        bias in every layer, and keep the copies for the backward pass.
+        Its bias is (B, H, Q, T) or (B, 1, 1, T), with rows that are ALIGNMENT numbers apart, or a multiple: PyTorch's
+        memory-efficient kernel would otherwise copy it in every layer, and keep the copies for the backward pass.
         """
         T, bias = keys.size(1), None
         keys = F.pad(keys, (0, -T % ALIGNMENT))
@@ -248,4 +244,4 @@ class Transformer(nn.Module):
             if bias is None:
                 bias = torch.zeros(padding.shape, dtype=dtype, device=padding.device)
             bias = bias.masked_fill(padding, float("-inf"))
-        return None if bias is None else bias[..., :T]
+        return Stream(queries.size(1), T, None if bias is None else bias[..., :T])

@@ -4,7 +4,7 @@ Letters in shapes: B blocks, T tokens of a block, V positions the encoder sees, 
 predicted positions.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -51,11 +51,6 @@ class MaskSettings:
                 f"--leave-unmasked-prob {self.leave_unmasked_prob} and --random-token-prob {self.random_token_prob} "
                 "add up to more than 1: they are shares of the same positions"
             )
-
-    @classmethod
-    def of(cls, cfg):
-        """The settings among the options of a task."""
-        return cls(**{each.name: getattr(cfg, each.name) for each in fields(cls)})
 
 
 @lru_cache(maxsize=10_000)

@@ -41,20 +41,16 @@ class MaeLmModel(BaseFairseqModel):
         self.mask = dictionary.index(MASK)
         seed = int(torch.randint(2**31, (), device="cpu"))
         with torch.random.fork_rng(devices=[]):
-            self._build_parts(len(dictionary), pretraining)
+            self.embed_tokens = nn.Embedding(len(dictionary), cfg.encoder_embed_dim, self.pad)
+            self.encoder = Transformer(cfg, cfg.encoder_layers, cfg.dropout, cfg.attention_dropout)
+            self.decoder = self.lm_head = None
+            if pretraining:
+                if cfg.decoder_layers and not cfg.share_decoder_layers:
+                    dropout = cfg.decoder_dropout
+                    self.decoder = Transformer(cfg, cfg.decoder_layers, dropout, dropout, cfg.decoder_relative_bias)
+                self.lm_head = LMHead(cfg.encoder_embed_dim, len(dictionary))
+            self.classification_heads = nn.ModuleDict()
             self._initialize(seed)
-
-    def _build_parts(self, symbols, pretraining):
-        cfg = self.cfg
-        self.embed_tokens = nn.Embedding(symbols, cfg.encoder_embed_dim, self.pad)
-        self.encoder = Transformer(cfg, cfg.encoder_layers, cfg.dropout, cfg.attention_dropout)
-        self.decoder = self.lm_head = None
-        if pretraining:
-            if cfg.decoder_layers and not cfg.share_decoder_layers:
-                dropout = cfg.decoder_dropout
-                self.decoder = Transformer(cfg, cfg.decoder_layers, dropout, dropout, cfg.decoder_relative_bias)
-            self.lm_head = LMHead(cfg.encoder_embed_dim, symbols)
-        self.classification_heads = nn.ModuleDict()
 
     def _initialize(self, seed):
         """Initialises each module as BERT does, by random numbers of its own.

@@ -4,7 +4,7 @@ import copy
 import itertools
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from omegaconf import II, MISSING
@@ -89,7 +89,7 @@ class MaeLmTask(TokenTask):
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
-        self.mask_settings = MaskSettings.of(cfg)
+        self.mask_settings = MaskSettings(**{each.name: getattr(cfg, each.name) for each in fields(MaskSettings)})
         self.masking = Masking(self.mask_settings, dictionary, cfg.seed)
 
     needs_decoder = True  # the model builds its decoder for tasks that say so
@@ -148,7 +148,10 @@ class MaeLmTask(TokenTask):
             LineSizes(prefix_of(folder, cfg.dataset.train_subset))  # of some, the turn comes days later
         valid = self.datasets.get(cfg.dataset.valid_subset.split(",")[0])
         if valid is not None and distributed_utils.is_master(cfg.distributed_training):
-            bits = unigram_bits(self.datasets[cfg.dataset.train_subset], valid)
+            # The cross-entropy under the frequencies of training, each counted once more; of long texts, in part.
+            counts = self.datasets[cfg.dataset.train_subset].counts(20_000_000) + 1
+            found = valid.counts(1_000_000)
+            bits = float(found @ np.log2(counts.sum() / counts) / found.sum())
             self.state.merge_state_dict({"unigram_bits": bits})  # model cards show it
             logger.info(f"unigram_bits {bits:.3f}: the loss, per token, of a model that knows only token frequencies")
 
@@ -183,13 +186,3 @@ def prefix_of(folder, split):
                 "shard0:shard1 and so on, the first of which has the validation data"
             )
     return prefix
-
-
-def unigram_bits(train, valid):
-    """The cross-entropy of text under the token frequencies of other text, each counted once more, in bits per token.
-
-    Args:
-        train, valid: :class:`~maelm_fairseq.data.masked_items.MaskedBlockDataset`; of long ones, a part is read
-    """
-    counts, found = train.counts(20_000_000) + 1, valid.counts(1_000_000)
-    return float(found @ np.log2(counts.sum() / counts) / found.sum())

@@ -199,12 +199,8 @@ class Hooks:
 
     # Reading checkpoints
 
-    def _contents(self, path):
-        """What fairseq gets of a checkpoint."""
-        return for_fairseq(read_file(path), path)
-
     def load_checkpoint_to_cpu(self, original, path, arg_overrides=None, load_on_all_ranks=False):
-        state = self._read.pop(path, None) or self._contents(path)
+        state = self._read.pop(path, None) or for_fairseq(read_file(path), path)
         state["cfg"] = OmegaConf.create(state["cfg"])
         if arg_overrides is not None:
             overwrite_args_by_name(state["cfg"], arg_overrides)
@@ -214,7 +210,7 @@ class Hooks:
         for path in filenames:
             if path is None:
                 raise UsageError("--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt")
-            self._read[path] = self._contents(path)
+            self._read[path] = for_fairseq(read_file(path), path)
             foreign = sorted(REGISTRIES.keys() - self._read[path]["cfg"].keys())
             if foreign:  # fairseq's own, of which some evaluate strings of the configuration
                 raise UsageError(f"{path}: expected a checkpoint of this plugin, found another {' and '.join(foreign)}")
@@ -230,7 +226,7 @@ class Hooks:
         """Of fairseq's Trainer."""
         if not isinstance(trainer.get_model(), MaeLmModel) or not PathManager.isfile(filename):
             return original(trainer, filename, reset_optimizer, *args, **kwargs)
-        self._read[filename] = state = self._contents(filename)
+        self._read[filename] = state = for_fairseq(read_file(filename), filename)
         comparison.check_run(state, trainer, filename, starts_anew=reset_optimizer)
         with explained(filename, "the run cannot go on from it"):
             extra_state = original(trainer, filename, reset_optimizer, *args, **kwargs)
@@ -351,13 +347,10 @@ class Hooks:
     @staticmethod
     def _stop(cfg, update):
         """Ends this process, after a request and a checkpoint."""
-        stopping.stop(update, not (cfg.no_save or cfg.no_last_checkpoints) and cfg.save_dir, start_options(cfg))
-
-
-def start_options(cfg):
-    """The options of a run that begin it anew each time that they are given: list of texts."""
-    names = ["reset_optimizer", "reset_dataloader", "reset_meters", "reset_lr_scheduler"]
-    return ["--restore-file"] * (cfg.restore_file != save_folder.LAST) + [option(name) for name in names if cfg[name]]
+        without = ["--restore-file"] * (cfg.restore_file != save_folder.LAST)  # options that begin the run anew
+        names = ["reset_optimizer", "reset_dataloader", "reset_meters", "reset_lr_scheduler"]
+        without += [option(name) for name in names if cfg[name]]
+        stopping.stop(update, not (cfg.no_save or cfg.no_last_checkpoints) and cfg.save_dir, without)
 
 
 @contextlib.contextmanager

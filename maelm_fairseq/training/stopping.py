@@ -50,8 +50,11 @@ def handle_signals(announce, pass_on=False):
     if _Process.pid is None:
         os.register_at_fork(after_in_child=_protect_worker)
         atexit.register(_ignore)
-    if pass_on:
-        _start_resource_tracker()
+    if pass_on:  # starts the helper that processes share such that it outlives signals to the whole group
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+        resource_tracker.ensure_running()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     _Process.pid, _Process.announces, _Process.passes_on = os.getpid(), announce, pass_on
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
@@ -63,14 +66,6 @@ def _ignore():
     if os.getpid() == _Process.pid:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-
-
-def _start_resource_tracker():
-    """Starts the helper of `multiprocessing` that processes share such that it outlives signals to the whole group."""
-    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
-    resource_tracker.ensure_running()
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def _note(number, frame):
