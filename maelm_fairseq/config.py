@@ -123,14 +123,9 @@ def check_sizes(cfg):
 
 
 def check_positions(length, positions, what, fix, model="the model"):
-    """Refuses sequences longer than a model has positions for.
+    """Refuses sequences of up to `length` tokens if a model has fewer positions.
 
-    Args:
-        length: tokens of the longest
-        positions: of the model
-        what: for the message: which sequences, with their length
-        fix: for the message: what to do
-        model: for the message: which model
+    The message says which sequences, with their length (`what`), what to do (`fix`), and which model.
     """
     if length > positions:
         raise UsageError(f"{what}, but {model} has {positions} positions: {fix}")

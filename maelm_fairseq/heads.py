@@ -85,11 +85,10 @@ ENCODER = ("embed_tokens.", "encoder.")  # and those of what every model has
 
 
 def build_heads(weights, cfg):
-    """The heads that the weights of a model show, newly initialised: {name: module}.
+    """The heads that the weights of a model, a state dict, show, newly initialised: {name: module}.
 
-    Args:
-        weights: state dict
-        cfg: :class:`~maelm_fairseq.config.MaeLmConfig`, whose `classification_pooling` is that of all of them
+    The `classification_pooling` of `cfg`, a :class:`~maelm_fairseq.config.MaeLmConfig`, is that of all of them.
+
     Raises:
         ValueError: the weights are of no head that is known
     """
@@ -119,11 +118,7 @@ def fit_parts(weights, own):
     """Gives a checkpoint's weights the parts of a model, in place: decoder, language-model head, fine-tuning heads.
 
     Parts that the model lacks are dropped. Those that the checkpoint lacks, or has in other shapes, are taken from the
-    model: they are initialised anew.
-
-    Args:
-        weights: state dict of the checkpoint
-        own: state dict of the model
+    model's own: they are initialised anew. Both are state dicts.
     """
     keys = [key for key in {**own, **weights} if not key.startswith(ENCODER)]
     for name in dict.fromkeys(".".join(key.split(".")[: 2 if key.startswith(HEADS) else 1]) for key in keys):

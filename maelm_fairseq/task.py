@@ -80,12 +80,7 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
 
 @register_task("mae_lm", dataclass=MaeLmTaskConfig)
 class MaeLmTask(TokenTask):
-    """Masked language modelling with the masks left out of the encoder.
-
-    Args:
-        cfg: :class:`MaeLmTaskConfig`
-        dictionary: fairseq's, with `<mask>`
-    """
+    """Masked language modelling with the masks left out of the encoder; its `cfg` is a :class:`MaeLmTaskConfig`."""
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
@@ -124,9 +119,7 @@ class MaeLmTask(TokenTask):
     def begin_run(self, cfg, criterion):
         """Refuses before the first update what would fail later, and says what token frequencies alone would give.
 
-        Args:
-            cfg: fairseq's whole configuration
-            criterion: of the run
+        `cfg` is fairseq's whole configuration.
         """
         metric = cfg.checkpoint.best_checkpoint_metric
         with metrics.aggregate(new_root=True) as logged:

@@ -62,10 +62,7 @@ def put(partial, path, new):
 def atomic_write(path, mode="w", new=False):
     """Opens a file that gets the name `path` when it is :func:`complete`, and its contents are on the disk.
 
-    Args:
-        path: of the finished file; its folder must exist
-        mode: "w" for UTF-8 text with "\\n" as line ends, "wb" for bytes
-        new: refuse to replace a file
+    Its folder must exist. The mode is "w" for UTF-8 text with "\\n" as line ends, or "wb" for bytes.
     """
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     with complete(path, new) as partial, open(partial, mode, **text) as stream:
@@ -76,11 +73,7 @@ def atomic_write(path, mode="w", new=False):
 
 @contextlib.contextmanager
 def atomic_folder(path):
-    """Makes a folder that gets the name `path` when it is :func:`complete`, and its files are on the disk.
-
-    Args:
-        path: of the finished folder, which must not exist; those above it are made
-    """
+    """Makes a new folder, and those above it, which gets its name once it is :func:`complete` and on the disk."""
     with complete(path, new=True) as partial:
         os.makedirs(partial)
         yield partial
@@ -117,9 +110,7 @@ def remove(path):
 def remove_abandoned(folder, pattern):
     """Removes what killed processes left half-written: on this machine if they are gone, on others after a day.
 
-    Args:
-        folder: of the files and folders that were to be written
-        pattern: that their names match, such as `checkpoint*.pt`
+    The names of what was to be written match the pattern, such as `checkpoint*.pt`.
     """
     for partial in glob.glob(os.path.join(glob.escape(folder), f".{pattern}.*.partial")):
         stem, process = partial.removesuffix(".partial").rsplit(".", 1)
@@ -134,11 +125,7 @@ def remove_abandoned(folder, pattern):
 
 @contextlib.contextmanager
 def one_at_a_time(path):
-    """Lets one process of this machine into the block at a time, if the file system can.
-
-    Args:
-        path: of a file or folder that all of them can read
-    """
+    """Lets one process of this machine into the block at a time, if the file system can; all can read `path`."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

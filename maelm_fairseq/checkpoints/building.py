@@ -49,11 +49,8 @@ def read_checkpoint(checkpoint_file):
 
 
 def as_checkpoint(state, path):
-    """The contents of a file as those of a checkpoint of this plugin, in the form that this version writes.
+    """What :func:`~.reading.read_file` returned as a checkpoint of this plugin, in the form that this version writes.
 
-    Args:
-        state: from :func:`~maelm_fairseq.checkpoints.reading.read_file`
-        path: of the file, for messages
     Returns:
         `state` with the weights in "model", the model's options in `["cfg"]["model"]`, sizes being those of the
         weights, and the vocabulary's fingerprint in `["task_state"]`

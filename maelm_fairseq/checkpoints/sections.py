@@ -26,11 +26,8 @@ HARMLESS = ["sentence_prediction"]  # fairseq's own for fine-tuning: it reads on
 
 
 def for_fairseq(state, path):
-    """What fairseq's functions get of a checkpoint's contents.
+    """What fairseq's functions get of what :func:`~.reading.read_file` returned.
 
-    Args:
-        state: what :func:`~maelm_fairseq.checkpoints.reading.read_file` returned
-        path: of the file, for the error message
     Raises:
         ValueError: it is not a checkpoint of fairseq's, or an option has a value of another type
     """
@@ -65,12 +62,8 @@ def is_fairseqs(part, name):
 
 
 def our_options(part, section, path):
-    """The options of a model, task or criterion of this plugin, or of one derived from it.
+    """The options in a section of a checkpoint's configuration, of a part of this plugin or of one derived from it.
 
-    Args:
-        part: a key of `REGISTRIES`
-        section: what the checkpoint's configuration says of it
-        path: of the file, for messages
     Returns:
         dict of the options that its dataclass has; None for any other model, task or criterion, or without a dataclass
     """

@@ -79,11 +79,7 @@ class MaskedBlockDataset(WholeDataset):
         return zlib.crc32(np.concatenate([self.tokens(index) for index in some]), zlib.crc32(self.sizes))
 
     def counts(self, limit):
-        """How often each symbol occurs, but for `<s>`, in blocks from all parts of the text: int64 (N,).
-
-        Args:
-            limit: maximum number of tokens that are read
-        """
+        """How often each symbol but `<s>` occurs in up to `limit` tokens from all parts of the text: int64 (N,)."""
         counts, step = np.zeros(len(self.dictionary), np.int64), -(-int(self.sizes.sum()) // limit)
         chosen = range(0, len(self), step)
         for start in range(0, len(chosen), 4096):

@@ -15,10 +15,8 @@ NO_LABEL, NO_AGREEMENT = "-", "its annotators do not agree"  # of SNLI, whose au
 def find_file(folder, split, names, required=True):
     """The path of a split's file in a folder, plain or `.gz`; None if there is none and it is not required.
 
-    Args:
-        folder: of the labelled files
-        split: fairseq's name of it
-        names: {split: possible names of its file}
+    `names` are {split: possible names of its file}.
+
     Raises:
         FileNotFoundError: there is none, and it is required
         ValueError: there are several, or it is not a file
@@ -220,9 +218,8 @@ class Sentence(NamedTuple):
 def read_tagged(path, is_test=False):
     """Reads CoNLL's columns: a word per line, the word first and the tag last, a blank line after each sentence.
 
-    Args:
-        path: of the file
-        is_test: whether there are no tags, or they are to be ignored
+    A test file has no tags, or they are to be ignored.
+
     Returns:
         list of :class:`Sentence`
     Raises:

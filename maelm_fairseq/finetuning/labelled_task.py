@@ -57,10 +57,7 @@ class LabelledTaskConfig(PrecisionConfig):
 
 
 class LabelledTask(TokenTask, ABC):
-    """The base of tasks that fine-tune an encoder.
-
-    Args:
-        cfg: :class:`LabelledTaskConfig`
+    """The base of tasks that fine-tune an encoder; their `cfg` is a :class:`LabelledTaskConfig`.
 
     Attributes:
         files: {split: possible names of its file}

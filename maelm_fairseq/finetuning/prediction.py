@@ -23,11 +23,8 @@ def make_task(name, **options):
 
 
 def load_task(checkpoint_file, **options):
-    """A fine-tuned model with its task, outside fairseq's commands.
+    """A fine-tuned model with its task, outside fairseq's commands; `options` replace those in the checkpoint.
 
-    Args:
-        checkpoint_file: path of the checkpoint
-        options: of the task, in place of those in the checkpoint
     Returns:
         :class:`LabelledTask`, and the model in evaluation mode, on a GPU if there is one
     Raises:

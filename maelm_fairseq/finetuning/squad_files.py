@@ -54,9 +54,8 @@ class Question(NamedTuple):
 def read_questions(path, is_test=False) -> List[Question]:
     """Reads the official JSON of SQuAD 1.1 or 2.0. Without `is_impossible`, questions with answers are answerable.
 
-    Args:
-        path: of the file
-        is_test: whether there may be no `answers`
+    Those of a test file may have no `answers`.
+
     Raises:
         FileNotFoundError: there is no such file
         ValueError: it is not SQuAD's JSON; the message says where

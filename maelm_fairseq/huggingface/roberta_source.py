@@ -67,10 +67,8 @@ class Source:
 
 
 def read_source(folder):
-    """Reads a folder of transformers; nothing in it is executed.
+    """Reads a folder of transformers, with `config.json`, weights and vocabulary; nothing in it is executed.
 
-    Args:
-        folder: with `config.json`, weights and vocabulary
     Returns:
         :class:`Source`
     Raises:

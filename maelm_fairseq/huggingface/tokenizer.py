@@ -43,12 +43,10 @@ MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
 
 
 def write_tokenizer(folder, subwords, max_length):
-    """Writes `tokenizer.json` and `tokenizer_config.json` for a vocabulary.
+    """Writes `tokenizer.json` and `tokenizer_config.json` for :class:`~maelm_fairseq.base.subwords.Subwords`.
 
-    Args:
-        folder: where to write; it must exist
-        subwords: :class:`~maelm_fairseq.base.subwords.Subwords`
-        max_length: most tokens of a text, with `<s>` and `</s>`
+    The folder must exist. A text has up to `max_length` tokens, with `<s>` and `</s>`.
+
     Returns:
         tokenizers.Tokenizer, read back from what was written
     Raises:
@@ -137,10 +135,8 @@ def sample_lines(data, splits=("train", "valid")):
 def check_tokenizer(tokenizer, subwords, lines):
     """Compares the tokens of a tokenizer on lines of text and on edge cases, by themselves and in pairs.
 
-    Args:
-        tokenizer: tokenizers.Tokenizer
-        subwords: the vocabulary whose tokens it must give, in sequences as for `hub.encode`
-        lines: list of strings
+    They must be those of `subwords`, in sequences as for `hub.encode`.
+
     Returns:
         the number of texts and pairs compared, known exceptions included
     Raises:

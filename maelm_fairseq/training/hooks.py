@@ -90,14 +90,10 @@ def _replace(place, name, hooks):
 
 
 class Hooks:
-    """The replacements, and what they know of the current run.
-
-    Attributes:
-        patience: what --patience has seen, {name: value}: the attributes of fairseq's function should_stop_early
-    """
+    """The replacements, and what they know of the current run."""
 
     def __init__(self):
-        self.patience = {}
+        self.patience = {}  # what --patience has seen: the attributes of fairseq's function should_stop_early
         self._lock = None  # of the save folder, in the process that saves
         self._keeps_memory = False
         self._last = None  # path of the last checkpoint that is being saved
@@ -167,12 +163,7 @@ class Hooks:
         self._lock = None
 
     def _open(self, cfg, is_master):
-        """Checks what a run starts from, and keeps other runs out of its folder.
-
-        Args:
-            cfg: fairseq's configuration of checkpoints
-            is_master: whether this is the process that saves
-        """
+        """Checks what a run starts from; the master, which saves, keeps other runs out of its folder."""
         resumes, last = cfg.restore_file == save_folder.LAST, os.path.join(cfg.save_dir, save_folder.LAST)
         if getattr(cfg, "continue_once", None):
             save_folder.check_start("--continue-once", cfg.continue_once)
@@ -355,12 +346,7 @@ class Hooks:
 
 @contextlib.contextmanager
 def explained(path, what):
-    """Errors in the block that come from what fairseq finds in a file, and uses unchecked, become one line.
-
-    Args:
-        path: of the file
-        what: cannot be done
-    """
+    """Errors in the block that come from what fairseq finds in a file, and uses unchecked, become one line."""
     try:
         yield
     except Exception as error:

@@ -12,13 +12,10 @@ class Reporter:
 
     Before the first update every error comes from options, files or data, and is one line with its type. Afterwards
     those of :func:`~maelm_fairseq.base.errors.one_line` are; others keep their stack trace.
-
-    Attributes:
-        trained: whether an update was made
     """
 
     def __init__(self):
-        self.trained = False
+        self.trained = False  # whether an update was made
         self._others = sys.excepthook
 
     def install(self):

@@ -41,9 +41,8 @@ class _Process:
 def handle_signals(announce, pass_on=False):
     """Installs the signal handlers; for fairseq's training commands, never for a program that imports us.
 
-    Args:
-        announce: whether to confirm a request on standard error
-        pass_on: whether this process does not train but waits for processes of `multiprocessing` that do
+    To announce a request is to confirm it on standard error; a process that does not train but waits for processes of
+    `multiprocessing` that do passes it on to them.
     """
     if threading.current_thread() is not threading.main_thread():
         return
@@ -104,12 +103,9 @@ def _end_with(parent):
 
 
 def listen(task):
-    """Has the steps of a task tell, and its metrics hear, that a process was asked to stop.
+    """Has the steps of a task of any class tell, and its metrics hear, that a process was asked to stop.
 
     A validation then ends with :class:`StopRequested`.
-
-    Args:
-        task: of any class; its own methods are called by those that take their place
     """
     if vars(task).get("reduce_metrics") is not None:
         return
@@ -141,10 +137,7 @@ def agreed():
 def stop(update, saved, without=()):
     """Ends this process when all have come here, with the status :data:`STOPPED` if the same command resumes, else 1.
 
-    Args:
-        update: number of the last update
-        saved: the folder of the checkpoint, or None if there is none
-        without: options that would begin the run anew
+    The checkpoint of an update is in the folder `saved`, if there is one; options in `without` begin the run anew.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()  # whoever ends first must not have the process that saves killed
