@@ -24,8 +24,7 @@ def stream_attention(query, key_value, streams, dropout=0.0):
         key_value: (B, T, 2, H, D), keys before values
         streams: of :class:`~maelm_fairseq.layers.Stream`, whose biases broadcast to (B, H, Q', T'); T' of the last is T
         dropout: probability of dropping an attention weight
-    Returns:
-        (B, Q, H, D)
+    Returns: (B, Q, H, D)
     """
     biases = [stream.bias for stream in streams]
     learned = any(bias is not None and bias.requires_grad for bias in biases)

@@ -89,8 +89,7 @@ def build_heads(weights, cfg):
 
     The `classification_pooling` of `cfg`, a :class:`~maelm_fairseq.config.MaeLmConfig`, is that of all of them.
 
-    Raises:
-        ValueError: the weights are of no head that is known
+    Raises ValueError: the weights are of no head that is known
     """
     heads = {}
     for name in dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(HEADS)):

@@ -29,8 +29,7 @@ def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distanc
         distance: integers, any shape
         num_buckets: even; half of them for each direction
         max_distance: distances from this one on share a bucket
-    Returns:
-        int64 in [0, num_buckets - 2], of the same shape
+    Returns: int64 in [0, num_buckets - 2], of the same shape
     """
     half = num_buckets // 2
     exact = half // 2
@@ -44,8 +43,7 @@ def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distanc
 def t5_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
     """The bucket of each distance in T5 (Raffel et al., 2020) and MPNet; see :func:`relative_position_bucket`.
 
-    Returns:
-        int64 in [0, num_buckets), of the same shape: 0 is distance 0, the second half is for positive distances
+    Returns: int64 in [0, num_buckets), of the same shape: 0 is distance 0, the second half is for positive distances
     """
     half = num_buckets // 2
     exact = half // 2
@@ -204,8 +202,7 @@ class Transformer(nn.Module):
             outputs: number of rows at the end that the last layer computes; None for all
             hidden: a list that receives the input of the first layer and the output of each layer
             masks: :class:`Masks`, which follow the T rows; None for none
-        Returns:
-            (B, T, C), with masks (B, T + M, C), or (B, outputs, C)
+        Returns: (B, T, C), with masks (B, T + M, C), or (B, outputs, C)
         """
         dtype = matmul_dtype(x)
         x = self.embed(x, positions)

@@ -26,8 +26,7 @@ HOW_MANY, WHICH = 0, 1
 class MaskSettings:
     """Which share of the positions is predicted, and what the encoder sees there; the task's options.
 
-    Raises:
-        ValueError: a setting is out of range, or they contradict each other
+    Raises ValueError: a setting is out of range, or they contradict each other
     """
 
     mask_prob: float = setting(0.15, "share of positions that are predicted")
@@ -99,8 +98,7 @@ class MaskedBatch(NamedTuple):
         Args:
             blocks: of :class:`MaskedBlock`
             pad: the token at padding
-        Returns:
-            (MaskedBatch, int64 tensor (B, K))
+        Returns: (MaskedBatch, int64 tensor (B, K))
         """
 
         def merge(value, *groups):
@@ -127,8 +125,7 @@ class MaskedBatch(NamedTuple):
             target: (B, K)
             share: from 0 to 1
             rounding: in [0, 1), drawn uniformly, so that the expectation of the share is exact
-        Returns:
-            (MaskedBatch, int64 tensor (B, its K)); K grows by the padding that blocks of different counts need
+        Returns: (MaskedBatch, int64 tensor (B, its K)); K grows by the padding that blocks of different counts need
         """
         masked, M = self.masked_positions, self.masked_positions.size(1)
         counts = (share * masked.ne(NO_POSITION).sum(1, keepdim=True).double() + rounding).long()
@@ -155,8 +152,7 @@ class Masking:
         settings: :class:`MaskSettings`
         dictionary: fairseq's, with `<mask>`
         seed: of all draws
-    Raises:
-        ValueError: whole words are to be masked, and no symbol begins a word
+    Raises ValueError: whole words are to be masked, and no symbol begins a word
     """
 
     def __init__(self, settings, dictionary, seed: int):

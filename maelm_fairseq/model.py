@@ -113,8 +113,7 @@ class MaeLmModel(BaseFairseqModel):
                 :class:`~maelm_fairseq.masking.MaskedBatch`; positions None are 0, 1, 2, ...
             features_only: return the encoder's output instead
             classification_head_name: return this head's output instead
-        Returns:
-            logits (B, K, N); for features and heads, as fairseq expects, a pair (tensor, None)
+        Returns: logits (B, K, N); for features and heads, as fairseq expects, a pair (tensor, None)
         """
         if features_only or classification_head_name is not None:
             encoded = self.forward_encoder(src_tokens, positions, padded)
@@ -152,8 +151,7 @@ class MaeLmModel(BaseFairseqModel):
 
         Args:
             encoded: (B, V, C); positions: (B, V); masked_positions: (B, M); num_predicted: K
-        Returns:
-            (B, K, C)
+        Returns: (B, K, C)
         """
         x = torch.cat([encoded, self.embed_masks(masked_positions).to(encoded.dtype)], dim=1)
         positions = torch.cat([positions, masked_positions], dim=1)
@@ -168,8 +166,7 @@ class MaeLmModel(BaseFairseqModel):
         Args:
             tokens, positions: (B, V); masked_positions: (B, M); num_predicted: K, or None for all rows
             hidden: a list that receives the outputs of layers 0 to L, the later ones with the masks
-        Returns:
-            (B, K, C), or (B, V + M, C)
+        Returns: (B, K, C), or (B, V + M, C)
         """
         if masked_positions.size(1) and not self.shared_layers:
             raise UsageError("--decoder-layers 0, but the encoder does not see all positions: it needs a decoder")

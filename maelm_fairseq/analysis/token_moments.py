@@ -30,8 +30,7 @@ def effective_rank(singular_values, tau=TAU):
     Args:
         singular_values: (..., C), largest first
         tau: over 0, at most 1
-    Returns:
-        int64 (...); 0 if all are zero
+    Returns: int64 (...); 0 if all are zero
     """
     energy = singular_values.double().square().cumsum(-1)
     total = energy[..., -1:]
@@ -80,8 +79,7 @@ class TokenMoments:
         Each family spans the subspace of its leading singular directions, as many as its effective rank. A direction of
         [MASK] counts sin^2 of its principal angle to the subspace of the real tokens: 0 within it, 1 if orthogonal.
 
-        Returns:
-            float64 (D,), from 0 to the effective rank of [MASK] tokens
+        Returns: float64 (D,), from 0 to the effective rank of [MASK] tokens
         """
         spans = []
         for family in ["mask_tokens", "real_tokens"]:
@@ -100,8 +98,7 @@ def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
         tokens: minimum number of tokens; fewer if the dataset has fewer
         mask_prob: share of the positions, never `<s>`
         seed: of both draws
-    Returns:
-        list of (tokens (T,) int64, masked (T,) bool)
+    Returns: list of (tokens (T,) int64, masked (T,) bool)
     """
     masking = Masking(MaskSettings(mask_prob, encoder_mask_fraction=1), dataset.dictionary, seed)
     order = np.random.default_rng(seed).permutation(len(dataset))
@@ -128,8 +125,7 @@ def measure(model, blocks, progress=None):
         model: :class:`~maelm_fairseq.model.MaeLmModel`, pretrained or fine-tuned
         blocks: from :func:`draw_blocks`
         progress: function called with the number of blocks of each batch
-    Returns:
-        the :class:`TokenMoments`
+    Returns: the :class:`TokenMoments`
     """
     moments = TokenMoments()
     device, training = model.embed_tokens.weight.device, model.training
@@ -162,8 +158,7 @@ def encode_with_mask(model, tokens, masked, padding):
 
     Args:
         tokens: (B, T); masked, padding: bool (B, T)
-    Returns:
-        list of D tensors (B, T, C), zero where there is no [MASK] yet
+    Returns: list of D tensors (B, T, C), zero where there is no [MASK] yet
     """
     hidden = []
     if not model.shared_layers:

@@ -199,8 +199,7 @@ def typed(kind, value, where):
             texts; List, Dict with texts as keys, Tuple, or Optional of these
         value: what was read
         where: for the message: the file, and the place in it
-    Raises:
-        ValueError: `WHERE: found WHAT, expected WHAT`
+    Raises ValueError: `WHERE: found WHAT, expected WHAT`
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Union:

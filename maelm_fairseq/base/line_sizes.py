@@ -23,8 +23,7 @@ class LineSizes:
     Args:
         prefix: path of the data without `.idx`
         again: what to do about damaged files
-    Raises:
-        ValueError: it is in another format, or index and data do not have the length that the header implies
+    Raises ValueError: it is in another format, or index and data do not have the length that the header implies
 
     Attributes:
         path: of the index

@@ -21,10 +21,8 @@ def model_configuration(weights, options, path):
 
     Of the options, {name: value}, unknown ones are ignored.
 
-    Returns:
-        :class:`~maelm_fairseq.config.MaeLmConfig`
-    Raises:
-        ValueError: an option has a value of another type
+    Returns: :class:`~maelm_fairseq.config.MaeLmConfig`
+    Raises ValueError: an option has a value of another type
     """
     cfg = typed(MaeLmConfig, options, f"{path}: model")
 

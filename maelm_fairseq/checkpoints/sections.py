@@ -28,8 +28,7 @@ HARMLESS = ["sentence_prediction"]  # fairseq's own for fine-tuning: it reads on
 def for_fairseq(state, path):
     """What fairseq's functions get of what :func:`~.reading.read_file` returned.
 
-    Raises:
-        ValueError: it is not a checkpoint of fairseq's, or an option has a value of another type
+    Raises ValueError: it is not a checkpoint of fairseq's, or an option has a value of another type
     """
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UsageError(f"{path}: it has no weights of a model; expected a file of fairseq-train")

@@ -132,8 +132,7 @@ def read_sentences(path, is_test=False, regression=False, like=None):
         is_test: whether there are no labels, or they are to be ignored
         regression: whether labels are numbers, whatever the form
         like: the form of the training file, if this is another one of the same task
-    Returns:
-        :class:`Table`
+    Returns: :class:`Table`
     Raises:
         ValueError: it has no such columns or no examples, over 1% of its lines are skipped, or one of a test file, or
             it has other labels or texts than the training file
@@ -220,10 +219,8 @@ def read_tagged(path, is_test=False):
 
     A test file has no tags, or they are to be ignored.
 
-    Returns:
-        list of :class:`Sentence`
-    Raises:
-        ValueError: a word has no tag, lines have different numbers of columns, or there are no sentences
+    Returns: list of :class:`Sentence`
+    Raises ValueError: a word has no tag, lines have different numbers of columns, or there are no sentences
     """
     sentences, sentence, width = [], None, None
     for line, text in read_lines(path):

@@ -267,8 +267,7 @@ class LabelledDataset(WholeDataset):
     def collater(self, samples):
         """Merges examples into a batch.
 
-        Returns:
-            dict: `net_input` with `src_tokens` (B, T), padded at the right; `target` (B, 1), (B, 2) or (B, T)
+        Returns: dict: `net_input` with `src_tokens` (B, T), padded at the right; `target` (B, 1), (B, 2) or (B, T)
         """
         if not samples:
             return {}

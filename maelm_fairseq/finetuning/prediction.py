@@ -25,8 +25,7 @@ def make_task(name, **options):
 def load_task(checkpoint_file, **options):
     """A fine-tuned model with its task, outside fairseq's commands; `options` replace those in the checkpoint.
 
-    Returns:
-        :class:`LabelledTask`, and the model in evaluation mode, on a GPU if there is one
+    Returns: :class:`LabelledTask`, and the model in evaluation mode, on a GPU if there is one
     Raises:
         FileNotFoundError: there is no such file
         ValueError: it is not a checkpoint of such a task

@@ -127,8 +127,7 @@ class Transformer(nn.Module):
             seen: (B, T) bool, which tokens are attended to
             eager: compute attention weights explicitly
             late: (B, T) bool, tokens that enter in front of the last `late_layers` layers, where they see each other
-        Returns:
-            lists: the input of the first layer and the outputs of all, (B, T, C) each; the attention weights
+        Returns: lists: the input of the first layer and the outputs of all, (B, T, C) each; the attention weights
         """
         x = self.dropout(self.norm(x + self.embed_positions(positions + 1)))
         position_bias = x.new_zeros(()) if self.relative_bias is None else self.relative_bias(positions)
@@ -210,8 +209,7 @@ class MaeLmModel(MaeLmPreTrainedModel):
             token_type_ids: ignored, as by MPNet; all classes here take it
             hidden_tokens: (B, T) bool, tokens that no other tokens attend to, or None; with `share_decoder_layers` they
                 enter in front of the decoder's layers, and attend to each other, too
-        Returns:
-            BaseModelOutput with `last_hidden_state` (B, T, C)
+        Returns: BaseModelOutput with `last_hidden_state` (B, T, C)
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("expected either input_ids or inputs_embeds")
@@ -288,8 +286,7 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
         Args:
             labels: (B, T), tokens to predict, -100 elsewhere
             others: as for :class:`MaeLmModel`
-        Returns:
-            MaskedLMOutput with `logits` (B, T, N); hidden states and attentions are the encoder's
+        Returns: MaskedLMOutput with `logits` (B, T, N); hidden states and attentions are the encoder's
         """
         config, model = self.config, self.mae_lm
         masked = input_ids.eq(-1 if config.masks_in_encoder else config.mask_token_id)  # those to hide

@@ -69,8 +69,7 @@ class Source:
 def read_source(folder):
     """Reads a folder of transformers, with `config.json`, weights and vocabulary; nothing in it is executed.
 
-    Returns:
-        :class:`Source`
+    Returns: :class:`Source`
     Raises:
         FileNotFoundError: a file is missing
         ValueError: it cannot be read, or computes something else than RoBERTa
@@ -119,8 +118,7 @@ def convert(path, weights, special_rows):
         path: of their configuration, for messages
         weights: {name: tensor}, named as in transformers without a prefix
         special_rows: `XLM_R_ROWS` or `CAMEMBERT_ROWS`; `embed_tokens` and `lm_head.bias` get fairseq's order
-    Returns:
-        {name: float32 tensor}; the parts that were left out, a list
+    Returns: {name: float32 tensor}; the parts that were left out, a list
     """
     unused = list(filter(None, map(UNUSED.fullmatch, weights)))
     left = {name: weights[name] for name in weights.keys() - {match[0] for match in unused}}

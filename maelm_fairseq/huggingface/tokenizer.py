@@ -47,10 +47,8 @@ def write_tokenizer(folder, subwords, max_length):
 
     The folder must exist. A text has up to `max_length` tokens, with `<s>` and `</s>`.
 
-    Returns:
-        tokenizers.Tokenizer, read back from what was written
-    Raises:
-        ValueError: the vocabulary cannot be written as `tokenizer.json`
+    Returns: tokenizers.Tokenizer, read back from what was written
+    Raises ValueError: the vocabulary cannot be written as `tokenizer.json`
     """
     if isinstance(subwords, BytePair):
         text = subwords.contents().decode()
@@ -76,8 +74,7 @@ def write_tokenizer(folder, subwords, max_length):
 def build_tokenizer(subwords):
     """A tokenizer of the `tokenizers` library with the tokens of a SentencePiece model; see :func:`write_tokenizer`.
 
-    Raises:
-        ValueError: the SentencePiece model has a setting or a kind of piece that is not supported
+    Raises ValueError: the SentencePiece model has a setting or a kind of piece that is not supported
     """
     processor, vocabulary = subwords.processor, subwords.symbols[:-1]
     kind, charsmap = read_settings(processor)
@@ -137,10 +134,8 @@ def check_tokenizer(tokenizer, subwords, lines):
 
     They must be those of `subwords`, in sequences as for `hub.encode`.
 
-    Returns:
-        the number of texts and pairs compared, known exceptions included
-    Raises:
-        ValueError: a text gives other tokens; for a Unigram model, more than one of a hundred
+    Returns: the number of texts and pairs compared, known exceptions included
+    Raises ValueError: a text gives other tokens; for a Unigram model, more than one of a hundred
     """
     edge_cases = EDGE_CASES + EDGE_CASES_WITH_MASK
     texts = [*lines, *edge_cases]

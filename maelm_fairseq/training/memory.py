@@ -21,8 +21,7 @@ def keep_freed_memory():
     update on the CPU (`benchmarks/RESULTS.md`). Nothing changes with another C library, or if the environment sets
     one of glibc's thresholds.
 
-    Returns:
-        whether freed memory is kept
+    Returns: whether freed memory is kept
     """
     if any(name in os.environ for name in ENVIRONMENT):
         return False

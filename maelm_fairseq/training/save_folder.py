@@ -48,8 +48,7 @@ def renew_last(save_dir, starts_elsewhere):
     If it is whole, nothing else is looked at. If it is damaged, or missing and the run does not start elsewhere, from
     --finetune-from-model, the newest whole checkpoint of an interval takes its place.
 
-    Raises:
-        ValueError: there are checkpoints, and none of them is whole
+    Raises ValueError: there are checkpoints, and none of them is whole
     """
     last, damaged = os.path.join(save_dir, LAST), []
     exists = os.path.lexists(last)
@@ -122,8 +121,7 @@ def lock(save_dir):
 
     Whoever takes it creates the folder, and removes what a killed run left half-written.
 
-    Raises:
-        ValueError: another process holds the lock, or the folder cannot be written
+    Raises ValueError: another process holds the lock, or the folder cannot be written
     """
     path = os.path.join(save_dir, ".lock")
     try:
