@@ -24,9 +24,7 @@ class MaeLmConfig(FairseqDataclass):
         FIRST, "what new classification heads read: `<s>`, or the mean of the other tokens"
     )
     max_positions: int = setting(512, "number of learned positions")
-    relative_position_num_buckets: int = setting(
-        32, "buckets of the encoder's relative position bias, even; 0 for no bias"
-    )
+    relative_position_num_buckets: int = setting(32, "buckets of the encoder's relative bias, even; 0 for no bias")
     relative_position_max_distance: int = setting(128, "this and all larger distances share a bucket")
     relative_position_buckets: ChoiceEnum(BUCKETS) = setting(
         AUTHORS,

@@ -308,9 +308,7 @@ class MaeLm:
         else:
             limit = self.model.max_positions()
             logits = self._logits(head, [self._tokens(*both, limit) for both in checked])
-            predictions = [
-                row.item() if labels is None else dict(zip(labels, row.softmax(-1).tolist())) for row in logits
-            ]
+            predictions = [x.item() if labels is None else dict(zip(labels, x.softmax(-1).tolist())) for x in logits]
         return predictions[0] if isinstance(texts, str) else predictions
 
     def _tag(self, words, head, labels):

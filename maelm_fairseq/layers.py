@@ -62,9 +62,8 @@ class RelativePositionBias(nn.Module):
         self.max_positions, self.buckets = max_positions, buckets
         distances = np.arange(-max_positions, max_positions + 1)  # padding has position -1
         function = {AUTHORS: relative_position_bucket, T5: t5_bucket}[buckets]
-        self.register_buffer(
-            "bucket", torch.from_numpy(function(distances, num_buckets, max_distance)), persistent=False
-        )
+        bucket = torch.from_numpy(function(distances, num_buckets, max_distance))
+        self.register_buffer("bucket", bucket, persistent=False)
 
     @torch.no_grad()
     def init_local_heads(self):

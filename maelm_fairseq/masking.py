@@ -32,12 +32,8 @@ class MaskSettings:
     mask_prob: float = setting(0.15, "share of positions that are predicted")
     leave_unmasked_prob: float = setting(0.0, "share of the predicted positions that the encoder sees unchanged")
     random_token_prob: float = setting(0.0, "share of the predicted positions at which the encoder sees a random token")
-    encoder_mask_fraction: float = setting(
-        0.0, "share of the masked positions that the encoder sees as [MASK]; 1 for an MLM"
-    )
-    mask_whole_words: bool = setting(
-        False, "select whole words (needs a vocabulary that marks the beginnings of words)"
-    )
+    encoder_mask_fraction: float = setting(0.0, "share of masked positions that the encoder sees as [MASK]; 1 for MLM")
+    mask_whole_words: bool = setting(False, "select whole words (needs a vocabulary that marks where words begin)")
 
     def __post_init__(self):
         if not 0 < self.mask_prob < 1:
@@ -105,13 +101,10 @@ class MaskedBatch(NamedTuple):
             padded = [pad_sequence([torch.from_numpy(row) for row in rows], True, value) for rows in groups]
             return torch.cat(padded, dim=1)
 
-        visible = [len(b.predicted_visible) for b in blocks]
         tokens = merge(pad, [b.context_tokens for b in blocks], [b.predicted_visible_tokens for b in blocks])
         positions = merge(NO_POSITION, [b.context for b in blocks], [b.predicted_visible for b in blocks])
         masked = merge(NO_POSITION, [b.masked for b in blocks])
-        target = merge(
-            pad, [b.targets[:n] for b, n in zip(blocks, visible)], [b.targets[n:] for b, n in zip(blocks, visible)]
-        )
+        target = merge(pad, *zip(*(np.split(b.targets, [len(b.predicted_visible)]) for b in blocks)))
         rows = sum(len(b.context) + len(b.targets) for b in blocks)
         padded = tokens.numel() + masked.numel() > rows
         return cls(tokens, positions, masked, target.size(1), padded), target

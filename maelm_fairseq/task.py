@@ -61,9 +61,7 @@ class TokenTask(FairseqTask):
 
 @dataclass
 class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
-    data: str = setting(
-        MISSING, "folder of binarized data, or several separated by colons, which take turns epoch by epoch"
-    )
+    data: str = setting(MISSING, "folder of binarized data, or several separated by colons, which take turns by epoch")
     sample_break_mode: ChoiceEnum(["none", "complete", "complete_doc", "eos"]) = setting(
         "complete_doc",
         "where blocks end: none fills every block; complete ends them at line ends, complete_doc also at document ends "

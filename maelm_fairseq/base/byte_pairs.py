@@ -125,10 +125,8 @@ def check_byte_level(path, kind, file, alphabet):
         f"no token for {missing} of the 256 bytes": missing,
         "no splitting of words": not split.get("use_regex", True),
     }
-    for found, is_there in faults.items():
-        if is_there:
-            expected = "expected byte-level BPE as of roberta-base; take another vocabulary"
-            raise UsageError(f"{path}: found {found}, {expected}")
+    for found in [fault for fault, is_there in faults.items() if is_there]:
+        raise UsageError(f"{path}: found {found}, expected byte-level BPE as of roberta-base; take another vocabulary")
 
 
 def canonical(file, ids, extended):

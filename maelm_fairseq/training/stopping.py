@@ -142,8 +142,6 @@ def stop(update, saved, without=()):
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()  # whoever ends first must not have the process that saves killed
     again = "the same command" + (f" without {' and '.join(without)}" if without else "")
-    outcome = (
-        f"{again} resumes from {os.path.abspath(saved)}" if saved else "no checkpoint was saved, as the options say"
-    )
-    logger.info(f"stopped on request at update {update}; {outcome}")
+    what = f"{again} resumes from {os.path.abspath(saved)}" if saved else "no checkpoint was saved, as the options say"
+    logger.info(f"stopped on request at update {update}; {what}")
     sys.exit(STOPPED if saved and not without else 1)  # the first means that the same command resumes
