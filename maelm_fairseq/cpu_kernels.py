@@ -1,7 +1,6 @@
 """Faster kernels for the CPU; on a GPU, each function and module here is PyTorch's own.
 
-Two replacements: scaled dot-product attention, and dropout. To understand the model, read them as their PyTorch
-counterparts.
+Two replacements: scaled dot-product attention, and dropout. To understand the model, read them as their counterparts.
 
 Letters in shapes: B sequences, Q queries, T keys, H heads, D width of a head.
 """
@@ -45,8 +44,7 @@ class ChunkedAttention(torch.autograd.Function):
     """Attention with dropout and a gradient for the biases, a few matrices of weights at a time.
 
     PyTorch's fused CPU kernel supports neither; its fallback writes every (B, H, Q, T) to memory several times, in
-    float32 even for bfloat16. In bfloat16 chunks are faster than the fused kernel, too. The backward pass recomputes
-    the weights.
+    float32 even for bfloat16. In bfloat16 chunks are faster than the fused kernel, too. Backward recomputes weights.
     """
 
     @staticmethod

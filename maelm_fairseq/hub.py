@@ -32,8 +32,7 @@ def from_pretrained(checkpoint, data=None):
 
     Args:
         checkpoint: a `.pt` file, or a folder with `checkpoint_best.pt` or else `checkpoint_last.pt`
-        data: folder with the `dict.txt` and `sentencepiece.model` or `tokenizer.json` it was trained with; None: the
-            folder of the checkpoint
+        data: folder of its `dict.txt` and `sentencepiece.model` or `tokenizer.json`; None: the folder of the checkpoint
     Returns: :class:`MaeLm`, in evaluation mode on the CPU
     Raises:
         FileNotFoundError: the checkpoint or its vocabulary does not exist

@@ -81,8 +81,7 @@ class RelativePositionBias(nn.Module):
 
     def forward(self, queries, keys):
         """Original positions (B, Q) and (B, T) -> (B, H, Q, T) bias of each query to each key."""
-        # In the gradient of a bucket, the sum over pairs of positions has many small terms, which half precision would
-        # lose.
+        # The gradient of a bucket sums many small terms over pairs of positions, which half precision would lose.
         weight = self.table.weight.to(torch.promote_types(self.table.weight.dtype, torch.float32))
         by_distance = weight[self.bucket].t().contiguous()  # (H, distances)
         distance = keys[:, None, :] - queries[:, :, None] + self.max_positions

@@ -1,7 +1,6 @@
 """Selects the positions to predict and takes them out of what the encoder reads.
 
-Letters in shapes: B blocks, T tokens of a block, V positions the encoder sees, M masked ones that it does not see, K
-predicted positions.
+Letters in shapes: B blocks, T tokens of a block, V positions the encoder sees, M masked ones it does not, K predicted.
 """
 
 from dataclasses import dataclass
@@ -61,8 +60,7 @@ def rounding(seed, epoch, n):
 class MaskedBlock(NamedTuple):
     """One block; `context`, `predicted_visible` and `masked` partition its positions 0..T-1.
 
-    The encoder reads `context` and `predicted_visible`, V positions. `predicted_visible` and `masked`, K positions, are
-    predicted.
+    The encoder reads `context` and `predicted_visible`, V positions; K are predicted, `predicted_visible` and `masked`.
     """
 
     context: np.ndarray  # positions that the encoder sees and that are not predicted
@@ -77,8 +75,7 @@ class MaskedBatch(NamedTuple):
     """What the model reads. Every row carries its position, so the order of rows is free.
 
     It is this: context, visible predicted tokens, masked positions. The first two are what the encoder sees. Of all
-    rows, the last K are predicted, and the last M of those are masked. Each of the three is padded by itself, at its
-    end.
+    rows, the last K are predicted, and the last M of those are masked. Each of the three is padded at its own end.
     """
 
     src_tokens: torch.Tensor  # (B, V) what the encoder sees

@@ -192,8 +192,7 @@ class MaeLmModel(BaseFairseqModel):
     def upgrade_state_dict(self, state_dict):
         """Fits the weights of a checkpoint to this model, in place; see :func:`~maelm_fairseq.heads.fit_parts`.
 
-        fairseq calls it before it loads weights, those of an average at every update: what is checked of a checkpoint
-        is checked where it is read.
+        fairseq calls it before it loads weights, an average's at every update: checkpoints are checked when read.
         """
         drop_plain_values(state_dict)
         fit_parts(state_dict, self.state_dict())

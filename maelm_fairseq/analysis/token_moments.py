@@ -153,8 +153,7 @@ def encode_with_mask(model, tokens, masked, padding):
 
     With shared decoder layers, [MASK] enters in front of them and is only read by other masks, as in pretraining.
     Before that, its rank is 0 and inputs with [MASK] are their real tokens. This needs the encoder and the options of
-    pretraining alone: a fine-tuned model is measured the same way if it was fine-tuned with `--share-decoder-layers`,
-    as the recipes do.
+    pretraining alone: a fine-tuned model is measured the same way if it has `--share-decoder-layers`, as in recipes.
 
     Args:
         tokens: (B, T); masked, padding: bool (B, T)

@@ -132,8 +132,7 @@ def check_byte_level(path, kind, file, alphabet):
 def canonical(file, ids, extended):
     """The contents of a tokenizer.json with these ids of all tokens, and without what files may have differently.
 
-    Those are truncation, padding and dropout, and whether special symbols are marked as such. `<pad>` is no symbol of
-    texts.
+    They are truncation, padding, dropout, whether special symbols are marked as such. Texts have no symbol `<pad>`.
     """
     marked = {token["content"]: token for token in file["added_tokens"] if token["content"] != SPECIAL[PAD]}
     for symbol in [*SPECIAL[:PAD], *SPECIAL[EOS:], MASK]:

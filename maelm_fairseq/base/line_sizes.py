@@ -1,7 +1,6 @@
 """The index of fairseq's binarized data (MMapIndexedDataset), without fairseq: SPLIT.idx.
 
-It has a header, the number of tokens of each line (int32), `</s>` included, and the byte of SPLIT.bin at which each
-line begins (int64).
+It has a header, the number of tokens of each line (int32), `</s>` included, and the byte at which each begins (int64).
 """
 
 import os

@@ -93,9 +93,7 @@ class MaskedBlockDataset(WholeDataset):
     def collater(self, samples):
         """Merges items to a batch of tensors.
 
-        Returns:
-            dict: `net_input`, a :class:`~maelm_fairseq.masking.MaskedBatch` as a dict; `target` (B, K). Counts exclude
-            padding.
+        Returns: dict: `net_input`, a :class:`~.masking.MaskedBatch` as a dict; `target` (B, K). Counts exclude padding.
         """
         if not samples:
             return {}

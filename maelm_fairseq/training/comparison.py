@@ -24,8 +24,7 @@ def check_run(state, trainer, path, starts_anew):
         state: its contents, from :func:`~maelm_fairseq.checkpoints.sections.for_fairseq`
         trainer: fairseq's
         path: of the file, for messages
-        starts_anew: with another optimizer, as by --finetune-from-model or --reset-optimizer: the encoder must be the
-            same, other parts need not
+        starts_anew: with another optimizer, as by --finetune-from-model or --reset-optimizer: only the encoder must fit
     """
     if "model" not in state["cfg"] or FINGERPRINT not in state.get("task_state", {}):
         raise UsageError(f"{path}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_...")

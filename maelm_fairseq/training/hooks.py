@@ -15,8 +15,7 @@
 | `load_model_ensemble_and_task` | builds this plugin's classes only, of whole checkpoints | all commands |
 
 "Training": in `fairseq-train` and `fairseq-hydra-train`; "our models": there, for models of this plugin and those
-derived from them, whatever the task; "all commands": those of fairseq that import this plugin. A program that imports
-it is left as it is.
+derived from them, whatever the task; "all commands": those of fairseq that import this plugin, no other program.
 """
 
 import contextlib
