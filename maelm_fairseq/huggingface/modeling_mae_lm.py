@@ -14,14 +14,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import PretrainedConfig, PreTrainedModel
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    MaskedLMOutput,
-    QuestionAnsweringModelOutput,
-    SequenceClassifierOutput,
-    TokenClassifierOutput,
-)
+from transformers import PretrainedConfig, PreTrainedModel, modeling_outputs
 
 UNSEEN = -3e4  # attention logit of what is not attended to: a weight of exactly 0, and finite in half precision
 
@@ -225,11 +218,11 @@ class MaeLmModel(MaeLmPreTrainedModel):
         eager = with_attentions or config._attn_implementation == "eager"
         late_layers = config.decoder_layers if config.share_decoder_layers else 0
         hidden, attentions = self.encoder(x, positions, seen, eager, hidden_tokens, late_layers)
-        outputs = BaseModelOutput(
+        outputs = modeling_outputs.BaseModelOutput(
             hidden_states=tuple(hidden) if with_hidden else None,
             attentions=tuple(attentions) if with_attentions else None,
         )
-        return self.result(BaseModelOutput, outputs, return_dict, last_hidden_state=hidden[-1])
+        return self.result(modeling_outputs.BaseModelOutput, outputs, return_dict, last_hidden_state=hidden[-1])
 
     def positions(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None):
         """The position of each token, (B, T): -1 for padding."""
@@ -299,7 +292,7 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
             x = self.decoder(x, positions, positions >= 0, config._attn_implementation == "eager")[0][-1]
         logits = self.lm_head(x, embedding)
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        return self.result(MaskedLMOutput, outputs, return_dict, loss=loss, logits=logits)
+        return self.result(modeling_outputs.MaskedLMOutput, outputs, return_dict, loss=loss, logits=logits)
 
     def resize_token_embeddings(self, *args, **kwargs):
         embeddings = super().resize_token_embeddings(*args, **kwargs)
@@ -342,7 +335,7 @@ class MaeLmForSequenceClassification(MaeLmPreTrainedModel):
         x = (outputs.last_hidden_state * pooled[..., None]).sum(1) / pooled.sum(1, keepdim=True).clamp(min=1)
         logits = self.classifier(x)
         loss = None if labels is None else self.loss(logits.float(), labels)
-        return self.result(SequenceClassifierOutput, outputs, return_dict, loss=loss, logits=logits)
+        return self.result(modeling_outputs.SequenceClassifierOutput, outputs, return_dict, loss=loss, logits=logits)
 
     def loss(self, logits, labels):
         """Mean squared error for one label, binary cross-entropy for several of them, or cross-entropy."""
@@ -371,7 +364,7 @@ class MaeLmForTokenClassification(MaeLmPreTrainedModel):
         outputs = self.mae_lm(*inputs, output_attentions, output_hidden_states, True)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        return self.result(TokenClassifierOutput, outputs, return_dict, loss=loss, logits=logits)
+        return self.result(modeling_outputs.TokenClassifierOutput, outputs, return_dict, loss=loss, logits=logits)
 
 
 class MaeLmForQuestionAnswering(MaeLmPreTrainedModel):
@@ -397,4 +390,4 @@ class MaeLmForQuestionAnswering(MaeLmPreTrainedModel):
             targets = [(logits.float(), place.clamp(0, outside)) for logits, place in targets]
             loss = sum(F.cross_entropy(logits, place, ignore_index=outside) for logits, place in targets) / 2
         logits = dict(start_logits=start, end_logits=end)
-        return self.result(QuestionAnsweringModelOutput, outputs, return_dict, loss=loss, **logits)
+        return self.result(modeling_outputs.QuestionAnsweringModelOutput, outputs, return_dict, loss=loss, **logits)
