@@ -181,14 +181,7 @@ def unique(pairs):
 
 
 type_hints = functools.cache(typing.get_type_hints)  # large files have a hundred thousand objects of a kind
-KINDS = {
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    bool: "true or false",
-    list: "a list",
-    tuple: "a list",
-}
+KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
 def typed(kind, value, where):
@@ -227,8 +220,8 @@ def typed(kind, value, where):
         return value
     if kind is float and type(value) is int and value.bit_length() < 1024:
         return float(value)
-    is_object = dict in (kind, origin) or dataclasses.is_dataclass(kind)
-    expected = "an object" if is_object else KINDS.get(origin or kind) or f"a {kind.__name__}"
+    is_object, is_list = dict in (kind, origin) or dataclasses.is_dataclass(kind), (origin or kind) in (list, tuple)
+    expected = "an object" if is_object else "a list" if is_list else KINDS.get(kind) or f"a {kind.__name__}"
     raise UsageError(f"{where}: found {shown(value)}, expected {expected}")
 
 

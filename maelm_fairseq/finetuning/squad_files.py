@@ -1,6 +1,6 @@
 """SQuAD's JSON: questions, their contexts, and their answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import List, NamedTuple, Optional, Tuple
 
 from ..base.errors import UsageError
@@ -28,20 +28,10 @@ class Entry:
     is_impossible: Optional[bool] = None
 
 
-@dataclass
-class Paragraph:
-    context: str
-    qas: List[dict]
-
-
-@dataclass
-class Article:
-    paragraphs: List[Paragraph]
-
-
-@dataclass
-class Squad:
-    data: List[Article]
+# What is around the entries, from the inside out.
+Paragraph = make_dataclass("Paragraph", [("context", str), ("qas", List[dict])])
+Article = make_dataclass("Article", [("paragraphs", List[Paragraph])])
+Squad = make_dataclass("Squad", [("data", List[Article])])
 
 
 class Question(NamedTuple):

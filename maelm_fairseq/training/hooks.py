@@ -329,7 +329,7 @@ class Hooks:
                 losses = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
             except stopping.StopRequested:
                 epoch_itr.validation_due = True
-        if stopping.agreed():
+        if stopping.Process.agreed:
             checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
             self._stop(cfg.checkpoint, trainer.get_num_updates())
         return losses

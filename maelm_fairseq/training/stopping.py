@@ -28,7 +28,7 @@ class StopRequested(Exception):
     """Ends a validation, when a process was asked to stop."""
 
 
-class _Process:
+class Process:
     """What this process knows of requests to stop."""
 
     pid = None  # of the process that handles signals; not of the loader workers forked from it
@@ -46,7 +46,7 @@ def handle_signals(announce, pass_on=False):
     """
     if threading.current_thread() is not threading.main_thread():
         return
-    if _Process.pid is None:
+    if Process.pid is None:
         os.register_at_fork(after_in_child=_protect_worker)
         atexit.register(_ignore)
     if pass_on:  # starts the helper that processes share such that it outlives signals to the whole group
@@ -54,7 +54,7 @@ def handle_signals(announce, pass_on=False):
         resource_tracker.ensure_running()
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    _Process.pid, _Process.announces, _Process.passes_on = os.getpid(), announce, pass_on
+    Process.pid, Process.announces, Process.passes_on = os.getpid(), announce, pass_on
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _note)
@@ -62,24 +62,24 @@ def handle_signals(announce, pass_on=False):
 
 def _ignore():
     """Keeps the exit status of a program that has done its work: the interpreter's end takes a moment."""
-    if os.getpid() == _Process.pid:
+    if os.getpid() == Process.pid:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
 
 
 def _note(number, frame):
     """The signal handler."""
-    if os.getpid() != _Process.pid:
+    if os.getpid() != Process.pid:
         return
     if number == signal.SIGINT:
         signal.signal(number, signal.SIG_DFL)  # a second Ctrl-C ends the process at once
-    if _Process.announces and not _Process.received:
+    if Process.announces and not Process.received:
         message = "{}: training stops with a checkpoint after this update{}\n"
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
         with contextlib.suppress(OSError):  # who read it may have been killed
             os.write(2, message.format(signal.Signals(number).name, again).encode())
-    _Process.received = True
-    if _Process.passes_on:
+    Process.received = True
+    if Process.passes_on:
         for process in multiprocessing.active_children():
             process.terminate()
 
@@ -90,9 +90,9 @@ def _protect_worker():
     PyTorch's workers die from a SIGTERM of any process but that one, and take the run with them. The other signals
     reach :func:`_note`, which leaves workers alone.
     """
-    if os.getppid() == _Process.pid:
+    if os.getppid() == Process.pid:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_end_with, args=(_Process.pid,), daemon=True).start()
+        threading.Thread(target=_end_with, args=(Process.pid,), daemon=True).start()
 
 
 def _end_with(parent):
@@ -114,24 +114,19 @@ def listen(task):
         @functools.wraps(step)
         def tell(*args, **kwargs):
             loss, sample_size, logging_output = step(*args, **kwargs)
-            return loss, sample_size, {**logging_output, KEY: int(_Process.received)}
+            return loss, sample_size, {**logging_output, KEY: int(Process.received)}
 
         return tell
 
     def reduce_metrics(logging_outputs, criterion, original=task.reduce_metrics):
         if any(log.get(KEY, 0) for log in logging_outputs):
-            _Process.agreed = True
+            Process.agreed = True
             if not criterion.training:
                 raise StopRequested
         original([{key: value for key, value in log.items() if key != KEY} for log in logging_outputs], criterion)
 
     task.train_step, task.valid_step = telling(task.train_step), telling(task.valid_step)
     task.reduce_metrics = reduce_metrics
-
-
-def agreed():
-    """Whether all processes know that one was asked to stop."""
-    return _Process.agreed
 
 
 def stop(update, saved, without=()):
