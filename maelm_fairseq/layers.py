@@ -169,11 +169,7 @@ class Masks(NamedTuple):
 class Transformer(nn.Module):
     """Position embeddings, LayerNorm, dropout and layers: the encoder and the decoder.
 
-    Args:
-        cfg: :class:`~maelm_fairseq.config.MaeLmConfig`, for what encoder and decoder have in common
-        layers: their number
-        dropout, attention_dropout: probabilities
-        relative_bias: whether there is a relative position bias, of as many buckets as `cfg` says
+    A :class:`~maelm_fairseq.config.MaeLmConfig` says what they have in common, and how many buckets a bias has.
     """
 
     def __init__(self, cfg, layers, dropout, attention_dropout, relative_bias=True):

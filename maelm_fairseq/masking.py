@@ -86,11 +86,8 @@ class MaskedBatch(NamedTuple):
 
     @classmethod
     def of(cls, blocks, pad):
-        """A batch of blocks, and the targets at its predicted rows.
+        """A batch of :class:`MaskedBlock`, and the targets at its predicted rows; `pad` is the token at padding.
 
-        Args:
-            blocks: of :class:`MaskedBlock`
-            pad: the token at padding
         Returns: (MaskedBatch, int64 tensor (B, K))
         """
 
@@ -136,12 +133,8 @@ class MaskedBatch(NamedTuple):
 
 
 class Masking:
-    """Draws the masks of a block from (seed, epoch, index) alone.
+    """Draws the masks of a block from (seed, epoch, index) alone, with :class:`MaskSettings`.
 
-    Args:
-        settings: :class:`MaskSettings`
-        dictionary: fairseq's, with `<mask>`
-        seed: of all draws
     Raises ValueError: whole words are to be masked, and no symbol begins a word
     """
 

@@ -26,11 +26,7 @@ class MaeLmModel(BaseFairseqModel):
     """MAE-LM (Meng et al., ICLR 2024, section 3 and Figure 2).
 
     With the same weights and masks, loss and gradients agree with the authors' release, github.com/yumeng5/MAE-LM.
-
-    Args:
-        cfg: :class:`~maelm_fairseq.config.MaeLmConfig`
-        dictionary: fairseq's, with `<mask>`
-        pretraining: whether to build the decoder and the language-model head
+    The dictionary has `<mask>`. Decoder and language-model head are built for pretraining only.
     """
 
     def __init__(self, cfg, dictionary, pretraining: bool):

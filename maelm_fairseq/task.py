@@ -28,12 +28,7 @@ UNUSED = ["ignore_invalid_inputs", "disable_iterator_cache", "update_epoch_batch
 
 
 class TokenTask(FairseqTask):
-    """A task with one dictionary that uses every sequence of its data.
-
-    Args:
-        cfg: a :class:`~maelm_fairseq.precision.PrecisionConfig`
-        dictionary: fairseq's, with `<mask>`
-    """
+    """A task of one dictionary, with `<mask>`, that uses every sequence of its data; `cfg` is a `PrecisionConfig`."""
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg)

@@ -17,16 +17,11 @@ LINES = 1 << 22  # that are read at a time
 
 
 class LineSizes:
-    """The number of tokens of each line.
+    """The number of tokens of each line; `dtype` and `tokens` are type and number of the tokens in `.bin`.
 
-    Args:
-        prefix: path of the data without `.idx`
-        again: what to do about damaged files
+    `prefix` is the path of the data without `.idx`, `again` what to do about damaged files.
+
     Raises ValueError: it is in another format, or index and data do not have the length that the header implies
-
-    Attributes:
-        path: of the index
-        dtype, tokens: type and number of the tokens in `.bin`
     """
 
     def __init__(self, prefix, again="binarize again"):

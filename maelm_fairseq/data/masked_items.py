@@ -43,11 +43,7 @@ class Batch(dict):
 class MaskedBlockDataset(WholeDataset):
     """Blocks of text with `<s>` in front, masked anew in every epoch.
 
-    Args:
-        parts: list of :class:`~maelm_fairseq.data.blocks.TokenBlocks`, one for each file
-        masking: :class:`~maelm_fairseq.masking.Masking`
-        dictionary: fairseq's, with `<mask>`
-        seed: of the order of the blocks
+    `parts` are a list of :class:`~.blocks.TokenBlocks`, one for each file; the seed is that of their order.
     """
 
     def __init__(self, parts, masking, dictionary, seed: int):

@@ -57,15 +57,10 @@ class LabelledTaskConfig(PrecisionConfig):
 
 
 class LabelledTask(TokenTask, ABC):
-    """The base of tasks that fine-tune an encoder; their `cfg` is a :class:`LabelledTaskConfig`.
+    """The base of tasks that fine-tune an encoder; their `cfg` is a :class:`LabelledTaskConfig`."""
 
-    Attributes:
-        files: {split: possible names of its file}
-        head: name of the head
-        positions: of the model, once it is built: longer sequences are cut
-    """
-
-    files, head, positions = {}, None, None
+    files, head = {}, None  # {split: possible names of its file}; name of the head
+    positions = None  # of the model, once it is built: longer sequences are cut
 
     def __init__(self, cfg, **unused):
         check_precision(cfg)
@@ -241,8 +236,6 @@ class LabelledDataset(WholeDataset):
     """Sequences of tokens with targets.
 
     Args:
-        task: :class:`LabelledTask`
-        split: fairseq's name of it
         sequences: list of lists of tokens
         targets: list of lists of numbers: one for a whole sequence, two for a span, or one for each token
         text: what was read, in words

@@ -43,23 +43,14 @@ UNUSED = re.compile(r"(pooler|classifier|qa_outputs)\..*|embeddings\.(?:position
 
 @dataclass
 class Source:
-    """A RoBERTa encoder, with its language-model head if it has one.
+    """A RoBERTa encoder, with its language-model head if it has one."""
 
-    Attributes:
-        path: of its folder, for messages
-        tokenizer: its vocabulary
-        sizes: and dropouts, named as in :class:`~maelm_fairseq.config.MaeLmConfig`
-        weights: {name: float32 tensor}, named as ours
-        dropped: parts that were left out, such as "pooler"
-        new: parts that were added, such as "2 words"
-    """
-
-    path: str
+    path: str  # of its folder, for messages
     tokenizer: Any
-    sizes: dict
-    weights: dict
-    dropped: list
-    new: list = field(default_factory=list)
+    sizes: dict  # and dropouts, named as in MaeLmConfig
+    weights: dict  # {name: float32 tensor}, named as ours
+    dropped: list  # parts that were left out, such as "pooler"
+    new: list = field(default_factory=list)  # parts that were added, such as "2 words"
 
     @property
     def has_head(self):
