@@ -81,27 +81,16 @@ class MaeLmModel(BaseFairseqModel):
                     f"--decoder-layers 0 contradicts --encoder-mask-fade-updates {task.cfg.encoder_mask_fade_updates}: "
                     "an MLM's encoder sees all masks to the end; make it 0"
                 )
-            if cfg.share_decoder_layers and cfg.decoder_relative_bias:
-                logger.warning(
-                    "--decoder-relative-bias does nothing with --share-decoder-layers: they have the encoder's"
-                )
+        if pretraining and cfg.share_decoder_layers and cfg.decoder_relative_bias:
+            logger.warning("--decoder-relative-bias does nothing with --share-decoder-layers: they have the encoder's")
         number = fingerprint(task.source_dictionary)
         if task.state.state_dict.get(FINGERPRINT, number) != number:  # of the checkpoint that the task is loaded from
             raise UsageError("the checkpoint was trained with another dict.txt: use the data that it was trained with")
         task.state.merge_state_dict({FINGERPRINT: number})  # fairseq saves it
         return cls(cfg, task.source_dictionary, pretraining)
 
-    def forward(
-        self,
-        src_tokens,
-        positions=None,
-        masked_positions=None,
-        num_predicted=None,
-        padded=True,
-        features_only=False,
-        classification_head_name=None,
-        **unused,
-    ):
+    def forward(self, src_tokens, positions=None, masked_positions=None, num_predicted=None, padded=True,
+                features_only=False, classification_head_name=None, **unused):  # fmt: skip
         """Predicts the masked tokens; or returns features, as fairseq's fine-tuning tasks ask for.
 
         Args:

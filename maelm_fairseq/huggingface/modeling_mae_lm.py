@@ -67,10 +67,8 @@ class Attention(nn.Module):
 
     def forward(self, x, bias, eager):
         """(B, T, C), bias (B, H or 1, T or 1, T) -> (B, T, C), and if `eager` the weights (B, H, T, T)."""
-        query, key, value = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for part in [self.query(x), *self.key_value(x).chunk(2, -1)]
-        )
+        parts = [self.query(x), *self.key_value(x).chunk(2, -1)]
+        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         bias, dropout, weights = bias.to(query.dtype), self.dropout if self.training else 0.0, None
         if eager:
             weights = (query @ key.transpose(2, 3) / math.sqrt(query.size(-1)) + bias).softmax(-1)

@@ -82,11 +82,9 @@ def read_source(folder):
     sizes["vocab_size"] = len(raw["embeddings.word_embeddings.weight"])
     sizes["max_position_embeddings"] = len(raw["embeddings.position_embeddings.weight"])
     check_options(path, config, sizes, "its weights")
-    options = {
-        ours: typed(type(default), config.get(name, default), f"{path}: {name}")
-        for ours, (name, default) in OPTIONS.items()
-    }
-    options.update({name: cfg[name] for name in SIZES})
+    options = {name: cfg[name] for name in SIZES}
+    for ours, (name, default) in OPTIONS.items():
+        options[ours] = typed(type(default), config.get(name, default), f"{path}: {name}")
     tokenizer = read_subwords(folder)
     if len(weights["embed_tokens.weight"]) > len(tokenizer.symbols):  # rounded up
         dropped.append("rows of the embedding without a token")
