@@ -156,7 +156,7 @@ class LabelledTask(TokenTask, ABC):
 
     def load_dataset(self, split, **kwargs):
         dataset = self.datasets[split] = self.make_dataset(find_file(self.cfg.labelled, split, self.files), split)
-        logger.info(dataset)
+        logger.info(dataset.text)
         metric, known = self.cfg.best_checkpoint_metric or "loss", [*dataset.metrics, "loss"]
         if split == "valid" and metric not in known:
             raise UsageError(f"--best-checkpoint-metric {metric}: validation logs {', '.join(known)}; choose one")
@@ -250,9 +250,6 @@ class LabelledDataset(WholeDataset):
         self.targets = list(map(np.array, targets))
         self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)
         vars(self).update(more)
-
-    def __str__(self):
-        return self.text
 
     def __getitem__(self, index):
         return index, torch.from_numpy(self.sequences[index]).long(), torch.from_numpy(self.targets[index])
