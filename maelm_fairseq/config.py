@@ -24,9 +24,7 @@ class MaeLmConfig(FairseqDataclass):
         FIRST, "what new classification heads read: `<s>`, or the mean of the other tokens"
     )
     max_positions: int = setting(512, "number of learned positions")
-    relative_position_num_buckets: int = setting(
-        32, "buckets of the encoder's relative position bias, even; 0 for no bias"
-    )
+    relative_position_num_buckets: int = setting(32, "buckets of the encoder's relative bias, even; 0 for no bias")
     relative_position_max_distance: int = setting(128, "this and all larger distances share a bucket")
     relative_position_buckets: ChoiceEnum(BUCKETS) = setting(
         AUTHORS,
@@ -50,11 +48,7 @@ class MaeLmConfig(FairseqDataclass):
 
 ARCHITECTURES = {
     "mae_lm_tiny": dict(
-        encoder_layers=2,
-        encoder_embed_dim=128,
-        encoder_ffn_embed_dim=512,
-        encoder_attention_heads=2,
-        decoder_layers=1,
+        encoder_layers=2, encoder_embed_dim=128, encoder_ffn_embed_dim=512, encoder_attention_heads=2, decoder_layers=1
     ),
     "mae_lm_base": dict(),
     "mae_lm_large": dict(
@@ -70,14 +64,9 @@ ARCHITECTURES = {
 
 MPNET = (32, 128)  # buckets and maximum distance of Hugging Face's MPNet, which its configuration cannot change
 MINIMUM = {
-    "encoder_layers": 1,
-    "encoder_embed_dim": 1,
-    "encoder_ffn_embed_dim": 1,
-    "encoder_attention_heads": 1,
-    "decoder_layers": 0,
+    **dict.fromkeys(["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads"], 1),
+    **dict.fromkeys(["decoder_layers", "relative_position_num_buckets", "relative_position_max_distance"], 0),
     "max_positions": 2,  # <s> and a token
-    "relative_position_num_buckets": 0,
-    "relative_position_max_distance": 0,
 }
 
 
@@ -132,14 +121,9 @@ def check_sizes(cfg):
 
 
 def check_positions(length, positions, what, fix, model="the model"):
-    """Refuses sequences longer than a model has positions for.
+    """Refuses sequences of up to `length` tokens if a model has fewer positions.
 
-    Args:
-        length: tokens of the longest
-        positions: of the model
-        what: for the message: which sequences, with their length
-        fix: for the message: what to do
-        model: for the message: which model
+    The message says which sequences, with their length (`what`), what to do (`fix`), and which model.
     """
     if length > positions:
         raise UsageError(f"{what}, but {model} has {positions} positions: {fix}")

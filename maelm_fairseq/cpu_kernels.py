@@ -1,7 +1,6 @@
 """Faster kernels for the CPU; on a GPU, each function and module here is PyTorch's own.
 
-Two replacements: scaled dot-product attention, and dropout. To understand the model, read them as their PyTorch
-counterparts.
+Two replacements: scaled dot-product attention, and dropout. To understand the model, read them as their counterparts.
 
 Letters in shapes: B sequences, Q queries, T keys, H heads, D width of a head.
 """
@@ -24,8 +23,7 @@ def stream_attention(query, key_value, streams, dropout=0.0):
         key_value: (B, T, 2, H, D), keys before values
         streams: of :class:`~maelm_fairseq.layers.Stream`, whose biases broadcast to (B, H, Q', T'); T' of the last is T
         dropout: probability of dropping an attention weight
-    Returns:
-        (B, Q, H, D)
+    Returns: (B, Q, H, D)
     """
     biases = [stream.bias for stream in streams]
     learned = any(bias is not None and bias.requires_grad for bias in biases)
@@ -46,8 +44,7 @@ class ChunkedAttention(torch.autograd.Function):
     """Attention with dropout and a gradient for the biases, a few matrices of weights at a time.
 
     PyTorch's fused CPU kernel supports neither; its fallback writes every (B, H, Q, T) to memory several times, in
-    float32 even for bfloat16. In bfloat16 chunks are faster than the fused kernel, too. The backward pass recomputes
-    the weights.
+    float32 even for bfloat16. In bfloat16 chunks are faster than the fused kernel, too. Backward recomputes weights.
     """
 
     @staticmethod

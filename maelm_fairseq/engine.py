@@ -31,13 +31,8 @@ def undisturbed():
 
 try:
     with undisturbed():
-        from fairseq import checkpoint_utils, options, utils
-        from fairseq.criterions import (
-            CRITERION_DATACLASS_REGISTRY,
-            CRITERION_REGISTRY,
-            FairseqCriterion,
-            register_criterion,
-        )
+        from fairseq import checkpoint_utils, criterions, models, options, tasks, utils
+        from fairseq.criterions import FairseqCriterion, register_criterion
         from fairseq.data import Dictionary, FairseqDataset, data_utils, indexed_dataset
         from fairseq.data.iterators import CountingIterator, EpochBatchIterator
         from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
@@ -48,25 +43,17 @@ try:
         from fairseq.file_io import PathManager
         from fairseq.logging import metrics, progress_bar
         from fairseq.logging.meters import MetersDict
-        from fairseq.models import (
-            MODEL_DATACLASS_REGISTRY,
-            MODEL_REGISTRY,
-            BaseFairseqModel,
-            register_model,
-        )
+        from fairseq.models import BaseFairseqModel, register_model
         from fairseq.models.roberta.model import RobertaClassificationHead
         from fairseq.modules.transformer_sentence_encoder import init_bert_params
         from fairseq.optim import FairseqOptimizer, register_optimizer
         from fairseq.optim.adam import FairseqAdam
-        from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY, FairseqTask, register_task
+        from fairseq.tasks import FairseqTask, register_task
         from fairseq.trainer import Trainer
 except Exception as error:  # a mutable default, a missing module, a broken extension: the type differs
+    (major, minor), (reason, *_) = sys.version_info[:2], str(error).splitlines() or [""]
+    works = "ve-fairseq, the same code for newer Pythons" if sys.version_info >= (3, 11) else "fairseq==0.12.2"
     raise InstallationError(
-        "fairseq does not work on this Python {}.{} ({}: {}): run `make install`, or `pip install -c "
-        "constraints.txt .` in a new virtual environment, which installs {}".format(
-            *sys.version_info[:2],
-            type(error).__name__,
-            (str(error).splitlines() or [""])[0],
-            "ve-fairseq, the same code for newer Pythons" if sys.version_info >= (3, 11) else "fairseq==0.12.2",
-        )
+        f"fairseq does not work on this Python {major}.{minor} ({type(error).__name__}: {reason}): run `make install`, "
+        f"or `pip install -c constraints.txt .` in a new virtual environment, which installs {works}"
     ) from None

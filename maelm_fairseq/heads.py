@@ -81,16 +81,15 @@ class SpanHead(nn.Linear):
 FIRST, MEAN = "first", "mean"
 POOLING = {FIRST: SequenceClassificationHead, MEAN: MeanClassificationHead}
 HEADS = "classification_heads."  # what the names of their weights begin with
+ENCODER = ("embed_tokens.", "encoder.")  # and those of what every model has
 
 
 def build_heads(weights, cfg):
-    """The heads that the weights of a model show, newly initialised: {name: module}.
+    """The heads that the weights of a model, a state dict, show, newly initialised: {name: module}.
 
-    Args:
-        weights: state dict
-        cfg: :class:`~maelm_fairseq.config.MaeLmConfig`, whose `classification_pooling` is that of all of them
-    Raises:
-        ValueError: the weights are of no head that is known
+    The `classification_pooling` of `cfg`, a :class:`~maelm_fairseq.config.MaeLmConfig`, is that of all of them.
+
+    Raises ValueError: the weights are of no head that is known
     """
     heads = {}
     for name in dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(HEADS)):
@@ -118,22 +117,10 @@ def fit_parts(weights, own):
     """Gives a checkpoint's weights the parts of a model, in place: decoder, language-model head, fine-tuning heads.
 
     Parts that the model lacks are dropped. Those that the checkpoint lacks, or has in other shapes, are taken from the
-    model: they are initialised anew.
-
-    Args:
-        weights: state dict of the checkpoint
-        own: state dict of the model
+    model's own: they are initialised anew. Both are state dicts.
     """
-
-    def names(state):
-        """The parts in a state dict, in its order."""
-        return dict.fromkeys(
-            ".".join(key.split(".")[: 2 if key.startswith(HEADS) else 1])
-            for key in state
-            if not key.startswith(ENCODER)
-        )
-
-    for name in names({**own, **weights}):
+    keys = [key for key in {**own, **weights} if not key.startswith(ENCODER)]
+    for name in dict.fromkeys(".".join(key.split(".")[: 2 if key.startswith(HEADS) else 1]) for key in keys):
         theirs, ours = part(weights, name), part(own, name)
         if {key: value.shape for key, value in theirs.items()} == {key: value.shape for key, value in ours.items()}:
             continue
@@ -141,6 +128,3 @@ def fit_parts(weights, own):
             del weights[f"{name}.{key}"]
         weights.update({f"{name}.{key}": value for key, value in ours.items()})
         logger.info("%s is newly initialised" if ours else "%s of the checkpoint is not used", name)
-
-
-ENCODER = ("embed_tokens.", "encoder.")  # what every model has

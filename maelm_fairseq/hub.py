@@ -32,10 +32,8 @@ def from_pretrained(checkpoint, data=None):
 
     Args:
         checkpoint: a `.pt` file, or a folder with `checkpoint_best.pt` or else `checkpoint_last.pt`
-        data: folder with the `dict.txt` and `sentencepiece.model` or `tokenizer.json` it was trained with; None: the
-            folder of the checkpoint
-    Returns:
-        :class:`MaeLm`, in evaluation mode on the CPU
+        data: folder of its `dict.txt` and `sentencepiece.model` or `tokenizer.json`; None: the folder of the checkpoint
+    Returns: :class:`MaeLm`, in evaluation mode on the CPU
     Raises:
         FileNotFoundError: the checkpoint or its vocabulary does not exist
         ValueError: one of them cannot be used, or they do not belong together
@@ -130,8 +128,7 @@ class MaeLm:
             text: a string, with `<mask>` where a token is to be predicted; or a list of B strings
             pair: the second text, or a list of B
             truncate: cut longer texts to the model's positions
-        Returns:
-            int64 (T,); for lists (B, T), padded at the end
+        Returns: int64 (T,); for lists (B, T), padded at the end
         Raises:
             ValueError: an empty list, or lists of different lengths
             TypeError: not a string or a list of strings, or `text` and `pair` are not of the same kind
@@ -150,8 +147,7 @@ class MaeLm:
 
         Args:
             tokens: int64 (T,) or (B, T); `<s>`, `</s>` and padding are skipped
-        Returns:
-            a string, or a list of B strings
+        Returns: a string, or a list of B strings
         Raises:
             TypeError: not a tensor of integers of one or two dimensions
             ValueError: no tokens of this vocabulary
@@ -213,8 +209,7 @@ class MaeLm:
             texts: a string or a list of B strings; or tokens from `encode`, (T,) or (B, T), padded at the end only
             all_layers: return layers 0 (the embeddings) to L instead of the last one
             truncate: cut longer texts to the model's positions
-        Returns:
-            (T, C), or (B, T, C) with zeros at padding, on the model's device; with `all_layers` (L + 1, ...)
+        Returns: (T, C), or (B, T, C) with zeros at padding, on the model's device; with `all_layers` (L + 1, ...)
         """
         tokens = self._given(texts, truncate)
         batch = tokens if tokens.dim() == 2 else tokens[None]
@@ -236,8 +231,7 @@ class MaeLm:
             texts, truncate: as for :meth:`extract_features`
             normalize: divide each vector by its length
             layer: from 0, the embeddings, to L; None for the last
-        Returns:
-            float32 (C,), or (B, C), on the model's device
+        Returns: float32 (C,), or (B, C), on the model's device
         """
         last = len(self.model.encoder.layers)
         layer = last if layer is None else int(operator.index(layer))
@@ -313,9 +307,7 @@ class MaeLm:
         else:
             limit = self.model.max_positions()
             logits = self._logits(head, [self._tokens(*both, limit) for both in checked])
-            predictions = [
-                row.item() if labels is None else dict(zip(labels, row.softmax(-1).tolist())) for row in logits
-            ]
+            predictions = [x.item() if labels is None else dict(zip(labels, x.softmax(-1).tolist())) for x in logits]
         return predictions[0] if isinstance(texts, str) else predictions
 
     def _tag(self, words, head, labels):
@@ -335,8 +327,7 @@ class MaeLm:
         Args:
             text: a string with one `<mask>` or more
             topk: number of candidates
-        Returns:
-            for each mask a list of (piece, probability), the most probable first
+        Returns: for each mask a list of (piece, probability), the most probable first
         """
         topk, candidates = int(operator.index(topk)), len(self.dictionary) - self.dictionary.nspecial - 1
         if not 1 <= topk <= candidates:
@@ -377,8 +368,7 @@ class MaeLm:
             texts: a string or a list of B strings, in which nothing is a symbol: `<mask>` is text
             within_words: hide the rest of the word
             truncate: cut longer texts to the model's positions
-        Returns:
-            (bits, number of tokens), bits a sum; for a list, a list of B of them
+        Returns: (bits, number of tokens), bits a sum; for a list, a list of B of them
         """
         limit = self.model.max_positions() if truncate else None
         tokens, sizes = self.tokenizer.encode_lines([text for text, _ in text_pairs(texts)])

@@ -29,8 +29,7 @@ def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distanc
         distance: integers, any shape
         num_buckets: even; half of them for each direction
         max_distance: distances from this one on share a bucket
-    Returns:
-        int64 in [0, num_buckets - 2], of the same shape
+    Returns: int64 in [0, num_buckets - 2], of the same shape
     """
     half = num_buckets // 2
     exact = half // 2
@@ -44,8 +43,7 @@ def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distanc
 def t5_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
     """The bucket of each distance in T5 (Raffel et al., 2020) and MPNet; see :func:`relative_position_bucket`.
 
-    Returns:
-        int64 in [0, num_buckets), of the same shape: 0 is distance 0, the second half is for positive distances
+    Returns: int64 in [0, num_buckets), of the same shape: 0 is distance 0, the second half is for positive distances
     """
     half = num_buckets // 2
     exact = half // 2
@@ -64,9 +62,8 @@ class RelativePositionBias(nn.Module):
         self.max_positions, self.buckets = max_positions, buckets
         distances = np.arange(-max_positions, max_positions + 1)  # padding has position -1
         function = {AUTHORS: relative_position_bucket, T5: t5_bucket}[buckets]
-        self.register_buffer(
-            "bucket", torch.from_numpy(function(distances, num_buckets, max_distance)), persistent=False
-        )
+        bucket = torch.from_numpy(function(distances, num_buckets, max_distance))
+        self.register_buffer("bucket", bucket, persistent=False)
 
     @torch.no_grad()
     def init_local_heads(self):
@@ -84,8 +81,7 @@ class RelativePositionBias(nn.Module):
 
     def forward(self, queries, keys):
         """Original positions (B, Q) and (B, T) -> (B, H, Q, T) bias of each query to each key."""
-        # In the gradient of a bucket, the sum over pairs of positions has many small terms, which half precision would
-        # lose.
+        # The gradient of a bucket sums many small terms over pairs of positions, which half precision would lose.
         weight = self.table.weight.to(torch.promote_types(self.table.weight.dtype, torch.float32))
         by_distance = weight[self.bucket].t().contiguous()  # (H, distances)
         distance = keys[:, None, :] - queries[:, :, None] + self.max_positions
@@ -173,11 +169,7 @@ class Masks(NamedTuple):
 class Transformer(nn.Module):
     """Position embeddings, LayerNorm, dropout and layers: the encoder and the decoder.
 
-    Args:
-        cfg: :class:`~maelm_fairseq.config.MaeLmConfig`, for what encoder and decoder have in common
-        layers: their number
-        dropout, attention_dropout: probabilities
-        relative_bias: whether there is a relative position bias, of as many buckets as `cfg` says
+    A :class:`~maelm_fairseq.config.MaeLmConfig` says what they have in common, and how many buckets a bias has.
     """
 
     def __init__(self, cfg, layers, dropout, attention_dropout, relative_bias=True):
@@ -204,8 +196,7 @@ class Transformer(nn.Module):
             outputs: number of rows at the end that the last layer computes; None for all
             hidden: a list that receives the input of the first layer and the output of each layer
             masks: :class:`Masks`, which follow the T rows; None for none
-        Returns:
-            (B, T, C), with masks (B, T + M, C), or (B, outputs, C)
+        Returns: (B, T, C), with masks (B, T + M, C), or (B, outputs, C)
         """
         dtype = matmul_dtype(x)
         x = self.embed(x, positions)
@@ -230,14 +221,10 @@ class Transformer(nn.Module):
         return self.dropout(self.norm(x + self.embed_positions(positions + 1)))
 
     def stream(self, queries, keys, padded, dtype):
-        """The :class:`Stream` of rows at the positions `queries` (B, Q), which attend to those at `keys` (B, T)."""
-        return Stream(queries.size(1), keys.size(1), self.attention_bias(queries, keys, padded, dtype))
+        """The :class:`Stream` of rows at the positions `queries` (B, Q), which attend to those at `keys` (B, T).
 
-    def attention_bias(self, queries, keys, padded, dtype):
-        """The bias that a stream adds to its attention logits, (B, H, Q, T) or (B, 1, 1, T); None for none.
-
-        Its rows are ALIGNMENT numbers apart, or a multiple: PyTorch's memory-efficient kernel would otherwise copy the
-        bias in every layer, and keep the copies for the backward pass.
+        Its bias is (B, H, Q, T) or (B, 1, 1, T), with rows that are ALIGNMENT numbers apart, or a multiple: PyTorch's
+        memory-efficient kernel would otherwise copy it in every layer, and keep the copies for the backward pass.
         """
         T, bias = keys.size(1), None
         keys = F.pad(keys, (0, -T % ALIGNMENT))
@@ -248,4 +235,4 @@ class Transformer(nn.Module):
             if bias is None:
                 bias = torch.zeros(padding.shape, dtype=dtype, device=padding.device)
             bias = bias.masked_fill(padding, float("-inf"))
-        return None if bias is None else bias[..., :T]
+        return Stream(queries.size(1), T, None if bias is None else bias[..., :T])

@@ -1,10 +1,9 @@
 """Selects the positions to predict and takes them out of what the encoder reads.
 
-Letters in shapes: B blocks, T tokens of a block, V positions the encoder sees, M masked ones that it does not see, K
-predicted positions.
+Letters in shapes: B blocks, T tokens of a block, V positions the encoder sees, M masked ones it does not, K predicted.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,7 +13,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import UsageError
 from .base.settings import setting
-from .base.subwords import UNKNOWN
+from .base.subwords import MASK, UNKNOWN
+from .vocabulary import word_starts
 
 NO_POSITION = -1  # what padding has for a position
 # Independent streams of random numbers: how many positions are selected, and which.
@@ -25,19 +25,14 @@ HOW_MANY, WHICH = 0, 1
 class MaskSettings:
     """Which share of the positions is predicted, and what the encoder sees there; the task's options.
 
-    Raises:
-        ValueError: a setting is out of range, or they contradict each other
+    Raises ValueError: a setting is out of range, or they contradict each other
     """
 
     mask_prob: float = setting(0.15, "share of positions that are predicted")
     leave_unmasked_prob: float = setting(0.0, "share of the predicted positions that the encoder sees unchanged")
     random_token_prob: float = setting(0.0, "share of the predicted positions at which the encoder sees a random token")
-    encoder_mask_fraction: float = setting(
-        0.0, "share of the masked positions that the encoder sees as [MASK]; 1 for an MLM"
-    )
-    mask_whole_words: bool = setting(
-        False, "select whole words (needs a vocabulary that marks the beginnings of words)"
-    )
+    encoder_mask_fraction: float = setting(0.0, "share of masked positions that the encoder sees as [MASK]; 1 for MLM")
+    mask_whole_words: bool = setting(False, "select whole words (needs a vocabulary that marks where words begin)")
 
     def __post_init__(self):
         if not 0 < self.mask_prob < 1:
@@ -50,11 +45,6 @@ class MaskSettings:
                 f"--leave-unmasked-prob {self.leave_unmasked_prob} and --random-token-prob {self.random_token_prob} "
                 "add up to more than 1: they are shares of the same positions"
             )
-
-    @classmethod
-    def of(cls, cfg):
-        """The settings among the options of a task."""
-        return cls(**{each.name: getattr(cfg, each.name) for each in fields(cls)})
 
 
 @lru_cache(maxsize=10_000)
@@ -70,8 +60,7 @@ def rounding(seed, epoch, n):
 class MaskedBlock(NamedTuple):
     """One block; `context`, `predicted_visible` and `masked` partition its positions 0..T-1.
 
-    The encoder reads `context` and `predicted_visible`, V positions. `predicted_visible` and `masked`, K positions, are
-    predicted.
+    The encoder reads `context` and `predicted_visible`, V positions; K are predicted, `predicted_visible` and `masked`.
     """
 
     context: np.ndarray  # positions that the encoder sees and that are not predicted
@@ -86,8 +75,7 @@ class MaskedBatch(NamedTuple):
     """What the model reads. Every row carries its position, so the order of rows is free.
 
     It is this: context, visible predicted tokens, masked positions. The first two are what the encoder sees. Of all
-    rows, the last K are predicted, and the last M of those are masked. Each of the three is padded by itself, at its
-    end.
+    rows, the last K are predicted, and the last M of those are masked. Each of the three is padded at its own end.
     """
 
     src_tokens: torch.Tensor  # (B, V) what the encoder sees
@@ -98,26 +86,19 @@ class MaskedBatch(NamedTuple):
 
     @classmethod
     def of(cls, blocks, pad):
-        """A batch of blocks, and the targets at its predicted rows.
+        """A batch of :class:`MaskedBlock`, and the targets at its predicted rows; `pad` is the token at padding.
 
-        Args:
-            blocks: of :class:`MaskedBlock`
-            pad: the token at padding
-        Returns:
-            (MaskedBatch, int64 tensor (B, K))
+        Returns: (MaskedBatch, int64 tensor (B, K))
         """
 
         def merge(value, *groups):
             padded = [pad_sequence([torch.from_numpy(row) for row in rows], True, value) for rows in groups]
             return torch.cat(padded, dim=1)
 
-        visible = [len(b.predicted_visible) for b in blocks]
         tokens = merge(pad, [b.context_tokens for b in blocks], [b.predicted_visible_tokens for b in blocks])
         positions = merge(NO_POSITION, [b.context for b in blocks], [b.predicted_visible for b in blocks])
         masked = merge(NO_POSITION, [b.masked for b in blocks])
-        target = merge(
-            pad, [b.targets[:n] for b, n in zip(blocks, visible)], [b.targets[n:] for b, n in zip(blocks, visible)]
-        )
+        target = merge(pad, *zip(*(np.split(b.targets, [len(b.predicted_visible)]) for b in blocks)))
         rows = sum(len(b.context) + len(b.targets) for b in blocks)
         padded = tokens.numel() + masked.numel() > rows
         return cls(tokens, positions, masked, target.size(1), padded), target
@@ -131,8 +112,7 @@ class MaskedBatch(NamedTuple):
             target: (B, K)
             share: from 0 to 1
             rounding: in [0, 1), drawn uniformly, so that the expectation of the share is exact
-        Returns:
-            (MaskedBatch, int64 tensor (B, its K)); K grows by the padding that blocks of different counts need
+        Returns: (MaskedBatch, int64 tensor (B, its K)); K grows by the padding that blocks of different counts need
         """
         masked, M = self.masked_positions, self.masked_positions.size(1)
         counts = (share * masked.ne(NO_POSITION).sum(1, keepdim=True).double() + rounding).long()
@@ -153,22 +133,18 @@ class MaskedBatch(NamedTuple):
 
 
 class Masking:
-    """Draws the masks of a block from (seed, epoch, index) alone.
+    """Draws the masks of a block from (seed, epoch, index) alone, with :class:`MaskSettings`.
 
-    Args:
-        settings: :class:`MaskSettings`
-        mask_token: the id of `<mask>`
-        text_tokens: the ids of pieces of text, from the first to that behind the last; `<mask>` is among them
-        word_starts: bool (N,), which symbols begin a word; needed to mask whole words
-        seed: of all draws
+    Raises ValueError: whole words are to be masked, and no symbol begins a word
     """
 
-    def __init__(self, settings, mask_token: int, text_tokens: range, word_starts, seed: int):
+    def __init__(self, settings, dictionary, seed: int):
         self.mask_prob = settings.mask_prob
         unmasked, visible = settings.leave_unmasked_prob, settings.leave_unmasked_prob + settings.random_token_prob
         self.visible_shares = unmasked, visible, visible + settings.encoder_mask_fraction * (1 - visible)
-        self.mask_token, self.text_tokens = mask_token, text_tokens
-        self.word_starts = word_starts if settings.mask_whole_words else None
+        self.mask_token = dictionary.index(MASK)
+        self.text_tokens = range(dictionary.nspecial, len(dictionary))  # `<mask>` is among them
+        self.word_starts = word_starts(dictionary) if settings.mask_whole_words else None
         self.seed = seed
 
     def __call__(self, tokens: np.ndarray, epoch: int, index: int) -> MaskedBlock:

@@ -26,11 +26,7 @@ class MaeLmModel(BaseFairseqModel):
     """MAE-LM (Meng et al., ICLR 2024, section 3 and Figure 2).
 
     With the same weights and masks, loss and gradients agree with the authors' release, github.com/yumeng5/MAE-LM.
-
-    Args:
-        cfg: :class:`~maelm_fairseq.config.MaeLmConfig`
-        dictionary: fairseq's, with `<mask>`
-        pretraining: whether to build the decoder and the language-model head
+    The dictionary has `<mask>`. Decoder and language-model head are built for pretraining only.
     """
 
     def __init__(self, cfg, dictionary, pretraining: bool):
@@ -41,20 +37,16 @@ class MaeLmModel(BaseFairseqModel):
         self.mask = dictionary.index(MASK)
         seed = int(torch.randint(2**31, (), device="cpu"))
         with torch.random.fork_rng(devices=[]):
-            self._build_parts(len(dictionary), pretraining)
+            self.embed_tokens = nn.Embedding(len(dictionary), cfg.encoder_embed_dim, self.pad)
+            self.encoder = Transformer(cfg, cfg.encoder_layers, cfg.dropout, cfg.attention_dropout)
+            self.decoder = self.lm_head = None
+            if pretraining:
+                if cfg.decoder_layers and not cfg.share_decoder_layers:
+                    dropout = cfg.decoder_dropout
+                    self.decoder = Transformer(cfg, cfg.decoder_layers, dropout, dropout, cfg.decoder_relative_bias)
+                self.lm_head = LMHead(cfg.encoder_embed_dim, len(dictionary))
+            self.classification_heads = nn.ModuleDict()
             self._initialize(seed)
-
-    def _build_parts(self, symbols, pretraining):
-        cfg = self.cfg
-        self.embed_tokens = nn.Embedding(symbols, cfg.encoder_embed_dim, self.pad)
-        self.encoder = Transformer(cfg, cfg.encoder_layers, cfg.dropout, cfg.attention_dropout)
-        self.decoder = self.lm_head = None
-        if pretraining:
-            if cfg.decoder_layers and not cfg.share_decoder_layers:
-                dropout = cfg.decoder_dropout
-                self.decoder = Transformer(cfg, cfg.decoder_layers, dropout, dropout, cfg.decoder_relative_bias)
-            self.lm_head = LMHead(cfg.encoder_embed_dim, symbols)
-        self.classification_heads = nn.ModuleDict()
 
     def _initialize(self, seed):
         """Initialises each module as BERT does, by random numbers of its own.
@@ -89,27 +81,16 @@ class MaeLmModel(BaseFairseqModel):
                     f"--decoder-layers 0 contradicts --encoder-mask-fade-updates {task.cfg.encoder_mask_fade_updates}: "
                     "an MLM's encoder sees all masks to the end; make it 0"
                 )
-            if cfg.share_decoder_layers and cfg.decoder_relative_bias:
-                logger.warning(
-                    "--decoder-relative-bias does nothing with --share-decoder-layers: they have the encoder's"
-                )
+        if pretraining and cfg.share_decoder_layers and cfg.decoder_relative_bias:
+            logger.warning("--decoder-relative-bias does nothing with --share-decoder-layers: they have the encoder's")
         number = fingerprint(task.source_dictionary)
         if task.state.state_dict.get(FINGERPRINT, number) != number:  # of the checkpoint that the task is loaded from
             raise UsageError("the checkpoint was trained with another dict.txt: use the data that it was trained with")
         task.state.merge_state_dict({FINGERPRINT: number})  # fairseq saves it
         return cls(cfg, task.source_dictionary, pretraining)
 
-    def forward(
-        self,
-        src_tokens,
-        positions=None,
-        masked_positions=None,
-        num_predicted=None,
-        padded=True,
-        features_only=False,
-        classification_head_name=None,
-        **unused,
-    ):
+    def forward(self, src_tokens, positions=None, masked_positions=None, num_predicted=None, padded=True,
+                features_only=False, classification_head_name=None, **unused):  # fmt: skip
         """Predicts the masked tokens; or returns features, as fairseq's fine-tuning tasks ask for.
 
         Args:
@@ -117,8 +98,7 @@ class MaeLmModel(BaseFairseqModel):
                 :class:`~maelm_fairseq.masking.MaskedBatch`; positions None are 0, 1, 2, ...
             features_only: return the encoder's output instead
             classification_head_name: return this head's output instead
-        Returns:
-            logits (B, K, N); for features and heads, as fairseq expects, a pair (tensor, None)
+        Returns: logits (B, K, N); for features and heads, as fairseq expects, a pair (tensor, None)
         """
         if features_only or classification_head_name is not None:
             encoded = self.forward_encoder(src_tokens, positions, padded)
@@ -156,8 +136,7 @@ class MaeLmModel(BaseFairseqModel):
 
         Args:
             encoded: (B, V, C); positions: (B, V); masked_positions: (B, M); num_predicted: K
-        Returns:
-            (B, K, C)
+        Returns: (B, K, C)
         """
         x = torch.cat([encoded, self.embed_masks(masked_positions).to(encoded.dtype)], dim=1)
         positions = torch.cat([positions, masked_positions], dim=1)
@@ -172,8 +151,7 @@ class MaeLmModel(BaseFairseqModel):
         Args:
             tokens, positions: (B, V); masked_positions: (B, M); num_predicted: K, or None for all rows
             hidden: a list that receives the outputs of layers 0 to L, the later ones with the masks
-        Returns:
-            (B, K, C), or (B, V + M, C)
+        Returns: (B, K, C), or (B, V + M, C)
         """
         if masked_positions.size(1) and not self.shared_layers:
             raise UsageError("--decoder-layers 0, but the encoder does not see all positions: it needs a decoder")
@@ -199,8 +177,7 @@ class MaeLmModel(BaseFairseqModel):
     def upgrade_state_dict(self, state_dict):
         """Fits the weights of a checkpoint to this model, in place; see :func:`~maelm_fairseq.heads.fit_parts`.
 
-        fairseq calls it before it loads weights, those of an average at every update: what is checked of a checkpoint
-        is checked where it is read.
+        fairseq calls it before it loads weights, an average's at every update: checkpoints are checked when read.
         """
         drop_plain_values(state_dict)
         fit_parts(state_dict, self.state_dict())

@@ -28,8 +28,7 @@ class TorchAdamW(FairseqAdam):
     """PyTorch's fused AdamW: on the CPU three times as fast as fairseq's Adam, which memory traffic slows down.
 
     They differ in where eps is added: here to the root of the bias-corrected second moment, as in the Adam paper; in
-    fairseq's before the correction. What gradients are multiplied by, to average and to clip them, is left to the pass
-    over the weights.
+    fairseq's before the correction. What gradients are multiplied by, to average or clip them, is left to the update.
     """
 
     def __init__(self, cfg, params):

@@ -48,8 +48,7 @@ def autocast(cfg, device):
 def is_fast_in_bfloat16(kind):
     """Whether bfloat16 pays on the devices of a kind, "cpu" or "cuda"; if not, the first call says so in the log.
 
-    On a CPU without AVX-512, a matrix product takes eight times as long as in float32. GPUs before Ampere, such as V100
-    and T4, emulate it.
+    On a CPU without AVX-512, a matrix product takes eight times as long as in float32. GPUs before Ampere emulate it.
     """
     if kind == "cpu":
         fast = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -4,7 +4,7 @@ import copy
 import itertools
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from omegaconf import II, MISSING
@@ -14,24 +14,21 @@ from .base.line_sizes import LineSizes
 from .base.settings import setting
 from .data.blocks import TokenBlocks
 from .data.epochs import ResumableIterator
-from .data.masked_items import MaskedBlockDataset, masking_of
+from .data.masked_items import MaskedBlockDataset
 from .engine import ChoiceEnum, FairseqTask, distributed_utils, indexed_dataset, metrics, register_task, utils
-from .masking import NO_POSITION, MaskedBatch, MaskSettings, rounding
+from .masking import NO_POSITION, MaskedBatch, Masking, MaskSettings, rounding
 from .precision import PrecisionConfig, check_precision
 from .vocabulary import load_dictionary
 
 logger = logging.getLogger(__name__)
 
-UNUSED = ["ignore_invalid_inputs", "disable_iterator_cache", "update_epoch_batch_itr"]  # of fairseq's batch iterators
+# Options of fairseq's batch iterators: of the sizes of batches, with their defaults, and without effect.
+BATCHING = {"max_tokens": None, "max_sentences": None, "required_batch_size_multiple": 1}
+UNUSED = ["ignore_invalid_inputs", "disable_iterator_cache", "update_epoch_batch_itr"]
 
 
 class TokenTask(FairseqTask):
-    """A task with one dictionary that uses every sequence of its data.
-
-    Args:
-        cfg: a :class:`~maelm_fairseq.precision.PrecisionConfig`
-        dictionary: fairseq's, with `<mask>`
-    """
+    """A task of one dictionary, with `<mask>`, that uses every sequence of its data; `cfg` is a `PrecisionConfig`."""
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg)
@@ -43,22 +40,8 @@ class TokenTask(FairseqTask):
 
     target_dictionary = source_dictionary
 
-    def get_batch_iterator(
-        self,
-        dataset,
-        max_tokens=None,
-        max_sentences=None,
-        max_positions=None,
-        required_batch_size_multiple=1,
-        epoch=1,
-        grouped_shuffling=False,
-        **options,
-    ):
-        """As fairseq's, but a :class:`ResumableIterator`, and a new one each epoch.
-
-        Args:
-            options: other arguments of fairseq's; those in `UNUSED` have no effect
-        """
+    def get_batch_iterator(self, dataset, *, max_positions=None, epoch=1, grouped_shuffling=False, **options):
+        """As fairseq's, but a :class:`ResumableIterator`, and a new one each epoch; `options` are fairseq's others."""
         if grouped_shuffling:
             raise UsageError("--grouped-shuffling leaves out the last batches of every epoch: remove it")
         dataset = copy.copy(dataset)  # one may be for training and validation, of which each has an epoch
@@ -66,20 +49,14 @@ class TokenTask(FairseqTask):
         longest = dataset.sizes.max()
         if max_positions is not None and longest > max_positions:  # fairseq would drop them
             raise UsageError(f"sequences of up to {longest} tokens, {max_positions} are allowed: raise --max-tokens")
-        batching = dict(
-            max_tokens=max_tokens,
-            max_sentences=max_sentences,
-            required_batch_size_multiple=required_batch_size_multiple,
-        )
+        batching = {name: options.pop(name, default) for name, default in BATCHING.items()}
         options = {name: value for name, value in options.items() if name not in UNUSED}
         return ResumableIterator(dataset, batching, epoch=epoch, **options)
 
 
 @dataclass
 class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
-    data: str = setting(
-        MISSING, "folder of binarized data, or several separated by colons, which take turns epoch by epoch"
-    )
+    data: str = setting(MISSING, "folder of binarized data, or several separated by colons, which take turns by epoch")
     sample_break_mode: ChoiceEnum(["none", "complete", "complete_doc", "eos"]) = setting(
         "complete_doc",
         "where blocks end: none fills every block; complete ends them at line ends, complete_doc also at document ends "
@@ -96,17 +73,12 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
 
 @register_task("mae_lm", dataclass=MaeLmTaskConfig)
 class MaeLmTask(TokenTask):
-    """Masked language modelling with the masks left out of the encoder.
-
-    Args:
-        cfg: :class:`MaeLmTaskConfig`
-        dictionary: fairseq's, with `<mask>`
-    """
+    """Masked language modelling with the masks left out of the encoder; its `cfg` is a :class:`MaeLmTaskConfig`."""
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
-        self.mask_settings = MaskSettings.of(cfg)
-        self.masking = masking_of(self.mask_settings, dictionary, cfg.seed)
+        self.mask_settings = MaskSettings(**{each.name: getattr(cfg, each.name) for each in fields(MaskSettings)})
+        self.masking = Masking(self.mask_settings, dictionary, cfg.seed)
 
     needs_decoder = True  # the model builds its decoder for tasks that say so
 
@@ -140,9 +112,7 @@ class MaeLmTask(TokenTask):
     def begin_run(self, cfg, criterion):
         """Refuses before the first update what would fail later, and says what token frequencies alone would give.
 
-        Args:
-            cfg: fairseq's whole configuration
-            criterion: of the run
+        `cfg` is fairseq's whole configuration.
         """
         metric = cfg.checkpoint.best_checkpoint_metric
         with metrics.aggregate(new_root=True) as logged:
@@ -164,7 +134,10 @@ class MaeLmTask(TokenTask):
             LineSizes(prefix_of(folder, cfg.dataset.train_subset))  # of some, the turn comes days later
         valid = self.datasets.get(cfg.dataset.valid_subset.split(",")[0])
         if valid is not None and distributed_utils.is_master(cfg.distributed_training):
-            bits = unigram_bits(self.datasets[cfg.dataset.train_subset], valid)
+            # The cross-entropy under the frequencies of training, each counted once more; of long texts, in part.
+            counts = self.datasets[cfg.dataset.train_subset].counts(20_000_000) + 1
+            found = valid.counts(1_000_000)
+            bits = float(found @ np.log2(counts.sum() / counts) / found.sum())
             self.state.merge_state_dict({"unigram_bits": bits})  # model cards show it
             logger.info(f"unigram_bits {bits:.3f}: the loss, per token, of a model that knows only token frequencies")
 
@@ -199,13 +172,3 @@ def prefix_of(folder, split):
                 "shard0:shard1 and so on, the first of which has the validation data"
             )
     return prefix
-
-
-def unigram_bits(train, valid):
-    """The cross-entropy of text under the token frequencies of other text, each counted once more, in bits per token.
-
-    Args:
-        train, valid: :class:`~maelm_fairseq.data.masked_items.MaskedBlockDataset`; of long ones, a part is read
-    """
-    counts, found = train.counts(20_000_000) + 1, valid.counts(1_000_000)
-    return float(found @ np.log2(counts.sum() / counts) / found.sum())

@@ -73,8 +73,7 @@ def read_vocabulary(folder):
 def word_starts(dictionary):
     """Which symbols begin a word: bool (N,). Special symbols are words of their own; behind them, a word begins, too.
 
-    Raises:
-        ValueError: no symbol begins a word
+    Raises ValueError: no symbol begins a word
     """
     for marks in [WORD_START, BYTE_WORD_STARTS]:
         starts = np.array([symbol.startswith(marks) for symbol in dictionary.symbols])

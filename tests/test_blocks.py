@@ -14,8 +14,8 @@ from conftest import refuses
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.data.batches import Batches, WholeDataset, batch_ends
 from maelm_fairseq.data.blocks import LineSizes, TokenBlocks, line_spans
-from maelm_fairseq.data.masked_items import MaskedBlockDataset, masking_of
-from maelm_fairseq.masking import MaskSettings
+from maelm_fairseq.data.masked_items import MaskedBlockDataset
+from maelm_fairseq.masking import Masking, MaskSettings
 from test_vocabulary import dictionary as dictionary_of
 
 EOS = 2
@@ -110,7 +110,7 @@ def test_lines_read_in_parts_give_the_same_blocks(tmp_path, mode, at_once):
 
 def dataset(tmp_path, lines_of_parts, size=12, mode="complete_doc", **options):
     dictionary = dictionary_of(*(f"w{i}" for i in range(4, 40)))
-    masking = masking_of(MaskSettings(**{"mask_prob": 0.3, **options}), dictionary, seed=1)
+    masking = Masking(MaskSettings(**{"mask_prob": 0.3, **options}), dictionary, seed=1)
     parts = [TokenBlocks(write(tmp_path / f"part{i}", lines), size, mode) for i, lines in enumerate(lines_of_parts)]
     return MaskedBlockDataset(parts, masking, dictionary, seed=1)
 

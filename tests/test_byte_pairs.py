@@ -18,13 +18,12 @@ from maelm_fairseq.base.byte_pairs import BytePair
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.subwords import MASK, SPECIAL, word_sequences
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from maelm_fairseq.data.masked_items import masking_of
 from maelm_fairseq.finetuning.squad import pieces_of, span_of
 from maelm_fairseq.finetuning.squad_files import Answer, Question
 from maelm_fairseq.huggingface import export
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.huggingface.import_roberta import import_roberta
-from maelm_fairseq.masking import MaskSettings
+from maelm_fairseq.masking import Masking, MaskSettings
 from maelm_fairseq.vocabulary import load_dictionary, word_starts
 from test_huggingface_tokenizer import text
 
@@ -82,7 +81,7 @@ def test_words_begin_at_spaces_and_lines(roberta):
     dictionary, tokenizer = load_dictionary(roberta[1]), roberta[2].tokenizer
     lines = ["kan lo, don't", "lo \u6f22\u5b57"]
     block = np.array([0, *(token for line in lines for token in [*tokenizer.encode(line), 2])])
-    masking = masking_of(MaskSettings(mask_prob=0.5, mask_whole_words=True), dictionary, 1)
+    masking = Masking(MaskSettings(mask_prob=0.5, mask_whole_words=True), dictionary, 1)
     starts = word_starts(dictionary)[block]
     starts[1:] |= np.isin(block[:-1], [0, 2])
     words = np.split(np.arange(1, len(block)), np.flatnonzero(starts[2:]) + 1)
@@ -102,7 +101,7 @@ def test_masks_need_not_be_last(extended):
     dictionary = load_dictionary(extended / "data")
     mask, N = dictionary.index(MASK), len(dictionary)
     assert mask == N - 4
-    masking = masking_of(MaskSettings(mask_prob=0.9, random_token_prob=1.0), dictionary, 1)
+    masking = Masking(MaskSettings(mask_prob=0.9, random_token_prob=1.0), dictionary, 1)
     drawn = np.concatenate([masking(np.full(999, 9), 1, i).predicted_visible_tokens for i in range(20)])
     assert set(drawn) == set(range(4, N)) - {mask}
     model = hub.from_pretrained(extended, extended / "data")

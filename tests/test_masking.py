@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from maelm_fairseq.data.masked_items import masking_of
-from maelm_fairseq.masking import MaskSettings
+from maelm_fairseq.masking import Masking, MaskSettings
 from test_vocabulary import dictionary as dictionary_of
 
 MASK, SPECIAL = 50, 4
@@ -12,7 +11,7 @@ DICTIONARY = dictionary_of(*("\u2581" * (token % 3 > 0) + f"w{token}" for token 
 
 
 def masking(seed=1, **settings):
-    return masking_of(MaskSettings(**settings), DICTIONARY, seed)
+    return Masking(MaskSettings(**settings), DICTIONARY, seed)
 
 
 def block(length, seed=0):

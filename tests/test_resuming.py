@@ -11,8 +11,8 @@ from fairseq.data.iterators import GroupedIterator
 
 from conftest import TINY, refuses
 from maelm_fairseq.data.blocks import TokenBlocks
-from maelm_fairseq.data.masked_items import MaskedBlockDataset, masking_of
-from maelm_fairseq.masking import MaskSettings
+from maelm_fairseq.data.masked_items import MaskedBlockDataset
+from maelm_fairseq.masking import Masking, MaskSettings
 from maelm_fairseq.task import TokenTask
 from maelm_fairseq.vocabulary import load_dictionary
 from test_preemption import STOPPED, finish, trap, two_processes
@@ -22,7 +22,7 @@ from training import NO_DROPOUT, assert_same_weights, train, updates
 @pytest.fixture(scope="module")
 def dataset(data):
     dictionary = load_dictionary(data)
-    masking = masking_of(MaskSettings(), dictionary, 1)
+    masking = Masking(MaskSettings(), dictionary, 1)
     return MaskedBlockDataset([TokenBlocks(str(data / "train"), 31, "complete_doc")], masking, dictionary, 1)
 
 

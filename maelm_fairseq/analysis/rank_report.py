@@ -6,12 +6,9 @@ from .token_moments import FAMILIES, TAU
 
 
 def draw(path, panels, tau=TAU):
-    """Draws the ranks of several models side by side, except those of 0: there are no such tokens.
+    """Draws the ranks of several models side by side as a PNG, except those of 0: there are no such tokens.
 
-    Args:
-        path: of the PNG file
-        panels: {title: rows from :func:`~maelm_fairseq.analysis.token_moments.analyse`}
-        tau: of the ranks to draw
+    `panels` are {title: rows from :func:`~maelm_fairseq.analysis.token_moments.analyse`}.
     """
     from matplotlib.figure import Figure  # not needed to measure ranks
 

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from ..base.errors import UsageError
-from ..data.masked_items import batches_of_similar_length, masking_of
-from ..masking import NO_POSITION, MaskSettings
+from ..data.masked_items import batches_of_similar_length
+from ..masking import NO_POSITION, Masking, MaskSettings
 
 FAMILIES = {
     "without_mask": "all tokens, inputs without [MASK]",
@@ -30,8 +30,7 @@ def effective_rank(singular_values, tau=TAU):
     Args:
         singular_values: (..., C), largest first
         tau: over 0, at most 1
-    Returns:
-        int64 (...); 0 if all are zero
+    Returns: int64 (...); 0 if all are zero
     """
     energy = singular_values.double().square().cumsum(-1)
     total = energy[..., -1:]
@@ -80,8 +79,7 @@ class TokenMoments:
         Each family spans the subspace of its leading singular directions, as many as its effective rank. A direction of
         [MASK] counts sin^2 of its principal angle to the subspace of the real tokens: 0 within it, 1 if orthogonal.
 
-        Returns:
-            float64 (D,), from 0 to the effective rank of [MASK] tokens
+        Returns: float64 (D,), from 0 to the effective rank of [MASK] tokens
         """
         spans = []
         for family in ["mask_tokens", "real_tokens"]:
@@ -100,10 +98,9 @@ def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
         tokens: minimum number of tokens; fewer if the dataset has fewer
         mask_prob: share of the positions, never `<s>`
         seed: of both draws
-    Returns:
-        list of (tokens (T,) int64, masked (T,) bool)
+    Returns: list of (tokens (T,) int64, masked (T,) bool)
     """
-    masking = masking_of(MaskSettings(mask_prob, encoder_mask_fraction=1), dataset.dictionary, seed)
+    masking = Masking(MaskSettings(mask_prob, encoder_mask_fraction=1), dataset.dictionary, seed)
     order = np.random.default_rng(seed).permutation(len(dataset))
     enough = int(np.searchsorted(np.cumsum(dataset.sizes[order]), tokens)) + 1
     blocks = []
@@ -128,8 +125,7 @@ def measure(model, blocks, progress=None):
         model: :class:`~maelm_fairseq.model.MaeLmModel`, pretrained or fine-tuned
         blocks: from :func:`draw_blocks`
         progress: function called with the number of blocks of each batch
-    Returns:
-        the :class:`TokenMoments`
+    Returns: the :class:`TokenMoments`
     """
     moments = TokenMoments()
     device, training = model.embed_tokens.weight.device, model.training
@@ -157,13 +153,11 @@ def encode_with_mask(model, tokens, masked, padding):
 
     With shared decoder layers, [MASK] enters in front of them and is only read by other masks, as in pretraining.
     Before that, its rank is 0 and inputs with [MASK] are their real tokens. This needs the encoder and the options of
-    pretraining alone: a fine-tuned model is measured the same way if it was fine-tuned with `--share-decoder-layers`,
-    as the recipes do.
+    pretraining alone: a fine-tuned model is measured the same way if it has `--share-decoder-layers`, as in recipes.
 
     Args:
         tokens: (B, T); masked, padding: bool (B, T)
-    Returns:
-        list of D tensors (B, T, C), zero where there is no [MASK] yet
+    Returns: list of D tensors (B, T, C), zero where there is no [MASK] yet
     """
     hidden = []
     if not model.shared_layers:

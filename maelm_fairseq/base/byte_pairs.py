@@ -125,17 +125,14 @@ def check_byte_level(path, kind, file, alphabet):
         f"no token for {missing} of the 256 bytes": missing,
         "no splitting of words": not split.get("use_regex", True),
     }
-    for found, is_there in faults.items():
-        if is_there:
-            expected = "expected byte-level BPE as of roberta-base; take another vocabulary"
-            raise UsageError(f"{path}: found {found}, {expected}")
+    for found in [fault for fault, is_there in faults.items() if is_there]:
+        raise UsageError(f"{path}: found {found}, expected byte-level BPE as of roberta-base; take another vocabulary")
 
 
 def canonical(file, ids, extended):
     """The contents of a tokenizer.json with these ids of all tokens, and without what files may have differently.
 
-    Those are truncation, padding and dropout, and whether special symbols are marked as such. `<pad>` is no symbol of
-    texts.
+    They are truncation, padding, dropout, whether special symbols are marked as such. Texts have no symbol `<pad>`.
     """
     marked = {token["content"]: token for token in file["added_tokens"] if token["content"] != SPECIAL[PAD]}
     for symbol in [*SPECIAL[:PAD], *SPECIAL[EOS:], MASK]:

@@ -62,10 +62,7 @@ def put(partial, path, new):
 def atomic_write(path, mode="w", new=False):
     """Opens a file that gets the name `path` when it is :func:`complete`, and its contents are on the disk.
 
-    Args:
-        path: of the finished file; its folder must exist
-        mode: "w" for UTF-8 text with "\\n" as line ends, "wb" for bytes
-        new: refuse to replace a file
+    Its folder must exist. The mode is "w" for UTF-8 text with "\\n" as line ends, or "wb" for bytes.
     """
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     with complete(path, new) as partial, open(partial, mode, **text) as stream:
@@ -76,11 +73,7 @@ def atomic_write(path, mode="w", new=False):
 
 @contextlib.contextmanager
 def atomic_folder(path):
-    """Makes a folder that gets the name `path` when it is :func:`complete`, and its files are on the disk.
-
-    Args:
-        path: of the finished folder, which must not exist; those above it are made
-    """
+    """Makes a new folder, and those above it, which gets its name once it is :func:`complete` and on the disk."""
     with complete(path, new=True) as partial:
         os.makedirs(partial)
         yield partial
@@ -117,9 +110,7 @@ def remove(path):
 def remove_abandoned(folder, pattern):
     """Removes what killed processes left half-written: on this machine if they are gone, on others after a day.
 
-    Args:
-        folder: of the files and folders that were to be written
-        pattern: that their names match, such as `checkpoint*.pt`
+    The names of what was to be written match the pattern, such as `checkpoint*.pt`.
     """
     for partial in glob.glob(os.path.join(glob.escape(folder), f".{pattern}.*.partial")):
         stem, process = partial.removesuffix(".partial").rsplit(".", 1)
@@ -134,11 +125,7 @@ def remove_abandoned(folder, pattern):
 
 @contextlib.contextmanager
 def one_at_a_time(path):
-    """Lets one process of this machine into the block at a time, if the file system can.
-
-    Args:
-        path: of a file or folder that all of them can read
-    """
+    """Lets one process of this machine into the block at a time, if the file system can; all can read `path`."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):
@@ -194,14 +181,7 @@ def unique(pairs):
 
 
 type_hints = functools.cache(typing.get_type_hints)  # large files have a hundred thousand objects of a kind
-KINDS = {
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    bool: "true or false",
-    list: "a list",
-    tuple: "a list",
-}
+KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
 def typed(kind, value, where):
@@ -212,8 +192,7 @@ def typed(kind, value, where):
             texts; List, Dict with texts as keys, Tuple, or Optional of these
         value: what was read
         where: for the message: the file, and the place in it
-    Raises:
-        ValueError: `WHERE: found WHAT, expected WHAT`
+    Raises ValueError: `WHERE: found WHAT, expected WHAT`
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Union:
@@ -241,8 +220,8 @@ def typed(kind, value, where):
         return value
     if kind is float and type(value) is int and value.bit_length() < 1024:
         return float(value)
-    is_object = dict in (kind, origin) or dataclasses.is_dataclass(kind)
-    expected = "an object" if is_object else KINDS.get(origin or kind) or f"a {kind.__name__}"
+    is_object, is_list = dict in (kind, origin) or dataclasses.is_dataclass(kind), (origin or kind) in (list, tuple)
+    expected = "an object" if is_object else "a list" if is_list else KINDS.get(kind) or f"a {kind.__name__}"
     raise UsageError(f"{where}: found {shown(value)}, expected {expected}")
 
 

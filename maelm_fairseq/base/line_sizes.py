@@ -1,7 +1,6 @@
 """The index of fairseq's binarized data (MMapIndexedDataset), without fairseq: SPLIT.idx.
 
-It has a header, the number of tokens of each line (int32), `</s>` included, and the byte of SPLIT.bin at which each
-line begins (int64).
+It has a header, the number of tokens of each line (int32), `</s>` included, and the byte at which each begins (int64).
 """
 
 import os
@@ -18,17 +17,11 @@ LINES = 1 << 22  # that are read at a time
 
 
 class LineSizes:
-    """The number of tokens of each line.
+    """The number of tokens of each line; `dtype` and `tokens` are type and number of the tokens in `.bin`.
 
-    Args:
-        prefix: path of the data without `.idx`
-        again: what to do about damaged files
-    Raises:
-        ValueError: it is in another format, or index and data do not have the length that the header implies
+    `prefix` is the path of the data without `.idx`, `again` what to do about damaged files.
 
-    Attributes:
-        path: of the index
-        dtype, tokens: type and number of the tokens in `.bin`
+    Raises ValueError: it is in another format, or index and data do not have the length that the header implies
     """
 
     def __init__(self, prefix, again="binarize again"):

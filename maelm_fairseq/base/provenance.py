@@ -17,14 +17,9 @@ def check_unchanged(was):
 
 
 def check_same(path, was, now, fix):
-    """Refuses work that was made from something else.
+    """Refuses work that was made from other {name: value} of options and inputs, of which short ones are shown.
 
-    Args:
-        path: of the work
-        was, now: {name: value} of options and inputs; short values are shown
-        fix: what the user can do
-    Raises:
-        UsageError: they differ
+    `fix` says what the user can do.
     """
     different = []
     for name in {**was, **now}:

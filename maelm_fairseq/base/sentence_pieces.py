@@ -16,8 +16,7 @@ SENTENCEPIECE = "sentencepiece.model"
 class SentencePiece(Subwords):
     """The pieces of a SentencePiece model; a token is SentencePiece's id + 1, and `<mask>` the last one.
 
-    Raises:
-        ValueError: no model, or ids 0 to 2 are not `<unk> <s> </s>`
+    Raises ValueError: no model, or ids 0 to 2 are not `<unk> <s> </s>`
     """
 
     file_name = SENTENCEPIECE

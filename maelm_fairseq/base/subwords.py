@@ -93,8 +93,7 @@ def sequence(parts, limit=None):
     Args:
         parts: one or two lists of tokens
         limit: how many tokens the sequence may have; the longest part loses some at its end. None for any number
-    Returns:
-        list of tokens; how many were cut
+    Returns: list of tokens; how many were cut
     """
     sizes = [len(part) for part in parts]
     room = sum(sizes) if limit is None else max(0, limit - 2 * len(parts))
@@ -111,8 +110,7 @@ def word_sequences(tokenizer, words, limit):
         tokenizer: :class:`Subwords`
         words: list of strings; a word that is normalised to nothing becomes `<unk>`
         limit: tokens that a sequence may have; a word that alone has more is cut
-    Yields:
-        list of tokens; the place in it of the first token of each of its words
+    Yields: list of tokens; the place in it of the first token of each of its words
     """
     part, starts = [], []
     for tokens in tokenizer.encode_words(words):

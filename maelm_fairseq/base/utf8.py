@@ -81,8 +81,7 @@ def half_character(text):
 def wide_encoding(start):
     """UTF-16LE, UTF-16BE, UTF-32LE or UTF-32BE if text that begins with these bytes is likely to be; None if not.
 
-    Decoded as what it is, text has spaces, line ends, punctuation and a byte order mark, but hardly any null or invalid
-    characters.
+    Decoded as what it is, text has spaces, line ends and punctuation, but hardly any null or invalid characters.
     """
 
     def plausibility(encoding):

@@ -21,8 +21,7 @@ def load_model(checkpoint_file, dictionary):
     Args:
         checkpoint_file: path of a `.pt` file, or of a folder; see :func:`find_checkpoint`
         dictionary: the one it was trained with, with `<mask>`
-    Returns:
-        :class:`~maelm_fairseq.model.MaeLmModel`, in evaluation mode
+    Returns: :class:`~maelm_fairseq.model.MaeLmModel`, in evaluation mode
     Raises:
         FileNotFoundError: there is no such file
         ValueError: not a checkpoint of MAE-LM, or trained with another dictionary
@@ -49,16 +48,12 @@ def read_checkpoint(checkpoint_file):
 
 
 def as_checkpoint(state, path):
-    """The contents of a file as those of a checkpoint of this plugin, in the form that this version writes.
+    """What :func:`~.reading.read_file` returned as a checkpoint of this plugin, in the form that this version writes.
 
-    Args:
-        state: from :func:`~maelm_fairseq.checkpoints.reading.read_file`
-        path: of the file, for messages
     Returns:
         `state` with the weights in "model", the model's options in `["cfg"]["model"]`, sizes being those of the
         weights, and the vocabulary's fingerprint in `["task_state"]`
-    Raises:
-        ValueError: it is not a checkpoint of MAE-LM
+    Raises ValueError: it is not a checkpoint of MAE-LM
     """
     expected = "not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_..."
     try:

@@ -10,16 +10,8 @@ from ..config import MaeLmConfig, option
 from ..vocabulary import FINGERPRINT, fingerprint
 
 # Of the encoder: these must be the same wherever its weights are used.
-ENCODER = [
-    "encoder_layers",
-    "encoder_embed_dim",
-    "encoder_ffn_embed_dim",
-    "encoder_attention_heads",
-    "max_positions",
-    "relative_position_num_buckets",
-    "relative_position_max_distance",
-    "relative_position_buckets",
-]
+ENCODER = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "max_positions"]
+ENCODER += ["relative_position_num_buckets", "relative_position_max_distance", "relative_position_buckets"]
 # A run that goes on must not change these either.
 OTHERS = ["decoder_layers", "share_decoder_layers", "decoder_relative_bias", "classification_pooling"]
 
@@ -27,14 +19,10 @@ OTHERS = ["decoder_layers", "share_decoder_layers", "decoder_relative_bias", "cl
 def model_configuration(weights, options, path):
     """The configuration of the model of a checkpoint; sizes are those of its weights, whatever the options say.
 
-    Args:
-        weights: state dict
-        options: of its configuration, {name: value}; unknown ones are ignored
-        path: of the file, for messages
-    Returns:
-        :class:`~maelm_fairseq.config.MaeLmConfig`
-    Raises:
-        ValueError: an option has a value of another type
+    Of the options, {name: value}, unknown ones are ignored.
+
+    Returns: :class:`~maelm_fairseq.config.MaeLmConfig`
+    Raises ValueError: an option has a value of another type
     """
     cfg = typed(MaeLmConfig, options, f"{path}: model")
 
@@ -60,13 +48,7 @@ def model_configuration(weights, options, path):
 
 
 def check_vocabulary(state, dictionary, path):
-    """Refuses a checkpoint that was trained with another dictionary.
-
-    Args:
-        state: contents of the checkpoint, from :func:`~maelm_fairseq.checkpoints.building.as_checkpoint`
-        dictionary: fairseq's, with `<mask>`
-        path: of the file, for the message
-    """
+    """Refuses a checkpoint, from :func:`~.building.as_checkpoint`, that was trained with another dictionary."""
     if state["task_state"][FINGERPRINT] != fingerprint(dictionary):
         symbols = len(state["model"]["embed_tokens.weight"])
         raise UsageError(
@@ -76,12 +58,9 @@ def check_vocabulary(state, dictionary, path):
 
 
 def compare_configurations(theirs, ours, names, path):
-    """Refuses a checkpoint of another model, naming each option that differs.
+    """Refuses a checkpoint of another model, naming each option that differs, of those in `names`.
 
-    Args:
-        theirs, ours: of the checkpoint, and of the model to load it into: the options as attributes
-        names: of the options to compare
-        path: of the file, for the message
+    The attributes of `theirs` are the options of the checkpoint, those of `ours` of the model to load it into.
     """
     pairs = [(name, getattr(theirs, name), getattr(ours, name)) for name in names]
     different = [f"{option(name)} {a} in the checkpoint, {b} here" for name, a, b in pairs if str(a) != str(b)]
@@ -90,12 +69,7 @@ def compare_configurations(theirs, ours, names, path):
 
 
 def check_weights(weights, own, path):
-    """Refuses weights that are not those of a model, by name and shape, or are not finite.
-
-    Args:
-        weights, own: state dicts of the checkpoint and of the model
-        path: of the file, for the message
-    """
+    """Refuses weights that are not a model's own, by name and shape, or are not finite; both are state dicts."""
     for name, weight in weights.items():
         if not weight.is_floating_point() or not torch.isfinite(weight).all():
             numbers = "NaN or infinity: its training diverged" if weight.is_floating_point() else f"{weight.dtype}"

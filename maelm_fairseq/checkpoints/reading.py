@@ -20,8 +20,7 @@ def damage(path):
 
     Reads the whole file once. PyTorch stores a CRC-32 of each tensor but does not look at it when it loads them.
 
-    Raises:
-        OSError: it cannot be read
+    Raises OSError: it cannot be read
     """
     if not os.path.isfile(path):
         return "it is not a file"
@@ -48,8 +47,7 @@ def read_file(path, writer="fairseq-train", old=False):
         path: of the file
         writer: the program that writes such files, for the error message
         old: read files from before PyTorch 1.6, too
-    Returns:
-        dicts, lists, tuples, sets, tensors, texts and numbers
+    Returns: dicts, lists, tuples, sets, tensors, texts and numbers
     Raises:
         FileNotFoundError: there is no such file
         ValueError: it is damaged, or contains anything else

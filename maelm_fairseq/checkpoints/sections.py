@@ -10,36 +10,25 @@ from omegaconf import DictConfig
 
 from ..base.errors import UsageError
 from ..base.files import typed
-from ..engine import (
-    CRITERION_DATACLASS_REGISTRY,
-    CRITERION_REGISTRY,
-    MODEL_DATACLASS_REGISTRY,
-    MODEL_REGISTRY,
-    TASK_DATACLASS_REGISTRY,
-    TASK_REGISTRY,
-)
+from ..engine import criterions, models, tasks
 from ..model import MaeLmModel
 from .building import as_checkpoint
 
 # What fairseq saves, without the `args` of old releases, which it would prefer to `cfg`.
 KEYS = ["cfg", "model", "criterion", "optimizer_history", "task_state", "extra_state", "last_optimizer_state"]
 REGISTRIES = {
-    "model": (MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY),
-    "task": (TASK_REGISTRY, TASK_DATACLASS_REGISTRY),
-    "criterion": (CRITERION_REGISTRY, CRITERION_DATACLASS_REGISTRY),
+    "model": (models.MODEL_REGISTRY, models.MODEL_DATACLASS_REGISTRY),
+    "task": (tasks.TASK_REGISTRY, tasks.TASK_DATACLASS_REGISTRY),
+    "criterion": (criterions.CRITERION_REGISTRY, criterions.CRITERION_DATACLASS_REGISTRY),
 }
 COMPONENTS = ["criterion", "optimizer", "lr_scheduler"]  # of a run, whose names are kept beside
 HARMLESS = ["sentence_prediction"]  # fairseq's own for fine-tuning: it reads only numbers, names and paths
 
 
 def for_fairseq(state, path):
-    """What fairseq's functions get of a checkpoint's contents.
+    """What fairseq's functions get of what :func:`~.reading.read_file` returned.
 
-    Args:
-        state: what :func:`~maelm_fairseq.checkpoints.reading.read_file` returned
-        path: of the file, for the error message
-    Raises:
-        ValueError: it is not a checkpoint of fairseq's, or an option has a value of another type
+    Raises ValueError: it is not a checkpoint of fairseq's, or an option has a value of another type
     """
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UsageError(f"{path}: it has no weights of a model; expected a file of fairseq-train")
@@ -55,8 +44,7 @@ def for_fairseq(state, path):
 
 def is_of_our_model(cfg):
     """Whether a configuration, a dict or fairseq's, is for this plugin's model, or one derived from it."""
-    name = name_in(cfg.get("model"))
-    registered = MODEL_REGISTRY.get(name)
+    registered = models.MODEL_REGISTRY.get(name_in(cfg.get("model")))
     return registered is not None and issubclass(registered, MaeLmModel)
 
 
@@ -73,12 +61,8 @@ def is_fairseqs(part, name):
 
 
 def our_options(part, section, path):
-    """The options of a model, task or criterion of this plugin, or of one derived from it.
+    """The options in a section of a checkpoint's configuration, of a part of this plugin or of one derived from it.
 
-    Args:
-        part: a key of `REGISTRIES`
-        section: what the checkpoint's configuration says of it
-        path: of the file, for messages
     Returns:
         dict of the options that its dataclass has; None for any other model, task or criterion, or without a dataclass
     """

@@ -9,12 +9,9 @@ from ..base.files import atomic_write
 
 
 def save(state, path, new=False):
-    """Writes a checkpoint, which gets its name when it is complete and on the disk.
+    """Writes a checkpoint, which gets its name when it is complete and on the disk; a `new` one replaces no file.
 
-    Args:
-        state: its contents; options that fairseq keeps in a Namespace become a dict
-        path: of the file
-        new: refuse to replace a file
+    Options that fairseq keeps in a Namespace become a dict.
     """
     cfg = state.get("cfg")
     if isinstance(cfg, dict):

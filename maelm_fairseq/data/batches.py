@@ -44,8 +44,7 @@ def batch_ends(sizes, max_tokens=None, max_sentences=None, multiple=1):
         max_tokens: of a batch, padding included; None for any number. A longer item forms its own batch
         max_sentences: items of a batch; None for any number
         multiple: a batch has less than so many items, or a multiple
-    Returns:
-        int64 (batches,): the end of each
+    Returns: int64 (batches,): the end of each
     """
 
     def allowed(count):

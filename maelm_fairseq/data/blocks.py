@@ -19,8 +19,7 @@ def cut_spans(spans, block_size):
 
     Args:
         spans: int64 (n, 2), first token and one after the last
-    Returns:
-        starts, sizes: int64 (blocks,)
+    Returns: starts, sizes: int64 (blocks,)
     """
     lengths = spans[:, 1] - spans[:, 0]
     pieces = -(-lengths // block_size)
@@ -125,8 +124,7 @@ class TokenBlocks:
     def __getitem__(self, i) -> np.ndarray:
         """Block `i`: int64 (tokens,).
 
-        Raises:
-            ValueError: the file has become shorter since it was opened
+        Raises ValueError: the file has become shorter since it was opened
         """
         size = int(self.sizes[i]) * self._dtype.itemsize
         # Not mapped: a process that reads beyond the end of a mapped file is killed without a word.

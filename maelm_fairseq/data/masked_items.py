@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from ..base.errors import UsageError
-from ..masking import MaskedBatch, Masking
-from ..vocabulary import MASK, word_starts
+from ..masking import MaskedBatch
 from .batches import Batches, WholeDataset, batch_ends
 
 CHECKED = 64  # blocks whose tokens are in the checksum of data
@@ -30,20 +29,6 @@ def batches_of_similar_length(lengths, tokens):
         order = order[size:]
 
 
-def masking_of(settings, dictionary, seed):
-    """The :class:`~maelm_fairseq.masking.Masking` of text in a vocabulary.
-
-    Args:
-        settings: :class:`~maelm_fairseq.masking.MaskSettings`
-        dictionary: fairseq's, with `<mask>`
-        seed: of all draws
-    Raises:
-        ValueError: whole words are to be masked, and no symbol begins a word
-    """
-    starts = word_starts(dictionary) if settings.mask_whole_words else None
-    return Masking(settings, dictionary.index(MASK), range(dictionary.nspecial, len(dictionary)), starts, seed)
-
-
 class Batch(dict):
     """A batch that loader workers send as bytes: PyTorch would open a file and a socket for each tensor."""
 
@@ -58,11 +43,7 @@ class Batch(dict):
 class MaskedBlockDataset(WholeDataset):
     """Blocks of text with `<s>` in front, masked anew in every epoch.
 
-    Args:
-        parts: list of :class:`~maelm_fairseq.data.blocks.TokenBlocks`, one for each file
-        masking: :class:`~maelm_fairseq.masking.Masking`
-        dictionary: fairseq's, with `<mask>`
-        seed: of the order of the blocks
+    `parts` are a list of :class:`~.blocks.TokenBlocks`, one for each file; the seed is that of their order.
     """
 
     def __init__(self, parts, masking, dictionary, seed: int):
@@ -94,11 +75,7 @@ class MaskedBlockDataset(WholeDataset):
         return zlib.crc32(np.concatenate([self.tokens(index) for index in some]), zlib.crc32(self.sizes))
 
     def counts(self, limit):
-        """How often each symbol occurs, but for `<s>`, in blocks from all parts of the text: int64 (N,).
-
-        Args:
-            limit: maximum number of tokens that are read
-        """
+        """How often each symbol but `<s>` occurs in up to `limit` tokens from all parts of the text: int64 (N,)."""
         counts, step = np.zeros(len(self.dictionary), np.int64), -(-int(self.sizes.sum()) // limit)
         chosen = range(0, len(self), step)
         for start in range(0, len(chosen), 4096):
@@ -112,9 +89,7 @@ class MaskedBlockDataset(WholeDataset):
     def collater(self, samples):
         """Merges items to a batch of tensors.
 
-        Returns:
-            dict: `net_input`, a :class:`~maelm_fairseq.masking.MaskedBatch` as a dict; `target` (B, K). Counts exclude
-            padding.
+        Returns: dict: `net_input`, a :class:`~.masking.MaskedBatch` as a dict; `target` (B, K). Counts exclude padding.
         """
         if not samples:
             return {}

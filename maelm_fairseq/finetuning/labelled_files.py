@@ -15,10 +15,8 @@ NO_LABEL, NO_AGREEMENT = "-", "its annotators do not agree"  # of SNLI, whose au
 def find_file(folder, split, names, required=True):
     """The path of a split's file in a folder, plain or `.gz`; None if there is none and it is not required.
 
-    Args:
-        folder: of the labelled files
-        split: fairseq's name of it
-        names: {split: possible names of its file}
+    `names` are {split: possible names of its file}.
+
     Raises:
         FileNotFoundError: there is none, and it is required
         ValueError: there are several, or it is not a file
@@ -134,8 +132,7 @@ def read_sentences(path, is_test=False, regression=False, like=None):
         is_test: whether there are no labels, or they are to be ignored
         regression: whether labels are numbers, whatever the form
         like: the form of the training file, if this is another one of the same task
-    Returns:
-        :class:`Table`
+    Returns: :class:`Table`
     Raises:
         ValueError: it has no such columns or no examples, over 1% of its lines are skipped, or one of a test file, or
             it has other labels or texts than the training file
@@ -220,13 +217,10 @@ class Sentence(NamedTuple):
 def read_tagged(path, is_test=False):
     """Reads CoNLL's columns: a word per line, the word first and the tag last, a blank line after each sentence.
 
-    Args:
-        path: of the file
-        is_test: whether there are no tags, or they are to be ignored
-    Returns:
-        list of :class:`Sentence`
-    Raises:
-        ValueError: a word has no tag, lines have different numbers of columns, or there are no sentences
+    A test file has no tags, or they are to be ignored.
+
+    Returns: list of :class:`Sentence`
+    Raises ValueError: a word has no tag, lines have different numbers of columns, or there are no sentences
     """
     sentences, sentence, width = [], None, None
     for line, text in read_lines(path):

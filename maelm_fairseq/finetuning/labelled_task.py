@@ -28,7 +28,7 @@ from ..checkpoints.building import read_checkpoint
 from ..checkpoints.comparing import ENCODER, compare_configurations
 from ..data.batches import WholeDataset
 from ..data.masked_items import Batch
-from ..engine import MODEL_DATACLASS_REGISTRY, FairseqCriterion, MetersDict, metrics
+from ..engine import FairseqCriterion, MetersDict, metrics, models
 from ..heads import HEADS
 from ..precision import PrecisionConfig, autocast, check_precision
 from ..task import TokenTask
@@ -57,18 +57,10 @@ class LabelledTaskConfig(PrecisionConfig):
 
 
 class LabelledTask(TokenTask, ABC):
-    """The base of tasks that fine-tune an encoder.
+    """The base of tasks that fine-tune an encoder; their `cfg` is a :class:`LabelledTaskConfig`."""
 
-    Args:
-        cfg: :class:`LabelledTaskConfig`
-
-    Attributes:
-        files: {split: possible names of its file}
-        head: name of the head
-        positions: of the model, once it is built: longer sequences are cut
-    """
-
-    files, head, positions = {}, None, None
+    files, head = {}, None  # {split: possible names of its file}; name of the head
+    positions = None  # of the model, once it is built: longer sequences are cut
 
     def __init__(self, cfg, **unused):
         check_precision(cfg)
@@ -154,7 +146,7 @@ class LabelledTask(TokenTask, ABC):
         if path is None:
             return
         state = read_checkpoint(path)
-        theirs, default = Namespace(**state["cfg"]["model"]), MODEL_DATACLASS_REGISTRY[cfg._name]()
+        theirs, default = Namespace(**state["cfg"]["model"]), models.MODEL_DATACLASS_REGISTRY[cfg._name]()
         given = [name for name in FROM_CHECKPOINT if str(cfg[name]) != str(getattr(default, name))]
         compare_configurations(theirs, cfg, given, path)
         has_head = any(name.startswith(HEADS) for name in state["model"])
@@ -164,7 +156,7 @@ class LabelledTask(TokenTask, ABC):
 
     def load_dataset(self, split, **kwargs):
         dataset = self.datasets[split] = self.make_dataset(find_file(self.cfg.labelled, split, self.files), split)
-        logger.info(dataset)
+        logger.info(dataset.text)
         metric, known = self.cfg.best_checkpoint_metric or "loss", [*dataset.metrics, "loss"]
         if split == "valid" and metric not in known:
             raise UsageError(f"--best-checkpoint-metric {metric}: validation logs {', '.join(known)}; choose one")
@@ -244,8 +236,6 @@ class LabelledDataset(WholeDataset):
     """Sequences of tokens with targets.
 
     Args:
-        task: :class:`LabelledTask`
-        split: fairseq's name of it
         sequences: list of lists of tokens
         targets: list of lists of numbers: one for a whole sequence, two for a span, or one for each token
         text: what was read, in words
@@ -261,17 +251,13 @@ class LabelledDataset(WholeDataset):
         self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)
         vars(self).update(more)
 
-    def __str__(self):
-        return self.text
-
     def __getitem__(self, index):
         return index, torch.from_numpy(self.sequences[index]).long(), torch.from_numpy(self.targets[index])
 
     def collater(self, samples):
         """Merges examples into a batch.
 
-        Returns:
-            dict: `net_input` with `src_tokens` (B, T), padded at the right; `target` (B, 1), (B, 2) or (B, T)
+        Returns: dict: `net_input` with `src_tokens` (B, T), padded at the right; `target` (B, 1), (B, 2) or (B, T)
         """
         if not samples:
             return {}

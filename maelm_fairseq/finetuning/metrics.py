@@ -94,11 +94,9 @@ def overlap(predicted, correct):
 
 
 def exact_and_f1(prediction, answers):
-    """Whether a prediction is one of the correct answers, and its largest overlap with one.
+    """Whether a prediction, "" for no answer, is one of the correct answers, and its largest overlap with one.
 
-    Args:
-        prediction: a text, "" for no answer
-        answers: list of texts, empty for an unanswerable question
+    Answers are a list of texts, empty for an unanswerable question.
     """
     # If no answer has words, the empty one is correct.
     correct = [words for words in map(normalized_words, answers) if words] or [[]]

@@ -8,7 +8,7 @@ from ..base.errors import UsageError
 from ..checkpoints.building import build_model, read_checkpoint
 from ..checkpoints.sections import our_options
 from ..data.masked_items import batches_of_similar_length
-from ..engine import TASK_DATACLASS_REGISTRY, TASK_REGISTRY, utils
+from ..engine import tasks, utils
 from . import sentences, squad, tokens  # noqa: F401  registered
 from .labelled_task import LabelledTask
 
@@ -17,26 +17,22 @@ BATCH_TOKENS = 2048  # of a batch, including padding
 
 def make_task(name, **options):
     """A task outside fairseq's commands; what its options would take from those of a run is None."""
-    kind = TASK_DATACLASS_REGISTRY[name]
+    kind = tasks.TASK_DATACLASS_REGISTRY[name]
     of_run = {field.name: None for field in fields(kind) if str(field.default).startswith("${")}
-    return TASK_REGISTRY[name].setup_task(kind(**{**of_run, "seed": 1, **options}))
+    return tasks.TASK_REGISTRY[name].setup_task(kind(**{**of_run, "seed": 1, **options}))
 
 
 def load_task(checkpoint_file, **options):
-    """A fine-tuned model with its task, outside fairseq's commands.
+    """A fine-tuned model with its task, outside fairseq's commands; `options` replace those in the checkpoint.
 
-    Args:
-        checkpoint_file: path of the checkpoint
-        options: of the task, in place of those in the checkpoint
-    Returns:
-        :class:`LabelledTask`, and the model in evaluation mode, on a GPU if there is one
+    Returns: :class:`LabelledTask`, and the model in evaluation mode, on a GPU if there is one
     Raises:
         FileNotFoundError: there is no such file
         ValueError: it is not a checkpoint of such a task
     """
     state = read_checkpoint(checkpoint_file)
     known = our_options("task", state["cfg"].get("task"), checkpoint_file) or {"_name": None}
-    kind, name = TASK_REGISTRY.get(known["_name"]), known.pop("_name")
+    kind, name = tasks.TASK_REGISTRY.get(known["_name"]), known.pop("_name")
     if kind is None or not issubclass(kind, LabelledTask):
         raise UsageError(f"{checkpoint_file}: its task is {name}, expected a task that fine-tunes on labelled files")
     task = make_task(name, **{**known, **options})

@@ -38,12 +38,10 @@ class SentencesTask(LabelledTask):
         if table.form.is_regression:
             values = [float(example.label) for example in table.examples]
             self.state.merge_state_dict({"values": [float(np.mean(values)), float(np.std(values))]})
-        else:
-            self.keep_labels(path, [example.label for example in table.examples])
-            if are_values(self.state.labels):
-                logger.warning(
-                    f"{path}: all labels are numbers: to predict values instead of classes, add --regression"
-                )
+            return
+        self.keep_labels(path, [example.label for example in table.examples])
+        if are_values(self.state.labels):
+            logger.warning(f"{path}: all labels are numbers: to predict values instead of classes, add --regression")
 
     def make_head(self, model):
         model.register_classification_head(self.head, len(self.state.labels or [None]))

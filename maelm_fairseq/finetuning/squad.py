@@ -65,8 +65,7 @@ class SquadTask(LabelledTask):
     """Reads train.json and dev.json, or SQuAD's official names; see :func:`~.squad_files.read_questions`.
 
     The first and the last token of the answer, or `<s>` twice if there is none in a window. Training leaves out
-    questions with answers that are not where they say. Its state: `may_be_empty`, whether a question may have no
-    answer, as in SQuAD 2.0.
+    questions with answers that are not where they say. Its state: `may_be_empty`, whether there may be no answer.
     """
 
     files, head = SQUAD_FILES, "span"

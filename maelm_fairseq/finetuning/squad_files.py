@@ -1,6 +1,6 @@
 """SQuAD's JSON: questions, their contexts, and their answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import List, NamedTuple, Optional, Tuple
 
 from ..base.errors import UsageError
@@ -28,20 +28,10 @@ class Entry:
     is_impossible: Optional[bool] = None
 
 
-@dataclass
-class Paragraph:
-    context: str
-    qas: List[dict]
-
-
-@dataclass
-class Article:
-    paragraphs: List[Paragraph]
-
-
-@dataclass
-class Squad:
-    data: List[Article]
+# What is around the entries, from the inside out.
+Paragraph = make_dataclass("Paragraph", [("context", str), ("qas", List[dict])])
+Article = make_dataclass("Article", [("paragraphs", List[Paragraph])])
+Squad = make_dataclass("Squad", [("data", List[Article])])
 
 
 class Question(NamedTuple):
@@ -54,9 +44,8 @@ class Question(NamedTuple):
 def read_questions(path, is_test=False) -> List[Question]:
     """Reads the official JSON of SQuAD 1.1 or 2.0. Without `is_impossible`, questions with answers are answerable.
 
-    Args:
-        path: of the file
-        is_test: whether there may be no `answers`
+    Those of a test file may have no `answers`.
+
     Raises:
         FileNotFoundError: there is no such file
         ValueError: it is not SQuAD's JSON; the message says where

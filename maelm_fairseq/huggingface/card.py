@@ -9,14 +9,7 @@ from typing import Dict, List, Optional, Tuple
 
 from ..base.files import read_json, typed
 from .config_json import MODELING_FILE
-from .weights import (
-    CODE,
-    MASKED_LM,
-    MODEL,
-    QUESTION_ANSWERING,
-    SEQUENCE_CLASSIFICATION,
-    TOKEN_CLASSIFICATION,
-)
+from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 
 GAP = "**please fill in**"
 SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]  # of a configuration of fairseq's
@@ -78,12 +71,9 @@ def read_record(data, split):
 
 
 def model_card(name, state, config, data, kind, description=None):
-    """The text of the model card.
+    """The text of the model card of a folder, from the contents of the checkpoint (`state`) and of config.json.
 
     Args:
-        name: of the folder
-        state: the contents of the checkpoint
-        config: the contents of config.json
         data: folder of the training data
         kind: which class of its family the model becomes: `MODEL`, `MASKED_LM`, ...
         description: of the text and language that it was trained on

@@ -52,9 +52,7 @@ def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
 def mean_of_tokens(config, max_length):
     """The files of a model of sentence-transformers whose vectors are the mean of all tokens: {path: contents}.
 
-    Args:
-        config: the contents of config.json
-        max_length: most tokens of a text
+    `config` is that of :func:`make_config`; a text has up to `max_length` tokens.
     """
     modules = [("0", "", "Transformer"), ("1", "1_Pooling", "Pooling")]
     # The pooler of stock classes is untrained and unused: without it, nothing warns of it.

@@ -24,20 +24,11 @@ from ..finetuning.squad import SquadTask
 from ..heads import SpanHead
 from ..hub import class_names, only_head, tokens_of
 from ..vocabulary import read_vocabulary
+from . import weights
 from .card import model_card
 from .config_json import MODELING_FILE, make_config, mean_of_tokens
 from .edge_cases import EDGE_CASES
 from .verification import compare_with_transformers
-from .weights import (
-    CODE,
-    MASKED_LM,
-    MODEL,
-    SEQUENCE_CLASSIFICATION,
-    TOKEN_CLASSIFICATION,
-    choose_kind,
-    choose_layout,
-    convert,
-)
 
 
 def parse_args():
@@ -79,24 +70,24 @@ def export(checkpoint, data, dest, format="auto", description=None):
         raise UsageError(
             f"{checkpoint}: fine-tuned on SQuAD by version 0.2, on other pieces of text: fine-tune it again"
         )
-    layout = CODE if format == "code" else choose_layout(model, module)
+    layout = weights.CODE if format == "code" else weights.choose_layout(model, module)
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
     # By import_roberta, with a new decoder or head.
     untrained = "imported_from" in state and (model.decoder is not None or not state.get("imported_head", True))
-    kind = MODEL if untrained else choose_kind(model, layout, module, masks_in_encoder)
+    kind = weights.MODEL if untrained else weights.choose_kind(model, layout, module, masks_in_encoder)
     labels = None
-    if kind in (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION):
+    if kind in (weights.SEQUENCE_CLASSIFICATION, weights.TOKEN_CLASSIFICATION):
         labels = class_names(state["task_state"], module.out_proj.out_features) or ["score"]
     config = make_config(model, layout, kind, labels, masks_in_encoder)
-    weights, left = convert(model, layout, kind, head)
+    tensors, left = weights.convert(model, layout, kind, head)
 
     with atomic_folder(dest) as folder:
         save_json(config, os.path.join(folder, "config.json"))
         # save_file would make it readable for its owner only.
-        Path(folder, "model.safetensors").write_bytes(safetensors.torch.save(weights, metadata={"format": "pt"}))
-        if layout is CODE:
+        Path(folder, "model.safetensors").write_bytes(safetensors.torch.save(tensors, metadata={"format": "pt"}))
+        if layout is weights.CODE:
             shutil.copyfile(Path(__file__).with_name(MODELING_FILE), Path(folder, MODELING_FILE))
-        if kind in (MODEL, MASKED_LM):
+        if kind in (weights.MODEL, weights.MASKED_LM):
             for name, contents in mean_of_tokens(config, model.max_positions()).items():
                 os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
                 save_json(contents, os.path.join(folder, name))

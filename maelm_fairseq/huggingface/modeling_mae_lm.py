@@ -14,14 +14,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import PretrainedConfig, PreTrainedModel
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    MaskedLMOutput,
-    QuestionAnsweringModelOutput,
-    SequenceClassifierOutput,
-    TokenClassifierOutput,
-)
+from transformers import PretrainedConfig, PreTrainedModel, modeling_outputs
 
 UNSEEN = -3e4  # attention logit of what is not attended to: a weight of exactly 0, and finite in half precision
 
@@ -74,10 +67,8 @@ class Attention(nn.Module):
 
     def forward(self, x, bias, eager):
         """(B, T, C), bias (B, H or 1, T or 1, T) -> (B, T, C), and if `eager` the weights (B, H, T, T)."""
-        query, key, value = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for part in [self.query(x), *self.key_value(x).chunk(2, -1)]
-        )
+        parts = [self.query(x), *self.key_value(x).chunk(2, -1)]
+        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         bias, dropout, weights = bias.to(query.dtype), self.dropout if self.training else 0.0, None
         if eager:
             weights = (query @ key.transpose(2, 3) / math.sqrt(query.size(-1)) + bias).softmax(-1)
@@ -127,8 +118,7 @@ class Transformer(nn.Module):
             seen: (B, T) bool, which tokens are attended to
             eager: compute attention weights explicitly
             late: (B, T) bool, tokens that enter in front of the last `late_layers` layers, where they see each other
-        Returns:
-            lists: the input of the first layer and the outputs of all, (B, T, C) each; the attention weights
+        Returns: lists: the input of the first layer and the outputs of all, (B, T, C) each; the attention weights
         """
         x = self.dropout(self.norm(x + self.embed_positions(positions + 1)))
         position_bias = x.new_zeros(()) if self.relative_bias is None else self.relative_bias(positions)
@@ -210,8 +200,7 @@ class MaeLmModel(MaeLmPreTrainedModel):
             token_type_ids: ignored, as by MPNet; all classes here take it
             hidden_tokens: (B, T) bool, tokens that no other tokens attend to, or None; with `share_decoder_layers` they
                 enter in front of the decoder's layers, and attend to each other, too
-        Returns:
-            BaseModelOutput with `last_hidden_state` (B, T, C)
+        Returns: BaseModelOutput with `last_hidden_state` (B, T, C)
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("expected either input_ids or inputs_embeds")
@@ -227,11 +216,11 @@ class MaeLmModel(MaeLmPreTrainedModel):
         eager = with_attentions or config._attn_implementation == "eager"
         late_layers = config.decoder_layers if config.share_decoder_layers else 0
         hidden, attentions = self.encoder(x, positions, seen, eager, hidden_tokens, late_layers)
-        outputs = BaseModelOutput(
+        outputs = modeling_outputs.BaseModelOutput(
             hidden_states=tuple(hidden) if with_hidden else None,
             attentions=tuple(attentions) if with_attentions else None,
         )
-        return self.result(BaseModelOutput, outputs, return_dict, last_hidden_state=hidden[-1])
+        return self.result(modeling_outputs.BaseModelOutput, outputs, return_dict, last_hidden_state=hidden[-1])
 
     def positions(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None):
         """The position of each token, (B, T): -1 for padding."""
@@ -288,8 +277,7 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
         Args:
             labels: (B, T), tokens to predict, -100 elsewhere
             others: as for :class:`MaeLmModel`
-        Returns:
-            MaskedLMOutput with `logits` (B, T, N); hidden states and attentions are the encoder's
+        Returns: MaskedLMOutput with `logits` (B, T, N); hidden states and attentions are the encoder's
         """
         config, model = self.config, self.mae_lm
         masked = input_ids.eq(-1 if config.masks_in_encoder else config.mask_token_id)  # those to hide
@@ -302,7 +290,7 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
             x = self.decoder(x, positions, positions >= 0, config._attn_implementation == "eager")[0][-1]
         logits = self.lm_head(x, embedding)
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        return self.result(MaskedLMOutput, outputs, return_dict, loss=loss, logits=logits)
+        return self.result(modeling_outputs.MaskedLMOutput, outputs, return_dict, loss=loss, logits=logits)
 
     def resize_token_embeddings(self, *args, **kwargs):
         embeddings = super().resize_token_embeddings(*args, **kwargs)
@@ -345,7 +333,7 @@ class MaeLmForSequenceClassification(MaeLmPreTrainedModel):
         x = (outputs.last_hidden_state * pooled[..., None]).sum(1) / pooled.sum(1, keepdim=True).clamp(min=1)
         logits = self.classifier(x)
         loss = None if labels is None else self.loss(logits.float(), labels)
-        return self.result(SequenceClassifierOutput, outputs, return_dict, loss=loss, logits=logits)
+        return self.result(modeling_outputs.SequenceClassifierOutput, outputs, return_dict, loss=loss, logits=logits)
 
     def loss(self, logits, labels):
         """Mean squared error for one label, binary cross-entropy for several of them, or cross-entropy."""
@@ -374,7 +362,7 @@ class MaeLmForTokenClassification(MaeLmPreTrainedModel):
         outputs = self.mae_lm(*inputs, output_attentions, output_hidden_states, True)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        return self.result(TokenClassifierOutput, outputs, return_dict, loss=loss, logits=logits)
+        return self.result(modeling_outputs.TokenClassifierOutput, outputs, return_dict, loss=loss, logits=logits)
 
 
 class MaeLmForQuestionAnswering(MaeLmPreTrainedModel):
@@ -400,4 +388,4 @@ class MaeLmForQuestionAnswering(MaeLmPreTrainedModel):
             targets = [(logits.float(), place.clamp(0, outside)) for logits, place in targets]
             loss = sum(F.cross_entropy(logits, place, ignore_index=outside) for logits, place in targets) / 2
         logits = dict(start_logits=start, end_logits=end)
-        return self.result(QuestionAnsweringModelOutput, outputs, return_dict, loss=loss, **logits)
+        return self.result(modeling_outputs.QuestionAnsweringModelOutput, outputs, return_dict, loss=loss, **logits)

@@ -43,23 +43,14 @@ UNUSED = re.compile(r"(pooler|classifier|qa_outputs)\..*|embeddings\.(?:position
 
 @dataclass
 class Source:
-    """A RoBERTa encoder, with its language-model head if it has one.
+    """A RoBERTa encoder, with its language-model head if it has one."""
 
-    Attributes:
-        path: of its folder, for messages
-        tokenizer: its vocabulary
-        sizes: and dropouts, named as in :class:`~maelm_fairseq.config.MaeLmConfig`
-        weights: {name: float32 tensor}, named as ours
-        dropped: parts that were left out, such as "pooler"
-        new: parts that were added, such as "2 words"
-    """
-
-    path: str
+    path: str  # of its folder, for messages
     tokenizer: Any
-    sizes: dict
-    weights: dict
-    dropped: list
-    new: list = field(default_factory=list)
+    sizes: dict  # and dropouts, named as in MaeLmConfig
+    weights: dict  # {name: float32 tensor}, named as ours
+    dropped: list  # parts that were left out, such as "pooler"
+    new: list = field(default_factory=list)  # parts that were added, such as "2 words"
 
     @property
     def has_head(self):
@@ -67,12 +58,9 @@ class Source:
 
 
 def read_source(folder):
-    """Reads a folder of transformers; nothing in it is executed.
+    """Reads a folder of transformers, with `config.json`, weights and vocabulary; nothing in it is executed.
 
-    Args:
-        folder: with `config.json`, weights and vocabulary
-    Returns:
-        :class:`Source`
+    Returns: :class:`Source`
     Raises:
         FileNotFoundError: a file is missing
         ValueError: it cannot be read, or computes something else than RoBERTa
@@ -94,11 +82,9 @@ def read_source(folder):
     sizes["vocab_size"] = len(raw["embeddings.word_embeddings.weight"])
     sizes["max_position_embeddings"] = len(raw["embeddings.position_embeddings.weight"])
     check_options(path, config, sizes, "its weights")
-    options = {
-        ours: typed(type(default), config.get(name, default), f"{path}: {name}")
-        for ours, (name, default) in OPTIONS.items()
-    }
-    options.update({name: cfg[name] for name in SIZES})
+    options = {name: cfg[name] for name in SIZES}
+    for ours, (name, default) in OPTIONS.items():
+        options[ours] = typed(type(default), config.get(name, default), f"{path}: {name}")
     tokenizer = read_subwords(folder)
     if len(weights["embed_tokens.weight"]) > len(tokenizer.symbols):  # rounded up
         dropped.append("rows of the embedding without a token")
@@ -121,8 +107,7 @@ def convert(path, weights, special_rows):
         path: of their configuration, for messages
         weights: {name: tensor}, named as in transformers without a prefix
         special_rows: `XLM_R_ROWS` or `CAMEMBERT_ROWS`; `embed_tokens` and `lm_head.bias` get fairseq's order
-    Returns:
-        {name: float32 tensor}; the parts that were left out, a list
+    Returns: {name: float32 tensor}; the parts that were left out, a list
     """
     unused = list(filter(None, map(UNUSED.fullmatch, weights)))
     left = {name: weights[name] for name in weights.keys() - {match[0] for match in unused}}

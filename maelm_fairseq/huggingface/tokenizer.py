@@ -43,16 +43,12 @@ MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
 
 
 def write_tokenizer(folder, subwords, max_length):
-    """Writes `tokenizer.json` and `tokenizer_config.json` for a vocabulary.
+    """Writes `tokenizer.json` and `tokenizer_config.json` for :class:`~maelm_fairseq.base.subwords.Subwords`.
 
-    Args:
-        folder: where to write; it must exist
-        subwords: :class:`~maelm_fairseq.base.subwords.Subwords`
-        max_length: most tokens of a text, with `<s>` and `</s>`
-    Returns:
-        tokenizers.Tokenizer, read back from what was written
-    Raises:
-        ValueError: the vocabulary cannot be written as `tokenizer.json`
+    The folder must exist. A text has up to `max_length` tokens, with `<s>` and `</s>`.
+
+    Returns: tokenizers.Tokenizer, read back from what was written
+    Raises ValueError: the vocabulary cannot be written as `tokenizer.json`
     """
     if isinstance(subwords, BytePair):
         text = subwords.contents().decode()
@@ -78,8 +74,7 @@ def write_tokenizer(folder, subwords, max_length):
 def build_tokenizer(subwords):
     """A tokenizer of the `tokenizers` library with the tokens of a SentencePiece model; see :func:`write_tokenizer`.
 
-    Raises:
-        ValueError: the SentencePiece model has a setting or a kind of piece that is not supported
+    Raises ValueError: the SentencePiece model has a setting or a kind of piece that is not supported
     """
     processor, vocabulary = subwords.processor, subwords.symbols[:-1]
     kind, charsmap = read_settings(processor)
@@ -108,9 +103,7 @@ def build_tokenizer(subwords):
     made.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL])
     made.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False)])
     made.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>",
-        pair="<s> $A </s> </s> $B </s>",
-        special_tokens=[("<s>", BOS), ("</s>", EOS)],
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", BOS), ("</s>", EOS)]
     )
     return made
 
@@ -139,14 +132,10 @@ def sample_lines(data, splits=("train", "valid")):
 def check_tokenizer(tokenizer, subwords, lines):
     """Compares the tokens of a tokenizer on lines of text and on edge cases, by themselves and in pairs.
 
-    Args:
-        tokenizer: tokenizers.Tokenizer
-        subwords: the vocabulary whose tokens it must give, in sequences as for `hub.encode`
-        lines: list of strings
-    Returns:
-        the number of texts and pairs compared, known exceptions included
-    Raises:
-        ValueError: a text gives other tokens; for a Unigram model, more than one of a hundred
+    They must be those of `subwords`, in sequences as for `hub.encode`.
+
+    Returns: the number of texts and pairs compared, known exceptions included
+    Raises ValueError: a text gives other tokens; for a Unigram model, more than one of a hundred
     """
     edge_cases = EDGE_CASES + EDGE_CASES_WITH_MASK
     texts = [*lines, *edge_cases]

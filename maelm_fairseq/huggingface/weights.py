@@ -89,15 +89,9 @@ def base_prefix(layout, kind):
 
 
 def stock_modules(layout, kind, layers, head=None):
-    """The modules of encoder and head that are a weight and a bias in both.
+    """The modules of encoder and head that are a weight and a bias in both; arguments are as for :func:`convert`.
 
-    Args:
-        layout: one of transformers' own families
-        kind: which class of the family: `MODEL`, `MASKED_LM`, ...
-        layers: of the encoder
-        head: our name of the head, for the classes that have one
-    Returns:
-        {our name: list of theirs}; where they have several, ours has their rows one after the other
+    Returns: {our name: list of theirs}; where they have several, ours has their rows one after the other
     """
     base = base_prefix(layout, kind)
     modules = {"encoder.norm": [base + "embeddings.LayerNorm"]}
@@ -121,9 +115,8 @@ def convert(model, layout, kind, head=None):
         model: :class:`~maelm_fairseq.model.MaeLmModel`
         layout: :class:`Layout`
         kind: which class of the family: `MODEL`, `MASKED_LM`, ...
-        head: name of the head, for the classes that have one
-    Returns:
-        {name: tensor}, contiguous copies; the names of the model's weights that the class has no place for: a set
+        head: our name of the head, for the classes that have one
+    Returns: {name: tensor}, contiguous copies; the names of the model's weights that the class has no place for: a set
     """
     left = dict(model.state_dict())
     converted = (_code_weights if layout is CODE else _stock_weights)(model, left, layout, kind, head)

@@ -18,14 +18,9 @@ PROGRESS = {"num_updates": int, "epoch": int, "iterations_in_epoch": int, "best"
 
 
 def check_run(state, trainer, path, starts_anew):
-    """Refuses a checkpoint that a run cannot start from, or go on from.
+    """Refuses a checkpoint, from :func:`~.sections.for_fairseq`, that a run cannot start from, or go on from.
 
-    Args:
-        state: its contents, from :func:`~maelm_fairseq.checkpoints.sections.for_fairseq`
-        trainer: fairseq's
-        path: of the file, for messages
-        starts_anew: with another optimizer, as by --finetune-from-model or --reset-optimizer: the encoder must be the
-            same, other parts need not
+    If it starts anew, as by --finetune-from-model or --reset-optimizer, only the encoder must be the same.
     """
     if "model" not in state["cfg"] or FINGERPRINT not in state.get("task_state", {}):
         raise UsageError(f"{path}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_...")

@@ -15,8 +15,7 @@
 | `load_model_ensemble_and_task` | builds this plugin's classes only, of whole checkpoints | all commands |
 
 "Training": in `fairseq-train` and `fairseq-hydra-train`; "our models": there, for models of this plugin and those
-derived from them, whatever the task; "all commands": those of fairseq that import this plugin. A program that imports
-it is left as it is.
+derived from them, whatever the task; "all commands": those of fairseq that import this plugin, no other program.
 """
 
 import contextlib
@@ -90,14 +89,10 @@ def _replace(place, name, hooks):
 
 
 class Hooks:
-    """The replacements, and what they know of the current run.
-
-    Attributes:
-        patience: what --patience has seen, {name: value}: the attributes of fairseq's function should_stop_early
-    """
+    """The replacements, and what they know of the current run."""
 
     def __init__(self):
-        self.patience = {}
+        self.patience = {}  # what --patience has seen: the attributes of fairseq's function should_stop_early
         self._lock = None  # of the save folder, in the process that saves
         self._keeps_memory = False
         self._last = None  # path of the last checkpoint that is being saved
@@ -167,12 +162,7 @@ class Hooks:
         self._lock = None
 
     def _open(self, cfg, is_master):
-        """Checks what a run starts from, and keeps other runs out of its folder.
-
-        Args:
-            cfg: fairseq's configuration of checkpoints
-            is_master: whether this is the process that saves
-        """
+        """Checks what a run starts from; the master, which saves, keeps other runs out of its folder."""
         resumes, last = cfg.restore_file == save_folder.LAST, os.path.join(cfg.save_dir, save_folder.LAST)
         if getattr(cfg, "continue_once", None):
             save_folder.check_start("--continue-once", cfg.continue_once)
@@ -199,12 +189,8 @@ class Hooks:
 
     # Reading checkpoints
 
-    def _contents(self, path):
-        """What fairseq gets of a checkpoint."""
-        return for_fairseq(read_file(path), path)
-
     def load_checkpoint_to_cpu(self, original, path, arg_overrides=None, load_on_all_ranks=False):
-        state = self._read.pop(path, None) or self._contents(path)
+        state = self._read.pop(path, None) or for_fairseq(read_file(path), path)
         state["cfg"] = OmegaConf.create(state["cfg"])
         if arg_overrides is not None:
             overwrite_args_by_name(state["cfg"], arg_overrides)
@@ -214,7 +200,7 @@ class Hooks:
         for path in filenames:
             if path is None:
                 raise UsageError("--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt")
-            self._read[path] = self._contents(path)
+            self._read[path] = for_fairseq(read_file(path), path)
             foreign = sorted(REGISTRIES.keys() - self._read[path]["cfg"].keys())
             if foreign:  # fairseq's own, of which some evaluate strings of the configuration
                 raise UsageError(f"{path}: expected a checkpoint of this plugin, found another {' and '.join(foreign)}")
@@ -230,7 +216,7 @@ class Hooks:
         """Of fairseq's Trainer."""
         if not isinstance(trainer.get_model(), MaeLmModel) or not PathManager.isfile(filename):
             return original(trainer, filename, reset_optimizer, *args, **kwargs)
-        self._read[filename] = state = self._contents(filename)
+        self._read[filename] = state = for_fairseq(read_file(filename), filename)
         comparison.check_run(state, trainer, filename, starts_anew=reset_optimizer)
         with explained(filename, "the run cannot go on from it"):
             extra_state = original(trainer, filename, reset_optimizer, *args, **kwargs)
@@ -343,7 +329,7 @@ class Hooks:
                 losses = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
             except stopping.StopRequested:
                 epoch_itr.validation_due = True
-        if stopping.agreed():
+        if stopping.Process.agreed:
             checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
             self._stop(cfg.checkpoint, trainer.get_num_updates())
         return losses
@@ -351,23 +337,15 @@ class Hooks:
     @staticmethod
     def _stop(cfg, update):
         """Ends this process, after a request and a checkpoint."""
-        stopping.stop(update, not (cfg.no_save or cfg.no_last_checkpoints) and cfg.save_dir, start_options(cfg))
-
-
-def start_options(cfg):
-    """The options of a run that begin it anew each time that they are given: list of texts."""
-    names = ["reset_optimizer", "reset_dataloader", "reset_meters", "reset_lr_scheduler"]
-    return ["--restore-file"] * (cfg.restore_file != save_folder.LAST) + [option(name) for name in names if cfg[name]]
+        without = ["--restore-file"] * (cfg.restore_file != save_folder.LAST)  # options that begin the run anew
+        names = ["reset_optimizer", "reset_dataloader", "reset_meters", "reset_lr_scheduler"]
+        without += [option(name) for name in names if cfg[name]]
+        stopping.stop(update, not (cfg.no_save or cfg.no_last_checkpoints) and cfg.save_dir, without)
 
 
 @contextlib.contextmanager
 def explained(path, what):
-    """Errors in the block that come from what fairseq finds in a file, and uses unchecked, become one line.
-
-    Args:
-        path: of the file
-        what: cannot be done
-    """
+    """Errors in the block that come from what fairseq finds in a file, and uses unchecked, become one line."""
     try:
         yield
     except Exception as error:

@@ -18,11 +18,9 @@ def keep_freed_memory():
     """Lets this process keep the memory that tensors free, for those of the next update.
 
     glibc returns large blocks to the system, which hands them out again page by page: up to a fifth of the time of an
-    update on the CPU (`benchmarks/RESULTS.md`). Nothing changes with another C library, or if the environment sets
-    one of glibc's thresholds.
+    update on the CPU (`benchmarks/RESULTS.md`). Not with another C library, or if the environment sets a threshold.
 
-    Returns:
-        whether freed memory is kept
+    Returns: whether freed memory is kept
     """
     if any(name in os.environ for name in ENVIRONMENT):
         return False

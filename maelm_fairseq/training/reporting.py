@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 
-from ..base.errors import SHOW_TRACEBACK, UsageError, one_line, print_error, show_anything
+from ..base.errors import SHOW_TRACEBACK, UsageError, one_line, show_anything
 
 
 class Reporter:
@@ -12,13 +12,10 @@ class Reporter:
 
     Before the first update every error comes from options, files or data, and is one line with its type. Afterwards
     those of :func:`~maelm_fairseq.base.errors.one_line` are; others keep their stack trace.
-
-    Attributes:
-        trained: whether an update was made
     """
 
     def __init__(self):
-        self.trained = False
+        self.trained = False  # whether an update was made
         self._others = sys.excepthook
 
     def install(self):
@@ -33,7 +30,7 @@ class Reporter:
         if line is None or SHOW_TRACEBACK in os.environ:
             self._others(kind, error, traceback)
         if line is not None:
-            print_error(line)
+            print("error: " + line, file=sys.stderr, flush=True)
 
     def line(self, error):
         """The line that reports an error; None if its stack trace does."""

@@ -45,13 +45,10 @@ def interval_checkpoints(save_dir):
 def renew_last(save_dir, starts_elsewhere):
     """Makes sure that there is a whole last checkpoint, from which fairseq resumes; for the holder of the lock.
 
-    If it is whole, nothing else is looked at. If it is damaged, or missing and the run does not start elsewhere, the
-    newest whole checkpoint of an interval takes its place.
+    If it is whole, nothing else is looked at. If it is damaged, or missing and the run does not start elsewhere, from
+    --finetune-from-model, the newest whole checkpoint of an interval takes its place.
 
-    Args:
-        starts_elsewhere: whether a run without a last checkpoint starts from --finetune-from-model
-    Raises:
-        ValueError: there are checkpoints, and none of them is whole
+    Raises ValueError: there are checkpoints, and none of them is whole
     """
     last, damaged = os.path.join(save_dir, LAST), []
     exists = os.path.lexists(last)
@@ -122,12 +119,9 @@ def lock(save_dir):
     A lock of the operating system: it ends with the process, holds on other machines too where the folder is on NFS,
     and is not inherited by loader workers.
 
-    Whoever takes it removes what a killed run left half-written.
+    Whoever takes it creates the folder, and removes what a killed run left half-written.
 
-    Args:
-        save_dir: the folder, which is created
-    Raises:
-        ValueError: another process holds the lock, or the folder cannot be written
+    Raises ValueError: another process holds the lock, or the folder cannot be written
     """
     path = os.path.join(save_dir, ".lock")
     try:

@@ -28,7 +28,7 @@ class StopRequested(Exception):
     """Ends a validation, when a process was asked to stop."""
 
 
-class _Process:
+class Process:
     """What this process knows of requests to stop."""
 
     pid = None  # of the process that handles signals; not of the loader workers forked from it
@@ -41,18 +41,20 @@ class _Process:
 def handle_signals(announce, pass_on=False):
     """Installs the signal handlers; for fairseq's training commands, never for a program that imports us.
 
-    Args:
-        announce: whether to confirm a request on standard error
-        pass_on: whether this process does not train but waits for processes of `multiprocessing` that do
+    To announce a request is to confirm it on standard error; a process that does not train but waits for processes of
+    `multiprocessing` that do passes it on to them.
     """
     if threading.current_thread() is not threading.main_thread():
         return
-    if _Process.pid is None:
+    if Process.pid is None:
         os.register_at_fork(after_in_child=_protect_worker)
         atexit.register(_ignore)
-    if pass_on:
-        _start_resource_tracker()
-    _Process.pid, _Process.announces, _Process.passes_on = os.getpid(), announce, pass_on
+    if pass_on:  # starts the helper that processes share such that it outlives signals to the whole group
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+        resource_tracker.ensure_running()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    Process.pid, Process.announces, Process.passes_on = os.getpid(), announce, pass_on
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _note)
@@ -60,32 +62,24 @@ def handle_signals(announce, pass_on=False):
 
 def _ignore():
     """Keeps the exit status of a program that has done its work: the interpreter's end takes a moment."""
-    if os.getpid() == _Process.pid:
+    if os.getpid() == Process.pid:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
 
 
-def _start_resource_tracker():
-    """Starts the helper of `multiprocessing` that processes share such that it outlives signals to the whole group."""
-    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
-    resource_tracker.ensure_running()
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
 def _note(number, frame):
     """The signal handler."""
-    if os.getpid() != _Process.pid:
+    if os.getpid() != Process.pid:
         return
     if number == signal.SIGINT:
         signal.signal(number, signal.SIG_DFL)  # a second Ctrl-C ends the process at once
-    if _Process.announces and not _Process.received:
+    if Process.announces and not Process.received:
         message = "{}: training stops with a checkpoint after this update{}\n"
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
         with contextlib.suppress(OSError):  # who read it may have been killed
             os.write(2, message.format(signal.Signals(number).name, again).encode())
-    _Process.received = True
-    if _Process.passes_on:
+    Process.received = True
+    if Process.passes_on:
         for process in multiprocessing.active_children():
             process.terminate()
 
@@ -96,9 +90,9 @@ def _protect_worker():
     PyTorch's workers die from a SIGTERM of any process but that one, and take the run with them. The other signals
     reach :func:`_note`, which leaves workers alone.
     """
-    if os.getppid() == _Process.pid:
+    if os.getppid() == Process.pid:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_end_with, args=(_Process.pid,), daemon=True).start()
+        threading.Thread(target=_end_with, args=(Process.pid,), daemon=True).start()
 
 
 def _end_with(parent):
@@ -109,12 +103,9 @@ def _end_with(parent):
 
 
 def listen(task):
-    """Has the steps of a task tell, and its metrics hear, that a process was asked to stop.
+    """Has the steps of a task of any class tell, and its metrics hear, that a process was asked to stop.
 
     A validation then ends with :class:`StopRequested`.
-
-    Args:
-        task: of any class; its own methods are called by those that take their place
     """
     if vars(task).get("reduce_metrics") is not None:
         return
@@ -123,13 +114,13 @@ def listen(task):
         @functools.wraps(step)
         def tell(*args, **kwargs):
             loss, sample_size, logging_output = step(*args, **kwargs)
-            return loss, sample_size, {**logging_output, KEY: int(_Process.received)}
+            return loss, sample_size, {**logging_output, KEY: int(Process.received)}
 
         return tell
 
     def reduce_metrics(logging_outputs, criterion, original=task.reduce_metrics):
         if any(log.get(KEY, 0) for log in logging_outputs):
-            _Process.agreed = True
+            Process.agreed = True
             if not criterion.training:
                 raise StopRequested
         original([{key: value for key, value in log.items() if key != KEY} for log in logging_outputs], criterion)
@@ -138,24 +129,14 @@ def listen(task):
     task.reduce_metrics = reduce_metrics
 
 
-def agreed():
-    """Whether all processes know that one was asked to stop."""
-    return _Process.agreed
-
-
 def stop(update, saved, without=()):
     """Ends this process when all have come here, with the status :data:`STOPPED` if the same command resumes, else 1.
 
-    Args:
-        update: number of the last update
-        saved: the folder of the checkpoint, or None if there is none
-        without: options that would begin the run anew
+    The checkpoint of an update is in the folder `saved`, if there is one; options in `without` begin the run anew.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()  # whoever ends first must not have the process that saves killed
     again = "the same command" + (f" without {' and '.join(without)}" if without else "")
-    outcome = (
-        f"{again} resumes from {os.path.abspath(saved)}" if saved else "no checkpoint was saved, as the options say"
-    )
-    logger.info(f"stopped on request at update {update}; {outcome}")
+    what = f"{again} resumes from {os.path.abspath(saved)}" if saved else "no checkpoint was saved, as the options say"
+    logger.info(f"stopped on request at update {update}; {what}")
     sys.exit(STOPPED if saved and not without else 1)  # the first means that the same command resumes
