@@ -33,7 +33,7 @@ from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.config import check_positions
 from maelm_fairseq.huggingface.export import export
-from maelm_fairseq.huggingface.import_roberta import import_roberta, training_options
+from maelm_fairseq.huggingface.import_roberta import import_roberta, report, training_options
 from maelm_fairseq.huggingface.roberta_source import read_source
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
 from maelm_fairseq.training.run_options import check_texts
@@ -71,7 +71,9 @@ def bits_per_token(model, lines, positions):
     chosen, count = [], 0
     for line in (" ".join(line.split()[:SCORED_WORDS]) for line in lines):
         tokens = len(model.encode(line)) - 2
-        if tokens and tokens + 2 <= positions and (not chosen or count + tokens <= SCORED_TOKENS):
+        if chosen and count + tokens > SCORED_TOKENS:
+            break
+        if tokens and tokens + 2 <= positions:
             chosen.append(line)
             count += tokens
     if not chosen:
@@ -180,7 +182,8 @@ def adapt(execute, args, extra, positions, dest, work):
 
     if not (record.exists() and imported.exists()):
         imported.unlink(missing_ok=True)
-        import_roberta(args.model, data, imported, decoder_layers=0, extend_positions=args.extend_positions)
+        made = import_roberta(args.model, data, imported, decoder_layers=0, extend_positions=args.extend_positions)
+        print(report(*made, imported))
         save_json(origin, record)
     before = measure(work / "before.json", imported, data, args, positions)
 
@@ -201,10 +204,10 @@ def adapt(execute, args, extra, positions, dest, work):
     if was != origin or not (dest / "config.json").exists():
         if os.path.lexists(dest):
             print(f"{dest}, which is no export of {best}, is now called {set_aside(str(dest), '.earlier')}")
+        save_json(origin, record)  # before the export, whose folder has its name once it is complete
         texts = ", ".join(os.path.basename(path) for path in args.train)
         name = os.path.basename(os.path.abspath(args.model))
         print(export(best, data, dest, description=f"Continued from {name} on {texts}")[2])
-        save_json(origin, record)
     print(f"{table}written: {dest}")
 
 

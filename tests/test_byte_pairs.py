@@ -54,8 +54,9 @@ def extended(roberta, tmp_path_factory):
 def test_tokens_are_those_of_the_library(roberta):
     theirs, data, model = roberta
     library = tokenizers.Tokenizer.from_file(str(theirs / "tokenizer.json"))
-    b = model.tokenizer.encode("b")
-    for each in [*text(7), *EDGE_CASES, *EDGE_CASES_WITH_MASK, " a", "  a  b", "<s>a</s>"]:
+    b, symbols = model.tokenizer.encode("b"), "<s>a</s> <pad>"
+    assert model.tokenizer.encode(symbols) == model.tokenizer.encode_lines([symbols])[0].tolist()  # as in pretraining
+    for each in [*text(7), *EDGE_CASES, *EDGE_CASES_WITH_MASK, " a", "  a  b"]:
         tokens = model.tokenizer.encode(each)
         assert tokens == library.encode(each, add_special_tokens=False).ids
         assert model.encode(each, "b").tolist() == [0, *tokens, 2, 2, *b, 2]

@@ -125,6 +125,7 @@ def test_regression_pairs_and_mnlis_two_dev_sets(pretrained, tmp_path):
     )
     finetune("mae_lm_sentences", pretrained[0], far, tmp_path / "r" / "checkpoint_last.pt", tmp_path / "f",
              "--max-update", 1, "--lr", 1e-9)  # fmt: skip
+    assert checkpoint(tmp_path / "f")["task_state"]["encoder_mask_fraction"] == 0  # for the model card
     (mean, deviation), value = (
         checkpoint(tmp_path / "f")["task_state"]["values"],
         hub.from_pretrained(tmp_path / "f", data=pretrained[0]).predict("kan lo", "mi"),
@@ -230,7 +231,7 @@ def test_what_cannot_be_used_is_left_out_of_training_and_counted(questions):
     qas.append(question("second", "?", ("x", 0), ("kan", 0)))
     task, train = questions([(context, qas)], "train")
     assert [train.questions[window.question].id for window in train.windows] == ["good", "none", "second"]
-    assert "1 whose answer is not where it says: left out; such as moved" in str(train)
+    assert "1 whose answer is not where it says: left out; such as moved" in train.text
     task, dev = questions([(context, qas)])
     assert [window.question for window in dev.windows] == [0, 1, 2, 3] and task.state.may_be_empty
     refuses("no answer is at its answer_start", questions, [(context, qas[1:2])], "train")

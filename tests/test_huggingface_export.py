@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -17,6 +18,7 @@ from huggingface_cases import CASES, FINE_TUNED, NO_BIAS, C, H, P, classifier, m
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.heads import SpanHead
 from maelm_fairseq.huggingface import export as program
+from maelm_fairseq.huggingface.card import read_record
 from maelm_fairseq.huggingface.config_json import MODELING_FILE
 from maelm_fairseq.huggingface.tokenizer import check_tokenizer, sample_lines
 from maelm_fairseq.huggingface.weights import mpnet_table
@@ -77,6 +79,11 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path):
     assert f"- Data: {documents:,} documents, " in card and "- Updates: 2\n" in card
     assert "- Text and language: **please fill in**\n" in card and "truncation=True" in card
     assert "`mask_prob` 0.15" in card
+    shards = [tmp_path / "data" / f"shard{i}" for i in range(2)]
+    for shard in shards:
+        shutil.copytree(data, shard)
+    for folder in [shards[0], shards[0].parent]:
+        assert read_record(folder, "train").documents == 2 * read_record(data, "train").documents
     assert re.search(r"- Validation loss: \d.* masked; by token frequencies alone: \d", card)
 
 

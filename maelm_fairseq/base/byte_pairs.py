@@ -81,14 +81,25 @@ class BytePair(Subwords):
         """Of tokenizer.json: bytes, the same for all files that give the same tokens."""
         return self._made.to_str(pretty=True).encode()
 
+    def _taking(self, symbols):
+        """A tokenizer for which these special symbols in a text are tokens, and all others are text."""
+        file = json.loads(self._made.to_str())
+        for token in file["added_tokens"]:
+            token["special"] &= token["content"] not in symbols
+        taking = type(self._made).from_str(json.dumps(file))
+        taking.encode_special_tokens = True
+        return taking
+
     @functools.cached_property
     def _plain(self):
-        plain = type(self._made).from_str(self._made.to_str())
-        plain.encode_special_tokens = True
-        return plain
+        return self._taking([])
+
+    @functools.cached_property
+    def _with_mask(self):
+        return self._taking([MASK])
 
     def encode(self, text):
-        return self._made.encode(text, add_special_tokens=False).ids
+        return self._with_mask.encode(text, add_special_tokens=False).ids
 
     def encode_words(self, words):
         return [self.encode(" " + word) for word in words]

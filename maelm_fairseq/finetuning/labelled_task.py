@@ -146,6 +146,8 @@ class LabelledTask(TokenTask, ABC):
         if path is None:
             return
         state = read_checkpoint(path)
+        known = {**state["task_state"], **(state["cfg"].get("task") or {})}  # of a pretrained one, for the model card
+        self.state.merge_state_dict({"encoder_mask_fraction": known.get("encoder_mask_fraction")})
         theirs, default = Namespace(**state["cfg"]["model"]), models.MODEL_DATACLASS_REGISTRY[cfg._name]()
         given = [name for name in FROM_CHECKPOINT if str(cfg[name]) != str(getattr(default, name))]
         compare_configurations(theirs, cfg, given, path)

@@ -1,8 +1,10 @@
 """The model card, README.md of an exported folder: card.md with the facts about the model."""
 
 import json
+import operator
 import os
-from dataclasses import dataclass, field
+import re
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from string import Template
 from typing import Dict, List, Optional, Tuple
@@ -56,8 +58,9 @@ KINDS = {  # `example` is given to the tokenizer, `usage` is what the model make
 
 @dataclass
 class SplitRecord:
-    """What data-prep/prepare.sh records of a split."""
+    """What data-prep/prepare.sh records of a split of a shard, or the sum of several."""
 
+    shards: int = 1
     documents: int = 0
     text_lines: int = 0
     tokens: int = 0
@@ -65,9 +68,13 @@ class SplitRecord:
 
 
 def read_record(data, split):
-    """The record of a split; an empty one of data that another program prepared."""
-    path, expected = os.path.join(data, split + ".json"), "the record that data-prep/prepare.sh wrote"
-    return read_json(path, SplitRecord, expected, "prepare the data again") if os.path.exists(path) else SplitRecord()
+    """The record of a split, of all shards beside or in a folder; an empty one if another program prepared the data."""
+    folder, total = Path(data).absolute(), SplitRecord(shards=0)
+    shards = (folder.parent if re.fullmatch(r"shard\d+", folder.name) else folder).glob(f"shard*/{split}.json")
+    for path in sorted(shards) or filter(Path.exists, [folder / f"{split}.json"]):
+        one = read_json(path, SplitRecord, "the record that data-prep/prepare.sh wrote", "prepare the data again")
+        total = SplitRecord(*map(operator.add, astuple(total), astuple(one)))
+    return total
 
 
 def model_card(name, state, config, data, kind, description=None):
@@ -80,7 +87,8 @@ def model_card(name, state, config, data, kind, description=None):
     """
     code = config["model_type"] == CODE.model_type
     imported = "imported_from" in state  # and not trained since
-    mask_fraction = 1 if imported else state["cfg"]["task"].get("encoder_mask_fraction")  # None after fine-tuning
+    known = {**state["task_state"], **state["cfg"]["task"]}  # the former after fine-tuning
+    mask_fraction = 1 if imported else known.get("encoder_mask_fraction")
     if mask_fraction == 1:
         method = "pretrained by masked language modelling" + " elsewhere" * imported
     else:
@@ -114,15 +122,22 @@ def training(state, data):
     if "imported_from" in state:
         return [f"None since it was imported from `{state['imported_from']}`, unchanged"]
     record, lines, where = read_record(data, "train"), [], "the checkpoint"
-    if record.tokens:
-        lines.append(f"Data: {record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens")
     history = typed(List[dict], state.get("optimizer_history") or [{}], f"{where}: optimizer_history")
     updates = typed(Optional[int], history[-1].get("num_updates"), f"{where}: num_updates")
     sections = typed(Dict[str, dict], {name: state["cfg"].get(name) or {} for name in SECTIONS}, where)
     options = {name: value for section in sections.values() for name, value in section.items()}
     start = typed(Optional[str], options.get("finetune_from_model"), f"{where}: finetune_from_model")
+    is_tuned = "mask_prob" not in options
+    if record.tokens:
+        counts = f"{record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens"
+        lines.append("Pretraining data: " * is_tuned + "Data: " * (not is_tuned) + counts)
+        lines[-1] += f" in {record.shards} shards" * (record.shards > 1)
     if updates is not None:
-        lines.append(f"Updates: {updates:,}" + (f", after those of `{os.path.basename(start)}`" if start else ""))
+        lines.append(
+            "Fine-tuning: " * is_tuned
+            + f"Updates: {updates:,}"
+            + (f", after those of `{os.path.basename(start)}`" if start else "")
+        )
     shown = [f"`{name}` {options[name]}" for name in SHOWN if options.get(name) is not None]
     lines.append("Options: " + ", ".join(shown))
     extra_state = typed(dict, state.get("extra_state") or {}, f"{where}: extra_state")

@@ -145,14 +145,19 @@ def training_options(cfg, dest):
     return [*options, "--tokens-per-sample", str(min(512, cfg.max_positions)), "--finetune-from-model", dest]
 
 
-def main():
-    args = vars(parse_args())
-    source, cfg = import_roberta(**args)
+def report(source, cfg, dest):
+    """What is as in the source, what is new and what was left out, in two lines."""
     exact = ["the encoder"] + ["the language-model head"] * source.has_head
     new = [f"the decoder ({cfg.decoder_layers} layers)"] * (cfg.decoder_layers > 0 and not cfg.share_decoder_layers)
     new += ["the language-model head, which the source lacks"] * (not source.has_head) + source.new
-    print(f"written: {args['dest']}; exactly as in {source.path}: {' and '.join(exact)}")
-    print(f"new: {' and '.join(new) or 'nothing'}; left out: {', '.join(source.dropped) or 'nothing'}")
+    written = f"written: {dest}; exactly as in {source.path}: {' and '.join(exact)}"
+    return f"{written}\nnew: {' and '.join(new) or 'nothing'}; left out: {', '.join(source.dropped) or 'nothing'}"
+
+
+def main():
+    args = vars(parse_args())
+    source, cfg = import_roberta(**args)
+    print(report(source, cfg, args["dest"]))
     print("continue with this command, and the options for optimizer, batches and --save-dir:")
     print(shlex.join(["fairseq-train", os.path.abspath(args["data"]), *training_options(cfg, args["dest"])]))
 

@@ -8,6 +8,7 @@ from typing import Any, Dict
 
 import torch
 
+from ..base.byte_pairs import TOKENIZER_JSON
 from ..base.errors import MissingFileError, UsageError
 from ..base.files import read_json, shown, typed
 from ..base.vocabulary_files import read_subwords
@@ -85,7 +86,15 @@ def read_source(folder):
     options = {name: cfg[name] for name in SIZES}
     for ours, (name, default) in OPTIONS.items():
         options[ours] = typed(type(default), config.get(name, default), f"{path}: {name}")
-    tokenizer = read_subwords(folder)
+    tokenizer, made = read_subwords(folder), os.path.join(folder, TOKENIZER_JSON)
+    if tokenizer.path != made and os.path.exists(made):  # a SentencePiece model, and the same for transformers
+        tokens = read_json(made, dict, "a tokenizer of transformers", "download it again").get("added_tokens", [])
+        added = [each["content"] for each in tokens if not each["special"] and each["content"] not in tokenizer.symbols]
+        if added:
+            raise UsageError(
+                f"{made}: found tokens that {tokenizer.path} lacks, {', '.join(added)[:200]}, expected none: their "
+                "embeddings would be lost; take the model from before they were added"
+            )
     if len(weights["embed_tokens.weight"]) > len(tokenizer.symbols):  # rounded up
         dropped.append("rows of the embedding without a token")
     for name in weights.keys() & {"embed_tokens.weight", "lm_head.bias"}:

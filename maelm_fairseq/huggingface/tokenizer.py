@@ -2,7 +2,7 @@
 
 From a SentencePiece model, it gives the tokens of `hub.encode`, with these known exceptions:
 - special tokens that are typed in a text, such as `<s>`, are that token; for `hub` only `<mask>` is;
-- U+0085; the half-width voiced marks of Japanese, U+FF9E and U+FF9F;
+- U+0085; U+FDD1, which is no character; the half-width voiced marks of Japanese, U+FF9E and U+FF9F;
 - letters with two combining marks that are not in Unicode's order, or partly composed;
 - texts that begin with two control characters, which SentencePiece removes, and a combining mark;
 - a Unigram model: two segmentations whose scores are equal but for rounding (5 of 18,500 lines of film reviews).
@@ -36,7 +36,7 @@ except Exception as error:  # protobuf is missing, or older than sentencepiece n
 
 UNIGRAM, BPE = (sentencepiece_model_pb2.TrainerSpec.ModelType.Value(name) for name in ["UNIGRAM", "BPE"])
 APART = "\ufdd1"  # put before marks for a while; not a character, for use within programs
-MARKS = r"\p{M}\p{Cf}"  # in a regular expression; what belongs to the character before it
+MARKS = "\\p{M}\\p{Cf}\u0e33\u0eb3"  # in a regular expression; what belongs to the character before it
 CONTROLS = re.compile("[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x8f\\x9f]{2}")
 MAXIMUM_LINES = 1000  # to check
 MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
@@ -165,7 +165,7 @@ def is_known_difference(text):
     """Whether a text has what is known to give other tokens, as the docstring of this file says."""
     marks = [unicodedata.category(character)[0] == "M" for character in unicodedata.normalize("NFD", text)]
     return (
-        not {"\x85", "\uff9e", "\uff9f"}.isdisjoint(text)
+        not {"\x85", APART, "\uff9e", "\uff9f"}.isdisjoint(text)
         or any(map(operator.and_, marks, marks[1:]))
         or any(special in text for special in SPECIAL)
         or bool(CONTROLS.match(text))
