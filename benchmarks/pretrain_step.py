@@ -161,9 +161,8 @@ def compare(args):
     try:
         measured = measure(args, only)
     except BrokenProcessPool:
-        raise UsageError(
-            "a model's process was ended from outside, perhaps for want of memory: --only takes fewer"
-        ) from None
+        fault = "a model's process was ended from outside, perhaps for want of memory"
+        raise UsageError(f"{fault}: --only takes fewer") from None
     print(f"| model | sequences per second | step time over {only[0]}'s | FLOP over its | peak memory, GiB | share of "
           "matmul rate |\n|---|---|---|---|---|---|")  # fmt: skip
     first, reference = measured[only[0]]

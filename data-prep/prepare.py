@@ -81,9 +81,8 @@ def claim(dest, manifest):
     # A process that started at the same time may have written these: it writes the manifest first.
     if not os.path.exists(path):
         if foreign:
-            raise UsageError(
-                f"--dest: {dest} contains {foreign[0]} but no {MANIFEST}; expected an empty folder; choose another"
-            )
+            found = f"{dest} contains {foreign[0]} but no {MANIFEST}"
+            raise UsageError(f"--dest: {found}; expected an empty folder; choose another")
         with contextlib.suppress(UsageError):  # another process was first: it is compared with that
             save_json(asdict(manifest), path, new=True)
     fix = "choose another --dest, or remove this one"
@@ -144,10 +143,9 @@ def count_documents(args, manifest, vocabulary):
         save_json(encode(args.train, manifest.train, {}, "train", vocabulary, args.workers).documents, path)
     documents = read_json(path, int, "the number of documents in --train")
     if documents < args.valid_documents + args.shards:
-        raise UsageError(
-            f"--valid-documents {args.valid_documents}: found {documents} documents, expected one more for each"
-            f" shard: put a blank line after each document, or give fewer; with another --dest, or remove {args.dest}"
-        )
+        found = f"found {documents} documents, expected one more for each shard"
+        fix = f"put a blank line after each document, or give fewer; with another --dest, or remove {args.dest}"
+        raise UsageError(f"--valid-documents {args.valid_documents}: {found}: {fix}")
     return documents
 
 

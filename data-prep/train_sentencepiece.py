@@ -69,10 +69,8 @@ def train(paths, model, log_file, options):
         limit = re.search(r"(<=|vs) (\d+)", str(error))
         reason = "SentencePiece failed, perhaps because of it: " + " ".join(str(error).split()) + f"; see {log_file}"
         if limit:
-            what = (
-                "large for this text; give at most" if limit[1] == "<=" else "small for its characters; give at least"
-            )
-            reason = f"too {what} {limit[2]}"
+            large, small = "large for this text; give at most", "small for its characters; give at least"
+            reason = f"too {large if limit[1] == '<=' else small} {limit[2]}"
         raise UsageError(f"--vocab-size {size}: {reason}") from None
     finally:
         signal.signal(signal.SIGINT, handler)

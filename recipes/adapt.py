@@ -150,9 +150,8 @@ def check(args, extra):
         write_tokenizer(folder, read_subwords(args.model), 1)
     positions = len(read_source(args.model).weights["encoder.embed_positions.weight"]) - 1
     if args.extend_positions is not None and args.extend_positions < positions:
-        raise UsageError(
-            f"--extend-positions {args.extend_positions}: the model has {positions}, expected as many or more"
-        )
+        expected = f"the model has {positions}, expected as many or more"
+        raise UsageError(f"--extend-positions {args.extend_positions}: {expected}")
     known = ["DATA", "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
     known += ["--tokens-per-sample", "2", "--max-positions", str(args.extend_positions or positions)]
     ours, theirs = parsed(known), parsed([*known, *extra])

@@ -59,13 +59,8 @@ def parse(arguments=None):
     labelled = "folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning (default: DEST/labelled, "
     labelled += "to which data-prep/fetch_labelled.py fetches its tasks)"
     add("--labelled", metavar="DIR", help=labelled)
-    add(
-        "--regression",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="tasks whose labels are numbers, though called label",
-    )
+    values = "tasks whose labels are numbers, though called label"
+    add("--regression", nargs="+", default=[], metavar="NAME", help=values)
     repeats = f"repetitions of the few-shot probes, with other training examples (default: {REPEATS}); 0 for none"
     add("--few-shot-repeats", type=within(0), default=REPEATS, metavar="N", help=repeats)
     add("--side-by-side", action="store_true", help="also probe the means of layers 1 to L side by side")
@@ -198,9 +193,8 @@ def evaluate(args):
         all_scores(args.dest).to_csv(stream, index=False, lineterminator="\n")
     path = os.path.join(args.dest, TABLES)
     with atomic_write(path) as stream:
-        stream.write(
-            "# Evaluation\n" + heading(tasks, args.few_shot_repeats, secondary) + "\n" + report.text(args.compare)
-        )
+        described = heading(tasks, args.few_shot_repeats, secondary)
+        stream.write(f"# Evaluation\n{described}\n{report.text(args.compare)}")
     for arms in args.compare:
         estimate, low, high = report.differences(arms).loc["mean"].iloc[:3]
         print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({low:+.2f} to {high:+.2f})")

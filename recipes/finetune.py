@@ -297,9 +297,8 @@ def write_table(folder, name, scores, start, settings):
         values = np.array([row[metric] for row in scores])
         defined, bounded = values[~np.isnan(values)], np.nan_to_num(values, nan=-math.inf)  # undefined is worst
         deviation = defined.std(ddof=1) if len(defined) > 1 else 0.0
-        median, low, high = (
-            f"{number:.2f}".replace("-inf", "nan") for number in [np.median(bounded), bounded.min(), bounded.max()]
-        )
+        numbers = [np.median(bounded), bounded.min(), bounded.max()]
+        median, low, high = (f"{number:.2f}".replace("-inf", "nan") for number in numbers)
         undefined = ", ".join(f"seed {i + 1}" for i in np.flatnonzero(np.isnan(values)))
         why = "all predictions or all labels are equal, or there is one example"
         note = f"; undefined for {undefined}: {why}" * bool(undefined)

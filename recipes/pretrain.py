@@ -128,10 +128,8 @@ def adapt(cfg, args, extra):
     sequences = distributed["distributed_world_size"] * dataset["batch_size"] * optimization["update_freq"][0]
     processes, batch = max(args.gpus, 1) * args.nodes, args.batch_size or dataset["batch_size"]
     if sequences % (processes * batch):
-        raise UsageError(
-            f"{processes} process(es) (--gpus times --nodes) with --batch-size {batch}: their product must divide the "
-            f"effective batch of {sequences} sequences"
-        )
+        found = f"{processes} process(es) (--gpus times --nodes) with --batch-size {batch}"
+        raise UsageError(f"{found}: their product must divide the effective batch of {sequences} sequences")
     distributed["distributed_world_size"], dataset["batch_size"] = processes, batch
     optimization["update_freq"] = [sequences // (processes * batch)]
     cfg["checkpoint"]["save_dir"] = args.save_dir

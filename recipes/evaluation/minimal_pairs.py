@@ -77,9 +77,8 @@ def decide(model, pairs):
             raise UsageError(f"{pairs.path}, line {number}: {fault}")
     bits = np.array([total for total, _ in model.score(texts)]).reshape(2, -1)
     if not np.isfinite(bits).all():
-        raise UsageError(
-            f"{pairs.name}: the model's bits are no numbers: its training diverged; use another checkpoint"
-        )
+        fault = "the model's bits are no numbers: its training diverged"
+        raise UsageError(f"{pairs.name}: {fault}; use another checkpoint")
     same = np.isclose(*bits, rtol=1e-6)  # the rounding of different batches
     return np.where(same, 0.5, bits[0] < bits[1])
 
