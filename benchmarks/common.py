@@ -23,10 +23,7 @@ BATCHES = 8  # of a training
 def write_data(folder, lengths, vocabulary=VOCABULARY):
     """Writes lines of random tokens in fairseq's format, each ending in `</s>`; the same lines for train and valid.
 
-    Args:
-        folder: path to write to
-        lengths: number of tokens of each line
-        vocabulary: number of symbols, including fairseq's special symbols and `<mask>`
+    `lengths` are the tokens of each line; `vocabulary` counts fairseq's special symbols and `<mask>`, too.
     """
     (folder / "dict.txt").write_text("".join(f"w{i} 1\n" for i in range(vocabulary - 5)))
     rng = np.random.default_rng(1)
@@ -53,12 +50,7 @@ def configuration(arguments, device="cpu"):
 
 
 class Training:
-    """A model in fairseq's Trainer, built as by fairseq-train, and an endless cycle of its first BATCHES.
-
-    Args:
-        arguments: of fairseq-train
-        device: "cpu" or "cuda"
-    """
+    """A model in fairseq's Trainer, built as by fairseq-train, and an endless cycle of its first BATCHES."""
 
     def __init__(self, arguments, device):
         self.device = device

@@ -44,13 +44,7 @@ def labelled(sample, pad):
 
 
 class PlainTraining(Training):
-    """A model of NAMES and an endless cycle of batches; clips gradients and steps with a fused AdamW.
-
-    Args:
-        name: of the model
-        args: settings of pretrain_step.py
-        arguments: of fairseq-train for the plugin's MLM, whose batches it takes
-    """
+    """A model of NAMES, in an endless cycle of the batches of the plugin's MLM; a step clips, and has a fused AdamW."""
 
     def __init__(self, name, args, arguments):
         super().__init__(arguments, args.device)

@@ -30,13 +30,7 @@ def token_dtype(symbols):
 
 
 def write_index(stream, sizes, dtype):
-    """Writes .idx; returns its SHA-256.
-
-    Args:
-        stream: the binary file to write
-        sizes: a binary file with the tokens of each line as int32
-        dtype: of a token in .bin
-    """
+    """Writes .idx, from a binary file with the tokens of each line as int32; returns its SHA-256."""
     lines = sizes.seek(0, os.SEEK_END) // 4
     (code,) = (code for code, known in DTYPES.items() if known is dtype)
     digest, begin = hashlib.sha256(), 0

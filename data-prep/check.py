@@ -110,13 +110,9 @@ def load_vocabulary(folder):
 
 
 def check(dest, manifest, selected):
-    """Checks shards and, given all of them, that together they contain every line and document of the input.
+    """Checks selected shards and, given all of them, that together they contain every line and document of the input.
 
     Validation data are in shard 0. See `check_split` for errors.
-
-    Args:
-        manifest: :class:`records.Manifest`
-        selected: numbers of the shards to check
     """
     records, shards, held_out = {"train": [], "valid": []}, manifest.options.shards, manifest.options.valid_documents
     files = {"train": manifest.train, "valid": manifest.train if held_out else manifest.valid}

@@ -44,7 +44,6 @@ def encode_text(tokenizer, text):
     """Encodes text.
 
     Args:
-        tokenizer: :class:`~maelm_fairseq.base.subwords.Subwords`
         text: lines joined by newlines
     Returns:
         tokens: (tokens,) fairseq's ids, with a `</s>` after each line
@@ -145,9 +144,6 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
         paths: files of raw text; the end of a file ends a document
         fingerprints: of the files; if they have changed in the end, nothing is written
         folders: {number of a shard: its folder, where to write `split.bin`, `split.idx` and `split.json`}; may be empty
-        vocabulary: path of its file
-        workers: number of worker processes
-        shards: number of all shards
         held_out: how many documents of how many are for "valid", the others for "train"; None: all are for `split`
     Returns:
         :class:`records.Read`

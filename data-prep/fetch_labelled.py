@@ -119,8 +119,6 @@ def write(examples, folder, paths, columns):
     """Writes the files of a dataset, each text once.
 
     Args:
-        examples: what a reader yields
-        folder: for the message
         paths: {split: path}, and that of MINIMAL_PAIRS
         columns: of `sentence`, `pair` for the text that decides the split, and `label` or `score`
     """

@@ -26,9 +26,6 @@ def train(paths, model, log_file, options):
     """Trains a SentencePiece model with ids 0 to 2 for `<unk> <s> </s>`.
 
     Args:
-        paths: text files
-        model: where to write the model; it appears only when it is complete
-        log_file: where to write SentencePiece's log
         options: :class:`records.Options`; `vocab_size` includes the three special pieces, `sample_lines` is the number
             of lines to train on, and `byte_fallback` adds a piece for each byte, `<0x00>` to `<0xFF>`
     Raises:

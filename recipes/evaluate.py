@@ -124,15 +124,7 @@ def load_tasks(args):
 
 
 def measure(records, encoder, task, repeats, side_by_side):
-    """Probes the frozen features of an encoder on a task, unless that is recorded.
-
-    Args:
-        records: of the model, :class:`~evaluation.outcomes.Records`
-        encoder: :class:`~evaluation.features.Encoder`
-        task: :class:`~evaluation.labelled_tasks.Task`
-        repeats: of the few-shot probes; 0 for none
-        side_by_side: whether to probe the means of layers 1 to L side by side, too
-    """
+    """Probes the frozen features of an encoder on a task, unless that is recorded; `repeats` are of few-shot probes."""
     same = {"task": task.digest(), "probes": f"ridge {STRENGTHS}"}
     origins = {"mean": same, "first": same}
     if side_by_side:

@@ -91,12 +91,7 @@ def parse(task, words):
 
 
 class Recipe:
-    """Fine-tuning on one task, from one checkpoint.
-
-    Args:
-        task: fairseq's name of it
-        args, extra: the recipe's options, and those for fairseq-train
-    """
+    """Fine-tuning on one task, by fairseq's name, from one checkpoint; `extra` are options for fairseq-train."""
 
     def __init__(self, task, args, extra):
         self.kind, self.args, self.extra = task, args, extra
@@ -284,14 +279,7 @@ def read_table(folder):
 
 
 def write_table(folder, name, scores, start, settings):
-    """Prints the median of each metric, and adds it to the table of results, unless that has it.
-
-    Args:
-        folder: of the table
-        name: of the task
-        scores: {metric: percent} for each seed
-        start, settings: what the runs started from, and with which settings
-    """
+    """Prints the median of each metric of `scores`, {metric: percent} for each seed, and adds it to the table, once."""
     rows = []
     for metric in scores[0]:
         values = np.array([row[metric] for row in scores])

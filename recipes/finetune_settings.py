@@ -52,9 +52,7 @@ def combinations(args, task, name, width):
     Of each setting the values given, else with --search those of the search space, else the default.
 
     Args:
-        args: the options
         task, name: fairseq's name of the task, and that of the folder of labelled files
-        width: of the encoder
     Raises:
         UsageError: several values are given without --search
     """

@@ -17,12 +17,7 @@ def parsed(words):
 
 
 def refuse_own(names, ours, theirs):
-    """Refuses further options that change what a recipe itself sets.
-
-    Args:
-        names: of what it sets
-        ours, theirs: fairseq's options without the further ones, and with them
-    """
+    """Refuses further options that change what a recipe itself sets: `theirs` are all options, `ours` without these."""
     for name in names:
         own = getattr(ours, name, None)
         if own != getattr(theirs, name, own):

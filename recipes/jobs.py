@@ -32,11 +32,7 @@ def environments(jobs=None):
 
 
 class Jobs:
-    """Programs that this process runs.
-
-    Args:
-        count: how many run at the same time; see :func:`environments`
-    """
+    """Programs that this process runs, `count` at the same time; see :func:`environments`."""
 
     def __init__(self, count=None):
         self.count, self.running, self.stopped, self._free = 0, set(), False, queue.Queue()
@@ -68,13 +64,10 @@ class Jobs:
         sys.exit(STOPPED)
 
     def run(self, command, log, environment=None, show=None):
-        """Runs a program, whose output is appended to a file; returns its exit status.
+        """Runs a command, with variables beside this process's; `show` gets each line of its output, as does the log.
 
-        Args:
-            command: list of strings and numbers
-            log: path of the file
-            environment: variables beside this process's
-            show: a function that gets each line
+        Returns:
+            its exit status
         """
         path = os.environ["PATH"] + os.pathsep + os.path.dirname(sys.executable)  # where no environment is active
         ours = {name: value for name, value in os.environ.items() if name not in CLUSTER}

@@ -81,9 +81,6 @@ def deal(targets, ids, folds=FOLDS):
 def load_task(folder, regression=False):
     """Reads a task: all its labelled files together; see :mod:`maelm_fairseq.finetuning.labelled_files`.
 
-    Args:
-        folder: its name is the task's
-        regression: whether labels are numbers
     Raises:
         UsageError: a file cannot be read, or too few examples are left
     """

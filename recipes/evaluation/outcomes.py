@@ -36,11 +36,9 @@ PAIRS, GROUPS = "pairs", "groups"
 
 
 class Records:
-    """The arrays of one model in a file, which is rewritten as they come; nothing is measured twice.
+    """The arrays of one model in an npz file, which is rewritten as they come; nothing is measured twice.
 
-    Args:
-        path: of the npz file
-        model: what identifies the model's files; None to read only
+    `model` identifies the model's files; None is to read only.
     """
 
     def __init__(self, path, model=None):
