@@ -67,14 +67,11 @@ def test_blocks_hold_every_token_once_and_in_order(tmp_path, mode, size):
         assert blocks.tokens_in == out + (sum(line == [] for line in lines) if mode == "complete_doc" else 0)
 
 
-@pytest.mark.parametrize(
-    "lines, message",
-    [
-        ([[4, 5], [6]], "no blank line among 2 lines.*--sample-break-mode complete"),
-        ([], "train.idx contains no text"),
-        ([[], []], "all 2 lines are blank"),
-    ],
-)
+@pytest.mark.parametrize("lines, message", [
+    ([[4, 5], [6]], "no blank line among 2 lines.*--sample-break-mode complete"),
+    ([], "train.idx contains no text"),
+    ([[], []], "all 2 lines are blank"),
+])  # fmt: skip
 def test_data_without_documents_are_refused(tmp_path, lines, message):
     refuses(message, TokenBlocks, write(tmp_path / "train", lines), 8, "complete_doc")
 

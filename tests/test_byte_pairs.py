@@ -200,21 +200,15 @@ def unfit(folder, change):
     return json.dumps(contents)
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (
-            lambda c: c["model"]["vocab"].update({"<s>": 1, "<pad>": 0}) or c["added_tokens"][0].update(id=1)
-            or c["added_tokens"][1].update(id=0),
-            "ids 0 to 3 are <pad> <s> </s> <unk>, .* expected <s> <pad> </s> <unk>",
-        ),
-        (lambda c: c["added_tokens"].pop(), "<mask> is None"),
-        (lambda c: c.update(pre_tokenizer={"type": "Whitespace"}), "found BPE of characters, expected byte"),
-        (lambda c: c["model"]["vocab"].pop("\u00e9"), "no token for 1 of the 256 bytes"),
-        (lambda c: c["model"].update(end_of_word_suffix="</w>"), "the mark '</w>' within words"),
-        (lambda c: c.clear(), "not a tokenizer.json"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("change, message", [
+    (lambda c: c["model"]["vocab"].update({"<s>": 1, "<pad>": 0}) or c["added_tokens"][0].update(id=1)
+     or c["added_tokens"][1].update(id=0), "ids 0 to 3 are <pad> <s> </s> <unk>, .* expected <s> <pad> </s> <unk>"),
+    (lambda c: c["added_tokens"].pop(), "<mask> is None"),
+    (lambda c: c.update(pre_tokenizer={"type": "Whitespace"}), "found BPE of characters, expected byte"),
+    (lambda c: c["model"]["vocab"].pop("\u00e9"), "no token for 1 of the 256 bytes"),
+    (lambda c: c["model"].update(end_of_word_suffix="</w>"), "the mark '</w>' within words"),
+    (lambda c: c.clear(), "not a tokenizer.json"),
+])  # fmt: skip
 def test_unfit_tokenizers_are_refused(roberta, tmp_path, change, message):
     (tmp_path / "tokenizer.json").write_text(unfit(roberta[0], change))
     refuses("tokenizer.json: .*" + message, BytePair, tmp_path / "tokenizer.json")

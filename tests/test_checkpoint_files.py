@@ -30,13 +30,10 @@ def saved(run_of_five, tmp_path):
     return shutil.copytree(run_of_five, tmp_path / "saved")
 
 
-@pytest.mark.parametrize(
-    "name, reason",
-    [
-        ("flipped_bit", "checksum"), ("empty", "it is empty"), ("zeros", "its end"),
-        ("a_link_to_nowhere", "not a file"), ("a_pipe", "not a file"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name, reason", [
+    ("flipped_bit", "checksum"), ("empty", "it is empty"), ("zeros", "its end"),
+    ("a_link_to_nowhere", "not a file"), ("a_pipe", "not a file"),
+])  # fmt: skip
 def test_a_damaged_last_checkpoint_is_kept_and_the_newest_of_an_interval_used(data, run_of_five, saved, name, reason):
     spoil(saved / "checkpoint_last.pt", name)
     (saved / "checkpoint_1_3.pt.part").touch()
@@ -133,22 +130,19 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
     assert f"error: {saved}/checkpoint_best.pt: damaged: its end is missing" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "options, name, message",
-    [
-        ([], "without_last_optimizer_state", "it has no state of the optimizer, so no run can go on from it"),
-        ([], "many_updates", "its number of updates is missing or absurd"),
-        ([], "updates_that_are_a_text", "num_updates: found '5', expected a whole number"),
-        ([], "an_iterator_that_is_a_list", "train_iterator: found a list, expected an object"),
-        ([], "weights_that_are_numbers", "not a checkpoint of MAE-LM"),
-        ([], "a_weight_that_is_not_finite", "weight 'encoder.layers.0.ffn.0.weight' contains NaN or infinity"),
-        ([], "an_optimizer_of_other_sizes", "the run cannot go on from it"),
-        ([], "an_optimizer_of_fp16", "the run was with fp16 and is without: go on with the same precision"),
-        (["--optimizer", "torch_adamw"], None, "--optimizer was adam and is torch_adamw: go on with the same, or add"),
-        (["--lr-scheduler", "inverse_sqrt"], None, "--lr-scheduler was polynomial_decay and is inverse_sqrt"),
-        (["--share-decoder-layers"], None, "--share-decoder-layers False in the checkpoint, True here"),
-    ],
-)
+@pytest.mark.parametrize("options, name, message", [
+    ([], "without_last_optimizer_state", "it has no state of the optimizer, so no run can go on from it"),
+    ([], "many_updates", "its number of updates is missing or absurd"),
+    ([], "updates_that_are_a_text", "num_updates: found '5', expected a whole number"),
+    ([], "an_iterator_that_is_a_list", "train_iterator: found a list, expected an object"),
+    ([], "weights_that_are_numbers", "not a checkpoint of MAE-LM"),
+    ([], "a_weight_that_is_not_finite", "weight 'encoder.layers.0.ffn.0.weight' contains NaN or infinity"),
+    ([], "an_optimizer_of_other_sizes", "the run cannot go on from it"),
+    ([], "an_optimizer_of_fp16", "the run was with fp16 and is without: go on with the same precision"),
+    (["--optimizer", "torch_adamw"], None, "--optimizer was adam and is torch_adamw: go on with the same, or add"),
+    (["--lr-scheduler", "inverse_sqrt"], None, "--lr-scheduler was polynomial_decay and is inverse_sqrt"),
+    (["--share-decoder-layers"], None, "--share-decoder-layers False in the checkpoint, True here"),
+])  # fmt: skip
 def test_a_whole_checkpoint_from_which_no_run_goes_on_is_refused_and_stays(data, saved, options, name, message):
     last = saved / "checkpoint_last.pt"
     if name:

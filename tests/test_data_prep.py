@@ -297,16 +297,13 @@ def test_fewer_documents_than_shards(text, prepared, tmp_path):
     assert "--valid-documents 3: found 3 documents" in refused(PREPARE, *options)
 
 
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        (["--valid-documents", "9"], "argument --valid-documents: not allowed with argument --valid"),
-        (["--vocab-size", "0"], "argument --vocab-size: expected a whole number from 1 to 2147483647, found '0'"),
-        (["--vocab-size", "300", "--shards", "2", "--shard", "2"], "--shard 2: expected 0 to 1"),
-        (["--dest", "a:b"], "separates folders by colons"),
-        (["--vocabulary", "some.model", "--lowercase"], "--lowercase is for training a model"),
-    ],
-)
+@pytest.mark.parametrize("options, words", [
+    (["--valid-documents", "9"], "argument --valid-documents: not allowed with argument --valid"),
+    (["--vocab-size", "0"], "argument --vocab-size: expected a whole number from 1 to 2147483647, found '0'"),
+    (["--vocab-size", "300", "--shards", "2", "--shard", "2"], "--shard 2: expected 0 to 1"),
+    (["--dest", "a:b"], "separates folders by colons"),
+    (["--vocabulary", "some.model", "--lowercase"], "--lowercase is for training a model"),
+])  # fmt: skip
 def test_options_that_contradict_each_other(text, tmp_path, options, words):
     assert words in error_of(prepare.main, *arguments(text, tmp_path / "dest", *options))
     assert os.listdir(tmp_path) == []

@@ -109,27 +109,20 @@ def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, mon
 # Damaged files -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name, change, error",
-    [
-        ("prepare.json", lambda content: content.replace(b'"shards": 1', b'"shards": "1"'), "shards: found '1'"),
-        ("prepare.json", lambda content: content.replace(b'"shards": 1', b'"shards": 0'), "found 0, expected 1 or"),
-        (
-            "train.json",
-            lambda content: content.replace(b'"sample": [', b'"sample": [[0, "more"],'),
-            "line 1 is not what its text",
-        ),
-        ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [["0", ""],'), "found '0', exp"),
-        ("sentencepiece.model", lambda content: content.replace(b"<s>", b"<\xff>"), "not a SentencePiece model"),
-        ("sentencepiece.model", lambda content: content.replace(b"nmt_nfkc", b"nmt_nfkd"), "has changed since"),
-        ("train.idx", lambda content: b"", "not an index"),
-        ("train.idx", lambda content: content + b"\0", "but its header implies"),
-        ("train.idx", lambda content: content[:-16] + b"\1" + content[-15:], "has changed since"),  # a line's begin
-        ("train.bin", lambda content: content[:-2], "but .idx implies"),
-        ("train.bin", lambda content: content[2:4] + content[:2] + content[4:], "train.bin has changed since"),
-        ("dict.txt", lambda content: content[: len(content) // 2], "is not the dictionary of the sentencepiece.model"),
-    ],
-)
+@pytest.mark.parametrize("name, change, error", [
+    ("prepare.json", lambda content: content.replace(b'"shards": 1', b'"shards": "1"'), "shards: found '1'"),
+    ("prepare.json", lambda content: content.replace(b'"shards": 1', b'"shards": 0'), "found 0, expected 1 or"),
+    ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [[0, "more"],'), "line 1 is not what"),
+    ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [["0", ""],'), "found '0', exp"),
+    ("sentencepiece.model", lambda content: content.replace(b"<s>", b"<\xff>"), "not a SentencePiece model"),
+    ("sentencepiece.model", lambda content: content.replace(b"nmt_nfkc", b"nmt_nfkd"), "has changed since"),
+    ("train.idx", lambda content: b"", "not an index"),
+    ("train.idx", lambda content: content + b"\0", "but its header implies"),
+    ("train.idx", lambda content: content[:-16] + b"\1" + content[-15:], "has changed since"),  # a line's begin
+    ("train.bin", lambda content: content[:-2], "but .idx implies"),
+    ("train.bin", lambda content: content[2:4] + content[:2] + content[4:], "train.bin has changed since"),
+    ("dict.txt", lambda content: content[: len(content) // 2], "is not the dictionary of the sentencepiece.model"),
+])  # fmt: skip
 def test_damaged_files(corpus, tmp_path, name, change, error):
     copy = shutil.copytree(corpus["dest"], tmp_path / "copy")
     content = (copy / name).read_bytes()

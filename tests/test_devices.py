@@ -102,14 +102,11 @@ def test_a_step_of_finetuning_stays_on_the_device(prepared, name, half):
 
 
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
-@pytest.mark.parametrize(
-    "sizes, calls",
-    [
-        ({}, 4),  # of two layers of the encoder and two of the decoder
-        (dict(decoder_relative_bias=True), 4),
-        (SHARED, 4),  # one for each kind of rows, but the last layer computes masks only
-    ],
-)
+@pytest.mark.parametrize("sizes, calls", [
+    ({}, 4),  # of two layers of the encoder and two of the decoder
+    (dict(decoder_relative_bias=True), 4),
+    (SHARED, 4),  # one for each kind of rows, but the last layer computes masks only
+])  # fmt: skip
 def test_the_memory_efficient_kernel_takes_every_bias_as_it_is(tmp_path, lengths, sizes, calls):
     """It wants all strides but the last to be multiples of 8, and else copies the bias in each layer."""
     biases, attention = [], F.scaled_dot_product_attention

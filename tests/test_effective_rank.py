@@ -117,15 +117,12 @@ def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, ca
     assert "out: exists already" in error_of(main, *options)
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (["--tokens-per-sample", 64], "has 32 positions"),
-        (["--names", "a", "b"], "--names a b: expected 1"),
-        (["--checkpoint", "nothing.pt"], "nothing.pt: not found"),
-        (["--tokens-per-sample", 2], r"--mask-prob 0.15: no token of [\d,]+ blocks of at most 2 tokens is"),
-    ],
-)
+@pytest.mark.parametrize("options, message", [
+    (["--tokens-per-sample", 64], "has 32 positions"),
+    (["--names", "a", "b"], "--names a b: expected 1"),
+    (["--checkpoint", "nothing.pt"], "nothing.pt: not found"),
+    (["--tokens-per-sample", 2], r"--mask-prob 0.15: no token of [\d,]+ blocks of at most 2 tokens is"),
+])  # fmt: skip
 def test_wrong_options_are_refused(pretrained, tmp_path, options, message):
     arguments = ["--checkpoint", pretrained[1], "--data", pretrained[0], "--dest", tmp_path / "out", *options]
     assert re.search(message, error_of(main, *arguments))

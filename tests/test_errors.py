@@ -18,39 +18,30 @@ def refused(*arguments, program="fairseq-train"):
     return errors[0]
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ("--decoder-layers 0", "--decoder-layers 0 needs --encoder-mask-fraction 1"),
-        (
-            "--decoder-layers 0 --encoder-mask-fraction 1 --encoder-mask-fade-updates 5",
-            "contradicts --encoder-mask-fade",
-        ),
-        ("--best-checkpoint-metric f2", "f2: validation logs loss, "),
-        ("--max-update 42", "--max-update 42 is beyond --total-num-update 40"),
-        ("--distributed-world-size 2", "2 processes are asked for"),
-        ("--lr 0", "--lr 0.0 must be over --stop-min-lr"),
-        ("--update-freq 2,0", "--update-freq 0 must be at least 1"),
-        ("--criterion cross_entropy", "--criterion cross_entropy: fairseq's, which cannot train this model"),
-        ("--fp16", "--fp16 needs a GPU"),
-        ("--stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins below it, and nothing would be trained"),
-        ("--write-checkpoints-asynchronously", "files have names before they are whole"),
-        ("--lr 5e-4x", "an option has the value '5e-4x', expected a number or a list"),
-    ],
-)
+@pytest.mark.parametrize("options, message", [
+    ("--decoder-layers 0", "--decoder-layers 0 needs --encoder-mask-fraction 1"),
+    ("--decoder-layers 0 --encoder-mask-fraction 1 --encoder-mask-fade-updates 5", "contradicts --encoder-mask-fade"),
+    ("--best-checkpoint-metric f2", "f2: validation logs loss, "),
+    ("--max-update 42", "--max-update 42 is beyond --total-num-update 40"),
+    ("--distributed-world-size 2", "2 processes are asked for"),
+    ("--lr 0", "--lr 0.0 must be over --stop-min-lr"),
+    ("--update-freq 2,0", "--update-freq 0 must be at least 1"),
+    ("--criterion cross_entropy", "--criterion cross_entropy: fairseq's, which cannot train this model"),
+    ("--fp16", "--fp16 needs a GPU"),
+    ("--stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins below it, and nothing would be trained"),
+    ("--write-checkpoints-asynchronously", "files have names before they are whole"),
+    ("--lr 5e-4x", "an option has the value '5e-4x', expected a number or a list"),
+])  # fmt: skip
 def test_options(data, tmp_path, options, message):
     """Of the task, of the model, and against the data; test_task.py has the others."""
     assert message in refused(data, *TINY, "--save-dir", tmp_path, *options.split())
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (VALIDATE[:-2], "Must specify batch size"),
-        (VALIDATE, "--path is missing"),
-        ([*VALIDATE, "--path", "nosuch.pt"], "nosuch.pt: not found, expected a checkpoint"),
-    ],
-)
+@pytest.mark.parametrize("options, message", [
+    (VALIDATE[:-2], "Must specify batch size"),
+    (VALIDATE, "--path is missing"),
+    ([*VALIDATE, "--path", "nosuch.pt"], "nosuch.pt: not found, expected a checkpoint"),
+])  # fmt: skip
 def test_validation(data, options, message):
     assert refused(data, *options, program="fairseq-validate").startswith(f"error: {message}")
 

@@ -227,25 +227,20 @@ def test_the_table_of_results(tmp_path, capsys):
     assert finetune.ranked([dict(accuracy=2.0, f1=1.0), dict(accuracy=1.0, f1=3.0)], "f1") == [1, 0]
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (["--update-freq=2"], "--update-freq: the recipe sets it, to [1]; leave it out"),
-        (["--max-tokens", 64], "--max-tokens: the recipe sets it, to None"),
-        (["--seed", 7], "--seed: the recipe sets it, to 1"),
-        (["--disable-validation"], "--disable-validation: the recipe sets it, to False"),
-        (["--lr-sched", "x"], "unrecognized arguments: --lr-sched x"),
-        (["--best-checkpoint-metric=f1", "--maximize-best"], "unrecognized arguments: --maximize-best"),
-        (
-            ["--best-checkpoint-metric=f1", "--maximize-best-checkpoint-metric"],
-            "--best-checkpoint-metric f1: validation logs accuracy, loss; choose one",
-        ),
-        (["--best-checkpoint-metric=accuracy"], "accuracy needs --maximize-best-checkpoint-metric"),
-        (["--max-valid-steps", 1], "--max-valid-steps: the recipe sets it, to None"),
-        (["--checkpoint-suffix", "_x"], "--checkpoint-suffix: the recipe sets it, to"),
-        (["--criterion", "mae_lm"], "--criterion: the recipe sets it, to mae_lm_sentences"),
-    ],
-)
+@pytest.mark.parametrize("options, message", [
+    (["--update-freq=2"], "--update-freq: the recipe sets it, to [1]; leave it out"),
+    (["--max-tokens", 64], "--max-tokens: the recipe sets it, to None"),
+    (["--seed", 7], "--seed: the recipe sets it, to 1"),
+    (["--disable-validation"], "--disable-validation: the recipe sets it, to False"),
+    (["--lr-sched", "x"], "unrecognized arguments: --lr-sched x"),
+    (["--best-checkpoint-metric=f1", "--maximize-best"], "unrecognized arguments: --maximize-best"),
+    (["--best-checkpoint-metric=f1", "--maximize-best-checkpoint-metric"],
+     "--best-checkpoint-metric f1: validation logs accuracy, loss; choose one"),
+    (["--best-checkpoint-metric=accuracy"], "accuracy needs --maximize-best-checkpoint-metric"),
+    (["--max-valid-steps", 1], "--max-valid-steps: the recipe sets it, to None"),
+    (["--checkpoint-suffix", "_x"], "--checkpoint-suffix: the recipe sets it, to"),
+    (["--criterion", "mae_lm"], "--criterion: the recipe sets it, to mae_lm_sentences"),
+])  # fmt: skip
 def test_options_that_would_falsify_what_is_reported_are_refused(files, arguments, options, message):
     assert message in error_of(recipe_of, "--labelled", files / "own", *arguments, *options)
 

@@ -57,15 +57,12 @@ def machine(tmp_path):
     return Machine(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "pythons, taken",
-    [
-        ({"python3": "3.11", "python3.12": "3.12"}, "python3"),
-        ({"python3": "3.13", "python3.11": "3.11", "python3.12": "3.12"}, "python3.12"),
-        ({"python3": "3.9", "python3.11": "3.11"}, "python3.11"),
-        ({"python3.12": "3.13", "python3.11": "3.11"}, "python3.11"),
-    ],
-)
+@pytest.mark.parametrize("pythons, taken", [
+    ({"python3": "3.11", "python3.12": "3.12"}, "python3"),
+    ({"python3": "3.13", "python3.11": "3.11", "python3.12": "3.12"}, "python3.12"),
+    ({"python3": "3.9", "python3.11": "3.11"}, "python3.11"),
+    ({"python3.12": "3.13", "python3.11": "3.11"}, "python3.11"),
+])  # fmt: skip
 def test_the_first_python_that_will_do(machine, pythons, taken):
     machine.add("uv", "exit 1")
     for name, version in pythons.items():

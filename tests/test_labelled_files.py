@@ -134,25 +134,22 @@ CLASSES = Form("sentences", ["sentence"], "label")
 NUMBERS = CLASSES._replace(metrics=["pearson", "spearman"])
 
 
-@pytest.mark.parametrize(
-    "lines, options, message",
-    [
-        (["sentence\tlabel", "a\t1", "b\t"], {}, "1 of 2 lines cannot be used, as line 3: the label is ''; "),
-        (["text\tclass", "a\t1"], {}, "found the columns text, class; expected those of GLUE's files, or a header"),
-        ([], {}, "it is empty; expected a header"),
-        (["sentence\tsentence\tlabel", "a\tb\t1"], {}, "2 columns are called sentence; rename all but one"),
-        (["sentence\tsentence", "a\tb"], dict(is_test=True, like=CLASSES), "2 columns are called sentence; rename all"),
-        (["sentence\tlabel"], {}, "no examples; expected one per line"),
-        (["sentence\tlabel", "caf\u00e9\t1".encode("latin-1")], {}, "line 2 is not UTF-8 (byte 0xe9 at byte 4 of"),
-        (["sentence\tlabel", "a\tyes"], dict(regression=True, like=NUMBERS), "1 of 1 lines cannot be used, as line 2: "
-         "the label is 'yes', expected a number"),
-        (["sentence1\tsentence2\tscore", "a\tb\t1"], dict(like=CLASSES), "read as STS-B, sentence1 and sentence2 with "
-         "numbers; the training file is read as sentences, sentence with classes; use files of one form"),
-        (["index\tsentence", "0\ta", "1"], dict(is_test=True), "line 3: 1 fields where there are 2 columns; every"),
-        (["index\tsentence", "7\ta", "8\tb", "7\tc"], dict(is_test=True), "the index '7' is there 2 times; expected"),
-        (["sentence", "a", "", "b"], dict(is_test=True), "line 3: it is blank; every line of a test file is predicted"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("lines, options, message", [
+    (["sentence\tlabel", "a\t1", "b\t"], {}, "1 of 2 lines cannot be used, as line 3: the label is ''; "),
+    (["text\tclass", "a\t1"], {}, "found the columns text, class; expected those of GLUE's files, or a header"),
+    ([], {}, "it is empty; expected a header"),
+    (["sentence\tsentence\tlabel", "a\tb\t1"], {}, "2 columns are called sentence; rename all but one"),
+    (["sentence\tsentence", "a\tb"], dict(is_test=True, like=CLASSES), "2 columns are called sentence; rename all"),
+    (["sentence\tlabel"], {}, "no examples; expected one per line"),
+    (["sentence\tlabel", "caf\u00e9\t1".encode("latin-1")], {}, "line 2 is not UTF-8 (byte 0xe9 at byte 4 of"),
+    (["sentence\tlabel", "a\tyes"], dict(regression=True, like=NUMBERS), "1 of 1 lines cannot be used, as line 2: "
+     "the label is 'yes', expected a number"),
+    (["sentence1\tsentence2\tscore", "a\tb\t1"], dict(like=CLASSES), "read as STS-B, sentence1 and sentence2 with "
+     "numbers; the training file is read as sentences, sentence with classes; use files of one form"),
+    (["index\tsentence", "0\ta", "1"], dict(is_test=True), "line 3: 1 fields where there are 2 columns; every"),
+    (["index\tsentence", "7\ta", "8\tb", "7\tc"], dict(is_test=True), "the index '7' is there 2 times; expected"),
+    (["sentence", "a", "", "b"], dict(is_test=True), "line 3: it is blank; every line of a test file is predicted"),
+])  # fmt: skip
 def test_tables_refused(tmp_path, lines, options, message):
     path = write(tmp_path / "train.tsv", *lines)
     refuses(re.escape(f"{path}: {message}"), read_sentences, path, **options)
@@ -187,18 +184,15 @@ def test_squads_json(tmp_path):
     assert read_questions(tmp_path / "test.json", is_test=True)[0].answers == ()  # they are secret
 
 
-@pytest.mark.parametrize(
-    "context, qas, message",
-    [
-        (None, [], "context: found None, expected a text"),
-        ("kan", [question("a", "?", ("x", "8"))], "question 'a': answers: item 1: answer_start: found '8', expected a"),
-        ("kan", [question("a", "?", ("x", 0))] * 2, "question 'a': its id occurs twice"),
-        ("kan", [question("a", "?", ("x", 0), is_impossible=True)], "'a': is_impossible is True, but it has 1 answers"),
-        ("kan", [{"id": 3, "question": "?"}], "question 3: id: found 3, expected a text"),
-        ("kan", [{"id": "a", "question": "?"}], "question 'a': found no answers, expected a list, empty if there are"),
-        ("kan", [], "no questions found"),
-    ],
-)
+@pytest.mark.parametrize("context, qas, message", [
+    (None, [], "context: found None, expected a text"),
+    ("kan", [question("a", "?", ("x", "8"))], "question 'a': answers: item 1: answer_start: found '8', expected a"),
+    ("kan", [question("a", "?", ("x", 0))] * 2, "question 'a': its id occurs twice"),
+    ("kan", [question("a", "?", ("x", 0), is_impossible=True)], "'a': is_impossible is True, but it has 1 answers"),
+    ("kan", [{"id": 3, "question": "?"}], "question 3: id: found 3, expected a text"),
+    ("kan", [{"id": "a", "question": "?"}], "question 'a': found no answers, expected a list, empty if there are"),
+    ("kan", [], "no questions found"),
+])  # fmt: skip
 def test_squads_json_refused(tmp_path, context, qas, message):
     write_squad(tmp_path / "dev.json", [(context, qas)])
     refuses(re.escape(message), read_questions, tmp_path / "dev.json")

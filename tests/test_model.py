@@ -161,17 +161,14 @@ def test_agrees_with_t5_buckets(tmp_path, monkeypatch, depth):
     assert_agree(setting)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(encoder_mask_fraction=0.5, decoder_relative_bias=True),
-        MLM,
-        dict(SHARED, encoder_mask_fraction=0.5),
-        dict(SHARED, leave_unmasked_prob=0.5, random_token_prob=0.5),
-        dict(leave_unmasked_prob=0.5, random_token_prob=0.5),
-        dict(mask_whole_words=True),
-    ],
-)
+@pytest.mark.parametrize("options", [
+    dict(encoder_mask_fraction=0.5, decoder_relative_bias=True),
+    MLM,
+    dict(SHARED, encoder_mask_fraction=0.5),
+    dict(SHARED, leave_unmasked_prob=0.5, random_token_prob=0.5),
+    dict(leave_unmasked_prob=0.5, random_token_prob=0.5),
+    dict(mask_whole_words=True),
+])  # fmt: skip
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
 def test_agrees_where_predicted_tokens_stay_visible(tmp_path, lengths, options):
     masks = dict(leave_unmasked_prob=0.1, random_token_prob=0.1, mask_prob=0.6)
@@ -282,14 +279,11 @@ SHARED_MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(
-    "depth, mistake, how",
-    [
-        *(({}, *item) for item in MISTAKES.items()),
-        *((SHARED, *item) for item in MISTAKES.items() if "decoder" not in item[0]),
-        *((SHARED, *item) for item in SHARED_MISTAKES.items()),
-    ],
-)
+@pytest.mark.parametrize("depth, mistake, how", [
+    *(({}, *item) for item in MISTAKES.items()),
+    *((SHARED, *item) for item in MISTAKES.items() if "decoder" not in item[0]),
+    *((SHARED, *item) for item in SHARED_MISTAKES.items()),
+])  # fmt: skip
 def test_comparison_sees_a_mistake(tmp_path, monkeypatch, depth, mistake, how):
     setting = Setting(tmp_path, **depth)
     w, inputs = setting.weights(), setting.original()

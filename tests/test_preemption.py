@@ -96,13 +96,10 @@ def whole(data, tmp_path_factory):
 VALIDATION = 'begin validation on "valid" subset'
 
 
-@pytest.mark.parametrize(
-    "moment, number, group",
-    [
-        (5, signal.SIGUSR1, True), (11, signal.SIGTERM, False), (VALIDATION, signal.SIGTERM, True),
-        (29, signal.SIGINT, False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("moment, number, group", [
+    (5, signal.SIGUSR1, True), (11, signal.SIGTERM, False), (VALIDATION, signal.SIGTERM, True),
+    (29, signal.SIGINT, False),
+])  # fmt: skip
 def test_the_run_goes_on_as_if_nothing_had_happened(data, tmp_path, whole, moment, number, group):
     options = [*TINY, *MANY, "--save-dir", tmp_path / "run", "--save-interval-updates", 12]
     sent = trap(tmp_path, moment, number, group)  # a group consists of the process and its loader workers

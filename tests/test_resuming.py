@@ -63,13 +63,10 @@ SIZE = dict(max_sentences=8, required_batch_size_multiple=8)
 OTHER_SIZES = [dict(max_sentences=5), dict(max_tokens=200), dict(max_sentences=16, required_batch_size_multiple=8)]
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        [(1, 5, 1, SIZE), (2, 3, 1, SIZE), (4, 1, 1, SIZE), (1, 2, 1, SIZE)],
-        [(2, 2, 2, SIZE), (3, 1, 1, OTHER_SIZES[0]), (3, 1, 1, OTHER_SIZES[0]), (1, 1, 3, OTHER_SIZES[1])],
-    ],
-)
+@pytest.mark.parametrize("parts", [
+    [(1, 5, 1, SIZE), (2, 3, 1, SIZE), (4, 1, 1, SIZE), (1, 2, 1, SIZE)],
+    [(2, 2, 2, SIZE), (3, 1, 1, OTHER_SIZES[0]), (3, 1, 1, OTHER_SIZES[0]), (1, 1, 3, OTHER_SIZES[1])],
+])  # fmt: skip
 def test_every_block_of_an_epoch_is_used_once_however_the_run_is_resumed(dataset, parts):
     """Each part: processes, updates, batches an update, batching."""
     state, seen = None, []

@@ -26,50 +26,38 @@ SIZES = dict(
 DICTIONARY = dictionary_of("a", "b")
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (dict(mask_prob=0), "--mask-prob 0 must be over 0 and under 1"),
-        (dict(encoder_mask_fraction=-0.1), "--encoder-mask-fraction -0.1 must be from 0 to 1"),
-        (dict(leave_unmasked_prob=0.6, random_token_prob=0.6), "add up to more than 1"),
-        (dict(tokens_per_sample=1), "--tokens-per-sample 1 must be at least 2"),
-        (dict(encoder_mask_fade_updates=-1), "--encoder-mask-fade-updates -1 must be at least 0"),
-        (dict(bf16=True), "use --bf16-autocast"),
-        (dict(bf16_autocast=True, fp16=True), "--bf16-autocast contradicts --fp16"),
-        (dict(amp=True), "--amp cannot train with torch_adamw: use --fp16"),
-    ],
-)
+@pytest.mark.parametrize("options, message", [
+    (dict(mask_prob=0), "--mask-prob 0 must be over 0 and under 1"),
+    (dict(encoder_mask_fraction=-0.1), "--encoder-mask-fraction -0.1 must be from 0 to 1"),
+    (dict(leave_unmasked_prob=0.6, random_token_prob=0.6), "add up to more than 1"),
+    (dict(tokens_per_sample=1), "--tokens-per-sample 1 must be at least 2"),
+    (dict(encoder_mask_fade_updates=-1), "--encoder-mask-fade-updates -1 must be at least 0"),
+    (dict(bf16=True), "use --bf16-autocast"),
+    (dict(bf16_autocast=True, fp16=True), "--bf16-autocast contradicts --fp16"),
+    (dict(amp=True), "--amp cannot train with torch_adamw: use --fp16"),
+])  # fmt: skip
 def test_options_are_refused(data, options, message):
     others = dict(data=str(data), seed=1, fp16=False, bf16=False, amp=False)
     refuses(message, lambda: MaeLmTask.setup_task(MaeLmTaskConfig(**{**others, **options})))
 
 
-@pytest.mark.parametrize(
-    "sizes, message",
-    [
-        (dict(encoder_layers=0), "--encoder-layers 0 must be at least 1"),
-        (dict(decoder_layers=-1), "--decoder-layers -1 must be at least 0"),
-        (dict(max_positions=0), "--max-positions 0 must be at least 2"),
-        (dict(encoder_attention_heads=3), "--encoder-attention-heads 3 must divide --encoder-embed-dim 16"),
-        (dict(relative_position_num_buckets=2), "--relative-position-num-buckets 2 must be even and at least 4"),
-        (dict(relative_position_max_distance=9), "--relative-position-max-distance 9 must be over 9"),
-        (
-            dict(relative_position_buckets="t5", relative_position_num_buckets=64),
-            "--relative-position-buckets t5 needs --relative-position-num-buckets 32 .it is 64. and",
-        ),
-        (dict(relative_position_buckets="t5", relative_position_max_distance=64), "max-distance 128 .it is 64.: MPNet"),
-        (dict(pooler_dropout=1.0), "--pooler-dropout 1.0 must be at least 0 and less than 1"),
-        (dict(relative_position_num_buckets=0, decoder_relative_bias=True), "--decoder-relative-bias needs"),
-        (
-            dict(share_decoder_layers=True, decoder_layers=2),
-            "--share-decoder-layers: --decoder-layers 2 must be at most --encoder-layers 1",
-        ),
-        (
-            dict(share_decoder_layers=True, decoder_dropout=0.1),
-            "--decoder-dropout 0.1 contradicts --share-decoder-layers: .* remove it",
-        ),
-    ],
-)
+@pytest.mark.parametrize("sizes, message", [
+    (dict(encoder_layers=0), "--encoder-layers 0 must be at least 1"),
+    (dict(decoder_layers=-1), "--decoder-layers -1 must be at least 0"),
+    (dict(max_positions=0), "--max-positions 0 must be at least 2"),
+    (dict(encoder_attention_heads=3), "--encoder-attention-heads 3 must divide --encoder-embed-dim 16"),
+    (dict(relative_position_num_buckets=2), "--relative-position-num-buckets 2 must be even and at least 4"),
+    (dict(relative_position_max_distance=9), "--relative-position-max-distance 9 must be over 9"),
+    (dict(relative_position_buckets="t5", relative_position_num_buckets=64),
+     "--relative-position-buckets t5 needs --relative-position-num-buckets 32 .it is 64. and"),
+    (dict(relative_position_buckets="t5", relative_position_max_distance=64), "max-distance 128 .it is 64.: MPNet"),
+    (dict(pooler_dropout=1.0), "--pooler-dropout 1.0 must be at least 0 and less than 1"),
+    (dict(relative_position_num_buckets=0, decoder_relative_bias=True), "--decoder-relative-bias needs"),
+    (dict(share_decoder_layers=True, decoder_layers=2),
+     "--share-decoder-layers: --decoder-layers 2 must be at most --encoder-layers 1"),
+    (dict(share_decoder_layers=True, decoder_dropout=0.1),
+     "--decoder-dropout 0.1 contradicts --share-decoder-layers: .* remove it"),
+])  # fmt: skip
 def test_sizes_that_do_not_fit_each_other(sizes, message):
     check_sizes(MaeLmConfig(**SIZES))
     refuses(message, check_sizes, MaeLmConfig(**{**SIZES, **sizes}))

@@ -60,18 +60,13 @@ def test_shards_take_turns(data, tmp_path):
     assert loaded[:3] == ["data", "other", "data"]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--encoder-mask-fraction", 1, "--decoder-layers", 0],
-        ["--share-decoder-layers", "--encoder-mask-fraction", 1, "--decoder-layers", 0],  # none to share: an MLM
-        [
-            *["--encoder-mask-fraction", 0.5, "--random-token-prob", 0.1, "--decoder-relative-bias", "--bf16-autocast"],
-            *["--sample-break-mode", "none"],
-        ],
-        ["--share-decoder-layers", "--encoder-mask-fraction", 0.5, "--bf16-autocast", "--update-freq", 2],
-    ],
-)
+@pytest.mark.parametrize("options", [
+    ["--encoder-mask-fraction", 1, "--decoder-layers", 0],
+    ["--share-decoder-layers", "--encoder-mask-fraction", 1, "--decoder-layers", 0],  # none to share: an MLM
+    [*["--encoder-mask-fraction", 0.5, "--random-token-prob", 0.1, "--decoder-relative-bias", "--bf16-autocast"],
+     *["--sample-break-mode", "none"]],
+    ["--share-decoder-layers", "--encoder-mask-fraction", 0.5, "--bf16-autocast", "--update-freq", 2],
+])  # fmt: skip
 def test_options_of_the_method_train_and_resume(data, tmp_path, options):
     train(data, tmp_path, "--max-update", 2, *options)
     assert "Loaded checkpoint" in train(data, tmp_path, "--max-update", 4, *options)
