@@ -157,8 +157,7 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     for name in ["../mlm", "/mlm", " ", ".", "a|b", "a\nb", "a" * 300, "mean"]:
         refused("--names .*: expected", "--names", name, *MODELS[1:])
     refused("--tasks 'sub/kind': expected a name", "--tasks", "sub/kind")
-    with pytest.raises(UsageError, match="labelled/kind: found no TASK/train.tsv; give the folder that has one"):
-        evaluate_program.tasks_in(str(folder / "labelled" / "kind"))
+    refuses("labelled/kind: found no TASK/train.tsv; give the", evaluate_program.tasks_in, f"{folder}/labelled/kind")
     assert evaluate_program.tasks_in(str(folder / "labelled")) == TASKS
     refused("--regression typo: expected some of --tasks, kind length", "--regression", "typo")
     refused("--few-shot-repeats: expected a whole number from 0 to 2147483647, found '-1'", "--few-shot-repeats", "-1")

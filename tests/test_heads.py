@@ -3,15 +3,9 @@
 import pytest
 import torch
 
+from maelm_fairseq import heads
 from maelm_fairseq.config import MaeLmConfig
-from maelm_fairseq.heads import (
-    LMHead,
-    MeanClassificationHead,
-    SequenceClassificationHead,
-    SpanHead,
-    TokenClassificationHead,
-    build_heads,
-)
+from maelm_fairseq.heads import MeanClassificationHead, SequenceClassificationHead, SpanHead, TokenClassificationHead
 
 
 def weights_of(**heads):
@@ -30,21 +24,20 @@ PADDING = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
 @pytest.mark.parametrize("pooling, kind", [("first", SequenceClassificationHead), ("mean", MeanClassificationHead)])
 def test_weights_and_pooling_show_the_head(pooling, kind):
     cfg = MaeLmConfig(encoder_embed_dim=8, classification_pooling=pooling)
-    heads = build_heads(weights_of(**HEADS), cfg)
-    assert {name: type(head) for name, head in heads.items()} == dict(
-        topic=kind, answers=SpanHead, score=kind, tags=TokenClassificationHead
-    )
-    for name, head in heads.items():
+    built = heads.build_heads(weights_of(**HEADS), cfg)
+    kinds = dict(topic=kind, answers=SpanHead, score=kind, tags=TokenClassificationHead)
+    assert {name: type(head) for name, head in built.items()} == kinds
+    for name, head in built.items():
         head.load_state_dict(HEADS[name].state_dict())
         x = torch.randn(2, 5, 8)
         if pooling == "first" or name == "tags":
             torch.testing.assert_close(head.eval()(x, padding=PADDING), HEADS[name].eval()(x, padding=PADDING))
 
 
-@pytest.mark.parametrize("other", [torch.nn.Linear(8, 3), torch.nn.Linear(7, 2), LMHead(8, 4)])
+@pytest.mark.parametrize("other", [torch.nn.Linear(8, 3), torch.nn.Linear(7, 2), heads.LMHead(8, 4)])
 def test_heads_of_a_later_version_are_refused(other):
     with pytest.raises(ValueError, match="head 'new' is of a kind that this version does not know: update"):
-        build_heads(weights_of(new=other), MaeLmConfig(encoder_embed_dim=8))
+        heads.build_heads(weights_of(new=other), MaeLmConfig(encoder_embed_dim=8))
 
 
 def test_the_head_for_the_mean_reads_neither_the_first_token_nor_padding():

@@ -228,16 +228,12 @@ def test_vocabularies_refused(folder, tmp_path):
     shutil.copy(folder / "checkpoint_last.pt", checkpoint)
     refuses("dict.txt: not found: pass data=", hub.from_pretrained, checkpoint, error=FileNotFoundError)
     shutil.copy(folder / "dict.txt", checkpoint.parent)
-    with pytest.raises(
-        FileNotFoundError,
-        match="sentencepiece.model: not found, nor tokenizer.json; expected .* if fairseq-preprocess made",
-    ):
-        hub.from_pretrained(checkpoint, data=checkpoint.parent)
+    missing = "sentencepiece.model: not found, nor tokenizer.json; expected .* if fairseq-preprocess made"
+    refuses(missing, hub.from_pretrained, checkpoint, checkpoint.parent, error=FileNotFoundError)
     (checkpoint.parent / "sentencepiece.model").write_text("no model")
     refuses("sentencepiece.model: not a SentencePiece model", hub.from_pretrained, checkpoint.parent)
     vocabulary(other, vocab_size=80, lines=text_of(documents(60, 1)).splitlines())
-    with pytest.raises(ValueError, match="trained with another dict.txt: that has 102 symbols and this one 82"):
-        hub.from_pretrained(checkpoint, data=other)
+    refuses("with another dict.txt: that has 102 symbols and this one 82", hub.from_pretrained, checkpoint, data=other)
     shutil.copy(other / "sentencepiece.model", checkpoint.parent)
     refuses("sentencepiece.model: its 82 symbols differ from those of the dict.txt", hub.from_pretrained, checkpoint)
 

@@ -17,18 +17,9 @@ from maelm_fairseq.task import MaeLmTaskConfig
 from test_blocks import write
 
 SYMBOLS = [("\u2581" if i % 2 else "") + f"piece{i}" for i in range(45)]  # every second one begins a word
-SIZES = dict(
-    encoder_layers=2,
-    encoder_embed_dim=16,
-    encoder_ffn_embed_dim=24,
-    encoder_attention_heads=2,
-    decoder_layers=2,
-    dropout=0.0,
-    attention_dropout=0.0,
-    max_positions=32,
-    relative_position_num_buckets=8,
-    relative_position_max_distance=12,  # lines are longer, so that the last buckets are used
-)
+SIZES = dict(encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2)
+SIZES.update(decoder_layers=2, dropout=0.0, attention_dropout=0.0, max_positions=32, relative_position_num_buckets=8)
+SIZES.update(relative_position_max_distance=12)  # lines are longer, so that the last buckets are used
 # Tokens of each line, `</s>` counted and `<s>` not.
 LENGTHS = {"equal": [19] * 4, "mixed": [24, 1, 9, 2, 24, 17], "one token": [1, 1, 1]}
 LONG = {"long": [150, 141]}  # reaches the last of T5's buckets

@@ -10,8 +10,7 @@ from fairseq.optim.fp16_optimizer import FP16Optimizer
 from omegaconf import DictConfig
 
 from common import configuration
-from conftest import TINY
-from maelm_fairseq.base.errors import UsageError
+from conftest import TINY, refuses
 from maelm_fairseq.optimizer import TorchAdamW
 
 
@@ -39,10 +38,8 @@ def test_steps_are_those_of_fairseqs_adam():
 
 @pytest.mark.parametrize("betas", ["x", "(a,b)", "1", "(0.9, 1)", "__import__('os').abort()"])
 def test_betas_are_two_numbers_and_are_not_evaluated(betas):
-    with pytest.raises(UsageError, match="--adam-betas .*: expected two numbers from 0 to less than 1"):
-        TorchAdamW(
-            Namespace(lr=[0.01], adam_betas=betas, adam_eps=1e-8, weight_decay=0), [torch.nn.Parameter(torch.ones(1))]
-        )
+    config, weights = Namespace(lr=[0.01], adam_betas=betas, adam_eps=1e-8, weight_decay=0), [torch.nn.Parameter()]
+    refuses("--adam-betas .*: expected two numbers from 0 to less than 1", TorchAdamW, config, weights)
 
 
 def test_options_are_those_of_the_run_that_goes_on():

@@ -8,13 +8,8 @@ import torch
 from fairseq.tasks import FairseqTask
 
 from conftest import refuses
-from maelm_fairseq.checkpoints.comparing import (
-    ENCODER,
-    OTHERS,
-    check_weights,
-    compare_configurations,
-    model_configuration,
-)
+from maelm_fairseq.checkpoints import comparing
+from maelm_fairseq.checkpoints.comparing import ENCODER, OTHERS, compare_configurations, model_configuration
 from maelm_fairseq.config import check_sizes, option
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
@@ -101,14 +96,14 @@ def test_sizes_are_those_of_the_weights_whatever_the_options_say():
 
 def test_weights_of_another_shape_and_numbers_that_are_not_finite_are_named():
     _, weights = checkpoint()
-    check_weights(weights, weights, "model.pt")
+    comparing.check_weights(weights, weights, "model.pt")
     for change, message in [
         ({"lm_head.bias": torch.zeros(3)}, "weight 'lm_head.bias' has the shape .3,., expected .7,."),
         ({"more.bias": torch.zeros(3)}, "weight 'more.bias' has the shape .3,., expected none"),
         ({"lm_head.bias": torch.full((7,), torch.nan)}, "weight 'lm_head.bias' contains NaN or infinity"),
     ]:
-        refuses(f"model.pt: .*{message}", check_weights, {**weights, **change}, weights, "model.pt")
-    refuses("has the shape none, expected", check_weights, {}, weights, "model.pt")
+        refuses(f"model.pt: .*{message}", comparing.check_weights, {**weights, **change}, weights, "model.pt")
+    refuses("has the shape none, expected", comparing.check_weights, {}, weights, "model.pt")
 
 
 # Other tasks ---------------------------------------------------------------------------------------------------------

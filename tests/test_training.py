@@ -126,19 +126,10 @@ def test_a_batch_that_does_not_fit_ends_training(data, tmp_path, monkeypatch):
 @pytest.mark.parametrize("decoder", [["--share-decoder-layers"], []], ids=["shared", "own"])
 def test_an_objective_of_ones_own_trains_and_its_encoder_loads(data, tmp_path, decoder):
     """The example of CONTRIBUTING.md, which needs no change to the package."""
-    options = [
-        "--user-dir",
-        ROOT / "docs" / "replaced_tokens",
-        "--arch",
-        "mae_lm_detection",
-        "--criterion",
-        "mae_lm_detection",
-    ]
-    options += ["--encoder-layers", 2, "--encoder-attention-heads", 2, *decoder, "--decoder-layers", 1]
-    printed = succeed(
-        "fairseq-train", data, *TINY, *options, "--dropout", 0, "--attention-dropout", 0, "--lr", 0.003,
-        "--max-update", 30, "--save-dir", tmp_path, "--log-interval", 10,
-    )  # fmt: skip
+    options = ["--user-dir", ROOT / "docs" / "replaced_tokens", "--arch", "mae_lm_detection"]
+    options += ["--criterion", "mae_lm_detection", "--encoder-layers", 2, "--encoder-attention-heads", 2, *decoder]
+    options += ["--decoder-layers", 1, *NO_DROPOUT, "--lr", 0.003, "--max-update", 30, "--log-interval", 10]
+    printed = train(data, tmp_path, *options)
     losses = [float(loss) for loss in re.findall(r'"loss": "([\d.]+)"', printed)]
     assert losses[-1] < losses[0]
     state = checkpoint(tmp_path)
