@@ -53,10 +53,8 @@ FORKS = BIN if os.environ.get("TESTS_FORK") == "0" else stand_ins()
 
 # For tests that start programs and scripts of the repository themselves: `PYTHON` takes the place of `sys.executable`.
 PYTHON = str(FORKS / "python")
-SCRIPTS_ENVIRONMENT = dict(
-    os.environ, PATH=os.pathsep.join([str(FORKS), str(BIN), os.environ["PATH"]]), PYTHON=sys.executable
-)
-REAL_SCRIPTS_ENVIRONMENT = dict(SCRIPTS_ENVIRONMENT, PATH=os.pathsep.join([str(BIN), os.environ["PATH"]]))
+REAL_SCRIPTS_ENVIRONMENT = dict(os.environ, PATH=f"{BIN}:{os.environ['PATH']}", PYTHON=sys.executable)
+SCRIPTS_ENVIRONMENT = dict(REAL_SCRIPTS_ENVIRONMENT, PATH=f"{FORKS}:{REAL_SCRIPTS_ENVIRONMENT['PATH']}")
 
 # Interpreters of environments with transformers, which `make test` creates.
 TRANSFORMERS = [path for path in os.environ.get("TESTS_TRANSFORMERS", "").split(os.pathsep) if path]

@@ -148,9 +148,8 @@ def test_an_added_word_takes_no_other_token(roberta):
 
 
 def test_an_added_word_is_found_in_normalised_text(roberta, tmp_path):
-    (tmp_path / "tokenizer.json").write_text(
-        unfit(roberta[0], lambda contents: contents.update(normalizer={"type": "Lowercase"}))
-    )
+    contents = unfit(roberta[0], lambda contents: contents.update(normalizer={"type": "Lowercase"}))
+    (tmp_path / "tokenizer.json").write_text(contents)
     made = BytePair(tmp_path / "tokenizer.json", ["Zorble"])
     assert made.encode("a Zorble")[-1:] == made.encode("a zorble")[-1:] == [len(made.symbols) - 1]
 

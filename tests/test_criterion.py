@@ -33,12 +33,9 @@ def test_accuracy_counts_no_padding():
 
 @pytest.mark.parametrize("predicted", [8, 0])
 def test_logs_are_per_predicted_token_and_in_bits(predicted):
-    outputs = [
-        dict(loss=torch.tensor(6.0 * (predicted > 0)), correct=torch.tensor(1), sample_size=predicted // 2, visible=5)
-    ]
-    outputs *= 2
+    loss, correct = torch.tensor(6.0 * (predicted > 0)), torch.tensor(1)
     with metrics.aggregate() as logged:
-        MaeLmCriterion.reduce_metrics(outputs)
+        MaeLmCriterion.reduce_metrics([dict(loss=loss, correct=correct, sample_size=predicted // 2, visible=5)] * 2)
     values = logged.get_smoothed_values()
     assert values["predicted"] == predicted and values["visible"] == 10
     if predicted:

@@ -142,11 +142,9 @@ def test_shards_by_several_machines_at_once(text, prepared, tmp_path, held_out):
     """Three shards of the same text, by three processes that start at once, as on three machines."""
     dest = tmp_path / "data"
     valid = ["--valid-documents", held_out] if held_out else ["--valid", *text["valid"]]
-    options = ["--train", *text["train"], *valid, "--dest", dest, "--vocab-size", 150, "--lowercase", "--workers", 1]
+    options = ["--train", *text["train"], *valid, "--dest", dest, *OPTIONS, "--workers", 1, "--shards", 3, "--shard"]
     with concurrent.futures.ThreadPoolExecutor() as machines:
-        done = machines.map(
-            lambda shard: script("data-prep/prepare.sh", *options, "--shards", 3, "--shard", shard), range(3)
-        )
+        done = machines.map(lambda shard: script("data-prep/prepare.sh", *options, shard), range(3))
     folders = list(done)[-1].stdout.splitlines()[-1].split(":")
     assert folders == [str(dest / f"shard{number}") for number in range(3)]
     whole = documents_of(prepared["dest"], "train")

@@ -204,9 +204,7 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
     table = pd.read_csv(tmp_path / "out" / "scores.csv").set_index(["model", "feature"]).value
     for name in MODELS:
         model = hub.from_pretrained(folder / f"{name}.pt", pretrained[0])
-        right = [
-            0.5 if a == b else float(model.score(a)[0] < model.score(b)[0]) for a, b in zip(good, bad)
-        ]  # fmt: skip
+        right = [0.5 if a == b else float(model.score(a)[0] < model.score(b)[0]) for a, b in zip(good, bad)]
         share, low, high, count, *parts = map(float, rows_of(text.replace("\\|", ""), "Minimal pairs: made")[name])
         assert share == pytest.approx(100 * np.mean(right), abs=0.01) and low < share < high and count == 30
         assert table[name, "pairs"] == pytest.approx(share, abs=0.01)

@@ -18,9 +18,9 @@ from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
 
 
-def write(folder, **splits):
-    """Writes the files of a task: {split: rows}, the header first."""
-    for split, (header, *rows) in splits.items():
+def write(folder, header, **splits):
+    """Writes the files of a task: {split: rows}."""
+    for split, rows in splits.items():
         write_table(folder / f"{split}.tsv", header, rows)
     return str(folder)
 
@@ -50,8 +50,7 @@ def test_all_splits_are_read_together(tmp_path, capsys):
     header, rows = ("sentence", "label"), [(text, label) for text, label, _ in examples(60, 1)]
     rare = [("one of a kind", "rare"), (rows[0][0].upper(), rows[0][1])]
     secret = [(f"a text {i}", "-1") for i in range(20)]
-    files = dict(train=[header, *rows[:40]], dev=[header, *rows[40:], *rare], test=[header, *secret])
-    task = load_task(write(tmp_path, **files))
+    task = load_task(write(tmp_path, header, train=rows[:40], dev=[*rows[40:], *rare], test=secret))
     assert f"{tmp_path}/test.tsv: every label is -1: left out" in capsys.readouterr().err
     assert task.texts == [text for text, _ in rows] and task.labels == ["down", "up"]
     assert [task.labels[target] for target in task.targets] == [label for _, label in rows]
@@ -60,9 +59,9 @@ def test_all_splits_are_read_together(tmp_path, capsys):
 
 def test_folds_depend_on_texts_alone(tmp_path):
     header, rows = ("label", "sentence"), [(label, text) for text, label, _ in examples(203, 2)]
-    first = load_task(write(tmp_path / "a", train=[header, *rows[:100]], dev=[header, *rows[100:]]))
+    first = load_task(write(tmp_path / "a", header, train=rows[:100], dev=rows[100:]))
     shuffled = random.Random(1).sample(rows, len(rows))
-    second = load_task(write(tmp_path / "b", train=[header, *shuffled[:9]], dev=[header, *shuffled[9:]]))
+    second = load_task(write(tmp_path / "b", header, train=shuffled[:9], dev=shuffled[9:]))
     assert dict(zip(first.texts, first.folds)) == dict(zip(second.texts, second.folds))
     for target in [0, 1]:
         counts = np.bincount(first.folds[first.targets == target])
@@ -76,10 +75,10 @@ def test_the_sentences_of_a_pair_are_in_one_fold(tmp_path):
     rows = [(text, str(i), label) for i, (text, _, _) in enumerate(examples(63, 6)) for label in ["right", "wrong"]]
     rows = [(f"{text} {label}", pair, label) for text, pair, label in rows]
     header = ("sentence", "pair", "label")
-    task = load_task(write(tmp_path, train=[header, *rows[:-2]], dev=[header, *rows[-2:]]))
+    task = load_task(write(tmp_path, header, train=rows[:-2], dev=rows[-2:]))
     assert (task.folds[::2] == task.folds[1::2]).all() and np.ptp(np.bincount(task.folds)) <= 2
     few = {size: [(text, str(i // size), label) for i, (text, _, label) in enumerate(rows[:60])] for size in (5, 13)}
-    few = {size: write(tmp_path / str(size), train=[header, *f[:-2]], dev=[header, *f[-2:]]) for size, f in few.items()}
+    few = {size: write(tmp_path / str(size), header, train=f[:-2], dev=f[-2:]) for size, f in few.items()}
     assert sorted(np.bincount(load_task(few[5]).folds)) == [10, 10, 10, 15, 15]
     refuses("0 usable examples of 60, .* same value in a column pair count as one", load_task, few[13])
 
@@ -87,13 +86,11 @@ def test_the_sentences_of_a_pair_are_in_one_fold(tmp_path):
 def test_values_are_spread_over_folds(tmp_path, capsys):
     rows = [(text, value) for text, _, value in examples(200, 3)]
     header = ("sentence", "label")
-    task = load_task(write(tmp_path, train=[header, *rows[:-2]], dev=[header, *rows[-2:]]), regression=True)
+    task = load_task(write(tmp_path, header, train=rows[:-2], dev=rows[-2:]), regression=True)
     assert task.labels is None and task.metric == "100 x Pearson"
     np.testing.assert_allclose(task.targets, stats.zscore([float(value) for _, value in rows]))
     seconds = [(text, f"{1.7e9 + 60 * float(value)}") for text, value in rows]
-    units = load_task(
-        write(tmp_path / "units", train=[header, *seconds[:-2]], dev=[header, *seconds[-2:]]), regression=True
-    )
+    units = load_task(write(tmp_path / "units", header, train=seconds[:-2], dev=seconds[-2:]), regression=True)
     np.testing.assert_allclose(units.targets, task.targets, atol=1e-6)
     means = [task.targets[task.folds == fold].mean() for fold in range(5)]
     assert np.std(means) < 0.3 * np.std(task.targets) / np.sqrt(40)  # closer than at random
@@ -104,14 +101,13 @@ def test_values_are_spread_over_folds(tmp_path, capsys):
 def test_pairs_and_what_is_wrong(tmp_path):
     header = ("sentence1", "sentence2", "label")
     rows = [(text, text[::-1], label) for text, label, _ in examples(50, 4)]
-    task = load_task(write(tmp_path / "pairs", train=[header, *rows[:-2]], dev=[header, *rows[-2:]]))
+    task = load_task(write(tmp_path / "pairs", header, train=rows[:-2], dev=rows[-2:]))
     assert task.texts[0] == rows[0][:2]
     words = [(["a", "a b"][i % 2], f"{['b c', 'c'][i % 2]} {i // 2}", ["x", "y"][i % 2]) for i in range(40)]
     blank = [(*row[:2], "") for row in rows[:9]]  # as a test file may be
-    files = dict(train=[header, *words], dev=[header, words[0]], test=[header, *blank])
-    task = load_task(write(tmp_path / "words", **files))
+    task = load_task(write(tmp_path / "words", header, train=words, dev=words[:1], test=blank))
     assert len(task.texts) == 40 and task.dropped == 1
-    refuses("0 usable examples", load_task, write(tmp_path / "few", train=[header, *rows[:2]], dev=[header, *rows[:2]]))
+    refuses("0 usable examples", load_task, write(tmp_path / "few", header, train=rows[:2], dev=rows[:2]))
     refuses("as line 2: the label is '.*', expected a number", load_task, tmp_path / "pairs", regression=True)
 
 

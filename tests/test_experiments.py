@@ -105,10 +105,8 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
     assert table[table.metric == "bits"].updates.tolist() == [1, 2, 3, 4]
     assert table[(table.feature == "with_mask") & (table.metric == "rank")].layer.tolist() == [*map(str, range(13))]
     probes = table[(table.feature == "mean") & (table.metric == "accuracy")]
-    assert (
-        probes.layer.tolist() == [*map(str, range(13)), "last", "chosen"]
-        and (tmp_path / "records" / "D-1.npz").exists()
-    )
+    assert probes.layer.tolist() == [*map(str, range(13)), "last", "chosen"]
+    assert (tmp_path / "records" / "D-1.npz").exists()
     assert sorted(table[table.feature == "fine-tuned"].updates) == [1, 4]
     assert table[table.task == "fine-tuning 1/1"].layer.dropna().tolist() == [*map(str, range(13))]
 
@@ -140,11 +138,8 @@ def recorded(folder, gain, noise):
 
 def test_instrument_and_tests_find_what_is_there(tmp_path):
     made = recorded(tmp_path, 5, 0.1)
-    assert (
-        made.ablations() == "Not run yet."
-        and "| fine-tuned | 6 |" in made.instrument()
-        and "layer 1" not in made.instrument()
-    )
+    assert made.ablations() == "Not run yet."
+    assert "| fine-tuned | 6 |" in made.instrument() and "layer 1" not in made.instrument()
     first, second, *rows = made.tests().splitlines()[4:]
     last, described = (row for row in rows if row.startswith("| word order | shared") or "| decoder" in row)
     cells = [cell.strip() for cell in first.strip("|").split("|")]

@@ -218,9 +218,7 @@ def test_folders_refused(exported, data, tmp_path):
     other = vocabulary(tmp_path / "unigram", kind="unigram", byte_fallback=True, vocab_size=330)
     refused(exported, other, tmp_path, "prepared with another vocabulary than .*roberta/sentencepiece.bpe.model")
     for path in [exported.parent / "checkpoint_last.pt", data, exported / "config.json"]:
-        refused(
-            path, data, tmp_path, "config.json: not found, expected a folder of transformers; .*need no import: give"
-        )
+        refused(path, data, tmp_path, "config.json: not found, expected a folder of transformers; .*need no import")
     with pytest.raises(ValueError, match="roberta: exists already; remove it or choose another --dest$"):
         program.import_roberta(exported, data, exported)
     folder = copy(exported, tmp_path / "theirs")

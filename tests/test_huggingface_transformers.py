@@ -71,9 +71,8 @@ def models(prepared, folder):
         tokens[i, 2:length:7] = N - 1  # <mask>, also before </s>
     for case, (class_name, _, _) in CASES.items():
         auto_class = "Auto" + re.search("Model$|For.*", class_name)[0].replace("For", "ModelFor")
-        np.savez(
-            folder / f"{case}.npz", **{"class": auto_class}, tokens=tokens, **reference(models[case], tokens, case)
-        )
+        outputs = reference(models[case], tokens, case)
+        np.savez(folder / f"{case}.npz", **{"class": auto_class}, tokens=tokens, **outputs)
         if case in ["code", "code-mean"]:
             features = {"class": "AutoModel", "last_hidden_state": models[case].extract_features(tokens).numpy()}
             np.savez(folder / f"{case}@AutoModel.npz", tokens=tokens, **features)

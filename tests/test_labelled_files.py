@@ -82,9 +82,7 @@ def test_the_file_of_each_split(tmp_path):
     (tmp_path / "dev.tsv").symlink_to("nowhere")
     refuses("found dev.tsv and dev_matched.tsv, expected one of them", find_file, tmp_path, "valid", SENTENCE_FILES)
     (tmp_path / "test_mismatched.tsv").mkdir()
-    refuses(
-        "mismatched.tsv: found something else, expected a file", find_file, tmp_path, "test1", SENTENCE_FILES, False
-    )
+    refuses("test_mismatched.tsv: found something else, exp", find_file, tmp_path, "test1", SENTENCE_FILES, False)
     refuses("no such folder", find_file, tmp_path / "none", "train", SENTENCE_FILES, error=FileNotFoundError)
 
 

@@ -139,10 +139,8 @@ def test_a_second_ctrl_c_stops_at_once(data, tmp_path):
 
 
 def test_the_status_tells_whether_the_same_command_resumes(data, tmp_path):
-    sent = trap(tmp_path, 2, signal.SIGTERM)
-    printed = finish(
-        [start(command("fairseq-train", data, *TINY, "--no-save", "--save-dir", tmp_path / "run", *sent))], 1
-    )
+    options = [*TINY, "--no-save", "--save-dir", tmp_path / "run", *trap(tmp_path, 2, signal.SIGTERM)]
+    printed = finish([start(command("fairseq-train", data, *options))], 1)
     assert "stopped on request at update 3; no checkpoint was saved, as the options say" in printed
 
 

@@ -36,12 +36,8 @@ class Run:
     def __init__(self, dataset, processes, state=None, epoch=1, update_freq=1, workers=0, **batching):
         task = TokenTask(SimpleNamespace(), dataset.dictionary)
         self.update_freq = update_freq
-        self.iterators = [
-            task.get_batch_iterator(
-                dataset, num_shards=processes, shard_id=shard, epoch=epoch, num_workers=workers, seed=1, **batching
-            )
-            for shard in range(processes)
-        ]
+        batching.update(num_shards=processes, epoch=epoch, num_workers=workers, seed=1)
+        self.iterators = [task.get_batch_iterator(dataset, shard_id=i, **batching) for i in range(processes)]
         for iterator in self.iterators:
             if state is not None:
                 iterator.load_state_dict(state)

@@ -15,9 +15,8 @@ from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 from test_vocabulary import dictionary as dictionary_of
 
-SIZES = dict(
-    encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, encoder_attention_heads=2
-)
+SIZES = dict(encoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, encoder_attention_heads=2)
+SIZES["decoder_layers"] = 1
 DICTIONARY = dictionary_of("a", "b")
 
 

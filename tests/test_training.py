@@ -100,9 +100,8 @@ def test_one_token_samples_and_batches_with_nothing_selected_train(data, tmp_pat
 def stepped(data, folder, *more):
     """The weights after an update with a batch, and `more`, in a run that was prepared as by fairseq-train."""
     torch.manual_seed(1)
-    training = Training(
-        [data, *TINY, *NO_DROPOUT, "--optimizer", "sgd", "--warmup-updates", 0, "--save-dir", folder], "cpu"
-    )
+    options = [*TINY, *NO_DROPOUT, "--optimizer", "sgd", "--warmup-updates", 0, "--save-dir", folder]
+    training = Training([data, *options], "cpu")
     Hooks().train_step(Trainer.train_step, training.trainer, [training.batches[0], *more])
     return training.trainer.get_model().state_dict()
 
