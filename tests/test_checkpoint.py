@@ -34,20 +34,16 @@ def save(state, path):
     return path
 
 
-def as_of_version_0_2(state):
-    """What that version would have saved: what tells the model apart among its weights, and options without a value."""
-    state["model"][FINGERPRINT] = torch.tensor(state["task_state"].pop(FINGERPRINT))
-    state["model"]["encoder.relative_bias.description"] = torch.tensor([0, 128])
-    state["cfg"]["model"]["relative_position_bins"] = state["cfg"]["task"]["log_effective_rank"] = None
-
-
 def test_a_run_of_version_0_2_validates_and_resumes(data, tmp_path):
+    """That saved what tells the model apart among its weights, and options without a value."""
     options = [data, *TINY, "--optimizer", "torch_adamw", "--save-dir", tmp_path]
     succeed("fairseq-train", *options, "--max-update", 2)
     path = tmp_path / "checkpoint_last.pt"
     state = reading.read_file(path)
     assert all(weight.is_floating_point() for weight in state["model"].values())
-    as_of_version_0_2(state)
+    state["model"][FINGERPRINT] = torch.tensor(state["task_state"].pop(FINGERPRINT))
+    state["model"]["encoder.relative_bias.description"] = torch.tensor([0, 128])
+    state["cfg"]["model"]["relative_position_bins"] = state["cfg"]["task"]["log_effective_rank"] = None
     save(state, path)
     assert load_model(path, load_dictionary(data)).cfg.relative_position_num_buckets == 32
     assert '"valid_loss"' in succeed("fairseq-validate", data, *VALIDATE, "--path", path, "--log-format", "json")
@@ -55,21 +51,13 @@ def test_a_run_of_version_0_2_validates_and_resumes(data, tmp_path):
     assert reading.read_file(path)["optimizer_history"][-1]["num_updates"] == 3
 
 
-def average(checkpoints, path):
-    """What fairseq's average_checkpoints.py writes: the means of all weights, and all else of the last checkpoint."""
-    states = list(map(reading.read_file, checkpoints))
-    means = {name: sum(state["model"][name] for state in states) / len(states) for name in states[0]["model"]}
-    return save({**states[-1], "model": means}, path)
-
-
 def test_averages_of_checkpoints(data, tmp_path):
+    """As fairseq's average_checkpoints.py writes them: the means of weights, and all else of the last checkpoint."""
     succeed("fairseq-train", data, *TINY, "--save-interval-updates", 2, "--max-update", 3, "--save-dir", tmp_path)
-    averaged = average([tmp_path / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt"], tmp_path / "average.pt")
-    first, last, mean = (
-        load_model(path, load_dictionary(data)).lm_head.bias
-        for path in [tmp_path / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt", averaged]
-    )
-    torch.testing.assert_close(mean, (first + last) / 2)
+    one, other = (reading.read_file(tmp_path / f"checkpoint_{name}.pt") for name in ["1_2", "last"])
+    means = {name: (weight + other["model"][name]) / 2 for name, weight in one["model"].items()}
+    averaged = save({**other, "model": means}, tmp_path / "average.pt")
+    assert load_model(averaged, load_dictionary(data)).lm_head.bias.equal(means["lm_head.bias"])
     succeed("fairseq-validate", data, *VALIDATE, "--path", averaged)
 
 

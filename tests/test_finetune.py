@@ -21,7 +21,7 @@ import torch
 import finetune
 import jobs
 import labelled
-from conftest import ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, refuses, script
+from conftest import ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, refuses, run_main, script
 from finetune_settings import DEFAULTS, combinations
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
@@ -287,8 +287,7 @@ def test_wrong_input(files, arguments, tmp_path):
 
 def test_files_that_change_meanwhile(files, arguments, tmp_path):
     own = shutil.copytree(files / "own", tmp_path / "own")
-    words = list(map(str, ["--labelled", own, *arguments, "--epochs", 1]))
-    recipe = finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", words))
+    recipe = run_main(recipe_of, "--labelled", own, *arguments, "--epochs", 1)
 
     def run_and_change(*command, train=recipe.jobs.run):
         status = train(*command)
@@ -302,8 +301,7 @@ def test_files_that_change_meanwhile(files, arguments, tmp_path):
 
 
 def test_precision_on_gpus(files, arguments, monkeypatch):
-    words = list(map(str, ["--labelled", files / "own", *arguments]))
-    recipe = finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", words))
+    recipe = run_main(recipe_of, "--labelled", files / "own", *arguments)
     devices = ["--cpu", "--fp16"]
     assert [word for word in recipe.command(recipe.settings[0], 1, 9) if word in devices] == ["--cpu"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -163,36 +163,24 @@ EMBEDDINGS = ["roberta.embeddings.word_embeddings.weight", "lm_head.bias", "lm_h
 REFUSED = {  # change of config and weights, message
     "model": (lambda c, w: c.update(model_type="xmod"), "model_type 'xmod', expected roberta or xlm-roberta or "),
     "default epsilon": (lambda c, w: c.pop("layer_norm_eps"), "layer_norm_eps 1e-12, expected 1e-05"),
-    "token types": (
-        lambda c, w: w["roberta.embeddings.token_type_embeddings.weight"][1].add_(1),
-        "its token types have different embeddings, expected one or equal ones$",
-    ),
+    "token types": (lambda c, w: w["roberta.embeddings.token_type_embeddings.weight"][1].add_(1),
+     "its token types have different embeddings, expected one or equal ones$"),
     "no token types": (changed(lambda w: w[:0], "roberta.embeddings.token_type_embeddings.weight"), "its token types"),
     "missing": (lambda c, w: w.pop("lm_head.dense.bias"), "lm_head.dense.bias: found nothing, expected 16 numbers$"),
-    "no bias": (
-        lambda c, w: [w.pop(name) for name in ["lm_head.bias", "lm_head.decoder.bias"]],
-        "lm_head.bias: found nothing, expected 102 numbers$",
-    ),
-    "untied": (
-        lambda c, w: w.update({"lm_head.decoder.weight": w[EMBEDDINGS[0]] + 1}),
-        "the language-model head has an embedding of its own, expected the encoder's$",
-    ),
+    "no bias": (lambda c, w: [w.pop(name) for name in ["lm_head.bias", "lm_head.decoder.bias"]],
+     "lm_head.bias: found nothing, expected 102 numbers$"),
+    "untied": (lambda c, w: w.update({"lm_head.decoder.weight": w[EMBEDDINGS[0]] + 1}),
+     "the language-model head has an embedding of its own, expected the encoder's$"),
     "integers": (changed(torch.Tensor.long, EMBEDDINGS[0]), "word_embeddings.weight: found torch.int64, expected any"),
     "NaN": (changed(lambda w: w / 0, EMBEDDINGS[0]), "word_embeddings.weight: found NaN or infinity, expected any x"),
     "flat": (changed(lambda w: w[0], EMBEDDINGS[0]), "word_embeddings.weight: found 16, expected any x any numbers"),
     "rows": (changed(lambda w: w[:-1], *EMBEDDINGS), "config.json: vocab_size 102, expected 101, as in its weights$"),
-    "no positions": (
-        changed(lambda w: w[:0], "roberta.embeddings.position_embeddings.weight"),
-        "max_position_embeddings 162, expected 0, as in its weights$",
-    ),
-    "of another vocabulary": (
-        lambda c, w: [c.update(vocab_size=101), changed(lambda w: w[:-1], *EMBEDDINGS)(c, w)],
-        r"embeddings of 101 symbols, but the vocabulary of .* has 102 \(with special symbols and <mask>",
-    ),
-    "narrow": (
-        lambda c, w: w.update({"roberta.encoder.layer.1.output.dense.weight": torch.zeros(C, F - 1)}),
-        "layer.1.output.dense.weight: found 16 x 23, expected 16 x 24 numbers$",
-    ),
+    "no positions": (changed(lambda w: w[:0], "roberta.embeddings.position_embeddings.weight"),
+     "max_position_embeddings 162, expected 0, as in its weights$"),
+    "of another vocabulary": (lambda c, w: [c.update(vocab_size=101), changed(lambda w: w[:-1], *EMBEDDINGS)(c, w)],
+     r"embeddings of 101 symbols, but the vocabulary of .* has 102 \(with special symbols and <mask>"),
+    "narrow": (lambda c, w: w.update({"roberta.encoder.layer.1.output.dense.weight": torch.zeros(C, F - 1)}),
+     "layer.1.output.dense.weight: found 16 x 23, expected 16 x 24 numbers$"),
     "heads": (lambda c, w: c.update(num_attention_heads=3), "--encoder-attention-heads 3 must divide"),
     "unknown": (lambda c, w: w.update({"encoder.layer.x": torch.zeros(1)}), "layer.2.attention.self.query.weight"),
     **{

@@ -81,10 +81,6 @@ def finish(processes, status):
     return printed[0]
 
 
-def last_update(printed):
-    return max(map(int, re.findall(r'"num_updates": "(\d+)"', printed)), default=0)
-
-
 @pytest.fixture(scope="module")
 def whole(data, tmp_path_factory):
     """The folder of an uninterrupted run."""
@@ -105,7 +101,8 @@ def test_the_run_goes_on_as_if_nothing_had_happened(data, tmp_path, whole, momen
     sent = trap(tmp_path, moment, number, group)  # a group consists of the process and its loader workers
     printed = finish([start(command("fairseq-train", data, *options, *sent))], STOPPED)
     stopped = updates(tmp_path / "run")
-    assert stopped == last_update(printed) == {5: 6, 11: 12, 29: 30}.get(moment, stopped)
+    last = max(map(int, re.findall(r'"num_updates": "(\d+)"', printed)))
+    assert stopped == last == {5: 6, 11: 12, 29: 30}.get(moment, stopped)
     assert f"stopped on request at update {stopped}; the same command resumes" in printed
     printed += succeed("fairseq-train", data, *options)
     assert updates(tmp_path / "run") == 30

@@ -68,10 +68,6 @@ def hostile(request, pretrained, tmp_path):
     return request.param, tmp_path / "hostile.pt", tmp_path / "marker"
 
 
-def validate(data, path):
-    return run("fairseq-validate", data, *VALIDATE, "--path", path)
-
-
 def test_a_torch_that_executes_code_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
     with pytest.raises(InstallationError, match="torch 2.5.1.cpu executes code from some checkpoints.*2.6 or newer"):
@@ -80,7 +76,7 @@ def test_a_torch_that_executes_code_is_refused(monkeypatch):
 
 def test_nothing_is_executed(hostile, prepared, tmp_path):
     kind, path, marker = hostile
-    done = validate(prepared, path)
+    done = run("fairseq-validate", prepared, *VALIDATE, "--path", path)
     if kind == "args":  # which nothing reads
         assert "valid on 'valid' subset" in done.stdout
     else:
