@@ -3,7 +3,6 @@
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -17,7 +16,8 @@ import arms
 import maelm_fairseq.plugin  # noqa: F401  fairseq-train has it from --user-dir
 import measure
 import page
-from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, run_main
+from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, run_main, script
+from labelled import write_table
 from maelm_fairseq.checkpoints.reading import read_file
 
 EXPERIMENTS = ROOT / "experiments"
@@ -26,12 +26,7 @@ pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in [
 
 
 def make(*words):
-    done = subprocess.run(
-        ["make", "-C", str(EXPERIMENTS), f"PYTHON={PYTHON}", *map(str, words)],
-        env=SCRIPTS_ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return script(shutil.which("make"), "-C", EXPERIMENTS, f"PYTHON={PYTHON}", *words).stdout
 
 
 def test_the_page_is_made_from_the_records_alone(tmp_path):
@@ -86,11 +81,10 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
     make(trained, f"RUN={run}", "UPDATES=4")
     for updates in [2, 3]:  # one checkpoint within the run is enough
         trained.with_name(f"checkpoint_1_{updates}.pt").unlink()
-    rows = sorted({line for document in documents(60, 7) for line in document})[:90]
-    (run / "labelled" / "trec").mkdir(parents=True)
+    texts = sorted({line for document in documents(60, 7) for line in document})[:90]
+    rows = [(text, "long" if len(text) > 30 else "short") for text in texts]
     for split, part in [("train", rows[:60]), ("dev", rows[60:])]:
-        lines = "".join(f"{row}\t{'long' if len(row) > 30 else 'short'}\n" for row in part)
-        (run / "labelled" / "trec" / f"{split}.tsv").write_text("sentence\tlabel\n" + lines)
+        write_table(run / "labelled" / "trec" / f"{split}.tsv", ["sentence", "label"], part)
     for name in ["TASKS", "NATURAL", "TRAJECTORY_TASKS"]:
         monkeypatch.setattr(measure, name, ["trec"])
     monkeypatch.setattr(measure, "FINE_TUNING", ["--seeds", "1", "--epochs", "1"])

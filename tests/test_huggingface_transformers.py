@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import PYTHON, ROOT, TRANSFORMERS, script
+from conftest import ROOT, TRANSFORMERS, run, script
 from huggingface_cases import CASES, P, byte_level_roberta, head_of, make, write_checkpoint
 from maelm_fairseq import hub
 from maelm_fairseq.base.vocabulary_files import read_subwords
@@ -228,10 +228,7 @@ export.export(checkpoint, data, folder + "/mistake")
 def test_the_export_compares_features_where_transformers_is_installed(prepared, tmp_path, interpreter):
     packages = printed_by(interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")[0].strip()
     checkpoint = write_checkpoint(tmp_path / "run", prepared)
-    done = subprocess.run(
-        [PYTHON, "-c", WITH_TRANSFORMERS, packages, checkpoint, prepared, tmp_path], cwd=ROOT,
-        stdin=subprocess.DEVNULL, capture_output=True, text=True,
-    )  # fmt: skip
-    assert re.match(r"features of 8 lines of text: equal to \S+ in transformers \d", done.stdout), done.stderr
-    assert re.search(r"UsageError: transformers \S+ computes other features from the export \(", done.stderr)
+    printed = run("python", "-c", WITH_TRANSFORMERS, packages, checkpoint, prepared, tmp_path, cwd=ROOT).stdout
+    assert re.search(r"^features of 8 lines of text: equal to \S+ in transformers \d", printed, re.M), printed
+    assert re.search(r"UsageError: transformers \S+ computes other features from the export \(", printed)
     assert sorted(os.listdir(tmp_path)) == ["right", "run"]

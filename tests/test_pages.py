@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 import labelled
-from conftest import ROOT, SCRIPTS_ENVIRONMENT, TINY, TRANSFORMERS, documents, succeed, text_of
+from conftest import ROOT, TINY, TRANSFORMERS, documents, script, succeed, text_of
 from huggingface_cases import byte_level_roberta
 
 PARTS = ["maelm_fairseq", "data-prep", "recipes", "experiments", "benchmarks", "docs", "tests"]
@@ -49,12 +49,7 @@ def blocks(page):
 
 def shell(line, cwd):
     """Runs a line in bash, with this environment's commands; returns what it printed."""
-    done = subprocess.run(
-        ["bash", "-c", line], cwd=cwd, env=SCRIPTS_ENVIRONMENT,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{line}\n{done.stdout[-3000:]}"
-    return done.stdout
+    return script(shutil.which("bash"), "-c", line, cwd=cwd).stdout
 
 
 def look_up(words, cwd):

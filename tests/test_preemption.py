@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, TINY, command, succeed
+from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, TINY, command, script, succeed
 from training import assert_same_weights, checkpoint, train, updates
 
 STOPPED = 75
@@ -173,12 +173,11 @@ def stop(process, moment, number, group=False):
 
 def recipe(data, save_dir, *more, real=False, **variables):
     """Starts a recipe with a tiny model; returns the process."""
-    options = ["--arch", "mae_lm_tiny", "--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 32]
-    options += ["--encoder-ffn-embed-dim", 64, "--update-freq", 1, "--log-interval", 1, "--num-workers", 1]
-    script = ROOT / "recipes" / "pretrain_base.sh"
-    arguments = ["--gpus", 0, "--batch-size", 4, "--data", data, "--save-dir", save_dir, *options, *more]
+    options = ["--data", data, "--save-dir", save_dir, "--gpus", 0, "--batch-size", 4, "--arch", "mae_lm_tiny"]
+    options += ["--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64]
+    options += ["--update-freq", 1, "--log-interval", 1, "--num-workers", 1, *more]
     path = (REAL_SCRIPTS_ENVIRONMENT if real else SCRIPTS_ENVIRONMENT)["PATH"]
-    return start([script, *arguments], PATH=path, **variables)
+    return start([ROOT / "recipes" / "pretrain_base.sh", *options], PATH=path, **variables)
 
 
 def test_a_recipe_stops_with_its_training_and_resumes(data, tmp_path):
@@ -214,16 +213,13 @@ def test_a_recipe_with_a_process_for_each_gpu(data, tmp_path):
 
 def test_slurm_requeues_a_job_that_stopped(tmp_path):
     for status in [0, 1, STOPPED]:
-        for name, script in {"srun": f"exit {status}", "scontrol": 'echo "scontrol $*"'}.items():
-            (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        for name, commands in {"srun": f"exit {status}", "scontrol": 'echo "scontrol $*"'}.items():
+            (tmp_path / name).write_text(f"#!/bin/sh\n{commands}\n")
             (tmp_path / name).chmod(0o755)
         slurm = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_GPUS_PER_NODE": "4"}
-        job = start(
-            [ROOT / "recipes" / "slurm" / "pretrain.sbatch", "recipe"],
-            PATH=str(tmp_path) + os.pathsep + os.environ["PATH"], **slurm,
-        )  # fmt: skip
-        assert ("scontrol requeue 7" in job.stdout.read()) == (status == STOPPED)
-        assert job.wait() == status
+        slurm["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+        job = script("recipes/slurm/pretrain.sbatch", "recipe", status=status, **slurm)
+        assert ("scontrol requeue 7" in job.stdout) == (status == STOPPED)
 
 
 # Several machines -----------------------------------------------------------------------------------------------------

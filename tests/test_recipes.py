@@ -194,15 +194,12 @@ def test_help_has_the_plugins_options(tmp_path):
 
 
 @pytest.mark.parametrize("arguments, words", [
-    (["--gpus", 3], ["3 process(es)", "must divide the effective batch of 2048"]),
-    (["--gpus", 8, "--batch-size", 24], ["--batch-size 24", "2048"]),
+    (["--gpus", 8, "--batch-size", 24], ["8 process(es)", "--batch-size 24", "divide the effective batch of 2048"]),
     (["--gpus", "many"], ["--gpus: expected a whole number from 0 to 2147483647, found 'many'"]),
     (["--gpus", 2048, "--batch-size", 1], ["--gpus 2048: PyTorch sees"]),
     (["--gpus", 1, "--nodes", 2, "--dry-run"], ["MASTER_ADDR"]),
-    (["--gpus", 0, "--data", "/nowhere"], ["/nowhere: found no dict.txt", "prepare.sh"]),
-    (["--save-dir"], ["--save-dir: expected one argument"]),
     (["--save-dir", "\udcff"], ["--save-dir: \\udcff: TensorBoard needs names in UTF-8"]),
-    (["--data", "/nowhere:"], ["--data /nowhere:: found no dict.txt in '/nowhere'"]),
+    (["--data", "/nowhere:"], ["--data /nowhere:: found no dict.txt in '/nowhere'", "prepare.sh"]),
     (["--save-dir", ""], ["found an empty value among the options"]),
 ])  # fmt: skip
 def test_wrong_options_are_refused(arguments, words):
