@@ -171,7 +171,7 @@ def hydra(tmp_path, data, model, **options):
     return ["--config-dir", tmp_path, "--config-name", "run", f"hydra.run.dir={tmp_path}/outputs"]
 
 
-def documents(count, seed, lines=6, words=9):
+def documents(count, seed, lines=6):
     """Documents of generated text: lists of lines. Words follow each other by rule, so that a model can learn."""
     rng = random.Random(seed)
     stems = [a + b for a in ["ka", "lo", "mi", "ru", "se", "ti"] for b in ["n", "sh", "po", "la"]]
@@ -181,7 +181,7 @@ def documents(count, seed, lines=6, words=9):
         document = []
         for _ in range(rng.randint(1, lines)):
             line = [rng.choice(stems)]
-            for _ in range(rng.randint(0, words)):
+            for _ in range(rng.randint(0, 9)):
                 line.append(rng.choice(follow[line[-1]]))
             document.append(" ".join(line))
         made.append(document)

@@ -18,10 +18,10 @@ def write_table(path, header, rows):
     path.write_text("".join("\t".join(row) + "\n" for row in [header, *rows]), encoding="utf-8")
 
 
-def sentences(folder, train=80, dev=24, test=10):
+def sentences(folder):
     """Three classes, by the first letter of a text."""
     kinds = {"k": "first", "r": "second"}
-    for split, count in [("train", train), ("dev", dev), ("test", test)]:
+    for split, count in [("train", 80), ("dev", 24), ("test", 10)]:
         rows = [(" ".join(words), kinds.get(words[0][0], "other")) for words in texts(count, split)]
         write_table(folder / f"{split}.tsv", ["sentence", "label"], rows)
     return folder
@@ -66,9 +66,9 @@ def write_squad(path, paragraphs):
     path.write_text(json.dumps({"version": "2.0", "data": [{"title": "t", "paragraphs": made}]}), encoding="utf-8")
 
 
-def squad(folder, train=60, dev=21):
+def squad(folder, train=60):
     """The word after "key" is the answer; every third text has no key."""
-    for split, count in [("train", train), ("dev", dev)]:
+    for split, count in [("train", train), ("dev", 21)]:
         rng, paragraphs = random.Random(split), []
         for number in range(count):
             text = [rng.choice(WORDS) for _ in range(rng.randint(8, 30))]

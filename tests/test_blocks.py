@@ -30,9 +30,9 @@ def write(prefix, lines):
     return str(prefix)
 
 
-def random_lines(seed, count=80, longest=30):
+def random_lines(seed, count=80):
     rng = random.Random(seed)
-    lines = [[rng.randrange(4, 40) for _ in range(rng.choice([1, 3, 8, longest]))] for _ in range(count)]
+    lines = [[rng.randrange(4, 40) for _ in range(rng.choice([1, 3, 8, 30]))] for _ in range(count)]
     for blank in rng.sample(range(count), count // 6):
         lines[blank] = []
     return lines
@@ -98,11 +98,12 @@ def test_lines_read_in_parts_give_the_same_blocks(tmp_path, mode, at_once):
 # Masked items --------------------------------------------------------------------------------------------------------
 
 
-def dataset(tmp_path, lines_of_parts, size=12, mode="complete_doc", **options):
+def dataset(tmp_path, parts, **options):
     dictionary = dictionary_of(*(f"w{i}" for i in range(4, 40)))
     masking = Masking(MaskSettings(**{"mask_prob": 0.3, **options}), dictionary, seed=1)
-    parts = [TokenBlocks(write(tmp_path / f"part{i}", lines), size, mode) for i, lines in enumerate(lines_of_parts)]
-    return MaskedBlockDataset(parts, masking, dictionary, seed=1)
+    prefixes = [write(tmp_path / f"part{i}", lines) for i, lines in enumerate(parts)]
+    blocks = [TokenBlocks(prefix, 12, "complete_doc") for prefix in prefixes]
+    return MaskedBlockDataset(blocks, masking, dictionary, seed=1)
 
 
 def test_files_are_read_one_after_the_other(tmp_path):

@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import socket
 
 import pytest
 
 from conftest import TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, run, text_of
+from test_preemption import free_port
 
 
 def refused(*arguments, program="fairseq-train"):
@@ -101,11 +101,8 @@ SPAWN = "import torch; torch.cuda.device_count = lambda: 2; from fairseq_cli.tra
 
 
 def test_in_the_process_of_each_gpu(data, tmp_path):
-    with socket.socket() as listening:
-        listening.bind(("localhost", 0))
-        port = listening.getsockname()[1]
     options = ["--distributed-backend", "gloo", "--distributed-world-size", 2, "--mask-prob", 2]
-    options += ["--distributed-init-method", f"tcp://localhost:{port}", "--save-dir", tmp_path]
+    options += ["--distributed-init-method", f"tcp://localhost:{free_port()}", "--save-dir", tmp_path]
     error = refused("-c", SPAWN, data, *TINY, *options, program="python")
     assert error == "error: --mask-prob 2.0 must be over 0 and under 1"
 

@@ -32,10 +32,10 @@ def examples(count, seed):
     return [(text, "up" if text < "m" else "down", str(len(text) / 10)) for text in texts]
 
 
-def made_up(classes, count=120, width=6, layers=3, seed=0):
+def made_up(classes, count=120):
     """A task with made-up features of several layers: the second one knows most."""
-    random = np.random.RandomState(seed)
-    x = random.normal(size=(layers, count, width)).astype(np.float32) * 3 + 1
+    random = np.random.RandomState(0)
+    x = random.normal(size=(3, count, 6)).astype(np.float32) * 3 + 1
     signal = x[1, :, 0] + x[1, :, 1] * 0.5 + x[2, :, 2] * 0.3 + random.normal(size=count)
     ids = random.permutation(count).astype(np.uint64)
     targets = np.argsort(np.argsort(signal)) * classes // count if classes else signal.astype(np.float64)

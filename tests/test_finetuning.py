@@ -164,13 +164,13 @@ def test_what_does_not_fit_is_refused(pretrained, tmp_path):
 
 @pytest.fixture
 def questions(prepared, tmp_path):
-    """A function that reads paragraphs as a split, for a model with so many positions."""
+    """A function that reads paragraphs as a split, for a model with 64 positions."""
 
-    def read(paragraphs, split="valid", positions=64):
+    def read(paragraphs, split="valid"):
         for name in ["train", "dev"]:
             write_squad(tmp_path / f"{name}.json", paragraphs)
         task = make_task("squad", data=str(prepared), labelled=str(tmp_path))
-        task.positions = positions
+        task.positions = 64
         task.prepare()
         task.load_dataset(split)
         return task, task.datasets[split]

@@ -25,17 +25,12 @@ OPTIMIZATION = [
 
 
 @pytest.fixture(scope="module")
-def data(prepared):
-    return prepared
-
-
-@pytest.fixture(scope="module")
-def exported(data, tmp_path_factory):
+def exported(prepared, tmp_path_factory):
     """A folder of transformers' RobertaForMaskedLM, with the SentencePiece model put into it; beside it, its origin."""
     folder = tmp_path_factory.mktemp("exported")
-    checkpoint = write_checkpoint(folder, data, **NO_BIAS, **MLM, dropout=0.25)
-    assert export.export(checkpoint, data, folder / "roberta")[:2] == ("RobertaForMaskedLM", [])
-    shutil.copy(data / "sentencepiece.model", folder / "roberta" / "sentencepiece.bpe.model")
+    checkpoint = write_checkpoint(folder, prepared, **NO_BIAS, **MLM, dropout=0.25)
+    assert export.export(checkpoint, prepared, folder / "roberta")[:2] == ("RobertaForMaskedLM", [])
+    shutil.copy(prepared / "sentencepiece.model", folder / "roberta" / "sentencepiece.bpe.model")
     return folder / "roberta"
 
 
@@ -52,9 +47,9 @@ CONTINUED = {
 
 
 @pytest.mark.parametrize("case", CONTINUED)
-def test_pretraining_continues_by_the_command_that_is_printed(case, exported, data, tmp_path):
+def test_pretraining_continues_by_the_command_that_is_printed(case, exported, prepared, tmp_path):
     dest = tmp_path / "new.pt"
-    printed = printed_by("--checkpoint", exported, "--data", data, "--dest", dest, *CONTINUED[case])
+    printed = printed_by("--checkpoint", exported, "--data", prepared, "--dest", dest, *CONTINUED[case])
     assert printed[0] == f"written: {dest}; exactly as in {exported}: the encoder and the language-model head"
     assert printed[1].startswith("new: the decoder (1 layers);" if case == "decoder" else "new: nothing;")
     command = shlex.split(printed[-1])
@@ -70,22 +65,22 @@ def test_pretraining_continues_by_the_command_that_is_printed(case, exported, da
     for name, value in imported["model"].items():
         torch.testing.assert_close(continued["model"][name], value, rtol=0, atol=1e-6, msg=name)
     if case == "shared":  # nothing is new, and all of it is exported
-        assert export.export(dest, data, tmp_path / "code", format="code")[:2] == ("MaeLmForMaskedLM", [])
+        assert export.export(dest, prepared, tmp_path / "code", format="code")[:2] == ("MaeLmForMaskedLM", [])
 
 
-def test_there_and_back(exported, data, tmp_path):
-    source, cfg = program.import_roberta(exported, data, tmp_path / "new.pt", decoder_layers=0)
+def test_there_and_back(exported, prepared, tmp_path):
+    source, cfg = program.import_roberta(exported, prepared, tmp_path / "new.pt", decoder_layers=0)
     assert source.dropped == [] and (cfg.dropout, cfg.encoder_attention_heads, cfg.max_positions) == (0.25, 2, P)
     first, ours = (reading.read_file(p)["model"] for p in [exported.parent / "checkpoint_last.pt", tmp_path / "new.pt"])
     assert first.keys() == ours.keys() and all(first[name].equal(ours[name]) for name in first)
-    export.export(tmp_path / "new.pt", data, tmp_path / "again")
+    export.export(tmp_path / "new.pt", prepared, tmp_path / "again")
     for name in ["config.json", "model.safetensors"]:
         assert (tmp_path / "again" / name).read_bytes() == (exported / name).read_bytes()
     card = (tmp_path / "again" / "README.md").read_text()
     assert "pretrained by masked language modelling elsewhere" in card and "imported from `roberta`, unchanged" in card
 
 
-def test_camembert_in_half_precision(exported, data, tmp_path):
+def test_camembert_in_half_precision(exported, prepared, tmp_path):
     """<s> and </s> are 5 and 6, and the pieces follow."""
 
     def camembert(config, weights):
@@ -100,13 +95,13 @@ def test_camembert_in_half_precision(exported, data, tmp_path):
     weights = safetensors.torch.load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     torch.save({name: value.half() for name, value in weights.items()}, folder / "pytorch_model.bin")
-    program.import_roberta(folder, data, tmp_path / "new.pt", decoder_layers=0)
+    program.import_roberta(folder, prepared, tmp_path / "new.pt", decoder_layers=0)
     first, ours = (reading.read_file(p)["model"] for p in [exported.parent / "checkpoint_last.pt", tmp_path / "new.pt"])
     for name, value in first.items():
         assert ours[name].equal(value.half().float() if value.is_floating_point() else value), name
 
 
-def test_an_encoder_without_head_and_with_token_types(exported, data, tmp_path):
+def test_an_encoder_without_head_and_with_token_types(exported, prepared, tmp_path):
     def base(config, weights):
         for name in list(weights):
             value = weights.pop(name)
@@ -117,7 +112,7 @@ def test_an_encoder_without_head_and_with_token_types(exported, data, tmp_path):
         weights["embeddings.token_type_embeddings.weight"] += torch.arange(C) / 8
 
     folder = copy(exported, tmp_path / "base", base)
-    arguments = ["--checkpoint", folder, "--data", data, "--dest", tmp_path / "new.pt", "--decoder-layers", 2]
+    arguments = ["--checkpoint", folder, "--data", prepared, "--dest", tmp_path / "new.pt", "--decoder-layers", 2]
     written, new, *_ = printed_by(*arguments)
     assert written.endswith(f"exactly as in {folder}: the encoder")
     assert new == "new: the decoder (2 layers) and the language-model head, which the source lacks; left out: pooler"
@@ -128,7 +123,7 @@ def test_an_encoder_without_head_and_with_token_types(exported, data, tmp_path):
     torch.testing.assert_close(ours[positions][1:], first[positions][1:] + torch.arange(C) / 8)
     assert all(ours[name].equal(first[name]) for name in first if "lm_head" not in name and name != positions)
     # What is new is not exported.
-    done = export.export(tmp_path / "new.pt", data, tmp_path / "code", format="code")
+    done = export.export(tmp_path / "new.pt", prepared, tmp_path / "code", format="code")
     assert done[:2] == ("MaeLmModel", ["decoder", "lm_head"])
     assert "AutoModelForMaskedLM" not in (tmp_path / "code" / "config.json").read_text()
 
@@ -148,9 +143,9 @@ def copy(exported, folder, change=None):
 # What is refused.
 
 
-def refused(path, data, tmp_path, message):
+def refused(path, prepared, tmp_path, message):
     error = (ValueError, FileNotFoundError)
-    refuses(message, program.import_roberta, path, data, tmp_path / "new.pt", error=error)
+    refuses(message, program.import_roberta, path, prepared, tmp_path / "new.pt", error=error)
     assert not (tmp_path / "new.pt").exists()
 
 
@@ -197,25 +192,25 @@ REFUSED = {  # change of config and weights, message
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_configurations_and_weights_refused(name, exported, data, tmp_path):
+def test_configurations_and_weights_refused(name, exported, prepared, tmp_path):
     change, message = REFUSED[name]
-    refused(copy(exported, tmp_path / "theirs", change), data, tmp_path, message)
+    refused(copy(exported, tmp_path / "theirs", change), prepared, tmp_path, message)
 
 
-def test_folders_refused(exported, data, tmp_path):
+def test_folders_refused(exported, prepared, tmp_path):
     other = vocabulary(tmp_path / "unigram", kind="unigram", byte_fallback=True, vocab_size=330)
     refused(exported, other, tmp_path, "prepared with another vocabulary than .*roberta/sentencepiece.bpe.model")
-    for path in [exported.parent / "checkpoint_last.pt", data, exported / "config.json"]:
-        refused(path, data, tmp_path, "config.json: not found, expected a folder of transformers; .*need no import")
+    for path in [exported.parent / "checkpoint_last.pt", prepared, exported / "config.json"]:
+        refused(path, prepared, tmp_path, "config.json: not found, expected a folder of transformers; .*need no import")
     with pytest.raises(ValueError, match="roberta: exists already; remove it or choose another --dest$"):
-        program.import_roberta(exported, data, exported)
+        program.import_roberta(exported, prepared, exported)
     folder = copy(exported, tmp_path / "theirs")
     made = json.loads((folder / "tokenizer.json").read_text())
     word = {**made["added_tokens"][0], "id": 102, "content": "cytokine", "special": False}
     (folder / "tokenizer.json").write_text(json.dumps({**made, "added_tokens": [*made["added_tokens"], word]}))
     refused(folder, data, tmp_path, "found tokens that .*bpe.model lacks, cytokine, expected none: their embeddings")
     (folder / "sentencepiece.bpe.model").unlink()
-    refused(folder, data, tmp_path, "found BPE of characters, .*, put that beside it as sentencepiece.bpe.model")
-    shutil.copy(data / "sentencepiece.model", folder / "spiece.model")
+    refused(folder, prepared, tmp_path, "found BPE of characters, .*, put that beside it as sentencepiece.bpe.model")
+    shutil.copy(prepared / "sentencepiece.model", folder / "spiece.model")
     (folder / "model.safetensors").write_text("nothing")
-    refused(folder, data, tmp_path, "model.safetensors: cannot be read .* expected a complete file of transformers")
+    refused(folder, prepared, tmp_path, "model.safetensors: cannot be read .* expected a complete file of transformers")

@@ -33,10 +33,10 @@ class Run:
         state: the state of the iterator of the part before, as in a checkpoint
     """
 
-    def __init__(self, dataset, processes, state=None, epoch=1, update_freq=1, workers=0, **batching):
+    def __init__(self, dataset, processes, state=None, update_freq=1, workers=0, **batching):
         task = TokenTask(SimpleNamespace(), dataset.dictionary)
         self.update_freq = update_freq
-        batching.update(num_shards=processes, epoch=epoch, num_workers=workers, seed=1)
+        batching.update(num_shards=processes, epoch=1, num_workers=workers, seed=1)
         self.iterators = [task.get_batch_iterator(dataset, shard_id=i, **batching) for i in range(processes)]
         for iterator in self.iterators:
             if state is not None:
@@ -56,7 +56,7 @@ class Run:
 
 
 SIZE = dict(max_sentences=8, required_batch_size_multiple=8)
-OTHER_SIZES = [dict(max_sentences=5), dict(max_tokens=200), dict(max_sentences=16, required_batch_size_multiple=8)]
+OTHER_SIZES = [dict(max_sentences=5), dict(max_tokens=200)]
 
 
 @pytest.mark.parametrize("parts", [

@@ -61,7 +61,7 @@ def identity(text):
     return int.from_bytes(hashlib.sha256(normalized(text).encode("utf-8")).digest()[:8], "little")
 
 
-def deal(targets, ids, folds=FOLDS):
+def deal(targets, ids):
     """Deals examples to folds: every class, or tenth of the values, evenly, in the order of the hashes; int64 (N,).
 
     Examples with the same hash, a pair, are dealt as one, the first.
@@ -74,7 +74,7 @@ def deal(targets, ids, folds=FOLDS):
     strata, dealt = targets[first], np.empty(len(first), np.int64)
     if targets.dtype.kind == "f":
         strata = np.argsort(np.argsort(strata, kind="stable")) * 10 // max(len(first), 1)
-    dealt[np.argsort(strata, kind="stable")] = np.arange(len(first)) % folds
+    dealt[np.argsort(strata, kind="stable")] = np.arange(len(first)) % FOLDS
     return dealt[places]
 
 
