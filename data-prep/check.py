@@ -136,9 +136,8 @@ def check(dest, manifest, selected):
             same(f"{split}, all parts", written, read, fix)
             remark(split, read, sum(one.tokens for one in parts), len(tokenizer.symbols))
     if len(selected) < shards:
-        print(
-            f"to compare the number of lines and documents with the input, finish all {shards} shards: check.py {dest}"
-        )
+        what = "to compare the number of lines and documents with the input"
+        print(f"{what}, finish all {shards} shards: check.py {dest}")
 
 
 def remark(split, read, tokens, symbols):

@@ -49,13 +49,8 @@ DESCRIBED = {  # not planned, and not tested
     "`<s>`, last layer": (NATURAL, ("first", "last"), [("A2", "A")]),
     "word order": (ORDER, ("mean", "chosen"), [("A", "D")]),
 }
-OLD = {
-    "mlm": "MLM, masks only",
-    "shared_long": "shared layers, the MLM's compute",
-    "shared": "shared layers",
-    "mae_lm": "MAE-LM",
-    "scratch": "no pretraining",
-}
+OLD = dict(mlm="MLM, masks only", shared_long="shared layers, the MLM's compute", shared="shared layers")
+OLD.update(mae_lm="MAE-LM", scratch="no pretraining")
 TITLES = {**{name: arm.title for name, arm in ARMS.items()}, **OLD}
 MAIN_CLAIM = "The main claim: fine-tuned, MAE-LM scores higher than the MLM"
 CLAIMS = {  # of which the estimates are, positive where a claim holds; ranks are those of the last layer
@@ -79,12 +74,8 @@ FEATURES = {  # {column: (feature, layer)}
     "side by side": ("side_by_side", "last"),
     "fine-tuned": ("fine-tuned", "last"),
 }
-CONTINUED = {
-    "base": "the RoBERTa",
-    "mlm": "as an MLM",
-    "shared": "all layers shared",
-    "shared-fade": "the same, fading",
-}
+CONTINUED = dict(base="the RoBERTa", mlm="as an MLM", shared="all layers shared")
+CONTINUED["shared-fade"] = "the same, fading"
 COLORS = dict(zip(ARMS, plt.cm.tab10.colors))
 COLORS.update(mlm=COLORS["D2"], shared_long="black", shared=COLORS["E"], mae_lm=COLORS["A"], scratch="0.6")
 MARKERS = dict(zip(COLORS, itertools.cycle("os^DvPX")))

@@ -50,11 +50,7 @@ OWN += ["stop_time_hours"]
 for section in ["dataset", "checkpoint", "distributed_training"]:
     options = FairseqConfig.__dataclass_fields__[section].type.__dataclass_fields__
     OWN += [name for name in options if name not in FREE]
-PROGRAMS = {
-    "mae_lm_sentences": "finetune_glue.sh",
-    "mae_lm_tokens": "finetune_tagging.sh",
-    "squad": "finetune_squad.sh",
-}
+PROGRAMS = dict(mae_lm_sentences="finetune_glue.sh", mae_lm_tokens="finetune_tagging.sh", squad="finetune_squad.sh")
 TABLE = "results.tsv"
 SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm", ("MNLI", "test2"): "AX"}
 

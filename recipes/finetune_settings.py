@@ -18,19 +18,12 @@ class Settings(namedtuple("Settings", "batch_size lr warmup_ratio epochs")):
 # epochs and warm-up are the values of the search space nearest to theirs. SQuAD and tagging: BERT's. None is tuned for
 # MAE-LM. Learning rates are for encoders of width 768 or more.
 OWN = Settings(32, 2e-5, 1 / 10, 10)
-DEFAULTS = {
-    "CoLA": Settings(16, 1e-5, 1 / 16, 10),
-    "SST-2": Settings(32, 1e-5, 1 / 16, 5),
-    "MRPC": Settings(16, 1e-5, 1 / 16, 10),
-    "QQP": Settings(32, 1e-5, 1 / 16, 5),
-    "STS-B": Settings(16, 2e-5, 1 / 16, 10),
-    "MNLI": Settings(32, 1e-5, 1 / 16, 5),
-    "QNLI": Settings(32, 1e-5, 1 / 16, 5),
-    "RTE": Settings(16, 2e-5, 1 / 16, 10),
-}
+LARGE_TASKS = ["MNLI", "QQP", "QNLI", "SST-2"]  # fewer epochs are enough for these
+DEFAULTS = dict.fromkeys(LARGE_TASKS, Settings(32, 1e-5, 1 / 16, 5))
+DEFAULTS.update(dict.fromkeys(["CoLA", "MRPC"], Settings(16, 1e-5, 1 / 16, 10)))
+DEFAULTS.update(dict.fromkeys(["STS-B", "RTE"], Settings(16, 2e-5, 1 / 16, 10)))
 BY_TASK = {"mae_lm_tokens": Settings(32, 3e-5, 1 / 10, 5), "squad": Settings(32, 3e-5, 1 / 10, 3)}
 EPOCHS = {"squad": [2, 3]}  # that a search tries
-LARGE_TASKS = ["MNLI", "QQP", "QNLI", "SST-2"]  # fewer epochs are enough for these
 LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 2e-5]}
 
 

@@ -18,10 +18,7 @@ from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, are_values, 
 FOLDS = 5
 MINIMUM_OF_A_CLASS = 2 * FOLDS  # so that each training set within a training set has the class
 # Of those that data-prep/fetch_labelled.py fetches: models are compared by the mean over these.
-PRIMARY = [
-    *("trec", "trec_fine", "rotten_tomatoes", "tweets", "nyt_editorials", "amazon_reviews"),
-    *("bigram_shift", "replaced_word"),
-]
+PRIMARY = "trec trec_fine rotten_tomatoes tweets nyt_editorials amazon_reviews bigram_shift replaced_word".split()
 # Reported, but in no mean: with 527 reviews, the error of imdb would be the largest part of the mean's; the others came
 # later, to test what the mean had been looked at for.
 SECONDARY = ["imdb", "sms_spam", "agreement"]
