@@ -33,11 +33,9 @@ def usable(sentences):
 
 
 def balanced(candidates, name):
-    """Yields (words, place, whether to corrupt): every second sentence in the order of their hashes.
+    """Yields (words, place, whether to corrupt) of (words, places): every second one in the order of their hashes.
 
-    Args:
-        candidates: list of (words, places); those without places are left out
-        name: of the probe, so that each has its own order
+    Those without places are left out. Each probe has an order of its own, by its name.
     """
     ordered = sorted((number_of(name, *words), words, places) for words, places in candidates if places)
     for rank, (number, words, places) in enumerate(ordered):

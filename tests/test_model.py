@@ -30,11 +30,7 @@ SHARED = dict(encoder_layers=3, decoder_layers=2, share_decoder_layers=True)
 class Setting:
     """Binarized lines of random tokens, the task that reads them, a model, and a batch of all lines.
 
-    Args:
-        folder: where to write the data
-        lengths: key of LENGTHS or LONG
-        dtype: of the model
-        options: of task and model
+    `lengths` is a key of LENGTHS or LONG; `options` are those of task and model.
     """
 
     def __init__(self, folder, lengths="mixed", dtype=torch.float64, **options):

@@ -50,12 +50,7 @@ maelm_fairseq.task.MaeLmTask.train_step = train_step
 
 
 def trap(tmp_path, moment, number, group=False, times=1, rank=0):
-    """Options of a run to which signals are sent: after so many updates, or when something is logged.
-
-    Args:
-        group: whether they go to the whole process group
-        rank: the process that is sent them in an update
-    """
+    """Options of a run to which signals are sent: after so many updates, in one `rank`, or when something is logged."""
     plugin = tmp_path / "plugin_with_trap"
     plugin.mkdir()
     code = TRAP.format(moment=moment, number=int(number), times=times, rank=rank, kill="killpg" if group else "kill")

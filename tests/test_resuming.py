@@ -27,11 +27,7 @@ def dataset(data):
 
 
 class Run:
-    """The data of one part of a run: an iterator for each process.
-
-    Args:
-        state: the state of the iterator of the part before, as in a checkpoint
-    """
+    """The data of one part of a run, which goes on from the state of the one before: an iterator for each process."""
 
     def __init__(self, dataset, processes, state=None, update_freq=1, workers=0, **batching):
         task = TokenTask(SimpleNamespace(), dataset.dictionary)

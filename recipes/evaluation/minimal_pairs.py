@@ -63,9 +63,6 @@ def read_pairs(path):
 def decide(model, pairs):
     """How each pair is decided by the sums of bits: 1 right, 0 wrong, 0.5 where they are equal; float64 (N,).
 
-    Args:
-        model: :class:`~maelm_fairseq.hub.MaeLm`, pretrained
-        pairs: :class:`Pairs`
     Raises:
         UsageError: a sentence has no tokens, or more than the model has positions; or the model cannot score
     """
