@@ -12,22 +12,13 @@ from maelm_fairseq.criterion import MaeLmCriterion
 PAD = 1
 
 
-def criterion():
-    cfg = SimpleNamespace(bf16_autocast=False)
-    dictionary = SimpleNamespace(pad=lambda: PAD, eos=lambda: 2)
-    return MaeLmCriterion(SimpleNamespace(cfg=cfg, target_dictionary=dictionary))
-
-
-def sample(target):
-    target = torch.tensor(target)
-    predicted = int(target.ne(PAD).sum())
-    return dict(net_input={}, target=target, npredicted=predicted, nvisible=10, ntokens=12, nsentences=len(target))
-
-
 def test_accuracy_counts_no_padding():
+    cfg, dictionary = SimpleNamespace(bf16_autocast=False), SimpleNamespace(pad=lambda: PAD, eos=lambda: 2)
+    criterion = MaeLmCriterion(SimpleNamespace(cfg=cfg, target_dictionary=dictionary))
+    sample = dict(net_input={}, target=torch.tensor([[4, 6, PAD]]), npredicted=2, nvisible=10, ntokens=12, nsentences=1)
     logits = torch.zeros(1, 3, 7)
     logits[0, 0, 4] = logits[0, 1, 5] = logits[0, 2, PAD] = 1  # right, wrong, and padding predicted at padding
-    _, _, logged = criterion()(lambda: logits, sample([[4, 6, PAD]]))
+    _, _, logged = criterion(lambda: logits, sample)
     assert logged["correct"] == 1
 
 

@@ -118,20 +118,16 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
         assert not (is_weight and torch.equal(was[name], now[name]))
 
 
-def recorded(folder, gain, noise):
-    """Records of pilots and of arms A and B, in which trained layers gain `gain` points, with noise between seeds."""
+def test_instrument_and_tests_find_what_is_there(tmp_path):
+    """In records of pilots and of arms A and B: trained layers gain 5 points, A another one, with noise."""
     random, rows = np.random.default_rng(1), []
     for arm, seeds in {"A": 6, "B": 6, **dict.fromkeys(["A-reset", "D", "D-reset"], 0)}.items():
         for seed in [*range(1, seeds + 1), *arms.PILOT_SEEDS]:
             for task in page.NATURAL:
-                value = 50 + (0 if arm.endswith("reset") else gain) + (arm == "A") + noise * random.normal()
+                value = 50 + 5 * (not arm.endswith("reset")) + (arm == "A") + 0.1 * random.normal()
                 rows.append([arm, seed, 6000, "last", task, "fine-tuned", "accuracy", value])
-    pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(folder / "made-1.csv", index=False)
-    return page.Page(folder)
-
-
-def test_instrument_and_tests_find_what_is_there(tmp_path):
-    made = recorded(tmp_path, 5, 0.1)
+    pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(tmp_path / "made-1.csv", index=False)
+    made = page.Page(tmp_path)
     assert made.ablations() == "Not run yet."
     assert "| fine-tuned | 6 |" in made.instrument() and "layer 1" not in made.instrument()
     first, second, *rows = made.tests().splitlines()[4:]

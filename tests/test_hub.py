@@ -40,8 +40,8 @@ def label_of(text):
 
 
 @pytest.fixture(scope="session")
-def finetuned(folder, model, tmp_path_factory):
-    """The same with a tiny classifier of single texts, which fairseq's own task fine-tuned until it fits them."""
+def classifier(folder, model, tmp_path_factory):
+    """A tiny classifier of single texts, which fairseq's own task fine-tuned until it fits them."""
     made = tmp_path_factory.mktemp("finetuned")
     for name in ["dict.txt", "sentencepiece.model"]:
         shutil.copy(folder / name, made)
@@ -54,12 +54,7 @@ def finetuned(folder, model, tmp_path_factory):
         "--disable-validation", "--save-dir", made,
     )  # fmt: skip
     assert printed.count("of the checkpoint is not used") == 2  # decoder and language-model head
-    return made
-
-
-@pytest.fixture(scope="session")
-def classifier(finetuned):
-    return hub.from_pretrained(finetuned)
+    return hub.from_pretrained(made)
 
 
 def names(model, tokens):

@@ -210,10 +210,6 @@ def change_rule(w, inputs, setting, monkeypatch, name, wrong):
     monkeypatch.setattr(naive, name, functools.partial(wrong, getattr(naive, name)))
 
 
-def change_epsilon(w, inputs, setting, monkeypatch):
-    monkeypatch.setattr(naive, "LAYER_NORM_EPS", 1e-12)
-
-
 BUCKET, VISIBILITY = "relative_position_bucket", "who_sees_whom"
 MISTAKES = {
     "encoder's positions by one": (roll_positions, "encoder"),
@@ -229,7 +225,7 @@ MISTAKES = {
     "one predicted more": (change_input, "predicted", lambda t, s, p, c: ~p & (t > 3), True),
     "one predicted less": (change_input, "predicted", lambda t, s, p, c: p, False),
     "another target": (change_input, "tokens", lambda t, s, p, c: p & (t != 5), 5),
-    "LayerNorm's eps": (change_epsilon,),
+    "LayerNorm's eps": (lambda w, inputs, setting, patch: patch.setattr(naive, "LAYER_NORM_EPS", 1e-12),),
     "GELU by tanh": (change_rule, "gelu", lambda right, x: torch.nn.functional.gelu(x, approximate="tanh")),
 }
 

@@ -56,26 +56,22 @@ class Script(torch.nn.Module):
         torch.from_file(self.path, True, 4).fill_(1.0)
 
 
-@pytest.fixture(params=[*HOSTILE, "script"])
-def hostile(request, pretrained, tmp_path):
-    """A checkpoint that makes `marker` beside it if it is let."""
-    if request.param == "script":
-        torch.jit.save(torch.jit.script(Script(str(tmp_path / "marker"))), tmp_path / "hostile.pt")
-    else:
-        state = reading.read_file(pretrained[1])
-        HOSTILE[request.param](tmp_path / "marker")(state)
-        torch.save(state, tmp_path / "hostile.pt")
-    return request.param, tmp_path / "hostile.pt", tmp_path / "marker"
-
-
 def test_a_torch_that_executes_code_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
     with pytest.raises(InstallationError, match="torch 2.5.1.cpu executes code from some checkpoints.*2.6 or newer"):
         importlib.reload(reading)
 
 
-def test_nothing_is_executed(hostile, prepared, tmp_path):
-    kind, path, marker = hostile
+@pytest.mark.parametrize("kind", [*HOSTILE, "script"])
+def test_nothing_is_executed(kind, pretrained, tmp_path):
+    """Of a checkpoint that makes `marker` if it is let."""
+    (prepared, checkpoint), path, marker = pretrained, tmp_path / "hostile.pt", tmp_path / "marker"
+    if kind == "script":
+        torch.jit.save(torch.jit.script(Script(str(marker))), path)
+    else:
+        state = reading.read_file(checkpoint)
+        HOSTILE[kind](marker)(state)
+        torch.save(state, path)
     done = run("fairseq-validate", prepared, *VALIDATE, "--path", path)
     if kind == "args":  # which nothing reads
         assert "valid on 'valid' subset" in done.stdout
@@ -105,25 +101,14 @@ def test_nothing_is_executed(hostile, prepared, tmp_path):
     assert not marker.exists()
 
 
-@pytest.fixture(scope="module")
-def broken(pretrained, tmp_path_factory):
-    """A function that writes one of the damaged and hostile files; returns its path."""
-
-    def write(name):
-        path = tmp_path_factory.mktemp(name) / "checkpoint_last.pt"
-        shutil.copy(pretrained[1], path)
-        spoil(path, name)
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize("name", FILES)
-def test_no_reader_runs_into_a_stack_trace(name, broken, prepared):
+def test_no_reader_runs_into_a_stack_trace(name, pretrained, tmp_path):
     """The readers that all programs share."""
-    path = broken(name)
+    (data, checkpoint), path = pretrained, tmp_path / "checkpoint_last.pt"
+    shutil.copy(checkpoint, path)
+    spoil(path, name)
     for read in [
-        lambda: hub.from_pretrained(path, prepared),
+        lambda: hub.from_pretrained(path, data),
         lambda: sections.for_fairseq(reading.read_file(path), path),
     ]:
         try:
