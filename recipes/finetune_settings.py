@@ -32,13 +32,6 @@ def for_width(lr, width):
     return float(f"{lr * min(50, max(1, (768 / width) ** 3)):.3g}")
 
 
-def search_space(task, name, width):
-    """The values that a search tries: :class:`Settings` of lists."""
-    learning_rates = [for_width(lr, width) for lr in LEARNING_RATES["large" if width >= 1024 else "base"]]
-    epochs = EPOCHS.get(task) or ([2, 3, 5] if name in LARGE_TASKS else [2, 3, 5, 10])
-    return Settings([16, 32], learning_rates, [1 / 16, 1 / 10], epochs)
-
-
 def combinations(args, task, name, width):
     """The settings to run, or to search: list of :class:`Settings`.
 
@@ -51,10 +44,13 @@ def combinations(args, task, name, width):
     """
     default = BY_TASK.get(task) or DEFAULTS.get(name, OWN)
     default, values = default._replace(lr=for_width(default.lr, width)), []
+    learning_rates = [for_width(lr, width) for lr in LEARNING_RATES["large" if width >= 1024 else "base"]]
+    epochs = EPOCHS.get(task) or ([2, 3, 5] if name in LARGE_TASKS else [2, 3, 5, 10])
+    searched = Settings([16, 32], learning_rates, [1 / 16, 1 / 10], epochs)
     for field in Settings._fields:
         flag, given = option(field), getattr(args, field)
         if given is None:
-            given = getattr(search_space(task, name, width), field) if args.search else [getattr(default, field)]
+            given = getattr(searched, field) if args.search else [getattr(default, field)]
         elif len(given) > 1 and not args.search:
             raise UsageError(f"{flag} {' '.join(map(str, given))}: give one value, or add --search to try them all")
         values.append(given)
