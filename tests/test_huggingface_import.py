@@ -208,7 +208,9 @@ def test_folders_refused(exported, prepared, tmp_path):
     made = json.loads((folder / "tokenizer.json").read_text())
     word = {**made["added_tokens"][0], "id": 102, "content": "cytokine", "special": False}
     (folder / "tokenizer.json").write_text(json.dumps({**made, "added_tokens": [*made["added_tokens"], word]}))
-    refused(folder, prepared, tmp_path, "found tokens that .*bpe.model lacks, cytokine, expected none: their embeddings")
+    refused(
+        folder, prepared, tmp_path, "found tokens that .*bpe.model lacks, cytokine, expected none: their embeddings"
+    )
     (folder / "sentencepiece.bpe.model").unlink()
     refused(folder, prepared, tmp_path, "found BPE of characters, .*, put that beside it as sentencepiece.bpe.model")
     shutil.copy(prepared / "sentencepiece.model", folder / "spiece.model")
