@@ -122,7 +122,7 @@ def byte_level(folder, parent):
         rows = torch.randint(4, len(model.dictionary), (2, model.model.max_positions()), generator=generator)
         logits = reference(model, rows, "roberta-mlm")["logits"]
         np.savez(folder / f"{name}.npz", **{"class": "AutoModelForMaskedLM"}, tokens=rows, logits=logits)
-    singles = [*text(6, 10), *EDGE_CASES, *EDGE_CASES_WITH_MASK, " a", "<s>a</s>", "a kanlo losha, kanlos (kanlo)"]
+    singles = [*text(6, 10), *EDGE_CASES, *EDGE_CASES_WITH_MASK, " a", "a kanlo losha, kanlos (kanlo)"]
     return {str(folder / name): tokens_of(source, singles, [("a b", " c")]) for name, source in sources.items()}
 
 

@@ -1,6 +1,6 @@
 """The tokenizer as `tokenizer.json`, which transformers reads: that of the data, or made from its SentencePiece model.
 
-From a SentencePiece model, it gives the tokens of `hub.encode`, with these known exceptions:
+It gives the tokens of `hub.encode`, with these known exceptions, of which a byte-level BPE has the first alone:
 - special tokens that are typed in a text, such as `<s>`, are that token; for `hub` only `<mask>` is;
 - U+0085; U+FDD1, which is no character; the half-width voiced marks of Japanese, U+FF9E and U+FF9F;
 - letters with two combining marks that are not in Unicode's order, or partly composed;
