@@ -136,7 +136,8 @@ def check_byte_level(path, kind, file, alphabet):
         f"no token for {missing} of the 256 bytes": missing,
         "no splitting of words": not split.get("use_regex", True),
     }
-    for found in [fault for fault, is_there in faults.items() if is_there]:
+    found = next((fault for fault, is_there in faults.items() if is_there), None)
+    if found:
         raise UsageError(f"{path}: found {found}, expected byte-level BPE as of roberta-base; take another vocabulary")
 
 
