@@ -18,8 +18,8 @@ help:
 install: $(VENV)/.installed
 
 # The stamp is written last, so that a failed installation is tried again. A killed one may leave half a package that
-# pip believes to be complete: the environment is then rebuilt. fairseq brings torchaudio, which nothing here uses; built
-# for CUDA, it does not load beside a torch for the CPU, and then transformers does not either.
+# pip believes to be complete: the environment is then rebuilt. fairseq brings torchaudio, which nothing here uses; where
+# it, or a torchvision, does not fit torch, transformers does not load either.
 $(VENV)/.installed: setup.py constraints.txt Makefile recipes/openmp.pth
 	@recipes/make_environment.sh "$(VENV)" $(PYTHON)
 	@echo "Installing fairseq, torch and the plugin into $(VENV): a minute or two, longer if torch comes with CUDA."
@@ -29,7 +29,9 @@ $(VENV)/.installed: setup.py constraints.txt Makefile recipes/openmp.pth
 	  || { rm $(VENV)/.installing; exit 1; }
 	@$(VENV)/bin/python -m pip install --quiet --use-pep517 -c constraints.txt -e '.[demo,finetune,huggingface,test]' \
 	  || { rm $(VENV)/.installing; exit 1; }
-	@$(VENV)/bin/python -c 'import torchaudio' 2>/dev/null || $(VENV)/bin/python -m pip uninstall --quiet --yes torchaudio
+	@for name in torchaudio torchvision; do \
+	  $(VENV)/bin/python -c "import $$name" 2>/dev/null || $(VENV)/bin/python -m pip uninstall --quiet --yes $$name 2>&1; \
+	done
 	@cp recipes/openmp.pth $(VENV)/lib/python*/site-packages/
 	@rm $(VENV)/.installing
 	@$(VENV)/bin/python recipes/check_installation.py

@@ -22,6 +22,7 @@ from records import SplitRecord, part, read_manifest
 AGAIN = "remove {} and run prepare.sh again"
 MAXIMUM_UNKNOWN_RATE = 0.01
 FEW_TOKENS = 100  # for each symbol of the vocabulary
+FEW_TO_VALIDATE = 20_000
 BLOCK = 1 << 24  # tokens that are read at a time
 
 
@@ -144,6 +145,8 @@ def remark(split, read, tokens, symbols):
     """Says of text that models hardly learn from, or blocks cross documents of, that it is so."""
     if read.documents <= read.files < read.text_lines / 10:
         print(f"{split}: no blank line between documents: blocks will cross them; put one after each if there are any")
+    if split == "valid" and tokens < FEW_TO_VALIDATE:
+        print(f"{split}: {tokens:,} tokens are few: losses and ranks of so little text say little; hold out more of it")
     if split == "train" and tokens < FEW_TOKENS * symbols:
         print(f"{split}: {tokens:,} tokens are few for {symbols:,} pieces: a model learns little from them")
 

@@ -239,7 +239,7 @@ class Page:
         minutes = self.seconds.groupby("arm").value.median() / 60
         scaled = {arm: frame.set_axis(frame.columns * minutes[arm], axis=1) for arm, frame in frames.items()}
         panels = {("", "updates of pretraining"): frames, ("", "minutes of pretraining"): scaled}
-        what = "Fine-tuned accuracy by pretraining, dotted where the MLM ends"
+        what = "Fine-tuned accuracy by pretraining, mean of two tasks, dotted where the MLM ends"
         picture = self.lines("trajectories", "accuracy in percent", what, panels)
         for axis, panel in zip(self.pictures["trajectories"].axes, panels.values()):
             axis.axhline(panel["D"].mean().iloc[-1], color=COLORS["D"], linestyle=":")
@@ -290,6 +290,7 @@ class Page:
         frame["result"] = np.select(kinds, ["not run", "described", "not shown", "shown"], "reversed")
         for name in ["p", "p, Holm"]:
             frame[name] = frame[name].map("{:.2g}".format).replace("nan", "")
+        frame.loc[0, "p, Holm"] = ""  # of the primary test, which is not corrected
         return frame
 
     def tests(self):
@@ -303,7 +304,7 @@ class Page:
         axis.plot(frame.points, places, "o")
         axis.set_yticks(places, frame.on.where(frame.index > 0, "primary, fine-tuned") + ": " + frame.difference)
         axis.invert_yaxis()
-        axis.set_xlabel("points, with 95% intervals; grey: equivalence within a point")
+        axis.set_xlabel("points, with 95% intervals")
         self.pictures["differences"] = figure
         table = markdown(self.tested.set_index("on"))
         return f"![Differences of arms with 95% intervals](pictures/differences.png)\n\n{table}"
@@ -314,10 +315,10 @@ class Page:
         for mlm in MLMS:
             test = tests.loc["fine-tuned", f"{TITLES['A']} minus {TITLES[mlm]}"]
             here = f"{test.points:+.2f} ({test['from']:+.2f} to {test.to:+.2f}) points"
-            here += f", p {test['p, Holm']}" * bool(test["p, Holm"])
+            here += f", p {test['p, Holm'] or test.p}" * bool(test.p)
             rows = [[MAIN_CLAIM, "", test.seeds, here, test.result], *self.claims_of([mlm], "A", CLAIMS)]
             cells[TITLES[mlm]] = {claim: f"{here}; seeds: {n}; {result}" for claim, _, n, here, result in rows}
-        return markdown(pd.DataFrame(cells).rename_axis("claim"))
+        return markdown(pd.DataFrame(cells).fillna("not run").rename_axis("claim"))
 
     def gap(self, arm):
         """The ranks of text with [MASK] minus those of text without, seeds by layers."""

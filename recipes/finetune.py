@@ -57,7 +57,7 @@ SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm", ("MNLI
 
 def parse(task, words):
     more = f"All other options go to fairseq-train, such as {BF16} for bfloat16 on CPU or GPU, in place of fp16"
-    more += ", and --regression if the labels are numbers" * (task == "mae_lm_sentences")
+    more += ", and --regression if a column `label` has numbers to predict" * (task == "mae_lm_sentences")
     more += ". docs/finetuning.md says which files are read."
     parser = Parser(prog=PROGRAMS[task], description=__doc__, epilog=more)
     add = parser.add_argument
@@ -181,7 +181,7 @@ class Recipe:
             print(f"{name}: {folder}", flush=True)
             log, prefix = os.path.join(folder, "train.log"), "  " if self.jobs.count == 1 else f"{name}: "
             command = self.command(settings, seed, self.updates(settings))
-            unit = "" if "spearman" in self.task.datasets["valid"].metrics else " bits"
+            unit = " (squared error)" if "spearman" in self.task.datasets["valid"].metrics else " bits"
             status = self.jobs.run(command, log, environment, shown(prefix, unit))
             if status:
                 raise UsageError(f"fairseq-train ended with exit status {status}; the full log is {log}")
@@ -212,6 +212,7 @@ class Recipe:
             return self.settings[0]
         if self.args.only_seed and not all(self.is_done(settings, SEARCH_SEED) for settings in self.settings):
             raise UsageError("--only-seed with --search: the search is not finished; first run it with --seeds 1")
+        print(f"searching {len(self.settings)} settings", flush=True)
         scores = self.jobs.map(lambda settings, device: self.run(settings, SEARCH_SEED, device), self.settings)
         best = self.settings[ranked(scores, self.cfg.checkpoint.best_checkpoint_metric)[0]]
         print(f"best of {len(self.settings)}: {best}", flush=True)
