@@ -30,7 +30,7 @@ $(VENV)/.installed: setup.py constraints.txt Makefile recipes/openmp.pth
 	@$(VENV)/bin/python -m pip install --quiet --use-pep517 -c constraints.txt -e '.[demo,finetune,huggingface,test]' \
 	  || { rm $(VENV)/.installing; exit 1; }
 	@for name in torchaudio torchvision; do \
-	  $(VENV)/bin/python -c "import $$name" 2>/dev/null || $(VENV)/bin/python -m pip uninstall --quiet --yes $$name 2>&1; \
+	  $(VENV)/bin/python -c "import $$name" 2>/dev/null || $(VENV)/bin/python -m pip uninstall --quiet --yes $$name 2>/dev/null; \
 	done
 	@cp recipes/openmp.pth $(VENV)/lib/python*/site-packages/
 	@rm $(VENV)/.installing

@@ -26,6 +26,7 @@ from records import MANIFEST, Manifest, Options, by_option, read_manifest
 from train_sentencepiece import SAMPLE_LINES, train
 
 FORMAT = 1
+WRITTEN = (".bin", ".idx", ".model", "dict.txt", TOKENIZER_JSON, "train.json", "valid.json", "documents.json")
 # {bytes of text: the default from there on}. The paper has 32,768 pieces for 16 GB, and 64,000 for 160 GB.
 VOCAB_SIZES = {0: 8000, 10**8: 16000, 10**9: 32768, 10**11: 64000}
 OF_TRAINING = ("vocab_size", "model_type", "lowercase", "sample_lines", "byte_fallback")  # options of the model's
@@ -77,7 +78,7 @@ def claim(dest, manifest):
     """
     path = os.path.join(dest, MANIFEST)
     names = glob.glob("*", root_dir=dest) + glob.glob("shard*/*", root_dir=dest)
-    foreign = sorted(name for name in names if name.endswith((".bin", ".idx", ".model", "dict.txt", TOKENIZER_JSON)))
+    foreign = sorted(name for name in names if name.endswith(WRITTEN))
     # A process that started at the same time may have written these: it writes the manifest first.
     if not os.path.exists(path):
         if foreign:
@@ -162,13 +163,12 @@ def main():
         of_model = {name: getattr(args, name) for name in OF_TRAINING}
     options = Options(args.shards, valid_documents=args.valid_documents, **of_model)
     manifest = Manifest(FORMAT, list(map(fingerprint, args.train)), list(map(fingerprint, args.valid)), options)
-    first, repeated = {}, {}
-    for option, paths, known in [("--train", args.train, manifest.train), ("--valid", args.valid, manifest.valid)]:
-        for path, digest in zip(paths, (each["sha256_of_samples"] for each in known)):
-            where, other = first.setdefault(digest, (option, path))
-            if other is not path:
-                effect = "counts again" if where == option else "is not held out"
-                repeated.setdefault(effect, []).append(f"{path} has the text of {other}")
+    paths, first, repeated = [*args.train, *args.valid], {}, {}
+    for number, known in enumerate([*manifest.train, *manifest.valid]):
+        other = first.setdefault(known["sha256_of_samples"], number)
+        if other != number:
+            effect = "is not held out" if other < len(args.train) <= number else "counts again"
+            repeated.setdefault(effect, []).append(f"{paths[number]} has the text of {paths[other]}")
     for effect, which in repeated.items():
         more = f", and {len(which) - 1:,} more files that of others" * (len(which) > 1)
         command_line.say(f"warning: {which[0]}{more}: it {effect}")

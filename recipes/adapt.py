@@ -102,7 +102,7 @@ def measure(record, checkpoint, data, args, positions):
     origin = {"checkpoint": sha256(checkpoint), "valid": sha256(args.valid), "pairs": pairs and pairs.digest}
     if record.exists():
         was = read_json(record, Dict[str, dict], "measurements of adapt.sh")
-        if was.get("origin") == origin:
+        if was.get("origin") == origin and "found" in was:
             return was["found"]
     print(f"measuring {checkpoint}", flush=True)
     model = hub.from_pretrained(checkpoint, data)

@@ -14,6 +14,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Dict
 
 import numpy as np
 import torch
@@ -175,7 +176,9 @@ class Recipe:
     def run(self, settings, seed, environment):
         """Trains, unless that is done; prints and returns the scores: {metric: percent}."""
         folder, name = self.folder(settings, seed), f"{self.name}, {settings}, seed {seed}"
+        record = self.record(settings, seed)
         if not self.is_done(settings, seed):
+            record.unlink(missing_ok=True)  # of a model that is gone
             provenance.check_unchanged(self.files)
             os.makedirs(folder, exist_ok=True)
             print(f"{name}: {folder}", flush=True)
@@ -190,13 +193,15 @@ class Recipe:
             except UsageError:
                 set_aside(folder, ".changed")
                 raise
-            save_json(read_checkpoint(self.result(settings, seed))["task_state"][SCORES], self.record(settings, seed))
+            kept = read_checkpoint(self.result(settings, seed))["task_state"][SCORES]
+            save_json({split: kept[split] for split in self.scored()}, record)
         if seed == SEARCH_SEED:  # the models of all settings would be hundreds of gigabytes
             for path in Path(folder).glob("checkpoint*.pt"):
                 path.unlink()
-        kept = read_json(self.record(settings, seed), dict, "the scores of this run")
-        scores = {}
+        kept, scores = read_json(record, Dict[str, Dict[str, float]], "the scores of this run"), {}
         for split in self.scored():
+            if kept.get(split, {}).keys() != {*self.task.datasets[split].metrics}:
+                raise UsageError(f"{record}: found no scores of this run for {split}; remove it, and run again")
             scores.update({metric + "_mismatched" * (split != "valid"): v for metric, v in kept[split].items()})
         print(f"{name}: {', '.join(f'{metric} {value:.2f}' for metric, value in scores.items())}\n", end="", flush=True)
         return scores
@@ -236,10 +241,10 @@ class Recipe:
         for split in predicted:
             name, text = predictions(task, predict(task, model, split), split, self.name)
             path = os.path.join(folder, name)
-            if os.path.exists(path) and Path(path).read_text(encoding="utf-8") != text:
+            if os.path.exists(path) and Path(path).read_bytes() != text.encode():
                 print(f"the earlier {path} is now called {set_aside(path, '.earlier')}")
-            with atomic_write(path) as stream:
-                stream.write(text)
+            with atomic_write(path, "wb") as stream:
+                stream.write(text.encode())
             print(f"predictions for {os.path.basename(find_file(self.labelled, split, task.files))}: {path}")
         print(f"model of the best seed: {best}")
 

@@ -53,5 +53,5 @@ def combinations(args, task, name, width):
             given = getattr(searched, field) if args.search else [getattr(default, field)]
         elif len(given) > 1 and not args.search:
             raise UsageError(f"{flag} {' '.join(map(str, given))}: give one value, or add --search to try them all")
-        values.append(given)
+        values.append(list(dict.fromkeys(given)))
     return [Settings(*combination) for combination in itertools.product(*values)]

@@ -281,8 +281,9 @@ def test_a_destination_with_another_corpus_or_other_options(text, prepared, tmp_
     other = dict(text, train=text["train"][:2] + text["valid"])
     assert "train differs" in refused(PREPARE, *arguments(other, prepared["dest"], *OPTIONS))
     assert snapshot(prepared["dest"]) == before
-    (tmp_path / "train.bin").write_bytes(b"x")
-    assert "contains train.bin but no prepare.json" in refused(PREPARE, *arguments(text, tmp_path, *OPTIONS))
+    for name in ["train.json", "train.bin"]:
+        (tmp_path / name).write_bytes(b"x")
+        assert f"contains {name} but no prepare.json" in refused(PREPARE, *arguments(text, tmp_path, *OPTIONS))
 
 
 def test_fewer_documents_than_shards(text, prepared, tmp_path):

@@ -258,6 +258,12 @@ def test_a_run_that_stopped_before_its_last_validation_is_validated(files, argum
     again = script(*own).stdout
     assert "validation after 10 updates" in again and again.splitlines()[-1] == printed.splitlines()[-1]
     assert scores_of(run)["num_updates"] == 10 and (run / "checkpoint_best.pt").exists()
+    (run / "scores.json").write_text("{}")
+    assert "scores.json: found no scores of this run for valid; remove it, and run again" in refused(*own)
+    for path in run.glob("checkpoint_*.pt"):
+        path.unlink()
+    script(*own)  # trains again, and has no scores until then
+    assert json.loads((run / "scores.json").read_text())["valid"] == scores_of(run)["valid"]
 
 
 def test_wrong_input(files, arguments, tmp_path):

@@ -168,7 +168,7 @@ def read_sentences(path, is_test=False, regression=False, like=None):
         elif not is_test and label == NO_LABEL and form.label == "gold_label":
             problem = NO_AGREEMENT
         elif not is_test and (not is_number(label) if form.is_regression else not label):
-            problem = f"the label is {label!r}" + ", expected a number" * form.is_regression
+            problem = f"the label is {label!r}" + ", expected a number under 1e15" * form.is_regression
         else:
             number = next((values[name] for name in NUMBERS if name in values), str(len(table.examples)))
             texts = tuple(values[name] for name in form.texts)
@@ -198,8 +198,8 @@ def are_values(labels):
 
 
 def is_number(text):
-    """Whether a text is a number that float32 holds, without underscores or digits of other scripts."""
-    return bool(re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", text, re.A | re.I)) and abs(float(text)) < 1e38
+    """Whether a text is a number whose squares float32 can sum, without underscores or digits of other scripts."""
+    return bool(re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", text, re.A | re.I)) and abs(float(text)) < 1e15
 
 
 # Words with tags ---------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ class TokensTask(LabelledTask):
         text = f"{path}: {len(sentences):,} sentences of {sum(len(each.words) for each in sentences):,} words"
         text += f"; {cut:,} more parts, of sentences that do not fit into {self.positions} tokens" if cut else ""
         names = ["accuracy"]
-        if any(label[:2] in ("B-", "I-") for label in self.state.labels):  # of entities, as B-PER and I-PER
+        if any(label[:2] in ("B-", "I-", "S-", "U-") for label in self.state.labels):  # of entities, as B-PER and I-PER
             names = ["f1", "precision", "recall", "accuracy"]
         return LabelledDataset(self, split, tokens, targets, text, names, places=places, sentences=sentences)
 

@@ -69,7 +69,7 @@ class SplitRecord:
 
 def read_record(data, split):
     """The record of a split, of all shards beside or in a folder; an empty one if another program prepared the data."""
-    folder, total = Path(data).absolute(), SplitRecord(shards=0)
+    folder, total = Path(data).resolve(), SplitRecord(shards=0)
     shards = (folder.parent if re.fullmatch(r"shard\d+", folder.name) else folder).glob(f"shard*/{split}.json")
     for path in sorted(shards) or filter(Path.exists, [folder / f"{split}.json"]):
         one = read_json(path, SplitRecord, "the record that data-prep/prepare.sh wrote", "prepare the data again")
