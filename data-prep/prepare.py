@@ -150,6 +150,19 @@ def count_documents(args, manifest, vocabulary):
     return documents
 
 
+def warn_of_repeated_text(args, manifest):
+    """Says which files have the same text, in a line for each effect of that."""
+    paths, first, repeated = [*args.train, *args.valid], {}, {}
+    for number, known in enumerate([*manifest.train, *manifest.valid]):
+        other = first.setdefault(known["sha256_of_samples"], number)
+        if other != number:
+            effect = "is not held out" if other < len(args.train) <= number else "counts again"
+            repeated.setdefault(effect, []).append(f"{paths[number]} has the text of {paths[other]}")
+    for effect, which in repeated.items():
+        more = f", and {len(which) - 1:,} more files that of others" * (len(which) > 1)
+        command_line.say(f"warning: {which[0]}{more}: it {effect}")
+
+
 def main():
     args = parse_args()
     check_files(args.train, "--train")
@@ -163,15 +176,7 @@ def main():
         of_model = {name: getattr(args, name) for name in OF_TRAINING}
     options = Options(args.shards, valid_documents=args.valid_documents, **of_model)
     manifest = Manifest(FORMAT, list(map(fingerprint, args.train)), list(map(fingerprint, args.valid)), options)
-    paths, first, repeated = [*args.train, *args.valid], {}, {}
-    for number, known in enumerate([*manifest.train, *manifest.valid]):
-        other = first.setdefault(known["sha256_of_samples"], number)
-        if other != number:
-            effect = "is not held out" if other < len(args.train) <= number else "counts again"
-            repeated.setdefault(effect, []).append(f"{paths[number]} has the text of {paths[other]}")
-    for effect, which in repeated.items():
-        more = f", and {len(which) - 1:,} more files that of others" * (len(which) > 1)
-        command_line.say(f"warning: {which[0]}{more}: it {effect}")
+    warn_of_repeated_text(args, manifest)
     os.makedirs(args.dest, exist_ok=True)
     claim(args.dest, manifest)
     tokenizer = tokenizer or trained_vocabulary(args, options)

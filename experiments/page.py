@@ -362,8 +362,8 @@ class Page:
                 "tuned": (tuned[0] - tuned[1]).mean(axis=1),
                 "earlier": tracked[0].iloc[:, -2] - tracked[1].iloc[:, -1],
             }
-            there = [key for key in keys if len(values[key].dropna())]
-            rows += [[CLAIMS[key], TITLES[mlm], *verdict(values[key].dropna(), key != "earlier")] for key in there]
+            there = {key: found for key in keys if len(found := values[key].dropna())}
+            rows += [[CLAIMS[key], TITLES[mlm], *verdict(found, key != "earlier")] for key, found in there.items()]
         return rows
 
     def continuing(self):

@@ -240,11 +240,11 @@ class Recipe:
             task, model = load_task(best, labelled=self.labelled, data=self.args.data)
         for split in predicted:
             name, text = predictions(task, predict(task, model, split), split, self.name)
-            path = os.path.join(folder, name)
-            if os.path.exists(path) and Path(path).read_bytes() != text.encode():
+            path, contents = os.path.join(folder, name), text.encode()
+            if os.path.exists(path) and Path(path).read_bytes() != contents:
                 print(f"the earlier {path} is now called {set_aside(path, '.earlier')}")
             with atomic_write(path, "wb") as stream:
-                stream.write(text.encode())
+                stream.write(contents)
             print(f"predictions for {os.path.basename(find_file(self.labelled, split, task.files))}: {path}")
         print(f"model of the best seed: {best}")
 

@@ -124,7 +124,7 @@ def run(main):
             raise
         with contextlib.suppress(OSError):  # which may be the error
             sys.stdout.flush()
-        print("error: " + line, file=sys.stderr, flush=True)
+        print_error(line)
         os._exit(1)  # sys.exit would wait for a pool of processes, which may never end after one was killed
 
 
@@ -137,6 +137,11 @@ def show_anything():
         elif hasattr(stream, "reconfigure"):
             as_they_are = name == "stdout" and stream.encoding.lower() == "utf-8"
             stream.reconfigure(errors="surrogateescape" if as_they_are else "backslashreplace")
+
+
+def print_error(line):
+    """Prints an error on standard error."""
+    print("error: " + line, file=sys.stderr, flush=True)
 
 
 def end_by(number):

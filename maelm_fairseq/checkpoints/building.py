@@ -80,6 +80,11 @@ def updates_of(state):
     return history[-1].get("num_updates", 0) if history else 0
 
 
+def mask_fraction_of(state):
+    """The share of the masks that the encoder saw in pretraining, also of a fine-tuned checkpoint; None if unknown."""
+    return {**state["task_state"], **state["cfg"]["task"]}.get("encoder_mask_fraction")
+
+
 def build_model(state, dictionary, checkpoint_file):
     """Builds the model of a checkpoint that :func:`read_checkpoint` returned; see :func:`load_model`."""
     check_vocabulary(state, dictionary, checkpoint_file)

@@ -10,6 +10,7 @@ from string import Template
 from typing import Dict, List, Optional, Tuple
 
 from ..base.files import read_json, typed
+from ..checkpoints.building import mask_fraction_of
 from .config_json import MODELING_FILE
 from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 
@@ -87,8 +88,7 @@ def model_card(name, state, config, data, kind, description=None):
     """
     code = config["model_type"] == CODE.model_type
     imported = "imported_from" in state  # and not trained since
-    known = {**state["task_state"], **state["cfg"]["task"]}  # the former after fine-tuning
-    mask_fraction = 1 if imported else known.get("encoder_mask_fraction")
+    mask_fraction = 1 if imported else mask_fraction_of(state)
     if mask_fraction == 1:
         method = "pretrained by masked language modelling" + " elsewhere" * imported
     else:

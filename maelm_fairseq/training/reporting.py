@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 
-from ..base.errors import SHOW_TRACEBACK, UsageError, one_line, show_anything
+from ..base.errors import SHOW_TRACEBACK, UsageError, one_line, print_error, show_anything
 
 
 class Reporter:
@@ -30,7 +30,7 @@ class Reporter:
         if line is None or SHOW_TRACEBACK in os.environ:
             self._others(kind, error, traceback)
         if line is not None:
-            print("error: " + line, file=sys.stderr, flush=True)
+            print_error(line)
 
     def line(self, error):
         """The line that reports an error; None if its stack trace does."""
