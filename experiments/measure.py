@@ -108,7 +108,8 @@ def fine_tuned(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE, more=()):
         command = [RECIPES / "finetune.py", "mae_lm_sentences", "--labelled", run / "labelled" / task, "--lr", rate]
         command += ["--checkpoint", checkpoint, "--data", run / "data", "--save-dir", dest, *FINE_TUNING]
         call(sys.executable, *command, *more)
-    for row in pd.read_csv(dest / "results.tsv", sep="\t", dtype=str).itertuples():
+    results = pd.read_csv(dest / "results.tsv", sep="\t", dtype=str)
+    for row in results[(results.split == "dev.tsv") & (results.start == str(checkpoint))].itertuples():
         yield row.task, "fine-tuned", "last", row.metric, row.median
 
 

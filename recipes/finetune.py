@@ -1,36 +1,39 @@
 """Fine-tunes a pretrained encoder on labelled files, in several seeds, and reports the median of their scores.
 
 Each seed is a run of fairseq-train in a folder of its own, SAVE_DIR/NAME/SETTINGS/seed1, whose checkpoint_last.pt is
-the result. The same command goes on where it was stopped. Writes SAVE_DIR/results.tsv, and the best seed's predictions
-beside the seeds: for GLUE and SQuAD in the form that their servers take.
+the result. The same command resumes. The seed with the best score on the dev file then predicts the test files, and is
+scored on those that have labels. Beside the scores of sentences stand those of a bag of words, which needs no encoder.
+Writes SAVE_DIR/results.tsv and, beside the seeds, the predictions for test files (for GLUE and SQuAD in the form that
+their servers take) and a report with precision, recall and F1 of each class.
 """
 
-import datetime
 import hashlib
 import json
 import logging
 import math
 import os
 import sys
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Dict
+from typing import Dict, List
 
-import numpy as np
 import torch
 
+from finetune_results import Result, Score, predictions, ranked, read_table, show, still_rises, write_file, write_table
 from finetune_settings import combinations
 from further_options import parsed, refuse_own
 from jobs import Jobs
 from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
-from maelm_fairseq.base.files import atomic_write, one_at_a_time, read_json, save_json
+from maelm_fairseq.base.files import read_json, save_json
 from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint
 from maelm_fairseq.config import option
 from maelm_fairseq.engine import FairseqConfig, convert_namespace_to_omegaconf
-from maelm_fairseq.finetuning.labelled_files import find_file
-from maelm_fairseq.finetuning.labelled_task import FROM_CHECKPOINT, SCORES, is_test
+from maelm_fairseq.finetuning.labelled_files import find_file, is_test
+from maelm_fairseq.finetuning.labelled_task import FROM_CHECKPOINT, SCORES
+from maelm_fairseq.finetuning.metrics import standard_errors
 from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also their models
 from maelm_fairseq.training.save_folder import set_aside
@@ -41,7 +44,6 @@ BF16 = "--bf16-autocast"
 READER = "maelm_fairseq.finetuning"  # what it says of the labelled files is said once, before training
 ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
 SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
-COLUMNS = ["date", "task", "metric", "median", "min", "max", "deviation", "seeds", "values", "start", "settings"]
 # What the recipe sets: of the sections that say what is read, validated and saved, all but a few.
 FREE = ["num_workers", "data_buffer_size", "batch_size_valid", "max_tokens_valid", "validate_interval"]
 FREE += ["validate_interval_updates", "best_checkpoint_metric", "maximize_best_checkpoint_metric", "save_interval"]
@@ -52,8 +54,9 @@ for section in ["dataset", "checkpoint", "distributed_training"]:
     options = FairseqConfig.__dataclass_fields__[section].type.__dataclass_fields__
     OWN += [name for name in options if name not in FREE]
 PROGRAMS = dict(mae_lm_sentences="finetune_glue.sh", mae_lm_tokens="finetune_tagging.sh", squad="finetune_squad.sh")
-TABLE = "results.tsv"
-SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm", ("MNLI", "test2"): "AX"}
+BAG_OF_WORDS = Path(__file__).with_name("bag_of_words.py")
+PATIENCE = 60  # seconds that the bag of words may always take
+TOO_LONG = 124  # the status of `timeout` for a program that it ended
 
 
 def parse(task, words):
@@ -85,6 +88,15 @@ def parse(task, words):
     if args.only_seed and args.only_seed > args.seeds:
         raise UsageError(f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}")
     return args, extra
+
+
+@dataclass
+class RunRecord:
+    """What is kept of a run, beside its checkpoints."""
+
+    scores: Dict[str, Dict[str, float]]  # {split: {metric: percent}}, of the model that is reported
+    curve: List[float]  # the first metric on the dev file, after each validation
+    seconds: float  # of training
 
 
 class Recipe:
@@ -174,7 +186,7 @@ class Recipe:
         return self.record(settings, seed).exists() and (seed == SEARCH_SEED or os.path.isfile(model))
 
     def run(self, settings, seed, environment):
-        """Trains, unless that is done; prints and returns the scores: {metric: percent}."""
+        """Trains, unless that is done; prints the scores, and returns the :class:`RunRecord`."""
         folder, name = self.folder(settings, seed), f"{self.name}, {settings}, seed {seed}"
         record = self.record(settings, seed)
         if not self.is_done(settings, seed):
@@ -184,7 +196,8 @@ class Recipe:
             print(f"{name}: {folder}", flush=True)
             log, prefix = os.path.join(folder, "train.log"), "  " if self.jobs.count == 1 else f"{name}: "
             command = self.command(settings, seed, self.updates(settings))
-            unit = " (squared error)" if "spearman" in self.task.datasets["valid"].metrics else " bits"
+            metrics = self.task.datasets["valid"].metrics
+            unit = " (squared error)" if "spearman" in metrics else " bits"
             status = self.jobs.run(command, log, environment, shown(prefix, unit))
             if status:
                 raise UsageError(f"fairseq-train ended with exit status {status}; the full log is {log}")
@@ -193,18 +206,21 @@ class Recipe:
             except UsageError:
                 set_aside(folder, ".changed")
                 raise
-            kept = read_checkpoint(self.result(settings, seed))["task_state"][SCORES]
-            save_json({split: kept[split] for split in self.scored()}, record)
+            state = read_checkpoint(self.result(settings, seed))
+            scores = {split: state["task_state"][SCORES][split] for split in self.scored()}
+            seconds = float(state["extra_state"]["previous_training_time"])
+            save_json(asdict(RunRecord(scores, curve(log, metrics[0]), seconds)), record)
         if seed == SEARCH_SEED:  # the models of all settings would be hundreds of gigabytes
             for path in Path(folder).glob("checkpoint*.pt"):
                 path.unlink()
-        kept, scores = read_json(record, Dict[str, Dict[str, float]], "the scores of this run"), {}
+        kept = read_json(record, RunRecord, "the scores of this run")
         for split in self.scored():
-            if kept.get(split, {}).keys() != {*self.task.datasets[split].metrics}:
+            scores = kept.scores.get(split, {})
+            if scores.keys() != {*self.task.datasets[split].metrics}:
                 raise UsageError(f"{record}: found no scores of this run for {split}; remove it, and run again")
-            scores.update({metric + "_mismatched" * (split != "valid"): v for metric, v in kept[split].items()})
-        print(f"{name}: {', '.join(f'{metric} {value:.2f}' for metric, value in scores.items())}\n", end="", flush=True)
-        return scores
+            text = ", ".join(f"{metric} {value:.2f}" for metric, value in scores.items())
+            print(f"{name}, {self.file_name(split)}: {text}\n", end="", flush=True)
+        return kept
 
     def result(self, settings, seed):
         """The checkpoint that a run is reported by: the last one, or the best if the options say by what."""
@@ -218,35 +234,116 @@ class Recipe:
         if self.args.only_seed and not all(self.is_done(settings, SEARCH_SEED) for settings in self.settings):
             raise UsageError("--only-seed with --search: the search is not finished; first run it with --seeds 1")
         print(f"searching {len(self.settings)} settings", flush=True)
-        scores = self.jobs.map(lambda settings, device: self.run(settings, SEARCH_SEED, device), self.settings)
-        best = self.settings[ranked(scores, self.cfg.checkpoint.best_checkpoint_metric)[0]]
+        records = self.jobs.map(lambda settings, device: self.run(settings, SEARCH_SEED, device), self.settings)
+        best = self.settings[self.ranked(records)[0]]
         print(f"best of {len(self.settings)}: {best}", flush=True)
         return best
 
+    def ranked(self, records):
+        """The places of the records of runs, best first, by the dev file."""
+        metric = self.cfg.checkpoint.best_checkpoint_metric
+        return ranked([record.scores["valid"] for record in records], metric)
+
+    def file_name(self, split):
+        """What the user calls a split: the name of its file."""
+        return os.path.basename(find_file(self.labelled, split, self.task.files))
+
     def main(self):
-        """Runs everything; prints and records the results, and writes the predictions of the best seed."""
+        """Runs everything; prints and records the results, and writes what the best seed predicts."""
         settings = self.search()
         seeds = [self.args.only_seed] if self.args.only_seed else range(1, self.args.seeds + 1)
-        scores = self.jobs.map(lambda seed, device: self.run(settings, seed, device), seeds)
+        records = self.jobs.map(lambda seed, device: self.run(settings, seed, device), seeds)
         if self.args.only_seed:
             return
-        start = "scratch" if self.args.from_scratch else self.checkpoint
         folder = os.path.dirname(self.folder(settings, 1))
-        write_table(self.args.save_dir, self.name, scores, start, " ".join([os.path.basename(folder), *self.extra]))
-        first = ranked(scores, self.cfg.checkpoint.best_checkpoint_metric)[0]
-        best = self.result(settings, seeds[first])
-        predicted = [split for split in self.splits if is_test(split) or (split, self.kind) == ("valid", "squad")]
-        if predicted:
-            task, model = load_task(best, labelled=self.labelled, data=self.args.data)
-        for split in predicted:
-            name, text = predictions(task, predict(task, model, split), split, self.name)
-            path, contents = os.path.join(folder, name), text.encode()
-            if os.path.exists(path) and Path(path).read_bytes() != contents:
-                print(f"the earlier {path} is now called {set_aside(path, '.earlier')}")
-            with atomic_write(path, "wb") as stream:
-                stream.write(contents)
-            print(f"predictions for {os.path.basename(find_file(self.labelled, split, task.files))}: {path}")
-        print(f"model of the best seed: {best}")
+        best = seeds[self.ranked(records)[0]]
+        results = self.finish(records, settings, best, folder)
+        results += self.yardsticks(sum(record.seconds for record in records))
+        show(results)
+        metric = self.task.datasets["valid"].metrics[0]
+        rise = still_rises([record.curve for record in records], results[0].error)
+        if rise is not None:
+            where = f"{metric} on {self.file_name('valid')} rose by {rise:.2f} over the last quarter of training"
+            print(f"not finished: {where}; try more --epochs than {settings.epochs}")
+        write_table(self.args.save_dir, results)
+        print(f"model of the best seed: {self.result(settings, best)}")
+
+    def finish(self, records, settings, best, folder):
+        """Has the model of the best seed predict every split; writes its predictions and its report.
+
+        Returns: a :class:`~finetune_results.Result` for each split and metric
+        """
+        task, model = load_task(self.result(settings, best), labelled=self.labelled, data=self.args.data)
+        start = "scratch" if self.args.from_scratch else self.checkpoint
+        options = " ".join([os.path.basename(folder), *self.extra])
+        results, reports = [], []
+        for split in self.splits:
+            if split == "train":
+                continue
+            answers, name = predict(task, model, split), self.file_name(split)
+            dataset = task.datasets[split]
+            if is_test(split) or (split, self.kind) == ("valid", "squad"):
+                place, text = predictions(task, answers, split, self.name)
+                write_file(os.path.join(folder, place), text, f"predictions for {name}")
+            if not dataset.metrics:
+                continue
+            report = task.report(dataset, answers)
+            if report:
+                reports.append(f"{name}, seed {best}\n{report}")
+            errors = standard_errors(partial(scores_of, task, dataset, answers), answers)
+            scores = [record.scores[split] for record in records] if split in self.scored() else None
+            note = "" if scores else f", seed {best}"
+            scores = scores or [task.scores(dataset, answers)]
+            for metric, error in errors.items():
+                values = [each[metric] for each in scores]
+                results.append(Result(self.name, name, metric, values, error, start, options, note))
+        if reports:
+            path = os.path.join(folder, f"{self.name}.report.txt")
+            write_file(path, "\n".join(reports), "precision, recall and F1 of each class")
+        return results
+
+    def yardsticks(self, seconds):
+        """What a bag of words scores on files of sentences, unless that takes longer than the `seconds` of training."""
+        if self.kind != "mae_lm_sentences":
+            return []
+        paths = [find_file(self.labelled, split, self.task.files) for split in self.splits]
+        regression = self.task.state.labels is None
+        made_from = repr([provenance.checksums(paths).values(), regression])
+        digest = hashlib.sha256(made_from.encode()).hexdigest()[:8]
+        folder = os.path.join(self.args.save_dir, self.name)
+        path, log = (os.path.join(folder, f"bag_of_words-{digest}.{end}") for end in ("json", "log"))
+        if not os.path.exists(path):
+            limit = max(PATIENCE, math.ceil(seconds))
+            command = ["timeout", limit, sys.executable, BAG_OF_WORDS, "--labelled", self.labelled]
+            command += ["--dest", path, *["--regression"] * regression]
+            status = self.jobs.run(command, log)
+            if status == TOO_LONG:
+                print(f"bag of words: left out, as it takes longer than training: over {limit} seconds")
+                return []
+            if status:
+                print(f"bag of words: left out, as it failed; its log is {log}")
+                return []
+        scores = read_json(path, List[Score], "the scores of a bag of words")
+        return [
+            Result(self.name, self.file_name(each.split), each.metric, [each.value], each.error, each.predictor)
+            for each in scores
+        ]
+
+
+def scores_of(task, dataset, answers, numbers):
+    """The scores of some of the answers, by the numbers of their examples."""
+    return task.scores(dataset, {number: answers[number] for number in numbers})
+
+
+def curve(log, metric):
+    """A score on the dev file after each validation that a log of fairseq-train has."""
+    values = {}
+    with open(log, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if f'"valid_{metric}"' in line:
+                stats = json.loads(line[line.index("{") :])
+                values[int(stats["valid_num_updates"])] = float(stats[f"valid_{metric}"])
+    return [values[update] for update in sorted(values)]
 
 
 def shown(prefix, unit):
@@ -262,80 +359,9 @@ def shown(prefix, unit):
     return show
 
 
-# Results
-
-
-def ranked(scores, metric=None):
-    """The places of scores, a dict for each run, best first, by a metric or else the first; undefined is worst."""
-    first = metric if metric in scores[0] else next(iter(scores[0]))
-    return sorted(range(len(scores)), key=lambda i: math.inf if math.isnan(scores[i][first]) else -scores[i][first])
-
-
-def read_table(folder):
-    """The lines of the table of results in a folder, with the header; refuses another table of that name."""
-    path, header = Path(folder, TABLE), "\t".join(COLUMNS).encode()
-    lines = path.read_bytes().splitlines() if path.exists() else [header]
-    if lines[:1] != [header]:
-        raise UsageError(f"{path}: found another table, expected one of this recipe; choose another --save-dir")
-    return lines
-
-
-def write_table(folder, name, scores, start, settings):
-    """Prints the median of each metric of `scores`, {metric: percent} for each seed, and adds it to the table, once."""
-    rows = []
-    for metric in scores[0]:
-        values = np.array([row[metric] for row in scores])
-        defined, bounded = values[~np.isnan(values)], np.nan_to_num(values, nan=-math.inf)  # undefined is worst
-        deviation = defined.std(ddof=1) if len(defined) > 1 else 0.0
-        numbers = [np.median(bounded), bounded.min(), bounded.max()]
-        median, low, high = (f"{number:.2f}".replace("-inf", "nan") for number in numbers)
-        undefined = ", ".join(f"seed {i + 1}" for i in np.flatnonzero(np.isnan(values)))
-        why = "all predictions or all labels are equal, or there is one example"
-        note = f"; undefined for {undefined}: {why}" * bool(undefined)
-        spread = f", median of {len(values)} seeds ({low} to {high})" * (len(values) > 1)
-        print(f"{name} {metric}: {median}{spread}{note}")
-        row = [datetime.date.today().isoformat(), name, metric, median, low, high, f"{deviation:.2f}"]
-        row += [str(len(values)), " ".join(f"{value:.2f}" for value in values), start, settings]
-        rows.append("\t".join(map(printable, row)).encode())
-    path = Path(folder, TABLE)
-    with one_at_a_time(folder):
-        lines = read_table(folder)
-        known = {line.partition(b"\t")[2] for line in lines}  # with any date
-        lines += [row for row in rows if row.partition(b"\t")[2] not in known]
-        with atomic_write(path, "wb") as stream:
-            stream.write(b"\n".join([*lines, b""]))
-    print(f"results: {path}")
-
-
-def printable(text):
-    """A text without tabs, line breaks and what is not Unicode, such as bytes of a file's name."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def predictions(task, answers, split, name):
-    """The name and the contents of a file of predictions: a label or value, tags, or a text for each example."""
-    dataset = task.datasets[split]
-    if task.head == "span":
-        texts = {dataset.questions[i].id: text for i, text in task.texts(dataset, answers).items()}
-        return f"{name}.{split}.json", json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
-    if task.head == "tokens":
-        sentences = [zip(sentence.words, tags) for sentence, tags in task.tagged(dataset, answers)]
-        return f"{name}.txt", "".join("".join(map("{0[0]}\t{0[1]}\n".format, pairs)) + "\n" for pairs in sentences)
-    lines, labels = ["index\tprediction\n"], task.state.labels
-    for i, number in enumerate(dataset.numbers):
-        value = labels[max(range(len(labels)), key=answers[i].__getitem__)] if labels else answers[i][0]
-        if name == "STS-B" and not labels:
-            value = f"{min(max(value, 0), 5):.3f}"  # the server accepts only 0 to 5
-        lines.append(f"{number}\t{value}\n")
-    return server_name(name, split) + ".tsv", "".join(lines)
-
-
-def server_name(name, split):
-    """What the predictions for a split of a task are called, as far as GLUE's server says."""
-    return SERVER_NAMES.get((name, split), name + {"test1": "_mismatched", "test2": "_diagnostic"}.get(split, ""))
-
-
 def main():
+    import sklearn  # noqa: F401  reports need it: now, not after training
+
     logging.disable(logging.NOTSET)
     logging.getLogger(READER).setLevel(logging.INFO)
     logging.getLogger(READER).addHandler(logging.StreamHandler(sys.stdout))

@@ -51,7 +51,7 @@ def test_all_splits_are_read_together(tmp_path, capsys):
     rare = [("one of a kind", "rare"), (rows[0][0].upper(), rows[0][1])]
     secret = [(f"a text {i}", "-1") for i in range(20)]
     task = load_task(write(tmp_path, header, train=rows[:40], dev=[*rows[40:], *rare], test=secret))
-    assert f"{tmp_path}/test.tsv: every label is -1: left out" in capsys.readouterr().err
+    assert f"{tmp_path}/test.tsv: no labels, or the same everywhere: left out" in capsys.readouterr().err
     assert task.texts == [text for text, _ in rows] and task.labels == ["down", "up"]
     assert [task.labels[target] for target in task.targets] == [label for _, label in rows]
     assert task.dropped == 2 and task.metric == "accuracy"  # a class that is too small, a text that is there already

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import finetune
+import finetune_results
 import jobs
 import labelled
 from conftest import ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, refuses, run_main, script
@@ -32,6 +33,7 @@ from training import checkpoint, updates
 
 SETTINGS = ["--batch-size", 16, "--lr", 3e-3, "--warmup-ratio", 0.1, "--epochs", 2]
 GLUE = "recipes/finetune_glue.sh"
+YARDSTICKS = ["bag of words", "most frequent class"]
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +74,14 @@ def test_scores_results_and_submission(pretrained, files, arguments, tmp_path):
     printed = script(*mnli, "--seeds", 2).stdout
     runs = sorted(save.glob("MNLI/batch16-lr0.003-warmup0.1-epochs2-*/seed*"))
     assert [run.name for run in runs] == ["seed1", "seed2"] and [updates(run) for run in runs] == [8, 8]
-    for row, split in zip(table(save), ["valid", "valid1"]):
+    ours = [row for row in table(save) if row["start"] == str(pretrained[1])]
+    for row, split, file in zip(ours, ["valid", "valid1"], ["dev_matched.tsv", "dev_mismatched.tsv"]):
         scores = [scores_of(run)[split]["accuracy"] for run in runs]
-        name = "accuracy" + "_mismatched" * (split != "valid")
-        assert (row["task"], row["metric"], row["seeds"]) == ("MNLI", name, "2")
+        assert [row[name] for name in ("task", "split", "metric", "seeds")] == ["MNLI", file, "accuracy", "2"]
         assert float(row["median"]) == pytest.approx(np.median(scores), abs=0.01)
         assert float(row["deviation"]) == pytest.approx(np.std(scores, ddof=1), abs=0.01)
-        assert f"MNLI {name}: {np.median(scores):.2f}, median of 2 seeds" in printed
+        line = f"MNLI accuracy on {file}: {np.median(scores):.2f} ± {row['error']}, median of 2 seeds"
+        assert line in printed
     assert "dev_mismatched.tsv: 50 examples, read as MNLI or SNLI" in printed
     best = runs[int(np.argmax([scores_of(run)["valid"]["accuracy"] for run in runs]))] / "checkpoint_last.pt"
     assert printed.splitlines()[-1] == f"model of the best seed: {best}"
@@ -92,10 +95,70 @@ def test_scores_results_and_submission(pretrained, files, arguments, tmp_path):
     before = {run: (run / "checkpoint_last.pt").stat().st_mtime_ns for run in runs}
     script(*mnli, "--seeds", 3)
     assert before == {run: (run / "checkpoint_last.pt").stat().st_mtime_ns for run in runs}
-    assert [row["seeds"] for row in table(save)] == ["2", "2", "3", "3"]
+    assert seeds_of_rows(save, pretrained[1]) == [*"2233"]
     # Other options are of other runs.
     script(*mnli, "--seeds", 1, "--epochs", 1, "--clip-norm", 1)
-    assert len(list(save.glob("MNLI/*"))) == 2 and [row["seeds"] for row in table(save)] == [*"223311"]
+    assert len(list(save.glob("MNLI/batch*"))) == 2
+    assert seeds_of_rows(save, pretrained[1]) == [*"223311"]
+
+
+def seeds_of_rows(save, start):
+    return [row["seeds"] for row in table(save) if row["start"] == str(start) and row["split"] != "test.tsv"]
+
+
+def test_a_bag_of_words_stands_beside_every_score(pretrained, files, arguments, tmp_path):
+    """Also on a test file that has labels, which the best seed predicts once."""
+    own = tmp_path / "own"
+    for split, count in [("train", 80), ("dev", 24), ("test", 10)]:
+        texts = [" ".join(words) for words in labelled.texts(count, split, 6)]
+        rows = [(text, "with k" if "k" in text else "without") for text in texts]
+        more = [("kan losh", "never seen")] * (split == "test")
+        labelled.write_table(own / f"{split}.tsv", ["sentence", "label"], rows + more)
+    printed = script(GLUE, "--labelled", own, *arguments, "--seeds", 2).stdout
+    rows = {(row["split"], row["start"]): row for row in table(tmp_path / "save")}
+    assert [*rows] == [(split, start) for start, split in [
+        (str(pretrained[1]), "dev.tsv"), (str(pretrained[1]), "test.tsv"),
+        *((start, split) for split in ["dev.tsv", "test.tsv"] for start in YARDSTICKS),
+    ]]  # fmt: skip
+    # Letters within words show the label.
+    bag, frequent = (float(rows["dev.tsv", name]["median"]) for name in YARDSTICKS)
+    assert bag > frequent
+    train = [line.split("\t")[1] for line in (own / "train.tsv").read_text().splitlines()[1:]]
+    dev = [line.split("\t")[1] for line in (own / "dev.tsv").read_text().splitlines()[1:]]
+    most = max(set(train), key=train.count)
+    assert frequent == pytest.approx(100 * dev.count(most) / len(dev), abs=0.01)
+    assert f"; bag of words {bag:.2f} ± " in printed
+    # On the test file, one seed is scored; no answer to a label that is not in training is right.
+    (row,) = [row for (split, start), row in rows.items() if split == "test.tsv" and start == str(pretrained[1])]
+    (path,) = (tmp_path / "save").glob("own/batch*/own.tsv")
+    predicted = [line.split("\t")[1] for line in path.read_text().splitlines()[1:]]
+    labels = [line.split("\t")[1] for line in (own / "test.tsv").read_text().splitlines()[1:]]
+    right = sum(map(str.__eq__, predicted, labels))
+    assert float(row["median"]) == pytest.approx(100 * right / len(labels), abs=0.01)
+    assert row["seeds"] == "1"
+    assert "labels that no training example has count as wrong: never seen" in printed
+    # Precision, recall and F1 of each class are beside the predictions.
+    report = (path.parent / "own.report.txt").read_text()
+    assert str(path.parent / "own.report.txt") in printed
+    for name in ["dev.tsv, seed", "test.tsv, seed", "precision", "with k", "without"]:
+        assert name in report
+
+
+def test_a_bag_of_words_that_takes_too_long_is_left_out(files, arguments, monkeypatch, capsys):
+    recipe = run_main(recipe_of, "--labelled", files / "own", *arguments)
+    os.makedirs(os.path.join(recipe.args.save_dir, recipe.name))
+    monkeypatch.setattr(finetune, "PATIENCE", 0.01)
+    assert recipe.yardsticks(seconds=0.001) == []
+    assert "bag of words: left out, as it takes longer than training" in capsys.readouterr().out
+
+
+def test_a_score_that_still_rises_is_pointed_out():
+    """By the median over seeds, over the last quarter, if it is more than the standard error."""
+    flat, rising = [1, 50, 70, 70, 70, 71, 70, 70], [1, 20, 30, 40, 50, 60, 70, 80]
+    assert finetune_results.still_rises([rising, rising, flat], error=2.0) == 20
+    assert finetune_results.still_rises([rising, flat, flat], error=2.0) is None
+    assert finetune_results.still_rises([rising], error=25.0) is None
+    assert finetune_results.still_rises([[1, 90]], error=1.0) is None
 
 
 def test_a_regression(pretrained, files, arguments, tmp_path):
@@ -109,13 +172,16 @@ def test_a_regression(pretrained, files, arguments, tmp_path):
     values = np.clip([model.predict(*example.texts) for example in examples], 0, 5)
     assert {type(head) for head in model.model.classification_heads.values()} == {POOLING["mean"]}
     assert submitted(save, "STS-B") == [[str(k), f"{value:.3f}"] for k, value in enumerate(values)]
-    rows = {row["metric"]: float(row["median"]) for row in table(save)}
-    assert rows == pytest.approx(scores_of(run)["valid"], abs=0.01) and list(rows) == ["pearson", "spearman"]
+    rows = {row["metric"]: float(row["median"]) for row in table(save) if row["start"] == str(pretrained[1])}
+    assert rows == pytest.approx(scores_of(run)["valid"], abs=0.01)
+    assert list(rows) == ["pearson", "spearman"]
+    assert [row["start"] for row in table(save)][2:] == ["bag of words"] * 2
     test = files / "STS-B" / "test.tsv"
     test.write_text("".join(test.read_text().splitlines(True)[:3]))
     again = script(GLUE, "--labelled", files / "STS-B", *arguments, *more).stdout
     assert re.search("the earlier .*STS-B.tsv is now called", again) and len(submitted(save, "STS-B")) == 2
-    assert finetune.server_name("own", "test1") == "own_mismatched" and finetune.server_name("MNLI", "test") == "MNLI-m"
+    assert finetune_results.server_name("own", "test1") == "own_mismatched"
+    assert finetune_results.server_name("MNLI", "test") == "MNLI-m"
 
 
 def test_tags_and_questions(pretrained, files, arguments, tmp_path):
@@ -148,25 +214,27 @@ def test_runs_start_from_the_pretrained_encoder_or_from_scratch(files, arguments
         after = checkpoint(run)["model"]
         for name in ["embed_tokens.weight", "encoder.layers.1.ffn.0.weight", "encoder.relative_bias.table.weight"]:
             assert torch.allclose(before[name], after[name], atol=1e-6) == same
-    assert [row["start"] for row in table(save)] == [str(pretrained[1]), "scratch"]
+    starts = [row["start"] for row in table(save) if row["split"] == "dev.tsv"]
+    assert [start for start in starts if start not in YARDSTICKS] == [str(pretrained[1]), "scratch"]
 
 
-def test_a_search_and_then_a_job_for_each_seed(files, arguments, tmp_path):
+def test_a_search_and_then_a_job_for_each_seed(files, arguments, pretrained, tmp_path):
     save, options = tmp_path / "save", [GLUE, "--labelled", files / "own", *arguments, "--epochs", 1]
     options += ["--search", "--lr", 3e-3, 1e-6]
     assert "the search is not finished" in refused(*options, "--only-seed", 1)
     printed = script(*options, "--seeds", 1, "--jobs", 2).stdout
     assert not list(save.glob("own/*/seed0/*.pt"))
     kept = [*save.glob("own/*/seed0/scores.json")]
-    found = {path.parent.parent.name: json.loads(path.read_text())["valid"]["accuracy"] for path in kept}
+    records = {path.parent.parent.name: json.loads(path.read_text()) for path in kept}
+    found = {name: record["scores"]["valid"]["accuracy"] for name, record in records.items()}
     (best,) = [run.parent.name for run in save.glob("own/*/seed1")]
     assert len(found) == 2 and found[best] == max(found.values()) and f"best of 2: {best.rpartition('-')[0]}" in printed
     script(*options, "--seeds", 2, "--only-seed", 2)
-    assert [row["seeds"] for row in table(save)] == ["1"]
+    assert seeds_of_rows(save, pretrained[1]) == ["1"]
     trained = {path: path.stat().st_mtime_ns for path in save.glob("own/*/*/checkpoint_last.pt")}
     script(*options, "--seeds", 2)  # collects the results
     assert trained == {path: path.stat().st_mtime_ns for path in save.glob("own/*/*/checkpoint_last.pt")}
-    assert [row["seeds"] for row in table(save)] == ["1", "2"]
+    assert seeds_of_rows(save, pretrained[1]) == ["1", "2"]
 
 
 def recipe_of():
@@ -214,17 +282,22 @@ def test_a_recipe_that_is_asked_to_stop_stops_as_pretraining_does(files, argumen
 
 def test_the_table_of_results(tmp_path, capsys):
     path, nan = tmp_path / "results.tsv", math.nan
+    first = finetune_results.Result("a", "dev.tsv", "pearson", [nan, 50.0, 60.0], 1.5, "x\ty", "s")
+    bag_of_words = finetune_results.Result("a", "dev.tsv", "pearson", [55.0], 1.25, "bag of words")
+    finetune_results.show([first, bag_of_words])
     for _ in range(2):  # no row is repeated
-        finetune.write_table(tmp_path, "a", [dict(pearson=nan), dict(pearson=50.0), dict(pearson=60.0)], "x\ty", "s")
-    assert "a pearson: 50.00, median of 3 seeds (nan to 60.00); undefined for seed 1" in capsys.readouterr().out
+        finetune_results.write_table(tmp_path, [first])
+    printed = capsys.readouterr().out
+    assert "a pearson on dev.tsv: 50.00 ± 1.50, median of 3 seeds (nan to 60.00); undefined for seed 1" in printed
+    assert "; bag of words 55.00 ± 1.25\n" in printed
     path.write_bytes(path.read_bytes() + b"a row that was \xff cut")
     before = path.read_bytes()
-    finetune.write_table(tmp_path, "b", [dict(f1=1.0), dict(f1=nan)], "\udcff", "s")
+    finetune_results.write_table(tmp_path, [finetune_results.Result("b", "f", "f1", [1.0, nan], 0.5, "\udcff", "s")])
     assert path.read_bytes().startswith(before + b"\n") and path.read_bytes().count(b"\n") == 4
     fields = path.read_text(errors="replace").splitlines()[-1].split("\t")
-    assert fields[1:4] == ["b", "f1", "nan"] and fields[8:] == ["1.00 nan", "\\udcff", "s"]
-    assert finetune.ranked([dict(f1=nan), dict(f1=1.0), dict(f1=3.0)], "loss") == [2, 1, 0]
-    assert finetune.ranked([dict(accuracy=2.0, f1=1.0), dict(accuracy=1.0, f1=3.0)], "f1") == [1, 0]
+    assert fields[1:5] == ["b", "f", "f1", "nan"] and fields[10:] == ["1.00 nan", "\\udcff", "s"]
+    assert finetune_results.ranked([dict(f1=nan), dict(f1=1.0), dict(f1=3.0)], "loss") == [2, 1, 0]
+    assert finetune_results.ranked([dict(accuracy=2.0, f1=1.0), dict(accuracy=1.0, f1=3.0)], "f1") == [1, 0]
 
 
 @pytest.mark.parametrize("options, message", [
@@ -258,12 +331,12 @@ def test_a_run_that_stopped_before_its_last_validation_is_validated(files, argum
     again = script(*own).stdout
     assert "validation after 10 updates" in again and again.splitlines()[-1] == printed.splitlines()[-1]
     assert scores_of(run)["num_updates"] == 10 and (run / "checkpoint_best.pt").exists()
-    (run / "scores.json").write_text("{}")
+    (run / "scores.json").write_text('{"scores": {}, "curve": [], "seconds": 1}')
     assert "scores.json: found no scores of this run for valid; remove it, and run again" in refused(*own)
     for path in run.glob("checkpoint_*.pt"):
         path.unlink()
     script(*own)  # trains again, and has no scores until then
-    assert json.loads((run / "scores.json").read_text())["valid"] == scores_of(run)["valid"]
+    assert json.loads((run / "scores.json").read_text())["scores"]["valid"] == scores_of(run)["valid"]
 
 
 def test_wrong_input(files, arguments, tmp_path):

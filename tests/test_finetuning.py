@@ -146,7 +146,9 @@ def test_what_does_not_fit_is_refused(pretrained, tmp_path):
     files = labelled.sentences(tmp_path / "files")
     options = arguments("mae_lm_sentences", data, files, pretrained_file, "--save-dir", tmp_path / "run")
     assert "--encoder-layers 2 in the checkpoint, 3 here" in refused(*options, "--encoder-layers", 3)
-    assert "--valid-subset test: test files are predicted" in refused(*options, "--valid-subset", "valid,test")
+    assert "--valid-subset test: test files are for the finished model" in refused(
+        *options, "--valid-subset", "valid,test"
+    )
     succeed("fairseq-train", *options, "--max-update", 2)
     train, dev = (files / "train.tsv").read_text(), (files / "dev.tsv").read_text()
     for name, text in [("train.tsv", train), ("dev.tsv", dev)]:
@@ -294,3 +296,49 @@ def test_a_score_that_is_undefined_is_logged_as_zero_and_kept_as_such(pretrained
                        "--best-checkpoint-metric", "pearson", "--maximize-best-checkpoint-metric")  # fmt: skip
     assert {log["valid_pearson"] for log in validations(printed)} == {"0"}
     assert np.isnan(checkpoint(tmp_path / "run")["task_state"]["scores"]["valid"]["pearson"])
+
+
+def test_standard_errors_are_those_of_the_formula_and_of_a_bootstrap():
+    rng = np.random.default_rng(1)
+    right = rng.random(2000) < 0.8
+    errors = metrics.standard_errors(lambda rows: {"accuracy": right[rows].mean()}, range(len(right)))
+    share = right.mean()
+    assert errors["accuracy"] == pytest.approx(np.sqrt(share * (1 - share) / len(right)), rel=0.25)
+    targets = rng.normal(size=500)
+    predicted = targets + rng.normal(size=500)
+
+    def pearson(rows):
+        return {"pearson": metrics.METRICS["pearson"](targets[rows], predicted[rows])}
+
+    drawn = [pearson(rng.integers(500, size=500))["pearson"] for _ in range(500)]
+    error = metrics.standard_errors(pearson, range(500))["pearson"]
+    assert error == pytest.approx(np.std(drawn), rel=0.35)
+    assert np.isnan(metrics.standard_errors(lambda rows: {"pearson": np.nan}, range(9))["pearson"])
+
+
+def test_f1_of_two_classes_with_a_label_that_training_does_not_have():
+    assert metrics.f1([1, 1, 0, -1], [1, 0, 0, 1]) == pytest.approx(0.5)
+
+
+def test_reports_have_a_row_for_each_class_and_each_type_of_entity():
+    report = metrics.report_of_classes(["a", "a", "b"], ["a", "b", "b"])
+    rows = {line.split()[0]: line.split()[1:] for line in report.splitlines() if line.strip()}
+    assert rows["a"] == ["1.0000", "0.5000", "0.6667", "2"]
+    report = metrics.report_of_entities([["U-X", "O", "B-Y"]], [["U-X", "O", "O"]])
+    rows = {line.split()[0]: line.split()[1:] for line in report.splitlines() if line.strip()}
+    assert rows["X"] == ["1.0000", "1.0000", "1.0000", "1"]
+    assert rows["Y"][1] == "0.0000"
+
+
+def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pretrained, tmp_path):
+    folder = labelled.tags(tmp_path)
+    task = make_task("mae_lm_tokens", data=pretrained[0], labelled=str(folder))
+    task.positions = 32
+    task.prepare()
+    task.load_dataset("test")
+    assert task.datasets["test"].metrics == ["f1", "precision", "recall", "accuracy"]
+    lines = (folder / "test.txt").read_text().splitlines()
+    (folder / "test.txt").write_text("\n".join(f"{line.split()[0]} NN" if line else "" for line in lines))
+    task.load_dataset("test")
+    assert task.datasets["test"].metrics == []
+    assert task.datasets["test"].text.endswith("; no tags")

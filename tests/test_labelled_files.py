@@ -8,7 +8,7 @@ import pytest
 from conftest import refuses
 from labelled import question, write_squad
 from maelm_fairseq.finetuning import labelled_files
-from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, has_labels, read_sentences, read_tagged
+from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, read_sentences, read_tagged
 from maelm_fairseq.finetuning.squad_files import read_questions
 
 # As they are distributed: the form, the header of the training file, a line, and what is read: texts, label; then the
@@ -59,13 +59,13 @@ def test_glues_files(tmp_path, task):
     train = write(tmp_path / "train.tsv", *[header] * bool(header), line, line)
     table = read_sentences(train)
     assert [(list(example.texts), example.label) for example in table.examples] == [(texts, label)] * 2
-    assert table.form.is_regression == task.startswith("STS-B") and has_labels(train) != (task == "CoLA")
+    assert table.form.is_regression == task.startswith("STS-B")
     both = ["accuracy", "f1"]
     metrics = {"CoLA": ["matthews"], "STS-B": ["pearson", "spearman"], "MRPC": both, "QQP": both}
     assert table.form.metrics == metrics.get(task.partition(",")[0], ["accuracy"])
     test = write(tmp_path / "test.tsv", test_header, test_line)
     (example,) = read_sentences(test, is_test=True).examples
-    assert len(example.texts) == len(texts) and example.label is None and not has_labels(test)
+    assert len(example.texts) == len(texts) and example.label is None
     assert example.number == test_line.split("\t")[0]
 
 
@@ -94,6 +94,22 @@ def test_odd_text_is_read_as_it_is(tmp_path):
     assert [example.texts[0] for example in examples] == ['say "a', "lone\rreturn", long, "last\u2028one"]
     assert [example.number for example in examples] == ["0", "1", "2", "3"] and examples[-1].line == 6
     assert len(read_sentences(write(tmp_path / "test.tsv", "sentence", "a", "", ""), is_test=True).examples) == 1
+
+
+def test_labels_of_a_test_file(tmp_path):
+    """They are read where there are any; one that is the same everywhere is secret."""
+
+    def labels(*lines, **options):
+        path = write(tmp_path / "test.tsv", *lines)
+        return [example.label for example in read_sentences(path, is_test=True, **options).examples]
+
+    assert labels("sentence\tlabel", "a\tyes", "b\tno", "c\t ") == ["yes", "no", None]
+    assert labels("sentence\tlabel", "a\t-1", "b\t-1") == [None, None]
+    assert labels("index\tsentence", "0\ta", "1\tb") == [None, None]
+    pairs = "sentence1\tsentence2\tgold_label"
+    assert labels(pairs, "a\tb\t-", "c\td\tneutral", "e\tf\tentailment") == [None, "neutral", "entailment"]
+    values = read_sentences(write(tmp_path / "train.tsv", "sentence\tscore", "a\t0.5")).form
+    assert labels("sentence\tscore", "a\t0.5", "b\t?", "c\t2", like=values) == ["0.5", None, "2"]
 
 
 def test_labels_are_classes_also_beside_scores(tmp_path):
@@ -150,6 +166,8 @@ def test_conlls_columns(tmp_path):
     assert first == (["EU", "rejects"], ["B-ORG", "O"], 3) and second == (["10\u00a0000"], ["O"], 7)
     (sentence,) = read_tagged(write(tmp_path / "test.txt", "one", "word"), is_test=True)
     assert sentence.words == ["one", "word"] and sentence.tags == []
+    (tagged,) = read_tagged(write(tmp_path / "test.txt", "one B-X", "word O"), is_test=True)
+    assert tagged.tags == ["B-X", "O"]
     for lines, message in [
         (["a B-X", "b"], "line 2: found 1 columns, expected 2 as before"),
         (["a"], "line 1: found 1 columns, expected a word and its tag"),
@@ -166,6 +184,11 @@ def test_squads_json(tmp_path):
     assert first.answers[0].text == "losh" and second.answers == ()
     write_squad(tmp_path / "test.json", [("kan losh mipo", [{**qas[0], "answers": [], "is_impossible": False}])])
     assert read_questions(tmp_path / "test.json", is_test=True)[0].answers == ()  # they are secret
+    write_squad(tmp_path / "test.json", [("kan losh mipo", [qas[0]])])
+    assert read_questions(tmp_path / "test.json", is_test=True)[0].answers[0].text == "losh"
+    without = {"id": "c", "question": "who ?"}
+    write_squad(tmp_path / "test.json", [("kan losh mipo", [qas[0], without])])
+    assert [question.answers for question in read_questions(tmp_path / "test.json", is_test=True)] == [(), ()]
 
 
 @pytest.mark.parametrize("context, qas, message", [

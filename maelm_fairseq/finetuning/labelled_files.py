@@ -12,6 +12,11 @@ MAXIMUM_SKIPPED = 0.01  # of the lines of a file
 NO_LABEL, NO_AGREEMENT = "-", "its annotators do not agree"  # of SNLI, whose authors advise to leave such out
 
 
+def is_test(split):
+    """Whether a split is for the finished model: it is predicted and, where it has labels, scored once."""
+    return split.startswith("test")
+
+
 def find_file(folder, split, names, required=True):
     """The path of a split's file in a folder, plain or `.gz`; None if there is none and it is not required.
 
@@ -61,6 +66,10 @@ class Form(NamedTuple):
     def is_regression(self):
         return self.metrics == CORRELATIONS
 
+    def metrics_of(self, classes):
+        """The metrics of a task with these classes: F1 is for two."""
+        return [metric for metric in self.metrics if metric != "f1" or len(classes) == 2]
+
     def described(self):
         """Texts and labels, in words."""
         return f"read as {self.name}, {' and '.join(self.texts)} with {'numbers' if self.is_regression else 'classes'}"
@@ -85,7 +94,7 @@ NUMBERS = ["index", "id"]  # columns with the GLUE server's numbers of test exam
 
 class Example(NamedTuple):
     texts: Tuple[str, ...]  # one or two
-    label: Optional[str]  # None in a test file
+    label: Optional[str]  # None where a test file has none
     number: str  # the GLUE server's, or counted from 0
     line: int
     group: Optional[str]  # of a column `pair`: examples that belong together
@@ -100,14 +109,6 @@ class Table(NamedTuple):
     def __str__(self):
         skipped = [f"; {len(lines):,} skipped, from line {lines[0]}: {why}" for why, lines in self.skipped.items()]
         return f"{self.path}: {len(self.examples):,} examples, read as {self.form.name}{''.join(skipped)}"
-
-
-def has_labels(path):
-    """Whether a table of sentences has labels, as GLUE's test files do not: a column with something in it."""
-    rows = (line.split("\t") for _, line in read_lines(path))
-    columns = next(rows, [])
-    places = [columns.index(form.label) for form in FORMS if form.label in columns]
-    return any(row[place].strip() for row in rows for place in places if place < len(row))
 
 
 def form_of(columns, is_test, path):
@@ -125,11 +126,12 @@ def form_of(columns, is_test, path):
 def read_sentences(path, is_test=False, regression=False, like=None):
     """Reads a table of sentences or pairs: fields are separated by tabs, and quotation marks are ordinary text.
 
-    Lines with another number of fields or without a usable label are skipped and counted.
+    Lines with another number of fields or without a usable label are skipped and counted. In a test file, every line
+    is an example, with its label if it has one. Where all labels are the same, they are secret: GLUE writes -1.
 
     Args:
         path: of the file, whose header says which form it has; without one it is CoLA's
-        is_test: whether there are no labels, or they are to be ignored
+        is_test: whether examples may have no labels
         regression: whether labels are numbers, whatever the form
         like: the form of the training file, if this is another one of the same task
     Returns: :class:`Table`
@@ -146,7 +148,7 @@ def read_sentences(path, is_test=False, regression=False, like=None):
     else:
         form = like if is_test and like and {*like.texts} <= {*columns} else form_of(columns, is_test, path)
         rows = rows[1:]
-        for name in [*form.texts, *(NUMBERS if is_test else [form.label])]:
+        for name in [*form.texts, form.label, *(NUMBERS if is_test else [])]:
             if columns.count(name) > 1:
                 raise UsageError(f"{path}: {columns.count(name)} columns are called {name}; rename all but one")
     if regression:
@@ -160,16 +162,16 @@ def read_sentences(path, is_test=False, regression=False, like=None):
         if fields == [""] and not is_test:
             continue
         values = dict(zip(columns, fields))
-        label = None if is_test else values.get(form.label, "").strip()
+        label = values.get(form.label, "").strip()
         if fields == [""]:
             problem = "it is blank"
         elif len(fields) != len(columns):
             problem = f"{len(fields)} fields where there are {len(columns)} columns"
-        elif not is_test and label == NO_LABEL and form.label == "gold_label":
-            problem = NO_AGREEMENT
-        elif not is_test and (not is_number(label) if form.is_regression else not label):
-            problem = f"the label is {label!r}" + ", expected a number under 1e15" * form.is_regression
         else:
+            problem = problem_of_label(label, form)
+            if problem and is_test:
+                label, problem = None, None
+        if problem is None:
             number = next((values[name] for name in NUMBERS if name in values), str(len(table.examples)))
             texts = tuple(values[name] for name in form.texts)
             table.examples.append(Example(texts, label, number, line, values.get("pair")))
@@ -186,10 +188,24 @@ def read_sentences(path, is_test=False, regression=False, like=None):
         )
     if not table.examples:
         raise UsageError(f"{path}: no examples; expected one per line after the header")
+    if is_test and len({example.label for example in table.examples}) == 1:
+        secret = [example._replace(label=None) for example in table.examples]
+        table = table._replace(examples=secret)
     number, times = collections.Counter(example.number for example in table.examples).most_common(1)[0]
     if is_test and times > 1:
         raise UsageError(f"{path}: the index {number!r} is there {times} times; expected another each time")
     return table
+
+
+def problem_of_label(label, form):
+    """Why the label of an example cannot be used, in words; None if it can."""
+    if label == NO_LABEL and form.label == "gold_label":
+        return NO_AGREEMENT
+    if form.is_regression and not is_number(label):
+        return f"the label is {label!r}, expected a number under 1e15"
+    if not label:
+        return "the label is ''"
+    return None
 
 
 def are_values(labels):
@@ -210,14 +226,14 @@ DOCUMENT = "-DOCSTART-"  # the word of lines between documents, which are no sen
 
 class Sentence(NamedTuple):
     words: List[str]
-    tags: List[str]  # empty in a test file
+    tags: List[str]  # empty where a test file has none
     line: int  # its first
 
 
 def read_tagged(path, is_test=False):
     """Reads CoNLL's columns: a word per line, the word first and the tag last, a blank line after each sentence.
 
-    A test file has no tags, or they are to be ignored.
+    A test file may have no tags: words alone, or columns of another kind.
 
     Returns: list of :class:`Sentence`
     Raises ValueError: a word has no tag, lines have different numbers of columns, or there are no sentences
@@ -236,7 +252,7 @@ def read_tagged(path, is_test=False):
             sentence = Sentence([], [], line)
             sentences.append(sentence)
         sentence.words.append(fields[0])
-        if not is_test:
+        if width > 1:
             sentence.tags.append(fields[-1])
     if not sentences:
         raise UsageError(f"{path}: no sentences; expected a word and its tag per line")

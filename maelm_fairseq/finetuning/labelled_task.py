@@ -33,7 +33,7 @@ from ..heads import HEADS
 from ..precision import PrecisionConfig, autocast, check_precision
 from ..task import TokenTask
 from ..vocabulary import read_vocabulary
-from .labelled_files import find_file
+from .labelled_files import find_file, is_test
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +98,9 @@ class LabelledTask(TokenTask, ABC):
     @abstractmethod
     def scores(self, dataset, answers):
         """The scores of answers, {number of an example: what `answers` gives}: {metric: percent}, nan if undefined."""
+
+    def report(self, dataset, answers):
+        """Precision, recall and F1 of each class, as a text; None where there are no classes."""
 
     def keep_labels(self, path, labels):
         """Puts the labels of a training file, one for each example, into the state, in order."""
@@ -199,15 +202,10 @@ def counted(labels):
     return f"{len(counts)} labels: " + ", ".join(f"{label[:50]} {count:,}" for label, count in counts[:100])
 
 
-def is_test(split):
-    """Whether a split is one that is predicted, not scored."""
-    return split.startswith("test")
-
-
 def check_scored(split):
     """Refuses to validate on a test file."""
     if is_test(split):
-        raise UsageError(f"--valid-subset {split}: test files are predicted; their labels are not read")
+        raise UsageError(f"--valid-subset {split}: test files are for the finished model; the recipe scores them")
 
 
 class Scores(MetersDict._DerivedMeter):  # others are saved with a run, and must then be fairseq's
@@ -240,13 +238,13 @@ class LabelledDataset(WholeDataset):
         sequences: list of lists of tokens
         targets: list of lists of numbers: one for a whole sequence, two for a span, or one for each token
         text: what was read, in words
-        metrics: names of the scores; a test file has none
+        metrics: names of the scores; none where there are no labels
         more: what answers and scores need, as attributes
     """
 
     def __init__(self, task, split, sequences, targets, text, metrics, **more):
         self.dictionary, self.seed = task.dictionary, task.cfg.seed
-        self.split, self.text, self.metrics = split, text, [] if is_test(split) else metrics
+        self.split, self.text, self.metrics = split, text, metrics
         self.sequences = [np.array(tokens, np.int32) for tokens in sequences]
         self.targets = list(map(np.array, targets))
         self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)

@@ -1,4 +1,4 @@
-"""Scores of answers, from 0 to 1, or -1 to 1 for correlations; nan where one is not defined.
+"""Scores of answers, from 0 to 1, or -1 to 1 for correlations; nan where one is not defined. And their standard errors.
 
 GLUE's with scikit-learn and SciPy, those of tagged entities with seqeval, packages of the extra `finetune`; SQuAD's by
 the rules of its official program.
@@ -21,7 +21,7 @@ def accuracy(targets, predicted):
 def f1(targets, predicted):
     from sklearn.metrics import f1_score
 
-    return float(f1_score(targets, predicted, zero_division=0))
+    return float(f1_score(targets, predicted, labels=[1], average="macro", zero_division=0))
 
 
 def matthews(targets, predicted):
@@ -57,17 +57,57 @@ METRICS = {
 BILOU = {"L-": "E-", "U-": "S-"}  # what seqeval calls these
 
 
+def without_bilou(sentences):
+    """Lists of tags for each sentence, in the names that seqeval knows."""
+    return [[BILOU.get(tag[:2], tag[:2]) + tag[2:] for tag in tags] for tags in sentences]
+
+
 def entities(targets, predicted):
     """F1, precision and recall of whole entities, of lists of BIO, BIOES or BILOU tags for each sentence."""
     from seqeval import metrics
 
-    targets, predicted = (
-        [[BILOU.get(tag[:2], tag[:2]) + tag[2:] for tag in tags] for tags in lists] for lists in (targets, predicted)
-    )
+    targets, predicted = without_bilou(targets), without_bilou(predicted)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of words without entities
         names = ["f1", "precision", "recall"]
         return {k: float(getattr(metrics, f"{k}_score")(targets, predicted, zero_division=0)) for k in names}
+
+
+def report_of_entities(targets, predicted):
+    """seqeval's table of precision, recall and F1 by type; arguments as for :func:`entities`."""
+    from seqeval.metrics import classification_report
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return classification_report(without_bilou(targets), without_bilou(predicted), digits=4, zero_division=0)
+
+
+def report_of_classes(targets, predicted):
+    """scikit-learn's table of precision, recall and F1 by class."""
+    from sklearn.metrics import classification_report
+
+    return classification_report(targets, predicted, digits=4, zero_division=0)
+
+
+GROUPS = 100  # of a jackknife: its error is then within a fourteenth, by and large
+
+
+def standard_errors(scores, numbers):
+    """The standard errors of scores over examples, by a jackknife: each group of examples is left out once.
+
+    Args:
+        scores: a function from a list of numbers of examples to {metric: score}
+        numbers: of all examples, two or more
+    Returns: {metric: standard error}, in the unit of the scores; nan where a score is not defined
+    """
+    order = np.random.default_rng(0).permutation(sorted(numbers))
+    groups = [set(order[start::GROUPS].tolist()) for start in range(min(GROUPS, len(order)))]
+    without = [scores([i for i in numbers if i not in group]) for group in groups]
+    errors = {}
+    for metric in without[0]:
+        values = np.array([each[metric] for each in without])
+        errors[metric] = float(np.sqrt((len(groups) - 1) * values.var()))
+    return errors
 
 
 def flat(lists):

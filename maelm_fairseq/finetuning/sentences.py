@@ -9,11 +9,13 @@ import torch.nn.functional as F
 from ..base.settings import setting
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
-from .labelled_files import SENTENCE_FILES, Form, are_values, find_file, read_sentences
-from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, counted, is_test
-from .metrics import METRICS
+from .labelled_files import SENTENCE_FILES, Form, are_values, find_file, is_test, read_sentences
+from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, counted
+from .metrics import METRICS, report_of_classes
 
 logger = logging.getLogger(__name__)
+
+UNKNOWN = -1  # the number of a label of a test file that the training file does not have: no answer is right
 
 
 @dataclass
@@ -57,19 +59,36 @@ class SentencesTask(LabelledTask):
         joined = [sequence(parts, self.positions) for parts in zip(*columns)]
         cut = sum(count > 0 for _, count in joined)
         text = f"{table}; {cut:,} cut to {self.positions} tokens" if cut else str(table)
-        targets = [[self.target(example, path)] for example in table.examples]
+        targets = [[self.target(example, path, split)] for example in table.examples]
         classes = self.state.labels or []
+        scored = [example for example in table.examples if example.label is not None]
         if classes and split.startswith("valid"):
-            text += f"; {counted(example.label for example in table.examples)}"
-        scored = [metric for metric in form.metrics if metric != "f1" or len(classes) == 2]
-        numbers = [example.number for example in table.examples]
-        return LabelledDataset(self, split, [tokens for tokens, _ in joined], targets, text, scored, numbers=numbers)
+            text += f"; {counted(example.label for example in scored)}"
+        if is_test(split):
+            text += f"; {len(scored):,} have labels, and are scored in the end" if scored else "; no labels"
+            unknown = {example.label for example in scored} - set(classes) if classes else ()
+            if unknown:
+                text += f"; labels that no training example has count as wrong: {', '.join(sorted(unknown))[:200]}"
+        return LabelledDataset(
+            self,
+            split,
+            [tokens for tokens, _ in joined],
+            targets,
+            text,
+            form.metrics_of(classes) if scored else [],
+            numbers=[example.number for example in table.examples],
+            labels=[example.label for example in table.examples],
+        )
 
-    def target(self, example, path):
+    def target(self, example, path, split):
         """The number of a label, or its value; 0 where there is none."""
         if self.state.labels is None:
             return float(example.label or 0)
-        return 0 if example.label is None else self.label_number(example.label, path, example.line)
+        if example.label is None:
+            return 0
+        if is_test(split) and example.label not in self.state.labels:
+            return UNKNOWN
+        return self.label_number(example.label, path, example.line)
 
     def loss(self, output, target):
         if self.state.labels is None:
@@ -81,9 +100,22 @@ class SentencesTask(LabelledTask):
         return output.tolist()
 
     def scores(self, dataset, answers):
-        outputs, targets = np.array(list(answers.values())), np.array([dataset.targets[i][0] for i in answers])
-        predicted = outputs[:, 0] if self.state.labels is None else outputs.argmax(1)
+        scored = [i for i in answers if dataset.labels[i] is not None]
+        targets = np.array([dataset.targets[i][0] for i in scored])
+        predicted = self.predicted(answers[i] for i in scored)
         return {name: 100 * METRICS[name](targets, predicted) for name in dataset.metrics}
+
+    def predicted(self, answers):
+        """The values, or the numbers of the most probable classes, (n,), of n answers."""
+        outputs = np.array(list(answers))
+        return outputs[:, 0] if self.state.labels is None else outputs.argmax(1)
+
+    def report(self, dataset, answers):
+        if self.state.labels is None:
+            return None
+        scored = [i for i in answers if dataset.labels[i] is not None]
+        predicted = [self.state.labels[number] for number in self.predicted(answers[i] for i in scored)]
+        return report_of_classes([dataset.labels[i] for i in scored], predicted)
 
 
 @register_criterion("mae_lm_sentences", dataclass=FairseqDataclass)

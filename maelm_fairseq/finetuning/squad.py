@@ -13,8 +13,8 @@ from ..base.errors import UsageError
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
 from ..heads import SpanHead
-from .labelled_files import find_file
-from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, is_test
+from .labelled_files import find_file, is_test
+from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig
 from .metrics import exact_and_f1
 from .squad_files import SQUAD_FILES, read_questions
 
@@ -114,6 +114,9 @@ class SquadTask(LabelledTask):
             raise UsageError(f"{path}: no answer is at its answer_start; correct it")
         kinds = {bool(question.answers) for question in questions}
         names = ["f1", "exact"] + ["HasAns_f1", "NoAns_f1"] * (len(kinds) == 2)
+        if is_test(split):
+            names = names if kinds != {False} else []
+            text += "; it has answers, and is scored in the end" if names else "; no answers"
         more = dict(questions=questions, windows=windows, contexts=contexts)
         return LabelledDataset(self, split, tokens, targets, text, names, **more)
 

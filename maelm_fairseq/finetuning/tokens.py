@@ -7,9 +7,9 @@ import numpy as np
 from ..base.subwords import word_sequences
 from ..engine import FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
-from .labelled_files import TOKEN_FILES, find_file, read_tagged
-from .labelled_task import IGNORED, LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, is_test
-from .metrics import accuracy, entities, flat
+from .labelled_files import TOKEN_FILES, find_file, is_test, read_tagged
+from .labelled_task import IGNORED, LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig
+from .metrics import accuracy, entities, flat, report_of_classes, report_of_entities
 
 
 @register_task("mae_lm_tokens", dataclass=LabelledTaskConfig)
@@ -33,9 +33,13 @@ class TokensTask(LabelledTask):
 
     def make_dataset(self, path, split):
         sentences, tokens, targets, places = read_tagged(path, is_test(split)), [], [], []
+        if is_test(split) and not self.has_tags(sentences):
+            sentences = [sentence._replace(tags=[]) for sentence in sentences]
         for i, sentence in enumerate(sentences):
-            labels = [self.label_number(tag, path, sentence.line + k) for k, tag in enumerate(sentence.tags)]
-            labels = labels or [0] * len(sentence.words)
+            if is_test(split):
+                labels = [0] * len(sentence.words)
+            else:
+                labels = [self.label_number(tag, path, sentence.line + k) for k, tag in enumerate(sentence.tags)]
             for joined, starts in word_sequences(self.tokenizer, sentence.words, self.positions):
                 target = np.full(len(joined), IGNORED)
                 target[starts], labels = labels[: len(starts)], labels[len(starts) :]
@@ -45,10 +49,20 @@ class TokensTask(LabelledTask):
         cut = len(tokens) - len(sentences)
         text = f"{path}: {len(sentences):,} sentences of {sum(len(each.words) for each in sentences):,} words"
         text += f"; {cut:,} more parts, of sentences that do not fit into {self.positions} tokens" if cut else ""
-        names = ["accuracy"]
-        if any(label[:2] in ("B-", "I-", "S-", "U-") for label in self.state.labels):  # of entities, as B-PER and I-PER
-            names = ["f1", "precision", "recall", "accuracy"]
+        names = ["f1", "precision", "recall", "accuracy"] if self.has_entities() else ["accuracy"]
+        if is_test(split):
+            names = names if sentences[0].tags else []
+            text += "; it has tags, and is scored in the end" if names else "; no tags"
         return LabelledDataset(self, split, tokens, targets, text, names, places=places, sentences=sentences)
+
+    def has_entities(self):
+        """Whether labels are of entities, as B-PER and I-PER."""
+        return any(label[:2] in ("B-", "I-", "S-", "U-") for label in self.state.labels)
+
+    def has_tags(self, sentences):
+        """Whether the last column of a test file has tags: those of training, as a rule."""
+        tags = flat(sentence.tags for sentence in sentences)
+        return 2 * sum(tag in self.state.labels for tag in tags) > len(tags)
 
     def answers(self, output, sample, dataset):
         """The number of the label of each word in a part of a sentence."""
@@ -64,6 +78,13 @@ class TokensTask(LabelledTask):
         if "f1" in dataset.metrics:
             values.update(entities(targets, predicted))
         return {name: 100 * value for name, value in values.items()}
+
+    def report(self, dataset, answers):
+        tagged = list(self.tagged(dataset, answers))
+        targets, predicted = [sentence.tags for sentence, _ in tagged], [tags for _, tags in tagged]
+        if self.has_entities():
+            return report_of_entities(targets, predicted)
+        return report_of_classes(flat(targets), flat(predicted))
 
     def tagged(self, dataset, answers):
         """Yields (:class:`~.labelled_files.Sentence`, predicted tags) for each sentence that is answered completely."""

@@ -13,7 +13,7 @@ from scipy import stats
 from tqdm import tqdm
 
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, are_values, find_file, has_labels, read_sentences
+from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, are_values, find_file, is_test, read_sentences
 
 FOLDS = 5
 MINIMUM_OF_A_CLASS = 2 * FOLDS  # so that each training set within a training set has the class
@@ -84,16 +84,17 @@ def load_task(folder, regression=False):
     different, rows, tables = {}, 0, []
     for split in ["train", "valid", "valid1", "test"]:
         path = find_file(folder, split, SENTENCE_FILES, required=split in ("train", "valid"))
-        if path and (split != "test" or has_labels(path)):
+        if path:
             like = tables[0].form if tables else None
-            table = read_sentences(path, regression=regression or like and like.is_regression, like=like)
-            tqdm.write(str(table), file=sys.stderr)
-            if split == "test" and len({example.label for example in table.examples}) == 1:  # -1, as it is secret
-                label = table.examples[0].label
-                tqdm.write(f"warning: {path}: every label is {label}: left out", file=sys.stderr)
+            is_regression = regression or (like is not None and like.is_regression)
+            table = read_sentences(path, is_test(split), is_regression, like)
+            labelled = [example for example in table.examples if example.label is not None]
+            if not labelled:
+                tqdm.write(f"{path}: no labels, or the same everywhere: left out", file=sys.stderr)
                 continue
-            tables.append(table)
-            rows += sum(map(len, table.skipped.values()))
+            tqdm.write(str(table), file=sys.stderr)
+            rows += len(table.examples) - len(labelled) + sum(map(len, table.skipped.values()))
+            tables.append(table._replace(examples=labelled))
     for example in (example for table in tables for example in table.examples):
         text = example.texts if len(example.texts) > 1 else example.texts[0]
         different.setdefault(normalized(text), (text, example.label, example.group or text))

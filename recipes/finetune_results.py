@@ -1,0 +1,184 @@
+"""What fine-tuning reports: scores beside those of a bag of words, a table of results, and files of predictions."""
+
+import datetime
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List
+
+import numpy as np
+
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import atomic_write, one_at_a_time
+from maelm_fairseq.training.save_folder import set_aside
+
+TABLE = "results.tsv"
+COLUMNS = ["date", "task", "split", "metric", "median", "min", "max", "deviation", "error", "seeds", "values"]
+COLUMNS += ["start", "settings"]
+SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm", ("MNLI", "test2"): "AX"}
+UNDEFINED = "all predictions or all labels are equal, or there is one example"
+
+
+@dataclass
+class Score:
+    """A score of something that needs no encoder, with its standard error over examples, both in percent."""
+
+    predictor: str
+    split: str
+    metric: str
+    value: float
+    error: float
+
+
+@dataclass
+class Result:
+    """The scores of one metric on one split, in percent, of runs that differ in their seed."""
+
+    task: str
+    split: str  # the name of its file
+    metric: str
+    values: List[float]  # of each seed; nan where it is not defined
+    error: float  # the standard error over examples
+    start: str  # a checkpoint, "scratch", or the name of a predictor without an encoder
+    settings: str = ""
+    note: str = ""  # for the reader
+
+    @property
+    def bounded(self):
+        """The values, with the worst number for those that are not defined."""
+        return np.nan_to_num(self.values, nan=-math.inf)
+
+    @property
+    def median(self):
+        return shown(np.median(self.bounded))
+
+    def __str__(self):
+        text = f"{self.median} ± {self.error:.2f}"
+        if len(self.values) > 1:
+            lowest, highest = shown(self.bounded.min()), shown(self.bounded.max())
+            text += f", median of {len(self.values)} seeds ({lowest} to {highest})"
+        undefined = ", ".join(f"seed {i + 1}" for i in np.flatnonzero(np.isnan(self.values)))
+        if undefined:
+            text += f"; undefined for {undefined}: {UNDEFINED}"
+        return text + self.note
+
+    def row(self):
+        """The fields of COLUMNS."""
+        defined = np.array(self.values)[~np.isnan(self.values)]
+        deviation = defined.std(ddof=1) if len(defined) > 1 else 0.0
+        return [
+            datetime.date.today().isoformat(),
+            self.task,
+            self.split,
+            self.metric,
+            self.median,
+            shown(self.bounded.min()),
+            shown(self.bounded.max()),
+            f"{deviation:.2f}",
+            f"{self.error:.2f}",
+            str(len(self.values)),
+            " ".join(f"{value:.2f}" for value in self.values),
+            self.start,
+            self.settings,
+        ]
+
+
+def shown(number):
+    return f"{number:.2f}".replace("-inf", "nan")
+
+
+def ranked(scores, metric=None):
+    """The places of scores, a dict for each run, best first, by a metric or else the first; undefined is worst."""
+    first = metric if metric in scores[0] else next(iter(scores[0]))
+    return sorted(range(len(scores)), key=lambda i: math.inf if math.isnan(scores[i][first]) else -scores[i][first])
+
+
+def still_rises(curves, error):
+    """By how much a score rose over the last quarter of training, if by more than its standard error; else None.
+
+    Args:
+        curves: for each seed, its scores in equal steps of training
+        error: the standard error over examples
+    """
+    rises = [curve[-1] - curve[-1 - len(curve) // 4] for curve in curves if len(curve) >= 4]
+    rise = float(np.median(rises)) if rises else 0.0
+    return rise if rise > error else None
+
+
+# The table ---------------------------------------------------------------------------------------------------------
+
+
+def read_table(folder):
+    """The lines of the table of results in a folder, with the header; refuses another table of that name."""
+    path, header = Path(folder, TABLE), "\t".join(COLUMNS).encode()
+    lines = path.read_bytes().splitlines() if path.exists() else [header]
+    if lines[:1] != [header]:
+        raise UsageError(f"{path}: found another table, expected one of this recipe; choose another --save-dir")
+    return lines
+
+
+def write_table(folder, results):
+    """Adds each :class:`Result` to the table in a folder, once."""
+    rows = ["\t".join(map(printable, result.row())).encode() for result in results]
+    path = Path(folder, TABLE)
+    with one_at_a_time(folder):
+        lines = read_table(folder)
+        known = {line.partition(b"\t")[2] for line in lines}  # with any date
+        lines += [row for row in rows if row.partition(b"\t")[2] not in known]
+        with atomic_write(path, "wb") as stream:
+            stream.write(b"\n".join([*lines, b""]))
+    print(f"results: {path}")
+
+
+def printable(text):
+    """A text without tabs, line breaks and what is not Unicode, such as bytes of a file's name."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def show(results):
+    """Prints a line for each split and metric: the encoder's score, then those of the others."""
+    lines: Dict[tuple, List[Result]] = {}
+    for result in results:
+        lines.setdefault((result.task, result.split, result.metric), []).append(result)
+    print("± is the standard error over examples")
+    for (task, split, metric), (encoder, *others) in lines.items():
+        yardsticks = [f"{other.start} {other}" for other in others]
+        print("; ".join([f"{task} {metric} on {split}: {encoder}", *yardsticks]))
+
+
+# Predictions -------------------------------------------------------------------------------------------------------
+
+
+def write_file(path, text, what):
+    """Writes a file beside the seeds, and says where it is; an earlier one with other contents gets another name."""
+    contents = text.encode()
+    if os.path.exists(path) and Path(path).read_bytes() != contents:
+        print(f"the earlier {path} is now called {set_aside(path, '.earlier')}")
+    with atomic_write(path, "wb") as stream:
+        stream.write(contents)
+    print(f"{what}: {path}")
+
+
+def predictions(task, answers, split, name):
+    """The name and the contents of a file of predictions: a label or value, tags, or a text for each example."""
+    dataset = task.datasets[split]
+    if task.head == "span":
+        texts = {dataset.questions[i].id: text for i, text in task.texts(dataset, answers).items()}
+        return f"{name}.{split}.json", json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
+    if task.head == "tokens":
+        sentences = [zip(sentence.words, tags) for sentence, tags in task.tagged(dataset, answers)]
+        return f"{name}.txt", "".join("".join(map("{0[0]}\t{0[1]}\n".format, pairs)) + "\n" for pairs in sentences)
+    lines, labels = ["index\tprediction\n"], task.state.labels
+    for i, number in enumerate(dataset.numbers):
+        value = labels[max(range(len(labels)), key=answers[i].__getitem__)] if labels else answers[i][0]
+        if name == "STS-B" and not labels:
+            value = f"{min(max(value, 0), 5):.3f}"  # the server accepts only 0 to 5
+        lines.append(f"{number}\t{value}\n")
+    return server_name(name, split) + ".tsv", "".join(lines)
+
+
+def server_name(name, split):
+    """What the predictions for a split of a task are called, as far as GLUE's server says."""
+    return SERVER_NAMES.get((name, split), name + {"test1": "_mismatched", "test2": "_diagnostic"}.get(split, ""))
