@@ -365,7 +365,7 @@ class Page:
         tests, cells = self.tested.set_index(["on", "difference"]), {}
         for mlm in MLMS:
             test = tests.loc["fine-tuned", f"{TITLES['A']} minus {TITLES[mlm]}"]
-            here = f"{test.points:+.2f} ({test['from']:+.2f} to {test.to:+.2f}) points"
+            here = f"{with_interval(test)} points"
             here += f", p {test['p, Holm'] or test.p}" * bool(test.p)
             rows = [[MAIN_CLAIM, "", test.seeds, here, test.result]]
             rows.append(self.claim_without_trec(mlm))
@@ -377,8 +377,20 @@ class Page:
         """The row of the main claim without the questions that two tasks share."""
         difference = f"{TITLES['A']} minus {TITLES[mlm]}"
         row = self.tested.set_index(["on", "difference"]).loc[WITHOUT_TREC, difference]
-        estimate = f"{row.points:+.2f} ({row['from']:+.2f} to {row.to:+.2f}) points"
+        estimate = f"{with_interval(row)} points"
         return [MAIN_CLAIM_WITHOUT_TREC, "", row.seeds, estimate, row.result]
+
+    def without_trec(self):
+        """Differences of fine-tuned scores with and without the questions that two tasks share."""
+        means = {"all six tasks": NATURAL}
+        for left in ["trec_fine", "trec and trec_fine"]:
+            means[f"without {left}"] = WITHOUT[left]
+        _, _, pairs = TESTED["fine-tuned"]
+        columns = {}
+        for title, tasks in means.items():
+            rows = self.pairs([*pairs, ("A", "D2")], tasks, *PRIMARY)
+            columns[title] = [with_interval(row) for _, row in rows.iterrows()]
+        return markdown(pd.DataFrame(columns, index=rows.index))
 
     def ranks_by_layer(self):
         """Ranks of text without [MASK] in some layers, means over seeds."""
@@ -454,6 +466,11 @@ def scores_of_bag(path):
     rows = pd.read_csv(path)
     rows = rows[(rows.feature == "fine-tuned") & rows.metric.isin(SCORES)]
     return rows.groupby("task").value.mean()
+
+
+def with_interval(row):
+    """A difference of :meth:`Page.pairs` with its interval, as text."""
+    return f"{row.points:+.2f} ({row['from']:+.2f} to {row.to:+.2f})"
 
 
 def equivalence(low, high):
