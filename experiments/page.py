@@ -230,13 +230,13 @@ class Page:
         arms = self.task_means()
         arms.insert(0, "mean", self.arm_means())
         best, worst = arms["mean"].max(), arms["mean"].min()
-        range_of_arms = f"the arms of the main experiment score {worst:.1f} to {best:.1f}"
+        scores_of_arms = f"the fine-tuned arms of the main experiment {worst:.1f} to {best:.1f}"
         if not len(self.bag):
-            return f"Fine-tuned, {range_of_arms}, mean of the natural tasks. {NO_BAG}"
+            return f"Mean of the natural tasks: {scores_of_arms}. {NO_BAG}"
         bag = pd.Series({"mean": self.bag[NATURAL].mean(), **self.bag[NATURAL]})
         lower = int((arms["mean"] < bag["mean"]).sum())
         text = f"Mean of the natural tasks: the bag of words scores {bag['mean']:.1f}; "
-        text += f"fine-tuned, {range_of_arms}, {lower} of {len(arms)} of them lower than it."
+        text += f"{scores_of_arms}. {lower} of {len(arms)} arms score lower than the bag of words."
         table = pd.DataFrame({BAG: bag, "best arm of each column": arms.max()}).T
         return f"{text}\n\n{markdown(table.rename_axis(''))}"
 

@@ -211,7 +211,7 @@ def test_without_a_record_no_table_has_a_bag_of_words(tmp_path):
 def test_the_yardstick_counts_the_arms_below_the_bag_of_words(tmp_path, value, lower):
     text = records_with_a_bag(tmp_path, value).yardstick()
     assert f"the bag of words scores {value:.1f}" in text
-    assert f"{lower} of 3 of them lower" in text
+    assert f"{lower} of 3 arms score lower" in text
 
 
 def test_two_seeds_are_drawn_and_not_a_standard_deviation():
