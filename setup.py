@@ -3,7 +3,7 @@ from setuptools import find_packages, setup
 setup(
     name="maelm_fairseq",
     version="0.2.0",
-    description="MAE-LM pretraining (Meng et al., ICLR 2024) as a plugin for unmodified fairseq",
+    description="MAE-LM pretraining (Meng et al., ICLR 2024) as a plugin for fairseq",
     license="MIT",
     packages=find_packages(include=["maelm_fairseq*"]),
     package_data={"maelm_fairseq.huggingface": ["card.md"]},

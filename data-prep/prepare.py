@@ -27,7 +27,7 @@ from train_sentencepiece import SAMPLE_LINES, train
 
 FORMAT = 1
 WRITTEN = (".bin", ".idx", ".model", "dict.txt", TOKENIZER_JSON, "train.json", "valid.json", "documents.json")
-# {bytes of text: the default from there on}. The paper has 32,768 pieces for 16 GB, and 64,000 for 160 GB.
+# {bytes of text: the default from there on}. COCO-LM has 32,768 pieces for 16 GB, and 64,000 for 160 GB.
 VOCAB_SIZES = {0: 8000, 10**8: 16000, 10**9: 32768, 10**11: 64000}
 OF_TRAINING = ("vocab_size", "model_type", "lowercase", "sample_lines", "byte_fallback")  # options of the model's
 

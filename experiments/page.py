@@ -31,6 +31,7 @@ MAIN = [name for name, arm in ARMS.items() if arm.seeds > 1]
 ABLATIONS = [name for name, arm in ARMS.items() if arm.seeds == 1]
 MLMS = ["D", "D2", "B"]  # that MAE-LM is compared with
 MARGIN = 1.0  # points, of equivalence
+EQUIVALENT = f"equivalent within {MARGIN:g} point (90% interval)"
 LEAST = 4  # seeds of a test; fewer are described
 # {what is tested: (tasks, (feature, layer), pairs of arms)}: the first is primary, the others are corrected (Holm).
 TESTED = {
@@ -39,11 +40,24 @@ TESTED = {
     "last but one": (NATURAL, ("mean", "11"), [("A", "B"), ("A", "D"), ("E", "D")]),
     "word order": (ORDER, ("mean", "chosen"), [("A", "B"), ("E", "D")]),
 }
+# Pairs that may be equivalent, where the instrument tells trained layers from new ones.
 EQUIVALENCE = [("A", "B"), ("E", "D")]
-WITHOUT = {left: [task for task in NATURAL if task != left] for left in ["trec_fine", "rotten_tomatoes"]}
+SENSITIVE = ["fine-tuned", "word order"]
+TREC = ["trec", "trec_fine"]  # the same questions
+WITHOUT = {
+    "trec_fine": [task for task in NATURAL if task != "trec_fine"],
+    "rotten_tomatoes": [task for task in NATURAL if task != "rotten_tomatoes"],
+    "trec and trec_fine": [task for task in NATURAL if task not in TREC],
+}
+WITHOUT_TREC = "fine-tuned, without trec and trec_fine"
 DESCRIBED = {  # not planned, and not tested
     "fine-tuned": (NATURAL, PRIMARY, [("B", "D"), ("A", "D2"), ("D2", "D"), ("A2", "A")]),
     "fine-tuned, without trec_fine": (WITHOUT["trec_fine"], PRIMARY, [("A", "B"), ("A", "D"), ("A2", "D")]),
+    WITHOUT_TREC: (
+        WITHOUT["trec and trec_fine"],
+        PRIMARY,
+        [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D"), ("A", "D2")],
+    ),
     "fine-tuned, without rotten_tomatoes": (WITHOUT["rotten_tomatoes"], PRIMARY, [("A", "D2"), ("D2", "D")]),
     "last layer": (NATURAL, ("mean", "last"), [("A2", "A")]),
     "`<s>`, last layer": (NATURAL, ("first", "last"), [("A2", "A")]),
@@ -53,6 +67,7 @@ OLD = dict(mlm="MLM, masks only", shared_long="shared layers, the MLM's compute"
 OLD.update(mae_lm="MAE-LM", scratch="no pretraining")
 TITLES = {**{name: arm.title for name, arm in ARMS.items()}, **OLD}
 MAIN_CLAIM = "The main claim: fine-tuned, MAE-LM scores higher than the MLM"
+MAIN_CLAIM_WITHOUT_TREC = "The same without the questions of trec and trec_fine"
 CLAIMS = {  # of which the estimates are, positive where a claim holds; ranks are those of the last layer
     "rises": "Lemma 2.1, Figure 1b: in the MLM, [MASK] has a higher rank than in the embeddings",
     "gap": "Figure 1a: in the MLM, text with [MASK] has a higher rank than text without",
@@ -63,10 +78,16 @@ CLAIMS = {  # of which the estimates are, positive where a claim holds; ranks ar
     "earlier": "Figure 3: after three quarters of its updates, MAE-LM scores higher than the MLM at its end",
 }
 NOT_RUN = "Not run yet."
+BAG = "bag of words"
+NO_BAG = "The bag of words has no record yet."
+SCORES = ["accuracy", "100 x Pearson", "pearson"]
+RANK_LAYERS = ["0", "1", "2", "3", "5", "8", "12"]
+FEW_SEEDS = 2  # of which each is drawn, instead of a standard deviation
 EMPTY = pd.DataFrame(columns=[1, 2], dtype=float)
 FAMILIES = {"without_mask": "text without [MASK]", "with_mask": "text with [MASK]", "mask_tokens": "[MASK] itself"}
 GAP, OWN = "text with [MASK] minus text without", "[MASK] outside real tokens"
 SIX = "fine-tuned, all six tasks"
+WORD_ORDER = "chosen layer, word order"
 FEATURES = {  # {column: (feature, layer)}
     "chosen layer": ("mean", "chosen"),
     "last layer": ("mean", "last"),
@@ -92,6 +113,7 @@ class Page:
         if not tables:
             raise MissingFileError(f"{folder}: found no records, expected csv files that measure.py writes")
         self.records, self.pictures = pd.concat(tables, ignore_index=True).drop_duplicates(), {}
+        self.bag = scores_of_bag(folder / "bag_of_words.csv")
         final = self.records[self.records.updates == self.records.groupby("arm").updates.transform("max")]
         is_pilot = final.seed.isin(PILOT_SEEDS)
         self.final, self.pilots = final[~is_pilot], copy.copy(self)
@@ -100,7 +122,7 @@ class Page:
     def values(self, arm, tasks, feature, layer):
         """The mean over tasks for each seed; a Series, empty where any is missing."""
         rows = self.final.query("arm == @arm and task in @tasks and feature == @feature and layer == @layer")
-        rows = rows[rows.metric.isin(["accuracy", "100 x Pearson", "pearson"])]
+        rows = rows[rows.metric.isin(SCORES)]
         counts = rows.groupby("seed").value.agg(["mean", "size"])
         return counts["mean"][counts["size"] == len(tasks)]
 
@@ -148,8 +170,10 @@ class Page:
         for layer, (start, feature) in itertools.product(range(1, 12), {"": "mean", "`<s>`, ": "first"}.items()):
             candidates[f"{start}layer {layer}"] = feature, str(layer)
         candidates.update({f"{n} examples per class": (f"{n} examples per class", "chosen") for n in SHOTS})
-        for title, (feature, layer) in [*candidates.items(), (SIX, PRIMARY)]:
-            tasks = NATURAL if title == SIX else WITHOUT["trec_fine"]  # of 50 classes, too small for few examples
+        candidates.update({SIX: PRIMARY, WORD_ORDER: ("mean", "chosen")})
+        tasks_of = {SIX: NATURAL, WORD_ORDER: ORDER}
+        for title, (feature, layer) in candidates.items():
+            tasks = tasks_of.get(title, WITHOUT["trec_fine"])  # whose classes are too small
             of = functools.partial(self.pilots.values, tasks=tasks, feature=feature, layer=layer)
             both = ([of(arm), of(f"{arm}-reset")] for arm in PILOTS)
             scores = pd.concat([pd.concat(each, axis=1, keys=["trained", "new"]) for each in both]).dropna()
@@ -175,12 +199,46 @@ class Page:
                 row[title] = mean_and_error(self.values(arm, tasks, "mean", "chosen"))
             row["rank gap"] = f"{self.gap(arm).iloc[:, -1].mean():+.1f}"
             rows.append({"seeds": self.final[self.final.arm == arm].seed.nunique(), **row})
+        is_fine_tuned = any(isinstance(row["fine-tuned"], str) for row in rows)  # else it is nan
+        if is_fine_tuned and len(self.bag):
+            mean = f"{self.bag[NATURAL].mean():.2f}"
+            rows.append({"arm": BAG, "seeds": "", "fine-tuned": mean})
         return markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all")) if rows else NOT_RUN
 
     def by_task(self):
         """Fine-tuned scores of each task, means over seeds."""
-        found = {TITLES[arm]: {task: self.values(arm, [task], *PRIMARY).mean() for task in NATURAL} for arm in MAIN}
-        return markdown(pd.DataFrame(found).T.rename_axis("arm").dropna())
+        found = self.task_means()
+        if len(self.bag):
+            found.loc[BAG] = self.bag[NATURAL]
+        return markdown(found)
+
+    def task_means(self):
+        """Fine-tuned scores, means over seeds: a DataFrame of arms by tasks."""
+        rows = {}
+        for arm in MAIN:
+            scores = {task: self.values(arm, [task], *PRIMARY) for task in NATURAL}
+            rows[TITLES[arm]] = {task: values.mean() for task, values in scores.items()}
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm").dropna()
+
+    def arm_means(self):
+        """Fine-tuned scores, means over the natural tasks and over seeds: a Series by arms."""
+        means = {TITLES[arm]: self.values(arm, NATURAL, *PRIMARY).mean() for arm in MAIN}
+        return pd.Series(means).dropna()
+
+    def yardstick(self):
+        """Where the arms of the main experiment stand beside a bag of words."""
+        arms = self.task_means()
+        arms.insert(0, "mean", self.arm_means())
+        best, worst = arms["mean"].max(), arms["mean"].min()
+        scores_of_arms = f"the fine-tuned arms of the main experiment {worst:.1f} to {best:.1f}"
+        if not len(self.bag):
+            return f"Mean of the natural tasks: {scores_of_arms}. {NO_BAG}"
+        bag = pd.Series({"mean": self.bag[NATURAL].mean(), **self.bag[NATURAL]})
+        lower = int((arms["mean"] < bag["mean"]).sum())
+        text = f"Mean of the natural tasks: the bag of words scores {bag['mean']:.1f}; "
+        text += f"{scores_of_arms}. {lower} of {len(arms)} arms score lower than the bag of words."
+        table = pd.DataFrame({BAG: bag, "best arm of each column": arms.max()}).T
+        return f"{text}\n\n{markdown(table.rename_axis(''))}"
 
     scores = functools.partialmethod(scores_of, MAIN)
     old_scores = functools.partialmethod(scores_of, OLD)
@@ -200,7 +258,9 @@ class Page:
         return markdown(ratios.assign(seconds=rounds.median()).rename(TITLES))
 
     def lines(self, name, ylabel, what, panels):
-        """Draws means over seeds with standard deviations; returns Markdown with a caption that says `what` is drawn.
+        """Draws means over seeds, with standard deviations or, where there are few, each seed.
+
+        Returns Markdown with a caption that says `what` is drawn.
 
         Panels are {(title, label of the x-axis): {arm: seeds by x, a DataFrame}}.
         """
@@ -208,8 +268,7 @@ class Page:
         figure, axes = plt.subplots(1, len(panels), figsize=size, sharey=True, squeeze=False, layout="constrained")
         for axis, ((title, xlabel), frames) in zip(axes[0], panels.items()):
             for arm, frame in frames.items():
-                axis.errorbar(frame.columns.astype(float), frame.mean(), frame.std(), label=TITLES[arm],
-                              color=COLORS[arm], marker=MARKERS[arm], markersize=4, capsize=2)  # fmt: skip
+                draw_seeds(axis, arm, frame)
             axis.set(title=title, xlabel=xlabel)
             axis.grid(alpha=0.3)
         axes[0, 0].set_ylabel(ylabel)
@@ -218,6 +277,8 @@ class Page:
         seeds = [len(frame) for frames in panels.values() for frame in frames.values()]
         several = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
         caption = f"{what}; means and standard deviations over {several} seeds"
+        if max(seeds) <= FEW_SEEDS:
+            caption = f"{what}; lines are means of {several} seeds, open marks the seeds"
         return f"![{caption}](pictures/{name}.png)\n\n*{caption}.*\n\n"
 
     @functools.cached_property
@@ -255,8 +316,6 @@ class Page:
 
     def pairs(self, pairs, tasks, feature, layer):
         """Differences of arms, paired by seed: a table with intervals and p."""
-        from statsmodels.stats.weightstats import ttost_paired  # here, since it changes the filters of warnings
-
         rows = []
         for first, second in pairs:
             ours, theirs = (self.values(arm, tasks, feature, layer) for arm in (first, second))
@@ -268,16 +327,15 @@ class Page:
             if len(seeds) >= LEAST:
                 row[5] = result.pvalue
                 if (first, second) in EQUIVALENCE:
-                    same = ttost_paired(ours[seeds].to_numpy(), theirs[seeds].to_numpy(), -MARGIN, MARGIN)[0]
-                    row[6] = "equivalent" if same < 0.05 else "not shown to be equivalent"
+                    row[6] = equivalence(*result.confidence_interval(0.9))
             rows.append(row)
-        names = ["difference", "seeds", "points", "from", "to", "p", f"within {MARGIN:g} point"]
+        names = ["difference", "seeds", "points", "from", "to", "p", EQUIVALENT]
         return pd.DataFrame(rows, columns=names).set_index("difference")
 
     @functools.cached_property
     def tested(self):
         """All planned tests, the first of which is primary: a DataFrame."""
-        from statsmodels.stats.multitest import multipletests
+        from statsmodels.stats.multitest import multipletests  # it changes the filters of warnings
 
         planned, described = (
             pd.concat(self.pairs(pairs, tasks, *of).assign(on=on) for on, (tasks, of, pairs) in group.items())
@@ -286,6 +344,7 @@ class Page:
         corrected = [planned.p.iloc[0], *multipletests(planned.p.iloc[1:].fillna(1), method="holm")[1]]  # also of none
         planned.insert(5, "p, Holm", planned.p.where(planned.p.isna(), corrected))
         frame = pd.concat([planned, described.assign(p=np.nan)]).reset_index()
+        frame[EQUIVALENT] = frame[EQUIVALENT].where(frame.on.isin(SENSITIVE), "")
         kinds = [frame.seeds == 0, frame["p, Holm"].isna(), frame["p, Holm"] >= 0.05, frame.points > 0]
         frame["result"] = np.select(kinds, ["not run", "described", "not shown", "shown"], "reversed")
         for name in ["p", "p, Holm"]:
@@ -295,17 +354,9 @@ class Page:
 
     def tests(self):
         """The planned tests, and the intervals of those with enough seeds drawn."""
-        frame = self.tested[self.tested.p != ""]
-        figure, axis = plt.subplots(figsize=(9, 1 + 0.3 * len(frame)), layout="constrained")
-        axis.axvspan(-MARGIN, MARGIN, color="0.92")
-        axis.axvline(0, color="0.5")
-        places = range(len(frame))
-        axis.hlines(places, frame["from"], frame["to"])
-        axis.plot(frame.points, places, "o")
-        axis.set_yticks(places, frame.on.where(frame.index > 0, "primary, fine-tuned") + ": " + frame.difference)
-        axis.invert_yaxis()
-        axis.set_xlabel("points, with 95% intervals")
-        self.pictures["differences"] = figure
+        drawn = self.tested[self.tested.p != ""]
+        is_order = drawn.on == "word order"
+        self.pictures["differences"] = draw_differences(drawn[~is_order], drawn[is_order])
         table = markdown(self.tested.set_index("on"))
         return f"![Differences of arms with 95% intervals](pictures/differences.png)\n\n{table}"
 
@@ -314,11 +365,40 @@ class Page:
         tests, cells = self.tested.set_index(["on", "difference"]), {}
         for mlm in MLMS:
             test = tests.loc["fine-tuned", f"{TITLES['A']} minus {TITLES[mlm]}"]
-            here = f"{test.points:+.2f} ({test['from']:+.2f} to {test.to:+.2f}) points"
+            here = f"{with_interval(test)} points"
             here += f", p {test['p, Holm'] or test.p}" * bool(test.p)
-            rows = [[MAIN_CLAIM, "", test.seeds, here, test.result], *self.claims_of([mlm], "A", CLAIMS)]
+            rows = [[MAIN_CLAIM, "", test.seeds, here, test.result]]
+            rows.append(self.claim_without_trec(mlm))
+            rows += self.claims_of([mlm], "A", CLAIMS)
             cells[TITLES[mlm]] = {claim: f"{here}; seeds: {n}; {result}" for claim, _, n, here, result in rows}
         return markdown(pd.DataFrame(cells).fillna("not run").rename_axis("claim"))
+
+    def claim_without_trec(self, mlm):
+        """The row of the main claim without the questions that two tasks share."""
+        difference = f"{TITLES['A']} minus {TITLES[mlm]}"
+        row = self.tested.set_index(["on", "difference"]).loc[WITHOUT_TREC, difference]
+        estimate = f"{with_interval(row)} points"
+        return [MAIN_CLAIM_WITHOUT_TREC, "", row.seeds, estimate, row.result]
+
+    def without_trec(self):
+        """Differences of fine-tuned scores with and without the questions that two tasks share."""
+        means = {"all six tasks": NATURAL}
+        for left in ["trec_fine", "trec and trec_fine"]:
+            means[f"without {left}"] = WITHOUT[left]
+        _, _, pairs = TESTED["fine-tuned"]
+        columns = {}
+        for title, tasks in means.items():
+            rows = self.pairs([*pairs, ("A", "D2")], tasks, *PRIMARY)
+            columns[title] = [with_interval(row) for _, row in rows.iterrows()]
+        return markdown(pd.DataFrame(columns, index=rows.index))
+
+    def ranks_by_layer(self):
+        """Ranks of text without [MASK] in some layers, means over seeds."""
+        ranks = {arm: self.by_layer(arm, "without_mask") for arm in self.recorded(MAIN)}
+        rows = {TITLES[arm]: seeds.mean() for arm, seeds in ranks.items()}
+        table = pd.DataFrame.from_dict(rows, orient="index")[RANK_LAYERS]
+        table.columns = ["embeddings", *(f"layer {layer}" for layer in RANK_LAYERS[1:])]
+        return markdown(table.rename_axis("arm").map("{:.1f}".format))
 
     def gap(self, arm):
         """The ranks of text with [MASK] minus those of text without, seeds by layers."""
@@ -377,6 +457,63 @@ class Page:
         sizes = " and ".join(f"{row.value:.0f} of {row.task}" for row in counts.drop_duplicates("task").itertuples())
         note = f"\nExamples: {sizes}.\n"
         return markdown(cells.loc[names.unique(), trial.arm.unique()].rename(columns=CONTINUED)) + note
+
+
+def scores_of_bag(path):
+    """The recorded scores of a bag of words by task; an empty Series where there is no record."""
+    if not path.exists():
+        return pd.Series(dtype=float)
+    rows = pd.read_csv(path)
+    rows = rows[(rows.feature == "fine-tuned") & rows.metric.isin(SCORES)]
+    return rows.groupby("task").value.mean()
+
+
+def with_interval(row):
+    """A difference of :meth:`Page.pairs` with its interval, as text."""
+    return f"{row.points:+.2f} ({row['from']:+.2f} to {row.to:+.2f})"
+
+
+def equivalence(low, high):
+    """What a 90% interval says of equivalence; two one-sided tests at 5% say the same."""
+    is_within = -MARGIN < low and high < MARGIN
+    result = "equivalent" if is_within else "not shown"
+    return f"{result} ({low:.2f} to {high:.2f})"
+
+
+def draw_seeds(axis, arm, frame):
+    """Draws the mean over seeds of an arm, with standard deviations or each of a few seeds.
+
+    `frame` has seeds by x.
+    """
+    x = frame.columns.astype(float)
+    style = dict(color=COLORS[arm], marker=MARKERS[arm], label=TITLES[arm])
+    if len(frame) > FEW_SEEDS:
+        axis.errorbar(x, frame.mean(), frame.std(), markersize=4, capsize=2, **style)
+        return
+    axis.plot(x, frame.mean(), markersize=5, **style)
+    for _, values in frame.iterrows():
+        axis.plot(x, values, MARKERS[arm], color=COLORS[arm], markersize=5, fillstyle="none")
+
+
+def draw_differences(natural, order):
+    """A figure of differences with 95% intervals; those on word order have an axis of their own."""
+    rows = [max(1, len(natural)), max(1, len(order))]
+    size = 9, 2 + 0.32 * sum(rows)
+    figure, axes = plt.subplots(2, figsize=size, height_ratios=rows, layout="constrained")
+    count = int(natural.on.isin(SENSITIVE).sum())  # they come first
+    axes[0].fill_betweenx([-0.6, count - 0.5], -MARGIN, MARGIN, color="0.92")
+    for axis, frame in zip(axes, [natural, order]):
+        places = range(len(frame))
+        names = frame.on.where(frame.index > 0, "primary, fine-tuned")
+        axis.axvline(0, color="0.5")
+        axis.hlines(places, frame["from"], frame["to"])
+        axis.plot(frame.points, places, "o")
+        axis.set_yticks(places, names + ": " + frame.difference)
+        axis.set_ylim(len(frame) - 0.4, -0.6)
+    axes[0].set_xlabel("points on the natural tasks, with 95% intervals")
+    axes[1].set_xlabel("points on word order, on a wider scale")
+    figure.align_ylabels(axes)
+    return figure
 
 
 def by_x(rows, x):

@@ -134,13 +134,92 @@ def test_instrument_and_tests_find_what_is_there(tmp_path):
     last, described = (row for row in rows if row.startswith("| word order | shared") or "| decoder" in row)
     cells = [cell.strip() for cell in first.strip("|").split("|")]
     assert cells[0] == "fine-tuned" and cells[2] == "6" and float(cells[6]) < 0.01
-    assert float(cells[3]) == pytest.approx(1, abs=0.15) and cells[8:] == ["not shown to be equivalent", "shown"]
+    assert float(cells[3]) == pytest.approx(1, abs=0.15)
+    assert cells[8].startswith("not shown")
+    assert cells[9] == "shown"
     assert second.startswith("| fine-tuned | MAE-LM minus MLM, 80/10/10 | 0 |")  # of its pilots, none counts
     assert last.startswith("| word order | shared layers, 80/10/10 minus MLM, 80/10/10 | 0 |")
     assert described.startswith("| fine-tuned | decoder, all masks in the encoder minus MLM, 80/10/10 | 0 |")
-    assert len(made.pictures["differences"].axes[0].get_yticks()) == 1
+    natural, order = made.pictures["differences"].axes
+    assert len(natural.get_yticks()) == 1
+    assert len(order.get_yticks()) == 0
     assert page.verdict(pd.Series([1.0, 1.1, 0.9, 1.2]))[2] == "shown"
     assert page.verdict(pd.Series([-1.0, -1.1, -0.9, -1.2]))[2] == "reversed"
     assert page.verdict(pd.Series([1.0, -1.1, 0.9, -1.2]))[2] == "not shown"
     assert page.verdict(pd.Series([1.0, 1.1, 1.2]))[2] == "described"
     assert page.verdict(pd.Series([2.0] * 4))[1:] == ("+2.0 dimensions in each seed", "described")
+
+
+def test_intervals_within_the_margin_are_equivalent():
+    assert page.equivalence(-0.9, 0.9) == "equivalent (-0.90 to 0.90)"
+    assert page.equivalence(-1.02, 0.9).startswith("not shown")
+    assert page.equivalence(-0.9, 1.02).startswith("not shown")
+
+
+def test_equivalence_is_reported_only_where_the_instrument_tells_layers_apart():
+    tested = page.Page(EXPERIMENTS / "records").tested
+    reported = tested[tested[page.EQUIVALENT] != ""]
+    assert set(reported.on) == {"fine-tuned", "word order"}
+
+
+def test_the_interval_of_equivalence_is_narrower_than_that_of_the_difference():
+    primary = page.Page(EXPERIMENTS / "records").tested.iloc[0]
+    low, high = map(float, re.search(r"\((.+) to (.+)\)", primary[page.EQUIVALENT]).groups())
+    assert primary["from"] < low
+    assert high < primary.to
+
+
+def test_means_without_trec_have_the_four_other_tasks():
+    tasks, _, pairs = page.DESCRIBED[page.WITHOUT_TREC]
+    assert tasks == ["rotten_tomatoes", "tweets", "nyt_editorials", "amazon_reviews"]
+    assert set(page.TESTED["fine-tuned"][2]) <= set(pairs)
+
+
+def records_with_a_bag(folder, value):
+    """Copies some records, and adds one of a bag of words that scores `value` on every task."""
+    for path in (EXPERIMENTS / "records").glob("[ABD]-*.csv"):
+        shutil.copy(path, folder)
+    rows = []
+    for task in page.NATURAL:
+        rows.append([page.BAG, 1, 0, "last", task, "fine-tuned", "accuracy", value])
+    pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(folder / "bag_of_words.csv", index=False)
+    return page.Page(folder)
+
+
+def cells_of(table, name):
+    """The cells of the row of a table in Markdown that begins with `name`."""
+    (row,) = (line for line in table.splitlines() if line.startswith(f"| {name} |"))
+    return [cell.strip() for cell in row.strip("| ").split("|")]
+
+
+@pytest.mark.parametrize("block", ["scores", "masked", "by_task", "yardstick"])
+def test_a_recorded_bag_of_words_is_a_row_of_every_table_of_fine_tuned_scores(tmp_path, block):
+    table = getattr(records_with_a_bag(tmp_path, 70.0), block)()
+    assert "70.00" in cells_of(table, page.BAG)
+
+
+def test_without_a_record_no_table_has_a_bag_of_words(tmp_path):
+    records_with_a_bag(tmp_path, 70.0)
+    (tmp_path / "bag_of_words.csv").unlink()
+    made = page.Page(tmp_path)
+    assert page.BAG not in made.scores()
+    assert page.BAG not in made.by_task()
+    assert made.yardstick().endswith(page.NO_BAG)
+
+
+@pytest.mark.parametrize("value, lower", [(70.0, 3), (10.0, 0)])
+def test_the_yardstick_counts_the_arms_below_the_bag_of_words(tmp_path, value, lower):
+    text = records_with_a_bag(tmp_path, value).yardstick()
+    assert f"the bag of words scores {value:.1f}" in text
+    assert f"{lower} of 3 arms score lower" in text
+
+
+def test_two_seeds_are_drawn_and_not_a_standard_deviation():
+    records = page.Page(EXPERIMENTS / "records")
+    records.trajectories()
+    records.lemma()
+    few, many = (records.pictures[name].axes[0] for name in ["trajectories", "lemma"])
+    assert not few.containers
+    ends, mean_and_seeds = 2, 1 + 2  # where the MLM ends is drawn, too
+    assert len(few.lines) == ends + len(arms.TRAJECTORIES) * mean_and_seeds
+    assert len(many.containers) == len({"A", *page.MLMS})

@@ -1,4 +1,4 @@
-"""Every recipe parses with fairseq's own parsers, has the settings of the paper and its release, and trains."""
+"""Every recipe parses with fairseq's own parsers, has the settings that docs/pretraining.md explains, and trains."""
 
 import argparse
 import contextlib
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # fairseq's use 
 
 RECIPES, DATA = ROOT / "recipes", ["--data", "/data", "--save-dir", "/save"]
 
-# The settings of the paper's base, base++ and large++; those of base++ are the authors' released ones.
+# docs/pretraining.md says where each setting comes from; those of base++ are the authors' released ones.
 BASE = {"encoder_layers": 12, "encoder_embed_dim": 768, "encoder_ffn_embed_dim": 3072, "encoder_attention_heads": 12}
 LARGE = {"encoder_layers": 24, "encoder_embed_dim": 1024, "encoder_ffn_embed_dim": 4096, "encoder_attention_heads": 16}
 TABLE = {
