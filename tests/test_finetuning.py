@@ -1,5 +1,6 @@
 """Fine-tuning with fairseq-train: a task for sentences, one for words, one for questions."""
 
+import gzip
 import json
 import random
 from types import SimpleNamespace
@@ -9,7 +10,8 @@ import pytest
 import torch
 
 import labelled
-from conftest import PLUGIN, refuses, succeed
+import maelm_fairseq.predict
+from conftest import PLUGIN, error_of, refuses, run_main, succeed
 from huggingface_cases import byte_level_roberta
 from labelled import KINDS, arguments, finetune, question, write_squad, write_table
 from maelm_fairseq import hub
@@ -62,6 +64,47 @@ def test_predictions_score_the_same(tuned):
     printed = succeed("fairseq-validate", tuned.data, "--user-dir", PLUGIN, *options)
     (logged,) = validations(printed)
     assert {name: float(logged[f"valid_{name}"]) for name in scores} == pytest.approx(scores, abs=0.01)
+
+
+def predicted_lines(checkpoint_file, data, texts, dest):
+    options = ["--checkpoint", checkpoint_file, "--data", data, "--texts", texts, "--dest", dest]
+    run_main(maelm_fairseq.predict.main, *options)
+    return dest.read_text(encoding="utf-8").split("\n")
+
+
+def test_a_file_of_texts_gets_labels(tuned, tmp_path, monkeypatch):
+    """In the order of the file, whether it is packed or not; more than one chunk."""
+    monkeypatch.setattr(maelm_fairseq.predict, "CHUNK", 4)
+    texts = ["kan losh", "lo\tmi", "", *[" ".join(words) for words in labelled.texts(7, 1)]]
+    packed = tmp_path / "texts.gz"
+    packed.write_bytes(gzip.compress("".join(text + "\n" for text in texts).encode()))
+    model_file = tuned.run / "checkpoint_last.pt"
+    options = ["--checkpoint", model_file, "--data", tuned.data, "--texts", packed, "--dest", tmp_path / "new.tsv"]
+    if tuned.task == "squad":
+        assert "finds the start and end of answers" in error_of(maelm_fairseq.predict.main, *options)
+        assert not (tmp_path / "new.tsv").exists()
+        return
+    lines = predicted_lines(model_file, tuned.data, packed, tmp_path / "labels.tsv")
+    model = hub.from_pretrained(model_file, data=tuned.data)
+    if tuned.task == "mae_lm_tokens":
+        expected = "".join("".join(f"{w}\t{tag}\n" for w, tag in model.predict(text)) + "\n" for text in texts)
+        assert "\n".join(lines) == expected
+        return
+    assert lines[0] == "label\tprobability\tsentence"
+    for line, text in zip(lines[1:], texts, strict=False):
+        label, probability, shown = line.split("\t")
+        probabilities = model.predict(text)
+        assert label == max(probabilities, key=probabilities.get)
+        assert float(probability) == pytest.approx(max(probabilities.values()), abs=1e-3)
+        assert shown == text.replace("\t", " ")
+    assert len(lines) == len(texts) + 2
+    # It is a file that fine-tuning reads.
+    assert len(read_sentences(tmp_path / "labels.tsv").examples) == len(texts)
+    assert "labels.tsv: exists already" in error_of(maelm_fairseq.predict.main, *options[:-1], tmp_path / "labels.tsv")
+    (tmp_path / "empty").write_text("")
+    fault = error_of(maelm_fairseq.predict.main, *options[:5], tmp_path / "empty", *options[6:])
+    assert "empty: it is empty, expected a text in each line" in fault
+    assert not (tmp_path / "new.tsv").exists()
 
 
 def test_the_hub_gives_labels(tuned):
@@ -132,6 +175,15 @@ def test_regression_pairs_and_mnlis_two_dev_sets(pretrained, tmp_path):
     )
     assert -900 < mean < -800 and abs(value - mean) < deviation  # predictions begin among the numbers to predict
     refuses(r"on pairs of texts: call predict\(texts, pairs\)", model.predict, "kan lo")
+    texts = tmp_path / "pairs.txt"
+    texts.write_text("kan lo\tmi\n")
+    lines = predicted_lines(tmp_path / "r", pretrained[0], texts, tmp_path / "scores.tsv")
+    assert lines[0] == "score\tsentence1\tsentence2"
+    assert float(lines[1].split("\t")[0]) == pytest.approx(model.predict("kan lo", "mi"), abs=1e-3)
+    texts.write_text("kan lo\tmi\nkan\n")
+    options = ["--checkpoint", tmp_path / "r", "--data", pretrained[0], "--texts", texts, "--dest", tmp_path / "x"]
+    fault = error_of(maelm_fairseq.predict.main, *options)
+    assert "pairs.txt: line 2: found 1 texts, expected two texts with a tab between them" in fault
     mnli = labelled.pairs(tmp_path / "MNLI")
     more = ["--valid-subset", "valid,valid1", "--max-update", 3]
     # Another task's head and labels are not taken over.

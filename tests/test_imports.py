@@ -58,7 +58,7 @@ def part(path):
     folder, *below = path.relative_to(ROOT).with_suffix("").parts
     if ROOT / folder != PLUGIN:
         return folder
-    commands = {"__init__": None, "effective_rank": "analysis", "embed": "hub"}
+    commands = {"__init__": None, "effective_rank": "analysis", "predict": "hub"}
     return commands.get(below[0], below[0]) if len(below) == 1 else below[0]
 
 

@@ -113,6 +113,7 @@ def place(tmp_path_factory, ran):
     for number in range(12):
         (place / f"pages/{number}.txt").write_text(text_of(documents(9, number)))
     (place / "minimal_pairs.tsv").write_text("good\tbad\nkan lo\tlo kan\n")
+    (place / "new_pairs.txt").write_text("kan lo\tlo kan\n")
     (place / "corpus/b.txt.gz").write_bytes(gzip.compress((place / "train.txt").read_bytes()))
     labelled.pairs(place / "glue_data/RTE", score=False)
     for task in ["glue_data/my_task", "substitutes/trec"]:

@@ -1,0 +1,97 @@
+"""Predicts labels for a file of texts with a fine-tuned model.
+
+    python -m maelm_fairseq.predict --checkpoint FILE --data DIR --texts FILE --dest FILE.tsv
+
+--texts has a text in each line, plain or gzip; for a model of pairs, two texts with a tab between them. --dest
+receives a line for each, in the same order and in the columns that fine-tuning reads: `label` with its `probability`,
+or the `score` of a regression, then the text. For a model that tags words, it receives a word and its tag in each
+line, and a blank line after each text.
+"""
+
+import os
+
+import torch
+from tqdm import tqdm
+
+from . import hub
+from .base.errors import Parser, UsageError, run
+from .base.files import atomic_write, check_new
+from .base.utf8 import read_lines
+
+CHUNK = 1000  # texts that are predicted together
+
+
+def parse_args():
+    parser = Parser("python -m maelm_fairseq.predict", description=__doc__)
+    add = parser.add_argument
+    add("--checkpoint", required=True, metavar="FILE_or_DIR", help="a fine-tuned model")
+    add("--data", required=True, metavar="DIR", help="folder with its vocabulary")
+    add("--texts", required=True, metavar="FILE", help="a text in each line")
+    add("--dest", required=True, metavar="FILE.tsv", help="new file to write")
+    return parser.parse_args()
+
+
+def chunks(path, texts_of_a_line):
+    """Yields lists of up to CHUNK lines of a file, each a list of one text or of two."""
+    chunk = []
+    with tqdm(desc="predict", total=os.path.getsize(path), unit="B", unit_scale=True, disable=None) as bar:
+        for number, line in read_lines(path, bar.update):
+            texts = line.split("\t") if texts_of_a_line == 2 else [line]
+            if len(texts) != texts_of_a_line:
+                expected = "expected two texts with a tab between them, since the model was fine-tuned on pairs"
+                raise UsageError(f"{path}: line {number}: found {len(texts)} texts, {expected}; correct it")
+            chunk.append(texts)
+            if len(chunk) == CHUNK:
+                yield chunk
+                chunk = []
+    if chunk:
+        yield chunk
+
+
+def tagged_text(words):
+    """The lines of a text whose words have tags, pairs of both."""
+    return "".join(f"{word}\t{tag}\n" for word, tag in words) + "\n"
+
+
+def table_line(prediction, texts):
+    """A line of the table: the prediction, and the texts without tabs."""
+    if isinstance(prediction, float):
+        fields = [f"{prediction:.4f}"]
+    else:
+        label = max(prediction, key=prediction.get)
+        fields = [label, f"{prediction[label]:.4f}"]
+    return "\t".join([*fields, *(text.replace("\t", " ") for text in texts)]) + "\n"
+
+
+def header(prediction, texts_of_a_line):
+    """The line with the names of the columns."""
+    columns = ["score"] if isinstance(prediction, float) else ["label", "probability"]
+    columns += ["sentence"] if texts_of_a_line == 1 else ["sentence1", "sentence2"]
+    return "\t".join(columns) + "\n"
+
+
+def main():
+    args = parse_args()
+    check_new(args.dest)
+    model = hub.from_pretrained(args.checkpoint, data=args.data)
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    form = model.task_state.get("form")  # of the training file; none where words are tagged
+    texts_of_a_line = len(form[1]) if form else 1
+    count = 0
+    with atomic_write(args.dest, new=True) as stream:
+        for chunk in chunks(args.texts, texts_of_a_line):
+            predictions = model.predict(*map(list, zip(*chunk)))
+            if isinstance(predictions[0], list):
+                stream.writelines(map(tagged_text, predictions))
+            else:
+                if count == 0:
+                    stream.write(header(predictions[0], texts_of_a_line))
+                stream.writelines(map(table_line, predictions, chunk))
+            count += len(chunk)
+        if count == 0:
+            raise UsageError(f"{args.texts}: it is empty, expected a text in each line")
+    print(f"written: {args.dest}, {count:,} texts")
+
+
+if __name__ == "__main__":
+    run(main)
