@@ -32,6 +32,7 @@ from maelm_fairseq.vocabulary import load_dictionary
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 sys.path.append(str(RECIPES))
+import bag_of_words  # noqa: E402
 from evaluation.labelled_tasks import PRIMARY  # noqa: E402
 from evaluation.outcomes import CHOSEN, LAST, Records  # noqa: E402
 
@@ -111,6 +112,14 @@ def fine_tuned(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE, more=()):
     results = pd.read_csv(dest / "results.tsv", sep="\t", dtype=str)
     for row in results[(results.split == "dev.tsv") & (results.start == str(checkpoint))].itertuples():
         yield row.task, "fine-tuned", "last", row.metric, row.median
+
+
+def bag_of_words_rows(run):
+    """The dev scores of a bag of words, and of the most frequent class, on the same examples as those of encoders."""
+    for task in NATURAL:
+        for score in bag_of_words.scores(run / "labelled" / task):
+            if score.split == "valid":
+                yield score.predictor, "", "", "", task, "fine-tuned", score.metric, round(score.value, 4)
 
 
 def ranks_while_tuning(folder, run):
@@ -194,6 +203,8 @@ def main():
     parser.add_argument("--dest", type=Path, default=Path("records"), help="folder of records (default: records)")
     parser.add_argument("--list-tasks", action="store_true", help="print the names of the tasks")
     parser.add_argument("--seconds", action="store_true", help="time updates instead, into seconds.csv")
+    without = "score a bag of words instead, which needs no encoder, into bag_of_words.csv"
+    parser.add_argument("--bag-of-words", action="store_true", help=without)
     parser.add_argument("--reset", nargs=2, metavar="FILE", help="write the first checkpoint with new layers instead")
     args = parser.parse_args()
     if args.reset:
@@ -205,6 +216,8 @@ def main():
         timed = ((arm, number, seconds(arm, args.run)) for number in range(ROUNDS) for arm in TIMED)
         rows = ([arm, number, "", "", "update", "", "seconds", round(value, 3)] for arm, number, value in timed)
         return write(args.dest / "seconds.csv", rows)
+    if args.bag_of_words:
+        return write(args.dest / "bag_of_words.csv", bag_of_words_rows(args.run))
     arm, seed, kind = split(args.name)
     arm += "-reset" * (kind == "reset")
     rows = [[arm, seed, at, layer, task, feature, metric, value]

@@ -464,7 +464,7 @@ def scores_of_bag(path):
     if not path.exists():
         return pd.Series(dtype=float)
     rows = pd.read_csv(path)
-    rows = rows[(rows.feature == "fine-tuned") & rows.metric.isin(SCORES)]
+    rows = rows[(rows.arm == BAG) & rows.metric.isin(SCORES)]
     return rows.groupby("task").value.mean()
 
 
