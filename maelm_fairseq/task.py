@@ -5,14 +5,17 @@ import itertools
 import logging
 import os
 from dataclasses import dataclass, fields
+from typing import Optional
 
 import numpy as np
+import torch
 from omegaconf import II, MISSING
 
 from .base.errors import MissingFileError, UsageError
 from .base.line_sizes import LineSizes
 from .base.settings import setting
 from .data.blocks import TokenBlocks
+from .data.cooccurrence import count_neighbours, embeddings
 from .data.epochs import ResumableIterator
 from .data.masked_items import MaskedBlockDataset
 from .engine import ChoiceEnum, FairseqTask, distributed_utils, indexed_dataset, metrics, register_task, utils
@@ -22,6 +25,8 @@ from .vocabulary import load_dictionary
 
 logger = logging.getLogger(__name__)
 
+SAMPLE = 20_000_000  # tokens of the training text that are counted
+EMBEDDING_DEVIATION = 0.03  # of embeddings from co-occurrence
 # Options of fairseq's batch iterators: of the sizes of batches, with their defaults, and without effect.
 BATCHING = {"max_tokens": None, "max_sentences": None, "required_batch_size_multiple": 1}
 UNUSED = ["ignore_invalid_inputs", "disable_iterator_cache", "update_epoch_batch_itr"]
@@ -68,7 +73,15 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
         "begin as an MLM: the share of the masked positions that the encoder sees as [MASK] falls linearly from 1 to "
         "--encoder-mask-fraction over the first so many updates, say a sixth of all; 0 for never",
     )
+    cooccurrence_embeddings: bool = setting(
+        False,
+        "begin with token embeddings from the co-occurrence of tokens in the training text, and an output bias from "
+        "their frequencies, instead of random numbers and zeros",
+    )
     seed: int = II("common.seed")
+    train_subset: str = II("dataset.train_subset")
+    save_dir: str = II("checkpoint.save_dir")
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
 
 
 @register_task("mae_lm", dataclass=MaeLmTaskConfig)
@@ -96,8 +109,40 @@ class MaeLmTask(TokenTask):
                 raise UsageError(f"{folder}/dict.txt differs from that of {first}: prepare all folders with the same")
         return cls(cfg, dictionary)
 
+    def build_model(self, cfg, from_checkpoint=False):
+        """The model; a new run may begin with what can be counted."""
+        model = super().build_model(cfg, from_checkpoint)
+        last = os.path.join(self.cfg.save_dir, "checkpoint_last.pt")
+        has_weights = from_checkpoint or self.cfg.finetune_from_model or os.path.exists(last)
+        if self.cfg.cooccurrence_embeddings and not has_weights:
+            self.begin_with_counts(model)
+        return model
+
+    def begin_with_counts(self, model):
+        """Gives a model embeddings from co-occurrence, and the output bias of token frequencies, in place."""
+        vocabulary, width = model.embed_tokens.weight.shape
+        if width > vocabulary:
+            fault = f"--encoder-embed-dim {width} must be at most {vocabulary}, the symbols of dict.txt"
+            raise UsageError(f"--cooccurrence-embeddings: {fault}")
+        text = self.read_split(self.cfg.train_subset)
+        pairs, counts = count_neighbours(text.sample(SAMPLE), vocabulary)
+        found = embeddings(pairs, counts, vocabulary, width, EMBEDDING_DEVIATION)
+        found = of_first_process(found)  # another machine's may differ in the last bits
+        frequencies = torch.from_numpy(text.counts(SAMPLE) + 1).double()
+        filled = found.any(dim=1)
+        with torch.no_grad():
+            model.embed_tokens.weight[filled] = found[filled]
+            model.lm_head.bias.copy_((frequencies / frequencies.sum()).log())
+        logger.info(f"{int(filled.sum()):,} of {vocabulary:,} embeddings begin with co-occurrence in the training text")
+
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         """Loads a split from the folder whose turn it is; with `combine` also `train1`, `train2`, ..."""
+        self.datasets[split] = self.read_split(split, epoch, combine)
+        for part in self.datasets[split].parts:
+            logger.info(part)
+
+    def read_split(self, split, epoch=1, combine=False):
+        """A :class:`~.data.masked_items.MaskedBlockDataset`; see :meth:`load_dataset`."""
         folders = utils.split_paths(self.cfg.data)
         first = prefix_of(folders[(epoch - 1) % len(folders)], split)
         more = (f"{first}{k}" for k in itertools.count(1)) if combine else ()
@@ -105,9 +150,7 @@ class MaeLmTask(TokenTask):
         # One token less, for <s>.
         break_mode = str(self.cfg.sample_break_mode)
         parts = [TokenBlocks(p, self.cfg.tokens_per_sample - 1, break_mode) for p in [first, *there]]
-        for part in parts:
-            logger.info(part)
-        self.datasets[split] = MaskedBlockDataset(parts, self.masking, self.dictionary, self.cfg.seed)
+        return MaskedBlockDataset(parts, self.masking, self.dictionary, self.cfg.seed)
 
     def begin_run(self, cfg, criterion):
         """Refuses before the first update what would fail later, and says what token frequencies alone would give.
@@ -135,7 +178,7 @@ class MaeLmTask(TokenTask):
         valid = self.datasets.get(cfg.dataset.valid_subset.split(",")[0])
         if valid is not None and distributed_utils.is_master(cfg.distributed_training):
             # The cross-entropy under the frequencies of training, each counted once more; of long texts, in part.
-            counts = self.datasets[cfg.dataset.train_subset].counts(20_000_000) + 1
+            counts = self.datasets[cfg.dataset.train_subset].counts(SAMPLE) + 1
             found = valid.counts(1_000_000)
             bits = float(found @ np.log2(counts.sum() / counts) / found.sum())
             self.state.merge_state_dict({"unigram_bits": bits})  # model cards show it
@@ -158,6 +201,16 @@ class MaeLmTask(TokenTask):
         inputs, target = inputs.reveal(sample["target"], share, drawn, *symbols)
         nvisible = inputs.positions.ne(NO_POSITION).sum()
         return {**sample, "net_input": inputs._asdict(), "target": target, "nvisible": nvisible}
+
+
+def of_first_process(tensor):
+    """A tensor on the CPU as the first of all processes has it."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return tensor
+    device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
+    shared = tensor.to(device)
+    torch.distributed.broadcast(shared, 0)
+    return shared.cpu()
 
 
 def prefix_of(folder, split):

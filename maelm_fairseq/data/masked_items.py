@@ -12,6 +12,7 @@ from ..base.errors import UsageError
 from ..masking import MaskedBatch
 from .batches import Batches, WholeDataset, batch_ends
 
+AT_ONCE = 1 << 14  # blocks of a sample
 CHECKED = 64  # blocks whose tokens are in the checksum of data
 
 
@@ -74,13 +75,17 @@ class MaskedBlockDataset(WholeDataset):
         some = np.linspace(0, len(self) - 1, CHECKED).astype(np.int64)
         return zlib.crc32(np.concatenate([self.tokens(index) for index in some]), zlib.crc32(self.sizes))
 
+    def sample(self, limit):
+        """Yields lists of blocks without `<s>`, up to `limit` tokens from all parts of the text."""
+        chosen = range(0, len(self), -(-int(self.sizes.sum()) // limit))
+        for start in range(0, len(chosen), AT_ONCE):
+            yield [self.tokens(index)[1:] for index in chosen[start : start + AT_ONCE]]
+
     def counts(self, limit):
         """How often each symbol but `<s>` occurs in up to `limit` tokens from all parts of the text: int64 (N,)."""
-        counts, step = np.zeros(len(self.dictionary), np.int64), -(-int(self.sizes.sum()) // limit)
-        chosen = range(0, len(self), step)
-        for start in range(0, len(chosen), 4096):
-            tokens = np.concatenate([self.tokens(index)[1:] for index in chosen[start : start + 4096]])
-            counts += np.bincount(tokens, minlength=len(counts))
+        counts = np.zeros(len(self.dictionary), np.int64)
+        for blocks in self.sample(limit):
+            counts += np.bincount(np.concatenate(blocks), minlength=len(counts))
         return counts
 
     def __getitem__(self, index):

@@ -1,0 +1,120 @@
+"""Embeddings from co-occurrence, compared with a computation pair by pair, and as a run begins with them."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import TINY
+from maelm_fairseq.data import cooccurrence
+from maelm_fairseq.vocabulary import load_dictionary
+from test_errors import refused
+from test_preemption import finish, two_processes
+from training import assert_same_weights, checkpoint, train
+
+BEGIN = ["--cooccurrence-embeddings", "--encoder-embed-dim", 8, "--encoder-attention-heads", 2]
+STILL = ["--lr", 1e-12, "--max-update", 1]
+
+
+def text_of_numbers(vocabulary, count):
+    rng = np.random.default_rng(1)
+    return [rng.integers(vocabulary, size=rng.integers(1, 12)) ** 2 // vocabulary for _ in range(count)]
+
+
+def naive_counts(blocks):
+    counts = Counter()
+    for block in blocks:
+        for i, symbol in enumerate(block):
+            for j, other in enumerate(block):
+                if 0 < abs(i - j) <= 5:
+                    counts[int(symbol), int(other)] += 1 / abs(i - j)
+    return counts
+
+
+def naive_information(counts):
+    of_symbol = Counter()
+    for (symbol, _), count in counts.items():
+        of_symbol[symbol] += count
+    total = sum(count**0.75 for count in of_symbol.values())
+    return {
+        (symbol, other): max(0, math.log(count * total / (of_symbol[symbol] * of_symbol[other] ** 0.75)))
+        for (symbol, other), count in counts.items()
+    }
+
+
+def test_neighbours_are_counted_within_blocks():
+    blocks = text_of_numbers(20, 60)
+    expected = naive_counts(blocks)
+    for parts in [[blocks], [blocks[:25], blocks[25:]]]:
+        pairs, counts = cooccurrence.count_neighbours(parts, 20)
+        found = {divmod(int(pair), 20): count for pair, count in zip(pairs, counts, strict=True)}
+        assert found.keys() == expected.keys()
+        assert all(found[pair] == pytest.approx(expected[pair]) for pair in found)
+
+
+def test_the_information_of_pairs_is_that_of_the_formula():
+    blocks = text_of_numbers(20, 60)
+    pairs, counts = cooccurrence.count_neighbours([blocks], 20)
+    expected = naive_information(naive_counts(blocks))
+    found = cooccurrence.positive_information(pairs, counts, 20)
+    for pair, value in zip(pairs, found, strict=True):
+        assert value == pytest.approx(expected[divmod(int(pair), 20)])
+    assert 0 < (found > 0).mean() < 1
+
+
+def test_embeddings_are_singular_vectors_with_the_root_of_their_values():
+    blocks = text_of_numbers(20, 60)
+    pairs, counts = cooccurrence.count_neighbours([blocks], 20)
+    matrix = np.zeros((22, 22))
+    for (row, column), value in naive_information(naive_counts(blocks)).items():
+        matrix[row, column] = value
+    vectors, values, _ = np.linalg.svd(matrix)
+    expected = (vectors * np.sqrt(values))[:, :6]
+    pairs = [22 * row + column for row, column in (divmod(int(pair), 20) for pair in pairs)]
+    found = cooccurrence.embeddings(np.array(pairs), counts, 22, 6, deviation=0.03).double().numpy()
+    # Signs are free; products of rows are not.
+    scale = np.linalg.norm(expected) / np.linalg.norm(found)
+    np.testing.assert_allclose(scale**2 * found @ found.T, expected @ expected.T, atol=1e-4)
+    assert found[found.any(axis=1)].std() == pytest.approx(0.03, rel=0.05)
+    assert not found[20:].any()  # symbols without neighbours
+    again = cooccurrence.embeddings(np.array(pairs), counts, 22, 6, deviation=0.03).double().numpy()
+    np.testing.assert_array_equal(found, again)
+
+
+def test_a_run_begins_with_them_and_resumes_without(data, tmp_path):
+    printed = train(data, tmp_path / "run", *BEGIN, *STILL)
+    train(data, tmp_path / "random", *BEGIN[1:], *STILL)
+    dictionary = load_dictionary(str(data))
+    state = checkpoint(tmp_path / "run")["model"]
+    random = checkpoint(tmp_path / "random")["model"]
+    weight = state["embed_tokens.weight"]
+    changed = (weight - random["embed_tokens.weight"]).abs().amax(dim=1) > 1e-6
+    assert f"{int(changed.sum())} of {len(dictionary)} embeddings begin with co-occurrence" in printed
+    unused = [dictionary.bos(), dictionary.pad(), dictionary.index("<mask>")]
+    assert not changed[unused].any()
+    assert weight[changed].std() == pytest.approx(0.03, rel=0.05)
+    # The bias gives the frequencies of tokens, each counted once more.
+    probabilities = state["lm_head.bias"].double().exp()
+    assert probabilities.sum() == pytest.approx(1, abs=1e-4)
+    assert probabilities[dictionary.eos()] == probabilities.max()
+    for name in state.keys() - {"embed_tokens.weight", "lm_head.bias"}:
+        torch.testing.assert_close(state[name], random[name], rtol=0, atol=1e-6)
+    again = train(data, tmp_path / "run", *BEGIN, *STILL, "--max-update", 2)
+    assert "begin with co-occurrence" not in again
+    started = train(data, tmp_path / "next", *BEGIN, "--finetune-from-model", tmp_path / "run" / "checkpoint_last.pt")
+    assert "begin with co-occurrence" not in started
+
+
+def test_two_processes_begin_as_one_does(data, tmp_path):
+    options = [data, *TINY, "--seed", 1, *BEGIN, *STILL]
+    train(data, tmp_path / "one", *BEGIN, *STILL)
+    finish(two_processes(*options, "--save-dir", tmp_path / "two"), 0)
+    assert_same_weights(tmp_path / "one", tmp_path / "two", 1e-6)
+
+
+def test_more_columns_than_symbols_are_refused(data, tmp_path):
+    wide = ["--cooccurrence-embeddings", "--encoder-embed-dim", 4096, "--encoder-layers", 1]
+    fault = refused(data, *TINY, *wide, "--save-dir", tmp_path)
+    assert "--cooccurrence-embeddings: --encoder-embed-dim 4096 must be at most" in fault
