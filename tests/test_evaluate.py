@@ -10,7 +10,6 @@ from scipy import stats
 
 import evaluate as evaluate_program
 from conftest import documents, refuses, script
-from evaluation.minimal_pairs import read_pairs
 from evaluation.outcomes import Records
 from evaluation.report import Report
 from labelled import write_table
@@ -211,14 +210,3 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
         for group, part in zip(["from", "|short"], parts):
             expected = 100 * np.mean([each for each, of in zip(right, groups) if of == group])
             assert part == pytest.approx(expected, abs=0.01) == table[name, f"pairs: {group}"]
-
-
-@pytest.mark.parametrize("text, message", [
-    ("good\tworse\na\tb\n", r"x.tsv: found the header 'good\\tworse', expected good and bad"),
-    ("good\tbad\na\n", "x.tsv, line 2: found 1 columns, expected 2"),
-    ("good\tbad\n", "x.tsv: found no pairs"),
-    ("good\tbad\na\t \n", "x.tsv, line 2: found an empty cell"),
-])  # fmt: skip
-def test_unfit_pairs_are_refused(tmp_path, text, message):
-    (tmp_path / "x.tsv").write_text(text)
-    refuses(message, read_pairs, str(tmp_path / "x.tsv"))
