@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from conftest import refuses
-from evaluation.minimal_pairs import decide
+from evaluation.minimal_pairs import decide, interval, shares
 from evaluation.pair_files import Pairs, read_pairs
 from maelm_fairseq import hub
 
@@ -101,3 +101,36 @@ def test_pairs_that_a_model_cannot_decide(pretrained):
     model.score = lambda texts: [(np.nan, 1) for _ in texts]
     pairs = Pairs("blimp", "", ["line 5"], ["kan"], ["lo"], np.array([""]))
     refuses("blimp: the model's bits are no numbers", decide, model, pairs)
+
+
+def test_terms_have_shares_of_their_own_followed_by_their_paradigms():
+    decisions = np.array([1.0, 0.0, 0.5, 1.0, 1.0])
+    groups = np.array(["b/x", "b/x", "b c/x", "a/z", "b/w"])
+    share, parts = shares(decisions, groups)
+    assert share == pytest.approx(70)
+    assert list(parts) == ["a", "a/z", "b", "b/w", "b/x", "b c", "b c/x"]
+    assert parts["b"] == pytest.approx(200 / 3)  # a mean over pairs
+    assert parts["b/x"] == 50
+    _, parts = shares(decisions, np.array(["b/x", "b/x", "b c/x", "a/z", "plain"]))
+    assert list(parts) == ["a/z", "b c/x", "b/x", "plain"]
+
+
+def test_intervals_are_over_paradigms():
+    """Pairs of a paradigm are all right or all wrong: paradigms are all that varies."""
+    right = np.arange(30) < 18
+    decisions, names = np.repeat(right, 50).astype(float), np.repeat(np.arange(30), 50)
+    low, high = interval(decisions, np.array([f"term/{name}" for name in names]))
+    error = 100 * np.sqrt(0.6 * 0.4 / 30)
+    assert low == pytest.approx(60 - 1.96 * error, abs=2)
+    assert high == pytest.approx(60 + 1.96 * error, abs=2)
+    plain = np.array([f"group {name}" for name in names])
+    assert interval(decisions, plain) == pytest.approx((60, 60))
+
+
+def test_paradigms_count_by_their_pairs_in_intervals():
+    """The large one of two is wrong: of four draws, one has only the small one."""
+    decisions = np.array([1.0] * 10 + [0.0] * 90)
+    groups = np.array(["term/small"] * 10 + ["term/large"] * 90)
+    assert interval(decisions, groups) == (0, 100)
+    low, high = interval(decisions, np.full(100, "term/only"))  # of one, pairs are all there is
+    assert 0 < low < 10 < high < 20

@@ -41,16 +41,51 @@ def compare(good, bad):
     return np.where(same, 0.5, good < bad)
 
 
+def are_paradigms(groups):
+    """Whether all groups are TERM/UID, paradigms of terms of linguistics."""
+    return all("/" in group for group in np.unique(groups))
+
+
 def shares(decisions, groups):
-    """The percentages of right decisions: of all; and {group: of its pairs}."""
-    parts = {str(group): 100 * float(decisions[groups == group].mean()) for group in np.unique(groups) if group}
+    """The percentages of right decisions: of all; and {group: of its pairs}, in order.
+
+    Each TERM of paradigms, TERM/UID, is a group, too, followed by its paradigms.
+    """
+    parts = means(decisions, groups)
+    if are_paradigms(groups):
+        terms = [group.partition("/")[0] for group in groups]
+        parts.update(means(decisions, np.array(terms)))
+        parts = dict(sorted(parts.items(), key=lambda part: part[0].partition("/")))
     return 100 * float(decisions.mean()), parts
 
 
+def means(decisions, names):
+    """{name: the percentage of right decisions of its pairs} for names (N,), without empty ones."""
+    named = (name for name in np.unique(names) if name)
+    return {str(name): 100 * float(decisions[names == name].mean()) for name in named}
+
+
+def is_over_paradigms(groups):
+    """Whether the :func:`interval` is over paradigms, as it is for two of them or more."""
+    return are_paradigms(groups) and len(np.unique(groups)) > 1
+
+
 def interval(decisions, groups):
-    """The 95% interval of the share of right decisions, in percent, by a bootstrap within groups."""
-    rng, totals = np.random.default_rng(1), np.zeros(DRAWS)
-    for group in np.unique(groups):
-        values = decisions[groups == group]
-        totals += [values[rng.integers(len(values), size=len(values))].sum() for _ in range(DRAWS)]
-    return tuple(100 * np.quantile(totals / len(decisions), [0.025, 0.975]))
+    """The 95% interval of the share of right decisions, in percent, by a bootstrap.
+
+    The pairs of a paradigm are of one template, and tell about others only together: paradigms are
+    drawn with all their pairs. Otherwise, pairs are drawn within groups.
+    """
+    rng = np.random.default_rng(1)
+    names, places = np.unique(groups, return_inverse=True)
+    if is_over_paradigms(groups):
+        right, sizes = np.bincount(places, decisions), np.bincount(places)
+        draws = rng.integers(len(names), size=(DRAWS, len(names)))
+        drawn = right[draws].sum(1) / sizes[draws].sum(1)
+    else:
+        drawn = np.zeros(DRAWS)
+        for place in range(len(names)):
+            values = decisions[places == place]
+            draws = (rng.integers(len(values), size=len(values)) for _ in range(DRAWS))
+            drawn += [values[rows].sum() / len(decisions) for rows in draws]
+    return tuple(100 * np.quantile(drawn, [0.025, 0.975]))
