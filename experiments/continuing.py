@@ -8,6 +8,7 @@ python continuing.py measure NAME --run RUN              writes RUN/NAME/measure
 import sys
 from pathlib import Path
 
+import numpy as np
 import tokenizers
 
 from maelm_fairseq import hub
@@ -20,7 +21,8 @@ from measure import RECIPES, TEXT, fine_tuned, losses, write
 sys.path += [str(RECIPES), str(RECIPES.parent / "data-prep")]
 import sentence_probes  # noqa: E402
 from adapt import bits_per_token, found_halves  # noqa: E402
-from evaluation.minimal_pairs import Pairs, decide  # noqa: E402
+from evaluation.minimal_pairs import decide  # noqa: E402
+from evaluation.pair_files import Pairs  # noqa: E402
 
 TASKS = ["trec", "rotten_tomatoes"]
 SIZE = 8000
@@ -51,7 +53,9 @@ def without_labels(model):
     """What needs no training: (task, feature, metric, value)."""
     lines = sample_lines(model.data, ["valid"])
     examples = list(sentence_probes.agreement(lines))[1::2]  # sentences with a word that does not agree
-    pairs = Pairs("", "", [original for _, _, original in examples], [changed for changed, _, _ in examples], None)
+    good, bad = [original for _, _, original in examples], [changed for changed, _, _ in examples]
+    places = [f"held-out text, pair {number}" for number in range(1, len(good) + 1)]
+    pairs = Pairs("agreement", "", places, good, bad, np.full(len(good), ""))
     yield "agreement", "examples", "count", len(pairs.good)
     for feature, masks_in_encoder in {"masks left out": False, "masks in the encoder": True}.items():
         if masks_in_encoder or model.model.cfg.decoder_layers:

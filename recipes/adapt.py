@@ -20,7 +20,8 @@ from typing import Dict
 
 import torch
 
-from evaluation.minimal_pairs import decide, read_pairs
+from evaluation.minimal_pairs import decide
+from evaluation.pair_files import read_pairs
 from evaluation.report import markdown
 from further_options import parsed, refuse_own
 from jobs import Jobs
@@ -62,7 +63,9 @@ def parse():
     add("--max-update", type=within(1), default=2000, metavar="N", help=updates)
     add("--add-tokens", type=path, metavar="FILE", help="words, one a line, that become tokens of their own")
     add("--extend-positions", type=within(1), metavar="N", help="positions, more than the model has")
-    add("--pairs", type=path, metavar="FILE.tsv", help="minimal pairs to measure on, with the columns good and bad")
+    pairs = "minimal pairs to measure on: FILE.tsv with the columns good and bad, FILE.jsonl of "
+    pairs += "BLiMP, or a folder of such files"
+    add("--pairs", type=path, metavar="PATH", help=pairs)
     return parser.parse_known_args()
 
 

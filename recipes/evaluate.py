@@ -30,8 +30,9 @@ from tqdm import tqdm
 from evaluation.features import Encoder, compute
 from evaluation.few_shot import REPEATS, SHOTS, few_shot, has_few_shot, most_shots
 from evaluation.labelled_tasks import PRIMARY, SECONDARY, load_task
-from evaluation.minimal_pairs import decide, read_pairs
+from evaluation.minimal_pairs import decide
 from evaluation.outcomes import GROUPS, PAIRS, Records, all_scores
+from evaluation.pair_files import read_pairs
 from evaluation.probes import STRENGTHS, probe, score
 from evaluation.report import Report, models_of_arm
 from maelm_fairseq.base import errors
@@ -54,8 +55,9 @@ def parse(arguments=None):
     add("--dest", required=True, metavar="DIR", help="folder to write to")
     tasks = f"default: all in --labelled, or {' '.join(PRIMARY)}; there are also {' '.join(SECONDARY)}"
     add("--tasks", nargs="+", metavar="NAME", help=tasks)
-    columns = "files of minimal pairs, with the columns good, bad and perhaps group; without --tasks, nothing else"
-    add("--pairs", nargs="+", default=[], metavar="FILE.tsv", help=columns)
+    pairs = "minimal pairs: FILE.tsv with the columns good, bad and perhaps group, FILE.jsonl of "
+    pairs += "BLiMP, or a folder of such files; without --tasks, nothing else"
+    add("--pairs", nargs="+", default=[], metavar="PATH", help=pairs)
     labelled = "folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning (default: DEST/labelled, "
     labelled += "to which data-prep/fetch_labelled.py fetches its tasks)"
     add("--labelled", metavar="DIR", help=labelled)

@@ -83,6 +83,18 @@ def squad(folder, train=60):
     return folder
 
 
+def blimp(folder):
+    """Three paradigms of two terms, in BLiMP's form: texts, and their words in another order."""
+    folder.mkdir(parents=True)
+    for term, paradigm in [("islands", "first"), ("islands", "second"), ("agreement", "third")]:
+        lines = []
+        for words in texts(5, paradigm):
+            pair = {"sentence_good": " ".join(words), "sentence_bad": " ".join(sorted(words))}
+            lines.append(json.dumps({**pair, "linguistics_term": term, "UID": paradigm}) + "\n")
+        (folder / f"{paradigm}.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
 KINDS = {"mae_lm_sentences": sentences, "mae_lm_tokens": tags, "squad": squad}
 
 

@@ -77,7 +77,7 @@ def test_embeddings_are_singular_vectors_with_the_root_of_their_values():
     # Signs are free; products of rows are not.
     scale = np.linalg.norm(expected) / np.linalg.norm(found)
     np.testing.assert_allclose(scale**2 * found @ found.T, expected @ expected.T, atol=1e-4)
-    assert found[found.any(axis=1)].std() == pytest.approx(0.03, rel=0.05)
+    assert found[found.any(axis=1)].std() == pytest.approx(0.06, rel=0.05)
     assert not found[20:].any()  # symbols without neighbours
     again = cooccurrence.embeddings(np.array(pairs), counts, 22, 6, deviation=0.03).double().numpy()
     np.testing.assert_array_equal(found, again)
@@ -94,7 +94,7 @@ def test_a_run_begins_with_them_and_resumes_without(data, tmp_path):
     assert f"{int(changed.sum())} of {len(dictionary)} embeddings begin with co-occurrence" in printed
     unused = [dictionary.bos(), dictionary.pad(), dictionary.index("<mask>")]
     assert not changed[unused].any()
-    assert weight[changed].std() == pytest.approx(0.03, rel=0.05)
+    assert weight[changed].std() == pytest.approx(0.06, rel=0.05)
     # The bias gives the frequencies of tokens, each counted once more.
     probabilities = state["lm_head.bias"].double().exp()
     assert probabilities.sum() == pytest.approx(1, abs=1e-4)

@@ -1,5 +1,6 @@
 """recipes/evaluate.sh from end to end, on tiny models and tasks; its records and tables."""
 
+import json
 import re
 
 import numpy as np
@@ -10,7 +11,6 @@ from scipy import stats
 
 import evaluate as evaluate_program
 from conftest import documents, refuses, script
-from evaluation.minimal_pairs import read_pairs
 from evaluation.outcomes import Records
 from evaluation.report import Report
 from labelled import write_table
@@ -202,23 +202,51 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
         text, was = (tmp_path / "out" / "evaluation.md").read_text(), text
     assert rows_of(text, "Minimal pairs: made") == rows_of(was, "Minimal pairs: made") and "Score" not in text
     table = pd.read_csv(tmp_path / "out" / "scores.csv").set_index(["model", "feature"]).value
-    for name in MODELS:
+    assert "Right in percent, with 95% intervals over pairs, within groups." in text
+    shown = rows_of(text.replace("\\|", ""), "Minimal pairs: made")
+    for place, name in enumerate(MODELS):
         model = hub.from_pretrained(folder / f"{name}.pt", pretrained[0])
         right = [0.5 if a == b else float(model.score(a)[0] < model.score(b)[0]) for a, b in zip(good, bad)]
-        share, low, high, count, *parts = map(float, rows_of(text.replace("\\|", ""), "Minimal pairs: made")[name])
+        share, low, high, count = map(float, shown[name])
         assert share == pytest.approx(100 * np.mean(right), abs=0.01) and low < share < high and count == 30
         assert table[name, "pairs"] == pytest.approx(share, abs=0.01)
-        for group, part in zip(["from", "|short"], parts):
+        for group in ["from", "|short"]:
+            part = float(shown[group.strip("|")][place])
             expected = 100 * np.mean([each for each, of in zip(right, groups) if of == group])
             assert part == pytest.approx(expected, abs=0.01) == table[name, f"pairs: {group}"]
 
 
-@pytest.mark.parametrize("text, message", [
-    ("good\tworse\na\tb\n", r"x.tsv: found the header 'good\\tworse', expected good and bad"),
-    ("good\tbad\na\n", "x.tsv, line 2: found 1 columns, expected 2"),
-    ("good\tbad\n", "x.tsv: found no pairs"),
-    ("good\tbad\na\t \n", "x.tsv, line 2: found an empty cell"),
-])  # fmt: skip
-def test_unfit_pairs_are_refused(tmp_path, text, message):
-    (tmp_path / "x.tsv").write_text(text)
-    refuses(message, read_pairs, str(tmp_path / "x.tsv"))
+def test_a_folder_of_blimp_is_decided_like_a_table(evaluated, tmp_path):
+    """The same pairs in both forms; groups are terms and their paradigms."""
+    _, arguments, _ = evaluated
+    lines = {line for document in documents(30, 9) for line in document}
+    lines = sorted(line for line in lines if len(line.split()) > 3)[:30]
+    paradigms = {"islands/a": lines[:8], "islands/b": lines[8:20], "agreement/c": lines[20:]}
+    (tmp_path / "folder").mkdir()
+    rows = [["good", "bad", "group"]]
+    for group, good in paradigms.items():
+        term, paradigm = group.split("/")
+        bad = [" ".join(reversed(line.split())) for line in good]
+        rows += [[*pair, group] for pair in zip(good, bad)]
+        names = {"linguistics_term": term, "UID": paradigm}
+        written = [{"sentence_good": a, "sentence_bad": b, **names} for a, b in zip(good, bad)]
+        path = tmp_path / "folder" / f"{paradigm}.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in written))
+    write_table(tmp_path / "table.tsv", *rows[:1], rows[1:])
+    options = [*arguments[: arguments.index("--labelled")], "--dest", tmp_path / "out"]
+    options += ["--pairs", tmp_path / "folder", tmp_path / "table.tsv"]
+    script("recipes/evaluate.sh", *options)
+    text = (tmp_path / "out" / "evaluation.md").read_text()
+    shown = rows_of(text, "Minimal pairs: folder")
+    assert shown == rows_of(text, "Minimal pairs: table")
+    assert "with 95% intervals over 3 paradigms, the groups TERM/UID." in text
+    assert shown["group"] == MODELS
+    terms = ["agreement", "agreement/c", "islands", "islands/a", "islands/b"]
+    assert [name for name in shown if name in terms] == terms
+    scores = pd.read_csv(tmp_path / "out" / "scores.csv")
+    scores = scores.set_index(["model", "task", "feature"]).value[MODELS[0], "folder"]
+    assert list(scores.index) == ["pairs", *(f"pairs: {term}" for term in terms)]
+    for term in terms:
+        assert float(shown[term][0]) == pytest.approx(scores[f"pairs: {term}"], abs=0.006)
+    paradigm_shares = [scores["pairs: islands/a"], scores["pairs: islands/b"]]
+    assert scores["pairs: islands"] == pytest.approx(np.average(paradigm_shares, weights=[8, 12]))

@@ -12,10 +12,8 @@ from scipy import stats
 from conftest import documents, refuses
 from evaluation import features, few_shot, probes
 from evaluation.labelled_tasks import Task, deal, identity, load_task
-from evaluation.minimal_pairs import Pairs, decide
 from labelled import write_table
 from maelm_fairseq import hub
-from maelm_fairseq.base.errors import UsageError
 
 
 def write(folder, header, **splits):
@@ -211,16 +209,6 @@ def test_few_shot_scores_of_all_repeats():
     assert len(rows) == 16 and (task.targets[rows] == task.targets.max()).sum() == 8
     task.ids = task.ids // 12  # left out as wholes, such groups could leave nothing to test on
     assert not few_shot.has_few_shot(task)
-
-
-def test_pairs_that_a_model_cannot_decide(pretrained):
-    model = hub.from_pretrained(pretrained[1], data=pretrained[0])
-    for bad, size in [("\u200b", 0), ("kan " * 40, 40)]:
-        with pytest.raises(UsageError, match=f"x/blimp.tsv, line 7: .* has {size} tokens, expected 1 to 30; change it"):
-            decide(model, Pairs("x/blimp.tsv", "", [5, 7], ["kan", "lo"], ["lo", bad], np.array(["", ""])))
-    model.score = lambda texts: [(np.nan, 1) for _ in texts]
-    with pytest.raises(UsageError, match="blimp: the model's bits are no numbers"):
-        decide(model, Pairs("x/blimp.tsv", "", [5], ["kan"], ["lo"], np.array([""])))
 
 
 def test_an_encoder_that_changes_before_it_is_loaded(pretrained, tmp_path):

@@ -13,11 +13,13 @@ import torch
 from fairseq import options
 
 import arms
+import continuing
 import maelm_fairseq.plugin  # noqa: F401  fairseq-train has it from --user-dir
 import measure
 import page
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, run_main, script
 from labelled import write_table
+from maelm_fairseq import hub
 from maelm_fairseq.checkpoints.reading import read_file
 
 EXPERIMENTS = ROOT / "experiments"
@@ -72,6 +74,16 @@ def test_every_way_to_continue_is_what_fairseq_train_takes(data, tmp_path, monke
         assert ("base-data" in words[0]) == (args.finetune_from_model is None)
         seen.add((args.decoder_layers, args.encoder_mask_fraction, args.encoder_mask_fade_updates, args.seed, words[0]))
     assert len(seen) == len(commands)
+
+
+def test_continued_models_decide_pairs_of_held_out_text(pretrained, monkeypatch):
+    lines = [f"the {noun} is on the top line" for noun in ["movie", "plot", "scene", "story"]]
+    monkeypatch.setattr(continuing, "sample_lines", lambda *of: lines)
+    monkeypatch.setattr(continuing, "found_halves", lambda model, lines: (50.0, 1))
+    model = hub.from_pretrained(pretrained[1], pretrained[0])
+    found = {row[:3]: row[3] for row in continuing.without_labels(model)}
+    assert found["agreement", "examples", "count"] == 4
+    assert 0 <= found["agreement", "masks left out", "pairs"] <= 100
 
 
 def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkeypatch):

@@ -39,7 +39,7 @@ SMALLER = [  # so that each command takes seconds
     (r"max_steps=\d+", "max_steps=2"),
 ]  # fmt: skip
 # What installs, downloads or takes hours: there, options and targets are looked up.
-NOT_RUN = re.compile(r"pip |make |\. |data-prep/(movie_reviews|fetch_labelled)")
+NOT_RUN = re.compile(r"pip |make |\. |git clone|mv blimp_|data-prep/(movie_reviews|fetch_labelled)")
 
 
 def blocks(page):
@@ -56,6 +56,8 @@ def look_up(words, cwd):
     """Checks the options, the extra or the target of a command without running it."""
     if words[0] == ".":
         assert words[1] == ".venv/bin/activate"
+    elif words[0] in ("git", "mv"):  # of BLiMP
+        assert (cwd / words[-1]).exists() or words[:2] == ["git", "clone"]
     elif words[0] == "make":
         folder = ROOT / words[2] if words[1] == "-C" else ROOT
         assert re.search(rf"^{words[-1]}:", (folder / "Makefile").read_text(), re.M)
@@ -114,6 +116,7 @@ def place(tmp_path_factory, ran):
         (place / f"pages/{number}.txt").write_text(text_of(documents(9, number)))
     (place / "minimal_pairs.tsv").write_text("good\tbad\nkan lo\tlo kan\n")
     (place / "new_pairs.txt").write_text("kan lo\tlo kan\n")
+    labelled.blimp(place / "blimp")
     (place / "corpus/b.txt.gz").write_bytes(gzip.compress((place / "train.txt").read_bytes()))
     labelled.pairs(place / "glue_data/RTE", score=False)
     for task in ["glue_data/my_task", "substitutes/trec"]:

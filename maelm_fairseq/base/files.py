@@ -161,14 +161,21 @@ def read_json(path, kind, expected, fix="remove it and run again"):
     if not os.path.isfile(path):
         raise MissingFileError(f"{path}: not found, expected {expected}")
     try:
-        text = read_text(path)
-        try:
-            value = json.loads(text, object_pairs_hook=unique)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path}: not JSON ({error})") from None
-        return typed(kind, value, path)
+        return parse_json(read_text(path), kind, path)
     except UsageError as error:
         raise UsageError(f"{error}; {path} should be {expected}; {fix}") from None
+
+
+def parse_json(text, kind, where):
+    """A text in JSON as a value of a type, as for :func:`typed`; no key of an object is there twice.
+
+    Raises ValueError: it is not JSON, or its value is of another kind; the message begins with `where`
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where}: not JSON ({error})") from None
+    return typed(kind, value, where)
 
 
 def unique(pairs):

@@ -1,95 +1,91 @@
-"""Minimal pairs, as of BLiMP: a sentence, and the same with a fault; the model should find the first more probable.
+"""Minimal pairs, as of BLiMP: a sentence, and the same with a fault.
+
+A model should find the first more probable.
 
 Letters in shapes: N pairs.
 """
 
-import os
-from dataclasses import dataclass
-
 import numpy as np
 
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import sha256
-from maelm_fairseq.base.utf8 import read_lines
 
-COLUMNS = ["good", "bad"]  # and perhaps GROUP
-GROUP = "group"
 DRAWS = 1000  # of the bootstrap
 
 
-@dataclass
-class Pairs:
-    """The pairs of a file."""
-
-    path: str
-    digest: str  # SHA-256
-    lines: list  # N numbers
-    good: list  # N strings
-    bad: list  # N strings
-    groups: np.ndarray  # (N,) strings; "" without groups
-
-    @property
-    def name(self):
-        return os.path.splitext(os.path.basename(self.path))[0]
-
-
-def read_pairs(path):
-    """Reads a file of tab-separated columns with a header: `good`, `bad` and perhaps `group`, in any order.
-
-    Raises:
-        UsageError: a column is missing, a line has other columns than the header, or there is no pair
-    """
-    rows = []
-    for number, line in read_lines(path):
-        cells = line.split("\t")
-        if number == 1:
-            header = cells
-            if not set(COLUMNS) <= set(header) or len(set(header)) < len(header):
-                expected = "expected good and bad, perhaps group, separated by tabs"
-                raise UsageError(f"{path}: found the header {line!r}, {expected}")
-        elif line:
-            if len(cells) != len(header):
-                raise UsageError(f"{path}, line {number}: found {len(cells)} columns, expected {len(header)}")
-            row = dict(zip(header, map(str.strip, cells)))
-            if not row["good"] or not row["bad"]:
-                raise UsageError(f"{path}, line {number}: found an empty cell, expected two sentences")
-            rows.append([number, *(row[column] for column in COLUMNS), row.get(GROUP, "")])
-    if not rows:
-        raise UsageError(f"{path}: found no pairs, expected a header and a line for each")
-    lines, good, bad, groups = map(list, zip(*rows))
-    return Pairs(path, sha256(path), lines, good, bad, np.array(groups))
-
-
 def decide(model, pairs):
-    """How each pair is decided by the sums of bits: 1 right, 0 wrong, 0.5 where they are equal; float64 (N,).
+    """How each pair is decided by the sums of bits, as by :func:`compare`; float64 (N,).
 
+    Args:
+        model: :class:`~maelm_fairseq.hub.MaeLm`
+        pairs: :class:`~evaluation.pair_files.Pairs`
     Raises:
-        UsageError: a sentence has no tokens, or more than the model has positions; or the model cannot score
+        UsageError: a sentence has no tokens, or more than the model has positions; or the model
+            cannot score
     """
     texts, most = [*pairs.good, *pairs.bad], model.model.max_positions() - 2
     _, sizes = model.tokenizer.encode_lines(texts)
-    for number, text, size in zip(2 * pairs.lines, texts, sizes):
+    for place, text, size in zip(2 * pairs.places, texts, sizes):
         if not 0 < size <= most:
-            fault = f"{text[:80]!r} has {size} tokens, expected 1 to {most}; change it or leave the pair out"
-            raise UsageError(f"{pairs.path}, line {number}: {fault}")
+            fault = f"{text[:80]!r} has {size} tokens, expected 1 to {most}"
+            raise UsageError(f"{place}: {fault}; change it or leave the pair out")
     bits = np.array([total for total, _ in model.score(texts)]).reshape(2, -1)
     if not np.isfinite(bits).all():
         fault = "the model's bits are no numbers: its training diverged"
         raise UsageError(f"{pairs.name}: {fault}; use another checkpoint")
-    same = np.isclose(*bits, rtol=1e-6)  # the rounding of different batches
-    return np.where(same, 0.5, bits[0] < bits[1])
+    return compare(*bits)
+
+
+def compare(good, bad):
+    """Decides pairs by the bits of their sentences, (N,): 1 right, 0 wrong, 0.5 if equal."""
+    same = np.isclose(good, bad, rtol=1e-6)  # the rounding of different batches
+    return np.where(same, 0.5, good < bad)
+
+
+def are_paradigms(groups):
+    """Whether all groups are TERM/UID, paradigms of terms of linguistics."""
+    return all("/" in group for group in np.unique(groups))
 
 
 def shares(decisions, groups):
-    """The percentages of right decisions: of all; and {group: of its pairs}."""
-    parts = {str(group): 100 * float(decisions[groups == group].mean()) for group in np.unique(groups) if group}
+    """The percentages of right decisions: of all; and {group: of its pairs}, in order.
+
+    Each TERM of paradigms, TERM/UID, is a group, too, followed by its paradigms.
+    """
+    parts = means(decisions, groups)
+    if are_paradigms(groups):
+        terms = [group.partition("/")[0] for group in groups]
+        parts.update(means(decisions, np.array(terms)))
+        parts = dict(sorted(parts.items(), key=lambda part: part[0].partition("/")))
     return 100 * float(decisions.mean()), parts
 
 
+def means(decisions, names):
+    """{name: the percentage of right decisions of its pairs} for names (N,), without empty ones."""
+    named = (name for name in np.unique(names) if name)
+    return {str(name): 100 * float(decisions[names == name].mean()) for name in named}
+
+
+def is_over_paradigms(groups):
+    """Whether the :func:`interval` is over paradigms, as it is for two of them or more."""
+    return are_paradigms(groups) and len(np.unique(groups)) > 1
+
+
 def interval(decisions, groups):
-    """The 95% interval of the share of right decisions, in percent, by a bootstrap within groups."""
-    rng, totals = np.random.default_rng(1), np.zeros(DRAWS)
-    for group in np.unique(groups):
-        values = decisions[groups == group]
-        totals += [values[rng.integers(len(values), size=len(values))].sum() for _ in range(DRAWS)]
-    return tuple(100 * np.quantile(totals / len(decisions), [0.025, 0.975]))
+    """The 95% interval of the share of right decisions, in percent, by a bootstrap.
+
+    The pairs of a paradigm are of one template, and tell about others only together: paradigms are
+    drawn with all their pairs. Otherwise, pairs are drawn within groups.
+    """
+    rng = np.random.default_rng(1)
+    names, places = np.unique(groups, return_inverse=True)
+    if is_over_paradigms(groups):
+        right, sizes = np.bincount(places, decisions), np.bincount(places)
+        draws = rng.integers(len(names), size=(DRAWS, len(names)))
+        drawn = right[draws].sum(1) / sizes[draws].sum(1)
+    else:
+        drawn = np.zeros(DRAWS)
+        for place in range(len(names)):
+            values = decisions[places == place]
+            draws = (rng.integers(len(values), size=len(values)) for _ in range(DRAWS))
+            drawn += [values[rows].sum() / len(decisions) for rows in draws]
+    return tuple(100 * np.quantile(drawn, [0.025, 0.975]))

@@ -8,7 +8,7 @@ from scipy import stats
 
 from maelm_fairseq.base.errors import UsageError
 
-from .minimal_pairs import interval, shares
+from .minimal_pairs import interval, is_over_paradigms, shares
 from .outcomes import CHOSEN, GROUPS, LAST, PAIRS
 from .probes import score
 
@@ -40,7 +40,7 @@ class Report:
     Args:
         records: list of :class:`~evaluation.outcomes.Records`
         tasks: their names, in order
-        pairs: names of files of minimal pairs
+        pairs: names of sets of minimal pairs
         secondary: names of tasks that are in no mean
     """
 
@@ -91,18 +91,43 @@ class Report:
         return frame.assign(seeds=len(seeds), tasks=[len(averaged) if task == "mean" else 1 for task in frame.index])
 
     def decided(self, name):
-        """How minimal pairs are decided: models by share, interval, and the shares of groups."""
+        """How minimal pairs are decided: models by the right share, its interval, and how many."""
         rows = {}
-        for model, records in self.records.items():
-            decisions, groups = (records.arrays[f"{name}/{key}"] for key in [PAIRS, GROUPS])
-            (right, parts), (low, high) = shares(decisions, groups), interval(decisions, groups)
-            parts = {f"group {group}": share for group, share in parts.items()}
-            rows[model] = {"right": right, "from": low, "to": high, "pairs": len(groups), **parts}
+        for model, (decisions, groups) in self.decisions(name).items():
+            share, _ = shares(decisions, groups)
+            low, high = interval(decisions, groups)
+            rows[model] = {"right": share, "from": low, "to": high, "pairs": len(groups)}
         return pd.DataFrame.from_dict(rows, orient="index")
+
+    def decided_by_group(self, name):
+        """The shares of right decisions: groups by models."""
+        columns = {}
+        for model, (decisions, groups) in self.decisions(name).items():
+            _, columns[model] = shares(decisions, groups)
+        return pd.DataFrame(columns).rename_axis("group")
+
+    def decisions(self, name):
+        """{model: how it decides each pair, (N,), and the groups of the pairs, (N,)}."""
+        keys = [f"{name}/{key}" for key in [PAIRS, GROUPS]]
+        return {model: [of.arrays[key] for key in keys] for model, of in self.records.items()}
+
+    def pairs_text(self, name):
+        """The section on minimal pairs."""
+        _, groups = next(iter(self.decisions(name).values()))
+        if is_over_paradigms(groups):
+            over = f"over {len(np.unique(groups))} paradigms, the groups TERM/UID"
+        else:
+            over = "over pairs, within groups"
+        text = f"## Minimal pairs: {name}\nRight in percent, with 95% intervals {over}.\n\n"
+        text += markdown(self.decided(name))
+        by_group = self.decided_by_group(name)
+        if len(by_group):
+            text += f"\nBy group:\n\n{markdown(by_group)}"
+        return text
 
     def text(self, comparisons=()):
         """All tables; `comparisons` are pairs of arms."""
-        sections = {f"Minimal pairs: {name}": self.decided(name) for name in self.pairs}
+        sections = {}
         if self.tasks:
             sections[f"Score: {TITLES['mean']}, layer selected inside the training folds"] = self.scores("mean")
             sections[f"Last layer, {TITLES['mean']}"] = self.scores("mean", LAST)
@@ -111,7 +136,8 @@ class Report:
             sections[title[0].upper() + title[1:]] = self.scores(feature)
         for feature in ["mean", "first"] if self.tasks else []:
             sections[f"By layer, mean over tasks, {TITLES[feature]}"] = self.layers(feature)
-        parts = [f"## {title}\n{markdown(frame)}" for title, frame in sections.items() if len(frame)]
+        parts = [self.pairs_text(name) for name in self.pairs]
+        parts += [f"## {title}\n{markdown(frame)}" for title, frame in sections.items() if len(frame)]
         for arms in comparisons:
             frame, others = self.differences(arms), {"mean, last layer": self.differences(arms, layer=LAST)}
             others.update({f"mean, {title}": self.differences(arms, feature) for feature, title in titles.items()})

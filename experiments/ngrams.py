@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Yardsticks for minimal pairs: frequencies and 5-grams of the text that pretraining read.
+
+    python ngrams.py --text train.txt --data DATA --pairs blimp --dest DEST \\
+      --records evaluation/mlm-1.npz
+
+Two models of an encoder's tokens, `unigrams` and `kneser_ney`, decide pairs as an encoder does:
+the sentence with fewer bits is the good one. Beside them stand encoders that recipes/evaluate.sh
+has evaluated on the same pairs.
+
+Writes DEST/unigrams.npz and DEST/kneser_ney.npz, records like those of encoders; DEST/ngrams.csv,
+a row for each score, with the columns of an evaluation's scores.csv; and tables, DEST/ngrams.md.
+The same command resumes.
+"""
+
+import collections
+import os
+import string
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from kneser_ney import KneserNey
+from maelm_fairseq.base import provenance
+from maelm_fairseq.base.errors import Parser, UsageError, run
+from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.utf8 import read_lines
+from maelm_fairseq.vocabulary import read_vocabulary
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "recipes"))
+from evaluation.minimal_pairs import compare  # noqa: E402
+from evaluation.outcomes import GROUPS, PAIRS, Records  # noqa: E402
+from evaluation.pair_files import read_pairs  # noqa: E402
+from evaluation.report import Report, markdown  # noqa: E402
+
+ORDER = 5  # of the n-grams
+LEAST = 2  # occurrences of a known word
+
+
+class Unigrams:
+    """Token frequencies of a text, each one more; arguments as of :class:`KneserNey`."""
+
+    def __init__(self, tokens, sizes, vocabulary):
+        counts = np.bincount(tokens, minlength=vocabulary) + 1
+        self.token_bits = -np.log2(counts / counts.sum())
+
+    def bits(self, tokens, sizes):
+        """The bits of sentences: float64 (S,)."""
+        sentences = np.repeat(np.arange(len(sizes)), sizes)
+        return np.bincount(sentences, self.token_bits[tokens], minlength=len(sizes))
+
+
+MODELS = {
+    "unigrams": Unigrams,
+    "kneser_ney": lambda *text: KneserNey(*text, ORDER),
+}
+
+
+def measure(records, pairs, origin, text, tokenizer):
+    """Records how each model decides pairs, which are identified by `origin`.
+
+    Args:
+        records: {name of a model: :class:`~evaluation.outcomes.Records`}
+        pairs: :class:`~evaluation.pair_files.Pairs`
+        origin: dict
+        text: path of the text, a sentence on each line
+        tokenizer: :class:`~maelm_fairseq.base.subwords.Subwords`
+    Raises:
+        UsageError: the text has no words, or a model's records are of something else
+    """
+    missing = [name for name in records if not records[name].has(pairs.name, PAIRS, origin)]
+    if not missing:
+        return
+    sentences = tokenizer.encode_lines([line for _, line in read_lines(text) if line.strip()])
+    if not len(sentences[0]):
+        raise UsageError(f"--text {text}: found no words, expected the text that pretraining read")
+    compared = tokenizer.encode_lines([*pairs.good, *pairs.bad])
+    for name in missing:
+        model = MODELS[name](*sentences, len(tokenizer.symbols))
+        good, bad = model.bits(*compared).reshape(2, -1)
+        arrays = {PAIRS: compare(good, bad), GROUPS: pairs.groups}
+        records[name].write(pairs.name, PAIRS, origin, arrays)
+
+
+def words(text):
+    """The words of a text: split at white space, lowercased, without punctuation around them."""
+    stripped = (word.strip(string.punctuation) for word in text.lower().split())
+    return [word for word in stripped if word]
+
+
+def have_known_words(pairs, text):
+    """Whether every word of a pair's sentences occurs in a text LEAST times or more: bool (N,)."""
+    counts = collections.Counter()
+    for _, line in read_lines(text):
+        counts.update(words(line))
+    known = {word for word, count in counts.items() if count >= LEAST}
+    return np.array([known.issuperset(words(f"{a} {b}")) for a, b in zip(pairs.good, pairs.bad)])
+
+
+def restrict(records, name, restricted, chosen):
+    """Adds pairs, `chosen` (N,), to a model's arrays under another name; not to its file."""
+    for key in [PAIRS, GROUPS]:
+        records.arrays[f"{restricted}/{key}"] = records.arrays[f"{name}/{key}"][chosen]
+
+
+def parse():
+    parser = Parser(description=__doc__)
+    add = parser.add_argument
+    text = "text that pretraining read, a sentence on each line, plain or gzip"
+    add("--text", required=True, metavar="FILE", help=text)
+    data = "folder with the vocabulary, from data-prep/prepare.sh"
+    add("--data", required=True, metavar="DIR", help=data)
+    add("--pairs", required=True, metavar="PATH", help="minimal pairs, as for recipes/evaluate.sh")
+    add("--dest", required=True, metavar="DIR", help="folder to write to")
+    records = "records of encoders that recipes/evaluate.sh has evaluated on the same pairs"
+    add("--records", nargs="+", default=[], metavar="MODEL.npz", help=records)
+    twice = "also score the pairs whose words all occur twice in the text, or more often"
+    add("--twice", action="store_true", help=twice)
+    return parser.parse_args()
+
+
+def read_encoders(args, pairs, origin):
+    """The records that --records names, of different models, which have decided these pairs."""
+    encoders = [Records(path) for path in args.records]
+    for each in encoders:
+        if not each.has(pairs.name, PAIRS, origin):
+            fault = f"found no pairs called {pairs.name}, expected some"
+            raise UsageError(f"{each.path}: {fault}; evaluate it with --pairs {args.pairs}")
+    names = [*MODELS, *(each.model for each in encoders)]
+    if len(set(names)) < len(names):
+        found = f"found {', '.join(names)}, expected different names"
+        raise UsageError(f"--records: {found}; rename a file")
+    return encoders
+
+
+def report(args, pairs, records):
+    """Prints the summary, and writes the tables of all models."""
+    sets, counts = [pairs.name], f"{len(pairs.good):,} pairs"
+    if args.twice:
+        chosen = have_known_words(pairs, args.text)
+        if not chosen.any():
+            fault = f"found no pair whose words all occur {LEAST} times in {args.text}"
+            raise UsageError(f"{args.pairs}: {fault}; leave out --twice")
+        sets.append(f"{pairs.name}, known words")
+        for each in records:
+            restrict(each, *sets, chosen)
+        counts += f"; {chosen.sum():,} of known words, each {LEAST} times or more in the text"
+    tables = Report(records, [], sets)
+    summary = tables.decided(pairs.name).drop(columns="pairs").rename_axis("model")
+    summary = summary.rename(columns={"right": "all pairs"})
+    if args.twice:
+        summary["known words"] = tables.decided(sets[1]).right
+    text = f"{counts}.\n\n{markdown(summary)}"
+    print(text)
+    scores = pd.concat([each.table() for each in records])
+    with atomic_write(os.path.join(args.dest, "ngrams.csv")) as stream:
+        scores[scores.task.isin(sets)].to_csv(stream, index=False, lineterminator="\n")
+    with atomic_write(os.path.join(args.dest, "ngrams.md")) as stream:
+        stream.write(f"# Minimal pairs, encoders and n-grams\n{text}\n{tables.text()}")
+
+
+def main():
+    args = parse()
+    pairs = read_pairs(args.pairs)
+    origin = {"pairs": pairs.digest}
+    encoders = read_encoders(args, pairs, origin)
+    _, tokenizer = read_vocabulary(args.data)
+    files = [args.text, os.path.join(args.data, "dict.txt"), tokenizer.path]
+    digest = " ".join(provenance.checksums(files).values())
+    os.makedirs(args.dest, exist_ok=True)
+    own = {name: Records(os.path.join(args.dest, f"{name}.npz"), digest) for name in MODELS}
+    measure(own, pairs, origin, args.text, tokenizer)
+    report(args, pairs, [*own.values(), *encoders])
+
+
+if __name__ == "__main__":
+    run(main)
