@@ -73,13 +73,13 @@ def test_embeddings_are_singular_vectors_with_the_root_of_their_values():
     vectors, values, _ = np.linalg.svd(matrix)
     expected = (vectors * np.sqrt(values))[:, :6]
     pairs = [22 * row + column for row, column in (divmod(int(pair), 20) for pair in pairs)]
-    found = cooccurrence.embeddings(np.array(pairs), counts, 22, 6, deviation=0.03).double().numpy()
+    found = cooccurrence.embeddings(np.array(pairs), counts, 22, 6, deviation=0.06).double().numpy()
     # Signs are free; products of rows are not.
     scale = np.linalg.norm(expected) / np.linalg.norm(found)
     np.testing.assert_allclose(scale**2 * found @ found.T, expected @ expected.T, atol=1e-4)
     assert found[found.any(axis=1)].std() == pytest.approx(0.06, rel=0.05)
     assert not found[20:].any()  # symbols without neighbours
-    again = cooccurrence.embeddings(np.array(pairs), counts, 22, 6, deviation=0.03).double().numpy()
+    again = cooccurrence.embeddings(np.array(pairs), counts, 22, 6, deviation=0.06).double().numpy()
     np.testing.assert_array_equal(found, again)
 
 
