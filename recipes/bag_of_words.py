@@ -55,18 +55,25 @@ def fit(examples, targets):
     Returns: a scikit-learn model of such tuples
     """
     vectorizer = features(len(examples[0]))
-    x, targets = vectorizer.fit_transform(examples), np.array(targets)
-    if targets.dtype.kind == "f":
-        model, strength, largest, folds = Ridge(), "alpha", len(targets), KFold
-    else:
-        model, strength, largest, folds = LinearSVC(), "C", max(Counter(targets.tolist()).values()), StratifiedKFold
-    if largest > 1:
-        folds = folds(min(FOLDS, largest), shuffle=True, random_state=0)
-        search = GridSearchCV(model, {strength: STRENGTHS}, cv=folds).fit(x, targets)
-        model = search.best_estimator_
-    else:
-        model.fit(x, targets)
+    model = choose(vectorizer.fit_transform(examples), np.array(targets))
     return make_pipeline(vectorizer, model)
+
+
+def choose(x, targets):
+    """Trains a linear model of features (n, features), with the strength of regularisation that folds choose.
+
+    Args:
+        targets: (n,), floats for values, else classes
+    """
+    if targets.dtype.kind == "f":
+        model, strength, folds, largest = Ridge(), "alpha", KFold, len(targets)
+    else:
+        model, strength, folds = LinearSVC(), "C", StratifiedKFold
+        largest = max(Counter(targets.tolist()).values())  # a class
+    if largest == 1:
+        return model.fit(x, targets)
+    folds = folds(min(FOLDS, largest), shuffle=True, random_state=0)
+    return GridSearchCV(model, {strength: STRENGTHS}, cv=folds).fit(x, targets).best_estimator_
 
 
 def scores(labelled, regression=False) -> List[Score]:

@@ -35,6 +35,8 @@ from evaluation.outcomes import GROUPS, PAIRS, Records, all_scores
 from evaluation.pair_files import read_pairs
 from evaluation.probes import STRENGTHS, probe, score
 from evaluation.report import Report, models_of_arm
+from evaluation.yardsticks import BAG_OF_WORDS, MOST_FREQUENT
+from evaluation.yardsticks import measure as measure_yardsticks
 from maelm_fairseq.base import errors
 from maelm_fairseq.base.errors import UsageError, within
 from maelm_fairseq.base.files import atomic_write, check_new, one_at_a_time
@@ -43,6 +45,7 @@ from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file
 
 RECIPES = os.path.dirname(os.path.abspath(__file__))
 SCORES, TABLES = "scores.csv", "evaluation.md"  # of all models in a folder, and of a command
+YARDSTICKS = [BAG_OF_WORDS, MOST_FREQUENT]
 FETCH = os.path.join(os.path.dirname(RECIPES), "data-prep", "fetch_labelled.py")
 
 
@@ -175,6 +178,9 @@ def evaluate(args):
         measure(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
         value = score(records[name].answers(task.name, "mean"), task.targets)
         tqdm.write(f"{name}, {task.name}: {task.metric} {value:.2f}")
+    yardsticks = {name: Records(os.path.join(args.dest, name + ".npz"), name) for name in YARDSTICKS if tasks}
+    for task in tqdm(tasks, BAG_OF_WORDS, unit="task", disable=None):
+        measure_yardsticks(yardsticks, task, args.few_shot_repeats)
     for name, pairs in itertools.product(models, args.pairs):
         origin = {"pairs": pairs.digest}
         if not records[name].has(pairs.name, PAIRS, origin):
@@ -182,7 +188,7 @@ def evaluate(args):
             records[name].write(pairs.name, PAIRS, origin, arrays)
     secondary = [] if args.labelled else SECONDARY
     names = [task.name for task in tasks], [pairs.name for pairs in args.pairs]
-    report = Report(list(records.values()), *names, secondary)
+    report = Report(list(records.values()), *names, secondary, list(yardsticks.values()))
     with atomic_write(os.path.join(args.dest, SCORES)) as stream:
         all_scores(args.dest).to_csv(stream, index=False, lineterminator="\n")
     path = os.path.join(args.dest, TABLES)

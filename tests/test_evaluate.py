@@ -9,8 +9,10 @@ import pytest
 import torch
 from scipy import stats
 
+import bag_of_words
 import evaluate as evaluate_program
 from conftest import documents, refuses, script
+from evaluation.labelled_tasks import load_task
 from evaluation.outcomes import Records
 from evaluation.report import Report
 from labelled import write_table
@@ -19,6 +21,7 @@ from maelm_fairseq.base.errors import UsageError, one_line
 from maelm_fairseq.checkpoints import reading
 
 MODELS, TASKS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"], ["kind", "length"]
+YARDSTICKS = ["bag of words", "most frequent class"]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +64,8 @@ def test_records_agree_with_the_tables(evaluated):
     folder, _, output = evaluated
     text, table = (folder / "out" / "evaluation.md").read_text(), pd.read_csv(folder / "out" / "scores.csv")
     primary = rows_of(text, "Score")
-    assert list(primary)[2:] == MODELS and primary["model"] == ["kind", "length", "mean"]
+    assert list(primary)[2:] == [*MODELS, *YARDSTICKS]
+    assert primary["model"] == ["kind", "length", "mean"]
     assert re.search(r"kind: 150 examples, .*few-shot probes have at most \d\d? of its smallest class", text)
     for model in MODELS:
         scores = []
@@ -82,7 +86,30 @@ def test_records_agree_with_the_tables(evaluated):
     shown = [float(cell) for cell in rows_of(text, "128 examples per class")[MODELS[-1]]]
     assert shown == pytest.approx([*few, few.mean()], abs=0.006)
     assert rows_of(text, "By layer, mean over tasks, mean of tokens")["model"] == ["layer 0", "layer 1", "layer 2"]
-    assert list(rows_of(text, "`<s>`"))[2:] == list(rows_of(text, "Layers side by side"))[2:] == MODELS
+    for title in ["`<s>`", "Layers side by side", "By layer, mean over tasks, mean", "Last layer"]:
+        assert list(rows_of(text, title))[2:] == [*MODELS, *YARDSTICKS]
+
+
+def test_what_needs_no_encoder_is_scored_on_the_same_folds(evaluated):
+    folder, _, _ = evaluated
+    text = (folder / "out" / "evaluation.md").read_text()
+    task = load_task(str(folder / "labelled" / "kind"))
+    examples = [(each,) for each in task.texts]
+    right = []
+    for fold in range(5):
+        train, test = (np.flatnonzero((task.folds == fold) == is_test) for is_test in (False, True))
+        model = bag_of_words.fit([examples[i] for i in train], task.targets[train])
+        right += list(model.predict([examples[i] for i in test]) == task.targets[test])
+    rows = rows_of(text, "Score")
+    assert float(rows["bag of words"][0]) == pytest.approx(100 * np.mean(right), abs=0.006)
+    assert float(rows["most frequent class"][0]) == pytest.approx(100 * np.bincount(task.targets).max() / 150, abs=2)
+    assert float(rows["most frequent class"][1]) == 0  # a constant has no correlation
+    assert rows_of(text, "By layer, mean over tasks, mean of tokens")["bag of words"][:1] == rows["bag of words"][2:]
+    few = rows_of(text, "8 examples per class")
+    assert few["bag of words"] != rows["bag of words"]
+    table = pd.read_csv(folder / "out" / "scores.csv")
+    features = table[(table.model == "bag of words") & (table.task == "kind")].feature
+    assert {"text", "8 examples per class"} < set(features)
 
 
 def test_arms_are_compared_by_seed(evaluated):
@@ -126,7 +153,7 @@ def test_the_same_command_resumes(evaluated):
     folder, arguments, output = evaluated
     files = {path: path.read_bytes() for path in (folder / "out").glob("*.npz")}
     times = {path: path.stat().st_mtime_ns for path in files}
-    assert [path.stem for path in sorted(files)] == sorted(MODELS)
+    assert {path.stem for path in files} == {*MODELS, *YARDSTICKS}
     lost = load(folder, "mlm-2")
     np.savez(lost.path, **{key: array for key, array in lost.arrays.items() if not key.startswith("kind/first")})
     assert script("recipes/evaluate.sh", *arguments).stdout == output

@@ -31,6 +31,7 @@ from .probes import score
 
 ORIGIN = "origin"  # what an array was made from, as JSON in an array of its own
 CHOSEN, LAST = "chosen", "last"  # layers of the table, besides numbers
+TEXT = "text"  # the feature of what reads the text itself, without an encoder
 COLUMNS = ["model", "task", "feature", "layer", "metric", "value"]
 PAIRS, GROUPS = "pairs", "groups"
 

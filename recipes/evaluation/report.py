@@ -9,7 +9,7 @@ from scipy import stats
 from maelm_fairseq.base.errors import UsageError
 
 from .minimal_pairs import interval, is_over_paradigms, shares
-from .outcomes import CHOSEN, GROUPS, LAST, PAIRS
+from .outcomes import CHOSEN, GROUPS, LAST, PAIRS, TEXT
 from .probes import score
 
 TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "layers side by side"}
@@ -42,27 +42,43 @@ class Report:
         tasks: their names, in order
         pairs: names of sets of minimal pairs
         secondary: names of tasks that are in no mean
+        yardsticks: list of Records of what needs no encoder: a row of every table of scores
     """
 
-    def __init__(self, records, tasks, pairs=(), secondary=()):
+    def __init__(self, records, tasks, pairs=(), secondary=(), yardsticks=()):
         self.records, self.tasks, self.pairs = {each.model: each for each in records}, tasks, pairs
         self.averaged = [task for task in tasks if task not in secondary] or tasks
-        table = pd.concat([each.table() for each in records])
-        self.table = table[table.task.isin(tasks) & ~table.feature.str.startswith(PAIRS)]
+        table = pd.concat([each.table() for each in [*records, *yardsticks]])
+        table = table[table.task.isin(tasks) & ~table.feature.str.startswith(PAIRS)]
+        self.yardsticks = [each.model for each in yardsticks]
+        is_yardstick = table.model.isin(self.yardsticks)
+        self.table, self.without_encoder = table[~is_yardstick], table[is_yardstick]
 
     def scores(self, feature, layer=CHOSEN):
         """Scores of models by tasks, and their mean over those of the mean; without models that lack a task."""
         chosen = self.table[(self.table.feature == feature) & (self.table.layer == layer)]
-        frame = chosen.pivot(index="model", columns="task", values="value").reindex(list(self.records))
+        chosen = pd.concat([chosen, self.beside(feature)])
+        rows = [*self.records, *self.yardsticks]
+        frame = chosen.pivot(index="model", columns="task", values="value").reindex(rows)
         frame = frame.reindex(columns=[task for task in self.tasks if task in frame]).dropna()
         frame["mean"] = frame[[task for task in self.averaged if task in frame]].mean(axis=1)
         return frame
 
+    def beside(self, feature):
+        """The rows of yardsticks beside a feature: of all examples, or of as few."""
+        table = self.without_encoder
+        few = table[table.feature == feature]
+        return few if len(few) else table[(table.feature == TEXT) & (table.layer == CHOSEN)]
+
     def layers(self, feature):
-        """Scores of models by layer, mean over tasks."""
+        """Scores of models by layer, mean over tasks; a yardstick, which has no layers, has one score."""
         chosen = self.table[(self.table.feature == feature) & self.table.task.isin(self.averaged)]
         chosen = chosen[chosen.layer.map(lambda layer: isinstance(layer, int))]
         frame = chosen.pivot_table(index="model", columns="layer", values="value").reindex(list(self.records))
+        beside = self.beside(feature)
+        for name in self.yardsticks:
+            rows = beside[(beside.model == name) & beside.task.isin(self.averaged)]
+            frame.loc[name] = rows.value.mean()
         return frame.rename(columns=lambda layer: f"layer {layer}")
 
     def differences(self, arms, feature="mean", layer=CHOSEN):
