@@ -545,14 +545,19 @@ def verdict(values, is_rank=True):
     return n, f"{mean:+.1f} ({low:+.1f} to {high:+.1f}) {unit}", result
 
 
-def remake(page, records, pictures):
-    """Writes the page with new blocks, and the pictures."""
-    blocks, text = Page(records), page.read_text(encoding="utf-8")
+def with_blocks(text, blocks):
+    """A page in which each block has what the method of its name returns."""
 
     def replace(match):
         return f"<!-- {match[1]} -->\n{getattr(blocks, match[1])().strip()}\n<!-- end -->"
 
-    text = re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", replace, text, flags=re.S)
+    return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", replace, text, flags=re.S)
+
+
+def remake(page, records, pictures):
+    """Writes the page with new blocks, and the pictures."""
+    blocks = Page(records)
+    text = with_blocks(page.read_text(encoding="utf-8"), blocks)
     pictures.mkdir(exist_ok=True)
     for name, figure in blocks.pictures.items():
         with atomic_write(pictures / f"{name}.png", "wb") as stream:

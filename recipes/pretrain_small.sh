@@ -11,9 +11,10 @@
 # where token frequencies alone give 9.9. --max-update 300 --total-num-update 600 --warmup-updates 100: 7.3 bits.
 # The settings differ from the method's where that helps to learn from little text: short sequences, a high learning
 # rate, 30% predicted tokens, 80/10/10 corruption, the encoder's layers in place of a decoder of its own, heads that
-# start by attending to neighbours, and masks that fade over the first 500 updates, without which deeper models stay at
-# token frequencies. So the encoder also reads masks at first, and random tokens to the end. T5's buckets let Hugging
-# Face's MPNet classes load the encoder. Why: experiments/RESULTS.md.
+# start by attending to neighbours, embeddings that start from co-occurrence, and masks that fade over the first 500
+# updates, without which deeper models stay at token frequencies. So the encoder also reads masks at first, and random
+# tokens to the end. T5's buckets let Hugging Face's MPNet classes load the encoder. Why: docs/pretraining.md,
+# experiments/SMALL.md and experiments/RESULTS.md.
 # For MAE-LM with a decoder of its own and masks alone, add --no-share-decoder-layers --decoder-relative-bias
 # --leave-unmasked-prob 0 --random-token-prob 0; the other differences stay. For an MLM, add --encoder-mask-fraction 1
 # --decoder-layers 0 --encoder-mask-fade-updates 0.

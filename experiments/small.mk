@@ -1,0 +1,32 @@
+# The small recipe beside a bag of words, and what its parts give. The page is SMALL.md.
+#
+#   make -C experiments -f small.mk page                         the page, from the records alone
+#   make -C experiments -f small.mk RUN=/somewhere               all encoders that have no record: trained, measured
+#   make -C experiments -f small.mk RUN=/somewhere PAIRS=/blimp  with minimal pairs
+#   make -C experiments -f small.mk -n RUN=/somewhere            what is missing
+#
+# Everything resumes, as with the Makefile.
+
+RUN ?= run
+PAIRS ?=
+PYTHON ?= python
+ENCODERS := $(shell $(PYTHON) small.py list)
+
+.DELETE_ON_ERROR:
+.SECONDARY:
+.PHONY: all page
+
+all: $(ENCODERS:%=records/small/%.csv)
+
+page:
+	$(PYTHON) small.py page
+
+$(RUN)/data/train.json $(RUN)/labelled/.fetched:
+	$(MAKE) RUN=$(RUN) $@
+
+$(RUN)/%/.trained: | $(RUN)/data/train.json
+	$(PYTHON) small.py options $* | xargs ../recipes/pretrain_small.sh --gpus 0 --data $(RUN)/data --save-dir $(@D)
+	touch $@
+
+records/small/%.csv: | $(RUN)/%/.trained $(RUN)/labelled/.fetched
+	$(PYTHON) small.py measure $* --run $(RUN) $(addprefix --pairs ,$(PAIRS))
