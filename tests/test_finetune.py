@@ -257,12 +257,24 @@ def test_the_space_of_a_search_is_the_papers():
     assert {s.epochs for s in settings("squad", "squad", search=True)} == {2, 3}
 
 
+def test_a_search_for_a_small_encoder_tries_more_epochs_and_fewer_batch_sizes():
+    found = settings(name="own", width=256, search=True)
+    assert {s.epochs for s in found} == {5, 10, 20}
+    assert {s.batch_size for s in found} == {32}
+    assert {s.lr for s in found} == {2.5e-4, 5e-4, 7.5e-4, 1e-3}
+    assert len(found) == 12
+
+
 def test_defaults():
     """Those of GLUE's tasks are published; any other task has some, with higher learning rates for small encoders."""
     assert settings() == [DEFAULTS["RTE"]] and settings(width=1024) == [DEFAULTS["RTE"]]
     (own,) = settings(name="own", width=256)
-    assert own.lr == pytest.approx(27 * 2e-5) and settings(name="own", width=64)[0].lr == pytest.approx(1e-3)
+    assert own.lr == pytest.approx(5e-4)
+    assert settings(name="own", width=64)[0].lr == pytest.approx(5e-4)
+    assert own.epochs == 20
+    assert settings(name="MNLI", width=256)[0].epochs == 5
     assert settings("mae_lm_tokens", "RTE")[0].epochs == 5
+    assert settings("mae_lm_tokens", "RTE", width=256)[0].epochs == 5
 
 
 def test_a_recipe_that_is_asked_to_stop_stops_as_pretraining_does(files, arguments, tmp_path):
