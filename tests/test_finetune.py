@@ -259,7 +259,7 @@ def test_the_space_of_a_search_is_the_papers():
 
 def test_a_search_for_a_small_encoder_tries_more_epochs_and_fewer_batch_sizes():
     found = settings(name="own", width=256, search=True)
-    assert {s.epochs for s in found} == {5, 10, 20}
+    assert {s.epochs for s in found} == {5, 12, 20}
     assert {s.batch_size for s in found} == {32}
     assert {s.lr for s in found} == {2.5e-4, 5e-4, 7.5e-4, 1e-3}
     assert len(found) == 12
@@ -271,7 +271,7 @@ def test_defaults():
     (own,) = settings(name="own", width=256)
     assert own.lr == pytest.approx(5e-4)
     assert settings(name="own", width=64)[0].lr == pytest.approx(5e-4)
-    assert own.epochs == 20
+    assert own.epochs == 12
     assert settings(name="MNLI", width=256)[0].epochs == 5
     assert settings("mae_lm_tokens", "RTE")[0].epochs == 5
     assert settings("mae_lm_tokens", "RTE", width=256)[0].epochs == 5
