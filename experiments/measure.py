@@ -118,7 +118,7 @@ def bag_of_words_rows(run):
     """The dev scores of a bag of words, and of the most frequent class, on the same examples as those of encoders."""
     for task in NATURAL:
         for score in bag_of_words.scores(run / "labelled" / task):
-            if score.split == "valid":
+            if score.file == "dev.tsv":
                 yield score.predictor, "", "", "", task, "fine-tuned", score.metric, round(score.value, 4)
 
 

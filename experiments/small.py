@@ -6,8 +6,9 @@
     python small.py measure small-1 --run RUN [--pairs blimp]   measures it, into records/small
     python small.py page                                  remakes the tables of SMALL.md
 
-A variant differs from the recipe in the options that VARIANTS has. Measured are the losses of validation; the scores of
-fine-tuning with the recipe's defaults, beside those of a bag of words; and how minimal pairs are decided.
+A variant differs from the recipe in the options that VARIANTS has. Measured are the losses of validation; of those in
+FINE_TUNED also the scores of fine-tuning with the recipe's defaults in bfloat16, beside those of a bag of words, and how
+minimal pairs are decided.
 """
 
 import re
@@ -36,6 +37,7 @@ VARIANTS = {
     "demo": DEMO,
     "demo_random": f"{DEMO} {RANDOM}",
 }
+FINE_TUNED = ["small", "small_random"]
 TITLES = {
     "small": "the small recipe",
     "small_random": "the small recipe, random initial embeddings",
@@ -76,10 +78,12 @@ def measurements(name, folder, pairs):
     model = folder / name / "checkpoint_best.pt"
     for updates, metric, value in losses(folder / name / "train.log"):
         yield variant, seed, updates, "", TEXT, "validation", metric, value
+    if variant not in FINE_TUNED:
+        return
     for task in NATURAL:
         command = [RECIPES / "finetune.py", "mae_lm_sentences", "--seeds", FINE_TUNING_SEEDS]
         command += ["--labelled", folder / "labelled" / task, "--checkpoint", model]
-        command += ["--data", folder / "data", "--save-dir", folder / name / "tuned"]
+        command += ["--data", folder / "data", "--save-dir", folder / name / "tuned", "--bf16-autocast"]
         call(sys.executable, *command)
     for row in pd.read_csv(folder / name / "tuned" / "results.tsv", sep="\t").itertuples():
         predictor = row.start if row.start in (BAG_OF_WORDS, MOST_FREQUENT) else variant
@@ -122,8 +126,10 @@ class Page:
         """The scores of fine-tuning on a file, means over seeds of pretraining, and their mean over tasks."""
         found = self.records[(self.records.feature == file) & self.records.metric.isin(["accuracy", "pearson"])]
         rows = {}
-        for name in [*self.variants(), BAG_OF_WORDS, MOST_FREQUENT]:
+        for name in [*FINE_TUNED, BAG_OF_WORDS, MOST_FREQUENT]:
             part = found[found.arm == name]
+            if not len(part):
+                continue
             means = part.groupby("task").value.mean().reindex(NATURAL)
             seeds = part.seed.nunique() if name in VARIANTS else ""
             rows[TITLES.get(name, name)] = {"seeds": seeds, **means.to_dict(), "mean": means.mean(skipna=False)}

@@ -73,6 +73,8 @@ def header(prediction, texts_of_a_line):
 def main():
     args = parse_args()
     check_new(args.dest)
+    if args.dest.endswith(".gz"):
+        raise UsageError(f"--dest {args.dest}: it is written as plain text; choose a name without .gz")
     model = hub.from_pretrained(args.checkpoint, data=args.data)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     form = model.task_state.get("form")  # of the training file; none where words are tagged

@@ -6,24 +6,26 @@ Its features are TF-IDF weights, on a logarithmic scale, of words and punctuatio
 the training file choose how strongly it is regularised. Beside it: always the most frequent class.
 """
 
+import contextlib
+import itertools
+import os
 from collections import Counter
 from dataclasses import asdict
-from functools import partial
 from typing import List
 
 import numpy as np
+from scipy.sparse import csr_matrix, hstack
 from sklearn.dummy import DummyClassifier
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
-from sklearn.pipeline import make_pipeline, make_union
 from sklearn.svm import LinearSVC
 
 from finetune_results import Score
 from maelm_fairseq.base.errors import Parser, run
-from maelm_fairseq.base.files import save_json
+from maelm_fairseq.base.files import check_new, save_json
 from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, is_test, read_sentences
-from maelm_fairseq.finetuning.metrics import METRICS, standard_errors
+from maelm_fairseq.finetuning.metrics import scores_of, standard_errors
 
 BAG_OF_WORDS, MOST_FREQUENT = "bag of words", "most frequent class"
 WORDS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
@@ -32,31 +34,33 @@ STRENGTHS = [0.1, 0.3, 1, 3, 10]  # C of the support vector machine, alpha of th
 FOLDS = 5
 
 
-def lower_text(place, texts):
-    return texts[place].lower()
-
-
-def features(number_of_texts):
-    """The features of examples; each of their texts has its own."""
-    vectorizers = [
-        TfidfVectorizer(sublinear_tf=True, preprocessor=partial(lower_text, place), **settings)
-        for place in range(number_of_texts)
-        for settings in (WORDS, LETTERS)
-    ]
-    return make_union(*vectorizers)
-
-
-def fit(examples, targets):
-    """Trains a bag of words.
+class Counts:
+    """How often each example has each word, pair of words and group of letters.
 
     Args:
-        examples: n tuples of one text, or of two
-        targets: n classes, or n floats to predict as values
-    Returns: a scikit-learn model of such tuples
+        examples: N tuples of one text, or of two; each of their texts has features of its own
     """
-    vectorizer = features(len(examples[0]))
-    model = choose(vectorizer.fit_transform(examples), np.array(targets))
-    return make_pipeline(vectorizer, model)
+
+    def __init__(self, examples):
+        self.size, self.parts = len(examples), []
+        for place in range(len(examples[0])):
+            texts = [texts[place].lower() for texts in examples]
+            for settings in (WORDS, LETTERS):
+                with contextlib.suppress(ValueError):  # no text has a word
+                    self.parts.append(CountVectorizer(lowercase=False, **settings).fit_transform(texts))
+
+    def weights(self, rows):
+        """The TF-IDF weights of all examples, by features and frequencies of the training examples `rows`.
+
+        Returns: sparse (N, features)
+        """
+        weighted = [csr_matrix((self.size, 1))]  # where no training example has a word, it is the only feature
+        for counts in self.parts:
+            counts = counts[:, counts[rows].getnnz(axis=0) > 0]
+            if counts.shape[1]:
+                transformer = TfidfTransformer(sublinear_tf=True).fit(counts[rows])
+                weighted.append(transformer.transform(counts))
+        return hstack(weighted).tocsr()
 
 
 def choose(x, targets):
@@ -66,58 +70,83 @@ def choose(x, targets):
         targets: (n,), floats for values, else classes
     """
     if targets.dtype.kind == "f":
-        model, strength, folds, largest = Ridge(), "alpha", KFold, len(targets)
+        model, folds, size = Ridge(), KFold, len(targets)
+        strengths, scoring = {"alpha": STRENGTHS}, "neg_mean_squared_error"
     else:
-        model, strength, folds = LinearSVC(), "C", StratifiedKFold
-        largest = max(Counter(targets.tolist()).values())  # a class
-    if largest == 1:
+        model, folds, scoring = LinearSVC(), StratifiedKFold, "accuracy"
+        strengths, sizes = {"C": STRENGTHS}, sorted(Counter(targets.tolist()).values())
+        if len(sizes) == 1:
+            return DummyClassifier().fit(x, targets)
+        size = sizes[-2]  # of the second class: with fewer folds than that, all have two classes to train on
+    if size == 1:
         return model.fit(x, targets)
-    folds = folds(min(FOLDS, largest), shuffle=True, random_state=0)
-    return GridSearchCV(model, {strength: STRENGTHS}, cv=folds).fit(x, targets).best_estimator_
+    folds = folds(min(FOLDS, size), shuffle=True, random_state=0)
+    return GridSearchCV(model, strengths, cv=folds, scoring=scoring).fit(x, targets).best_estimator_
+
+
+def predict(counts, targets, rows, rest):
+    """What a bag of words that is trained on some examples predicts for others.
+
+    Args:
+        counts: :class:`Counts`
+        targets: (N,), as for :func:`choose`
+        rows, rest: numbers of the training examples, and of the others
+    """
+    x = counts.weights(rows)
+    return choose(x[rows], targets[rows]).predict(x[rest])
+
+
+def most_frequent(targets, rows, rest):
+    """The class that most training examples have, for other examples; of values the mean."""
+    if targets.dtype.kind == "f":
+        return np.full(len(rest), targets[rows].mean())
+    classes, counts = np.unique(targets[rows], return_counts=True)
+    return np.full(len(rest), classes[counts.argmax()])
 
 
 def scores(labelled, regression=False) -> List[Score]:
-    """The scores on every split of a folder that has labels; see :mod:`~maelm_fairseq.finetuning.labelled_files`."""
+    """The scores on every file of a folder that has labels; see :mod:`~maelm_fairseq.finetuning.labelled_files`."""
     train = read_sentences(find_file(labelled, "train", SENTENCE_FILES), regression=regression)
     is_regression = train.form.is_regression
     labels = sorted({example.label for example in train.examples})
+    files = {}
+    for split in SENTENCE_FILES:
+        path = find_file(labelled, split, SENTENCE_FILES, required=split == "valid")
+        if path and split != "train":
+            table = read_sentences(path, is_test(split), is_regression, train.form)
+            files[os.path.basename(path)] = [example for example in table.examples if example.label is not None]
 
     def target(example):
         if is_regression:
             return float(example.label)
-        return labels.index(example.label) if example.label in labels else -1
+        return labels.index(example.label) if example.label in labels else -1  # no prediction is right
 
-    examples = [example.texts for example in train.examples]
-    targets = [target(example) for example in train.examples]
-    predictors = {BAG_OF_WORDS: fit(examples, targets)}
+    examples = [*train.examples, *itertools.chain.from_iterable(files.values())]
+    targets = np.array([target(example) for example in examples])
+    rows, rest = np.split(np.arange(len(examples)), [len(train.examples)])
+    predicted = {BAG_OF_WORDS: predict(Counts([example.texts for example in examples]), targets, rows, rest)}
     if not is_regression:
-        predictors[MOST_FREQUENT] = DummyClassifier(strategy="most_frequent").fit(examples, targets)
-    found = []
-    for split in SENTENCE_FILES:
-        path = find_file(labelled, split, SENTENCE_FILES, required=False)
-        if path is None or split == "train":
-            continue
-        table = read_sentences(path, is_test(split), is_regression, train.form)
-        scored = [example for example in table.examples if example.label is not None]
-        if not scored:
-            continue
-        correct = np.array([target(example) for example in scored])
-        metrics = train.form.metrics_of(labels)
-        for name, model in predictors.items():
-            predicted = model.predict([example.texts for example in scored])
-            found += score(name, split, metrics, correct, predicted)
+        predicted[MOST_FREQUENT] = most_frequent(targets, rows, rest)
+    found, first = [], 0
+    for name, scored in files.items():
+        part = slice(first, first + len(scored))
+        first += len(scored)
+        for predictor, answers in predicted.items():
+            found += score(predictor, name, train.form.metrics_of(labels), targets[rest][part], answers[part])
     return found
 
 
-def score(predictor, split, metrics, targets, predicted):
-    """A :class:`Score` for each of the metrics; targets and predictions are (n,)."""
+def score(predictor, file, metrics, targets, predicted):
+    """A :class:`Score` for each of the metrics, if there is an example; targets and predictions are (n,)."""
+    if not len(targets):
+        return []
 
     def values(rows):
-        return {name: 100 * METRICS[name](targets[rows], predicted[rows]) for name in metrics}
+        return scores_of(metrics, targets[rows], predicted[rows])
 
     rows = list(range(len(targets)))
     errors = standard_errors(values, rows)
-    return [Score(predictor, split, name, value, errors[name]) for name, value in values(rows).items()]
+    return [Score(predictor, file, name, value, errors[name]) for name, value in values(rows).items()]
 
 
 def main():
@@ -127,10 +156,12 @@ def main():
     add("--regression", action="store_true", help="a column `label` has numbers to predict")
     add("--dest", metavar="FILE.json", help="also write the scores to a file")
     args = parser.parse_args()
+    if args.dest:
+        check_new(args.dest)
     found = scores(args.labelled, args.regression)
+    print("± is the standard error over examples")
     for each in found:
-        name = f"{each.split} {each.metric}, {each.predictor}"
-        print(f"{name}: {each.value:.2f} ± {each.error:.2f} (standard error over examples)")
+        print(f"{each.predictor}, {each.metric} on {each.file}: {each.value:.2f} ± {each.error:.2f}")
     if args.dest:
         save_json([asdict(each) for each in found], args.dest)
 

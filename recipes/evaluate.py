@@ -36,7 +36,7 @@ from evaluation.outcomes import GROUPS, PAIRS, Records, all_scores
 from evaluation.pair_files import read_pairs
 from evaluation.probes import STRENGTHS, probe, score
 from evaluation.report import Report, models_of_arm
-from evaluation.yardsticks import BAG_OF_WORDS, MOST_FREQUENT
+from evaluation.yardsticks import YARDSTICKS
 from evaluation.yardsticks import measure as measure_yardsticks
 from maelm_fairseq.base import errors
 from maelm_fairseq.base.errors import UsageError, within
@@ -46,7 +46,6 @@ from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file
 
 RECIPES = os.path.dirname(os.path.abspath(__file__))
 SCORES, TABLES = "scores.csv", "evaluation.md"  # of all models in a folder, and of a command
-YARDSTICKS = [BAG_OF_WORDS, MOST_FREQUENT]
 FETCH = os.path.join(os.path.dirname(RECIPES), "data-prep", "fetch_labelled.py")
 
 
@@ -78,6 +77,9 @@ def parse(arguments=None):
         count = len(args.checkpoint)
         raise UsageError(f"--names {' '.join(args.names)}: expected {count} different names, one for each checkpoint")
     args.names = [plain_name("--names", name) for name in args.names]
+    taken = [name for name in args.names if name in YARDSTICKS]
+    if taken:
+        raise UsageError(f"--names {taken[0]}: every evaluation has a row of that name; choose another")
     tasks = args.tasks
     if tasks is None:
         tasks = [] if args.pairs else tasks_in(args.labelled) if args.labelled else PRIMARY
@@ -180,7 +182,7 @@ def evaluate(args):
         value = score(records[name].answers(task.name, "mean"), task.targets)
         tqdm.write(f"{name}, {task.name}: {task.metric} {value:.2f}")
     yardsticks = {name: Records(os.path.join(args.dest, name + ".npz"), name) for name in YARDSTICKS if tasks}
-    for task in tqdm(tasks, BAG_OF_WORDS, unit="task", disable=None):
+    for task in tqdm(tasks, "yardsticks", unit="task", disable=None):
         measure_yardsticks(yardsticks, task, args.few_shot_repeats)
     for name, pairs in itertools.product(models, args.pairs):
         origin = {"pairs": pairs.digest}

@@ -20,14 +20,25 @@ from typing import Dict, List
 
 import torch
 
-from finetune_results import Result, Score, predictions, ranked, read_table, show, still_rises, write_file, write_table
+from finetune_results import (
+    TABLE,
+    Result,
+    Score,
+    predictions,
+    ranked,
+    read_table,
+    show,
+    still_rises,
+    write_file,
+    write_table,
+)
 from finetune_settings import combinations
 from further_options import parsed, refuse_own
 from jobs import Jobs
 from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
-from maelm_fairseq.base.files import read_json, save_json
+from maelm_fairseq.base.files import read_json, save_json, sha256
 from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint
 from maelm_fairseq.config import option
 from maelm_fairseq.engine import FairseqConfig, convert_namespace_to_omegaconf
@@ -107,6 +118,9 @@ class Recipe:
         self.checkpoint = os.path.abspath(find_checkpoint(args.checkpoint))
         self.labelled = os.path.abspath(args.labelled)
         self.name = os.path.basename(self.labelled)
+        if self.name == TABLE:
+            fix = "rename it, as the table of results has that name"
+            raise UsageError(f"--labelled {args.labelled}: found a folder called {TABLE}; {fix}")
         read_table(args.save_dir)
         self.model = read_checkpoint(self.checkpoint)["cfg"]["model"]
         self.settings = combinations(args, task, self.name, self.model["encoder_embed_dim"])
@@ -306,13 +320,15 @@ class Recipe:
         """What a bag of words scores on files of sentences, unless that takes longer than the `seconds` of training."""
         if self.kind != "mae_lm_sentences":
             return []
-        paths = [find_file(self.labelled, split, self.task.files) for split in self.splits]
         regression = self.task.state.labels is None
-        made_from = repr([provenance.checksums(paths).values(), regression])
-        digest = hashlib.sha256(made_from.encode()).hexdigest()[:8]
+        paths = {self.file_name(split): find_file(self.labelled, split, self.task.files) for split in self.splits}
+        made_from = [(name, sha256(path)) for name, path in sorted(paths.items())]
+        digest = hashlib.sha256(repr([made_from, regression]).encode()).hexdigest()[:8]
+        name = f"bag_of_words-{digest}"
         folder = os.path.join(self.args.save_dir, self.name)
-        path, log = (os.path.join(folder, f"bag_of_words-{digest}.{end}") for end in ("json", "log"))
-        if not os.path.exists(path):
+        path, log = (os.path.join(folder, f"{name}.{end}") for end in ("json", "log"))
+        if not self.has_yardsticks(path):
+            Path(path).unlink(missing_ok=True)
             limit = max(PATIENCE, math.ceil(seconds))
             command = ["timeout", limit, sys.executable, BAG_OF_WORDS, "--labelled", self.labelled]
             command += ["--dest", path, *["--regression"] * regression]
@@ -323,11 +339,21 @@ class Recipe:
             if status:
                 print(f"bag of words: left out, as it failed; its log is {log}")
                 return []
-        scores = read_json(path, List[Score], "the scores of a bag of words")
         return [
-            Result(self.name, self.file_name(each.split), each.metric, [each.value], each.error, each.predictor)
-            for each in scores
+            Result(self.name, each.file, each.metric, [each.value], each.error, each.predictor, name)
+            for each in read_json(path, List[Score], "the scores of a bag of words")
         ]
+
+    def has_yardsticks(self, path):
+        """Whether a file has the scores of a bag of words on all files of this run that have labels."""
+        if not os.path.exists(path):
+            return False
+        try:
+            found = {(each.file, each.metric) for each in read_json(path, List[Score], "the scores of a bag of words")}
+        except UsageError:
+            return False
+        datasets = {self.file_name(split): self.task.datasets[split] for split in self.splits if split != "train"}
+        return found == {(name, metric) for name, dataset in datasets.items() for metric in dataset.metrics}
 
 
 def scores_of(task, dataset, answers, numbers):

@@ -26,7 +26,7 @@ class Score:
     """A score of something that needs no encoder, with its standard error over examples, both in percent."""
 
     predictor: str
-    split: str
+    file: str
     metric: str
     value: float
     error: float
@@ -55,7 +55,7 @@ class Result:
         return shown(np.median(self.bounded))
 
     def __str__(self):
-        text = f"{self.median} ± {self.error:.2f}"
+        text = self.median if math.isnan(self.error) else f"{self.median} ± {self.error:.2f}"
         if len(self.values) > 1:
             lowest, highest = shown(self.bounded.min()), shown(self.bounded.max())
             text += f", median of {len(self.values)} seeds ({lowest} to {highest})"

@@ -53,16 +53,18 @@ def embeddings(pairs, counts, vocabulary, width, deviation):
     Args:
         pairs, counts: of :func:`count_neighbours`
         vocabulary, width: N, C; C is at most N
-        deviation: the standard deviation of the numbers of all embeddings that are found
-    Returns: float32 (N, C), with zeros for a symbol without neighbours
+        deviation: the root mean square of the numbers of all embeddings that are found
+    Returns: float32 (N, C), with zeros for a symbol without neighbours that it has more often than by chance
     """
-    information = torch.from_numpy(positive_information(pairs, counts, vocabulary)).float()
-    places = torch.from_numpy(np.stack(np.divmod(pairs, vocabulary)))
-    matrix = torch.sparse_coo_tensor(places, information, (vocabulary, vocabulary)).coalesce()
+    information = positive_information(pairs, counts, vocabulary)
+    rows, columns = np.divmod(pairs, vocabulary)
+    filled = torch.from_numpy(np.bincount(rows, information, vocabulary) > 0)
+    if not filled.any():  # any two symbols are neighbours as often as by chance
+        return torch.zeros(vocabulary, width)
+    places, values = torch.from_numpy(np.stack([rows, columns])), torch.from_numpy(information).float()
+    matrix = torch.sparse_coo_tensor(places, values, (vocabulary, vocabulary)).coalesce()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         vectors, values, _ = torch.svd_lowrank(matrix, min(vocabulary, width + OVERSAMPLING), ITERATIONS)
-    found = (vectors * values.sqrt())[:, :width]
-    filled = found.norm(dim=1) > 1e-6 * found.norm()
-    found = found * filled[:, None]
-    return found * (deviation / found[filled].std())
+    found = (vectors * values.sqrt())[:, :width] * filled[:, None]
+    return found * (deviation / found[filled].square().mean().sqrt())

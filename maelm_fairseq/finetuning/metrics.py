@@ -54,6 +54,11 @@ METRICS = {
 }
 
 
+def scores_of(names, targets, predicted):
+    """Some of METRICS of n predictions: {name: percent}, nan if there are none."""
+    return {name: 100 * METRICS[name](targets, predicted) if len(targets) else math.nan for name in names}
+
+
 BILOU = {"L-": "E-", "U-": "S-"}  # what seqeval calls these
 
 
@@ -77,6 +82,8 @@ def report_of_entities(targets, predicted):
     """seqeval's table of precision, recall and F1 by type; arguments as for :func:`entities`."""
     from seqeval.metrics import classification_report
 
+    if all(tag == "O" for tags in [*targets, *predicted] for tag in tags):
+        return "no entities\n"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return classification_report(without_bilou(targets), without_bilou(predicted), digits=4, zero_division=0)
@@ -97,9 +104,11 @@ def standard_errors(scores, numbers):
 
     Args:
         scores: a function from a list of numbers of examples to {metric: score}
-        numbers: of all examples, two or more
-    Returns: {metric: standard error}, in the unit of the scores; nan where a score is not defined
+        numbers: of all examples
+    Returns: {metric: standard error}, in the unit of the scores; nan of one example, and where a score is not defined
     """
+    if len(numbers) < 2:
+        return dict.fromkeys(scores(list(numbers)), math.nan)
     order = np.random.default_rng(0).permutation(sorted(numbers))
     groups = [set(order[start::GROUPS].tolist()) for start in range(min(GROUPS, len(order)))]
     without = [scores([i for i in numbers if i not in group]) for group in groups]

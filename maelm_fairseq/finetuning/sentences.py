@@ -11,7 +11,7 @@ from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
 from .labelled_files import SENTENCE_FILES, Form, are_values, find_file, is_test, read_sentences
 from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, counted
-from .metrics import METRICS, report_of_classes
+from .metrics import report_of_classes, scores_of
 
 logger = logging.getLogger(__name__)
 
@@ -103,11 +103,11 @@ class SentencesTask(LabelledTask):
         scored = [i for i in answers if dataset.labels[i] is not None]
         targets = np.array([dataset.targets[i][0] for i in scored])
         predicted = self.predicted(answers[i] for i in scored)
-        return {name: 100 * METRICS[name](targets, predicted) for name in dataset.metrics}
+        return scores_of(dataset.metrics, targets, predicted)
 
     def predicted(self, answers):
         """The values, or the numbers of the most probable classes, (n,), of n answers."""
-        outputs = np.array(list(answers))
+        outputs = np.array(list(answers)).reshape(-1, len(self.state.labels or [None]))
         return outputs[:, 0] if self.state.labels is None else outputs.argmax(1)
 
     def report(self, dataset, answers):

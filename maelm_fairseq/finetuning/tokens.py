@@ -1,6 +1,7 @@
 """Fine-tuning on words with tags, as in CoNLL: named entities, parts of speech."""
 
 import itertools
+import math
 
 import numpy as np
 
@@ -72,7 +73,7 @@ class TokensTask(LabelledTask):
     def scores(self, dataset, answers):
         tagged = list(self.tagged(dataset, answers))
         if not tagged:  # in a batch of parts of sentences
-            return {}
+            return dict.fromkeys(dataset.metrics, math.nan)
         targets, predicted = [sentence.tags for sentence, _ in tagged], [tags for _, tags in tagged]
         values = {"accuracy": accuracy(flat(targets), flat(predicted))}
         if "f1" in dataset.metrics:

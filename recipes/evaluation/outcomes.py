@@ -66,13 +66,19 @@ class Records:
         fix = "give the model another name in --names, choose another --dest, or remove the file"
         provenance.check_same(self.path, was, now, fix)
 
-    def has(self, task, name, origin):
-        """Whether a measurement is recorded; refuses one that was made from something else than `origin`, a dict."""
+    def origin(self, task, name):
+        """What a recorded measurement was made from, a dict; None if there is none."""
         key = f"{task}/{name}/{ORIGIN}"
         if key not in self.arrays:
-            return False
+            return None
         with self.read():
-            was = dict(json.loads(str(self.arrays[key])))
+            return dict(json.loads(str(self.arrays[key])))
+
+    def has(self, task, name, origin):
+        """Whether a measurement is recorded; refuses one that was made from something else than `origin`, a dict."""
+        was = self.origin(task, name)
+        if was is None:
+            return False
         self.check(was, origin)
         return True
 

@@ -68,7 +68,8 @@ class Report:
         """The rows of yardsticks beside a feature: of all examples, or of as few."""
         table = self.without_encoder
         few = table[table.feature == feature]
-        return few if len(few) else table[(table.feature == TEXT) & (table.layer == CHOSEN)]
+        others = ~table.model.isin(few.model)
+        return pd.concat([few, table[others & (table.feature == TEXT) & (table.layer == CHOSEN)]])
 
     def layers(self, feature):
         """Scores of models by layer, mean over tasks; a yardstick, which has no layers, has one score."""

@@ -6,54 +6,14 @@ Letters in shapes: N examples.
 """
 
 import numpy as np
-from scipy.sparse import hstack
-from sklearn.dummy import DummyClassifier
-from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
-from bag_of_words import LETTERS, STRENGTHS, WORDS, choose, lower_text
-from maelm_fairseq.base.errors import UsageError
+from bag_of_words import BAG_OF_WORDS, MOST_FREQUENT, STRENGTHS, Counts, most_frequent, predict
 
 from .few_shot import SHOTS, has_few_shot, training_examples
 from .outcomes import TEXT
 from .probes import score
 
-BAG_OF_WORDS, MOST_FREQUENT = "bag of words", "most frequent class"
-
-
-class Counts:
-    """How often each example has each word, pair of words and group of letters.
-
-    Args:
-        texts: N strings, or N pairs
-    Raises:
-        UsageError: no text has a word
-    """
-
-    def __init__(self, texts):
-        examples = [(text,) if isinstance(text, str) else text for text in texts]
-        self.parts = []
-        for place in range(len(examples[0])):
-            for settings in (WORDS, LETTERS):
-                counter = CountVectorizer(preprocessor=lambda each, place=place: lower_text(place, each), **settings)
-                try:
-                    self.parts.append(counter.fit_transform(examples))
-                except ValueError:
-                    raise UsageError("a bag of words: no text has a word; check the labelled files") from None
-
-    def weights(self, rows):
-        """The TF-IDF weights of all examples, by the features and frequencies of the training examples `rows`."""
-        weighted = []
-        for counts in self.parts:
-            counts = counts[:, counts[rows].getnnz(axis=0) > 0]
-            transformer = TfidfTransformer(sublinear_tf=True).fit(counts[rows])
-            weighted.append(transformer.transform(counts))
-        return hstack(weighted).tocsr()
-
-
-def predict(counts, task, rows, rest):
-    """What a bag of words that is trained on the examples `rows` predicts for others."""
-    x = counts.weights(rows)
-    return choose(x[rows], task.targets[rows]).predict(x[rest])
+YARDSTICKS = [BAG_OF_WORDS, MOST_FREQUENT]
 
 
 def by_folds(task, predict):
@@ -72,40 +32,41 @@ def few_shot(counts, task, repeats):
         for repeat in range(repeats):
             rows = training_examples(task, shots, repeat)
             rest = np.flatnonzero(~np.isin(task.ids, task.ids[rows]))
-            scores[i, repeat] = score(predict(counts, task, rows, rest), task.targets[rest])
+            answers = predict(counts, task.targets, rows, rest)
+            scores[i, repeat] = score(answers, task.targets[rest])
     return scores
 
 
-def most_frequent(task, rows, rest):
-    """The class that most training examples have, for other examples; of values 0, the mean of all."""
+def constant(task):
+    """The most frequent class of the training folds; of values 0, their mean: (N,)."""
     if task.labels is None:
-        return np.zeros(len(rest))
-    model = DummyClassifier(strategy="most_frequent").fit(np.zeros((len(rows), 1)), task.targets[rows])
-    return model.predict(np.zeros((len(rest), 1)))
+        return np.zeros(len(task.targets), np.float32)
+    return by_folds(task, lambda rows, rest: most_frequent(task.targets, rows, rest))
 
 
 def measure(records, task, repeats):
-    """Records both on a task, unless that is done.
+    """Records both on a task, unless that is done; what was made from other texts or repeats is replaced.
 
     Args:
-        records: {BAG_OF_WORDS and MOST_FREQUENT: :class:`~.outcomes.Records`}
+        records: {each of YARDSTICKS: :class:`~.outcomes.Records`}
         repeats: of few-shot training
     """
     same = {"task": task.digest()}
     shared = {"targets": task.targets, "folds": task.folds}
     bag, frequent = records[BAG_OF_WORDS], records[MOST_FREQUENT]
-    if not frequent.has(task.name, TEXT, same):
-        answers = by_folds(task, lambda rows, rest: most_frequent(task, rows, rest))
-        frequent.write(task.name, TEXT, same, {**shared, TEXT: answers[None]})
+    if frequent.origin(task.name, TEXT) != same:
+        frequent.write(task.name, TEXT, same, {**shared, TEXT: constant(task)[None]})
     of_bag = {**same, "strengths": str(STRENGTHS)}
     origins = {TEXT: of_bag}
     if repeats and has_few_shot(task):
         origins["few_shot"] = {**of_bag, "repeats": f"{SHOTS} {repeats}"}
-    missing = [name for name, origin in origins.items() if not bag.has(task.name, name, origin)]
-    counts = Counts(task.texts) if missing else None
+    missing = [name for name, origin in origins.items() if bag.origin(task.name, name) != origin]
+    if not missing:
+        return
+    counts = Counts([(text,) if isinstance(text, str) else text for text in task.texts])
     for name in missing:
         if name == TEXT:
-            array = by_folds(task, lambda rows, rest: predict(counts, task, rows, rest))[None]
+            array = by_folds(task, lambda rows, rest: predict(counts, task.targets, rows, rest))[None]
         else:
             array = few_shot(counts, task, repeats)
         bag.write(task.name, name, origins[name], {**shared, name: array})

@@ -1,0 +1,78 @@
+"""The bag of words: its features compared with scikit-learn's vectoriser, and what it does with little to learn."""
+
+import numpy as np
+import pytest
+from scipy.sparse import hstack
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+import bag_of_words
+from conftest import error_of, run_main
+from labelled import write_table
+
+TEXTS = ["A good film , really", "a bad film", "not good at all", "so bad !", "good good", "really bad film"]
+
+
+def test_weights_are_those_of_a_vectoriser_of_the_training_texts():
+    rows = np.array([0, 1, 2, 3])
+    found = bag_of_words.Counts([(text,) for text in TEXTS]).weights(rows)
+    kinds = [dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]"), dict(ngram_range=(2, 5), analyzer="char_wb")]
+    expected = []
+    for kind in kinds:
+        vectorizer = TfidfVectorizer(sublinear_tf=True, **kind).fit([TEXTS[i] for i in rows])
+        expected.append(vectorizer.transform(TEXTS))
+    expected = hstack(expected).toarray()
+    np.testing.assert_allclose(found.toarray()[:, 1:], expected, atol=1e-12)  # the first is empty
+
+
+@pytest.mark.parametrize("texts, labels", [
+    ([("a b",)] * 4, [0, 0, 0, 0]),  # one class
+    ([("a b",)] * 3 + [("c",)], [0, 0, 0, 1]),  # one example of a class
+    ([("",)] * 4, [0, 1, 0, 1]),  # no words
+    ([("a", "")] * 2 + [("b", "")] * 2, [0, 0, 1, 1]),  # no words in the second text
+    ([("\U0001f600",), ("!",)] * 2, [0, 1, 0, 1]),
+    ([("a",), ("b",)] * 2, [0.5, 1.5, 0.5, 1.5]),
+    ([("a",), ("b",), ("a",), ("c",)], [0.5, 1.5, 0.5, 9.0]),
+])  # fmt: skip
+def test_little_to_learn_from_is_learned(texts, labels):
+    rows = np.arange(len(texts))
+    predicted = bag_of_words.predict(bag_of_words.Counts(texts), np.array(labels), rows, rows)
+    assert len(predicted) == len(texts)
+    assert np.isfinite(predicted).all()
+    if len(set(zip(texts, labels))) == len(set(texts)) > 1:
+        assert np.corrcoef(predicted, labels)[0, 1] > 0.9
+
+
+def test_the_strength_of_regularisation_is_chosen_by_folds():
+    """Labels at random need a strong one."""
+    rng = np.random.default_rng(1)
+    x = bag_of_words.csr_matrix(rng.normal(size=(200, 50)))
+    noise, signal = rng.normal(size=200), x.toarray() @ rng.normal(size=50)
+    assert bag_of_words.choose(x, noise).alpha == max(bag_of_words.STRENGTHS)
+    assert bag_of_words.choose(x, signal).alpha == min(bag_of_words.STRENGTHS)
+    assert bag_of_words.choose(x, (signal > 0).astype(int)).C > min(bag_of_words.STRENGTHS)
+
+
+def folder(path, dev, test=()):
+    train = [(text, "good" if "good" in text else "bad") for text in TEXTS]
+    for split, rows in [("train", train), ("dev", dev), ("test", test)]:
+        if rows:
+            write_table(path / f"{split}.tsv", ["sentence", "label"], rows)
+    return path
+
+
+def test_one_example_has_a_score_without_an_error(tmp_path):
+    found = bag_of_words.scores(folder(tmp_path, [("good film", "good")], [("x", "good"), ("bad", "bad"), ("y", " ")]))
+    of_dev, _, of_test, _ = sorted(found, key=lambda each: (each.file, each.predictor))
+    assert (of_dev.file, of_dev.predictor, of_dev.value) == ("dev.tsv", "bag of words", 100.0)
+    assert np.isnan(of_dev.error)
+    assert of_test.file == "test.tsv"
+    assert of_test.error == pytest.approx(0 if of_test.value == 100 else 50)  # of two examples with labels
+
+
+def test_the_program_says_the_files_names_and_overwrites_nothing(tmp_path, capsys):
+    labelled = folder(tmp_path, [("good film", "good"), ("bad film", "bad")])
+    run_main(bag_of_words.main, "--labelled", labelled, "--dest", tmp_path / "scores.json")
+    assert "bag of words, accuracy on dev.tsv: 100.00 ± 0.00" in capsys.readouterr().out
+    for there in ["scores.json", "dev.tsv"]:
+        fault = error_of(bag_of_words.main, "--labelled", labelled, "--dest", tmp_path / there)
+        assert f"{there}: exists already" in fault
