@@ -6,9 +6,9 @@
     python small.py measure small-1 --run RUN [--pairs blimp]   measures it, into records/small
     python small.py page                                  remakes the tables of SMALL.md
 
-A variant differs from the recipe in the options that VARIANTS has. Measured are the losses of validation; of those in
-FINE_TUNED also the scores of fine-tuning with the recipe's defaults in bfloat16, beside those of a bag of words, and how
-minimal pairs are decided.
+A variant differs from the recipe in the options that VARIANTS has. Measured are the losses of validation. Those in
+FINE_TUNED are also fine-tuned, with the recipe's defaults in bfloat16, and scored beside a bag of words. They decide
+minimal pairs, too.
 """
 
 import re

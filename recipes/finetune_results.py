@@ -115,7 +115,8 @@ def read_table(folder):
     path, header = Path(folder, TABLE), "\t".join(COLUMNS).encode()
     lines = path.read_bytes().splitlines() if path.exists() else [header]
     if lines[:1] != [header]:
-        raise UsageError(f"{path}: found another table, expected one of this recipe; choose another --save-dir")
+        fix = "move it away, or choose another --save-dir"
+        raise UsageError(f"{path}: found another table, expected one of this version of the recipe; {fix}")
     return lines
 
 

@@ -118,3 +118,17 @@ def test_more_columns_than_symbols_are_refused(data, tmp_path):
     wide = ["--cooccurrence-embeddings", "--encoder-embed-dim", 4096, "--encoder-layers", 1]
     fault = refused(data, *TINY, *wide, "--save-dir", tmp_path)
     assert "--cooccurrence-embeddings: --encoder-embed-dim 4096 must be at most" in fault
+
+
+def test_text_that_says_nothing_of_its_tokens_fills_nothing():
+    for blocks in [[np.array([4])] * 9, [np.array([4, 4, 4])] * 9]:
+        pairs, counts = cooccurrence.count_neighbours([blocks], 30)
+        assert not cooccurrence.embeddings(pairs, counts, 30, 8, deviation=0.06).any()
+
+
+def test_of_few_symbols_only_those_are_filled():
+    blocks = [np.array([4, 5, 4, 5]), np.array([6, 7, 6, 7])] * 9
+    pairs, counts = cooccurrence.count_neighbours([blocks], 30)
+    found = cooccurrence.embeddings(pairs, counts, 30, 8, deviation=0.06)
+    assert found.any(dim=1).nonzero()[:, 0].tolist() == [4, 5, 6, 7]
+    assert found[4:8].square().mean().sqrt() == pytest.approx(0.06, rel=1e-4)

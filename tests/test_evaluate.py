@@ -183,6 +183,7 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     refused("labelled/mood: expected train.tsv, found: no such folder", "--tasks", "mood", "--regression", "mood")
     for name in ["../mlm", "/mlm", " ", ".", "a|b", "a\nb", "a" * 300, "mean"]:
         refused("--names .*: expected", "--names", name, *MODELS[1:])
+    refused("--names bag of words: every evaluation has a row", "--names", "bag of words", *MODELS[1:])
     refused("--tasks 'sub/kind': expected a name", "--tasks", "sub/kind")
     refuses("labelled/kind: found no TASK/train.tsv; give the", evaluate_program.tasks_in, f"{folder}/labelled/kind")
     assert evaluate_program.tasks_in(str(folder / "labelled")) == TASKS

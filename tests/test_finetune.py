@@ -152,6 +152,28 @@ def test_a_bag_of_words_that_takes_too_long_is_left_out(files, arguments, monkey
     assert "bag of words: left out, as it takes longer than training" in capsys.readouterr().out
 
 
+def test_yardsticks_are_those_of_the_run(files, arguments, tmp_path):
+    """They are computed again where their file is not whole, or of other splits."""
+    own = shutil.copytree(files / "own", tmp_path / "own")
+    recipe = run_main(recipe_of, "--labelled", own, *arguments)
+    os.makedirs(os.path.join(recipe.args.save_dir, recipe.name))
+    first = recipe.yardsticks(seconds=1)
+    (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
+    for damaged in ["[]", "{", '[{"predictor": "x", "file": "y", "metric": "z", "value": 1, "error": 1}]']:
+        path.write_text(damaged)
+        assert recipe.yardsticks(seconds=1) == first
+    (own / "test.tsv").rename(own / "dev_mismatched.tsv")
+    again = run_main(recipe_of, "--labelled", own, *arguments).yardsticks(seconds=1)
+    assert {result.split for result in first} == {"dev.tsv", "test.tsv"}
+    assert {result.split for result in again} == {"dev.tsv", "dev_mismatched.tsv"}
+
+
+def test_a_task_is_not_called_as_the_table_is(files, arguments, tmp_path):
+    labelled_as_table = shutil.copytree(files / "own", tmp_path / "results.tsv")
+    fault = error_of(recipe_of, "--labelled", labelled_as_table, *arguments)
+    assert "results.tsv: found a folder called results.tsv; rename it" in fault
+
+
 def test_a_score_that_still_rises_is_pointed_out():
     """By the median over seeds, over the last quarter, if it is more than the standard error."""
     flat, rising = [1, 50, 70, 70, 70, 71, 70, 70], [1, 20, 30, 40, 50, 60, 70, 80]

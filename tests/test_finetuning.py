@@ -394,3 +394,10 @@ def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pr
     task.load_dataset("test")
     assert task.datasets["test"].metrics == []
     assert task.datasets["test"].text.endswith("; no tags")
+
+
+def test_scores_of_little_are_undefined_and_no_error():
+    assert np.isnan(metrics.scores_of(["accuracy", "f1", "pearson"], [], [])["pearson"])
+    errors = metrics.standard_errors(lambda rows: {"accuracy": 100.0}, [7])
+    assert np.isnan(errors["accuracy"])
+    assert metrics.report_of_entities([["O", "O"]], [["O", "O"]]) == "no entities\n"
