@@ -112,11 +112,14 @@ class MaeLmTask(TokenTask):
     def build_model(self, cfg, from_checkpoint=False):
         """The model; a new run may begin with what can be counted."""
         model = super().build_model(cfg, from_checkpoint)
-        last = os.path.join(self.cfg.save_dir, "checkpoint_last.pt")
-        has_weights = from_checkpoint or self.cfg.finetune_from_model or os.path.exists(last)
-        if self.cfg.cooccurrence_embeddings and not has_weights:
+        if self.cfg.cooccurrence_embeddings and not (from_checkpoint or self.begins_with_weights()):
             self.begin_with_counts(model)
         return model
+
+    def begins_with_weights(self):
+        """Whether a run resumes, or starts from the weights of another."""
+        last = os.path.join(self.cfg.save_dir, "checkpoint_last.pt")
+        return bool(self.cfg.finetune_from_model) or os.path.exists(last)
 
     def begin_with_counts(self, model):
         """Gives a model embeddings from co-occurrence, and the output bias of token frequencies, in place."""
