@@ -36,10 +36,12 @@ def chunks(path, texts_of_a_line):
     chunk = []
     with tqdm(desc="predict", total=os.path.getsize(path), unit="B", unit_scale=True, disable=None) as bar:
         for number, line in read_lines(path, bar.update):
-            texts = line.split("\t") if texts_of_a_line == 2 else [line]
+            texts = line.split("\t")
             if len(texts) != texts_of_a_line:
-                expected = "expected two texts with a tab between them, since the model was fine-tuned on pairs"
-                raise UsageError(f"{path}: line {number}: found {len(texts)} texts, {expected}; correct it")
+                one = "one text without a tab: of a table, keep the column of the texts, for example with cut -f 1"
+                two = "two texts with a tab between them, since the model was fine-tuned on pairs"
+                expected = one if texts_of_a_line == 1 else two
+                raise UsageError(f"{path}: line {number}: found {len(texts)} columns, expected {expected}")
             chunk.append(texts)
             if len(chunk) == CHUNK:
                 yield chunk
@@ -54,13 +56,13 @@ def tagged_text(words):
 
 
 def table_line(prediction, texts):
-    """A line of the table: the prediction, and the texts without tabs."""
+    """A line of the table: the prediction, and the texts."""
     if isinstance(prediction, float):
         fields = [f"{prediction:.4f}"]
     else:
         label = max(prediction, key=prediction.get)
         fields = [label, f"{prediction[label]:.4f}"]
-    return "\t".join([*fields, *(text.replace("\t", " ") for text in texts)]) + "\n"
+    return "\t".join([*fields, *texts]) + "\n"
 
 
 def header(prediction, texts_of_a_line):

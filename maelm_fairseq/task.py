@@ -136,7 +136,7 @@ class MaeLmTask(TokenTask):
         with torch.no_grad():
             model.embed_tokens.weight[filled] = found[filled]
             model.lm_head.bias.copy_((frequencies / frequencies.sum()).log())
-        logger.info(f"{int(filled.sum()):,} of {vocabulary:,} embeddings begin with co-occurrence in the training text")
+        logger.info(f"{int(filled.sum()):,} of {vocabulary:,} embeddings start from co-occurrence in the training text")
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         """Loads a split from the folder whose turn it is; with `combine` also `train1`, `train2`, ..."""

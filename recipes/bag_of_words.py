@@ -24,8 +24,8 @@ from sklearn.svm import LinearSVC
 from finetune_results import Score
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import check_new, save_json
-from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, is_test, read_sentences
-from maelm_fairseq.finetuning.metrics import scores_of, standard_errors
+from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, are_values, find_file, is_test, read_sentences
+from maelm_fairseq.finetuning.metrics import MOST_GROUPS, scores_of, standard_errors
 
 BAG_OF_WORDS, MOST_FREQUENT = "bag of words", "most frequent class"
 WORDS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
@@ -109,6 +109,8 @@ def scores(labelled, regression=False) -> List[Score]:
     train = read_sentences(find_file(labelled, "train", SENTENCE_FILES), regression=regression)
     is_regression = train.form.is_regression
     labels = sorted({example.label for example in train.examples})
+    if not is_regression and are_values(labels):
+        print(f"{train.path}: all labels are numbers: to predict values instead of classes, add --regression")
     files = {}
     for split in SENTENCE_FILES:
         path = find_file(labelled, split, SENTENCE_FILES, required=split == "valid")
@@ -145,7 +147,7 @@ def score(predictor, file, metrics, targets, predicted):
         return scores_of(metrics, targets[rows], predicted[rows])
 
     rows = list(range(len(targets)))
-    errors = standard_errors(values, rows)
+    errors = standard_errors(values, rows, MOST_GROUPS)
     return [Score(predictor, file, name, value, errors[name]) for name, value in values(rows).items()]
 
 

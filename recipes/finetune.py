@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import sys
+import time
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,7 @@ from maelm_fairseq.config import option
 from maelm_fairseq.engine import FairseqConfig, convert_namespace_to_omegaconf
 from maelm_fairseq.finetuning.labelled_files import find_file, is_test
 from maelm_fairseq.finetuning.labelled_task import FROM_CHECKPOINT, SCORES
-from maelm_fairseq.finetuning.metrics import standard_errors
+from maelm_fairseq.finetuning.metrics import GROUPS, MOST_GROUPS, standard_errors
 from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also their models
 from maelm_fairseq.training.save_folder import set_aside
@@ -107,7 +108,7 @@ class RunRecord:
 
     scores: Dict[str, Dict[str, float]]  # {split: {metric: percent}}, of the model that is reported
     curve: List[float]  # the first metric on the dev file, after each validation
-    seconds: float  # of training
+    seconds: float  # of training, since it was last started
 
 
 class Recipe:
@@ -212,7 +213,9 @@ class Recipe:
             command = self.command(settings, seed, self.updates(settings))
             metrics = self.task.datasets["valid"].metrics
             unit = " (squared error)" if "spearman" in metrics else " bits"
+            began = time.monotonic()
             status = self.jobs.run(command, log, environment, shown(prefix, unit))
+            seconds = time.monotonic() - began
             if status:
                 raise UsageError(f"fairseq-train ended with exit status {status}; the full log is {log}")
             try:
@@ -222,7 +225,6 @@ class Recipe:
                 raise
             state = read_checkpoint(self.result(settings, seed))
             scores = {split: state["task_state"][SCORES][split] for split in self.scored()}
-            seconds = float(state["extra_state"]["previous_training_time"])
             save_json(asdict(RunRecord(scores, curve(log, metrics[0]), seconds)), record)
         if seed == SEARCH_SEED:  # the models of all settings would be hundreds of gigabytes
             for path in Path(folder).glob("checkpoint*.pt"):
@@ -287,6 +289,7 @@ class Recipe:
 
         Returns: a :class:`~finetune_results.Result` for each split and metric
         """
+        logging.getLogger(READER).setLevel(logging.WARNING)  # what files were read was said before training
         task, model = load_task(self.result(settings, best), labelled=self.labelled, data=self.args.data)
         start = "scratch" if self.args.from_scratch else self.checkpoint
         options = " ".join([os.path.basename(folder), *self.extra])
@@ -304,9 +307,10 @@ class Recipe:
             report = task.report(dataset, answers)
             if report:
                 reports.append(f"{name}, seed {best}\n{report}")
-            errors = standard_errors(partial(scores_of, task, dataset, answers), answers)
+            groups = MOST_GROUPS if self.kind == "mae_lm_sentences" else GROUPS  # others take longer to score
+            errors = standard_errors(partial(scores_of, task, dataset, answers), answers, groups)
             scores = [record.scores[split] for record in records] if split in self.scored() else None
-            note = "" if scores else f", seed {best}"
+            note = ", from scratch" * self.args.from_scratch + ("" if scores else f", seed {best}")
             scores = scores or [task.scores(dataset, answers)]
             for metric, error in errors.items():
                 values = [each[metric] for each in scores]

@@ -91,7 +91,7 @@ def test_a_run_begins_with_them_and_resumes_without(data, tmp_path):
     random = checkpoint(tmp_path / "random")["model"]
     weight = state["embed_tokens.weight"]
     changed = (weight - random["embed_tokens.weight"]).abs().amax(dim=1) > 1e-6
-    assert f"{int(changed.sum())} of {len(dictionary)} embeddings begin with co-occurrence" in printed
+    assert f"{int(changed.sum())} of {len(dictionary)} embeddings start from co-occurrence" in printed
     unused = [dictionary.bos(), dictionary.pad(), dictionary.index("<mask>")]
     assert not changed[unused].any()
     assert weight[changed].std() == pytest.approx(0.06, rel=0.05)
@@ -102,9 +102,9 @@ def test_a_run_begins_with_them_and_resumes_without(data, tmp_path):
     for name in state.keys() - {"embed_tokens.weight", "lm_head.bias"}:
         torch.testing.assert_close(state[name], random[name], rtol=0, atol=1e-6)
     again = train(data, tmp_path / "run", *BEGIN, *STILL, "--max-update", 2)
-    assert "begin with co-occurrence" not in again
+    assert "start from co-occurrence" not in again
     started = train(data, tmp_path / "next", *BEGIN, "--finetune-from-model", tmp_path / "run" / "checkpoint_last.pt")
-    assert "begin with co-occurrence" not in started
+    assert "start from co-occurrence" not in started
 
 
 def test_two_processes_begin_as_one_does(data, tmp_path):

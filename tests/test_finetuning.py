@@ -75,7 +75,7 @@ def predicted_lines(checkpoint_file, data, texts, dest):
 def test_a_file_of_texts_gets_labels(tuned, tmp_path, monkeypatch):
     """In the order of the file, whether it is packed or not; more than one chunk."""
     monkeypatch.setattr(maelm_fairseq.predict, "CHUNK", 4)
-    texts = ["kan losh", "lo\tmi", "", *[" ".join(words) for words in labelled.texts(7, 1)]]
+    texts = ["kan losh", "lo mi", "", *[" ".join(words) for words in labelled.texts(7, 1)]]
     packed = tmp_path / "texts.gz"
     packed.write_bytes(gzip.compress("".join(text + "\n" for text in texts).encode()))
     model_file = tuned.run / "checkpoint_last.pt"
@@ -96,12 +96,15 @@ def test_a_file_of_texts_gets_labels(tuned, tmp_path, monkeypatch):
         probabilities = model.predict(text)
         assert label == max(probabilities, key=probabilities.get)
         assert float(probability) == pytest.approx(max(probabilities.values()), abs=1e-3)
-        assert shown == text.replace("\t", " ")
+        assert shown == text
     assert len(lines) == len(texts) + 2
     # It is a file that fine-tuning reads.
     assert len(read_sentences(tmp_path / "labels.tsv").examples) == len(texts)
     assert "labels.tsv: exists already" in error_of(maelm_fairseq.predict.main, *options[:-1], tmp_path / "labels.tsv")
     (tmp_path / "empty").write_text("")
+    (tmp_path / "table").write_text("kan\tlosh\n")
+    fault = error_of(maelm_fairseq.predict.main, *options[:5], tmp_path / "table", *options[6:])
+    assert "table: line 1: found 2 columns, expected one text without a tab" in fault
     fault = error_of(maelm_fairseq.predict.main, *options[:5], tmp_path / "empty", *options[6:])
     assert "empty: it is empty, expected a text in each line" in fault
     assert not (tmp_path / "new.tsv").exists()
@@ -183,7 +186,7 @@ def test_regression_pairs_and_mnlis_two_dev_sets(pretrained, tmp_path):
     texts.write_text("kan lo\tmi\nkan\n")
     options = ["--checkpoint", tmp_path / "r", "--data", pretrained[0], "--texts", texts, "--dest", tmp_path / "x"]
     fault = error_of(maelm_fairseq.predict.main, *options)
-    assert "pairs.txt: line 2: found 1 texts, expected two texts with a tab between them" in fault
+    assert "pairs.txt: line 2: found 1 columns, expected two texts with a tab between them" in fault
     mnli = labelled.pairs(tmp_path / "MNLI")
     more = ["--valid-subset", "valid,valid1", "--max-update", 3]
     # Another task's head and labels are not taken over.
@@ -353,9 +356,10 @@ def test_a_score_that_is_undefined_is_logged_as_zero_and_kept_as_such(pretrained
 def test_standard_errors_are_those_of_the_formula_and_of_a_bootstrap():
     rng = np.random.default_rng(1)
     right = rng.random(2000) < 0.8
-    errors = metrics.standard_errors(lambda rows: {"accuracy": right[rows].mean()}, range(len(right)))
     share = right.mean()
-    assert errors["accuracy"] == pytest.approx(np.sqrt(share * (1 - share) / len(right)), rel=0.25)
+    for groups, tolerance in [(100, 0.25), (2000, 1e-3)]:
+        errors = metrics.standard_errors(lambda rows: {"accuracy": right[rows].mean()}, range(len(right)), groups)
+        assert errors["accuracy"] == pytest.approx(np.sqrt(share * (1 - share) / len(right)), rel=tolerance)
     targets = rng.normal(size=500)
     predicted = targets + rng.normal(size=500)
 
