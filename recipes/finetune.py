@@ -309,9 +309,12 @@ class Recipe:
                 reports.append(f"{name}, seed {best}\n{report}")
             groups = MOST_GROUPS if self.kind == "mae_lm_sentences" else GROUPS  # others take longer to score
             errors = standard_errors(partial(scores_of, task, dataset, answers), answers, groups)
-            scores = [record.scores[split] for record in records] if split in self.scored() else None
-            note = ", from scratch" * self.args.from_scratch + ("" if scores else f", seed {best}")
-            scores = scores or [task.scores(dataset, answers)]
+            note = ", from scratch" if self.args.from_scratch else ""
+            if split in self.scored():
+                scores = [record.scores[split] for record in records]
+            else:
+                scores = [task.scores(dataset, answers)]
+                note += f", seed {best}"
             for metric, error in errors.items():
                 values = [each[metric] for each in scores]
                 results.append(Result(self.name, name, metric, values, error, start, options, note))
