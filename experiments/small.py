@@ -23,11 +23,11 @@ from measure import NATURAL, RECIPES, TEXT, call, losses, write
 from page import with_blocks
 
 sys.path.append(str(RECIPES))
+from bag_of_words import BAG_OF_WORDS, MOST_FREQUENT  # noqa: E402
 from evaluation.report import markdown  # noqa: E402
 
 PAGE = Path(__file__).with_name("SMALL.md")
 RECORDS = Path(__file__).with_name("records") / "small"
-BAG_OF_WORDS, MOST_FREQUENT = "bag of words", "most frequent class"
 DEMO = "--batch-size 32 --update-freq 1 --max-positions 64 --encoder-mask-fade-updates 0 "
 DEMO += "--max-update 1500 --total-num-update 1500"
 RANDOM = "--no-cooccurrence-embeddings"

@@ -97,9 +97,7 @@ def predict(counts, targets, rows, rest):
 
 
 def most_frequent(targets, rows, rest):
-    """The class that most training examples have, for other examples; of values the mean."""
-    if targets.dtype.kind == "f":
-        return np.full(len(rest), targets[rows].mean())
+    """The class that most training examples have, for other examples."""
     classes, counts = np.unique(targets[rows], return_counts=True)
     return np.full(len(rest), classes[counts.argmax()])
 
