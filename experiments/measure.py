@@ -117,7 +117,8 @@ def fine_tuned(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE, more=()):
 def bag_of_words_rows(run):
     """The dev scores of a bag of words, and of the most frequent class, on the same examples as those of encoders."""
     for task in NATURAL:
-        for score in bag_of_words.scores(run / "labelled" / task):
+        labelled = bag_of_words.Labelled(run / "labelled" / task)
+        for score in bag_of_words.scores(labelled, bag_of_words.answers(labelled)):
             if score.file == "dev.tsv":
                 yield score.predictor, "", "", "", task, "fine-tuned", score.metric, round(score.value, 4)
 

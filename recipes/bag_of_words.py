@@ -7,7 +7,6 @@ the training file choose how strongly it is regularised. Beside it: always the m
 """
 
 import contextlib
-import itertools
 import os
 from collections import Counter
 from dataclasses import asdict
@@ -21,13 +20,12 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.svm import LinearSVC
 
-from finetune_results import Score
+from finetune_yardsticks import BAG_OF_WORDS, MOST_FREQUENT, Score, Yardsticks
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import check_new, save_json
 from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, are_values, find_file, is_test, read_sentences
 from maelm_fairseq.finetuning.metrics import MOST_GROUPS, scores_of, standard_errors
 
-BAG_OF_WORDS, MOST_FREQUENT = "bag of words", "most frequent class"
 WORDS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
 LETTERS = dict(ngram_range=(2, 5), analyzer="char_wb")
 STRENGTHS = [0.1, 0.3, 1, 3, 10]  # C of the support vector machine, alpha of the ridge
@@ -96,43 +94,80 @@ def predict(counts, targets, rows, rest):
     return choose(x[rows], targets[rows]).predict(x[rest])
 
 
+def outputs(model, x):
+    """How strongly a model of :func:`choose` votes for each class, or the values that it predicts.
+
+    Returns: (n, classes), or (n, 1)
+    """
+    if not hasattr(model, "decision_function"):
+        return model.predict(x)[:, None]
+    votes = model.decision_function(x)
+    return votes if votes.ndim > 1 else np.stack([-votes, votes], axis=1)
+
+
 def most_frequent(targets, rows, rest):
     """The class that most training examples have, for other examples."""
     classes, counts = np.unique(targets[rows], return_counts=True)
     return np.full(len(rest), classes[counts.argmax()])
 
 
-def scores(labelled, regression=False) -> List[Score]:
-    """The scores on every file of a folder that has labels; see :mod:`~maelm_fairseq.finetuning.labelled_files`."""
-    train = read_sentences(find_file(labelled, "train", SENTENCE_FILES), regression=regression)
-    is_regression = train.form.is_regression
-    labels = sorted({example.label for example in train.examples})
-    if not is_regression and are_values(labels):
-        print(f"{train.path}: all labels are numbers: to predict values instead of classes, add --regression")
-    files = {}
-    for split in SENTENCE_FILES:
-        path = find_file(labelled, split, SENTENCE_FILES, required=split == "valid")
-        if path and split != "train":
-            table = read_sentences(path, is_test(split), is_regression, train.form)
-            files[os.path.basename(path)] = [example for example in table.examples if example.label is not None]
+class Labelled:
+    """The labelled sentences of a folder: those of the training file, then those of each file that is scored.
 
-    def target(example):
+    Attributes:
+        texts: N tuples of one text or two
+        targets: (N,), floats for values, else numbers of `classes`; -1 for a class that no training example has
+        classes: names in order; None for values
+        train: numbers of the training examples
+        files: {name of a scored file: numbers of its examples}
+        metrics: their names
+    """
+
+    def __init__(self, folder, regression=False):
+        train = read_sentences(find_file(folder, "train", SENTENCE_FILES), regression=regression)
+        is_regression = train.form.is_regression
+        tables = {"": train}
+        for split in SENTENCE_FILES:
+            path = find_file(folder, split, SENTENCE_FILES, required=split == "valid")
+            if path and split != "train":
+                tables[os.path.basename(path)] = read_sentences(path, is_test(split), is_regression, train.form)
+        self.texts, labels, files = [], [], {}
+        for name, table in tables.items():
+            examples = [example for example in table.examples if example.label is not None]
+            files[name] = np.arange(len(labels), len(labels) + len(examples))
+            self.texts += [example.texts for example in examples]
+            labels += [example.label for example in examples]
+        self.train, self.files = files.pop(""), files
+        self.classes = None if is_regression else sorted(set(labels[: len(self.train)]))
         if is_regression:
-            return float(example.label)
-        return labels.index(example.label) if example.label in labels else -1  # no prediction is right
+            self.targets = np.array(labels, float)
+        else:
+            number_of = {label: number for number, label in enumerate(self.classes)}
+            self.targets = np.array([number_of.get(label, -1) for label in labels])
+        self.metrics = train.form.metrics_of(self.classes or [])
+        if self.classes and are_values(self.classes):
+            print(f"{train.path}: all labels are numbers: to predict values instead of classes, add --regression")
 
-    examples = [*train.examples, *itertools.chain.from_iterable(files.values())]
-    targets = np.array([target(example) for example in examples])
-    rows, rest = np.split(np.arange(len(examples)), [len(train.examples)])
-    predicted = {BAG_OF_WORDS: predict(Counts([example.texts for example in examples]), targets, rows, rest)}
-    if not is_regression:
-        predicted[MOST_FREQUENT] = most_frequent(targets, rows, rest)
-    found, first = [], 0
-    for name, scored in files.items():
-        part = slice(first, first + len(scored))
-        first += len(scored)
-        for predictor, answers in predicted.items():
-            found += score(predictor, name, train.form.metrics_of(labels), targets[rest][part], answers[part])
+    @property
+    def rest(self):
+        """The numbers of all examples that are scored."""
+        return np.arange(len(self.train), len(self.texts))
+
+
+def answers(labelled):
+    """What each predictor says of every example of a :class:`Labelled` after those of training: {predictor: (n,)}."""
+    predicted = {BAG_OF_WORDS: predict(Counts(labelled.texts), labelled.targets, labelled.train, labelled.rest)}
+    if labelled.classes is not None:
+        predicted[MOST_FREQUENT] = most_frequent(labelled.targets, labelled.train, labelled.rest)
+    return predicted
+
+
+def scores(labelled, predicted) -> List[Score]:
+    """The scores of :func:`answers` on every file that has labels."""
+    found, before = [], len(labelled.train)
+    for name, rows in labelled.files.items():
+        for predictor, values in predicted.items():
+            found += score(predictor, name, labelled.metrics, labelled.targets[rows], values[rows - before])
     return found
 
 
@@ -154,16 +189,20 @@ def main():
     add = parser.add_argument
     add("--labelled", required=True, metavar="DIR", help="folder of the labelled files, as for finetune_glue.sh")
     add("--regression", action="store_true", help="a column `label` has numbers to predict")
-    add("--dest", metavar="FILE.json", help="also write the scores to a file")
+    add("--dest", metavar="FILE.json", help="also write scores and answers to a file")
     args = parser.parse_args()
     if args.dest:
         check_new(args.dest)
-    found = scores(args.labelled, args.regression)
+    labelled = Labelled(args.labelled, args.regression)
+    predicted = answers(labelled)
+    found = scores(labelled, predicted)
     print("± is the standard error over examples")
     for each in found:
         print(f"{each.predictor}, {each.metric} on {each.file}: {each.value:.2f} ± {each.error:.2f}")
     if args.dest:
-        save_json([asdict(each) for each in found], args.dest)
+        of_files = {name: predicted[BAG_OF_WORDS][rows - len(labelled.train)] for name, rows in labelled.files.items()}
+        answered = {name: list(map(float, values)) for name, values in of_files.items() if len(values)}
+        save_json(asdict(Yardsticks(found, answered)), args.dest)
 
 
 if __name__ == "__main__":

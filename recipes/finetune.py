@@ -24,7 +24,6 @@ import torch
 from finetune_results import (
     TABLE,
     Result,
-    Score,
     predictions,
     ranked,
     read_table,
@@ -34,6 +33,7 @@ from finetune_results import (
     write_table,
 )
 from finetune_settings import combinations
+from finetune_yardsticks import Measurement
 from further_options import parsed, refuse_own
 from jobs import Jobs
 from maelm_fairseq import __path__ as plugin
@@ -66,9 +66,7 @@ for section in ["dataset", "checkpoint", "distributed_training"]:
     options = FairseqConfig.__dataclass_fields__[section].type.__dataclass_fields__
     OWN += [name for name in options if name not in FREE]
 PROGRAMS = dict(mae_lm_sentences="finetune_glue.sh", mae_lm_tokens="finetune_tagging.sh", squad="finetune_squad.sh")
-BAG_OF_WORDS = Path(__file__).with_name("bag_of_words.py")
 PATIENCE = 60  # seconds that the bag of words may always take
-TOO_LONG = 124  # the status of `timeout` for a program that it ended
 
 
 def parse(task, words):
@@ -273,8 +271,8 @@ class Recipe:
             return
         folder = os.path.dirname(self.folder(settings, 1))
         best = seeds[self.ranked(records)[0]]
-        results = self.finish(records, settings, best, folder)
-        results += self.yardsticks(sum(record.seconds for record in records))
+        results, answered = self.finish(records, settings, best, folder)
+        results += self.yardsticks(sum(record.seconds for record in records), results, answered)
         show(results)
         metric = self.task.datasets["valid"].metrics[0]
         rise = still_rises([record.curve for record in records], results[0].error)
@@ -287,17 +285,18 @@ class Recipe:
     def finish(self, records, settings, best, folder):
         """Has the model of the best seed predict every split; writes its predictions and its report.
 
-        Returns: a :class:`~finetune_results.Result` for each split and metric
+        Returns: a :class:`~finetune_results.Result` for each split and metric; {split: answers}
         """
         logging.getLogger(READER).setLevel(logging.WARNING)  # what files were read was said before training
         task, model = load_task(self.result(settings, best), labelled=self.labelled, data=self.args.data)
         start = "scratch" if self.args.from_scratch else self.checkpoint
         options = " ".join([os.path.basename(folder), *self.extra])
-        results, reports = [], []
+        results, reports, answered = [], [], {}
         for split in self.splits:
             if split == "train":
                 continue
             answers, name = predict(task, model, split), self.file_name(split)
+            answered[split] = answers
             dataset = task.datasets[split]
             if is_test(split) or (split, self.kind) == ("valid", "squad"):
                 place, text = predictions(task, answers, split, self.name)
@@ -321,46 +320,20 @@ class Recipe:
         if reports:
             path = os.path.join(folder, f"{self.name}.report.txt")
             write_file(path, "\n".join(reports), "precision, recall and F1 of each class")
-        return results
+        return results, answered
 
-    def yardsticks(self, seconds):
-        """What a bag of words scores on files of sentences, unless that takes longer than the `seconds` of training."""
+    def yardsticks(self, seconds, results, answered):
+        """The results of a bag of words on files of sentences, unless it takes longer than the `seconds` of training.
+
+        Args:
+            results, answered: of the encoder; see :meth:`~finetune_yardsticks.Measurement.results`
+        """
         if self.kind != "mae_lm_sentences":
             return []
-        regression = self.task.state.labels is None
-        paths = {self.file_name(split): find_file(self.labelled, split, self.task.files) for split in self.splits}
-        made_from = [(name, sha256(path)) for name, path in sorted(paths.items())]
-        digest = hashlib.sha256(repr([made_from, regression]).encode()).hexdigest()[:8]
-        name = f"bag_of_words-{digest}"
-        folder = os.path.join(self.args.save_dir, self.name)
-        path, log = (os.path.join(folder, f"{name}.{end}") for end in ("json", "log"))
-        if not self.has_yardsticks(path):
-            Path(path).unlink(missing_ok=True)
-            limit = max(PATIENCE, math.ceil(seconds))
-            command = ["timeout", limit, sys.executable, BAG_OF_WORDS, "--labelled", self.labelled]
-            command += ["--dest", path, *["--regression"] * regression]
-            status = self.jobs.run(command, log)
-            if status == TOO_LONG:
-                print(f"bag of words: left out, as it takes longer than training: over {limit} seconds")
-                return []
-            if status:
-                print(f"bag of words: left out, as it failed; its log is {log}")
-                return []
-        return [
-            Result(self.name, each.file, each.metric, [each.value], each.error, each.predictor, name)
-            for each in read_json(path, List[Score], "the scores of a bag of words")
-        ]
-
-    def has_yardsticks(self, path):
-        """Whether a file has the scores of a bag of words on all files of this run that have labels."""
-        if not os.path.exists(path):
-            return False
-        try:
-            found = {(each.file, each.metric) for each in read_json(path, List[Score], "the scores of a bag of words")}
-        except UsageError:
-            return False
-        datasets = {self.file_name(split): self.task.datasets[split] for split in self.splits if split != "train"}
-        return found == {(name, metric) for name, dataset in datasets.items() for metric in dataset.metrics}
+        files = {split: find_file(self.labelled, split, self.task.files) for split in self.splits}
+        measurement = Measurement(self.task, self.labelled, files, os.path.join(self.args.save_dir, self.name))
+        found = measurement.run(self.jobs, limit=max(PATIENCE, math.ceil(seconds)))
+        return measurement.results(found, results, answered) if found else []
 
 
 def scores_of(task, dataset, answers, numbers):

@@ -22,17 +22,6 @@ UNDEFINED = "all predictions or all labels are equal, or there is one example"
 
 
 @dataclass
-class Score:
-    """A score of something that needs no encoder, with its standard error over examples, both in percent."""
-
-    predictor: str
-    file: str
-    metric: str
-    value: float
-    error: float
-
-
-@dataclass
 class Result:
     """The scores of one metric on one split, in percent, of runs that differ in their seed."""
 

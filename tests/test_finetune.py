@@ -128,6 +128,8 @@ def test_a_bag_of_words_stands_beside_every_score(pretrained, files, arguments, 
     most = max(set(train), key=train.count)
     assert frequent == pytest.approx(100 * dev.count(most) / len(dev), abs=0.01)
     assert f"; bag of words {bag:.2f} ± " in printed
+    mine = float(rows["dev.tsv", str(pretrained[1])]["median"])
+    assert f" (difference {mine - bag:+.2f} ± " in printed
     # On the test file, one seed is scored; no answer to a label that is not in training is right.
     (row,) = [row for (split, start), row in rows.items() if split == "test.tsv" and start == str(pretrained[1])]
     (path,) = (tmp_path / "save").glob("own/batch*/own.tsv")
@@ -148,24 +150,51 @@ def test_a_bag_of_words_that_takes_too_long_is_left_out(files, arguments, monkey
     recipe = run_main(recipe_of, "--labelled", files / "own", *arguments)
     os.makedirs(os.path.join(recipe.args.save_dir, recipe.name))
     monkeypatch.setattr(finetune, "PATIENCE", 0.01)
-    assert recipe.yardsticks(seconds=0.001) == []
+    assert recipe.yardsticks(0.001, [], {}) == []
     assert "bag of words: left out, as it takes longer than training" in capsys.readouterr().out
+
+
+def yardsticks_of(labelled, arguments):
+    """The results of a bag of words beside an encoder that scores 50 and always answers the first class."""
+    recipe = run_main(recipe_of, "--labelled", labelled, *arguments)
+    os.makedirs(os.path.join(recipe.args.save_dir, recipe.name), exist_ok=True)
+    encoder, answered = [], {}
+    for split in recipe.splits:
+        dataset = recipe.task.datasets[split]
+        answered[split] = dict.fromkeys(range(len(dataset)), recipe.task.answer_of(0))
+        name = recipe.file_name(split)
+        encoder += [finetune_results.Result("own", name, metric, [50.0], 1.0, "x") for metric in dataset.metrics]
+    return recipe, recipe.yardsticks(1, encoder, answered)
 
 
 def test_yardsticks_are_those_of_the_run(files, arguments, tmp_path):
     """They are computed again where their file is not whole, or of other splits."""
     own = shutil.copytree(files / "own", tmp_path / "own")
-    recipe = run_main(recipe_of, "--labelled", own, *arguments)
-    os.makedirs(os.path.join(recipe.args.save_dir, recipe.name))
-    first = recipe.yardsticks(seconds=1)
+    _, first = yardsticks_of(own, arguments)
     (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
-    for damaged in ["[]", "{", '[{"predictor": "x", "file": "y", "metric": "z", "value": 1, "error": 1}]']:
-        path.write_text(damaged)
-        assert recipe.yardsticks(seconds=1) == first
+    whole = json.loads(path.read_text())
+    for damaged in [[], {}, {**whole, "scores": whole["scores"][1:]}, {**whole, "answers": {"dev.tsv": [1.0]}}]:
+        path.write_text(json.dumps(damaged))
+        assert yardsticks_of(own, arguments)[1] == first
+        assert json.loads(path.read_text()) == whole
     (own / "test.tsv").rename(own / "dev_mismatched.tsv")
-    again = run_main(recipe_of, "--labelled", own, *arguments).yardsticks(seconds=1)
+    _, again = yardsticks_of(own, arguments)
     assert {result.split for result in first} == {"dev.tsv", "test.tsv"}
     assert {result.split for result in again} == {"dev.tsv", "dev_mismatched.tsv"}
+
+
+def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, arguments, tmp_path):
+    """The error of a difference of accuracies is that of the mean of differences between right and wrong answers."""
+    recipe, results = yardsticks_of(files / "own", arguments)
+    (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
+    answers = np.array(json.loads(path.read_text())["answers"]["dev.tsv"])
+    dataset = recipe.task.datasets["valid"]
+    targets = np.array([dataset.targets[number][0] for number in recipe.task.labelled_examples(dataset)])
+    differences = 100.0 * (targets == 0) - 100.0 * (answers == targets)
+    error = differences.std(ddof=1) / len(differences) ** 0.5
+    (bag,) = [each for each in results if (each.split, each.start) == ("dev.tsv", "bag of words")]
+    assert bag.values[0] == pytest.approx(100 * (answers == targets).mean())
+    assert f"(difference {50 - bag.values[0]:+.2f} ± {error:.2f})" in str(bag)
 
 
 def test_a_task_is_not_called_as_the_table_is(files, arguments, tmp_path):

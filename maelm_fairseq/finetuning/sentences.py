@@ -99,8 +99,12 @@ class SentencesTask(LabelledTask):
         """The logits of each class, or the value."""
         return output.tolist()
 
+    def labelled_examples(self, dataset):
+        """The numbers of the examples that have labels, in order."""
+        return [number for number, label in enumerate(dataset.labels) if label is not None]
+
     def scores(self, dataset, answers):
-        scored = [i for i in answers if dataset.labels[i] is not None]
+        scored = [i for i in self.labelled_examples(dataset) if i in answers]
         targets = np.array([dataset.targets[i][0] for i in scored])
         predicted = self.predicted(answers[i] for i in scored)
         return scores_of(dataset.metrics, targets, predicted)
@@ -110,10 +114,16 @@ class SentencesTask(LabelledTask):
         outputs = np.array(list(answers)).reshape(-1, len(self.state.labels or [None]))
         return outputs[:, 0] if self.state.labels is None else outputs.argmax(1)
 
+    def answer_of(self, prediction):
+        """The answer that predicts a value, or the class of a number."""
+        if self.state.labels is None:
+            return [prediction]
+        return [float(number == prediction) for number in range(len(self.state.labels))]
+
     def report(self, dataset, answers):
         if self.state.labels is None:
             return None
-        scored = [i for i in answers if dataset.labels[i] is not None]
+        scored = [i for i in self.labelled_examples(dataset) if i in answers]
         predicted = [self.state.labels[number] for number in self.predicted(answers[i] for i in scored)]
         return report_of_classes([dataset.labels[i] for i in scored], predicted)
 

@@ -1,0 +1,129 @@
+"""The bag of words beside fine-tuning: in a process of its own, for at most as long as training took."""
+
+import hashlib
+import itertools
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List
+
+from finetune_results import Result
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.files import read_json, sha256
+from maelm_fairseq.finetuning.metrics import MOST_GROUPS, standard_errors
+
+BAG_OF_WORDS, MOST_FREQUENT = "bag of words", "most frequent class"
+PROGRAM = Path(__file__).with_name("bag_of_words.py")
+TOO_LONG = 124  # the status of `timeout` for a program that it ended
+
+
+@dataclass
+class Score:
+    """A score of something that needs no encoder, with its standard error over examples, both in percent."""
+
+    predictor: str
+    file: str
+    metric: str
+    value: float
+    error: float
+
+
+@dataclass
+class Yardsticks:
+    """What bag_of_words.py writes."""
+
+    scores: List[Score]
+    # Of the bag of words, for each example of a file that has a label: a value, or the number of a class, by name.
+    answers: Dict[str, List[float]]
+
+
+class Measurement:
+    """Yardsticks on the files of a fine-tuning run.
+
+    Args:
+        task: a :class:`~maelm_fairseq.finetuning.sentences.SentencesTask` that has read all splits
+        labelled: the folder
+        files: {split: path}
+        folder: where they are kept
+    """
+
+    def __init__(self, task, labelled, files, folder):
+        self.task, self.labelled, self.folder = task, labelled, folder
+        self.is_regression = task.state.labels is None
+        self.splits = {os.path.basename(path): split for split, path in files.items()}
+        made_from = [(name, sha256(files[split])) for name, split in sorted(self.splits.items())]
+        digest = hashlib.sha256(repr([made_from, self.is_regression]).encode()).hexdigest()[:8]
+        self.name = f"bag_of_words-{digest}"
+        self.path = os.path.join(folder, f"{self.name}.json")
+
+    def run(self, jobs, limit):
+        """Trains and scores, unless that is done; returns the :class:`Yardsticks`, or None and says why.
+
+        Args:
+            jobs: :class:`~jobs.Jobs`
+            limit: seconds that it may take
+        """
+        found = self.read()
+        if found is None:
+            Path(self.path).unlink(missing_ok=True)
+            log = os.path.join(self.folder, f"{self.name}.log")
+            command = ["timeout", limit, sys.executable, PROGRAM, "--labelled", self.labelled, "--dest", self.path]
+            status = jobs.run([*command, *["--regression"] * self.is_regression], log)
+            found = self.read()
+            if status == TOO_LONG:
+                print(f"bag of words: left out, as it takes longer than training: over {limit} seconds")
+            elif found is None:
+                print(f"bag of words: left out, as it failed; its log is {log}")
+        return found
+
+    def read(self):
+        """What an earlier run wrote, if it is whole and of all files that have labels; else None."""
+        if not os.path.exists(self.path):
+            return None
+        try:
+            found = read_json(self.path, Yardsticks, "the scores of a bag of words")
+        except UsageError:
+            return None
+        datasets = {name: self.task.datasets[split] for name, split in self.splits.items() if split != "train"}
+        of_files = {name: dataset for name, dataset in datasets.items() if dataset.metrics}
+        predictors = [BAG_OF_WORDS] if self.is_regression else [BAG_OF_WORDS, MOST_FREQUENT]
+        metrics = [(name, metric) for name, dataset in of_files.items() for metric in dataset.metrics]
+        scored = {(predictor, *each) for predictor, each in itertools.product(predictors, metrics)}
+        sizes = {name: len(self.task.labelled_examples(dataset)) for name, dataset in of_files.items()}
+        is_whole = {(score.predictor, score.file, score.metric) for score in found.scores} == scored
+        return found if is_whole and {name: len(each) for name, each in found.answers.items()} == sizes else None
+
+    def results(self, found, encoder, answered):
+        """A :class:`~finetune_results.Result` for each score.
+
+        Args:
+            found: :class:`Yardsticks`
+            encoder: list of Results of the encoder on the same files
+            answered: {split: answers of the encoder's reported model}
+        """
+        reported = {(result.split, result.metric): float(result.median) for result in encoder}
+        results = []
+        for score in found.scores:
+            note = ""
+            if score.predictor == BAG_OF_WORDS:
+                split = self.splits[score.file]
+                difference = reported[score.file, score.metric] - score.value
+                error = self.error_of_difference(split, answered[split], found.answers[score.file])[score.metric]
+                note = f" (difference {difference:+.2f} ± {error:.2f})"
+            values, of_task = [score.value], os.path.basename(self.labelled)
+            result = Result(of_task, score.file, score.metric, values, score.error, score.predictor, self.name, note)
+            results.append(result)
+        return results
+
+    def error_of_difference(self, split, encoder, bag_of_words):
+        """The standard errors of an encoder's scores minus those of a bag of words, paired by examples: {metric: error}."""
+        dataset = self.task.datasets[split]
+        numbers = self.task.labelled_examples(dataset)
+        others = {number: self.task.answer_of(value) for number, value in zip(numbers, bag_of_words)}
+
+        def difference(chosen):
+            ours, theirs = (self.task.scores(dataset, {n: answers[n] for n in chosen}) for answers in (encoder, others))
+            return {metric: ours[metric] - theirs[metric] for metric in ours}
+
+        return standard_errors(difference, numbers, MOST_GROUPS)
