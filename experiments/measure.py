@@ -118,7 +118,7 @@ def bag_of_words_rows(run):
     """The dev scores of a bag of words, and of the most frequent class, on the same examples as those of encoders."""
     for task in NATURAL:
         labelled = bag_of_words.Labelled(run / "labelled" / task)
-        for score in bag_of_words.scores(labelled, bag_of_words.answers(labelled)):
+        for score in bag_of_words.scores(labelled, bag_of_words.of_all(labelled)):
             if score.file == "dev.tsv":
                 yield score.predictor, "", "", "", task, "fine-tuned", score.metric, round(score.value, 4)
 

@@ -10,16 +10,16 @@
 RUN ?= run
 PAIRS ?=
 PYTHON ?= python
-ENCODERS := $(shell $(PYTHON) small.py list)
+MEASURE = $(PYTHON) small.py --run $(RUN) $(addprefix --pairs ,$(PAIRS))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all page
 
-all: $(ENCODERS:%=records/small/%.csv)
+all: $(patsubst %,records/small/%.csv,$(shell $(PYTHON) small.py list)) records/small/yardsticks.npz
 
 page:
-	$(PYTHON) small.py page
+	$(PYTHON) small_page.py
 
 $(RUN)/data/train.json $(RUN)/labelled/.fetched:
 	$(MAKE) RUN=$(RUN) $@
@@ -28,5 +28,11 @@ $(RUN)/%/.trained: | $(RUN)/data/train.json
 	$(PYTHON) small.py options $* | xargs ../recipes/pretrain_small.sh --gpus 0 --data $(RUN)/data --save-dir $(@D)
 	touch $@
 
+records/small/untrained-%.csv: | $(RUN)/small-%/.trained $(RUN)/labelled/.fetched
+	$(MEASURE) measure untrained-$*
+
 records/small/%.csv: | $(RUN)/%/.trained $(RUN)/labelled/.fetched
-	$(PYTHON) small.py measure $* --run $(RUN) $(addprefix --pairs ,$(PAIRS))
+	$(MEASURE) measure $*
+
+records/small/yardsticks.npz: | $(RUN)/small-1/.trained $(RUN)/labelled/.fetched
+	$(MEASURE) yardsticks

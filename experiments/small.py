@@ -4,60 +4,72 @@
     python small.py list                                  the names of all encoders, VARIANT-SEED
     python small.py options small-1                       the options of pretrain_small.sh for one
     python small.py measure small-1 --run RUN [--pairs blimp]   measures it, into records/small
+    python small.py yardsticks --run RUN                  what needs no encoder, into records/small/yardsticks.npz
     python small.py page                                  remakes the tables of SMALL.md
 
-A variant differs from the recipe in the options that VARIANTS has. Measured are the losses of validation. Those in
-FINE_TUNED are also fine-tuned, with the recipe's defaults in bfloat16, and scored beside a bag of words. They decide
-minimal pairs, too.
+A variant differs from the recipe in the options that VARIANTS has. Measured are the losses of validation, in NAME.csv.
+Those in FINE_TUNED are also fine-tuned, with the recipe's defaults in bfloat16; what each answers for every dev and
+test example, by itself and together with a bag of words, is in NAME.npz, and so is how minimal pairs are decided.
 """
 
 import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
+from answers import of_encoder, of_word_vectors, word_vectors
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.checkpoints.building import read_checkpoint
 from measure import NATURAL, RECIPES, TEXT, call, losses, write
-from page import with_blocks
 
 sys.path.append(str(RECIPES))
-from bag_of_words import BAG_OF_WORDS, MOST_FREQUENT  # noqa: E402
-from evaluation.report import markdown  # noqa: E402
+from bag_of_words import Labelled, of_all  # noqa: E402
+from evaluation.outcomes import GROUPS, PAIRS, Records  # noqa: E402
+from evaluation.pair_files import read_pairs  # noqa: E402
+from finetune_yardsticks import BAG_OF_WORDS  # noqa: E402
+from ngrams import MODELS, have_known_words  # noqa: E402
+from votes import answer, spread, together  # noqa: E402
 
-PAGE = Path(__file__).with_name("SMALL.md")
 RECORDS = Path(__file__).with_name("records") / "small"
+YARDSTICKS = "yardsticks"
 DEMO = "--batch-size 32 --update-freq 1 --max-positions 64 --encoder-mask-fade-updates 0 "
 DEMO += "--max-update 1500 --total-num-update 1500"
 RANDOM = "--no-cooccurrence-embeddings"
+UNTRAINED = "untrained"
 VARIANTS = {
     "small": "",
     "small_random": RANDOM,
     "demo": DEMO,
     "demo_random": f"{DEMO} {RANDOM}",
 }
-FINE_TUNED = ["small", "small_random"]
+FINE_TUNED = ["small", "small_random", UNTRAINED]
 TITLES = {
     "small": "the small recipe",
     "small_random": "the small recipe, random initial embeddings",
+    UNTRAINED: "the same encoder untrained",
     "demo": "the demo",
     "demo_random": "the demo, random initial embeddings",
 }
 SEEDS = [1, 2, 3]
 FINE_TUNING_SEEDS = 1
+FEW_SHOT_TASKS, FEW_SHOT_REPEATS = ["trec", "rotten_tomatoes"], 10
+KNOWN = "known"
+WORD_VECTORS, TOGETHER, ENCODER, TARGETS, OF_DEV = "word vectors", "together", "encoder", "targets", "of dev"
 
 
 def encoders():
-    """The names of all encoders, a seed of each variant after the other."""
+    """The names of all encoders that are trained, a seed of each variant after the other."""
     return [f"{variant}-{seed}" for seed in SEEDS for variant in VARIANTS]
 
 
 def split(name):
     """VARIANT-SEED as a pair."""
     match = re.fullmatch(r"(\w+)-(\d+)", name)
-    if not match or match[1] not in VARIANTS:
-        raise UsageError(f"{name}: expected VARIANT-SEED with one of {', '.join(VARIANTS)}")
+    if not match or match[1] not in TITLES:
+        raise UsageError(f"{name}: expected VARIANT-SEED with one of {', '.join(TITLES)}")
     return match[1], int(match[2])
 
 
@@ -69,99 +81,128 @@ def options(name):
 # Measuring ---------------------------------------------------------------------------------------------------------
 
 
-def measurements(name, folder, pairs):
-    """The rows of an encoder: (variant, seed, updates, layer, task, feature, metric, value).
-
-    Of fine-tuning, the feature is the file that is scored, and rows of a bag of words have its name for a variant.
-    """
+def fine_tuned(name, folder, task):
+    """The checkpoint of an encoder that the recipe has fine-tuned on a task."""
     variant, seed = split(name)
-    model = folder / name / "checkpoint_best.pt"
-    for updates, metric, value in losses(folder / name / "train.log"):
-        yield variant, seed, updates, "", TEXT, "validation", metric, value
-    if variant not in FINE_TUNED:
-        return
+    source, more = name, []
+    if variant == UNTRAINED:  # of the small recipe's sizes
+        source, more = f"small-{seed}", ["--from-scratch"]
+    dest = folder / name / "tuned"
+    command = [RECIPES / "finetune.py", "mae_lm_sentences", "--seeds", FINE_TUNING_SEEDS, *more]
+    command += ["--labelled", folder / "labelled" / task, "--checkpoint", folder / source / "checkpoint_best.pt"]
+    command += ["--data", folder / "data", "--save-dir", dest, "--bf16-autocast"]
+    call(sys.executable, *command)
+    (found,) = (dest / task).glob("*/seed1/checkpoint_last.pt")
+    return found
+
+
+def task_answers(name, folder):
+    """What a fine-tuned encoder answers, alone and together with a bag of words: {TASK/PREDICTOR: (n,)}."""
+    arrays = {}
     for task in NATURAL:
-        command = [RECIPES / "finetune.py", "mae_lm_sentences", "--seeds", FINE_TUNING_SEEDS]
-        command += ["--labelled", folder / "labelled" / task, "--checkpoint", model]
-        command += ["--data", folder / "data", "--save-dir", folder / name / "tuned", "--bf16-autocast"]
-        call(sys.executable, *command)
-    for row in pd.read_csv(folder / name / "tuned" / "results.tsv", sep="\t").itertuples():
-        predictor = row.start if row.start in (BAG_OF_WORDS, MOST_FREQUENT) else variant
-        yield predictor, seed, "", "", row.task, row.split, row.metric, row.median
-        yield predictor, seed, "", "", row.task, row.split, f"{row.metric}, standard error", row.error
-    if pairs:
-        dest = folder / name / "pairs"
-        command = [RECIPES / "evaluate.py", "--checkpoint", model, "--names", name]
-        call(sys.executable, *command, "--data", folder / "data", "--dest", dest, "--pairs", pairs)
+        labelled = Labelled(folder / "labelled" / task)
+        encoder = of_encoder(fine_tuned(name, folder, task), folder / "labelled" / task, folder / "data")
+        bag_of_words, dev = of_all(labelled)[BAG_OF_WORDS], is_of_dev(labelled)
+        spreads = spread(encoder[dev]), spread(bag_of_words[dev])
+        arrays[f"{task}/{ENCODER}"] = compact(answer(encoder))
+        arrays[f"{task}/{TOGETHER}"] = compact(answer(together(encoder, bag_of_words, spreads)))
+    return arrays
+
+
+def is_of_dev(labelled):
+    """Whether an example is of the dev file, or else of the test file, (n,)."""
+    return np.isin(labelled.rest, labelled.files["dev.tsv"])
+
+
+def compact(values):
+    """Values in 4 bytes, numbers of classes in one."""
+    return values.astype(np.float32 if values.dtype.kind == "f" else np.int8)
+
+
+def evaluated(name, folder, pairs):
+    """The folder in which an encoder's few-shot probes and decisions of minimal pairs are recorded."""
+    dest = folder / name / "evaluated"
+    command = [RECIPES / "evaluate.py", "--checkpoint", folder / name / "checkpoint_best.pt", "--names", name]
+    command += ["--data", folder / "data", "--dest", dest, "--labelled", folder / "labelled"]
+    command += ["--tasks", *FEW_SHOT_TASKS, "--few-shot-repeats", FEW_SHOT_REPEATS]
+    call(sys.executable, *command, *(["--pairs", pairs] if pairs else []))
+    return dest
+
+
+def measure(name, folder, pairs):
+    """Writes NAME.csv with the columns of other records, and NAME.npz, what was answered and decided."""
+    variant, seed = split(name)
+    rows, arrays = [], {}
+    if variant in FINE_TUNED:
+        arrays = task_answers(name, folder)
+    if variant != UNTRAINED:
+        for updates, metric, value in losses(folder / name / "train.log"):
+            rows.append([variant, seed, updates, "", TEXT, "validation", metric, value])
+        dest = evaluated(name, folder, pairs)
         for row in pd.read_csv(dest / "scores.csv").itertuples():
-            yield variant, seed, "", "", row.task, row.feature, row.metric, row.value
+            if row.feature.endswith("examples per class"):
+                predictor = variant if row.model == name else row.model
+                rows.append([predictor, seed, "", "", row.task, row.feature, row.metric, row.value])
+        if pairs:
+            arrays[PAIRS] = decisions(Records(str(dest / f"{name}.npz")), pairs)
+    save(RECORDS / f"{name}.npz", arrays)
+    write(RECORDS / f"{name}.csv", rows)
 
 
-# The page ----------------------------------------------------------------------------------------------------------
+def decisions(records, pairs):
+    """How minimal pairs are decided, in halves: int8 (N,)."""
+    return (2 * records.arrays[f"{read_pairs(pairs).name}/{PAIRS}"]).astype(np.int8)
 
 
-class Page:
-    """The tables of SMALL.md, from the records in a folder."""
+def measure_yardsticks(folder, pairs):
+    """Writes yardsticks.npz: the targets of all examples, and what needs no encoder answers and decides."""
+    arrays, vectors = {}, word_vectors(folder / "data", width(folder))
+    for task in NATURAL:
+        labelled = Labelled(folder / "labelled" / task)
+        found = {predictor: answer(outputs) for predictor, outputs in of_all(labelled).items()}
+        found[WORD_VECTORS] = of_word_vectors(labelled, vectors, folder / "data")
+        found[TARGETS] = labelled.targets[labelled.rest]
+        found[OF_DEV] = is_of_dev(labelled)
+        arrays.update({f"{task}/{name}": compact(values) for name, values in found.items()})
+    if pairs:
+        dest, text = folder / "ngrams", folder / "text" / "train.txt"
+        command = ["--text", text, "--data", folder / "data", "--pairs", pairs, "--dest", dest]
+        call(sys.executable, Path(__file__).with_name("ngrams.py"), *command)
+        for model in MODELS:
+            arrays[f"{PAIRS}/{model}"] = decisions(Records(str(dest / f"{model}.npz")), pairs)
+        read = read_pairs(pairs)
+        arrays[f"{PAIRS}/{GROUPS}"] = read.groups
+        arrays[f"{PAIRS}/{KNOWN}"] = have_known_words(read, str(text))
+    save(RECORDS / f"{YARDSTICKS}.npz", arrays)
 
-    def __init__(self, folder=RECORDS):
-        tables = [pd.read_csv(path) for path in sorted(folder.glob("*.csv"))]
-        self.records = pd.concat(tables, ignore_index=True)
 
-    def variants(self):
-        return [variant for variant in VARIANTS if variant in set(self.records.arm)]
+def width(folder):
+    """Of the small recipe's encoder."""
+    return read_checkpoint(str(folder / "small-1" / "checkpoint_best.pt"))["cfg"]["model"]["encoder_embed_dim"]
 
-    def losses(self):
-        """The loss of validation by updates, of each seed."""
-        rows = {}
-        found = self.records[(self.records.feature == "validation") & (self.records.metric == "bits")]
-        for variant in self.variants():
-            for updates, values in found[found.arm == variant].groupby("updates").value:
-                cells = rows.setdefault(TITLES[variant], {})
-                cells[f"{updates:.0f} updates"] = ", ".join(f"{value:.2f}" for value in values)
-        frame = pd.DataFrame.from_dict(rows, orient="index").fillna("")
-        columns = sorted(frame.columns, key=lambda name: int(name.split()[0]))
-        return markdown(frame[[name for name in columns if int(name.split()[0]) % 500 == 0]])
 
-    def scores(self, file):
-        """The scores of fine-tuning on a file, means over seeds of pretraining, and their mean over tasks."""
-        found = self.records[(self.records.feature == file) & self.records.metric.isin(["accuracy", "pearson"])]
-        rows = {}
-        for name in [*FINE_TUNED, BAG_OF_WORDS, MOST_FREQUENT]:
-            part = found[found.arm == name]
-            if not len(part):
-                continue
-            means = part.groupby("task").value.mean().reindex(NATURAL)
-            seeds = part.seed.nunique() if name in VARIANTS else ""
-            rows[TITLES.get(name, name)] = {"seeds": seeds, **means.to_dict(), "mean": means.mean(skipna=False)}
-        return markdown(pd.DataFrame.from_dict(rows, orient="index"))
-
-    def dev(self):
-        return self.scores("dev.tsv")
-
-    def test(self):
-        return self.scores("test.tsv")
+def save(path, arrays):
+    with atomic_write(path, "wb") as stream:
+        np.savez_compressed(stream, **arrays)
 
 
 def main():
     parser = Parser("small.py", description=__doc__)
-    parser.add_argument("what", choices=["list", "options", "measure", "page"])
+    parser.add_argument("what", choices=["list", "options", "measure", YARDSTICKS])
     parser.add_argument("name", nargs="?", metavar="VARIANT-SEED")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models")
     parser.add_argument("--pairs", type=Path, metavar="FILE_or_DIR", help="minimal pairs, such as BLiMP's")
     args = parser.parse_args()
+    RECORDS.mkdir(parents=True, exist_ok=True)
     if args.what == "list":
-        return print(*encoders(), sep="\n")
-    if args.what == "page":
-        text = with_blocks(PAGE.read_text(encoding="utf-8"), Page())
-        with atomic_write(PAGE) as stream:
-            stream.write(text)
-        return None
+        return print(*encoders(), *(f"{UNTRAINED}-{seed}" for seed in SEEDS), sep="\n")
+    if args.what == YARDSTICKS:
+        return measure_yardsticks(args.run, args.pairs)
     if args.name is None:
         raise UsageError(f"{args.what}: expected a VARIANT-SEED, such as small-1")
     if args.what == "options":
         return print(options(args.name))
-    RECORDS.mkdir(parents=True, exist_ok=True)
-    return write(RECORDS / f"{args.name}.csv", measurements(args.name, args.run, args.pairs))
+    return measure(args.name, args.run, args.pairs)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import check_new, save_json
 from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, are_values, find_file, is_test, read_sentences
 from maelm_fairseq.finetuning.metrics import MOST_GROUPS, scores_of, standard_errors
+from votes import answer, one_hot
 
 WORDS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
 LETTERS = dict(ngram_range=(2, 5), analyzer="char_wb")
@@ -71,7 +72,7 @@ def choose(x, targets):
         model, folds, size = Ridge(), KFold, len(targets)
         strengths, scoring = {"alpha": STRENGTHS}, "neg_mean_squared_error"
     else:
-        model, folds, scoring = LinearSVC(), StratifiedKFold, "accuracy"
+        model, folds, scoring = LinearSVC(random_state=0), StratifiedKFold, "accuracy"
         strengths, sizes = {"C": STRENGTHS}, sorted(Counter(targets.tolist()).values())
         if len(sizes) == 1:
             return DummyClassifier().fit(x, targets)
@@ -80,6 +81,17 @@ def choose(x, targets):
         return model.fit(x, targets)
     folds = folds(min(FOLDS, size), shuffle=True, random_state=0)
     return GridSearchCV(model, strengths, cv=folds, scoring=scoring).fit(x, targets).best_estimator_
+
+
+def outputs(model, x):
+    """How strongly a model of :func:`choose` votes for each class, or the values that it predicts.
+
+    Returns: (n, classes), or (n, 1)
+    """
+    if not hasattr(model, "decision_function"):
+        return model.predict(x)[:, None]
+    votes = model.decision_function(x)
+    return votes if votes.ndim > 1 else np.stack([-votes, votes], axis=1)
 
 
 def predict(counts, targets, rows, rest):
@@ -92,17 +104,6 @@ def predict(counts, targets, rows, rest):
     """
     x = counts.weights(rows)
     return choose(x[rows], targets[rows]).predict(x[rest])
-
-
-def outputs(model, x):
-    """How strongly a model of :func:`choose` votes for each class, or the values that it predicts.
-
-    Returns: (n, classes), or (n, 1)
-    """
-    if not hasattr(model, "decision_function"):
-        return model.predict(x)[:, None]
-    votes = model.decision_function(x)
-    return votes if votes.ndim > 1 else np.stack([-votes, votes], axis=1)
 
 
 def most_frequent(targets, rows, rest):
@@ -154,21 +155,27 @@ class Labelled:
         return np.arange(len(self.train), len(self.texts))
 
 
-def answers(labelled):
-    """What each predictor says of every example of a :class:`Labelled` after those of training: {predictor: (n,)}."""
-    predicted = {BAG_OF_WORDS: predict(Counts(labelled.texts), labelled.targets, labelled.train, labelled.rest)}
+def of_all(labelled):
+    """The outputs of each predictor for all examples of a :class:`Labelled` after those of training.
+
+    Returns: {predictor: (n, classes), or (n, 1) for values}
+    """
+    x, train = Counts(labelled.texts).weights(labelled.train), labelled.train
+    found = {BAG_OF_WORDS: outputs(choose(x[train], labelled.targets[train]), x[labelled.rest])}
     if labelled.classes is not None:
-        predicted[MOST_FREQUENT] = most_frequent(labelled.targets, labelled.train, labelled.rest)
-    return predicted
-
-
-def scores(labelled, predicted) -> List[Score]:
-    """The scores of :func:`answers` on every file that has labels."""
-    found, before = [], len(labelled.train)
-    for name, rows in labelled.files.items():
-        for predictor, values in predicted.items():
-            found += score(predictor, name, labelled.metrics, labelled.targets[rows], values[rows - before])
+        frequent = most_frequent(labelled.targets, train, labelled.rest)
+        found[MOST_FREQUENT] = one_hot(frequent, len(labelled.classes))
     return found
+
+
+def scores(labelled, found) -> List[Score]:
+    """The scores of outputs as of :func:`of_all` on every file that has labels."""
+    rows = []
+    for name, numbers in labelled.files.items():
+        for predictor, values in found.items():
+            answers = answer(values[numbers - len(labelled.train)])
+            rows += score(predictor, name, labelled.metrics, labelled.targets[numbers], answers)
+    return rows
 
 
 def score(predictor, file, metrics, targets, predicted):
@@ -189,20 +196,20 @@ def main():
     add = parser.add_argument
     add("--labelled", required=True, metavar="DIR", help="folder of the labelled files, as for finetune_glue.sh")
     add("--regression", action="store_true", help="a column `label` has numbers to predict")
-    add("--dest", metavar="FILE.json", help="also write scores and answers to a file")
+    add("--dest", metavar="FILE.json", help="also write scores and outputs to a file")
     args = parser.parse_args()
     if args.dest:
         check_new(args.dest)
     labelled = Labelled(args.labelled, args.regression)
-    predicted = answers(labelled)
-    found = scores(labelled, predicted)
+    found = of_all(labelled)
+    rows = scores(labelled, found)
     print("± is the standard error over examples")
-    for each in found:
+    for each in rows:
         print(f"{each.predictor}, {each.metric} on {each.file}: {each.value:.2f} ± {each.error:.2f}")
     if args.dest:
-        of_files = {name: predicted[BAG_OF_WORDS][rows - len(labelled.train)] for name, rows in labelled.files.items()}
-        answered = {name: list(map(float, values)) for name, values in of_files.items() if len(values)}
-        save_json(asdict(Yardsticks(found, answered)), args.dest)
+        of_files = {name: numbers - len(labelled.train) for name, numbers in labelled.files.items() if len(numbers)}
+        kept = {name: found[BAG_OF_WORDS][numbers].tolist() for name, numbers in of_files.items()}
+        save_json(asdict(Yardsticks(rows, kept)), args.dest)
 
 
 if __name__ == "__main__":

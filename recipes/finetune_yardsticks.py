@@ -5,15 +5,20 @@ import itertools
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Dict, List
+
+import numpy as np
 
 from finetune_results import Result
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import read_json, sha256
 from maelm_fairseq.finetuning.metrics import MOST_GROUPS, standard_errors
+from votes import spread, together
 
 BAG_OF_WORDS, MOST_FREQUENT = "bag of words", "most frequent class"
+TOGETHER = "encoder and bag of words together"
 PROGRAM = Path(__file__).with_name("bag_of_words.py")
 TOO_LONG = 124  # the status of `timeout` for a program that it ended
 
@@ -34,8 +39,8 @@ class Yardsticks:
     """What bag_of_words.py writes."""
 
     scores: List[Score]
-    # Of the bag of words, for each example of a file that has a label: a value, or the number of a class, by name.
-    answers: Dict[str, List[float]]
+    # Of the bag of words, for each example of a file that has a label: a value, or a vote for each class, by name.
+    outputs: Dict[str, List[List[float]]]
 
 
 class Measurement:
@@ -92,10 +97,10 @@ class Measurement:
         scored = {(predictor, *each) for predictor, each in itertools.product(predictors, metrics)}
         sizes = {name: len(self.task.labelled_examples(dataset)) for name, dataset in of_files.items()}
         is_whole = {(score.predictor, score.file, score.metric) for score in found.scores} == scored
-        return found if is_whole and {name: len(each) for name, each in found.answers.items()} == sizes else None
+        return found if is_whole and {name: len(each) for name, each in found.outputs.items()} == sizes else None
 
     def results(self, found, encoder, answered):
-        """A :class:`~finetune_results.Result` for each score.
+        """A :class:`~finetune_results.Result` for each score, and for the encoder and the bag of words together.
 
         Args:
             found: :class:`Yardsticks`
@@ -103,27 +108,59 @@ class Measurement:
             answered: {split: answers of the encoder's reported model}
         """
         reported = {(result.split, result.metric): float(result.median) for result in encoder}
-        results = []
+        others, results = self.answers(found), []
         for score in found.scores:
             note = ""
             if score.predictor == BAG_OF_WORDS:
                 split = self.splits[score.file]
                 difference = reported[score.file, score.metric] - score.value
-                error = self.error_of_difference(split, answered[split], found.answers[score.file])[score.metric]
+                error = self.error_of_difference(split, answered[split], others[split])[score.metric]
                 note = f" (difference {difference:+.2f} ± {error:.2f})"
-            values, of_task = [score.value], os.path.basename(self.labelled)
-            result = Result(of_task, score.file, score.metric, values, score.error, score.predictor, self.name, note)
-            results.append(result)
+            results.append(self.result(score, note))
+        return results + self.together(answered, others)
+
+    def answers(self, found):
+        """The outputs of the bag of words as answers of the task: {split: {number of an example: outputs}}."""
+        answers = {}
+        for name, outputs in found.outputs.items():
+            split = self.splits[name]
+            numbers = self.task.labelled_examples(self.task.datasets[split])
+            answers[split] = dict(zip(numbers, outputs))
+        return answers
+
+    def result(self, score, note=""):
+        name, values = os.path.basename(self.labelled), [score.value]
+        return Result(name, score.file, score.metric, values, score.error, score.predictor, self.name, note)
+
+    def together(self, answered, others):
+        """The results of the mean of both; the arguments are {split: {number of an example: outputs}}."""
+        spreads, results = [spread(table(answers["valid"], others["valid"])) for answers in (answered, others)], []
+        for name, split in self.splits.items():
+            if split not in others:
+                continue
+            numbers, dataset = [*others[split]], self.task.datasets[split]
+            both = together(*(table(answers[split], numbers) for answers in (answered, others)), spreads)
+            scores = partial(self.scores, split, dict(zip(numbers, both.tolist())))
+            errors = standard_errors(scores, numbers, MOST_GROUPS)
+            found = scores(numbers)
+            for metric in dataset.metrics:
+                results.append(self.result(Score(TOGETHER, name, metric, found[metric], errors[metric])))
         return results
 
-    def error_of_difference(self, split, encoder, bag_of_words):
-        """The standard errors of an encoder's scores minus those of a bag of words, paired by examples: {metric: error}."""
-        dataset = self.task.datasets[split]
-        numbers = self.task.labelled_examples(dataset)
-        others = {number: self.task.answer_of(value) for number, value in zip(numbers, bag_of_words)}
+    def scores(self, split, answers, numbers):
+        """The scores of some answers, by the numbers of their examples: {metric: percent}."""
+        return self.task.scores(self.task.datasets[split], {number: answers[number] for number in numbers})
 
-        def difference(chosen):
-            ours, theirs = (self.task.scores(dataset, {n: answers[n] for n in chosen}) for answers in (encoder, others))
+    def error_of_difference(self, split, encoder, bag_of_words):
+        """The standard error of an encoder's score minus that of a bag of words, paired by examples, by metric."""
+
+        def difference(numbers):
+            ours, theirs = (self.scores(split, answers, numbers) for answers in (encoder, bag_of_words))
             return {metric: ours[metric] - theirs[metric] for metric in ours}
 
-        return standard_errors(difference, numbers, MOST_GROUPS)
+        return standard_errors(difference, [*bag_of_words], MOST_GROUPS)
+
+
+def table(answers, numbers):
+    """The outputs, (n, K), of some answers, by the numbers of their examples."""
+    return np.array([answers[number] for number in numbers])

@@ -63,7 +63,7 @@ def folder(path, dev, test=()):
 def test_one_example_has_a_score_without_an_error(tmp_path):
     files = folder(tmp_path, [("good film", "good")], [("x", "good"), ("bad", "bad"), ("y", " ")])
     labelled = bag_of_words.Labelled(files)
-    found = bag_of_words.scores(labelled, bag_of_words.answers(labelled))
+    found = bag_of_words.scores(labelled, bag_of_words.of_all(labelled))
     of_dev, _, of_test, _ = sorted(found, key=lambda each: (each.file, each.predictor))
     assert (of_dev.file, of_dev.predictor, of_dev.value) == ("dev.tsv", "bag of words", 100.0)
     assert np.isnan(of_dev.error)

@@ -34,6 +34,7 @@ from training import checkpoint, updates
 SETTINGS = ["--batch-size", 16, "--lr", 3e-3, "--warmup-ratio", 0.1, "--epochs", 2]
 GLUE = "recipes/finetune_glue.sh"
 YARDSTICKS = ["bag of words", "most frequent class"]
+TOGETHER = "encoder and bag of words together"
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +120,7 @@ def test_a_bag_of_words_stands_beside_every_score(pretrained, files, arguments, 
     assert [*rows] == [(split, start) for start, split in [
         (str(pretrained[1]), "dev.tsv"), (str(pretrained[1]), "test.tsv"),
         *((start, split) for split in ["dev.tsv", "test.tsv"] for start in YARDSTICKS),
+        (TOGETHER, "dev.tsv"), (TOGETHER, "test.tsv"),
     ]]  # fmt: skip
     # Letters within words show the label.
     bag, frequent = (float(rows["dev.tsv", name]["median"]) for name in YARDSTICKS)
@@ -130,6 +132,7 @@ def test_a_bag_of_words_stands_beside_every_score(pretrained, files, arguments, 
     assert f"; bag of words {bag:.2f} ± " in printed
     mine = float(rows["dev.tsv", str(pretrained[1])]["median"])
     assert f" (difference {mine - bag:+.2f} ± " in printed
+    assert f"; {TOGETHER} {float(rows['dev.tsv', TOGETHER]['median']):.2f} ± " in printed
     # On the test file, one seed is scored; no answer to a label that is not in training is right.
     (row,) = [row for (split, start), row in rows.items() if split == "test.tsv" and start == str(pretrained[1])]
     (path,) = (tmp_path / "save").glob("own/batch*/own.tsv")
@@ -161,7 +164,7 @@ def yardsticks_of(labelled, arguments):
     encoder, answered = [], {}
     for split in recipe.splits:
         dataset = recipe.task.datasets[split]
-        answered[split] = dict.fromkeys(range(len(dataset)), recipe.task.answer_of(0))
+        answered[split] = dict.fromkeys(range(len(dataset)), [2.0, 0.0, 0.0])
         name = recipe.file_name(split)
         encoder += [finetune_results.Result("own", name, metric, [50.0], 1.0, "x") for metric in dataset.metrics]
     return recipe, recipe.yardsticks(1, encoder, answered)
@@ -173,7 +176,7 @@ def test_yardsticks_are_those_of_the_run(files, arguments, tmp_path):
     _, first = yardsticks_of(own, arguments)
     (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
     whole = json.loads(path.read_text())
-    for damaged in [[], {}, {**whole, "scores": whole["scores"][1:]}, {**whole, "answers": {"dev.tsv": [1.0]}}]:
+    for damaged in [[], {}, {**whole, "scores": whole["scores"][1:]}, {**whole, "outputs": {"dev.tsv": [[1.0]]}}]:
         path.write_text(json.dumps(damaged))
         assert yardsticks_of(own, arguments)[1] == first
         assert json.loads(path.read_text()) == whole
@@ -187,7 +190,7 @@ def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, argumen
     """The error of a difference of accuracies is that of the mean of differences between right and wrong answers."""
     recipe, results = yardsticks_of(files / "own", arguments)
     (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
-    answers = np.array(json.loads(path.read_text())["answers"]["dev.tsv"])
+    answers = np.array(json.loads(path.read_text())["outputs"]["dev.tsv"]).argmax(axis=1)
     dataset = recipe.task.datasets["valid"]
     targets = np.array([dataset.targets[number][0] for number in recipe.task.labelled_examples(dataset)])
     differences = 100.0 * (targets == 0) - 100.0 * (answers == targets)

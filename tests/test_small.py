@@ -1,11 +1,16 @@
 """The small recipe beside a bag of words: variants are options that the recipe takes, tables are those of records."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import measure
 import small
+import small_page
 from conftest import refuses, script
+from small import ENCODER, KNOWN, OF_DEV, TARGETS, TOGETHER, WORD_VECTORS
+
+BAG, FREQUENT = "bag of words", "most frequent class"
 
 
 @pytest.mark.parametrize("variant", small.VARIANTS)
@@ -18,21 +23,37 @@ def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
 
 
 def test_names_are_of_variants():
-    assert {small.split(name)[0] for name in small.encoders()} == {*small.VARIANTS} == {*small.TITLES}
+    assert {small.split(name)[0] for name in small.encoders()} == {*small.VARIANTS}
+    assert {*small.TITLES} == {*small.VARIANTS, small.UNTRAINED}
     refuses("large-1: expected VARIANT-SEED with one of small,", small.split, "large-1")
+
+
+# The page ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def page(tmp_path):
-    """A page of two seeds of an encoder on a file, and of a bag of words beside each."""
-    for seed in (1, 2):
+    """Ten examples of each task, five of them of dev. Two seeds of an encoder are right for 6 and for 8 of them."""
+    yardsticks = {"pairs/groups": np.array(["A/a", "A/a", "A/b", "B/c"]), f"pairs/{KNOWN}": np.array([1, 1, 0, 0]) == 1}
+    yardsticks.update({f"pairs/{model}": np.array([0, 2, 1, 0], np.int8) for model in small.MODELS})
+    targets = np.arange(10) % 2
+    for task in measure.NATURAL:
+        found = {TARGETS: targets, OF_DEV: np.arange(10) < 5, BAG: targets, WORD_VECTORS: 1 - targets}
+        found[FREQUENT] = np.zeros(10, int)
+        yardsticks.update({f"{task}/{name}": values for name, values in found.items()})
+    small.save(tmp_path / "yardsticks.npz", yardsticks)
+    for seed, right in [(1, 6), (2, 8)]:
+        answered = np.where(np.arange(10) < right, targets, 1 - targets)
+        arrays = {f"{task}/{ENCODER}": answered for task in measure.NATURAL}
+        arrays.update(
+            {f"{task}/{TOGETHER}": targets for task in measure.NATURAL}, pairs=np.array([2, 2, 2, 0], np.int8)
+        )
+        small.save(tmp_path / f"small-{seed}.npz", arrays)
         rows = [["small", seed, 500 * seed, "", measure.TEXT, "validation", "bits", 7.0 - seed]]
-        for task in measure.NATURAL:
-            for arm, value in [("small", 60 + 10 * seed), ("bag of words", 75), ("most frequent class", 20)]:
-                rows.append([arm, seed, "", "", task, "dev.tsv", "accuracy", value])
-                rows.append([arm, seed, "", "", task, "dev.tsv", "accuracy, standard error", 1.5])
+        for arm, value in [("small", 60 + 10 * seed), (BAG, 50)]:
+            rows.append([arm, seed, "", "", "trec", "32 examples per class", "accuracy", value])
         pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(tmp_path / f"small-{seed}.csv", index=False)
-    return small.Page(tmp_path)
+    return small_page.Page(tmp_path)
 
 
 def cells(table, name):
@@ -40,12 +61,32 @@ def cells(table, name):
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
-def test_the_table_of_scores_has_means_over_seeds_and_a_bag_of_words(page):
-    table = page.dev()
-    assert cells(table, small.TITLES["small"]) == ["2", *["75.00"] * 7]
-    assert cells(table, "bag of words")[1:] == ["75.00"] * 7
-    assert cells(table, "most frequent class")[-1] == "20.00"
+def test_scores_are_means_over_seeds_on_both_files_or_one(page):
+    title = small.TITLES["small"]
+    assert cells(page.tasks(), title) == ["2", *["70.00"] * 7]
+    assert cells(page.dev(), title)[1:] == ["100.00"] * 7
+    assert cells(page.test(), title)[1:] == ["40.00"] * 7
+    assert cells(page.tasks(), f"{title}, together with a bag of words")[1:] == ["100.00"] * 7
+    assert cells(page.tasks(), BAG) == ["", *["100.00"] * 7]
+    assert cells(page.tasks(), FREQUENT)[-1] == "50.00"
 
 
-def test_the_table_of_losses_has_each_seed(page):
+def test_differences_are_paired_by_examples(page):
+    *_, mean, low, high = map(float, cells(page.differences(), small.TITLES["small"]))
+    assert mean == -30
+    assert low < -30 < high < 0
+    assert set(cells(page.differences(), f"{small.TITLES['small']}, together with a bag of words")) == {"0.00"}
+
+
+def test_minimal_pairs_have_all_and_those_of_known_words(page):
+    seeds, share, _, _, known = cells(page.pairs(), small.TITLES["small"])
+    assert (seeds, share, known) == ("2", "75.00", "100.00")
+    assert cells(page.pairs(), "unigrams")[1] == "37.50"
+    assert cells(page.pairs_by_term(), "A")[0] == "100.00"
+    assert cells(page.pairs_by_term(), "B")[0] == "0.00"
+
+
+def test_losses_and_few_examples_are_those_of_the_records(page):
     assert cells(page.losses(), small.TITLES["small"]) == ["6.00", "5.00"]
+    assert cells(page.few(), small.TITLES["small"]) == ["75.00"]
+    assert cells(page.few(), BAG) == ["50.00"]

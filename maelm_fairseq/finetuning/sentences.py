@@ -114,12 +114,6 @@ class SentencesTask(LabelledTask):
         outputs = np.array(list(answers)).reshape(-1, len(self.state.labels or [None]))
         return outputs[:, 0] if self.state.labels is None else outputs.argmax(1)
 
-    def answer_of(self, prediction):
-        """The answer that predicts a value, or the class of a number."""
-        if self.state.labels is None:
-            return [prediction]
-        return [float(number == prediction) for number in range(len(self.state.labels))]
-
     def report(self, dataset, answers):
         if self.state.labels is None:
             return None

@@ -7,7 +7,8 @@ Letters in shapes: N examples.
 
 import numpy as np
 
-from bag_of_words import BAG_OF_WORDS, MOST_FREQUENT, STRENGTHS, Counts, most_frequent, predict
+from bag_of_words import STRENGTHS, Counts, most_frequent, predict
+from finetune_yardsticks import BAG_OF_WORDS, MOST_FREQUENT
 
 from .few_shot import SHOTS, has_few_shot, training_examples
 from .outcomes import TEXT

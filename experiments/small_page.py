@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Remakes the tables of SMALL.md from the records of small.py alone.
+
+Letters in shapes: n examples of a task, S seeds of pretraining, N minimal pairs.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from maelm_fairseq.base.errors import run
+from maelm_fairseq.base.files import atomic_write
+from measure import NATURAL, RECIPES
+from page import with_blocks
+from small import (
+    ENCODER,
+    FINE_TUNED,
+    KNOWN,
+    OF_DEV,
+    RECORDS,
+    TARGETS,
+    TITLES,
+    TOGETHER,
+    WORD_VECTORS,
+    YARDSTICKS,
+)
+
+sys.path.append(str(RECIPES))
+from evaluation.minimal_pairs import interval, shares  # noqa: E402
+from evaluation.outcomes import GROUPS, PAIRS  # noqa: E402
+from evaluation.probes import score  # noqa: E402
+from evaluation.report import markdown  # noqa: E402
+from finetune_yardsticks import BAG_OF_WORDS, MOST_FREQUENT  # noqa: E402
+from ngrams import MODELS  # noqa: E402
+
+PAGE = Path(__file__).with_name("SMALL.md")
+DRAWS = 1000  # of the bootstrap
+WITH_BAG = ", together with a bag of words"
+
+
+class Page:
+    """The tables of SMALL.md, from the records in a folder."""
+
+    def __init__(self, folder=RECORDS):
+        self.records = pd.concat(map(pd.read_csv, sorted(folder.glob("*.csv"))), ignore_index=True)
+        found = {}
+        for path in sorted(folder.glob("*.npz")):
+            with np.load(path) as arrays:
+                found[path.stem] = dict(arrays)
+        self.yardsticks = found.pop(YARDSTICKS)
+        self.arrays = found  # {VARIANT-SEED: {name: array}}
+
+    def seeds(self, variant, array):
+        """An array of each seed of a variant that has it: list."""
+        names = [name for name in self.arrays if name.rpartition("-")[0] == variant]
+        return [self.arrays[name][array] for name in names if array in self.arrays[name]]
+
+    def predictors(self):
+        """The rows of the tables of tasks: {title: {task: answers (S, n)}}, the bag of words after the encoders."""
+        rows = {}
+        for ending, predictor in [("", ENCODER), (WITH_BAG, TOGETHER)]:
+            for variant in FINE_TUNED:
+                answers = {task: self.seeds(variant, f"{task}/{predictor}") for task in NATURAL}
+                if all(answers.values()) and (variant == FINE_TUNED[0] or predictor == ENCODER):
+                    rows[TITLES[variant] + ending] = {task: np.stack(found) for task, found in answers.items()}
+        for predictor in [BAG_OF_WORDS, WORD_VECTORS, MOST_FREQUENT]:
+            found = {task: self.yardsticks.get(f"{task}/{predictor}") for task in NATURAL}
+            rows[predictor] = {task: answers[None] for task, answers in found.items() if answers is not None}
+        return rows
+
+    def scores(self, chosen=slice(None)):
+        """The mean scores over seeds: predictors by tasks. `chosen` is a function of a task to numbers of examples."""
+        rows = {}
+        for title, answers in self.predictors().items():
+            cells = {}
+            for task, values in answers.items():
+                targets = self.yardsticks[f"{task}/{TARGETS}"]
+                part = chosen(task) if callable(chosen) else chosen
+                cells[task] = np.mean([score(each[part], targets[part]) for each in values])
+            mean = np.mean(list(cells.values())) if len(cells) == len(NATURAL) else np.nan
+            rows[title] = {"seeds": str(len(next(iter(answers.values())))), **cells, "mean": mean}
+        for title in [BAG_OF_WORDS, WORD_VECTORS, MOST_FREQUENT]:
+            rows[title]["seeds"] = ""
+        return markdown(pd.DataFrame.from_dict(rows, orient="index"))
+
+    def tasks(self):
+        return self.scores()
+
+    def dev(self):
+        return self.scores(lambda task: self.yardsticks[f"{task}/{OF_DEV}"] == 1)
+
+    def test(self):
+        return self.scores(lambda task: self.yardsticks[f"{task}/{OF_DEV}"] == 0)
+
+    def differences(self):
+        """Each encoder minus the bag of words, on dev and test pooled: the mean's 95% interval by a bootstrap.
+
+        It draws examples, the same for both, and seeds of pretraining.
+        """
+        rows, predictors = {}, self.predictors()
+        bag = predictors[BAG_OF_WORDS]
+        for title, answers in predictors.items():
+            if title in (BAG_OF_WORDS, MOST_FREQUENT):
+                continue
+            rng, drawn = np.random.default_rng(1), np.zeros((DRAWS, len(NATURAL)))
+            cells = {}
+            for place, task in enumerate(NATURAL):
+                targets, values = self.yardsticks[f"{task}/{TARGETS}"], answers[task]
+                cells[task] = np.mean([score(each, targets) for each in values]) - score(bag[task][0], targets)
+                for draw in range(DRAWS):
+                    some = rng.integers(len(targets), size=len(targets))
+                    ours = [score(each[some], targets[some]) for each in values]
+                    drawn[draw, place] = np.mean(rng.choice(ours, len(ours))) - score(bag[task][0][some], targets[some])
+            low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
+            rows[title] = {**cells, "mean": np.mean(list(cells.values())), "from": low, "to": high}
+        return markdown(pd.DataFrame.from_dict(rows, orient="index"))
+
+    def few(self):
+        """The scores with few labelled examples, means over seeds and draws."""
+        found = self.records[self.records.feature.str.endswith("examples per class")]
+        found = found.assign(examples=found.feature.str.extract(r"(\d+)", expand=False).astype(int))
+        table = found.pivot_table(index="arm", columns=["task", "examples"], values="value", aggfunc="mean")
+        table.columns = [f"{task}, {examples} a class" for task, examples in table.columns]
+        rows = [name for name in [*TITLES, BAG_OF_WORDS, MOST_FREQUENT] if name in table.index]
+        return markdown(table.loc[rows].rename(index=TITLES))
+
+    def decisions(self):
+        """{title: how minimal pairs are decided, (S, N), in shares}."""
+        rows = {TITLES[variant]: self.seeds(variant, PAIRS) for variant in TITLES}
+        rows.update({model: [self.yardsticks[f"{PAIRS}/{model}"]] for model in MODELS})
+        return {title: np.stack(found) / 2 for title, found in rows.items() if found}
+
+    def pairs(self):
+        """How minimal pairs are decided: of all, with an interval, and of those of known words."""
+        rows = {}
+        groups, known = (self.yardsticks[f"{PAIRS}/{name}"] for name in (GROUPS, KNOWN))
+        for title, decided in self.decisions().items():
+            mean = decided.mean(axis=0)
+            low, high = interval(mean, groups)
+            rows[title] = {"seeds": str(len(decided)), "all": 100 * mean.mean(), "from": low, "to": high}
+            rows[title]["known words"] = 100 * mean[known].mean()
+        return markdown(pd.DataFrame.from_dict(rows, orient="index"))
+
+    def pairs_by_term(self):
+        """The shares of right decisions: terms by models."""
+        groups = self.yardsticks[f"{PAIRS}/{GROUPS}"]
+        terms = np.array([group.partition("/")[0] for group in groups])
+        columns = {title: shares(decided.mean(axis=0), terms)[1] for title, decided in self.decisions().items()}
+        return markdown(pd.DataFrame(columns).rename_axis("term"))
+
+    def losses(self):
+        """The loss of validation by updates, of each seed."""
+        rows = {}
+        found = self.records[(self.records.feature == "validation") & (self.records.metric == "bits")]
+        for variant in TITLES:
+            for updates, values in found[found.arm == variant].groupby("updates").value:
+                cells = rows.setdefault(TITLES[variant], {})
+                cells[f"{updates:.0f} updates"] = ", ".join(f"{value:.2f}" for value in values)
+        frame = pd.DataFrame.from_dict(rows, orient="index").fillna("")
+        columns = sorted(frame.columns, key=lambda name: int(name.split()[0]))
+        return markdown(frame[[name for name in columns if re.match(r"(500|1000|\d*[0369]?[05]00) ", name)]])
+
+
+def main():
+    text = with_blocks(PAGE.read_text(encoding="utf-8"), Page())
+    with atomic_write(PAGE) as stream:
+        stream.write(text)
+
+
+if __name__ == "__main__":
+    run(main)

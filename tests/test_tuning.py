@@ -1,0 +1,103 @@
+"""The search for settings of fine-tuning: its loop learns, levers do what they say, tables are those of records."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import labelled
+import tuning
+from maelm_fairseq.vocabulary import read_vocabulary
+from measure import NATURAL
+from test_small import cells
+from tuning import DEFAULT, FIRST, LAYERS, LEVERS, MEAN, Settings
+
+
+@pytest.fixture
+def task(pretrained, tmp_path):
+    """Texts of two classes, which the letter k tells apart."""
+    rows = [(" ".join(words), "with k" if "k" in " ".join(words) else "without") for words in labelled.texts(200, 1)]
+    labelled.write_table(tmp_path / "train.tsv", ["sentence", "label"], rows)
+    return tuning.Task(str(tmp_path), read_vocabulary(str(pretrained[0]))[1], positions=32)
+
+
+@pytest.fixture
+def classifier(pretrained):
+    dictionary, _ = read_vocabulary(str(pretrained[0]))
+    return lambda **settings: tuning.Classifier(str(pretrained[1]), dictionary, 2, replace(Settings(), **settings))
+
+
+def test_no_sentence_is_trained_on_and_scored(task):
+    assert len(task.train) > len(task.scored) > 20
+    assert not {*task.train} & {*task.scored}
+    batches = task.batches(task.train, 32, np.random.default_rng(1))
+    assert sorted(np.concatenate(batches)) == sorted(task.train)
+    assert np.concatenate(task.batches(task.scored, 7)).tolist() == sorted(
+        task.scored, key=lambda i: len(task.tokens[i])
+    )
+
+
+def test_the_loop_learns(task, classifier):
+    torch.manual_seed(1)
+    model = classifier(lr=3e-3, epochs=8, averaged=0.2)
+    before = tuning.score(model, task)
+    tuning.train(model, task, model.settings, np.random.default_rng(1))
+    assert tuning.score(model, task) > before + 10
+
+
+def test_the_rate_rises_and_falls_to_zero():
+    rates = [tuning.rate(update, 100, 0.1) for update in range(101)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9:11] == [1, 1]
+    assert rates[55] == pytest.approx(0.5)
+    assert rates[100] == 0
+    assert tuning.rate(0, 100, 0) == 1
+
+
+def test_heads_read_what_the_settings_say(classifier):
+    tokens = torch.tensor([[0, 5, 6, 2, 1]])
+    absent = tokens.eq(1)
+    hidden = [torch.randn(1, 5, 4) for _ in range(3)]
+    encoded = hidden[-1]
+    found = {pooling: classifier(pooling=pooling).pooled(encoded, hidden, absent) for pooling in [FIRST, MEAN, LAYERS]}
+    torch.testing.assert_close(found[FIRST], encoded[:, 0])
+    torch.testing.assert_close(found[MEAN], encoded[:, 1:4].mean(1))
+    torch.testing.assert_close(found[LAYERS], sum(each[:, 1:4].mean(1) for each in hidden) / 3)
+
+
+def test_lower_layers_have_lower_rates(classifier):
+    groups = classifier(layer_decay=0.5).groups()
+    layers = len(classifier().encoder.layers)
+    assert [*groups] == [0.5 ** (layers + 1), *(0.5**below for below in range(layers, 0, -1)), 1]
+    assert sum(len(weights) for weights in groups.values()) == len(list(classifier().parameters()))
+    assert [*classifier().groups()] == [1]
+
+
+def test_tokens_are_left_out_in_training_alone(classifier):
+    model, tokens = classifier(dropped=0.5, dropout=0.0), torch.tensor([[0, *range(4, 20), 2]])
+    model.head.dropout.p = 0
+    in_training = [model.train()(tokens) for _ in range(2)]
+    assert not torch.equal(*in_training)
+    assert torch.equal(model.eval()(tokens), model(tokens))
+
+
+def test_every_lever_is_one_of_the_settings():
+    assert LEVERS[DEFAULT] == {}
+    for lever, changed in LEVERS.items():
+        assert (replace(Settings(), **changed) == Settings()) == (lever == DEFAULT)
+
+
+def test_the_page_pairs_runs_by_encoder_and_seed(tmp_path):
+    (lever, other, *_) = [lever for lever in LEVERS if lever != DEFAULT]
+    for encoder, seed, score, gain in [("a-1", 1, 60, 1), ("a-1", 2, 70, 2), ("b-1", 1, 50, 6)]:
+        rows = [[encoder, seed, DEFAULT, task, "accuracy", score] for task in NATURAL]
+        rows += [[encoder, seed, lever, task, "accuracy", score + gain] for task in NATURAL]
+        rows += [[encoder, seed, other, NATURAL[0], "accuracy", 99]]  # not finished
+        pd.DataFrame(rows, columns=tuning.COLUMNS).to_csv(tmp_path / f"{encoder}-{seed}.csv", index=False)
+    page = tuning.Page(tmp_path)
+    assert cells(page.defaults(), "a-1") == ["65.00"] * 7
+    assert cells(page.gain_by_task(), lever) == [*["3.00"] * 7, f"{7**0.5 / 3**0.5:.2f}", "3"]
+    assert cells(page.gain_by_encoder(), lever) == ["1.50", "6.00"]
+    assert other not in page.gain_by_task()
