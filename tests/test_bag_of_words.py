@@ -6,8 +6,10 @@ from scipy.sparse import hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import bag_of_words
+import label_texts
 from conftest import error_of, run_main
 from labelled import write_table
+from maelm_fairseq.finetuning.labelled_files import read_sentences
 
 TEXTS = ["A good film , really", "a bad film", "not good at all", "so bad !", "good good", "really bad film"]
 
@@ -78,3 +80,28 @@ def test_the_program_says_the_files_names_and_overwrites_nothing(tmp_path, capsy
     for there in ["scores.json", "dev.tsv"]:
         fault = error_of(bag_of_words.main, "--labelled", labelled, "--dest", tmp_path / there)
         assert f"{there}: exists already" in fault
+
+
+def test_it_labels_new_texts(tmp_path):
+    files = folder(tmp_path / "files", [("good film", "good"), ("bad film", "bad")])
+    (tmp_path / "texts").write_text("really good !\n\nso bad\n")
+    options = ["--labelled", files, "--texts", tmp_path / "texts", "--dest"]
+    run_main(label_texts.main, *options, tmp_path / "labels.tsv")
+    lines = (tmp_path / "labels.tsv").read_text().splitlines()
+    assert [lines[0], lines[1], lines[3]] == ["label\tsentence", "good\treally good !", "bad\tso bad"]
+    assert len(read_sentences(tmp_path / "labels.tsv").examples) == 3
+    assert "labels.tsv: exists already" in error_of(label_texts.main, *options, tmp_path / "labels.tsv")
+    fault = error_of(label_texts.main, *options, tmp_path / "x", "--checkpoint", "model.pt")
+    assert "--checkpoint and --data belong together" in fault
+
+
+def test_it_predicts_values_of_pairs(tmp_path):
+    rows = [("a b", "a", "1.5"), ("a c", "b", "-0.5"), ("c d", "a", "1.0"), ("e", "b", "-1.0")]
+    for split in ("train", "dev"):
+        write_table(tmp_path / f"{split}.tsv", ["sentence1", "sentence2", "score"], rows)
+    (tmp_path / "texts").write_text("x\ta\nx\tb\n")
+    run_main(label_texts.main, "--labelled", tmp_path, "--texts", tmp_path / "texts", "--dest", tmp_path / "new.tsv")
+    header, *lines = (tmp_path / "new.tsv").read_text().splitlines()
+    assert header == "score\tsentence1\tsentence2"
+    first, second = (float(line.split("\t")[0]) for line in lines)
+    assert first > second

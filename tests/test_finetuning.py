@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+import bag_of_words
+import label_texts
 import labelled
 import maelm_fairseq.predict
 from conftest import PLUGIN, error_of, refuses, run_main, succeed
@@ -64,6 +66,41 @@ def test_predictions_score_the_same(tuned):
     printed = succeed("fairseq-validate", tuned.data, "--user-dir", PLUGIN, *options)
     (logged,) = validations(printed)
     assert {name: float(logged[f"valid_{name}"]) for name in scores} == pytest.approx(scores, abs=0.01)
+
+
+def test_an_encoder_and_a_bag_of_words_label_texts_together(tuned, tmp_path):
+    """As the mean of what each says, in units of what they say of the dev file."""
+    arguments = ["--labelled", tuned.files, "--texts", tmp_path / "texts", "--dest", tmp_path / "new.tsv"]
+    arguments += ["--checkpoint", tuned.run / "checkpoint_last.pt", "--data", tuned.data]
+    texts = [" ".join(words) for words in labelled.texts(7, 1)]
+    (tmp_path / "texts").write_text("\n".join(texts))
+    if tuned.task != "mae_lm_sentences":
+        (tmp_path / "files").mkdir()
+        labelled.sentences(tmp_path / "files")
+        arguments[1] = tmp_path / "files"
+        assert "expected a model that finetune_glue.sh has fine-tuned" in error_of(label_texts.main, *arguments)
+        return
+    run_main(label_texts.main, *arguments)
+    lines = (tmp_path / "new.tsv").read_text().splitlines()
+    assert lines[0] == "label\tsentence"
+    assert [line.split("\t")[1] for line in lines[1:]] == texts
+    model, of_files = hub.from_pretrained(arguments[7], data=tuned.data), bag_of_words.Labelled(tuned.files)
+    of_files.files = {name: of_files.files[name] for name in list(of_files.files)[:1]}
+    dev = [of_files.texts[number] for number in of_files.files["dev.tsv"]]
+    together = label_texts.label(of_files, dev, model)
+    ours = label_texts.of_encoder(model, dev, of_files.classes)
+    theirs = bag_of_words.of_all(of_files)["bag of words"][: len(dev)]
+    for votes in (ours, theirs):
+        votes -= votes.mean(1, keepdims=True)
+        votes /= votes.std()
+    assert together == [of_files.classes[number] for number in (ours + theirs).argmax(1)]
+    other = tmp_path / "other"
+    labelled.write_table(other / "train.tsv", ["sentence", "label"], [("kan", "a"), ("lo", "b")])
+    labelled.write_table(other / "dev.tsv", ["sentence", "label"], [("kan", "a"), ("lo", "b")])
+    fault = error_of(
+        label_texts.main, "--labelled", other, "--texts", arguments[3], "--dest", other / "x", *arguments[6:]
+    )
+    assert "expected the labels a, b of --labelled; give the folder that it was fine-tuned on" in fault
 
 
 def predicted_lines(checkpoint_file, data, texts, dest):
