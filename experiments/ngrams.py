@@ -99,6 +99,21 @@ def have_known_words(pairs, text):
     return np.array([known.issuperset(words(f"{a} {b}")) for a, b in zip(pairs.good, pairs.bad)])
 
 
+def grams(text, size):
+    """The groups of `size` neighbouring words of a text: set of tuples."""
+    found = words(text)
+    return {tuple(found[i : i + size]) for i in range(len(found) - size + 1)}
+
+
+def overlapping(texts, path, size=8):
+    """Whether a text has `size` neighbouring words that a line of a file has, too: bool (N,)."""
+    of_texts = [grams(text, size) for text in texts]
+    wanted, found = set().union(*of_texts), set()
+    for _, line in read_lines(path):
+        found |= wanted & grams(line, size)
+    return np.array([bool(each & found) for each in of_texts], bool)
+
+
 def restrict(records, name, restricted, chosen):
     """Adds pairs, `chosen` (N,), to a model's arrays under another name; not to its file."""
     for key in [PAIRS, GROUPS]:

@@ -4,17 +4,19 @@
 #   make -C experiments -f small.mk RUN=/somewhere               all encoders that have no record: trained, measured
 #   make -C experiments -f small.mk RUN=/somewhere PAIRS=/blimp  with minimal pairs
 #   make -C experiments -f small.mk -n RUN=/somewhere            what is missing
+#   make -C experiments -f small.mk RUN=/somewhere tuning        what each setting of fine-tuning gives, for TUNING.md
 #
 # Everything resumes, as with the Makefile.
 
 RUN ?= run
 PAIRS ?=
 PYTHON ?= python
+TUNED = small-1 demo-1
 MEASURE = $(PYTHON) small.py --run $(RUN) $(addprefix --pairs ,$(PAIRS))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all page
+.PHONY: all page tuning tuning_page
 
 all: $(patsubst %,records/small/%.csv,$(shell $(PYTHON) small.py list)) records/small/yardsticks.npz
 
@@ -36,3 +38,11 @@ records/small/%.csv: | $(RUN)/%/.trained $(RUN)/labelled/.fetched
 
 records/small/yardsticks.npz: | $(RUN)/small-1/.trained $(RUN)/labelled/.fetched
 	$(MEASURE) yardsticks
+
+tuning: $(TUNED:%=$(RUN)/%/.trained)
+	for seed in 1 2 3; do for encoder in $(TUNED); do \
+	  $(PYTHON) tuning.py measure $$encoder --run $(RUN) --seed $$seed || exit; \
+	done; done
+
+tuning_page:
+	$(PYTHON) tuning.py page

@@ -30,7 +30,7 @@ from bag_of_words import Labelled, of_all  # noqa: E402
 from evaluation.outcomes import GROUPS, PAIRS, Records  # noqa: E402
 from evaluation.pair_files import read_pairs  # noqa: E402
 from finetune_yardsticks import BAG_OF_WORDS  # noqa: E402
-from ngrams import MODELS, have_known_words  # noqa: E402
+from ngrams import MODELS, have_known_words, overlapping  # noqa: E402
 from votes import answer, spread, together  # noqa: E402
 
 RECORDS = Path(__file__).with_name("records") / "small"
@@ -60,6 +60,7 @@ FINE_TUNING_SEEDS = 1
 FEW_SHOT_TASKS, FEW_SHOT_REPEATS = ["trec", "rotten_tomatoes"], 10
 KNOWN = "known"
 WORD_VECTORS, TOGETHER, ENCODER, TARGETS, OF_DEV = "word vectors", "together", "encoder", "targets", "of dev"
+OVERLAPPING = "overlapping"  # whether 8 neighbouring words of an example are in the pretraining text
 
 
 def encoders():
@@ -165,6 +166,8 @@ def measure_yardsticks(folder, pairs):
         found[WORD_VECTORS] = of_word_vectors(labelled, vectors, folder / "data")
         found[TARGETS] = labelled.targets[labelled.rest]
         found[OF_DEV] = is_of_dev(labelled)
+        texts = [" ".join(labelled.texts[number]) for number in labelled.rest]
+        found[OVERLAPPING] = overlapping(texts, str(folder / "text" / "train.txt"))
         arrays.update({f"{task}/{name}": compact(values) for name, values in found.items()})
     if pairs:
         dest, text = folder / "ngrams", folder / "text" / "train.txt"

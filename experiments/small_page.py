@@ -20,6 +20,7 @@ from small import (
     FINE_TUNED,
     KNOWN,
     OF_DEV,
+    OVERLAPPING,
     RECORDS,
     TARGETS,
     TITLES,
@@ -116,6 +117,13 @@ class Page:
                     drawn[draw, place] = np.mean(rng.choice(ours, len(ours))) - score(bag[task][0][some], targets[some])
             low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
             rows[title] = {**cells, "mean": np.mean(list(cells.values())), "from": low, "to": high}
+        return markdown(pd.DataFrame.from_dict(rows, orient="index"))
+
+    def overlap(self):
+        """How many dev and test examples have 8 neighbouring words of the pretraining text."""
+        found = {task: self.yardsticks[f"{task}/{OVERLAPPING}"] for task in NATURAL}
+        rows = {"examples": {task: len(each) for task, each in found.items()}}
+        rows["with 8 words of the text"] = {task: int(each.sum()) for task, each in found.items()}
         return markdown(pd.DataFrame.from_dict(rows, orient="index"))
 
     def few(self):

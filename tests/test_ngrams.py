@@ -204,3 +204,10 @@ def test_unigrams_are_frequencies_of_tokens(place):
     expected = [-np.log2((counts[token] + 1) / total) for token in tokenizer.encode("lo kan")]
     found = model.bits(*tokenizer.encode_lines(["", "lo kan"]))
     assert found == pytest.approx([0, sum(expected)])
+
+
+def test_texts_that_share_neighbouring_words_with_a_file_are_found(tmp_path):
+    """Whatever the case and the punctuation, but not across lines."""
+    (tmp_path / "text").write_text("One two, three four.\nfive six seven\n")
+    texts = ["so: TWO three four!", "four five six", "two four three", "", "three four"]
+    assert ngrams.overlapping(texts, str(tmp_path / "text"), size=3).tolist() == [True, False, False, False, False]

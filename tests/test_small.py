@@ -8,7 +8,7 @@ import measure
 import small
 import small_page
 from conftest import refuses, script
-from small import ENCODER, KNOWN, OF_DEV, TARGETS, TOGETHER, WORD_VECTORS
+from small import ENCODER, KNOWN, OF_DEV, OVERLAPPING, TARGETS, TOGETHER, WORD_VECTORS
 
 BAG, FREQUENT = "bag of words", "most frequent class"
 
@@ -39,7 +39,7 @@ def page(tmp_path):
     targets = np.arange(10) % 2
     for task in measure.NATURAL:
         found = {TARGETS: targets, OF_DEV: np.arange(10) < 5, BAG: targets, WORD_VECTORS: 1 - targets}
-        found[FREQUENT] = np.zeros(10, int)
+        found.update({FREQUENT: np.zeros(10, int), OVERLAPPING: np.arange(10) == 3})
         yardsticks.update({f"{task}/{name}": values for name, values in found.items()})
     small.save(tmp_path / "yardsticks.npz", yardsticks)
     for seed, right in [(1, 6), (2, 8)]:
@@ -84,6 +84,11 @@ def test_minimal_pairs_have_all_and_those_of_known_words(page):
     assert cells(page.pairs(), "unigrams")[1] == "37.50"
     assert cells(page.pairs_by_term(), "A")[0] == "100.00"
     assert cells(page.pairs_by_term(), "B")[0] == "0.00"
+
+
+def test_the_overlap_with_the_pretraining_text_is_counted(page):
+    assert cells(page.overlap(), "examples") == ["10"] * 6
+    assert cells(page.overlap(), "with 8 words of the text") == ["1"] * 6
 
 
 def test_losses_and_few_examples_are_those_of_the_records(page):
