@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "recipes"))
 from evaluation.few_shot import SHOTS  # noqa: E402
 from evaluation.report import markdown  # noqa: E402
+from votes import BAG_OF_WORDS  # noqa: E402
 
 PRIMARY = "fine-tuned", "last"  # feature and layer of the instrument, chosen by the pilots
 MAIN = [name for name, arm in ARMS.items() if arm.seeds > 1]
@@ -78,7 +79,6 @@ CLAIMS = {  # of which the estimates are, positive where a claim holds; ranks ar
     "earlier": "Figure 3: after three quarters of its updates, MAE-LM scores higher than the MLM at its end",
 }
 NOT_RUN = "Not run yet."
-BAG = "bag of words"
 NO_BAG = "The bag of words has no record yet."
 SCORES = ["accuracy", "100 x Pearson", "pearson"]
 RANK_LAYERS = ["0", "1", "2", "3", "5", "8", "12"]
@@ -202,14 +202,14 @@ class Page:
         is_fine_tuned = any(isinstance(row["fine-tuned"], str) for row in rows)  # else it is nan
         if is_fine_tuned and len(self.bag):
             mean = f"{self.bag[NATURAL].mean():.2f}"
-            rows.append({"arm": BAG, "seeds": "", "fine-tuned": mean})
+            rows.append({"arm": BAG_OF_WORDS, "seeds": "", "fine-tuned": mean})
         return markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all")) if rows else NOT_RUN
 
     def by_task(self):
         """Fine-tuned scores of each task, means over seeds."""
         found = self.task_means()
         if len(self.bag):
-            found.loc[BAG] = self.bag[NATURAL]
+            found.loc[BAG_OF_WORDS] = self.bag[NATURAL]
         return markdown(found)
 
     def task_means(self):
@@ -237,7 +237,7 @@ class Page:
         lower = int((arms["mean"] < bag["mean"]).sum())
         text = f"Mean of the natural tasks: the bag of words scores {bag['mean']:.1f}; "
         text += f"{scores_of_arms}. {lower} of {len(arms)} arms score lower than the bag of words."
-        table = pd.DataFrame({BAG: bag, "best arm of each column": arms.max()}).T
+        table = pd.DataFrame({BAG_OF_WORDS: bag, "best arm of each column": arms.max()}).T
         return f"{text}\n\n{markdown(table.rename_axis(''))}"
 
     scores = functools.partialmethod(scores_of, MAIN)
@@ -464,7 +464,7 @@ def scores_of_bag(path):
     if not path.exists():
         return pd.Series(dtype=float)
     rows = pd.read_csv(path)
-    rows = rows[(rows.arm == BAG) & rows.metric.isin(SCORES)]
+    rows = rows[(rows.arm == BAG_OF_WORDS) & rows.metric.isin(SCORES)]
     return rows.groupby("task").value.mean()
 
 

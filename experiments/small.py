@@ -29,9 +29,13 @@ sys.path.append(str(RECIPES))
 from bag_of_words import Labelled, of_all  # noqa: E402
 from evaluation.outcomes import GROUPS, PAIRS, Records  # noqa: E402
 from evaluation.pair_files import read_pairs  # noqa: E402
-from finetune_yardsticks import BAG_OF_WORDS  # noqa: E402
 from ngrams import MODELS, have_known_words, overlapping  # noqa: E402
-from votes import answer, spread, together  # noqa: E402
+from votes import (  # noqa: E402
+    BAG_OF_WORDS,  # noqa: E402
+    answer,
+    spread,
+    together,
+)
 
 RECORDS = Path(__file__).with_name("records") / "small"
 YARDSTICKS = "yardsticks"

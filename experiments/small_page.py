@@ -34,8 +34,8 @@ from evaluation.minimal_pairs import interval, shares  # noqa: E402
 from evaluation.outcomes import GROUPS, PAIRS  # noqa: E402
 from evaluation.probes import score  # noqa: E402
 from evaluation.report import markdown  # noqa: E402
-from finetune_yardsticks import BAG_OF_WORDS, MOST_FREQUENT  # noqa: E402
 from ngrams import MODELS  # noqa: E402
+from votes import BAG_OF_WORDS, MOST_FREQUENT  # noqa: E402
 
 PAGE = Path(__file__).with_name("SMALL.md")
 DRAWS = 1000  # of the bootstrap

@@ -20,12 +20,11 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.svm import LinearSVC
 
-from finetune_yardsticks import BAG_OF_WORDS, MOST_FREQUENT, Score, Yardsticks
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import check_new, save_json
 from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, are_values, find_file, is_test, read_sentences
 from maelm_fairseq.finetuning.metrics import MOST_GROUPS, scores_of, standard_errors
-from votes import answer, one_hot
+from votes import BAG_OF_WORDS, MOST_FREQUENT, Score, Yardsticks, answer, one_hot
 
 WORDS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
 LETTERS = dict(ngram_range=(2, 5), analyzer="char_wb")

@@ -4,10 +4,8 @@ import hashlib
 import itertools
 import os
 import sys
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Dict, List
 
 import numpy as np
 
@@ -15,32 +13,10 @@ from finetune_results import Result
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import read_json, sha256
 from maelm_fairseq.finetuning.metrics import MOST_GROUPS, standard_errors
-from votes import spread, together
+from votes import BAG_OF_WORDS, MOST_FREQUENT, TOGETHER, Score, Yardsticks, spread, together
 
-BAG_OF_WORDS, MOST_FREQUENT = "bag of words", "most frequent class"
-TOGETHER = "encoder and bag of words together"
 PROGRAM = Path(__file__).with_name("bag_of_words.py")
 TOO_LONG = 124  # the status of `timeout` for a program that it ended
-
-
-@dataclass
-class Score:
-    """A score of something that needs no encoder, with its standard error over examples, both in percent."""
-
-    predictor: str
-    file: str
-    metric: str
-    value: float
-    error: float
-
-
-@dataclass
-class Yardsticks:
-    """What bag_of_words.py writes."""
-
-    scores: List[Score]
-    # Of the bag of words, for each example of a file that has a label: a value, or a vote for each class, by name.
-    outputs: Dict[str, List[List[float]]]
 
 
 class Measurement:

@@ -3,7 +3,33 @@
 Letters in shapes: n examples, K outputs: one for each class, or one for a value.
 """
 
+from dataclasses import dataclass
+from typing import Dict, List
+
 import numpy as np
+
+BAG_OF_WORDS, MOST_FREQUENT = "bag of words", "most frequent class"
+TOGETHER = "encoder and bag of words together"
+
+
+@dataclass
+class Score:
+    """A score of something that needs no encoder, with its standard error over examples, both in percent."""
+
+    predictor: str
+    file: str
+    metric: str
+    value: float
+    error: float
+
+
+@dataclass
+class Yardsticks:
+    """What bag_of_words.py writes."""
+
+    scores: List[Score]
+    # Of the bag of words, for each example of a file that has a label: a value, or a vote for each class, by name.
+    outputs: Dict[str, List[List[float]]]
 
 
 def answer(outputs):

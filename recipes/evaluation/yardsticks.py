@@ -8,7 +8,7 @@ Letters in shapes: N examples.
 import numpy as np
 
 from bag_of_words import STRENGTHS, Counts, most_frequent, predict
-from finetune_yardsticks import BAG_OF_WORDS, MOST_FREQUENT
+from votes import BAG_OF_WORDS, MOST_FREQUENT
 
 from .few_shot import SHOTS, has_few_shot, training_examples
 from .outcomes import TEXT
