@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from answers import of_encoder, of_word_vectors, word_vectors
+from few_labels import few_label_scores
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.checkpoints.building import read_checkpoint
@@ -42,26 +43,28 @@ YARDSTICKS = "yardsticks"
 DEMO = "--batch-size 32 --update-freq 1 --max-positions 64 --encoder-mask-fade-updates 0 "
 DEMO += "--max-update 1500 --total-num-update 1500"
 RANDOM = "--no-cooccurrence-embeddings"
+SHORT = "--max-update 3000 --total-num-update 3000"
 UNTRAINED = "untrained"
 VARIANTS = {
     "small": "",
-    "hour": "--max-update 9000 --total-num-update 9000",
-    "small_random": RANDOM,
+    "short": SHORT,
+    "short_random": f"{SHORT} {RANDOM}",
     "demo": DEMO,
     "demo_random": f"{DEMO} {RANDOM}",
 }
-FINE_TUNED = ["small", "hour", "small_random", UNTRAINED]
+FINE_TUNED = ["small", "short", "short_random", UNTRAINED]
 TITLES = {
     "small": "the small recipe",
-    "hour": "9,000 updates instead of 3,000",
-    "small_random": "the small recipe, random initial embeddings",
-    UNTRAINED: "the same encoder untrained",
+    "short": "3,000 updates instead of 9,000",
+    "short_random": "3,000 updates, random initial embeddings",
+    UNTRAINED: "the small recipe's encoder, untrained",
     "demo": "the demo",
     "demo_random": "the demo, random initial embeddings",
 }
 SEEDS = [1, 2, 3]
 FINE_TUNING_SEEDS = 1
 FEW_SHOT_TASKS, FEW_SHOT_REPEATS = ["trec", "rotten_tomatoes"], 10
+FEW_LABELS = 32  # of each class
 KNOWN = "known"
 WORD_VECTORS, TOGETHER, ENCODER, TARGETS, OF_DEV = "word vectors", "together", "encoder", "targets", "of dev"
 OVERLAPPING = "overlapping"  # whether 8 neighbouring words of an example are in the pretraining text
@@ -145,6 +148,7 @@ def measure(name, folder, pairs):
     if variant != UNTRAINED:
         for updates, metric, value in losses(folder / name / "train.log"):
             rows.append([variant, seed, updates, "", TEXT, "validation", metric, value])
+        rows += few_label_rows(name, folder)
         dest = evaluated(name, folder, pairs)
         for row in pd.read_csv(dest / "scores.csv").itertuples():
             if row.feature.endswith("examples per class"):
@@ -154,6 +158,16 @@ def measure(name, folder, pairs):
             arrays[PAIRS] = decisions(Records(str(dest / f"{name}.npz")), pairs)
     save(RECORDS / f"{name}.npz", arrays)
     write(RECORDS / f"{name}.csv", rows)
+
+
+def few_label_rows(name, folder):
+    """The scores of an encoder that is fine-tuned on few examples of a class, and of a bag of words beside it."""
+    variant, seed = split(name)
+    checkpoint = str(folder / name / "checkpoint_best.pt")
+    for task in FEW_SHOT_TASKS:
+        found = few_label_scores(checkpoint, folder / "data", folder / "labelled" / task, FEW_LABELS)
+        for predictor, value in found.items():
+            yield variant, seed, "", "", task, f"{FEW_LABELS} labels a class, {predictor}", "accuracy", round(value, 4)
 
 
 def decisions(records, pairs):

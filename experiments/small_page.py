@@ -11,12 +11,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from few_labels import FINE_TUNED as FINE_TUNED_ON_FEW
 from maelm_fairseq.base.errors import run
 from maelm_fairseq.base.files import atomic_write
 from measure import NATURAL, RECIPES
 from page import with_blocks
 from small import (
     ENCODER,
+    FEW_LABELS,
+    FEW_SHOT_TASKS,
     FINE_TUNED,
     KNOWN,
     OF_DEV,
@@ -36,6 +39,7 @@ from evaluation.probes import score  # noqa: E402
 from evaluation.report import markdown  # noqa: E402
 from ngrams import MODELS  # noqa: E402
 from votes import BAG_OF_WORDS, MOST_FREQUENT  # noqa: E402
+from votes import TOGETHER as TOGETHER_ON_FEW  # noqa: E402
 
 PAGE = Path(__file__).with_name("SMALL.md")
 DRAWS = 1000  # of the bootstrap
@@ -127,13 +131,22 @@ class Page:
         return markdown(pd.DataFrame.from_dict(rows, orient="index"))
 
     def few(self):
-        """The scores with few labelled examples, means over seeds and draws."""
-        found = self.records[self.records.feature.str.endswith("examples per class")]
-        found = found.assign(examples=found.feature.str.extract(r"(\d+)", expand=False).astype(int))
-        table = found.pivot_table(index="arm", columns=["task", "examples"], values="value", aggfunc="mean")
-        table.columns = [f"{task}, {examples} a class" for task, examples in table.columns]
-        rows = [name for name in [*TITLES, BAG_OF_WORDS, MOST_FREQUENT] if name in table.index]
-        return markdown(table.loc[rows].rename(index=TITLES))
+        """The scores with 32 labelled examples of each class, means over draws and seeds of pretraining."""
+        found = self.records[self.records.feature.str.startswith(f"{FEW_LABELS} labels a class, ")]
+        found = found.assign(predictor=found.feature.str.partition(", ")[2])
+        rows = {}
+        for variant in [name for name in TITLES if name in set(found.arm)]:
+            scores = found[found.arm == variant].pivot_table(index="predictor", columns="task", values="value")
+            rows[TITLES[variant]] = scores.loc[FINE_TUNED_ON_FEW]
+            if variant == FINE_TUNED[0]:
+                rows[TITLES[variant] + WITH_BAG], rows[BAG_OF_WORDS] = (
+                    scores.loc[TOGETHER_ON_FEW],
+                    scores.loc[BAG_OF_WORDS],
+                )
+        probes = self.records[self.records.feature == f"{FEW_LABELS} examples per class"]
+        probes = probes[probes.arm == FINE_TUNED[0]].groupby("task").value.mean()
+        rows[f"{TITLES[FINE_TUNED[0]]}, a linear probe of its frozen features"] = probes
+        return markdown(pd.DataFrame.from_dict(rows, orient="index")[FEW_SHOT_TASKS])
 
     def decisions(self):
         """{title: how minimal pairs are decided, (S, N), in shares}."""

@@ -40,6 +40,7 @@ from page import with_blocks
 
 sys.path.append(str(RECIPES))
 from evaluation.report import markdown  # noqa: E402
+from votes import answer  # noqa: E402
 
 PAGE = Path(__file__).with_name("TUNING.md")
 RECORDS = Path(__file__).with_name("records") / "tuning"
@@ -93,37 +94,45 @@ def part(text):
     return int(hashlib.md5(text.encode()).hexdigest(), 16) % PARTS
 
 
-class Task:
-    """The sentences of a training file as tokens, those to train on and those to score."""
+class Examples:
+    """Sentences as tokens, with what they are to be answered.
 
-    def __init__(self, folder, tokenizer, positions):
-        table = read_sentences(find_file(folder, "train", SENTENCE_FILES))
-        encoded = tokenizer.encode_all([example.texts[0] for example in table.examples])
-        self.tokens = [torch.tensor(sequence([tokens], positions)[0]) for tokens in encoded]
-        parts = np.array([part(example.texts[0]) for example in table.examples])
-        self.train, self.scored = (np.flatnonzero(np.isin(parts, chosen)) for chosen in (TRAINED, SCORED))
-        labels = [example.label for example in table.examples]
-        self.is_regression = table.form.is_regression
-        self.classes = None if self.is_regression else sorted(set(labels))
-        if self.is_regression:
-            values = np.array(labels, float)
-            self.targets = (values - values.mean()) / values.std()
-        else:
-            self.targets = np.array([self.classes.index(label) for label in labels])
-        self.metric = "pearson" if self.is_regression else "accuracy"
+    Args:
+        texts: N strings
+        targets: (N,), numbers of classes, or values
+        tokenizer: :class:`~maelm_fairseq.base.subwords.Subwords`
+        positions: of the encoder: longer sentences are cut
+    """
 
-    @property
-    def outputs(self):
-        return 1 if self.is_regression else len(self.classes)
+    def __init__(self, texts, targets, tokenizer, positions):
+        self.tokens = [torch.tensor(sequence([tokens], positions)[0]) for tokens in tokenizer.encode_all(texts)]
+        self.is_regression = targets.dtype.kind == "f"
+        self.targets = (targets - targets.mean()) / targets.std() if self.is_regression else targets
+        self.outputs = 1 if self.is_regression else int(targets.max()) + 1
 
     def batches(self, rows, size, rng=None):
-        """Batches of sentences of similar length; in random order if `rng` is given."""
+        """Batches of the sentences with numbers `rows`, of similar length; in random order if `rng` is given."""
         order = rows if rng is None else rng.permutation(rows)
         lengths = np.array([len(self.tokens[row]) for row in order])
         groups = np.arange(len(order)) // (SORTED if rng is not None else len(order))
         order = order[np.lexsort([lengths, groups])]
         found = [order[i : i + size] for i in range(0, len(order), size)]
         return found if rng is None else [found[i] for i in rng.permutation(len(found))]
+
+
+class Trial:
+    """The sentences of a training file, those to train on and those to score."""
+
+    def __init__(self, folder, tokenizer, positions):
+        table = read_sentences(find_file(folder, "train", SENTENCE_FILES))
+        labels, texts = [example.label for example in table.examples], [example.texts[0] for example in table.examples]
+        classes = sorted(set(labels))
+        is_regression = table.form.is_regression
+        targets = np.array(labels, float) if is_regression else np.array([classes.index(label) for label in labels])
+        self.examples = Examples(texts, targets, tokenizer, positions)
+        parts = np.array([part(text) for text in texts])
+        self.train, self.scored = (np.flatnonzero(np.isin(parts, chosen)) for chosen in (TRAINED, SCORED))
+        self.metric = "pearson" if is_regression else "accuracy"
 
 
 class Classifier(torch.nn.Module):
@@ -139,7 +148,7 @@ class Classifier(torch.nn.Module):
         for linear in (self.head.dense, self.head.out_proj):
             torch.nn.init.normal_(linear.weight, std=0.02)
             torch.nn.init.zeros_(linear.bias)
-        self.settings = settings
+        self.settings, self.positions = settings, model.max_positions()
 
     def forward(self, tokens):
         """(B, T) -> (B, outputs)."""
@@ -182,18 +191,18 @@ def rate(update, updates, warmup):
     return min((update + 1) / first, (updates - update) / max(1, updates - first), 1)
 
 
-def train(model, task, settings, rng):
-    """Fine-tunes a classifier in place."""
+def train(model, examples, numbers, settings, rng):
+    """Fine-tunes a classifier on the :class:`Examples` with these numbers, in place."""
     groups = [{"params": weights, "relative": relative} for relative, weights in model.groups().items()]
     optimizer = torch.optim.AdamW(groups, settings.lr, BETAS, EPS, settings.weight_decay, fused=True)
-    updates = settings.epochs * math.ceil(len(task.train) / settings.batch)
+    updates = settings.epochs * math.ceil(len(numbers) / settings.batch)
     average, update = AveragedModel(model), 0
     model.train()
     for _ in range(settings.epochs):
-        for rows in task.batches(task.train, settings.batch, rng):
-            output = model(pad_sequence([task.tokens[row] for row in rows], True, model.pad))
-            target = torch.from_numpy(task.targets[rows])
-            if task.is_regression:
+        for rows in examples.batches(numbers, settings.batch, rng):
+            output = model(pad_sequence([examples.tokens[row] for row in rows], True, model.pad))
+            target = torch.from_numpy(examples.targets[rows])
+            if examples.is_regression:
                 loss = F.mse_loss(output[:, 0], target.float())
             else:
                 loss = F.cross_entropy(output, target, label_smoothing=settings.smoothing)
@@ -210,15 +219,19 @@ def train(model, task, settings, rng):
 
 
 @torch.no_grad()
-def score(model, task):
-    """The score on the part for it, in percent."""
+def predict(model, examples, numbers):
+    """The outputs for the n :class:`Examples` with these numbers, (n, outputs)."""
     model.eval()
-    outputs = np.empty((len(task.targets), task.outputs))
-    for rows in task.batches(task.scored, 64):
-        outputs[rows] = model(pad_sequence([task.tokens[row] for row in rows], True, model.pad)).numpy()
-    outputs = outputs[task.scored]
-    predicted = outputs[:, 0] if task.is_regression else outputs.argmax(1)
-    return scores_of([task.metric], task.targets[task.scored], predicted)[task.metric]
+    outputs = np.empty((len(examples.targets), examples.outputs))
+    for rows in examples.batches(numbers, 64):
+        outputs[rows] = model(pad_sequence([examples.tokens[row] for row in rows], True, model.pad)).numpy()
+    return outputs[numbers]
+
+
+def score(model, trial):
+    """The score on the part for it, in percent."""
+    predicted = answer(predict(model, trial.examples, trial.scored))
+    return scores_of([trial.metric], trial.examples.targets[trial.scored], predicted)[trial.metric]
 
 
 def measure(name, folder, seed):
@@ -228,20 +241,20 @@ def measure(name, folder, seed):
     known = {(lever, task) for _, _, lever, task, *_ in rows}
     missing = [(lever, task) for lever in LEVERS for task in NATURAL if (lever, task) not in known]
     dictionary, tokenizer = read_vocabulary(str(folder / "data"))
-    checkpoint, tasks = str(folder / name / "checkpoint_best.pt"), {}
+    checkpoint, trials = str(folder / name / "checkpoint_best.pt"), {}
     positions = read_checkpoint(checkpoint)["cfg"]["model"]["max_positions"]
-    for lever, task_name in tqdm(missing, name, unit="run", disable=None):
-        if task_name not in tasks:
-            tasks[task_name] = Task(str(folder / "labelled" / task_name), tokenizer, positions)
-        task, settings = tasks[task_name], replace(Settings(), **LEVERS[lever])
+    for lever, task in tqdm(missing, name, unit="run", disable=None):
+        if task not in trials:
+            trials[task] = Trial(str(folder / "labelled" / task), tokenizer, positions)
+        trial, settings = trials[task], replace(Settings(), **LEVERS[lever])
         torch.manual_seed(seed)
-        model = Classifier(checkpoint, dictionary, task.outputs, settings)
-        train(model, task, settings, np.random.default_rng(seed))
-        value = score(model, task)
-        rows.append([name, seed, lever, task_name, task.metric, round(value, 4)])
+        model = Classifier(checkpoint, dictionary, trial.examples.outputs, settings)
+        train(model, trial.examples, trial.train, settings, np.random.default_rng(seed))
+        value = score(model, trial)
+        rows.append([name, seed, lever, task, trial.metric, round(value, 4)])
         with atomic_write(path) as stream:
             pd.DataFrame(rows, columns=COLUMNS).to_csv(stream, index=False, lineterminator="\n")
-        tqdm.write(f"{name}, seed {seed}, {lever}, {task_name}: {value:.2f}")
+        tqdm.write(f"{name}, seed {seed}, {lever}, {task}: {value:.2f}")
 
 
 # The page ----------------------------------------------------------------------------------------------------------

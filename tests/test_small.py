@@ -7,6 +7,7 @@ import pytest
 import measure
 import small
 import small_page
+import votes
 from conftest import refuses, script
 from small import ENCODER, KNOWN, OF_DEV, OVERLAPPING, TARGETS, TOGETHER, WORD_VECTORS
 
@@ -50,8 +51,10 @@ def page(tmp_path):
         )
         small.save(tmp_path / f"small-{seed}.npz", arrays)
         rows = [["small", seed, 500 * seed, "", measure.TEXT, "validation", "bits", 7.0 - seed]]
-        for arm, value in [("small", 60 + 10 * seed), (BAG, 50)]:
-            rows.append([arm, seed, "", "", "trec", "32 examples per class", "accuracy", value])
+        for task in small.FEW_SHOT_TASKS:
+            rows.append(["small", seed, "", "", task, "32 examples per class", "accuracy", 40])
+            for predictor, value in [("fine-tuned", 60 + 10 * seed), (BAG, 50), (votes.TOGETHER, 80)]:
+                rows.append(["small", seed, "", "", task, f"32 labels a class, {predictor}", "accuracy", value])
         pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(tmp_path / f"small-{seed}.csv", index=False)
     return small_page.Page(tmp_path)
 
@@ -93,5 +96,8 @@ def test_the_overlap_with_the_pretraining_text_is_counted(page):
 
 def test_losses_and_few_examples_are_those_of_the_records(page):
     assert cells(page.losses(), small.TITLES["small"]) == ["6.00", "5.00"]
-    assert cells(page.few(), small.TITLES["small"]) == ["75.00"]
-    assert cells(page.few(), BAG) == ["50.00"]
+    title = small.TITLES["small"]
+    assert cells(page.few(), title) == ["75.00"] * 2
+    assert cells(page.few(), BAG) == ["50.00"] * 2
+    assert cells(page.few(), f"{title}, together with a bag of words") == ["80.00"] * 2
+    assert cells(page.few(), f"{title}, a linear probe of its frozen features") == ["40.00"] * 2

@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 import torch
 
+import few_labels
 import labelled
 import tuning
+import votes
 from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL
 from test_small import cells
@@ -16,11 +18,11 @@ from tuning import DEFAULT, FIRST, LAYERS, LEVERS, MEAN, Settings
 
 
 @pytest.fixture
-def task(pretrained, tmp_path):
+def trial(pretrained, tmp_path):
     """Texts of two classes, which the letter k tells apart."""
     rows = [(" ".join(words), "with k" if "k" in " ".join(words) else "without") for words in labelled.texts(200, 1)]
     labelled.write_table(tmp_path / "train.tsv", ["sentence", "label"], rows)
-    return tuning.Task(str(tmp_path), read_vocabulary(str(pretrained[0]))[1], positions=32)
+    return tuning.Trial(str(tmp_path), read_vocabulary(str(pretrained[0]))[1], positions=32)
 
 
 @pytest.fixture
@@ -29,22 +31,32 @@ def classifier(pretrained):
     return lambda **settings: tuning.Classifier(str(pretrained[1]), dictionary, 2, replace(Settings(), **settings))
 
 
-def test_no_sentence_is_trained_on_and_scored(task):
-    assert len(task.train) > len(task.scored) > 20
-    assert not {*task.train} & {*task.scored}
-    batches = task.batches(task.train, 32, np.random.default_rng(1))
-    assert sorted(np.concatenate(batches)) == sorted(task.train)
-    assert np.concatenate(task.batches(task.scored, 7)).tolist() == sorted(
-        task.scored, key=lambda i: len(task.tokens[i])
-    )
+def test_no_sentence_is_trained_on_and_scored(trial):
+    assert len(trial.train) > len(trial.scored) > 20
+    assert not {*trial.train} & {*trial.scored}
+    batches = trial.examples.batches(trial.train, 32, np.random.default_rng(1))
+    assert sorted(np.concatenate(batches)) == sorted(trial.train)
+    lengths = [len(trial.examples.tokens[i]) for i in np.concatenate(trial.examples.batches(trial.scored, 7))]
+    assert lengths == sorted(lengths)
 
 
-def test_the_loop_learns(task, classifier):
+def test_the_loop_learns(trial, classifier):
     torch.manual_seed(1)
     model = classifier(lr=3e-3, epochs=8, averaged=0.2)
-    before = tuning.score(model, task)
-    tuning.train(model, task, model.settings, np.random.default_rng(1))
-    assert tuning.score(model, task) > before + 10
+    before = tuning.score(model, trial)
+    tuning.train(model, trial.examples, trial.train, model.settings, np.random.default_rng(1))
+    assert tuning.score(model, trial) > before + 10
+
+
+def test_few_labels_train_encoder_and_bag_of_words_alike(pretrained, trial, tmp_path):
+    """On other examples than those that are scored."""
+    data, checkpoint = pretrained
+    labelled.write_table(tmp_path / "dev.tsv", ["sentence", "label"], [("kan", "with k"), ("lo", "without")])
+    vocabulary = read_vocabulary(str(data))
+    first, again = (few_labels.few_labels(str(checkpoint), vocabulary, tmp_path, 8, repeat) for repeat in (0, 0))
+    assert first == again
+    assert {*first} == {"fine-tuned", "bag of words", votes.TOGETHER}
+    assert first["bag of words"] > 60
 
 
 def test_the_rate_rises_and_falls_to_zero():
