@@ -11,7 +11,7 @@
 RUN ?= run
 PAIRS ?=
 PYTHON ?= python
-TUNED = small-1 demo-1
+TUNED = short-1 demo-1
 MEASURE = $(PYTHON) small.py --run $(RUN) $(addprefix --pairs ,$(PAIRS))
 
 .DELETE_ON_ERROR:

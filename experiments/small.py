@@ -7,7 +7,7 @@
     python small.py yardsticks --run RUN                  what needs no encoder, into records/small/yardsticks.npz
     python small.py page                                  remakes the tables of SMALL.md
 
-A variant differs from the recipe in the options that VARIANTS has. Measured are the losses of validation, in NAME.csv.
+A variant differs from the recipe in the options that VARIANTS or LEVERS has. Measured are the losses of validation, in NAME.csv.
 Those in FINE_TUNED are also fine-tuned, with the recipe's defaults in bfloat16; what each answers for every dev and
 test example, by itself and together with a bag of words, is in NAME.npz, and so is how minimal pairs are decided.
 """
@@ -52,16 +52,32 @@ VARIANTS = {
     "demo": DEMO,
     "demo_random": f"{DEMO} {RANDOM}",
 }
-FINE_TUNED = ["small", "short", "short_random", UNTRAINED]
+# Each changes one thing of the short variant. Deeper and wider encoders make fewer updates in the same time.
+LEVERS = {
+    "mlm": f"{SHORT} --encoder-mask-fraction 1 --decoder-layers 0 --encoder-mask-fade-updates 0",
+    "deep": "--encoder-layers 4 --decoder-layers 4 --max-update 1800 --total-num-update 1800",
+    "wide": "--encoder-embed-dim 384 --encoder-ffn-embed-dim 1536 --encoder-attention-heads 6 "
+    "--max-update 1700 --total-num-update 1700",
+    "masks15": f"{SHORT} --mask-prob 0.15",
+    "rate": f"{SHORT} --lr 2e-3 --clip-norm 2",
+    "half_batch": "--batch-size 32 --max-update 6000 --total-num-update 6000",
+}
 TITLES = {
     "small": "the small recipe",
     "short": "3,000 updates instead of 9,000",
     "short_random": "3,000 updates, random initial embeddings",
+    "mlm": "3,000 updates, MLM",
+    "deep": "1,800 updates, 4 layers",
+    "wide": "1,700 updates, width 384",
+    "masks15": "3,000 updates, 15% of the tokens predicted",
+    "rate": "3,000 updates, rate 2e-3 and clipping at 2",
+    "half_batch": "6,000 updates, 32 blocks in a batch",
     UNTRAINED: "the small recipe's encoder, untrained",
     "demo": "the demo",
     "demo_random": "the demo, random initial embeddings",
 }
-SEEDS = [1, 2, 3]
+FINE_TUNED = [variant for variant in TITLES if not variant.startswith("demo")]
+SEEDS, LEVER_SEEDS = [1, 2, 3], [1]
 FINE_TUNING_SEEDS = 1
 FEW_SHOT_TASKS, FEW_SHOT_REPEATS = ["trec", "rotten_tomatoes"], 10
 FEW_LABELS = 32  # of each class
@@ -72,7 +88,8 @@ OVERLAPPING = "overlapping"  # whether 8 neighbouring words of an example are in
 
 def encoders():
     """The names of all encoders that are trained, a seed of each variant after the other."""
-    return [f"{variant}-{seed}" for seed in SEEDS for variant in VARIANTS]
+    names = [f"{variant}-{seed}" for seed in SEEDS for variant in VARIANTS]
+    return names + [f"{lever}-{seed}" for seed in LEVER_SEEDS for lever in LEVERS]
 
 
 def split(name):
@@ -85,7 +102,7 @@ def split(name):
 
 def options(name):
     variant, seed = split(name)
-    return f"{VARIANTS[variant]} --seed {seed}".strip()
+    return f"{({**VARIANTS, **LEVERS})[variant]} --seed {seed}".strip()
 
 
 # Measuring ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from small import ENCODER, KNOWN, OF_DEV, OVERLAPPING, TARGETS, TOGETHER, WORD_V
 BAG, FREQUENT = "bag of words", "most frequent class"
 
 
-@pytest.mark.parametrize("variant", small.VARIANTS)
+@pytest.mark.parametrize("variant", [*small.VARIANTS, "deep"])
 def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
     words = small.options(f"{variant}-7").split()
     dry = ["--data", data, "--save-dir", tmp_path, "--gpus", 0, "--dry-run"]
@@ -24,8 +24,8 @@ def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
 
 
 def test_names_are_of_variants():
-    assert {small.split(name)[0] for name in small.encoders()} == {*small.VARIANTS}
-    assert {*small.TITLES} == {*small.VARIANTS, small.UNTRAINED}
+    assert {small.split(name)[0] for name in small.encoders()} == {*small.VARIANTS, *small.LEVERS}
+    assert {*small.TITLES} == {*small.VARIANTS, *small.LEVERS, small.UNTRAINED}
     refuses("large-1: expected VARIANT-SEED with one of small,", small.split, "large-1")
 
 
