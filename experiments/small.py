@@ -5,11 +5,11 @@
     python small.py options small-1                       the options of pretrain_small.sh for one
     python small.py measure small-1 --run RUN [--pairs blimp]   measures it, into records/small
     python small.py yardsticks --run RUN                  what needs no encoder, into records/small/yardsticks.npz
-    python small.py page                                  remakes the tables of SMALL.md
 
-A variant differs from the recipe in the options that VARIANTS or LEVERS has. Measured are the losses of validation, in NAME.csv.
-Those in FINE_TUNED are also fine-tuned, with the recipe's defaults in bfloat16; what each answers for every dev and
-test example, by itself and together with a bag of words, is in NAME.npz, and so is how minimal pairs are decided.
+small_page.py then remakes the tables. A variant differs from the recipe in the options that VARIANTS or LEVERS has.
+Measured are the losses of validation and scores with few labels, in NAME.csv. Those in FINE_TUNED are also fine-tuned,
+with the recipe's defaults in bfloat16; what each answers for every dev and test example, by itself and together with a
+bag of words, is in NAME.npz, and so is how minimal pairs are decided.
 """
 
 import re
