@@ -85,15 +85,15 @@ class Measurement:
         """
         reported = {(result.split, result.metric): float(result.median) for result in encoder}
         others, results = self.answers(found), []
+        errors = {split: self.error_of_difference(split, answered[split], others[split]) for split in others}
         for score in found.scores:
             note = ""
             if score.predictor == BAG_OF_WORDS:
-                split = self.splits[score.file]
-                difference = reported[score.file, score.metric] - score.value
-                error = self.error_of_difference(split, answered[split], others[split])[score.metric]
-                note = f" (difference {difference:+.2f} ± {error:.2f})"
-            results.append(self.result(score, note))
-        return results + self.together(answered, others)
+                difference, error = reported[score.file, score.metric] - score.value, errors[self.splits[score.file]]
+                note = f" (difference {difference:+.2f} ± {error[score.metric]:.2f})"
+            results.append(self.result(score, self.name, note))
+        settings = f"{encoder[0].settings} {self.name}"
+        return results + [self.result(score, settings) for score in self.together(answered, others)]
 
     def answers(self, found):
         """The outputs of the bag of words as answers of the task: {split: {number of an example: outputs}}."""
@@ -104,24 +104,22 @@ class Measurement:
             answers[split] = dict(zip(numbers, outputs))
         return answers
 
-    def result(self, score, note=""):
+    def result(self, score, settings, note=""):
         name, values = os.path.basename(self.labelled), [score.value]
-        return Result(name, score.file, score.metric, values, score.error, score.predictor, self.name, note)
+        return Result(name, score.file, score.metric, values, score.error, score.predictor, settings, note)
 
     def together(self, answered, others):
-        """The results of the mean of both; the arguments are {split: {number of an example: outputs}}."""
-        spreads, results = [spread(table(answers["valid"], others["valid"])) for answers in (answered, others)], []
+        """A :class:`~votes.Score` for each score of both; the arguments are {split: {number of an example: outputs}}."""
+        spreads, found = [spread(table(answers["valid"], others["valid"])) for answers in (answered, others)], []
         for name, split in self.splits.items():
             if split not in others:
                 continue
-            numbers, dataset = [*others[split]], self.task.datasets[split]
+            numbers = [*others[split]]
             both = together(*(table(answers[split], numbers) for answers in (answered, others)), spreads)
             scores = partial(self.scores, split, dict(zip(numbers, both.tolist())))
             errors = standard_errors(scores, numbers, MOST_GROUPS)
-            found = scores(numbers)
-            for metric in dataset.metrics:
-                results.append(self.result(Score(TOGETHER, name, metric, found[metric], errors[metric])))
-        return results
+            found += [Score(TOGETHER, name, metric, value, errors[metric]) for metric, value in scores(numbers).items()]
+        return found
 
     def scores(self, split, answers, numbers):
         """The scores of some answers, by the numbers of their examples: {metric: percent}."""
