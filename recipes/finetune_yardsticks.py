@@ -109,7 +109,7 @@ class Measurement:
         return Result(name, score.file, score.metric, values, score.error, score.predictor, settings, note)
 
     def together(self, answered, others):
-        """A :class:`~votes.Score` for each score of both; the arguments are {split: {number of an example: outputs}}."""
+        """A :class:`~votes.Score` for each score of both; arguments are {split: {number of an example: outputs}}."""
         spreads, found = [spread(table(answers["valid"], others["valid"])) for answers in (answered, others)], []
         for name, split in self.splits.items():
             if split not in others:
