@@ -292,6 +292,13 @@ class Page:
         return markdown(table.loc[self.levers(table)])
 
 
+class NoTrials:
+    """The tables where there is no record."""
+
+    def __getattr__(self, name):
+        return lambda: "No trial has a record yet."
+
+
 def main():
     parser = Parser("tuning.py", description=__doc__)
     parser.add_argument("what", choices=["measure", "page"])
@@ -300,7 +307,8 @@ def main():
     parser.add_argument("--seed", type=within(1), default=1, help="of fine-tuning")
     args = parser.parse_args()
     if args.what == "page":
-        text = with_blocks(PAGE.read_text(encoding="utf-8"), Page())
+        blocks = Page() if any(RECORDS.glob("*.csv")) else NoTrials()
+        text = with_blocks(PAGE.read_text(encoding="utf-8"), blocks)
         with atomic_write(PAGE) as stream:
             stream.write(text)
         return None
