@@ -193,7 +193,7 @@ def records_with_a_bag(folder, value):
         shutil.copy(path, folder)
     rows = []
     for task in page.NATURAL:
-        rows.append([page.BAG, 1, 0, "last", task, "fine-tuned", "accuracy", value])
+        rows.append([page.BAG_OF_WORDS, 1, 0, "last", task, "fine-tuned", "accuracy", value])
     pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(folder / "bag_of_words.csv", index=False)
     return page.Page(folder)
 
@@ -207,15 +207,15 @@ def cells_of(table, name):
 @pytest.mark.parametrize("block", ["scores", "masked", "by_task", "yardstick"])
 def test_a_recorded_bag_of_words_is_a_row_of_every_table_of_fine_tuned_scores(tmp_path, block):
     table = getattr(records_with_a_bag(tmp_path, 70.0), block)()
-    assert "70.00" in cells_of(table, page.BAG)
+    assert "70.00" in cells_of(table, page.BAG_OF_WORDS)
 
 
 def test_without_a_record_no_table_has_a_bag_of_words(tmp_path):
     records_with_a_bag(tmp_path, 70.0)
     (tmp_path / "bag_of_words.csv").unlink()
     made = page.Page(tmp_path)
-    assert page.BAG not in made.scores()
-    assert page.BAG not in made.by_task()
+    assert page.BAG_OF_WORDS not in made.scores()
+    assert page.BAG_OF_WORDS not in made.by_task()
     assert made.yardstick().endswith(page.NO_BAG)
 
 

@@ -229,7 +229,7 @@ def test_a_regression(pretrained, files, arguments, tmp_path):
     rows = {row["metric"]: float(row["median"]) for row in table(save) if row["start"] == str(pretrained[1])}
     assert rows == pytest.approx(scores_of(run)["valid"], abs=0.01)
     assert list(rows) == ["pearson", "spearman"]
-    assert [row["start"] for row in table(save)][2:] == ["bag of words"] * 2
+    assert [row["start"] for row in table(save)][2:] == [*["bag of words"] * 2, *[TOGETHER] * 2]
     test = files / "STS-B" / "test.tsv"
     test.write_text("".join(test.read_text().splitlines(True)[:3]))
     again = script(GLUE, "--labelled", files / "STS-B", *arguments, *more).stdout
@@ -269,7 +269,7 @@ def test_runs_start_from_the_pretrained_encoder_or_from_scratch(files, arguments
         for name in ["embed_tokens.weight", "encoder.layers.1.ffn.0.weight", "encoder.relative_bias.table.weight"]:
             assert torch.allclose(before[name], after[name], atol=1e-6) == same
     starts = [row["start"] for row in table(save) if row["split"] == "dev.tsv"]
-    assert [start for start in starts if start not in YARDSTICKS] == [str(pretrained[1]), "scratch"]
+    assert [start for start in starts if start not in (*YARDSTICKS, TOGETHER)] == [str(pretrained[1]), "scratch"]
 
 
 def test_a_search_and_then_a_job_for_each_seed(files, arguments, pretrained, tmp_path):
