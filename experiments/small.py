@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from answers import of_encoder, of_word_vectors, word_vectors
-from few_labels import few_label_scores
+from few_labels import FewLabels
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.checkpoints.building import read_checkpoint
@@ -31,12 +31,7 @@ from bag_of_words import Labelled, of_all  # noqa: E402
 from evaluation.outcomes import GROUPS, PAIRS, Records  # noqa: E402
 from evaluation.pair_files import read_pairs  # noqa: E402
 from ngrams import MODELS, have_known_words, overlapping  # noqa: E402
-from votes import (  # noqa: E402
-    BAG_OF_WORDS,  # noqa: E402
-    answer,
-    spread,
-    together,
-)
+from votes import BAG_OF_WORDS, answer, spread, together  # noqa: E402
 
 RECORDS = Path(__file__).with_name("records") / "small"
 YARDSTICKS = "yardsticks"
@@ -182,7 +177,7 @@ def few_label_rows(name, folder):
     variant, seed = split(name)
     checkpoint = str(folder / name / "checkpoint_best.pt")
     for task in FEW_SHOT_TASKS:
-        found = few_label_scores(checkpoint, folder / "data", folder / "labelled" / task, FEW_LABELS)
+        found = FewLabels(checkpoint, folder / "data", folder / "labelled" / task).scores(FEW_LABELS)
         for predictor, value in found.items():
             yield variant, seed, "", "", task, f"{FEW_LABELS} labels a class, {predictor}", "accuracy", round(value, 4)
 

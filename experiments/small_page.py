@@ -75,14 +75,14 @@ class Page:
             rows[predictor] = {task: answers[None] for task, answers in found.items() if answers is not None}
         return rows
 
-    def scores(self, chosen=slice(None)):
+    def scores(self, chosen=lambda task: slice(None)):
         """The mean scores over seeds: predictors by tasks. `chosen` is a function of a task to numbers of examples."""
         rows = {}
         for title, answers in self.predictors().items():
             cells = {}
             for task, values in answers.items():
                 targets = self.yardsticks[f"{task}/{TARGETS}"]
-                part = chosen(task) if callable(chosen) else chosen
+                part = chosen(task)
                 cells[task] = np.mean([score(each[part], targets[part]) for each in values])
             mean = np.mean(list(cells.values())) if len(cells) == len(NATURAL) else np.nan
             rows[title] = {"seeds": str(len(next(iter(answers.values())))), **cells, "mean": mean}

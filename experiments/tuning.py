@@ -5,34 +5,26 @@
     python tuning.py page                                 remakes the tables of TUNING.md
 
 A setting differs from DEFAULT in the lever that LEVERS has. Dev and test files are never read: of each training file, a
-half is trained on and a quarter scored, chosen by hashes of the texts. The loop here is the recipe's in short, with
-levers that the recipe does not have: only those that give something are worth an option.
-
-Letters in shapes: B sentences, T tokens, C width, L layers.
+half is trained on and a quarter scored, chosen by hashes of the texts. The recipe does not have all of the levers: only
+those that give something are worth an option.
 """
 
 import hashlib
-import math
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
-from torch.nn.utils.rnn import pad_sequence
-from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
+from classifier import LAYERS, MEAN, Classifier, Examples, Settings, predict, train
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.subwords import sequence
-from maelm_fairseq.checkpoints.building import build_model, read_checkpoint
+from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, read_sentences
 from maelm_fairseq.finetuning.metrics import scores_of
-from maelm_fairseq.heads import SequenceClassificationHead
-from maelm_fairseq.masking import NO_POSITION
 from maelm_fairseq.training.memory import keep_freed_memory
 from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL, RECIPES
@@ -45,25 +37,7 @@ from votes import answer  # noqa: E402
 PAGE = Path(__file__).with_name("TUNING.md")
 RECORDS = Path(__file__).with_name("records") / "tuning"
 COLUMNS = ["encoder", "seed", "lever", "task", "metric", "value"]
-BETAS, EPS = (0.9, 0.98), 1e-6
-SORTED = 512  # random sentences that are sorted by length, so that batches need little padding
 PARTS, SCORED, TRAINED = 4, [0], [1, 2]  # of the training sentences
-FIRST, MEAN, LAYERS = "<s>", "mean of tokens", "mean of tokens and layers"
-
-
-@dataclass(frozen=True)
-class Settings:
-    lr: float = 5e-4  # at its peak; then it falls linearly to 0
-    epochs: int = 12
-    warmup: float = 0.1  # share of the updates
-    batch: int = 32
-    dropout: float = 0.1  # of the encoder
-    pooling: str = FIRST  # what the head reads
-    weight_decay: float = 0.01
-    layer_decay: float = 1.0  # of the rate, for each layer below the head; the embeddings are below the first
-    smoothing: float = 0.0  # of labels, where they are classes
-    dropped: float = 0.0  # share of the input tokens that each update leaves out
-    averaged: float = 0.0  # share of the updates at the end over which the weights are averaged
 
 
 DEFAULT = "the defaults"
@@ -94,32 +68,6 @@ def part(text):
     return int(hashlib.md5(text.encode()).hexdigest(), 16) % PARTS
 
 
-class Examples:
-    """Sentences as tokens, with what they are to be answered.
-
-    Args:
-        texts: N strings
-        targets: (N,), numbers of classes, or values
-        tokenizer: :class:`~maelm_fairseq.base.subwords.Subwords`
-        positions: of the encoder: longer sentences are cut
-    """
-
-    def __init__(self, texts, targets, tokenizer, positions):
-        self.tokens = [torch.tensor(sequence([tokens], positions)[0]) for tokens in tokenizer.encode_all(texts)]
-        self.is_regression = targets.dtype.kind == "f"
-        self.targets = (targets - targets.mean()) / targets.std() if self.is_regression else targets
-        self.outputs = 1 if self.is_regression else int(targets.max()) + 1
-
-    def batches(self, rows, size, rng=None):
-        """Batches of the sentences with numbers `rows`, of similar length; in random order if `rng` is given."""
-        order = rows if rng is None else rng.permutation(rows)
-        lengths = np.array([len(self.tokens[row]) for row in order])
-        groups = np.arange(len(order)) // (SORTED if rng is not None else len(order))
-        order = order[np.lexsort([lengths, groups])]
-        found = [order[i : i + size] for i in range(0, len(order), size)]
-        return found if rng is None else [found[i] for i in rng.permutation(len(found))]
-
-
 class Trial:
     """The sentences of a training file, those to train on and those to score."""
 
@@ -133,99 +81,6 @@ class Trial:
         parts = np.array([part(text) for text in texts])
         self.train, self.scored = (np.flatnonzero(np.isin(parts, chosen)) for chosen in (TRAINED, SCORED))
         self.metric = "pearson" if is_regression else "accuracy"
-
-
-class Classifier(torch.nn.Module):
-    """An encoder with a head of fine-tuning."""
-
-    def __init__(self, checkpoint, dictionary, outputs, settings):
-        super().__init__()
-        state = read_checkpoint(checkpoint)
-        options = {**state["cfg"]["model"], "dropout": settings.dropout, "attention_dropout": settings.dropout}
-        model = build_model({**state, "cfg": {**state["cfg"], "model": options}}, dictionary, checkpoint)
-        self.embed_tokens, self.encoder, self.pad = model.embed_tokens, model.encoder, dictionary.pad()
-        self.head = SequenceClassificationHead(model.cfg.encoder_embed_dim, outputs, model.cfg.pooler_dropout)
-        for linear in (self.head.dense, self.head.out_proj):
-            torch.nn.init.normal_(linear.weight, std=0.02)
-            torch.nn.init.zeros_(linear.bias)
-        self.settings, self.positions = settings, model.max_positions()
-
-    def forward(self, tokens):
-        """(B, T) -> (B, outputs)."""
-        absent = tokens.eq(self.pad)
-        if self.training and self.settings.dropped:
-            dropped = torch.rand(tokens.shape) < self.settings.dropped
-            dropped[:, 0] = False
-            absent = absent | dropped
-        positions = torch.arange(tokens.size(1)).expand_as(tokens).masked_fill(absent, NO_POSITION)
-        hidden = []
-        with torch.autocast("cpu", torch.bfloat16):
-            encoded = self.encoder(self.embed_tokens(tokens), positions, True, hidden=hidden)
-            return self.head(self.pooled(encoded, hidden, absent)[:, None]).float()
-
-    def pooled(self, encoded, hidden, absent):
-        """What the head reads, (B, C)."""
-        if self.settings.pooling == FIRST:
-            return encoded[:, 0]
-        x = encoded if self.settings.pooling == MEAN else torch.stack(hidden).mean(0)
-        words = ~absent[:, 1:, None]
-        return (x[:, 1:] * words).sum(1) / words.sum(1).clamp(min=1)
-
-    def groups(self):
-        """The weights by their rates: {rate, relative to the head's: list of weights}."""
-        rates, layers = {}, len(self.encoder.layers)
-        for name, weight in self.named_parameters():
-            if name.startswith("head."):
-                below = 0
-            elif name.startswith("encoder.layers."):
-                below = layers - int(name.split(".")[2])
-            else:
-                below = layers + 1
-            rates.setdefault(self.settings.layer_decay**below, []).append(weight)
-        return rates
-
-
-def rate(update, updates, warmup):
-    """The rate of an update, as a share of the peak: rises linearly, then falls to 0."""
-    first = max(1, warmup * updates)
-    return min((update + 1) / first, (updates - update) / max(1, updates - first), 1)
-
-
-def train(model, examples, numbers, settings, rng):
-    """Fine-tunes a classifier on the :class:`Examples` with these numbers, in place."""
-    groups = [{"params": weights, "relative": relative} for relative, weights in model.groups().items()]
-    optimizer = torch.optim.AdamW(groups, settings.lr, BETAS, EPS, settings.weight_decay, fused=True)
-    updates = settings.epochs * math.ceil(len(numbers) / settings.batch)
-    average, update = AveragedModel(model), 0
-    model.train()
-    for _ in range(settings.epochs):
-        for rows in examples.batches(numbers, settings.batch, rng):
-            output = model(pad_sequence([examples.tokens[row] for row in rows], True, model.pad))
-            target = torch.from_numpy(examples.targets[rows])
-            if examples.is_regression:
-                loss = F.mse_loss(output[:, 0], target.float())
-            else:
-                loss = F.cross_entropy(output, target, label_smoothing=settings.smoothing)
-            for group in optimizer.param_groups:
-                group["lr"] = settings.lr * group["relative"] * rate(update, updates, settings.warmup)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            update += 1
-            if update > (1 - settings.averaged) * updates:
-                average.update_parameters(model)
-    if settings.averaged:
-        model.load_state_dict(average.module.state_dict())
-
-
-@torch.no_grad()
-def predict(model, examples, numbers):
-    """The outputs for the n :class:`Examples` with these numbers, (n, outputs)."""
-    model.eval()
-    outputs = np.empty((len(examples.targets), examples.outputs))
-    for rows in examples.batches(numbers, 64):
-        outputs[rows] = model(pad_sequence([examples.tokens[row] for row in rows], True, model.pad)).numpy()
-    return outputs[numbers]
 
 
 def score(model, trial):
@@ -292,13 +147,6 @@ class Page:
         return markdown(table.loc[self.levers(table)])
 
 
-class NoTrials:
-    """The tables where there is no record."""
-
-    def __getattr__(self, name):
-        return lambda: "No trial has a record yet."
-
-
 def main():
     parser = Parser("tuning.py", description=__doc__)
     parser.add_argument("what", choices=["measure", "page"])
@@ -307,8 +155,9 @@ def main():
     parser.add_argument("--seed", type=within(1), default=1, help="of fine-tuning")
     args = parser.parse_args()
     if args.what == "page":
-        blocks = Page() if any(RECORDS.glob("*.csv")) else NoTrials()
-        text = with_blocks(PAGE.read_text(encoding="utf-8"), blocks)
+        if not any(RECORDS.glob("*.csv")):
+            raise UsageError(f"{RECORDS}: found no records, expected those of trials; make them by `tuning.py measure`")
+        text = with_blocks(PAGE.read_text(encoding="utf-8"), Page())
         with atomic_write(PAGE) as stream:
             stream.write(text)
         return None

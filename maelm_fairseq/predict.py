@@ -65,11 +65,15 @@ def table_line(prediction, texts):
     return "\t".join([*fields, *texts]) + "\n"
 
 
+def text_columns(texts_of_a_line):
+    """The names of the columns of texts, as fine-tuning reads them."""
+    return ["sentence"] if texts_of_a_line == 1 else ["sentence1", "sentence2"]
+
+
 def header(prediction, texts_of_a_line):
     """The line with the names of the columns."""
     columns = ["score"] if isinstance(prediction, float) else ["label", "probability"]
-    columns += ["sentence"] if texts_of_a_line == 1 else ["sentence1", "sentence2"]
-    return "\t".join(columns) + "\n"
+    return "\t".join([*columns, *text_columns(texts_of_a_line)]) + "\n"
 
 
 def main():

@@ -93,14 +93,20 @@ def outputs(model, x):
     return votes if votes.ndim > 1 else np.stack([-votes, votes], axis=1)
 
 
-def predict(counts, targets, rows, rest):
-    """What a bag of words that is trained on some examples predicts for others.
+def vote(counts, targets, rows, rest):
+    """How strongly a bag of words that is trained on some examples votes for each class of others; see :func:`outputs`.
 
     Args:
         counts: :class:`Counts`
-        targets: (N,), as for :func:`choose`
+        targets: as for :func:`choose`, of the training examples or more
         rows, rest: numbers of the training examples, and of the others
     """
+    x = counts.weights(rows)
+    return outputs(choose(x[rows], targets[rows]), x[rest])
+
+
+def predict(counts, targets, rows, rest):
+    """What a bag of words that is trained on some examples predicts for others; see :func:`vote`."""
     x = counts.weights(rows)
     return choose(x[rows], targets[rows]).predict(x[rest])
 
@@ -159,10 +165,10 @@ def of_all(labelled):
 
     Returns: {predictor: (n, classes), or (n, 1) for values}
     """
-    x, train = Counts(labelled.texts).weights(labelled.train), labelled.train
-    found = {BAG_OF_WORDS: outputs(choose(x[train], labelled.targets[train]), x[labelled.rest])}
+    rows = labelled.targets, labelled.train, labelled.rest
+    found = {BAG_OF_WORDS: vote(Counts(labelled.texts), *rows)}
     if labelled.classes is not None:
-        frequent = most_frequent(labelled.targets, train, labelled.rest)
+        frequent = most_frequent(*rows)
         found[MOST_FREQUENT] = one_hot(frequent, len(labelled.classes))
     return found
 

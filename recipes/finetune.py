@@ -27,6 +27,7 @@ from finetune_results import (
     predictions,
     ranked,
     read_table,
+    scores_of,
     show,
     still_rises,
     write_file,
@@ -334,11 +335,6 @@ class Recipe:
         measurement = Measurement(self.task, self.labelled, files, os.path.join(self.args.save_dir, self.name))
         found = measurement.run(self.jobs, limit=max(PATIENCE, math.ceil(seconds)))
         return measurement.results(found, results, answered) if found else []
-
-
-def scores_of(task, dataset, answers, numbers):
-    """The scores of some of the answers, by the numbers of their examples."""
-    return task.scores(dataset, {number: answers[number] for number in numbers})
 
 
 def curve(log, metric):

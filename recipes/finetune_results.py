@@ -78,6 +78,11 @@ def shown(number):
     return f"{number:.2f}".replace("-inf", "nan")
 
 
+def scores_of(task, dataset, answers, numbers):
+    """The scores of some of the answers, by the numbers of their examples."""
+    return task.scores(dataset, {number: answers[number] for number in numbers})
+
+
 def ranked(scores, metric=None):
     """The places of scores, a dict for each run, best first, by a metric or else the first; undefined is worst."""
     first = metric if metric in scores[0] else next(iter(scores[0]))

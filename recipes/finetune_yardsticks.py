@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from finetune_results import Result
+from finetune_results import Result, scores_of
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import read_json, sha256
 from maelm_fairseq.finetuning.metrics import MOST_GROUPS, standard_errors
@@ -114,22 +114,19 @@ class Measurement:
         for name, split in self.splits.items():
             if split not in others:
                 continue
-            numbers = [*others[split]]
+            numbers, dataset = [*others[split]], self.task.datasets[split]
             both = together(*(table(answers[split], numbers) for answers in (answered, others)), spreads)
-            scores = partial(self.scores, split, dict(zip(numbers, both.tolist())))
+            scores = partial(scores_of, self.task, dataset, dict(zip(numbers, both.tolist())))
             errors = standard_errors(scores, numbers, MOST_GROUPS)
             found += [Score(TOGETHER, name, metric, value, errors[metric]) for metric, value in scores(numbers).items()]
         return found
 
-    def scores(self, split, answers, numbers):
-        """The scores of some answers, by the numbers of their examples: {metric: percent}."""
-        return self.task.scores(self.task.datasets[split], {number: answers[number] for number in numbers})
-
     def error_of_difference(self, split, encoder, bag_of_words):
         """The standard error of an encoder's score minus that of a bag of words, paired by examples, by metric."""
+        dataset = self.task.datasets[split]
 
         def difference(numbers):
-            ours, theirs = (self.scores(split, answers, numbers) for answers in (encoder, bag_of_words))
+            ours, theirs = (scores_of(self.task, dataset, answers, numbers) for answers in (encoder, bag_of_words))
             return {metric: ours[metric] - theirs[metric] for metric in ours}
 
         return standard_errors(difference, [*bag_of_words], MOST_GROUPS)

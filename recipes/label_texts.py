@@ -12,11 +12,11 @@ import itertools
 
 import numpy as np
 
-from bag_of_words import Counts, Labelled, choose, outputs
+from bag_of_words import Counts, Labelled, vote
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write, check_new
-from maelm_fairseq.predict import chunks
+from maelm_fairseq.predict import chunks, text_columns
 from votes import answer, spread, together
 
 LEAST = 1e-30  # probability, whose logarithm is a vote
@@ -54,13 +54,12 @@ def label(labelled, texts, model=None):
         model: a fine-tuned :class:`~maelm_fairseq.hub.MaeLm` that votes, too, or None
     """
     dev = next(iter(labelled.files.values()))
-    examples = [*labelled.texts, *texts]
-    x = Counts(examples).weights(labelled.train)
-    bag_of_words = choose(x[labelled.train], labelled.targets[labelled.train])
-    votes = outputs(bag_of_words, x[len(labelled.texts) :])
+    new = np.arange(len(labelled.texts), len(labelled.texts) + len(texts))
+    bag_of_words = vote(Counts([*labelled.texts, *texts]), labelled.targets, labelled.train, np.append(dev, new))
+    of_dev, votes = np.split(bag_of_words, [len(dev)])
     if model is not None:
-        of_dev = of_encoder(model, [labelled.texts[number] for number in dev], labelled.classes)
-        spreads = spread(of_dev), spread(outputs(bag_of_words, x[dev]))
+        encoder = of_encoder(model, [labelled.texts[number] for number in dev], labelled.classes)
+        spreads = spread(encoder), spread(of_dev)
         votes = together(of_encoder(model, texts, labelled.classes), votes, spreads)
     answers = answer(votes).tolist()
     return answers if labelled.classes is None else [labelled.classes[int(number)] for number in answers]
@@ -88,9 +87,8 @@ def main():
     if not texts:
         raise UsageError(f"{args.texts}: it is empty, expected a text in each line")
     answers = label(labelled, texts, model)
-    names = ["sentence"] if columns == 1 else ["sentence1", "sentence2"]
     with atomic_write(args.dest, new=True) as stream:
-        stream.write("\t".join(["score" if labelled.classes is None else "label", *names]) + "\n")
+        stream.write("\t".join(["score" if labelled.classes is None else "label", *text_columns(columns)]) + "\n")
         for predicted, each in zip(answers, texts):
             shown = f"{predicted:.4f}" if labelled.classes is None else predicted
             stream.write("\t".join([shown, *each]) + "\n")

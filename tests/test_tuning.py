@@ -11,10 +11,11 @@ import few_labels
 import labelled
 import tuning
 import votes
+from classifier import FIRST, LAYERS, MEAN, Classifier, Settings, rate, train
 from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL
 from test_small import cells
-from tuning import DEFAULT, FIRST, LAYERS, LEVERS, MEAN, Settings
+from tuning import DEFAULT, LEVERS
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def trial(pretrained, tmp_path):
 @pytest.fixture
 def classifier(pretrained):
     dictionary, _ = read_vocabulary(str(pretrained[0]))
-    return lambda **settings: tuning.Classifier(str(pretrained[1]), dictionary, 2, replace(Settings(), **settings))
+    return lambda **settings: Classifier(str(pretrained[1]), dictionary, 2, replace(Settings(), **settings))
 
 
 def test_no_sentence_is_trained_on_and_scored(trial):
@@ -44,7 +45,7 @@ def test_the_loop_learns(trial, classifier):
     torch.manual_seed(1)
     model = classifier(lr=3e-3, epochs=8, averaged=0.2)
     before = tuning.score(model, trial)
-    tuning.train(model, trial.examples, trial.train, model.settings, np.random.default_rng(1))
+    train(model, trial.examples, trial.train, model.settings, np.random.default_rng(1))
     assert tuning.score(model, trial) > before + 10
 
 
@@ -52,20 +53,20 @@ def test_few_labels_train_encoder_and_bag_of_words_alike(pretrained, trial, tmp_
     """On other examples than those that are scored."""
     data, checkpoint = pretrained
     labelled.write_table(tmp_path / "dev.tsv", ["sentence", "label"], [("kan", "with k"), ("lo", "without")])
-    vocabulary = read_vocabulary(str(data))
-    first, again = (few_labels.few_labels(str(checkpoint), vocabulary, tmp_path, 8, repeat) for repeat in (0, 0))
+    few = few_labels.FewLabels(str(checkpoint), data, tmp_path)
+    first, again = (few.draw(8, repeat) for repeat in (0, 0))
     assert first == again
     assert {*first} == {"fine-tuned", "bag of words", votes.TOGETHER}
     assert first["bag of words"] > 60
 
 
 def test_the_rate_rises_and_falls_to_zero():
-    rates = [tuning.rate(update, 100, 0.1) for update in range(101)]
+    rates = [rate(update, 100, 0.1) for update in range(101)]
     assert rates[0] == pytest.approx(0.1)
     assert rates[9:11] == [1, 1]
     assert rates[55] == pytest.approx(0.5)
     assert rates[100] == 0
-    assert tuning.rate(0, 100, 0) == 1
+    assert rate(0, 100, 0) == 1
 
 
 def test_heads_read_what_the_settings_say(classifier):
