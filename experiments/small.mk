@@ -39,10 +39,13 @@ records/small/%.csv: | $(RUN)/%/.trained $(RUN)/labelled/.fetched
 records/small/yardsticks.npz: | $(RUN)/small-1/.trained $(RUN)/labelled/.fetched
 	$(MEASURE) yardsticks
 
-tuning: $(TUNED:%=$(RUN)/%/.trained)
+tuning: $(TUNED:%=$(RUN)/%/.trained) records/tuning/bag_of_words.csv
 	for seed in 1 2 3; do for encoder in $(TUNED); do \
 	  $(PYTHON) tuning.py measure $$encoder --run $(RUN) --seed $$seed || exit; \
 	done; done
+
+records/tuning/bag_of_words.csv: | $(RUN)/data/train.json $(RUN)/labelled/.fetched
+	$(PYTHON) tuning.py bag_of_words --run $(RUN)
 
 tuning_page:
 	$(PYTHON) tuning.py page

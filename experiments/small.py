@@ -6,7 +6,7 @@
     python small.py measure small-1 --run RUN [--pairs blimp]   measures it, into records/small
     python small.py yardsticks --run RUN                  what needs no encoder, into records/small/yardsticks.npz
 
-small_page.py then remakes the tables. A variant differs from the recipe in the options that VARIANTS or LEVERS has.
+small_page.py then remakes the tables. A variant differs from the recipe in its options, which OPTIONS has.
 Measured are the losses of validation and scores with few labels, in NAME.csv. Those in FINE_TUNED are also fine-tuned,
 with the recipe's defaults in bfloat16; what each answers for every dev and test example, by itself and together with a
 bag of words, is in NAME.npz, and so is how minimal pairs are decided.
@@ -47,9 +47,16 @@ VARIANTS = {
     "demo": DEMO,
     "demo_random": f"{DEMO} {RANDOM}",
 }
+# What is pretrained otherwise: the planned comparison of RESULTS.md.
+OWN_DECODER = "--no-share-decoder-layers --decoder-relative-bias --leave-unmasked-prob 0 --random-token-prob 0"
+ALL_MASKS = "--encoder-mask-fraction 1 --encoder-mask-fade-updates 0"
+OBJECTIVES = {
+    "mae_lm": OWN_DECODER,
+    "all_masks": f"{OWN_DECODER} {ALL_MASKS}",
+    "mlm": f"{ALL_MASKS} --decoder-layers 0",
+}
 # Each changes one thing of the short variant. Deeper and wider encoders make fewer updates in the same time.
 LEVERS = {
-    "mlm": f"{SHORT} --encoder-mask-fraction 1 --decoder-layers 0 --encoder-mask-fade-updates 0",
     "deep": "--encoder-layers 4 --decoder-layers 4 --max-update 1800 --total-num-update 1800",
     "wide": "--encoder-embed-dim 384 --encoder-ffn-embed-dim 1536 --encoder-attention-heads 6 "
     "--max-update 1700 --total-num-update 1700",
@@ -57,11 +64,14 @@ LEVERS = {
     "rate": f"{SHORT} --lr 2e-3 --clip-norm 2",
     "half_batch": "--batch-size 32 --max-update 6000 --total-num-update 6000",
 }
+OPTIONS = {**VARIANTS, **OBJECTIVES, **LEVERS}
 TITLES = {
     "small": "the small recipe",
+    "mae_lm": "MAE-LM: a decoder of its own, masks alone",
+    "all_masks": "the same, all masks shown to the encoder",
+    "mlm": "MLM",
     "short": "3,000 updates instead of 9,000",
     "short_random": "3,000 updates, random initial embeddings",
-    "mlm": "3,000 updates, MLM",
     "deep": "1,800 updates, 4 layers",
     "wide": "1,700 updates, width 384",
     "masks15": "3,000 updates, 15% of the tokens predicted",
@@ -83,7 +93,7 @@ OVERLAPPING = "overlapping"  # whether 8 neighbouring words of an example are in
 
 def encoders():
     """The names of all encoders that are trained, a seed of each variant after the other."""
-    names = [f"{variant}-{seed}" for seed in SEEDS for variant in VARIANTS]
+    names = [f"{variant}-{seed}" for seed in SEEDS for variant in [*VARIANTS, *OBJECTIVES]]
     return names + [f"{lever}-{seed}" for seed in LEVER_SEEDS for lever in LEVERS]
 
 
@@ -97,7 +107,7 @@ def split(name):
 
 def options(name):
     variant, seed = split(name)
-    return f"{({**VARIANTS, **LEVERS})[variant]} --seed {seed}".strip()
+    return f"{OPTIONS[variant]} --seed {seed}".strip()
 
 
 # Measuring ---------------------------------------------------------------------------------------------------------

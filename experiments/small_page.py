@@ -21,9 +21,11 @@ from small import (
     FEW_SHOT_TASKS,
     FINE_TUNED,
     KNOWN,
+    OBJECTIVES,
     OF_DEV,
     OVERLAPPING,
     RECORDS,
+    SEEDS,
     TARGETS,
     TITLES,
     TOGETHER,
@@ -32,7 +34,7 @@ from small import (
 )
 
 sys.path.append(str(RECIPES))
-from evaluation.minimal_pairs import interval, shares  # noqa: E402
+from evaluation.minimal_pairs import interval, means, shares  # noqa: E402
 from evaluation.outcomes import GROUPS, PAIRS  # noqa: E402
 from evaluation.probes import score  # noqa: E402
 from evaluation.report import markdown  # noqa: E402
@@ -43,6 +45,14 @@ from votes import TOGETHER as TOGETHER_ON_FEW  # noqa: E402
 PAGE = Path(__file__).with_name("SMALL.md")
 DRAWS = 1000  # of the bootstrap
 WITH_BAG = ", together with a bag of words"
+MAE_LM, ALL_MASKS, MLM, SHARED = *OBJECTIVES, "small"
+COMPARISONS = [(MAE_LM, ALL_MASKS), (MAE_LM, MLM), (SHARED, MLM)]  # of objectives; the first is the primary one
+CHOOSING_SEED = 1  # of pretraining: its scores chose the number of updates
+
+
+def mean_score(answers, targets):
+    """The mean over seeds of the scores of answers (S, n), in percent."""
+    return np.mean([score(each, targets) for each in answers])
 
 
 class Page:
@@ -56,6 +66,11 @@ class Page:
                 found[path.stem] = dict(arrays)
         self.yardsticks = found.pop(YARDSTICKS)
         self.arrays = found  # {VARIANT-SEED: {name: array}}
+        compared = [f"{variant}-{seed}" for variant in [*OBJECTIVES, SHARED] for seed in SEEDS]
+        self.missing = [name for name in compared if PAIRS not in found.get(name, {})]
+        if self.missing:  # one look: objectives are shown when all have been measured
+            self.arrays = {name: arrays for name, arrays in found.items() if name.rpartition("-")[0] not in OBJECTIVES}
+            self.records = self.records[~self.records.arm.isin([*OBJECTIVES])]
 
     def seeds(self, variant, array):
         """An array of each seed of a variant that has it: list."""
@@ -83,7 +98,7 @@ class Page:
             for task, values in answers.items():
                 targets = self.yardsticks[f"{task}/{TARGETS}"]
                 part = chosen(task)
-                cells[task] = np.mean([score(each[part], targets[part]) for each in values])
+                cells[task] = mean_score(values[:, part], targets[part])
             mean = np.mean(list(cells.values())) if len(cells) == len(NATURAL) else np.nan
             rows[title] = {"seeds": str(len(next(iter(answers.values())))), **cells, "mean": mean}
         for title in [BAG_OF_WORDS, WORD_VECTORS, MOST_FREQUENT]:
@@ -100,26 +115,76 @@ class Page:
         return self.scores(lambda task: self.yardsticks[f"{task}/{OF_DEV}"] == 0)
 
     def differences(self):
-        """Each encoder minus the bag of words, on dev and test pooled: the mean's 95% interval by a bootstrap.
-
-        It draws examples, the same for both, and seeds of pretraining.
-        """
-        rows, predictors = {}, self.predictors()
+        """Each predictor minus the bag of words: points by tasks."""
+        predictors = self.predictors()
         bag = predictors[BAG_OF_WORDS]
-        for title, answers in predictors.items():
-            if title in (BAG_OF_WORDS, MOST_FREQUENT):
-                continue
-            rng, drawn = np.random.default_rng(1), np.zeros((DRAWS, len(NATURAL)))
-            cells = {}
-            for place, task in enumerate(NATURAL):
-                targets, values = self.yardsticks[f"{task}/{TARGETS}"], answers[task]
-                cells[task] = np.mean([score(each, targets) for each in values]) - score(bag[task][0], targets)
-                for draw in range(DRAWS):
-                    some = rng.integers(len(targets), size=len(targets))
-                    ours = [score(each[some], targets[some]) for each in values]
-                    drawn[draw, place] = np.mean(rng.choice(ours, len(ours))) - score(bag[task][0][some], targets[some])
-            low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
-            rows[title] = {**cells, "mean": np.mean(list(cells.values())), "from": low, "to": high}
+        rows = {title: self.difference(answers, bag) for title, answers in predictors.items()}
+        first = TITLES[FINE_TUNED[0]]
+        unseen = {task: answers[CHOOSING_SEED:] for task, answers in predictors[first].items()}
+        rows = {first: rows.pop(first), f"{first}, seeds that chose nothing": self.difference(unseen, bag), **rows}
+        del rows[BAG_OF_WORDS], rows[MOST_FREQUENT]
+        return markdown(pd.DataFrame.from_dict(rows, orient="index"))
+
+    def difference(self, ours, theirs):
+        """One predictor's scores minus another's, on dev and test pooled.
+
+        The 95% interval is a bootstrap over examples, the same for both, and seeds of pretraining, the same for all
+        tasks and both predictors.
+
+        Args:
+            ours, theirs: {task: answers (S, n)}; theirs also (1, n), if the predictor has no seeds
+
+        Returns: {task: points, "mean", "from" and "to"}, or nothing if a task is missing
+        """
+        if not {*NATURAL} <= {*ours} & {*theirs}:
+            return {}
+        rng = np.random.default_rng(1)
+        count = len(ours[NATURAL[0]])
+        seeds = rng.integers(count, size=(DRAWS, count))
+        points, drawn = {}, np.zeros((DRAWS, len(NATURAL)))
+        for place, task in enumerate(NATURAL):
+            targets = self.yardsticks[f"{task}/{TARGETS}"]
+            ours_here, theirs_here = ours[task], theirs[task]
+            points[task] = mean_score(ours_here, targets) - mean_score(theirs_here, targets)
+            for draw in range(DRAWS):
+                some = rng.integers(len(targets), size=len(targets))
+                chosen = seeds[draw]
+                drawn[draw, place] = mean_score(ours_here[chosen][:, some], targets[some])
+                chosen = chosen if len(theirs_here) > 1 else [0]
+                drawn[draw, place] -= mean_score(theirs_here[chosen][:, some], targets[some])
+        low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
+        return {**points, "mean": np.mean(list(points.values())), "from": low, "to": high}
+
+    def objectives_on_tasks(self):
+        """What is pretrained: differences between objectives, fine-tuned."""
+        predictors = self.predictors()
+        return self.compared(lambda ours, theirs: self.difference(predictors[TITLES[ours]], predictors[TITLES[theirs]]))
+
+    def objectives_on_pairs(self):
+        """What is pretrained: differences between objectives in the share of right decisions of minimal pairs.
+
+        The 95% interval is a bootstrap over paradigms and seeds.
+        """
+        groups, decisions = self.yardsticks[f"{PAIRS}/{GROUPS}"], self.decisions()
+
+        def difference(ours, theirs):
+            gaps = decisions[TITLES[ours]] - decisions[TITLES[theirs]]
+            points = np.array([[*means(gap, groups).values()] for gap in gaps])  # seeds by paradigms
+            rng, drawn = np.random.default_rng(1), []
+            for _ in range(DRAWS):
+                seeds, paradigms = (rng.integers(size, size=size) for size in points.shape)
+                drawn.append(points[np.ix_(seeds, paradigms)].mean())
+            low, high = np.percentile(drawn, [2.5, 97.5])
+            each = {f"seed {seed}": mean for seed, mean in zip(SEEDS, points.mean(axis=1))}
+            return {**each, "mean": points.mean(), "from": low, "to": high}
+
+        return self.compared(difference)
+
+    def compared(self, difference):
+        """The table of the differences between objectives, once all have been measured."""
+        if self.missing:
+            return f"Shown when all have been measured; missing: {', '.join(self.missing)}."
+        rows = {f"{TITLES[ours]}, minus: {TITLES[theirs]}": difference(ours, theirs) for ours, theirs in COMPARISONS}
         return markdown(pd.DataFrame.from_dict(rows, orient="index"))
 
     def overlap(self):

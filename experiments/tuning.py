@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """What each lever of fine-tuning gives to small encoders; TUNING.md is made from the records.
 
-    python tuning.py measure small-1 --run RUN --seed 1   measures what has no record, into records/tuning/small-1-1.csv
+    python tuning.py measure small-1 --run RUN --seed 1   measures what has no record, into small-1-1.csv
+    python tuning.py bag_of_words --run RUN               measures a bag of words, into bag_of_words.csv
     python tuning.py page                                 remakes the tables of TUNING.md
 
-A setting differs from DEFAULT in the lever that LEVERS has. Dev and test files are never read: of each training file, a
-half is trained on and a quarter scored, chosen by hashes of the texts. The recipe does not have all of the levers: only
-those that give something are worth an option.
+Records are in records/tuning. A setting differs from DEFAULT in the lever that LEVERS has. Dev and test files are never
+read: of each training file, a half is trained on and a quarter scored, chosen by hashes of the texts. The recipe does
+not have all of the levers: only those that give something are worth an option.
 """
 
 import hashlib
@@ -31,8 +32,9 @@ from measure import NATURAL, RECIPES
 from page import with_blocks
 
 sys.path.append(str(RECIPES))
+from bag_of_words import Counts, vote  # noqa: E402
 from evaluation.report import markdown  # noqa: E402
-from votes import answer  # noqa: E402
+from votes import BAG_OF_WORDS, answer  # noqa: E402
 
 PAGE = Path(__file__).with_name("TUNING.md")
 RECORDS = Path(__file__).with_name("records") / "tuning"
@@ -77,16 +79,31 @@ class Trial:
         classes = sorted(set(labels))
         is_regression = table.form.is_regression
         targets = np.array(labels, float) if is_regression else np.array([classes.index(label) for label in labels])
-        self.examples = Examples(texts, targets, tokenizer, positions)
+        self.texts, self.examples = texts, Examples(texts, targets, tokenizer, positions)
         parts = np.array([part(text) for text in texts])
         self.train, self.scored = (np.flatnonzero(np.isin(parts, chosen)) for chosen in (TRAINED, SCORED))
         self.metric = "pearson" if is_regression else "accuracy"
 
 
-def score(model, trial):
-    """The score on the part for it, in percent."""
-    predicted = answer(predict(model, trial.examples, trial.scored))
-    return scores_of([trial.metric], trial.examples.targets[trial.scored], predicted)[trial.metric]
+def score(outputs, trial):
+    """The score of outputs for the part that is scored, in percent."""
+    return scores_of([trial.metric], trial.examples.targets[trial.scored], answer(outputs))[trial.metric]
+
+
+def write(path, rows):
+    with atomic_write(path) as stream:
+        pd.DataFrame(rows, columns=COLUMNS).to_csv(stream, index=False, lineterminator="\n")
+
+
+def measure_bag_of_words(folder):
+    """Records the scores of a bag of words, trained and scored on the same parts."""
+    tokenizer, rows = read_vocabulary(str(folder / "data"))[1], []
+    for task in NATURAL:
+        trial = Trial(str(folder / "labelled" / task), tokenizer, positions=1)
+        counts = Counts([(text,) for text in trial.texts])
+        outputs = vote(counts, trial.examples.targets, trial.train, trial.scored)
+        rows.append([BAG_OF_WORDS, "", DEFAULT, task, trial.metric, round(score(outputs, trial), 4)])
+    write(RECORDS / "bag_of_words.csv", rows)
 
 
 def measure(name, folder, seed):
@@ -105,10 +122,9 @@ def measure(name, folder, seed):
         torch.manual_seed(seed)
         model = Classifier(checkpoint, dictionary, trial.examples.outputs, settings)
         train(model, trial.examples, trial.train, settings, np.random.default_rng(seed))
-        value = score(model, trial)
+        value = score(predict(model, trial.examples, trial.scored), trial)
         rows.append([name, seed, lever, task, trial.metric, round(value, 4)])
-        with atomic_write(path) as stream:
-            pd.DataFrame(rows, columns=COLUMNS).to_csv(stream, index=False, lineterminator="\n")
+        write(path, rows)
         tqdm.write(f"{name}, seed {seed}, {lever}, {task}: {value:.2f}")
 
 
@@ -120,17 +136,18 @@ class Page:
 
     def __init__(self, folder=RECORDS):
         records = pd.concat(map(pd.read_csv, sorted(folder.glob("*.csv"))), ignore_index=True)
+        records = records.fillna({"seed": 0})  # the bag of words has none
         self.scores = records.pivot(index=["encoder", "seed", "lever"], columns="task", values="value")
         self.scores = self.scores.reindex(columns=NATURAL).dropna()  # of settings that are finished
-        defaults = self.scores.xs(DEFAULT, level="lever")
-        self.gains = (self.scores - defaults.reindex(self.scores.index.droplevel("lever")).values).dropna()
+        defaults, changed = self.scores.xs(DEFAULT, level="lever"), self.scores.drop(DEFAULT, level="lever")
+        self.gains = (changed - defaults.reindex(changed.index.droplevel("lever")).values).dropna()
 
     def levers(self, table):
         """The levers that a table has, in their order."""
-        return [lever for lever in LEVERS if lever != DEFAULT and lever in table.index]
+        return [lever for lever in LEVERS if lever in table.index]
 
     def defaults(self):
-        """The scores of the defaults: encoders by tasks."""
+        """The scores of the defaults, and of a bag of words: by tasks."""
         table = self.scores.xs(DEFAULT, level="lever").groupby("encoder").mean()
         return markdown(table.assign(mean=table.mean(axis=1)))
 
@@ -149,7 +166,7 @@ class Page:
 
 def main():
     parser = Parser("tuning.py", description=__doc__)
-    parser.add_argument("what", choices=["measure", "page"])
+    parser.add_argument("what", choices=["measure", "bag_of_words", "page"])
     parser.add_argument("name", nargs="?", metavar="ENCODER", help="folder in RUN with its checkpoint_best.pt")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data, labelled files and encoders")
     parser.add_argument("--seed", type=within(1), default=1, help="of fine-tuning")
@@ -161,10 +178,12 @@ def main():
         with atomic_write(PAGE) as stream:
             stream.write(text)
         return None
+    RECORDS.mkdir(parents=True, exist_ok=True)
+    if args.what == "bag_of_words":
+        return measure_bag_of_words(args.run)
     if args.name is None:
         raise UsageError("measure: expected the name of an encoder, such as small-1")
     keep_freed_memory()
-    RECORDS.mkdir(parents=True, exist_ok=True)
     return measure(args.name, args.run, args.seed)
 
 

@@ -14,7 +14,7 @@ from small import ENCODER, KNOWN, OF_DEV, OVERLAPPING, TARGETS, TOGETHER, WORD_V
 BAG, FREQUENT = "bag of words", "most frequent class"
 
 
-@pytest.mark.parametrize("variant", [*small.VARIANTS, "deep"])
+@pytest.mark.parametrize("variant", [*small.VARIANTS, *small.OBJECTIVES, "deep"])
 def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
     words = small.options(f"{variant}-7").split()
     dry = ["--data", data, "--save-dir", tmp_path, "--gpus", 0, "--dry-run"]
@@ -24,8 +24,8 @@ def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
 
 
 def test_names_are_of_variants():
-    assert {small.split(name)[0] for name in small.encoders()} == {*small.VARIANTS, *small.LEVERS}
-    assert {*small.TITLES} == {*small.VARIANTS, *small.LEVERS, small.UNTRAINED}
+    assert {small.split(name)[0] for name in small.encoders()} == {*small.OPTIONS}
+    assert {*small.TITLES} == {*small.OPTIONS, small.UNTRAINED}
     refuses("large-1: expected VARIANT-SEED with one of small,", small.split, "large-1")
 
 
@@ -79,6 +79,35 @@ def test_differences_are_paired_by_examples(page):
     assert mean == -30
     assert low < -30 < high < 0
     assert set(cells(page.differences(), f"{small.TITLES['small']}, together with a bag of words")) == {"0.00"}
+
+
+def test_seeds_that_chose_nothing_have_a_row_of_their_own(page):
+    title = f"{small.TITLES['small']}, seeds that chose nothing"
+    assert cells(page.differences(), title)[-3] == "-20.00"
+
+
+def test_objectives_are_shown_when_all_have_been_measured(page, tmp_path):
+    assert page.objectives_on_pairs() == page.objectives_on_tasks()
+    assert "missing: mae_lm-1, mae_lm-2," in page.objectives_on_pairs()
+    targets = np.arange(10) % 2
+    rights = {"mae_lm": 2, "all_masks": 4, "mlm": 5, "small": 9}
+    for seed in small.SEEDS:
+        for variant, right in rights.items():
+            answered = np.where(np.arange(10) < right, targets, 1 - targets)
+            arrays = {f"{task}/{ENCODER}": answered for task in measure.NATURAL}
+            arrays.update({f"{task}/{TOGETHER}": targets for task in measure.NATURAL})
+            arrays["pairs"] = np.array([2, 2, 0 if variant == "mae_lm" else 2, seed - 1], np.int8)
+            small.save(tmp_path / f"{variant}-{seed}.npz", arrays)
+    page = small_page.Page(tmp_path)
+    pair = f"{small.TITLES['mae_lm']}, minus: {small.TITLES['all_masks']}"
+    *each, mean, low, high = map(float, cells(page.objectives_on_pairs(), pair))
+    assert each == [-33.33] * 3
+    assert mean == -33.33
+    assert (low, high) == (-100, 0)
+    *points, mean, low, high = map(float, cells(page.objectives_on_tasks(), pair))
+    assert points == [-20] * 6
+    assert mean == -20
+    assert low < -20 < high
 
 
 def test_minimal_pairs_have_all_and_those_of_known_words(page):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -11,7 +10,7 @@ import few_labels
 import labelled
 import tuning
 import votes
-from classifier import FIRST, LAYERS, MEAN, Classifier, Settings, rate, train
+from classifier import FIRST, LAYERS, MEAN, Classifier, Settings, predict, rate, train
 from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL
 from test_small import cells
@@ -44,9 +43,13 @@ def test_no_sentence_is_trained_on_and_scored(trial):
 def test_the_loop_learns(trial, classifier):
     torch.manual_seed(1)
     model = classifier(lr=3e-3, epochs=8, averaged=0.2)
-    before = tuning.score(model, trial)
+    before = scored(model, trial)
     train(model, trial.examples, trial.train, model.settings, np.random.default_rng(1))
-    assert tuning.score(model, trial) > before + 10
+    assert scored(model, trial) > before + 10
+
+
+def scored(model, trial):
+    return tuning.score(predict(model, trial.examples, trial.scored), trial)
 
 
 def test_few_labels_train_encoder_and_bag_of_words_alike(pretrained, trial, tmp_path):
@@ -108,9 +111,12 @@ def test_the_page_pairs_runs_by_encoder_and_seed(tmp_path):
         rows = [[encoder, seed, DEFAULT, task, "accuracy", score] for task in NATURAL]
         rows += [[encoder, seed, lever, task, "accuracy", score + gain] for task in NATURAL]
         rows += [[encoder, seed, other, NATURAL[0], "accuracy", 99]]  # not finished
-        pd.DataFrame(rows, columns=tuning.COLUMNS).to_csv(tmp_path / f"{encoder}-{seed}.csv", index=False)
+        tuning.write(tmp_path / f"{encoder}-{seed}.csv", rows)
+    bag_of_words = [[votes.BAG_OF_WORDS, "", DEFAULT, task, "accuracy", 80] for task in NATURAL]
+    tuning.write(tmp_path / "bag_of_words.csv", bag_of_words)
     page = tuning.Page(tmp_path)
     assert cells(page.defaults(), "a-1") == ["65.00"] * 7
+    assert cells(page.defaults(), votes.BAG_OF_WORDS) == ["80.00"] * 7
     assert cells(page.gain_by_task(), lever) == [*["3.00"] * 7, f"{7**0.5 / 3**0.5:.2f}", "3"]
     assert cells(page.gain_by_encoder(), lever) == ["1.50", "6.00"]
     assert other not in page.gain_by_task()
