@@ -24,6 +24,7 @@ class MaeLmConfig(FairseqDataclass):
         FIRST, "what new classification heads read: `<s>`, or the mean of the other tokens"
     )
     max_positions: int = setting(512, "number of learned positions")
+    layer_norm_eps: float = setting(1e-5, "added to the variance in every layer normalisation")
     relative_position_num_buckets: int = setting(32, "buckets of the encoder's relative bias, even; 0 for no bias")
     relative_position_max_distance: int = setting(128, "this and all larger distances share a bucket")
     relative_position_buckets: ChoiceEnum(BUCKETS) = setting(
@@ -100,6 +101,8 @@ def check_sizes(cfg):
             f"--relative-position-buckets {T5} needs --relative-position-num-buckets {MPNET[0]} (it is {num_buckets}) "
             f"and --relative-position-max-distance {MPNET[1]} (it is {max_distance}): MPNet has no others"
         )
+    if not 0 < cfg.layer_norm_eps < 1:
+        raise UsageError(f"--layer-norm-eps {cfg.layer_norm_eps} must be over 0 and below 1")
     for name in ["dropout", "attention_dropout", "decoder_dropout", "pooler_dropout"]:
         value = getattr(cfg, name)
         if not 0 <= value < 1:

@@ -23,10 +23,10 @@ def alignment(x):
 class LMHead(nn.Module):
     """Linear, GELU, LayerNorm, then the tied token embedding with a bias."""
 
-    def __init__(self, width: int, vocabulary: int):
+    def __init__(self, width: int, vocabulary: int, eps: float):
         super().__init__()
         self.dense = nn.Linear(width, width)
-        self.norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width, eps)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def forward(self, x, embedding):

@@ -137,12 +137,12 @@ class Attention(nn.Module):
 class TransformerLayer(nn.Module):
     """Post-LN layer as in BERT: attention, residual, LayerNorm, GELU FFN, residual, LayerNorm."""
 
-    def __init__(self, width: int, ffn_width: int, heads: int, dropout: float, attention_dropout: float):
+    def __init__(self, width: int, ffn_width: int, heads: int, dropout: float, attention_dropout: float, eps: float):
         super().__init__()
         self.attention = Attention(width, heads, attention_dropout)
-        self.attention_norm = nn.LayerNorm(width)
+        self.attention_norm = nn.LayerNorm(width, eps)
         self.ffn = nn.ModuleList([nn.Linear(width, ffn_width), nn.Linear(ffn_width, width)])
-        self.ffn_norm = nn.LayerNorm(width)
+        self.ffn_norm = nn.LayerNorm(width, eps)
         self.dropout = Dropout(dropout)
 
     def forward(self, x, streams):
@@ -177,13 +177,13 @@ class Transformer(nn.Module):
         width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
         num_buckets, max_distance = cfg.relative_position_num_buckets, cfg.relative_position_max_distance
         self.embed_positions = nn.Embedding(cfg.max_positions + 1, width, padding_idx=0)
-        self.norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width, cfg.layer_norm_eps)
         self.dropout = Dropout(dropout)
         self.relative_bias = None
         if num_buckets and relative_bias:
             buckets = str(cfg.relative_position_buckets)
             self.relative_bias = RelativePositionBias(num_buckets, max_distance, heads, cfg.max_positions, buckets)
-        sizes = (width, cfg.encoder_ffn_embed_dim, heads, dropout, attention_dropout)
+        sizes = (width, cfg.encoder_ffn_embed_dim, heads, dropout, attention_dropout, cfg.layer_norm_eps)
         self.layers = nn.ModuleList(TransformerLayer(*sizes) for _ in range(layers))
 
     def forward(self, x, positions, padded: bool, outputs=None, hidden=None, masks=None):

@@ -44,7 +44,7 @@ class MaeLmModel(BaseFairseqModel):
                 if cfg.decoder_layers and not cfg.share_decoder_layers:
                     dropout = cfg.decoder_dropout
                     self.decoder = Transformer(cfg, cfg.decoder_layers, dropout, dropout, cfg.decoder_relative_bias)
-                self.lm_head = LMHead(cfg.encoder_embed_dim, len(dictionary))
+                self.lm_head = LMHead(cfg.encoder_embed_dim, len(dictionary), cfg.layer_norm_eps)
             self.classification_heads = nn.ModuleDict()
             self._initialize(seed)
 

@@ -63,6 +63,7 @@ def three_values(state):
 NO_BIAS = dict(relative_position_num_buckets=0)
 T5_BUCKETS = dict(relative_position_buckets="t5")
 MLM = dict(decoder_layers=0, task={"encoder_mask_fraction": 1.0})
+EPSILON = dict(layer_norm_eps=0.01)  # large, so that every layer without it shows
 SHARED = dict(share_decoder_layers=True)
 FINE_TUNED_TASK = {"_name": "sentence_prediction", "encoder_mask_fraction": None, "mask_prob": None}
 FINE_TUNED = dict(pretraining=False, task=FINE_TUNED_TASK)
@@ -79,6 +80,7 @@ CASES = {  # what becomes of which model: (class, options of write_checkpoint, a
     "roberta-topic": ("RobertaForSequenceClassification", {**FINE_TUNED, **NO_BIAS}, {}),
     "roberta-score": ("RobertaForSequenceClassification", {**FINE_TUNED, **NO_BIAS}, {}),
     "roberta-tags": ("RobertaForTokenClassification", {**FINE_TUNED, **NO_BIAS}, {}),
+    "roberta-epsilon": ("RobertaForMaskedLM", {**NO_BIAS, **MLM, **EPSILON}, {}),
     "mpnet-t5": ("MPNetModel", T5_BUCKETS, {}),
     "mpnet-t5-tags": ("MPNetForTokenClassification", {**FINE_TUNED, **T5_BUCKETS}, {}),
     "mpnet-t5-span": ("MPNetForQuestionAnswering", {**FINE_TUNED, **T5_BUCKETS}, {}),
@@ -87,6 +89,7 @@ CASES = {  # what becomes of which model: (class, options of write_checkpoint, a
     "code-t5": (
         "MaeLmForMaskedLM", dict(T5_BUCKETS, decoder_relative_bias=True, decoder_layers=2), dict(format="code"),
     ),
+    "code-epsilon": ("MaeLmForMaskedLM", EPSILON, {}),
     "code-masks-seen": ("MaeLmForMaskedLM", dict(task={"encoder_mask_fraction": 1.0}), {}),
     "code-shared": ("MaeLmForMaskedLM", SHARED, {}),
     "code-shared-all": ("MaeLmForMaskedLM", dict(SHARED, **T5_BUCKETS, decoder_layers=2), dict(format="code")),

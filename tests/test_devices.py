@@ -127,7 +127,7 @@ def test_a_head_with_more_rows_computes_the_same():
     """GPUs multiply matrices fast whose sizes are multiples of 8."""
     assert [heads.alignment(torch.empty(0, device=device)) for device in ["cpu", "meta"]] == [1, 8]
     torch.manual_seed(1)
-    head, embedding, x = LMHead(16, 21), torch.randn(21, 16, requires_grad=True), torch.randn(2, 5, 16)
+    head, embedding, x = LMHead(16, 21, 1e-5), torch.randn(21, 16, requires_grad=True), torch.randn(2, 5, 16)
     torch.nn.init.normal_(head.bias)
     results = []
     for multiple in [1, 8]:

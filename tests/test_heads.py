@@ -34,7 +34,7 @@ def test_weights_and_pooling_show_the_head(pooling, kind):
             torch.testing.assert_close(head.eval()(x, padding=PADDING), HEADS[name].eval()(x, padding=PADDING))
 
 
-@pytest.mark.parametrize("other", [torch.nn.Linear(8, 3), torch.nn.Linear(7, 2), heads.LMHead(8, 4)])
+@pytest.mark.parametrize("other", [torch.nn.Linear(8, 3), torch.nn.Linear(7, 2), heads.LMHead(8, 4, 1e-5)])
 def test_heads_of_a_later_version_are_refused(other):
     with pytest.raises(ValueError, match="head 'new' is of a kind that this version does not know: update"):
         heads.build_heads(weights_of(new=other), MaeLmConfig(encoder_embed_dim=8))

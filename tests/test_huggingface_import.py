@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 
 from conftest import refuses, succeed
-from huggingface_cases import MLM, NO_BIAS, C, F, P, write_checkpoint
+from huggingface_cases import MLM, NO_BIAS, C, F, P, read, write_checkpoint
 from maelm_fairseq.checkpoints import reading
 from maelm_fairseq.huggingface import export
 from maelm_fairseq.huggingface import import_roberta as program
@@ -157,7 +157,7 @@ def changed(change, *names):
 EMBEDDINGS = ["roberta.embeddings.word_embeddings.weight", "lm_head.bias", "lm_head.decoder.bias"]
 REFUSED = {  # change of config and weights, message
     "model": (lambda c, w: c.update(model_type="xmod"), "model_type 'xmod', expected roberta or xlm-roberta or "),
-    "default epsilon": (lambda c, w: c.pop("layer_norm_eps"), "layer_norm_eps 1e-12, expected 1e-05"),
+    "epsilon": (lambda c, w: c.update(layer_norm_eps=0), "--layer-norm-eps 0.0 must be over 0 and below 1$"),
     "token types": (lambda c, w: w["roberta.embeddings.token_type_embeddings.weight"][1].add_(1),
      "its token types have different embeddings, expected one or equal ones$"),
     "no token types": (changed(lambda w: w[:0], "roberta.embeddings.token_type_embeddings.weight"), "its token types"),
@@ -197,6 +197,18 @@ def test_configurations_and_weights_refused(name, exported, prepared, tmp_path):
     refused(copy(exported, tmp_path / "theirs", change), prepared, tmp_path, message)
 
 
+@pytest.mark.parametrize("change, epsilon", [(lambda config, _: config.pop("layer_norm_eps"), 1e-12), (None, 1e-5)])
+def test_the_epsilon_is_the_models_own(change, epsilon, exported, prepared, tmp_path):
+    """That of transformers unless the configuration has another."""
+    folder, checkpoint = copy(exported, tmp_path / "theirs", change), tmp_path / "new.pt"
+    _, cfg = program.import_roberta(folder, prepared, checkpoint)
+    assert cfg.layer_norm_eps == epsilon
+    printed = shlex.join(program.training_options(cfg, str(checkpoint)))
+    assert ("--layer-norm-eps 1e-12" in printed) == (epsilon == 1e-12)
+    export.export(checkpoint, prepared, tmp_path / "again")
+    assert read(tmp_path / "again")[0]["layer_norm_eps"] == epsilon
+
+
 def test_folders_refused(exported, prepared, tmp_path):
     other = vocabulary(tmp_path / "unigram", kind="unigram", byte_fallback=True, vocab_size=330)
     refused(exported, other, tmp_path, "prepared with another vocabulary than .*roberta/sentencepiece.bpe.model")
@@ -204,6 +216,10 @@ def test_folders_refused(exported, prepared, tmp_path):
         refused(path, prepared, tmp_path, "config.json: not found, expected a folder of transformers; .*need no import")
     with pytest.raises(ValueError, match="roberta: exists already; remove it or choose another --dest$"):
         program.import_roberta(exported, prepared, exported)
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text("{}")
+    refused(adapter, prepared, tmp_path, "found adapter_config.json, expected whole weights: merge the adapter first")
     folder = copy(exported, tmp_path / "theirs")
     made = json.loads((folder / "tokenizer.json").read_text())
     word = {**made["added_tokens"][0], "id": 102, "content": "cytokine", "special": False}

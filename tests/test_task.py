@@ -68,6 +68,7 @@ def checkpoint(**sizes):
 DIFFERENT = dict(
     encoder_layers=3, encoder_embed_dim=32, encoder_ffn_embed_dim=9, encoder_attention_heads=4, max_positions=9,
     relative_position_num_buckets=64, relative_position_max_distance=64, relative_position_buckets="t5",
+    layer_norm_eps=1e-12,
     decoder_layers=2, share_decoder_layers=True, decoder_relative_bias=True, classification_pooling="mean",
 )  # fmt: skip
 

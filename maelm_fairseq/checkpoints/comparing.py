@@ -12,6 +12,7 @@ from ..vocabulary import FINGERPRINT, fingerprint
 # Of the encoder: these must be the same wherever its weights are used.
 ENCODER = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "max_positions"]
 ENCODER += ["relative_position_num_buckets", "relative_position_max_distance", "relative_position_buckets"]
+ENCODER += ["layer_norm_eps"]
 # A run that goes on must not change these either.
 OTHERS = ["decoder_layers", "share_decoder_layers", "decoder_relative_bias", "classification_pooling"]
 

@@ -26,10 +26,10 @@ OPTIONS = {  # ours: (name in transformers, its value where there is none)
     "encoder_attention_heads": ("num_attention_heads", 12),
     "dropout": ("hidden_dropout_prob", 0.1),
     "attention_dropout": ("attention_probs_dropout_prob", 0.1),
+    "layer_norm_eps": ("layer_norm_eps", 1e-12),
 }
 EXPECTED = {  # what our encoder computes
     "hidden_act": "gelu",
-    "layer_norm_eps": 1e-5,
     "position_embedding_type": "absolute",
     "pad_token_id": 1,
     "is_decoder": False,
@@ -38,6 +38,7 @@ EXPECTED = {  # what our encoder computes
 }
 # Rows of <s>, <pad>, </s> and <unk> in the embedding; the pieces follow after the highest, <mask> is last.
 XLM_R_ROWS, CAMEMBERT_ROWS = (0, 1, 2, 3), (5, 1, 6, 3)
+ADAPTER = "adapter_config.json"  # of PEFT: weights that are added to those of another folder
 # Weights that are left out, with a group for what is worth telling.
 UNUSED = re.compile(r"(pooler|classifier|qa_outputs)\..*|embeddings\.(?:position_ids|token_type_ids)")
 
@@ -68,13 +69,18 @@ def read_source(folder):
     """
     path = os.path.join(folder, "config.json")
     if not os.path.isfile(path):
+        if os.path.isfile(os.path.join(folder, ADAPTER)):
+            raise UsageError(
+                f"{folder}: found {ADAPTER}, expected whole weights: merge the adapter first, by merge_and_unload() "
+                "and save_pretrained() of PEFT, and import the folder that it writes"
+            )
         ours = "checkpoints of MAE-LM need no import: give them to --finetune-from-model"
         raise MissingFileError(f"{path}: not found, expected a folder of transformers; {ours}")
     config = read_json(path, Dict[str, Any], "the configuration of a transformers model", "download it again")
     model_type = config.get("model_type")
     if model_type not in MODEL_TYPES:
         raise UsageError(f"{path}: model_type {shown(model_type)}, expected {' or '.join(MODEL_TYPES)}")
-    check_options(path, {"layer_norm_eps": 1e-12, **config}, EXPECTED, "RoBERTa and XLM-R")  # transformers' default
+    check_options(path, config, EXPECTED, "RoBERTa and XLM-R")
     raw = {str(name).removeprefix("roberta."): value for name, value in read_weights(folder).items()}
     rows = CAMEMBERT_ROWS if config.get("bos_token_id") == CAMEMBERT_ROWS[0] else XLM_R_ROWS
     weights, dropped = convert(path, raw, rows)
