@@ -8,6 +8,7 @@ import operator
 import os
 from collections.abc import Iterable
 from itertools import chain
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,11 +21,20 @@ from .base.utf8 import half_character
 from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from .config import check_positions
 from .data.masked_items import batches_of_similar_length
-from .heads import TokenClassificationHead
+from .finetuning.windows import WindowSizes, best_in_window, best_of, is_empty, log_probabilities, pieces_of
+from .heads import SpanHead, TokenClassificationHead
 from .vocabulary import read_vocabulary, word_starts
 
 BATCH_TOKENS = 2048  # of a batch, including padding
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+class Answer(NamedTuple):
+    """The answer to a question: a part of its context."""
+
+    text: str  # empty where the model finds no answer
+    start: int  # its first character in the context
+    score: float  # the probability, in its window, that it starts and ends there, or that there is no answer
 
 
 def from_pretrained(checkpoint, data=None):
@@ -264,16 +274,11 @@ class MaeLm:
         return words, torch.stack(rows) if rows else features
 
     def _head(self):
-        """The head for classes or values."""
+        """The head of fine-tuning."""
         name = only_head(self.model.classification_heads)
         if name is None:
             raise UsageError("the checkpoint has no head: predictions need a fine-tuned model")
         head = self.model.classification_heads[name]
-        if not hasattr(head, "out_proj"):
-            raise UsageError(
-                f"head {name!r} finds the start and end of answers: export it, or let recipes/finetune_squad.sh answer "
-                "a test.json"
-            )
         return head
 
     @torch.no_grad()
@@ -298,6 +303,11 @@ class MaeLm:
         """
         checked = text_pairs(texts, pairs)
         head = self._head()
+        if isinstance(head, SpanHead):
+            raise UsageError(
+                "the head was fine-tuned on questions: call answer(question, context), or let "
+                "recipes/finetune_squad.sh answer a test.json"
+            )
         labels, form = class_names(self.task_state, head.out_proj.out_features), self.task_state.get("form")
         if form and (len(form[1]) == 2) != (pairs is not None):
             right = "pairs of texts: call predict(texts, pairs)", "single texts: call predict(texts)"
@@ -317,6 +327,34 @@ class MaeLm:
             (logits,) = self._logits(head, [torch.tensor(tokens)])
             tags += [labels[i] for i in logits[starts].argmax(-1).tolist()]
         return list(zip(words, tags))
+
+    def answer(self, questions, contexts):
+        """The answers of a head that was fine-tuned on questions, as in SQuAD; a long context is read in windows.
+
+        Args:
+            questions: a string, or a list of n strings
+            contexts: the text that has the answer, or a list of n
+        Returns: :class:`Answer`; for lists, a list of n
+        """
+        both = text_pairs(questions, contexts)
+        head = self._head()
+        if not isinstance(head, SpanHead):
+            raise UsageError("the head was not fine-tuned on questions: call predict(texts)")
+        answers = [self._answer(head, question, context) for question, context in both]
+        return answers[0] if isinstance(questions, str) else answers
+
+    def _answer(self, head, question, context):
+        sizes, pieces = WindowSizes(self.model.max_positions()), pieces_of(self.tokenizer, context)
+        windows = list(sizes.windows(self.tokenizer.spans(question)[0], pieces.tokens))
+        rows = [torch.tensor(window.tokens) for window in windows]
+        candidates = []
+        for row, logits, window in zip(rows, self._logits(head, rows), windows):
+            scores = log_probabilities(logits[None], row[None])[0].double().numpy()
+            candidates.append(best_in_window(scores, window, pieces))
+        best = best_of(candidates)
+        if is_empty(best, self.task_state.get("may_be_empty", False)) or best.score == -math.inf:
+            return Answer("", 0, math.exp(best.none))
+        return Answer(context[best.begin : best.end], best.begin, math.exp(best.score))
 
     @torch.no_grad()
     def fill_mask(self, text, topk=5):

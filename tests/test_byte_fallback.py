@@ -8,8 +8,9 @@ import pytest
 
 from conftest import documents, script, text_of
 from maelm_fairseq.base.subwords import MASK
-from maelm_fairseq.finetuning.squad import pieces_of, span_of
+from maelm_fairseq.finetuning.squad import span_of
 from maelm_fairseq.finetuning.squad_files import Answer, Question
+from maelm_fairseq.finetuning.windows import pieces_of
 from maelm_fairseq.vocabulary import load_dictionary, read_vocabulary, word_starts
 from test_huggingface_tokenizer import vocabulary
 

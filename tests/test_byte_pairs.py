@@ -18,8 +18,9 @@ from maelm_fairseq.base.byte_pairs import BytePair
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.subwords import MASK, SPECIAL, word_sequences
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from maelm_fairseq.finetuning.squad import pieces_of, span_of
+from maelm_fairseq.finetuning.squad import span_of
 from maelm_fairseq.finetuning.squad_files import Answer, Question
+from maelm_fairseq.finetuning.windows import pieces_of
 from maelm_fairseq.huggingface import export
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.huggingface.import_roberta import import_roberta

@@ -18,10 +18,10 @@ from huggingface_cases import byte_level_roberta
 from labelled import KINDS, arguments, finetune, question, write_squad, write_table
 from maelm_fairseq import hub
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from maelm_fairseq.finetuning import metrics
+from maelm_fairseq.finetuning import metrics, squad_files
 from maelm_fairseq.finetuning.labelled_files import read_sentences, read_tagged
 from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
-from maelm_fairseq.finetuning.squad import pieces_of
+from maelm_fairseq.finetuning.windows import pieces_of
 from test_errors import refused
 from test_preemption import finish, two_processes
 from training import assert_same_weights, checkpoint
@@ -118,7 +118,7 @@ def test_a_file_of_texts_gets_labels(tuned, tmp_path, monkeypatch):
     model_file = tuned.run / "checkpoint_last.pt"
     options = ["--checkpoint", model_file, "--data", tuned.data, "--texts", packed, "--dest", tmp_path / "new.tsv"]
     if tuned.task == "squad":
-        assert "finds the start and end of answers" in error_of(maelm_fairseq.predict.main, *options)
+        assert "the head was fine-tuned on questions: call answer" in error_of(maelm_fairseq.predict.main, *options)
         assert not (tmp_path / "new.tsv").exists()
         return
     lines = predicted_lines(model_file, tuned.data, packed, tmp_path / "labels.tsv")
@@ -163,7 +163,16 @@ def test_the_hub_gives_labels(tuned):
         assert 100 * values["f1"] == pytest.approx(scores["f1"])
         assert model.predict("") == [] and len(model.predict("\u200b kan")) == 2  # SentencePiece removes the first
     else:
-        refuses("head 'span' finds the start and end of answers", model.predict, "kan")
+        refuses("the head was fine-tuned on questions: call answer", model.predict, "kan")
+        read = squad_files.read_questions(tuned.files / "dev.json")
+        answers = model.answer([each.text for each in read], [each.context for each in read])
+        right = [metrics.exact_and_f1(a.text, [true.text for true in each.answers]) for a, each in zip(answers, read)]
+        assert 100 * sum(exact for exact, _ in right) / len(right) == pytest.approx(scores["exact"])
+        for answer, each in zip(answers, read):
+            assert each.context[answer.start :].startswith(answer.text)
+            assert 0 < answer.score <= 1
+        assert model.answer(read[0].text, read[0].context) == answers[0]
+        assert model.answer("kan ?", "") == ("", 0, pytest.approx(1))
 
 
 @pytest.mark.parametrize("task", KINDS)
@@ -285,17 +294,17 @@ def test_answers_of_pieces_come_back_from_every_window(questions):
     found, seen = set(), {}
     for i in range(len(dataset)):
         _, tokens, target = dataset[i]
-        window, (start, end) = dataset.windows[i], target.tolist()
-        asked = dataset.questions[window.question]
+        window, owner, (start, end) = dataset.windows[i], dataset.owners[i], target.tolist()
+        asked = dataset.questions[owner]
         context = dataset.contexts[asked.context]
         part = tokens.tolist()[window.offset : -1]
         assert len(tokens) <= 64 and part == context.tokens[window.first : window.first + len(part)]
-        seen.setdefault(window.question, set()).update(range(window.first, window.first + len(part)))
+        seen.setdefault(owner, set()).update(range(window.first, window.first + len(part)))
         if end:
             first, last = (place - window.offset + window.first for place in (start, end))
             text = asked.context[context.begins[first] : context.ends[last]]
             assert text == asked.answers[0].text
-            found.add(window.question)
+            found.add(owner)
     assert found == set(range(30))  # no answer is lost
     assert all(len(places) == len(dataset.contexts[dataset.questions[i].context].tokens) for i, places in seen.items())
 
@@ -324,10 +333,10 @@ def test_what_cannot_be_used_is_left_out_of_training_and_counted(questions):
     qas = [question("good", "?", ("losh", 4)), question("moved", "?", ("losh", 5)), question("none", "?")]
     qas.append(question("second", "?", ("x", 0), ("kan", 0)))
     task, train = questions([(context, qas)], "train")
-    assert [train.questions[window.question].id for window in train.windows] == ["good", "none", "second"]
+    assert [train.questions[owner].id for owner in train.owners] == ["good", "none", "second"]
     assert "1 whose answer is not where it says: left out; such as moved" in train.text
     task, dev = questions([(context, qas)])
-    assert [window.question for window in dev.windows] == [0, 1, 2, 3] and task.state.may_be_empty
+    assert dev.owners == [0, 1, 2, 3] and task.state.may_be_empty
     refuses("no answer is at its answer_start", questions, [(context, qas[1:2])], "train")
 
 

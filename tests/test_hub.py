@@ -209,7 +209,8 @@ def test_heads(folder, model, tmp_path):
         return hub.from_pretrained(write_checkpoint(tmp_path, folder, heads=heads, **FINE_TUNED), folder)
 
     refuses("has the heads span, score, expected one", with_heads("span", "score").predict, "kan")
-    refuses("head 'span' finds the start and end of answers", with_heads("span").predict, "kan")
+    refuses("the head was fine-tuned on questions: call answer", with_heads("span").predict, "kan")
+    refuses("the head was not fine-tuned on questions: call predict", with_heads("score").answer, "kan ?", "kan")
     # Regression: the value of the only output.
     model = with_heads("score")
     head, features = model.model.classification_heads["score"], map(model.extract_features, QUESTIONS)
