@@ -24,6 +24,7 @@ from maelm_fairseq.finetuning.windows import pieces_of
 from maelm_fairseq.huggingface import export
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.huggingface.import_roberta import import_roberta
+from maelm_fairseq.huggingface.tokenizer import check_tokenizer, write_tokenizer
 from maelm_fairseq.masking import Masking, MaskSettings
 from maelm_fairseq.vocabulary import load_dictionary, word_starts
 from test_huggingface_tokenizer import text
@@ -131,6 +132,69 @@ def test_added_words(roberta, extended):
         assert torch.allclose(new.model.lm_head.bias[len(before) + i], bias, atol=1e-6)
     long, short = (each.model.encoder.embed_positions.weight for each in (new, old))
     assert long.equal(torch.cat([short[:1], short[1:], short[1:], short[1:4]]))
+
+
+def change_file(roberta, folder, change):
+    """A copy of a tokenizer.json after change(its contents)."""
+    file = json.loads((roberta[0] / "tokenizer.json").read_text(encoding="utf-8"))
+    change(file)
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+    return BytePair(str(folder / "tokenizer.json"))
+
+
+def made_from(subwords, folder, **options):
+    folder.mkdir()
+    return write_tokenizer(folder, subwords, 512, **options)
+
+
+def test_a_special_token_of_ones_own_is_one_token_everywhere(roberta, tmp_path):
+    """In the text of pretraining, for the hub, and in the export, which keeps that it is special."""
+
+    def add(file):
+        ids = len(file["model"]["vocab"]) + 1
+        own = {**file["added_tokens"][0], "id": ids, "content": "[DRUG]", "special": True}
+        file["added_tokens"].append(own)
+
+    subwords = change_file(roberta, tmp_path / "theirs", add)
+    drug = subwords.symbols.index("[DRUG]")
+    line = "kan [DRUG] losh</s>"
+    exported = made_from(subwords, tmp_path / "exported")
+    assert subwords.encode_lines([line])[0].tolist().count(drug) == 1
+    assert subwords.encode(line).count(drug) == exported.encode(line).ids.count(drug) == 1
+    assert subwords.spans(line)[0] == subwords.encode(line)
+    assert 2 not in subwords.encode(line)  # `</s>` is text
+    assert "[DRUG]" not in exported.decode(exported.encode(line).ids)
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_lists_of_words_have_the_tokens_of_words_in_a_text(roberta, tmp_path, prefix):
+    """In the export of a tagger, whatever the file says of a space in front of texts; others obey the file."""
+
+    def change(file):
+        file["pre_tokenizer"]["add_prefix_space"] = prefix
+
+    subwords, words = change_file(roberta, tmp_path / "theirs", change), "was given losh".split()
+    expected = [0, *(token for tokens in subwords.encode_words(words) for token in tokens), 2]
+    exported = made_from(subwords, tmp_path / "tagger", of_words=True)
+    assert exported.encode(words, is_pretokenized=True).ids == expected
+    assert check_tokenizer(exported, subwords, [], of_words=True) > 50
+    other = made_from(subwords, tmp_path / "other")
+    assert (other.encode(words, is_pretokenized=True).ids == expected) == prefix
+    if not prefix:
+        refuses("texts get other tokens than from tokenizer.json", check_tokenizer, other, subwords, [], of_words=True)
+
+
+@pytest.mark.parametrize("trim", [False, True])
+def test_places_of_tokens_are_those_of_the_file(roberta, tmp_path, trim):
+    def change(file):
+        file["post_processor"]["trim_offsets"] = trim
+
+    theirs = change_file(roberta, tmp_path / "theirs", change)
+    library, line = tokenizers.Tokenizer.from_file(theirs.path), " kan losh  mipo"
+    exported = made_from(theirs, tmp_path / "exported")
+    assert exported.encode(line).offsets == library.encode(line).offsets
+    assert exported.encode(line).ids == library.encode(line).ids
 
 
 def test_an_added_word_takes_no_other_token(roberta):

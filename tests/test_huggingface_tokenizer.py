@@ -106,9 +106,25 @@ def test_offsets_slice_the_text_and_tokens_decode_to_it(vocabularies, tmp_path):
     encoded = huggingface.write_tokenizer(tmp_path, vocabularies["lowercased"], 512).encode(line)
     for token, (begin, end) in list(zip(encoded.tokens, encoded.offsets))[1:-1]:
         if token != "<unk>":
-            assert line[begin:end].strip().lower() == token.lstrip("\u2581"), token
+            assert line[begin:end].lower() == token.lstrip("\u2581"), token
     made = huggingface.write_tokenizer(tmp_path, vocabularies["bytes"], 512)
     assert made.decode(made.encode("kan \u4e2d\U0001f600 losh").ids) == "kan \u4e2d\U0001f600 losh"
+
+
+@pytest.mark.parametrize("name", ["lowercased", "bytes"])
+def test_no_place_of_a_token_has_white_space_around_it(vocabularies, tmp_path, name):
+    made = huggingface.write_tokenizer(tmp_path, vocabularies[name], 512)
+    for line in [
+        *text(2),
+        "  two   spaces  ",
+        "tab\tand\nnewline\r\n",
+        "wide\u3000space",
+        "zero\u200bwidth",
+        "a\u2581b",
+    ]:
+        encoded = made.encode(line)
+        for token, (begin, end) in zip(encoded.tokens, encoded.offsets):
+            assert line[begin:end] == line[begin:end].strip(), (line, token)
 
 
 def test_other_vocabularies_differ_and_known_differences_do_not_count(vocabularies, tmp_path):
@@ -125,7 +141,11 @@ def test_unigram_models_may_differ_in_one_text_of_a_hundred(vocabularies, tmp_pa
     made = huggingface.write_tokenizer(tmp_path, right, 512)
 
     def check(*wrong):
-        other = SimpleNamespace(encode=lambda text: right.encode(text) + [0] * (text in wrong))
+        other = SimpleNamespace(
+            encode=lambda text: right.encode(text) + [0] * (text in wrong),
+            encode_words=right.encode_words,
+            file_name=right.file_name,
+        )
         huggingface.check_tokenizer(made, other, lines)
 
     check(lines[1])

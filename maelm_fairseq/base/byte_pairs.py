@@ -59,7 +59,10 @@ class BytePair(Subwords):
             ids.setdefault(first, len(ids))
         self._prefix = file["pre_tokenizer"]["add_prefix_space"]
         self._made = type(read).from_str(json.dumps(canonical(file, ids, extended=len(ids) > len(symbols))))
-        self._made.post_processor = tokenizers.processors.RobertaProcessing(("</s>", EOS), ("<s>", BOS))
+        trim = trims_offsets(file["post_processor"] or {})
+        self._made.post_processor = tokenizers.processors.RobertaProcessing(
+            ("</s>", EOS), ("<s>", BOS), trim_offsets=trim, add_prefix_space=self._prefix
+        )
         self._made.decoder = self._decoder
         symbols = list(ids)
         for token in self._made.get_added_tokens_decoder().values():
@@ -77,15 +80,23 @@ class BytePair(Subwords):
         same = same and BytePair(other.path, words).contents() == self.contents()
         return words if same else None
 
-    def contents(self):
-        """Of tokenizer.json: bytes, the same for all files that give the same tokens."""
-        return self._made.to_str(pretty=True).encode()
+    def contents(self, of_words=False):
+        """Of tokenizer.json: bytes, the same for all files that give the same tokens.
 
-    def _taking(self, symbols):
-        """A tokenizer for which these special symbols in a text are tokens, and all others are text."""
+        With `of_words`, each text gets a space in front of it, as the words have it that are given one by one.
+        """
+        if not of_words:
+            return self._made.to_str(pretty=True).encode()
         file = json.loads(self._made.to_str())
+        for part in ("pre_tokenizer", "post_processor"):
+            file[part]["add_prefix_space"] = True
+        return type(self._made).from_str(json.dumps(file)).to_str(pretty=True).encode()
+
+    def _taking(self, symbols, of_words=False):
+        """A tokenizer for which, of the special symbols and `<mask>` in a text, these are tokens, and others text."""
+        file = json.loads(self.contents(of_words))
         for token in file["added_tokens"]:
-            token["special"] &= token["content"] not in symbols
+            token["special"] = token["content"] in {*SPECIAL, MASK} - {*symbols}
         taking = type(self._made).from_str(json.dumps(file))
         taking.encode_special_tokens = True
         return taking
@@ -98,11 +109,15 @@ class BytePair(Subwords):
     def _with_mask(self):
         return self._taking([MASK])
 
+    @functools.cached_property
+    def _of_words(self):
+        return self._taking([MASK], of_words=True)
+
     def encode(self, text):
         return self._with_mask.encode(text, add_special_tokens=False).ids
 
     def encode_words(self, words):
-        return [self.encode(" " + word) for word in words]
+        return [self._of_words.encode(word, add_special_tokens=False).ids for word in words]
 
     def _plain_ids(self, lines):
         return [self._plain.encode(line, add_special_tokens=False).ids for line in lines]
@@ -118,6 +133,14 @@ class BytePair(Subwords):
 
     def show(self, token):
         return self._decoder.decode([self.symbols[token]]).strip()
+
+
+def trims_offsets(post_processor):
+    """Whether a tokenizer.json leaves the spaces in front of words out of the places of their tokens."""
+    for part in post_processor.get("processors", [post_processor]):
+        if "trim_offsets" in part:
+            return part["trim_offsets"]
+    return True
 
 
 def check_byte_level(path, kind, file, alphabet):

@@ -91,8 +91,9 @@ def export(checkpoint, data, dest, format="auto", description=None):
             for name, contents in mean_of_tokens(config, model.max_positions()).items():
                 os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
                 save_json(contents, os.path.join(folder, name))
-        tokenizer = write_tokenizer(folder, subwords, model.max_positions())
-        check_tokenizer(tokenizer, subwords, sample_lines(data))
+        of_words = kind == weights.TOKEN_CLASSIFICATION
+        tokenizer = write_tokenizer(folder, subwords, model.max_positions(), of_words)
+        check_tokenizer(tokenizer, subwords, sample_lines(data), of_words)
         lines = (sample_lines(data, ["valid"]) or EDGE_CASES)[:8]
         tokens = [tokens_of(subwords, line, limit=model.max_positions()) for line in lines]
         comparison = compare_with_transformers(folder, config, model, tokens)

@@ -2,7 +2,7 @@
 
 It gives the tokens of `hub.encode`, with these known exceptions, of which a byte-level BPE has the first alone:
 - special tokens that are typed in a text, such as `<s>`, are that token; for `hub` only `<mask>` is;
-- U+0085; U+FDD1, which is no character; the half-width voiced marks of Japanese, U+FF9E and U+FF9F;
+- U+0085; U+FDD0 and U+FDD1, which are no characters; the half-width voiced marks of Japanese, U+FF9E and U+FF9F;
 - letters with two combining marks that are not in Unicode's order, or partly composed;
 - texts that begin with two control characters, which SentencePiece removes, and a combining mark;
 - a Unigram model: two segmentations whose scores are equal but for rounding (5 of 18,500 lines of film reviews).
@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import unicodedata
+from itertools import chain
 from pathlib import Path
 
 import tokenizers
@@ -35,23 +36,25 @@ except Exception as error:  # protobuf is missing, or older than sentencepiece n
     raise InstallationError(f"{error}: {install('huggingface')}") from None
 
 UNIGRAM, BPE = (sentencepiece_model_pb2.TrainerSpec.ModelType.Value(name) for name in ["UNIGRAM", "BPE"])
-APART = "\ufdd1"  # put before marks for a while; not a character, for use within programs
+# Not characters, for use within programs: put before marks for a while, and where a text begins within a word.
+APART, WITHIN_WORD = "\ufdd1", "\ufdd0"
 MARKS = "\\p{M}\\p{Cf}\u0e33\u0eb3"  # in a regular expression; what belongs to the character before it
 CONTROLS = re.compile("[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x8f\\x9f]{2}")
 MAXIMUM_LINES = 1000  # to check
 MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
 
 
-def write_tokenizer(folder, subwords, max_length):
+def write_tokenizer(folder, subwords, max_length, of_words=False):
     """Writes `tokenizer.json` and `tokenizer_config.json` for :class:`~maelm_fairseq.base.subwords.Subwords`.
 
-    The folder must exist. A text has up to `max_length` tokens, with `<s>` and `</s>`.
+    The folder must exist. A text has up to `max_length` tokens, with `<s>` and `</s>`. With `of_words`, a byte-level
+    BPE puts a space in front of each text, so that it gives words, one by one, the tokens that they have in a text.
 
     Returns: tokenizers.Tokenizer, read back from what was written
     Raises ValueError: the vocabulary cannot be written as `tokenizer.json`
     """
     if isinstance(subwords, BytePair):
-        text = subwords.contents().decode()
+        text = subwords.contents(of_words).decode()
     else:
         text = build_tokenizer(subwords).to_str(pretty=True)
     Path(folder, "tokenizer.json").write_text(text, encoding="utf-8")  # save() takes no folder that is not Unicode
@@ -89,15 +92,15 @@ def build_tokenizer(subwords):
         model = models.Unigram(list(zip(vocabulary, scores)), unk_id=UNKNOWN, byte_fallback=has_bytes)
     made = tokenizers.Tokenizer(model)
 
-    metaspace = dict(replacement=WORD_START, prepend_scheme="first")
     # Precompiled applies the map to a letter with its marks at a time. It forgets the marks where the map changes the
     # letter by itself, so they are kept apart meanwhile; NFC has composed what can be, and the map knows that.
     apart = normalizers.Replace(Regex(rf"(?!\A)(?=[{MARKS}])"), APART)
     normalizer = [normalizers.NFC(), apart, normalizers.Precompiled(charsmap), normalizers.Replace(APART, "")]
     normalizer += [normalizers.Replace(Regex(r" +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+    normalizer.append(normalizers.Replace(Regex(r"\A(?=[^ ])"), WITHIN_WORD))
     made.normalizer = normalizers.Sequence(normalizer)
-    made.pre_tokenizer = pre_tokenizers.Metaspace(**metaspace)
-    made.decoder = decoders.Metaspace(**metaspace)
+    made.pre_tokenizer = split_into_words()
+    made.decoder = decoders.Metaspace(replacement=WORD_START, prepend_scheme="first")
     if has_bytes:
         made.decoder = decoders.Sequence([decoders.ByteFallback(), made.decoder])
     made.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL])
@@ -106,6 +109,24 @@ def build_tokenizer(subwords):
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", BOS), ("</s>", EOS)]
     )
     return made
+
+
+def split_into_words():
+    """Puts a mark in front of each word in place of the space before it, so that no token's offsets have the space.
+
+    What follows `<mask>` without a space begins within a word, and gets no mark.
+    """
+
+    def mark(scheme):
+        return pre_tokenizers.Metaspace(replacement=WORD_START, prepend_scheme=scheme, split=False)
+
+    def remove(pattern):
+        return pre_tokenizers.Split(Regex(pattern), "removed")
+
+    # The first text gets a mark, also in front of WITHIN_WORD. A mark that is in the text itself stays, unless it is
+    # the last one before a word.
+    removed = remove(f"{WORD_START}{WITHIN_WORD}?(?!{WORD_START})")
+    return pre_tokenizers.Sequence([mark("first"), removed, mark("always"), remove(WORD_START + WITHIN_WORD)])
 
 
 def read_settings(processor):
@@ -129,31 +150,34 @@ def sample_lines(data, splits=("train", "valid")):
     return [text for split in splits for _, text in read_record(data, split).sample][:MAXIMUM_LINES]
 
 
-def check_tokenizer(tokenizer, subwords, lines):
-    """Compares the tokens of a tokenizer on lines of text and on edge cases, by themselves and in pairs.
+def check_tokenizer(tokenizer, subwords, lines, of_words=False):
+    """Compares the tokens of a tokenizer on lines of text and on edge cases: texts, pairs, and lists of words.
 
-    They must be those of `subwords`, in sequences as for `hub.encode`.
+    They must be those of `subwords`, in sequences as for `hub.encode`. With `of_words` as for :func:`write_tokenizer`,
+    a byte-level BPE is compared on lists of words alone, and without it, on all but these.
 
-    Returns: the number of texts and pairs compared, known exceptions included
+    Returns: the number of texts, pairs and lists compared, known exceptions included
     Raises ValueError: a text gives other tokens; for a Unigram model, more than one of a hundred
     """
     edge_cases = EDGE_CASES + EDGE_CASES_WITH_MASK
-    texts = [*lines, *edge_cases]
-    pairs = [*zip(texts[::3], texts[1::3]), *zip(edge_cases, reversed(edge_cases))]
-    compared = [*((text, None) for text in texts), *pairs]
-    differing = [
-        (text, pair)
-        for text, pair in compared
-        if tokenizer.encode(text, pair).ids != tokens_of(subwords, text, pair)
-        and not is_known_difference(text + (pair or ""))
-    ]
+    texts, compared = [*lines, *edge_cases], []
+    is_byte_pair = isinstance(subwords, BytePair)
+    if not (is_byte_pair and of_words):
+        pairs = [*zip(texts[::3], texts[1::3]), *zip(edge_cases, reversed(edge_cases))]
+        for text, pair in [*((text, None) for text in texts), *pairs]:
+            shown = text if pair is None else f"{text} with {pair}"
+            compared.append((shown, tokenizer.encode(text, pair), tokens_of(subwords, text, pair)))
+    if of_words or not is_byte_pair:
+        for words in filter(None, map(str.split, texts)):
+            tokens = [BOS, *chain.from_iterable(subwords.encode_words(words)), EOS]
+            compared.append((" ".join(words), tokenizer.encode(words, is_pretokenized=True), tokens))
+    differing = [text for text, made, tokens in compared if made.ids != tokens and not is_known_difference(text)]
     ties = isinstance(tokenizer.model, models.Unigram)
-    message = f"{len(differing):,} of {len(compared):,} texts get other tokens than from SentencePiece"
+    message = f"{len(differing):,} of {len(compared):,} texts get other tokens than from {subwords.file_name}"
     if differing and not (ties and len(differing) <= MAXIMUM_TIES * len(compared)):
-        first = " with ".join(repr(text[:200]) for text in differing[0] if text is not None)
         raise UsageError(
-            f"tokenizer.json: {message}; the first: {first}; use the dict.txt and sentencepiece.model of the "
-            "checkpoint, unchanged"
+            f"tokenizer.json: {message}; the first: {differing[0][:400]!r}; use the dict.txt and "
+            f"{subwords.file_name} of the checkpoint, unchanged"
         )
     if ties:
         ties = "where two segmentations are equally probable; a BPE model has no such ties"
@@ -165,7 +189,7 @@ def is_known_difference(text):
     """Whether a text has what is known to give other tokens, as the docstring of this file says."""
     marks = [unicodedata.category(character)[0] == "M" for character in unicodedata.normalize("NFD", text)]
     return (
-        not {"\x85", APART, "\uff9e", "\uff9f"}.isdisjoint(text)
+        not {"\x85", APART, WITHIN_WORD, "\uff9e", "\uff9f"}.isdisjoint(text)
         or any(map(operator.and_, marks, marks[1:]))
         or any(special in text for special in SPECIAL)
         or bool(CONTROLS.match(text))
