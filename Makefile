@@ -53,8 +53,8 @@ $(VENV)-transformers-%/.installed: constraints.txt Makefile | install
 	@$(VENV)/bin/python -m venv --clear --without-pip $(@D)
 	@grep '^torch==' constraints.txt >$(@D)/constraints.txt
 	@$(VENV)/bin/python -m pip --python $(@D)/bin/python install --quiet -c $(@D)/constraints.txt \
-	  torch safetensors transformers==$* accelerate sentence-transformers==$(SENTENCE_TRANSFORMERS_$*) \
-	  $(if $(filter $*,$(lastword $(VERSIONS))),datasets bm25s)
+	  torch safetensors transformers==$* accelerate peft sentence-transformers==$(SENTENCE_TRANSFORMERS_$*) \
+	  $(if $(filter $*,$(lastword $(VERSIONS))),datasets bm25s onnx onnxruntime onnxscript)
 	@touch $@
 
 test: install $(TRANSFORMERS)

@@ -12,7 +12,7 @@ FOLDER has exported models, and
 Prints JSON: "transformers", the version; "compared", {NAME: {"class", "unused", "differences": {"OUTPUT DTYPE ATTENTION
 SIDE": largest difference}}}; "other tokens", [[folder, text, second text, tokens found], ...]; "fill_mask", for each
 pretrained model, masked text and mask {token: probability}; "differences", {what: what should be 0}; "losses", {what:
-loss}; "losses of Trainer".
+loss}; "losses of Trainer"; "in half precision", {what: relative difference}.
 """
 
 import json
@@ -32,6 +32,15 @@ torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 PAD = 1
 HEADS = ["", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
+OURS = {  # folders of our classes, and their heads
+    "code": "ForMaskedLM",
+    "code-t5": "ForMaskedLM",
+    "code-shared": "ForMaskedLM",
+    "code-mean": "ForSequenceClassification",
+    "code-tags": "ForTokenClassification",
+    "code-span": "ForQuestionAnswering",
+}
+NEW = transformers.__version__ > "5"  # with what exports to ONNX
 FINE_TUNED = [  # folder, head, labels
     ("code", "ForSequenceClassification", 3),
     ("code", "ForTokenClassification", 3),
@@ -130,6 +139,7 @@ def outputs(model, batch):
 
 
 def difference(one, other):
+    one, other = list(one), list(other)
     assert len(one) == len(other) > 0
     return max(float((a - b).abs().max()) for a, b in zip(one, other))
 
@@ -173,6 +183,71 @@ def traced(auto_class, folder, batch):
     other = {name: values[1:4, :9] for name, values in batch.items()}
     expected = model(**other, token_type_ids=torch.zeros_like(other["input_ids"]))
     return difference(program(*other.values()), expected)
+
+
+def from_configuration(folder, head, batch):
+    """The difference between the buckets of a model made from its configuration alone, which computes, and the trained.
+
+    As run_mlm.py makes one with --config_name.
+    """
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
+    new = getattr(transformers, "AutoModel" + head).from_config(config, trust_remote_code=True).eval()
+    assert all(values.isfinite().all() for values in outputs(new, batch))
+    both = [dict(model.named_buffers()) for model in (new, load("AutoModel" + head, folder))]
+    assert both[0].keys() == both[1].keys()
+    return max([float((both[0][name] - both[1][name]).abs().max()) for name in both[0]], default=0.0)
+
+
+def offloaded(folder, head, batch):
+    """The difference between the outputs of a model, and the same with its weights on disk."""
+    model = load("AutoModel" + head, folder)
+    with tempfile.TemporaryDirectory() as disk:
+        parts = {name: "disk" for name, _ in model.named_children()}
+        on_disk = load("AutoModel" + head, folder, device_map=parts, offload_folder=disk, offload_state_dict=True)
+        assert any(parameter.device.type == "meta" for parameter in on_disk.parameters())
+        return difference(outputs(model, batch), outputs(on_disk, batch))
+
+
+def adapted(folder, head, batch):
+    """The difference between the outputs of a model with a trained LoRA adapter, and after merging the two."""
+    import peft
+
+    model, before = load("AutoModel" + head, folder), outputs(load("AutoModel" + head, folder), batch)
+    model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules="all-linear"))
+    optimizer = torch.optim.AdamW([weight for weight in model.parameters() if weight.requires_grad], lr=1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        sum(value.float().square().mean() for value in model(**batch).values()).backward()
+        optimizer.step()
+    trained = outputs(model.eval(), batch)
+    assert difference(before, trained) > 1e-3
+    return difference(trained, outputs(model.merge_and_unload().eval(), batch))
+
+
+def in_half_precision(folder, head, batch):
+    """The difference between outputs in float32 and in bfloat16, relative to their size."""
+    model = load("AutoModel" + head, folder)
+    expected, found = outputs(model, batch), outputs(model.to(torch.bfloat16), batch)
+    size = max(float(value.abs().max()) for value in expected)
+    return difference(expected, [value.float() for value in found]) / size
+
+
+def onnx(folder, head, batch):
+    """The difference between the outputs of a model and those of its ONNX program, for another number of texts."""
+    import onnxruntime
+
+    model = load("AutoModel" + head, folder, return_dict=False)
+    inputs = {name: batch[name] for name in ["input_ids", "attention_mask"]}
+    B, T = torch.export.Dim("B", max=999), torch.export.Dim("T", min=2, max=model.config.max_position_embeddings)
+    with tempfile.TemporaryDirectory() as dest:
+        path = os.path.join(dest, "model.onnx")
+        shapes = {name: {0: B, 1: T} for name in inputs}
+        torch.onnx.export(model, kwargs=inputs, f=path, dynamo=True, dynamic_shapes=shapes, verbose=False)
+        session = onnxruntime.InferenceSession(path)
+        other = {name: values[:3, :9] for name, values in inputs.items()}
+        found = session.run(None, {name: values.numpy() for name, values in other.items()})
+        with torch.no_grad():
+            return difference(model(**other), map(torch.from_numpy, found))
 
 
 def more_tokens(folder, batch):
@@ -240,7 +315,20 @@ def main():
             "more tokens": more_tokens(code, batch),
             **{f"{head or 'encoder'} traced": traced(f"AutoModel{head}", code, masks) for head in HEADS},
             "shared layers traced": traced("AutoModelForMaskedLM", folder / "code-shared", masks),
+            **{
+                f"{name} {what.__name__}": what(folder / name, head, batch)
+                for name, head in OURS.items()
+                for what in [from_configuration, adapted]
+            },
+            # Old versions find no tied weight on disk, of stock classes neither.
+            **{
+                f"{name} offloaded": offloaded(folder / name, head, batch)
+                for name, head in OURS.items()
+                if NEW or head != "ForMaskedLM"
+            },
+            **{f"{name} ONNX": onnx(folder / name, OURS[name], batch) for name in ["code-shared", "code-tags"] if NEW},
         },
+        "in half precision": {name: in_half_precision(folder / name, head, batch) for name, head in OURS.items()},
         "losses": {" ".join(map(str, each)): loss_of(*each, folder, batch) for each in FINE_TUNED},
         "losses of Trainer": train(code, texts),
     }

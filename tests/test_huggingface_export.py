@@ -70,7 +70,7 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path):
     export = command("python", "-m", "maelm_fairseq.huggingface.export", *options)
     written, compared = subprocess.run(export, capture_output=True, check=True).stdout.splitlines()
     assert written.startswith(os.fsencode(f"written: {dest}, MaeLmForMaskedLM"))
-    assert compared.startswith(b"features not compared") and os.listdir(tmp_path / "new") == [name]
+    assert compared.startswith(b"outputs not compared") and os.listdir(tmp_path / "new") == [name]
     assert len({file.stat().st_mode for file in dest.rglob("*.*")}) == 1
     card = (dest / "README.md").read_text()
     (usage,) = re.findall(r"```python\n(.*?)```", card, re.S)

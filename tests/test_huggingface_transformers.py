@@ -12,17 +12,30 @@ import pytest
 import torch
 
 from conftest import ROOT, TRANSFORMERS, run, script
-from huggingface_cases import CASES, P, byte_level_roberta, head_of, make, write_checkpoint
+from huggingface_cases import (
+    CASES,
+    FINE_TUNED,
+    HEADS,
+    NO_BIAS,
+    T5_BUCKETS,
+    P,
+    byte_level_roberta,
+    head_of,
+    make,
+    write_checkpoint,
+)
 from maelm_fairseq import hub
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta
 from maelm_fairseq.huggingface.tokenizer import write_tokenizer
+from maelm_fairseq.huggingface.verification import expected_calls
 from maelm_fairseq.vocabulary import load_dictionary
 from test_huggingface_tokenizer import text, vocabulary
 
 BYTES, MORE = "roberta-bytes", "bytes-more"
+CALLS = "maelm_fairseq/huggingface/calls.py"
 
 
 def logits_everywhere(model, row):
@@ -126,6 +139,74 @@ def byte_level(folder, parent):
     return {str(folder / name): tokens_of(source, singles, [("a b", " c")]) for name, source in sources.items()}
 
 
+OTHER_VOCABULARIES = {  # more exports: (vocabulary, head, options of write_checkpoint)
+    "bytes-tags": (BYTES, "tags", NO_BIAS),
+    "bytes-topic": (BYTES, "topic", NO_BIAS),
+    "bytes-span": (BYTES, "span", {}),
+    "bytes-prefix-tags": ("bytes-prefix", "tags", NO_BIAS),
+    "bytes-own-tags": ("bytes-own", "tags", NO_BIAS),
+    "fallback-tags": ("fallback", "tags", T5_BUCKETS),
+    "fallback-pairs": ("fallback", "topic", T5_BUCKETS),
+}
+
+
+def change_bytes(theirs, folder, change):
+    """A copy of a tokenizer.json after change(its contents)."""
+    file = json.loads((theirs / "tokenizer.json").read_text(encoding="utf-8"))
+    change(file)
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+    return folder
+
+
+def add_prefix(file):
+    file["pre_tokenizer"]["add_prefix_space"] = True
+
+
+def add_own(file):
+    own = {**file["added_tokens"][0], "id": len(file["model"]["vocab"]) + 1, "content": "[DRUG]", "special": True}
+    file["added_tokens"].append(own)
+
+
+@pytest.fixture(scope="module")
+def vocabularies(tmp_path_factory):
+    """Folders of data by the names of OTHER_VOCABULARIES."""
+    parent = tmp_path_factory.mktemp("vocabularies")
+    theirs, data, _ = byte_level_roberta(parent, text(1))
+    folders = {
+        "bytes-prefix": change_bytes(theirs, parent / "prefix", add_prefix),
+        "bytes-own": change_bytes(theirs, parent / "own", add_own),
+        "fallback": vocabulary(parent / "fallback", byte_fallback=True, vocab_size=420),
+    }
+    for folder in folders.values():
+        subwords = read_subwords(folder)
+        (folder / "dict.txt").write_text(subwords.dict_text(), encoding="utf-8")
+    return {BYTES: data, **folders}
+
+
+@pytest.fixture(scope="module")
+def calls(models, prepared, vocabularies, folder):
+    """Files of what the hub answers to the calls of users, for calls.py, by names of exports."""
+    hubs, paths = dict(models), {}
+    for name, (of, head, options) in OTHER_VOCABULARIES.items():
+        data, change = vocabularies[of], None
+        if name == "fallback-pairs":
+            change = lambda state: state["task_state"].update(form=["label", ["sentence1", "sentence2"], False])  # noqa: E731
+        more = dict(heads={head: HEADS[head]()}, change=change, **options, **FINE_TUNED)
+        checkpoint = write_checkpoint(folder / "checkpoints" / name, data, **more)
+        export(checkpoint, data, folder / name)
+        hubs[name] = hub.from_pretrained(checkpoint, data)
+    (folder / "calls").mkdir()
+    for name, model in hubs.items():
+        (class_name,) = json.loads((folder / name / "config.json").read_text())["architectures"]
+        kind = re.search("Model$|For.*", class_name)[0]
+        model.model.float()
+        lines = ["was [DRUG] given [DRUG] 5", *text(6, 10)]
+        paths[name] = folder / "calls" / f"{name}.pt"
+        torch.save(expected_calls(model, kind, class_name.startswith("MaeLm"), lines), paths[name])
+    return paths
+
+
 def printed_by(*command, **environment):
     """What a program of another environment prints, on standard output and standard error; it must end well."""
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | environment
@@ -140,6 +221,18 @@ def found(request, folder, models, texts):
     program = Path(__file__).with_name("huggingface_use.py")
     printed, _ = printed_by(request.param, program, folder, HF_HOME=str(folder / "huggingface"))  # for modeling files
     return json.loads(printed.splitlines()[-1])
+
+
+@pytest.mark.parametrize("interpreter", TRANSFORMERS)
+def test_calls_are_answered_as_by_the_hub(interpreter, calls, folder):
+    environment = dict(HF_HOME=str(folder / "huggingface"), HF_HUB_OFFLINE="1")
+    printed, _ = printed_by(interpreter, ROOT / CALLS, folder, *calls.values(), **environment)
+    made = json.loads(printed.splitlines()[-1])
+    assert made.keys() == calls.keys()
+    assert {name: found["faults"] for name, found in made.items() if found["faults"]} == {}
+    kinds = {kind for found in made.values() for kind, count in found["calls"].items() if count}
+    assert kinds == {"texts", "filled", "tagged", "short", "answers"}
+    assert all(sum(found["calls"].values()) > 4 for found in made.values())
 
 
 def test_transformers_computes_the_same(found):
@@ -167,6 +260,8 @@ def test_the_folders_are_used_as_any_others(found):
     for what, difference in found["differences"].items():
         assert difference < (1e-12 if what.startswith("save") else 1e-5), what
     assert len(found["losses of Trainer"]) == 2
+    assert len(found["in half precision"]) == 6
+    assert max(found["in half precision"].values()) < 0.1
     for what, loss in found["losses"].items():
         assert 0 < loss < 100, (what, loss)
 
@@ -229,6 +324,6 @@ def test_the_export_compares_features_where_transformers_is_installed(prepared, 
     packages = printed_by(interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")[0].strip()
     checkpoint = write_checkpoint(tmp_path / "run", prepared)
     printed = run("python", "-c", WITH_TRANSFORMERS, packages, checkpoint, prepared, tmp_path, cwd=ROOT).stdout
-    assert re.search(r"^features of 8 lines of text: equal to \S+ in transformers \d", printed, re.M), printed
-    assert re.search(r"UsageError: transformers \S+ computes other features from the export \(", printed)
+    assert re.search(r"^called in transformers \S+ as its users do \(9 texts, 8 filled\): the same, up", printed, re.M)
+    assert re.search(r"UsageError: transformers \S+ answers otherwise from the export in \d+ calls; the first", printed)
     assert sorted(os.listdir(tmp_path)) == ["right", "run"]

@@ -59,9 +59,9 @@ class BytePair(Subwords):
             ids.setdefault(first, len(ids))
         self._prefix = file["pre_tokenizer"]["add_prefix_space"]
         self._made = type(read).from_str(json.dumps(canonical(file, ids, extended=len(ids) > len(symbols))))
-        trim = trims_offsets(file["post_processor"] or {})
+        self.trims_places = trims_offsets(file["post_processor"] or {})
         self._made.post_processor = tokenizers.processors.RobertaProcessing(
-            ("</s>", EOS), ("<s>", BOS), trim_offsets=trim, add_prefix_space=self._prefix
+            ("</s>", EOS), ("<s>", BOS), trim_offsets=self.trims_places, add_prefix_space=self._prefix
         )
         self._made.decoder = self._decoder
         symbols = list(ids)

@@ -25,7 +25,10 @@ class Subwords(ABC):
         file_name: what the file is called in a folder of data
         symbols: of all tokens, in order, with `<mask>`: list of str
         mask: the token of `<mask>`
+        trims_places: whether the places of an export's tokens are without the spaces around them
     """
+
+    trims_places = True
 
     def __init__(self, path, symbols):
         self.path, self.symbols, self.mask = path, symbols, symbols.index(MASK)
@@ -92,15 +95,26 @@ def sequence(parts, limit=None):
 
     Args:
         parts: one or two lists of tokens
-        limit: how many tokens the sequence may have; the longest part loses some at its end. None for any number
+        limit: how many tokens the sequence may have; the longer part loses some at its end. None for any number
     Returns: list of tokens; how many were cut
     """
     sizes = [len(part) for part in parts]
-    room = sum(sizes) if limit is None else max(0, limit - 2 * len(parts))
-    for _ in range(sum(sizes) - room):
-        sizes[sizes.index(max(sizes))] -= 1
-    joined = [token for part, size in zip(parts, sizes) for token in (EOS, *part[:size], EOS)]
-    return [BOS, *joined[1:]], sum(map(len, parts)) - sum(sizes)
+    kept = sizes if limit is None else kept_sizes(sizes, max(0, limit - 2 * len(parts)))
+    joined = [token for part, size in zip(parts, kept) for token in (EOS, *part[:size], EOS)]
+    return [BOS, *joined[1:]], sum(sizes) - sum(kept)
+
+
+def kept_sizes(sizes, room):
+    """How many tokens parts of these sizes keep: one part as many as there is room for, of two the longer loses some.
+
+    As by the strategy `longest_first` of the tokenizers library, so that exports cut pairs alike.
+    """
+    if sum(sizes) <= room:
+        return sizes
+    if len(sizes) == 1:
+        return [room]
+    short = min(*sizes, room // 2)
+    return [short, room - short] if sizes[0] <= sizes[1] else [room - short, short]
 
 
 def word_sequences(tokenizer, words, limit):

@@ -82,6 +82,8 @@ def code_options(model, kind, masks_in_encoder):
     return {
         "auto_map": {auto_class: f"{module}.{name}" for auto_class, name in classes.items()},
         "relative_position_num_buckets": cfg.relative_position_num_buckets,
+        "relative_position_max_distance": cfg.relative_position_max_distance,
+        "relative_position_buckets": str(cfg.relative_position_buckets),
         "mask_token_id": model.mask,
         "decoder_layers": cfg.decoder_layers,
         "share_decoder_layers": cfg.share_decoder_layers,

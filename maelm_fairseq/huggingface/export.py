@@ -10,7 +10,8 @@ them. A fine-tuned checkpoint becomes the class of its head, an MLM (--decoder-l
 --dest receives config.json, model.safetensors, the tokenizer's files, and a model card, README.md; without a head,
 also what makes it a SentenceTransformer, which takes the mean of all tokens as hub.embed does. It appears after the
 tokenizer gave the same tokens as this package on lines of the data and on edge cases, and, where transformers is
-installed, after it computed the same features. transformers is not needed.
+installed, after the export answered as the hub does when it was called in the ways of its users: with texts or pairs,
+lists of words or questions, padded on either side, truncated. transformers is not needed.
 """
 
 import os
@@ -22,13 +23,11 @@ from ..base.files import atomic_folder, check_new, save_json
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from ..finetuning.squad import SquadTask
 from ..heads import SpanHead
-from ..hub import class_names, only_head, tokens_of
+from ..hub import MaeLm, class_names, only_head
 from ..vocabulary import read_vocabulary
 from . import weights
 from .card import model_card
 from .config_json import MODELING_FILE, make_config, mean_of_tokens
-from .edge_cases import EDGE_CASES
-from .verification import compare_with_transformers
 
 
 def parse_args():
@@ -46,7 +45,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     """Writes the folder; the arguments are the program's options.
 
     Returns:
-        the name of the class; parts of the checkpoint that are left out; a sentence about what transformers computes
+        the name of the class; parts of the checkpoint that are left out; a sentence about what transformers answers
     Raises:
         FileNotFoundError: an input does not exist
         ValueError: an input cannot be used, or the destination exists
@@ -57,6 +56,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     import safetensors.torch  # of the extra `huggingface`, as what the next needs: fails now, not after the work
 
     from .tokenizer import check_tokenizer, sample_lines, write_tokenizer
+    from .verification import compare_with_transformers
 
     checkpoint = find_checkpoint(checkpoint)
     state = read_checkpoint(checkpoint)
@@ -94,9 +94,8 @@ def export(checkpoint, data, dest, format="auto", description=None):
         of_words = kind == weights.TOKEN_CLASSIFICATION
         tokenizer = write_tokenizer(folder, subwords, model.max_positions(), of_words)
         check_tokenizer(tokenizer, subwords, sample_lines(data), of_words)
-        lines = (sample_lines(data, ["valid"]) or EDGE_CASES)[:8]
-        tokens = [tokens_of(subwords, line, limit=model.max_positions()) for line in lines]
-        comparison = compare_with_transformers(folder, config, model, tokens)
+        whole = MaeLm(model, dictionary, subwords, data, masks_in_encoder, state["task_state"])
+        comparison = compare_with_transformers(folder, config, whole, data, kind)
         card = model_card(os.path.basename(dest), state, config, data, kind, description)
         Path(folder, "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
     return config["architectures"][0], sorted({name.partition(".")[0] for name in left | unused}), comparison

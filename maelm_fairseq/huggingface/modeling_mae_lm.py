@@ -25,6 +25,8 @@ class MaeLmConfig(PretrainedConfig):
     Args:
         max_position_embeddings: P, most tokens of a text
         relative_position_num_buckets: of the encoder's bias; 0 for none
+        relative_position_max_distance: this and all larger distances share a bucket
+        relative_position_buckets: how distances share buckets: "authors", as in MAE-LM's release, or "t5"
         decoder_layers: 0 for a masked language model without decoder
         share_decoder_layers: whether the decoder's layers are the encoder's last ones, instead of its own
         decoder_dropout: dropout and attention dropout of the decoder
@@ -37,22 +39,35 @@ class MaeLmConfig(PretrainedConfig):
     model_type = "mae_lm"
 
 
-class RelativePositionBias(nn.Module):
-    """A bias for each head and bucket of distances, which every layer adds to its attention logits.
+def bucket_of(distance, config):
+    """The bucket of each distance from query to key, int64 of any shape: exact near 0, logarithmic further away."""
+    half, n = config.relative_position_num_buckets // 2, distance.abs()
+    exact, is_t5 = half // 2, config.relative_position_buckets == "t5"
+    ratio = (config.relative_position_max_distance - (not is_t5)) / exact
+    share = (n.clamp(min=exact).double() / exact).log() / math.log(ratio)
+    if is_t5:
+        far = exact + (share * (half - exact) + 1e-9).long()  # the logarithm may be just below a whole number
+        return torch.where(n < exact, n, far.clamp(max=half - 1)) + half * (distance > 0)
+    far = exact + (share * (half - 1 - exact)).ceil().long()
+    return distance.sign() * torch.where(n < exact, n, far.clamp(max=half - 1)) + half - 1
 
-    The bucket of each distance from query to key, -P to P, comes with the weights: pretraining chose it.
+
+class RelativePositionBias(nn.Module):
+    """A bias for each head and bucket of distances, -P to P, which every layer adds to its attention logits.
+
+    The buckets are saved with the weights, since another machine may round logarithms otherwise.
     """
 
     def __init__(self, config):
         super().__init__()
-        num_buckets, P = config.relative_position_num_buckets, config.max_position_embeddings
-        self.table = nn.Embedding(num_buckets, config.num_attention_heads)
-        self.register_buffer("bucket", torch.full((2 * P + 1,), num_buckets))  # out of range until it is loaded
+        P = config.max_position_embeddings
+        self.table = nn.Embedding(config.relative_position_num_buckets, config.num_attention_heads)
+        self.register_buffer("bucket", bucket_of(torch.arange(-P, P + 1), config))
 
     def forward(self, positions):
         """(B, T) -> (B, H, T, T)."""
         distance = positions[:, None, :] - positions[:, :, None] + len(self.bucket) // 2
-        return self.table.weight[self.bucket].t()[:, distance].transpose(0, 1)
+        return self.table(self.bucket).t()[:, distance].transpose(0, 1)
 
 
 class Attention(nn.Module):
@@ -75,7 +90,9 @@ class Attention(nn.Module):
             attended = F.dropout(weights, dropout) @ value
         else:
             attended = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
-        return self.out(attended.transpose(1, 2).flatten(2)), weights
+        # A copy in any case: ONNX takes another kernel, of which no view of this shape is possible.
+        attended = attended.transpose(1, 2).clone(memory_format=torch.contiguous_format)
+        return self.out(attended.flatten(2)), weights
 
 
 class TransformerLayer(nn.Module):
@@ -239,17 +256,17 @@ class MaeLmModel(MaeLmPreTrainedModel):
 
 
 class LMHead(nn.Module):
-    """Linear, GELU, LayerNorm, then the token embedding with a bias."""
+    """Linear, GELU, LayerNorm, then the token embedding with a bias, as a layer whose weight is tied to it."""
 
     def __init__(self, config):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
 
-    def forward(self, x, embedding):
-        """(B, T, C) and the token embedding (N, C) -> (B, T, N) logits."""
-        return F.linear(self.norm(F.gelu(self.dense(x))), embedding, self.bias)
+    def forward(self, x):
+        """(B, T, C) -> (B, T, N) logits."""
+        return self.decoder(self.norm(F.gelu(self.dense(x))))
 
 
 class MaeLmForMaskedLM(MaeLmPreTrainedModel):
@@ -259,6 +276,7 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
     """
 
     _keys_to_ignore_on_load_unexpected = None
+    _tied_weights_keys = {"lm_head.decoder.weight": "mae_lm.embed_tokens.weight"}
 
     def __init__(self, config):
         super().__init__(config)
@@ -269,6 +287,12 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
             self.decoder = Transformer(config, config.decoder_layers, dropout, dropout, config.decoder_relative_bias)
         self.lm_head = LMHead(config)
         self.post_init()
+
+    def get_output_embeddings(self):
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, embeddings):
+        self.lm_head.decoder = embeddings
 
     def forward(self, input_ids=None, attention_mask=None, position_ids=None, labels=None, output_attentions=None,
                 output_hidden_states=None, return_dict=None, token_type_ids=None):  # fmt: skip
@@ -283,20 +307,15 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
         masked = input_ids.eq(-1 if config.masks_in_encoder else config.mask_token_id)  # those to hide
         inputs = input_ids, attention_mask, position_ids, None
         outputs = model(*inputs, output_attentions, output_hidden_states, True, masked)
-        x, embedding = outputs.last_hidden_state, model.embed_tokens.weight
+        x = outputs.last_hidden_state
         if self.decoder is not None:
-            x = torch.where(masked[..., None], embedding[config.mask_token_id].to(x.dtype), x)
+            embedded = model.embed_tokens(input_ids.new_tensor(config.mask_token_id))
+            x = torch.where(masked[..., None], embedded.to(x.dtype), x)
             positions = model.positions(*inputs)
             x = self.decoder(x, positions, positions >= 0, config._attn_implementation == "eager")[0][-1]
-        logits = self.lm_head(x, embedding)
+        logits = self.lm_head(x)
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
         return self.result(modeling_outputs.MaskedLMOutput, outputs, return_dict, loss=loss, logits=logits)
-
-    def resize_token_embeddings(self, *args, **kwargs):
-        embeddings = super().resize_token_embeddings(*args, **kwargs)
-        bias = self.lm_head.bias.data
-        self.lm_head.bias = nn.Parameter(F.pad(bias, (0, embeddings.num_embeddings - len(bias))))
-        return embeddings
 
 
 class ClassificationHead(nn.Module):

@@ -1,44 +1,110 @@
-"""Compares an exported folder with the model, where transformers is installed."""
+"""Compares an exported folder with the hub, in the calls that users of its head make."""
 
 import os
 import tempfile
 
-import torch
-
+from ..base.byte_pairs import BytePair
 from ..base.errors import UsageError
-from .weights import CODE
+from ..hub import tokens_of
+from . import calls as made
+from .edge_cases import EDGE_CASES
+from .tokenizer import is_known_difference, sample_lines
+from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 
-TOLERANCE = 1e-4  # of features in float32; rounding gives some 3e-6
+TEXTS = 8
+SHORT_WORDS = 12  # of texts that fit into a window
+CANDIDATES = 3  # at a mask
 
 
-@torch.no_grad()
-def compare_with_transformers(folder, config, model, texts):
-    """Loads an exported folder with transformers and compares the features of some texts, lists of tokens.
+def expected_calls(model, kind, code, lines=()):
+    """The calls that users of a head make, and what the hub answers.
 
-    Returns a sentence that says what was found, or why nothing was compared. Different features raise a ValueError.
+    Args:
+        model: :class:`~maelm_fairseq.hub.MaeLm`
+        kind: which class of its family the export is: `MODEL`, `MASKED_LM`, ...
+        code: whether it is one of modeling_mae_lm.py
+        lines: of text; edge cases are added where there are few
+    Returns: a dict for :func:`~.calls.differences`, of plain values and tensors
+    """
+    limit = model.model.max_positions()
+    lines = [line for line in [*lines, *EDGE_CASES] if line.split() and not is_known_difference(line)][:TEXTS]
+    words = " ".join(lines).split()
+    short = [" ".join(words[i : i + SHORT_WORDS]) for i in range(0, TEXTS * SHORT_WORDS, SHORT_WORDS)]
+    texts = [[line] for line in [*lines, " ".join(words * (1 + limit // len(words)))]]  # the last is cut
+    form = model.task_state.get("form")
+    if form and len(form[1]) == 2:
+        texts = [[*one, *other] for one, other in zip(texts, [*texts[1:], texts[0]])]
+    calls = {"class": "AutoModel" + kind.removeprefix(MODEL), "texts": texts, "trims": model.tokenizer.trims_places}
+    calls["tokens"] = [tokens_of(model.tokenizer, *each, limit=limit) for each in texts]
+    columns = [list(column) for column in zip(*texts)]
+    if kind in (MODEL, MASKED_LM):
+        calls["features"] = [model.extract_features(*each, truncate=True).cpu() for each in texts]
+    if kind == MASKED_LM:
+        masked = [f"{text} <mask> {text}" for text in short]
+        filled = ((text, model.fill_mask(text, topk=CANDIDATES)) for text in masked if fits(model, text))
+        calls["filled"] = [(text, [[p for _, p in row] for row in rows]) for text, rows in filled]
+    if kind == SEQUENCE_CLASSIFICATION:
+        calls["predictions"], calls["left_padding"] = model.predict(*columns), code
+    if kind == TOKEN_CLASSIFICATION:
+        if isinstance(model.tokenizer, BytePair):  # its exports are for lists of words
+            del calls["texts"], calls["tokens"]
+        calls["tagged"] = with_tokens(model, lines)
+        calls["short"] = with_tokens(model, [text for text in short if fits(model, text)])
+    if kind == QUESTION_ANSWERING:
+        asked = [(one, other) for one, other in zip(short, short[1:]) if fits(model, one, other)]
+        calls["answers"] = [(one, other, model.answer(one, other).text) for one, other in asked]
+        calls["may_be_empty"] = bool(model.task_state.get("may_be_empty", False))
+    return calls
+
+
+def fits(model, *texts):
+    return len(tokens_of(model.tokenizer, *texts)) <= model.model.max_positions()
+
+
+def with_tokens(model, texts):
+    """Texts as lists of (word, label), without words that have no token."""
+    kept = []
+    for text in texts:
+        words = text.split()
+        tokens = model.tokenizer.encode_words(words)
+        kept.append(" ".join(word for word, pieces in zip(words, tokens) if pieces))
+    return [[tuple(pair) for pair in row] for row in model.predict(kept)]
+
+
+def compare_with_transformers(folder, config, model, data, kind):
+    """Loads an exported folder with transformers, where it is installed, and calls it as its users do.
+
+    Args:
+        folder: of the export
+        config: the contents of its config.json
+        model: :class:`~maelm_fairseq.hub.MaeLm`
+        data: folder whose records have lines of text
+        kind: as for :func:`expected_calls`
+    Returns: a sentence that says what was found, or why nothing was compared
+    Raises ValueError: a call is answered otherwise
     """
     try:
         import transformers
 
-        if config["model_type"] == CODE.model_type:
+        code = config["model_type"] == CODE.model_type
+        if code:
             from . import modeling_mae_lm as classes
         else:
             classes = transformers
-        model_class = getattr(classes, config["architectures"][0])
+        model_class, tokenizer_class = getattr(classes, config["architectures"][0]), transformers.AutoTokenizer
     except Exception as error:  # it is not installed, or a broken installation of one of its packages raises another
         reason = " ".join(str(error).split())
-        return f"features not compared: transformers cannot be imported ({reason}); pip install transformers"
+        return f"outputs not compared: transformers cannot be imported ({reason}); pip install transformers"
     with tempfile.TemporaryDirectory() as place:  # safetensors opens no path that is not Unicode
-        os.symlink(os.path.abspath(folder), os.path.join(place, "model"))
-        loaded = model_class.from_pretrained(os.path.join(place, "model")).eval().base_model
-    tokens = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in texts], True, model.pad)
-    real = tokens.ne(model.pad)
-    features = loaded(input_ids=tokens, attention_mask=real.long()).last_hidden_state
-    difference = float((features - model.forward_encoder(tokens))[real].abs().max())
+        path = os.path.join(place, "model")
+        os.symlink(os.path.abspath(folder), path)
+        loaded, tokenizer = model_class.from_pretrained(path), tokenizer_class.from_pretrained(path)
+    found = made.differences(tokenizer, loaded, expected_calls(model, kind, code, sample_lines(data, ["valid"])))
     which = f"transformers {transformers.__version__}"
-    if not difference < TOLERANCE:
+    if found["faults"]:
         raise UsageError(
-            f"{which} computes other features from the export (difference {difference:.2g}): please report this, with "
-            "config.json and the version"
+            f"{which} answers otherwise from the export in {len(found['faults'])} calls; the first: "
+            f"{found['faults'][0]}; please report this, with config.json and the version"
         )
-    return f"features of {len(texts)} lines of text: equal to {difference:.1g} in {which}"
+    counts = ", ".join(f"{count} {name}" for name, count in found["calls"].items())
+    return f"called in {which} as its users do ({counts}): the same, up to {found['largest']:.1g}"

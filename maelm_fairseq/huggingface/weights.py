@@ -137,6 +137,8 @@ def _code_weights(model, left, layout, kind, head):
     for ours, theirs in prefixes.items():
         for name in [name for name in left if name.startswith(ours)]:
             converted[theirs + name[len(ours) :]] = left.pop(name)
+    if kind == MASKED_LM:
+        converted["lm_head.decoder.bias"] = converted.pop("lm_head.bias")
     return converted
 
 
