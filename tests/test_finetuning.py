@@ -218,6 +218,7 @@ def test_regression_pairs_and_mnlis_two_dev_sets(pretrained, tmp_path):
     finetune("mae_lm_sentences", pretrained[0], far, tmp_path / "r" / "checkpoint_last.pt", tmp_path / "f",
              "--max-update", 1, "--lr", 1e-9)  # fmt: skip
     assert checkpoint(tmp_path / "f")["task_state"]["encoder_mask_fraction"] == 0  # for the model card
+    assert checkpoint(tmp_path / "f")["task_state"]["tokens_per_sample"] == 32
     (mean, deviation), value = (
         checkpoint(tmp_path / "f")["task_state"]["values"],
         hub.from_pretrained(tmp_path / "f", data=pretrained[0]).predict("kan lo", "mi"),

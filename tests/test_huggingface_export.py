@@ -61,6 +61,21 @@ def test_what_is_written(case, pipeline, prepared, tmp_path):
     assert ("MAE-LM (" in card and "unlike the paper's" in card) == ("shared" in case)
 
 
+@pytest.mark.parametrize("length", [None, 64, P])
+def test_the_card_says_up_to_which_position_it_was_pretrained(length, prepared, tmp_path):
+    """Also of a fine-tuned checkpoint, which keeps it in its state."""
+
+    def change(state):
+        if length:
+            state["task_state"]["tokens_per_sample"] = length
+
+    checkpoint = write_checkpoint(tmp_path, prepared, change, {"topic": classifier()}, **FINE_TUNED, **NO_BIAS)
+    program.export(checkpoint, prepared, tmp_path / "exported")
+    card = (tmp_path / "exported" / "README.md").read_text()
+    sentence = " In pretraining, it read at most 64: later positions are untrained.\n"
+    assert f"- It reads up to {P} tokens of a text.{sentence if length == 64 else chr(10)}" in card
+
+
 def test_the_program_exports_a_trained_model(pretrained, tmp_path):
     """Into a folder of any name."""
     data, checkpoint = pretrained

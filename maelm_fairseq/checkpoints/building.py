@@ -80,9 +80,9 @@ def updates_of(state):
     return history[-1].get("num_updates", 0) if history else 0
 
 
-def mask_fraction_of(state):
-    """The share of the masks that the encoder saw in pretraining, also of a fine-tuned checkpoint; None if unknown."""
-    return {**state["task_state"], **state["cfg"]["task"]}.get("encoder_mask_fraction")
+def pretraining_option(state, name):
+    """An option of pretraining, such as "encoder_mask_fraction", also of a fine-tuned checkpoint; None if unknown."""
+    return {**state["task_state"], **state["cfg"]["task"]}.get(name)
 
 
 def build_model(state, dictionary, checkpoint_file):

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ..base.errors import UsageError
 from ..base.files import sha256, shown
 from ..base.settings import setting
-from ..checkpoints.building import mask_fraction_of, read_checkpoint
+from ..checkpoints.building import pretraining_option, read_checkpoint
 from ..checkpoints.comparing import ENCODER, compare_configurations
 from ..data.batches import WholeDataset
 from ..data.masked_items import Batch
@@ -149,7 +149,8 @@ class LabelledTask(TokenTask, ABC):
         if path is None:
             return
         state = read_checkpoint(path)
-        self.state.merge_state_dict({"encoder_mask_fraction": mask_fraction_of(state)})  # for the model card
+        kept = ["encoder_mask_fraction", "tokens_per_sample"]  # for the model card
+        self.state.merge_state_dict({name: pretraining_option(state, name) for name in kept})
         theirs, default = Namespace(**state["cfg"]["model"]), models.MODEL_DATACLASS_REGISTRY[cfg._name]()
         given = [name for name in FROM_CHECKPOINT if str(cfg[name]) != str(getattr(default, name))]
         compare_configurations(theirs, cfg, given, path)

@@ -10,7 +10,7 @@ from string import Template
 from typing import Dict, List, Optional, Tuple
 
 from ..base.files import read_json, typed
-from ..checkpoints.building import mask_fraction_of
+from ..checkpoints.building import pretraining_option
 from .config_json import MODELING_FILE
 from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 
@@ -44,8 +44,10 @@ KINDS = {  # `example` is given to the tokenizer, `usage` is what the model make
     ),
     TOKEN_CLASSIFICATION: dict(
         pipeline="token-classification",
-        example='"some words"',
-        usage="logits = model(**inputs).logits  # (1, tokens, labels); the first token of a word has its label",
+        example='["some", "words"], is_split_into_words=True',
+        usage="logits = model(**inputs).logits  # (1, tokens, labels); the first token of a word has its label\n"
+        'tag = pipeline("token-classification", $path, aggregation_strategy="first"$trust)\n'
+        'tag("some words")  # other strategies label pieces of words',
         limits="It was fine-tuned for one task, and fills no masks.",
     ),
     QUESTION_ANSWERING: dict(
@@ -88,7 +90,7 @@ def model_card(name, state, config, data, kind, description=None):
     """
     code = config["model_type"] == CODE.model_type
     imported = "imported_from" in state  # and not trained since
-    mask_fraction = 1 if imported else mask_fraction_of(state)
+    mask_fraction = 1 if imported else pretraining_option(state, "encoder_mask_fraction")
     if mask_fraction == 1:
         method = "pretrained by masked language modelling" + " elsewhere" * imported
     else:
@@ -106,14 +108,20 @@ def model_card(name, state, config, data, kind, description=None):
         "auto_class": "AutoModel" + kind.removeprefix(MODEL),
         "positions": config["max_position_embeddings"] - (0 if code else 2),  # RoBERTa and MPNet count two more
         "tokens": f"{config['vocab_size']:,}",
+        "pretrained_positions": "",
+        "more_imports": ", pipeline" * (kind == TOKEN_CLASSIFICATION),
         "trust": ", trust_remote_code=True" * code,
         "trust_note": f". With `trust_remote_code=True` you let it run `{MODELING_FILE}` of this folder" * code,
         "text": description or GAP,
         "training": "\n".join("- " + line for line in training(state, data)),
     }
+    length = typed(Optional[int], pretraining_option(state, "tokens_per_sample"), "the checkpoint: tokens_per_sample")
+    if length is not None and length < facts["positions"]:
+        facts["pretrained_positions"] = f" In pretraining, it read at most {length}: later positions are untrained."
     form = state["task_state"].get("form")
     if form and len(form[1]) == 2:
         facts["example"] = '"one text", "and another"'
+    facts["usage"] = Template(facts["usage"]).substitute(facts)
     return Template(Path(__file__).with_name("card.md").read_text(encoding="utf-8")).substitute(facts)
 
 
