@@ -18,6 +18,7 @@ from tqdm import tqdm
 from .base.errors import MissingFileError, UsageError
 from .base.subwords import MASK, sequence, word_sequences
 from .base.utf8 import half_character
+from .base.words import word_places
 from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from .config import check_positions
 from .data.masked_items import batches_of_similar_length
@@ -256,16 +257,23 @@ class MaeLm:
         vectors = F.normalize(vectors, dim=1) if normalize else vectors
         return vectors if tokens.dim() == 2 else vectors[0]
 
+    def words(self, text):
+        """The words of a text: list of strings.
+
+        White space separates them; where a script has none, each piece is one, as :mod:`~.base.words` says.
+        """
+        return [text[begin:end] for begin, end in word_places(self.tokenizer, checked(text))]
+
     def word_features(self, text):
-        """Features of words, separated by white space: the mean over the pieces of each.
+        """Features of words: the mean over the pieces of each.
 
         Args:
             text: a string of W words
         Returns:
-            words: list of W strings, `text.split()`
+            words: list of W strings, as of :meth:`words`
             features: (W, C); nan for a word that is normalised to nothing
         """
-        words = checked(text).split()
+        words = self.words(text)
         tokens = self.tokenizer.encode_words(words)
         whole = [self.dictionary.bos(), *chain.from_iterable(tokens), self.dictionary.eos()]
         self._check_length(len(whole), fix="shorten it or split it")
@@ -299,7 +307,7 @@ class MaeLm:
             pairs: for a head fine-tuned on pairs, the second text or a list of n
         Returns:
             {label: probability}, or a float from a head of regression; from a head for tokens a list with (word, label)
-            for each word, separated by white space. For a list of texts, a list of n of them
+            for each word, as of :meth:`words`. For a list of texts, a list of n of them
         """
         checked = text_pairs(texts, pairs)
         head = self._head()
@@ -313,7 +321,7 @@ class MaeLm:
             right = "pairs of texts: call predict(texts, pairs)", "single texts: call predict(texts)"
             raise UsageError(f"the head was fine-tuned on {right[pairs is not None]}")
         if isinstance(head, TokenClassificationHead):
-            predictions = [self._tag(text.split(), head, labels) for text, _ in checked]
+            predictions = [self._tag(self.words(text), head, labels) for text, _ in checked]
         else:
             limit = self.model.max_positions()
             logits = self._logits(head, [self._tokens(*both, limit) for both in checked])

@@ -3,11 +3,10 @@
 import hashlib
 import os
 
-import numpy as np
-
-from .base.byte_pairs import BYTE_WORD_STARTS, TOKENIZER_JSON
+from .base import words
+from .base.byte_pairs import TOKENIZER_JSON
 from .base.errors import MissingFileError, UsageError
-from .base.sentence_pieces import SENTENCEPIECE, WORD_START
+from .base.sentence_pieces import SENTENCEPIECE
 from .base.subwords import MASK
 from .base.vocabulary_files import read_subwords
 from .engine import Dictionary
@@ -71,19 +70,20 @@ def read_vocabulary(folder):
 
 
 def word_starts(dictionary):
-    """Which symbols begin a word: bool (N,). Special symbols are words of their own; behind them, a word begins, too.
+    """Which symbols begin a word, as :func:`~.base.words.word_starts` says: bool (N,).
+
+    Special symbols are words of their own; behind them, a word begins, too.
 
     Raises ValueError: no symbol begins a word
     """
-    for marks in [WORD_START, BYTE_WORD_STARTS]:
-        starts = np.array([symbol.startswith(marks) for symbol in dictionary.symbols])
-        if starts.any():
-            starts[[*range(dictionary.nspecial), dictionary.index(MASK)]] = True
-            return starts
-    raise UsageError(
-        "--mask-whole-words needs a vocabulary of SentencePiece or byte-level BPE, but no symbol of dict.txt begins "
-        f"with {WORD_START!r} or {BYTE_WORD_STARTS[0]!r}"
-    )
+    starts = words.word_starts(dictionary.symbols)
+    if starts is None:
+        raise UsageError(
+            "--mask-whole-words needs a vocabulary of SentencePiece or byte-level BPE, but no symbol of dict.txt "
+            f"begins with {words.WORD_START!r} or {words.BYTE_WORD_STARTS[0]!r}"
+        )
+    starts[[*range(dictionary.nspecial), dictionary.index(MASK)]] = True
+    return starts
 
 
 def fingerprint(dictionary):

@@ -32,6 +32,7 @@ from maelm_fairseq.base.provenance import check_same
 from maelm_fairseq.base.signals import STOPPED
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.base.words import word_places
 from maelm_fairseq.config import check_positions
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta, report, training_options
@@ -42,7 +43,7 @@ from maelm_fairseq.training.save_folder import set_aside
 from pretrain import folder
 
 RECIPES = Path(__file__).resolve().parent
-SCORED_TOKENS, SCORED_WORDS = 5_000, 64  # of held-out text, each predicted by itself; most words of a line
+SCORED_TOKENS, LINE_TOKENS = 5_000, 96  # of held-out text, each predicted by itself; most of a line
 HALVED_LINES = 1_000
 WEIGHTS = ["config.json", "model.safetensors", "pytorch_model.bin"]
 OWN = ["task", "criterion", "arch", "max_positions", "save_dir", "finetune_from_model", "restore_file", "no_save"]
@@ -72,17 +73,24 @@ def parse():
 def bits_per_token(model, lines, positions):
     """Bits of a token of held-out lines, each predicted by itself from the others; and how many were."""
     chosen, count = [], 0
-    for line in (" ".join(line.split()[:SCORED_WORDS]) for line in lines):
+    for line in lines:
+        line = cut(model, line, min(LINE_TOKENS, positions - 2))
         tokens = len(model.encode(line)) - 2
         if chosen and count + tokens > SCORED_TOKENS:
             break
-        if tokens and tokens + 2 <= positions:
+        if tokens:
             chosen.append(line)
             count += tokens
     if not chosen:
-        raise UsageError(f"--valid: found no line of at most {positions} tokens, as many as the model has positions")
-    bits, tokens = map(sum, zip(*model.score(chosen)))
+        raise UsageError("--valid: found no line with a token, expected text in the languages of the model")
+    bits, tokens = map(sum, zip(*model.score(chosen, truncate=True)))
     return bits / tokens, tokens
+
+
+def cut(model, line, most):
+    """The beginning of a line that has so many tokens, or fewer."""
+    _, places = model.tokenizer.spans(line)
+    return line[: places[most - 1][1]] if len(places) > most else line
 
 
 def found_halves(model, lines):
@@ -90,13 +98,17 @@ def found_halves(model, lines):
 
     Similarity is the cosine of the means of all tokens.
     """
-    words = [words for words in map(str.split, lines) if len(words) >= WORDS][:HALVED_LINES]
-    if not words:
+    halves = []
+    for line in lines:
+        begins = [begin for begin, _ in word_places(model.tokenizer, line)]
+        if len(begins) >= WORDS and len(halves) < HALVED_LINES:
+            middle = begins[len(begins) // 2]
+            halves.append((line[:middle].strip(), line[middle:].strip()))
+    if not halves:
         return float("nan"), 0
-    halves = zip(*([" ".join(each[: len(each) // 2]), " ".join(each[len(each) // 2 :])] for each in words))
-    first, second = (model.embed(list(half), truncate=True, normalize=True) for half in halves)
+    first, second = (model.embed(list(half), truncate=True, normalize=True) for half in zip(*halves))
     nearest = (first @ second.T).argmax(1).cpu()
-    return 100 * float(nearest.eq(torch.arange(len(words))).double().mean()), len(words)
+    return 100 * float(nearest.eq(torch.arange(len(halves))).double().mean()), len(halves)
 
 
 def measure(record, checkpoint, data, args, positions):

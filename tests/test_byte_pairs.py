@@ -89,7 +89,7 @@ def test_words_begin_at_spaces_and_lines(roberta):
     starts[1:] |= np.isin(block[:-1], [0, 2])
     words = np.split(np.arange(1, len(block)), np.flatnonzero(starts[2:]) + 1)
     spelled = [tokenizer.decode(block[word].tolist()).strip() for word in words]
-    assert spelled == [*lines[0].split(), "", *lines[1].split(), ""]
+    assert spelled == [*lines[0].split(), "", "lo", "", "\u6f22", "\u5b57", ""]  # a piece each, and the mark alone
     selected = set()
     for index in range(200):
         seen = np.zeros(len(block), bool)

@@ -163,7 +163,8 @@ def test_a_test_file_has_the_form_of_the_training_file(tmp_path):
 def test_conlls_columns(tmp_path):
     lines = ["-DOCSTART- -X- O O", "", "EU NNP B-NP B-ORG", "rejects VBZ B-VP O\r", "", "", "10\u00a0000\tCD X O"]
     first, second = read_tagged(write(tmp_path / "train.txt", *lines))
-    assert first == (["EU", "rejects"], ["B-ORG", "O"], 3) and second == (["10\u00a0000"], ["O"], 7)
+    assert first == (["EU", "rejects"], ["B-ORG", "O"], [3, 4])
+    assert second == (["10\u00a0000"], ["O"], [7])
     (sentence,) = read_tagged(write(tmp_path / "test.txt", "one", "word"), is_test=True)
     assert sentence.words == ["one", "word"] and sentence.tags == []
     (tagged,) = read_tagged(write(tmp_path / "test.txt", "one B-X", "word O"), is_test=True)
@@ -174,6 +175,26 @@ def test_conlls_columns(tmp_path):
         (["", "-DOCSTART- O"], "no sentences"),
     ]:
         refuses(message, read_tagged, write(tmp_path / "train.txt", *lines))
+
+
+def conllu(*rows):
+    """Lines of ten columns: ID, FORM, UPOS and XPOS are given."""
+    return ["\t".join([row[0], row[1], "_", row[2], row[3], "_", "0", "root", "_", "_"]) for row in rows]
+
+
+def test_conllu(tmp_path):
+    """Words of a range have tags, the range has none; nor has a word that is not there."""
+    rows = [("1-2", "dal", "_", "_"), ("1", "da", "ADP", "E"), ("2", "il", "DET", "RD"), ("2.1", "x", "_", "_")]
+    lines = ["# newdoc", "# text = dal", *conllu(*rows), "", "# 1\tx", *conllu(("1", "3 000", "NUM", "N"))]
+    path = write(tmp_path / "train.txt", *lines)
+    assert read_tagged(path) == [(["da", "il"], ["ADP", "DET"], [4, 5]), (["3 000"], ["NUM"], [9])]
+    assert [each.tags for each in read_tagged(path, column="xpos")] == [["E", "RD"], ["N"]]
+    refuses("the column feats is '_' for every word, .* another --conllu-column, of", read_tagged, path, column="feats")
+    assert read_tagged(path, is_test=True, column="feats")[1] == (["3 000"], [], [9])
+    broken = write(tmp_path / "broken.txt", *lines, "x\ty")
+    refuses("line 10: found 2 columns and the ID 'x', expected CoNLL-U as before", read_tagged, broken)
+    columns = write(tmp_path / "columns.txt", "# O", "kan B-X")  # no comment in CoNLL
+    assert read_tagged(columns)[0].words == ["#", "kan"]
 
 
 def test_squads_json(tmp_path):

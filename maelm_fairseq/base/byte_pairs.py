@@ -7,7 +7,6 @@ from .errors import UsageError
 from .subwords import BOS, EOS, MASK, PAD, SPECIAL, Subwords
 from .utf8 import read_text
 
-BYTE_WORD_STARTS = ("\u0120", "\u010a", "\u0109", "\u010d")  # space, newline, tab, carriage return
 TOKENIZER_JSON = "tokenizer.json"
 PUBLISHED = "sentencepiece.bpe.model"  # what a SentencePiece model is called beside one
 

@@ -7,8 +7,8 @@ import sentencepiece
 
 from .errors import UsageError
 from .subwords import BOS, EOS, MASK, PAD, SPECIAL, UNKNOWN, Subwords
+from .words import WORD_START
 
-WORD_START = "\u2581"  # SentencePiece's mark
 PRIVATE_USE = range(0xE000, 0xF900)  # code points without a meaning: hardly any is in a vocabulary
 SENTENCEPIECE = "sentencepiece.model"
 

@@ -6,11 +6,13 @@ the vocabulary's own ids, `<mask>` among them.
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
 
 from .errors import UsageError
+from .words import word_starts
 
 MASK = "<mask>"
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -29,6 +31,11 @@ class Subwords(ABC):
     """
 
     trims_places = True
+
+    @cached_property
+    def word_starts(self):
+        """Which tokens begin a word, as :func:`~.words.word_starts` says."""
+        return word_starts(self.symbols)
 
     def __init__(self, path, symbols):
         self.path, self.symbols, self.mask = path, symbols, symbols.index(MASK)

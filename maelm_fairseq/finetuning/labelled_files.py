@@ -220,26 +220,51 @@ def is_number(text):
 
 # Words with tags ---------------------------------------------------------------------------------------------------
 
-TOKEN_FILES = {"train": ["train.txt"], "valid": ["dev.txt"], "test": ["test.txt"]}
+TOKEN_FILES = {
+    "train": ["train.txt", "train.conllu"],
+    "valid": ["dev.txt", "dev.conllu"],
+    "test": ["test.txt", "test.conllu"],
+}
 DOCUMENT = "-DOCSTART-"  # the word of lines between documents, which are no sentences
+
+
+CONLLU = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()  # universaldependencies.org/format.html
+CONLLU_COLUMNS = ["upos", "xpos", "feats", "deprel"]  # those that can be the tags
+CONLLU_ID = re.compile(r"[0-9]+([-.][0-9]+)?")  # of a word; of a range of words, 1-2; of a word that is not there, 1.1
+UNSPECIFIED = "_"
 
 
 class Sentence(NamedTuple):
     words: List[str]
     tags: List[str]  # empty where a test file has none
-    line: int  # its first
+    lines: List[int]  # of the words
 
 
-def read_tagged(path, is_test=False):
+def read_tagged(path, is_test=False, column=CONLLU_COLUMNS[0]):
     """Reads CoNLL's columns: a word per line, the word first and the tag last, a blank line after each sentence.
 
-    A test file may have no tags: words alone, or columns of another kind.
+    Ten columns, separated by tabs, of which the first is a number, are CoNLL-U: the tag is in the given column.
+    Comments, ranges of words such as 1-2, and words that are not there, such as 1.1, are left out.
+
+    A test file may have no tags: words alone, or columns of another kind; in CoNLL-U, `_` in all of them.
 
     Returns: list of :class:`Sentence`
     Raises ValueError: a word has no tag, lines have different numbers of columns, or there are no sentences
     """
+    lines = list(read_lines(path))
+    if is_conllu(lines):
+        sentences = sentences_of_conllu(path, lines, column, is_test)
+    else:
+        sentences = sentences_of_columns(path, lines, is_test)
+    if not sentences:
+        raise UsageError(f"{path}: no sentences; expected a word and its tag per line")
+    return sentences
+
+
+def sentences_of_columns(path, lines, is_test):
+    """Those of lines, (number, text), that have a word first and a tag last; see :func:`read_tagged`."""
     sentences, sentence, width = [], None, None
-    for line, text in read_lines(path):
+    for line, text in lines:
         fields = re.split("[ \t]+", text.strip(" \t"))  # a word may contain other white space
         if fields[0] in ("", DOCUMENT):
             sentence = None
@@ -249,11 +274,50 @@ def read_tagged(path, is_test=False):
             expected = "a word and its tag, separated by a space or tab" if width == 1 else f"{width} as before"
             raise UsageError(f"{path}: line {line}: found {len(fields)} columns, expected {expected}; correct it")
         if sentence is None:
-            sentence = Sentence([], [], line)
+            sentence = Sentence([], [], [])
             sentences.append(sentence)
         sentence.words.append(fields[0])
+        sentence.lines.append(line)
         if width > 1:
             sentence.tags.append(fields[-1])
-    if not sentences:
-        raise UsageError(f"{path}: no sentences; expected a word and its tag per line")
+    return sentences
+
+
+def is_conllu(lines):
+    """Whether the first line that is neither blank nor a comment is one of CoNLL-U."""
+    first = next((text for _, text in lines if text.strip() and not text.startswith("#")), "")
+    fields = first.split("\t")
+    return len(fields) == len(CONLLU) and bool(CONLLU_ID.fullmatch(fields[0]))
+
+
+def sentences_of_conllu(path, lines, column, is_test):
+    """Those of CoNLL-U, with tags of the column; see :func:`read_tagged`."""
+    sentences, sentence = [], None
+    for line, text in lines:
+        if not text.strip():
+            sentence = None
+            continue
+        if text.startswith("#") and sentence is None:
+            continue
+        fields = text.split("\t")
+        if len(fields) != len(CONLLU) or not CONLLU_ID.fullmatch(fields[0]):
+            raise UsageError(
+                f"{path}: line {line}: found {len(fields)} columns and the ID {fields[0][:20]!r}, expected CoNLL-U as "
+                f"before: {len(CONLLU)} columns with tabs between them, and an ID such as 1 or 1-2; correct it"
+            )
+        if not fields[0].isdigit():
+            continue
+        if sentence is None:
+            sentence = Sentence([], [], [])
+            sentences.append(sentence)
+        sentence.words.append(fields[1])
+        sentence.tags.append(fields[CONLLU.index(column.upper())])
+        sentence.lines.append(line)
+    if all(tag == UNSPECIFIED for sentence in sentences for tag in sentence.tags):
+        if not is_test:
+            raise UsageError(
+                f"{path}: the column {column} is {UNSPECIFIED!r} for every word, expected tags; choose another "
+                f"--conllu-column, of {', '.join(CONLLU_COLUMNS)}"
+            )
+        sentences = [sentence._replace(tags=[]) for sentence in sentences]
     return sentences

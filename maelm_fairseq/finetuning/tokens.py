@@ -2,18 +2,25 @@
 
 import itertools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
+from ..base.settings import setting
 from ..base.subwords import word_sequences
-from ..engine import FairseqDataclass, register_criterion, register_task
+from ..engine import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
-from .labelled_files import TOKEN_FILES, find_file, is_test, read_tagged
+from .labelled_files import CONLLU_COLUMNS, TOKEN_FILES, find_file, is_test, read_tagged
 from .labelled_task import IGNORED, LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig
 from .metrics import accuracy, entities, flat, report_of_classes, report_of_entities
 
 
-@register_task("mae_lm_tokens", dataclass=LabelledTaskConfig)
+@dataclass
+class TokensConfig(LabelledTaskConfig):
+    conllu_column: ChoiceEnum(CONLLU_COLUMNS) = setting(CONLLU_COLUMNS[0], "of CoNLL-U files: the column of the tags")
+
+
+@register_task("mae_lm_tokens", dataclass=TokensConfig)
 class TokensTask(LabelledTask):
     """Reads train.txt, dev.txt and perhaps test.txt of :func:`~.labelled_files.read_tagged`.
 
@@ -25,7 +32,10 @@ class TokensTask(LabelledTask):
 
     def prepare(self):
         path = find_file(self.cfg.labelled, "train", self.files)
-        self.keep_labels(path, flat(sentence.tags for sentence in read_tagged(path)))
+        self.keep_labels(path, flat(sentence.tags for sentence in self.read(path)))
+
+    def read(self, path, is_test=False):
+        return read_tagged(path, is_test, str(self.cfg.conllu_column))
 
     def make_head(self, model):
         cfg = model.cfg
@@ -33,14 +43,14 @@ class TokensTask(LabelledTask):
         model.register_head(self.head, head)
 
     def make_dataset(self, path, split):
-        sentences, tokens, targets, places = read_tagged(path, is_test(split)), [], [], []
+        sentences, tokens, targets, places = self.read(path, is_test(split)), [], [], []
         if is_test(split) and not self.has_tags(sentences):
             sentences = [sentence._replace(tags=[]) for sentence in sentences]
         for i, sentence in enumerate(sentences):
             if is_test(split):
                 labels = [0] * len(sentence.words)
             else:
-                labels = [self.label_number(tag, path, sentence.line + k) for k, tag in enumerate(sentence.tags)]
+                labels = [self.label_number(tag, path, line) for tag, line in zip(sentence.tags, sentence.lines)]
             for joined, starts in word_sequences(self.tokenizer, sentence.words, self.positions):
                 target = np.full(len(joined), IGNORED)
                 target[starts], labels = labels[: len(starts)], labels[len(starts) :]

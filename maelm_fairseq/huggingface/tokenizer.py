@@ -24,8 +24,8 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from ..base.byte_pairs import BytePair
 from ..base.errors import InstallationError, UsageError, install
 from ..base.files import save_json
-from ..base.sentence_pieces import WORD_START
 from ..base.subwords import BOS, EOS, MASK, SPECIAL, UNKNOWN
+from ..base.words import WORD_START
 from ..hub import tokens_of
 from .card import read_record
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK

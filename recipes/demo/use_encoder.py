@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import Parser, run
-from maelm_fairseq.base.sentence_pieces import WORD_START
+from maelm_fairseq.base.words import WORD_START
 
 MASKED = [
     "the acting <mask> terrible .",

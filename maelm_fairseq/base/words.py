@@ -1,0 +1,80 @@
+"""What a word is, in text and in tokens.
+
+White space separates words. Scripts that are written without it, such as those of Chinese, Japanese and Thai, do not
+show where words begin; there, each piece of the vocabulary is one. A piece begins a word if it has the vocabulary's
+mark of a word's beginning, or if its first letter is of such a script.
+"""
+
+import re
+
+import numpy as np
+import regex
+
+WORD_START = "\u2581"  # SentencePiece's mark
+BYTE_WORD_STARTS = ("\u0120", "\u010a", "\u0109", "\u010d")  # space, newline, tab, carriage return
+# Letters, but not marks, of Unicode's line-breaking class for South East Asian scripts, and of Chinese and Japanese.
+WITHOUT_SPACES = regex.compile(r"(?!\p{M})[\p{Line_Break=SA}\p{Han}\p{Hiragana}\p{Katakana}]")
+BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")  # of SentencePiece, for characters that it does not know
+# What may follow the first bytes of a character in UTF-8. The second byte decides between scripts where the first one
+# alone is of several; with this one, the character is of a script with spaces.
+MISSING_BYTES = b"\xa4\x81\x81"
+
+
+def word_starts(symbols):
+    """Which symbols of a vocabulary begin a word: bool (N,); None if none has the mark of a word's beginning.
+
+    Args:
+        symbols: list of N, pieces of SentencePiece or of a byte-level BPE
+    """
+    if any(symbol.startswith(WORD_START) for symbol in symbols):
+        marks, letters = WORD_START, {}
+    elif any(symbol.startswith(BYTE_WORD_STARTS) for symbol in symbols):
+        marks, letters = BYTE_WORD_STARTS, byte_letters()
+    else:
+        return None
+    return np.array([symbol.startswith(marks) or begins_without_space(symbol, letters) for symbol in symbols])
+
+
+def begins_without_space(symbol, letters):
+    """Whether the first letter of a symbol is of a script without spaces.
+
+    `letters` are {letter: byte} of a byte-level BPE.
+    """
+    match = BYTE_PIECE.fullmatch(symbol)
+    if match:
+        return bool(WITHOUT_SPACES.match(first_character(bytes.fromhex(match[1]))))
+    if letters and all(letter in letters for letter in symbol):
+        return bool(WITHOUT_SPACES.match(first_character(bytes(letters[letter] for letter in symbol))))
+    return bool(WITHOUT_SPACES.match(symbol))
+
+
+def first_character(text):
+    """The first character of bytes of UTF-8, which may begin and end within a character; "" if it begins within one."""
+    lead = text[0]
+    size = 1 + (lead >= 0xC0) + (lead >= 0xE0) + (lead >= 0xF0)
+    return (text[:size] + MISSING_BYTES[: size - min(size, len(text))]).decode(errors="ignore")[:1]
+
+
+def byte_letters():
+    """The letters by which byte-level BPE spells bytes: {letter: byte}."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in printable]
+    return {**{chr(byte): byte for byte in printable}, **{chr(0x100 + i): byte for i, byte in enumerate(others)}}
+
+
+def word_places(tokenizer, text):
+    """The places of the words of a text: list of (first character, the one after the last).
+
+    Args:
+        tokenizer: :class:`~.subwords.Subwords`, whose pieces are the words of scripts without spaces
+        text: a string
+    """
+    places = []
+    for chunk in re.finditer(r"\S+", text):
+        begins = [chunk.start()]
+        if WITHOUT_SPACES.search(chunk[0]):
+            tokens, spans = tokenizer.spans(chunk[0])
+            starts = tokenizer.word_starts[tokens]
+            begins += sorted({chunk.start() + begin for (begin, _), start in zip(spans, starts) if start and begin})
+        places += zip(begins, [*begins[1:], chunk.end()])
+    return places
