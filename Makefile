@@ -57,6 +57,14 @@ $(VENV)-transformers-%/.installed: constraints.txt Makefile | install
 	  $(if $(filter $*,$(lastword $(VERSIONS))),datasets bm25s onnx onnxruntime onnxscript)
 	@touch $@
 
+# Named files that load no export need none of them.
+LOADING := tests/test_huggingface_transformers.py tests/test_pages.py
+ifneq ($(filter tests/test_%,$(TESTS)),)
+ifeq ($(filter $(LOADING),$(TESTS)),)
+TRANSFORMERS :=
+endif
+endif
+
 test: install $(TRANSFORMERS)
 	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" OMP_NUM_THREADS=1 \
 	  TESTS_TRANSFORMERS="$(subst $() $(),:,$(patsubst %/.installed,$(CURDIR)/%/bin/python,$(TRANSFORMERS)))" \

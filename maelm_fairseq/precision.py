@@ -57,7 +57,7 @@ def is_fast_in_bfloat16(kind):
         fast = kind != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
         slow = "this GPU, which lacks units for it (--fp16 is fast there)"
     if not fast:
-        logger.warning(f"--bf16-autocast: bfloat16 would be slow on {slow}; computing in float32")
+        logger.warning(f"bfloat16 would be slow on {slow}: computing in float32")
     return fast
 
 

@@ -47,14 +47,16 @@ def parse(recipe, words):
     with open(recipe, encoding="utf-8") as lines:
         header = itertools.takewhile(lambda line: line.startswith("#"), itertools.islice(lines, 1, None))
         description = "".join(line[2:] or "\n" for line in header)
-    usage = "%(prog)s --data DIR[:DIR...] --save-dir DIR [options]"
+    usage = "%(prog)s --data DATA[:DATA...] --save-dir RUN [options]"
     parser = Parser(os.path.basename(recipe), usage, description, EPILOG)
     if {"-h", "--help"} & set(words):
         parser.epilog += "\n\nfairseq-train's options of this plugin:\n" + plugin_options()
     add = parser.add_argument
     shards = "data from data-prep/prepare.sh; several folders are shards of one corpus"
-    add("--data", type=folder, required=True, metavar="DIR[:DIR...]", help=shards)
-    add("--save-dir", type=folder, required=True, metavar="DIR", help="checkpoints, TensorBoard files and train.log")
+    add("--data", type=folder, required=True, metavar="DATA[:DATA...]", help=shards)
+    add("--save-dir", type=folder, required=True, metavar="RUN", help="checkpoints, TensorBoard files and train.log")
+    updates = "make so many updates instead, with warm-up, schedule and fading masks in proportion"
+    add("--updates", type=within(1), metavar="N", help=updates)
     devices = "GPUs per machine (default: all); 0 trains on the CPU, for experiments, with a process per machine"
     add("--gpus", type=within(0), metavar="N", help=devices)
     nodes = "machines (default: 1); run the same command on each, with MASTER_ADDR set to one of them, whose port "
@@ -133,6 +135,8 @@ def adapt(cfg, args, extra):
     distributed["distributed_world_size"], dataset["batch_size"] = processes, batch
     optimization["update_freq"] = [sequences // (processes * batch)]
     cfg["checkpoint"]["save_dir"] = args.save_dir
+    if args.updates:
+        shorten(cfg, args.updates)
     cpu, bf16 = args.gpus == 0, cfg["task"].get("bf16_autocast") or "--bf16-autocast" in extra
     tensorboard = os.path.join(args.save_dir, "tensorboard")
     fp16 = cfg["common"]["fp16"] and not cpu and not bf16
@@ -140,6 +144,17 @@ def adapt(cfg, args, extra):
     update_freq = given(extra).get("--update-freq", "")
     every = int(update_freq) if update_freq.isdecimal() else sequences // (processes * batch)
     return f"{processes} process(es) x {batch} sequences x {every} = {processes * batch * every} sequences per update"
+
+
+def shorten(cfg, updates):
+    """Fits a recipe's settings, in place, to another number of updates, with four validations or more."""
+    optimization, schedule, task = cfg["optimization"], cfg["lr_scheduler"], cfg["task"]
+    share = updates / optimization["max_update"]
+    optimization["max_update"] = schedule["total_num_update"] = updates
+    schedule["warmup_updates"] = round(share * schedule["warmup_updates"])
+    task["encoder_mask_fade_updates"] = round(share * task.get("encoder_mask_fade_updates", 0))
+    every = cfg["checkpoint"].get("save_interval_updates") or updates
+    cfg["checkpoint"]["save_interval_updates"] = min(every, -(-updates // 4))
 
 
 def meet(args):

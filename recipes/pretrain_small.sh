@@ -3,12 +3,11 @@
 #
 #   recipes/pretrain_small.sh --gpus 0 --data DIR --save-dir DIR/64
 #   recipes/pretrain_small.sh --gpus 0 --data DIR --save-dir DIR/128 --finetune-from-model DIR/64/checkpoint_last.pt \
-#     --tokens-per-sample 128 --batch-size 32 --lr 5e-4 --warmup-updates 50 --max-update 500 --total-num-update 500 \
-#     --encoder-mask-fade-updates 0
+#     --tokens-per-sample 128 --batch-size 32 --lr 5e-4 --updates 500 --encoder-mask-fade-updates 0
 #
 # First 9,000 updates of 64 sequences of 64 tokens; then 500 updates with 128 tokens, to train positions 65 to 128.
 # Expected loss, on 32 MB of film reviews with 8,000 pieces: 6.6 bits after 500 updates, 5.5 after 3,000 and 4.9 at the
-# end, where token frequencies alone give 9.7. With --max-update 3000 --total-num-update 3000, it takes a third of the
+# end, where token frequencies alone give 9.7. With --updates 3000, it takes a third of the
 # time and ends at 5.4 bits (experiments/SMALL.md).
 # The settings differ from the method's where that helps to learn from little text: short sequences, a high learning
 # rate, 30% predicted tokens, 80/10/10 corruption, the encoder's layers in place of a decoder of its own, heads that

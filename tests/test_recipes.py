@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 import maelm_fairseq.plugin  # noqa: F401
 import pretrain
 from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, run_main, script
+from maelm_fairseq.training import reporting
 from show_progress import Progress
 from training import checkpoint, train, updates
 
@@ -161,6 +162,33 @@ def test_further_options_override_the_recipe():
     assert list(config.optimization.lr) == [3e-4]
     assert config.task.mask_whole_words and config.model.encoder_layers == 24
     assert config.task.bf16_autocast and not config.common.fp16
+
+
+@pytest.mark.parametrize("name, warmup, fade", [("pretrain_small", 67, 167), ("pretrain_base", 240, 0)])
+def test_updates_scale_what_belongs_to_them(name, warmup, fade):
+    """Options that are given win."""
+    config = parse_command(dry_run(name + ".sh", "--gpus", 1, "--updates", 3000))
+    assert config.optimization.max_update == config.lr_scheduler.total_num_update == 3000
+    assert config.lr_scheduler.warmup_updates == warmup
+    assert config.task.encoder_mask_fade_updates == fade
+    assert 0 < config.checkpoint.save_interval_updates <= 750
+    config = parse_command(dry_run(name + ".sh", "--gpus", 1, "--updates", 10, "--warmup-updates", 7))
+    assert config.lr_scheduler.warmup_updates == 7
+    assert config.checkpoint.save_interval_updates == 3
+
+
+def test_first_updates_say_how_long_the_others_take(monkeypatch, caplog):
+    clock = iter(range(0, 1000, 2))
+    monkeypatch.setattr(reporting.time, "monotonic", lambda: next(clock))
+    caplog.set_level("INFO", logger=reporting.__name__)
+    first_updates = reporting.FirstUpdates()
+    for update in range(101, 201):
+        first_updates.report(update, 1101)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == "update 101 of 1,101 is made"
+    assert lines[1] == "update 110 of 1,101: 2 seconds an update, 0:33:02 left"
+    assert lines[2] == "update 125 of 1,101: 2 seconds an update, 0:32:32 left"
+    assert len(lines) == 3
 
 
 def test_the_small_recipe_and_the_demo():

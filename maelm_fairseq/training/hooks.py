@@ -6,7 +6,7 @@
 | `convert_namespace_to_omegaconf` | refuses options that it would misread; validates in one process | all commands |
 | `add_defaults` | begins a run: signal handlers; memory; the save folder; no state of an earlier run | our models |
 | `train` | all processes at one update, none after the last; whole updates in a resumed epoch; signals | our models |
-| `Trainer.train_step` | leaves out empty batches; one that does not fit into memory ends the run | our models |
+| `Trainer.train_step` | no empty batches; what does not fit into memory ends the run; signs of life | our models |
 | `validate_and_save` | a requested stop saves and ends the process; once an update; frees memory | training |
 | `save_checkpoint` | refuses NaN; a full disk is one line; the last checkpoint is written first | training |
 | `torch_persistent_save`, `PathManager.copy` | names appear with complete files | training |
@@ -41,7 +41,7 @@ from ..model import MaeLmModel
 from ..task import MaeLmTask
 from . import comparison, run_options, save_folder, stopping
 from .memory import RETURN_INTERVAL, keep_freed_memory, limit_caches, return_freed_memory
-from .reporting import reporter
+from .reporting import FirstUpdates, reporter
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +94,7 @@ class Hooks:
     def __init__(self):
         self.patience = {}  # what --patience has seen: the attributes of fairseq's function should_stop_early
         self._lock = None  # of the save folder, in the process that saves
+        self._first_updates = FirstUpdates()
         self._keeps_memory = False
         self._last = None  # path of the last checkpoint that is being saved
         self._folders = set()  # of all runs of this process
@@ -312,11 +313,14 @@ class Hooks:
         # effect, and counts its tokens, or none of the update's; where there is no other batch, it needs one.
         samples = [sample for sample in samples if sample] or samples[:1]
         try:
-            return original(trainer, samples, raise_oom=True)  # else the batch would be left out
+            output = original(trainer, samples, raise_oom=True)  # else the batch would be left out
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             raise UsageError(one_line(error)) from None
+        if isinstance(trainer.task, MaeLmTask) and trainer.is_data_parallel_master:
+            self._first_updates.report(trainer.get_num_updates(), trainer.cfg.optimization.max_update)
+        return output
 
     def validate_and_save(self, original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
         reporter.trained = True

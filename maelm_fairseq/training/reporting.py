@@ -1,10 +1,41 @@
-"""How fairseq's commands report errors: in one line where the user can do something about them."""
+"""How fairseq's commands report errors, in one line where the user can do something about them; and first updates."""
 
+import datetime
 import logging
 import os
 import sys
+import time
 
 from ..base.errors import SHOW_TRACEBACK, UsageError, one_line, print_error, show_anything
+
+logger = logging.getLogger(__name__)
+
+SIGNS_OF_LIFE = (1, 10, 25)  # updates of a process, before fairseq's own log begins
+
+
+class FirstUpdates:
+    """Says after a process's first updates how long one takes, and how long all that are left will take."""
+
+    def __init__(self):
+        self.first = None  # the number of its first update, and the time at its end
+        self.reported = set()
+
+    def report(self, update, last):
+        """To be called after each update; `last` is the number of the run's last one, 0 if there is none."""
+        now = time.monotonic()
+        if self.first is None:
+            self.first = update, now
+        made = update - self.first[0]  # since the first, which has to allocate memory and is slower
+        if made + 1 not in SIGNS_OF_LIFE or made in self.reported:
+            return
+        self.reported.add(made)
+        of = f" of {last:,}" if last else ""
+        if not made:
+            logger.info(f"update {update:,}{of} is made")
+            return
+        seconds = (now - self.first[1]) / made
+        left = f", {datetime.timedelta(seconds=int(seconds * (last - update)))} left" if last else ""
+        logger.info(f"update {update:,}{of}: {seconds:.2g} seconds an update{left}")
 
 
 class Reporter:
