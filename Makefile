@@ -54,7 +54,7 @@ $(VENV)-transformers-%/.installed: constraints.txt Makefile | install
 	@grep '^torch==' constraints.txt >$(@D)/constraints.txt
 	@$(VENV)/bin/python -m pip --python $(@D)/bin/python install --quiet -c $(@D)/constraints.txt \
 	  torch safetensors transformers==$* accelerate peft sentence-transformers==$(SENTENCE_TRANSFORMERS_$*) \
-	  $(if $(filter $*,$(lastword $(VERSIONS))),datasets bm25s onnx onnxruntime onnxscript)
+	  $(if $(filter $*,$(lastword $(VERSIONS))),onnx onnxruntime onnxscript)
 	@touch $@
 
 # Named files that load no export need none of them.

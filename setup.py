@@ -18,6 +18,7 @@ setup(
         'omegaconf>=2.3,<2.4; python_version >= "3.11"',
         "torch>=2.6",  # older ones execute code from some checkpoints, even with weights_only
         "numpy",
+        "regex",
         "sentencepiece>=0.2.3",
         "tqdm",
     ],
@@ -29,7 +30,7 @@ setup(
         "huggingface": ["protobuf", "safetensors>=0.4", "tokenizers>=0.19"],
         "test": [
             *["pytest", "pytest-timeout", "pytest-xdist", "matplotlib", "tensorboard", "torchmetrics", "ruff"],
-            *["pandas", "scikit-learn", "scipy", "seqeval", "statsmodels"],
+            *["bm25s", "pandas", "scikit-learn", "scipy", "seqeval", "statsmodels"],
         ],
     },
 )

@@ -1,9 +1,10 @@
-"""Continues the pretraining of an encoder of Hugging Face's on your own text, and exports it again.
+"""Continues the pretraining of a Hugging Face encoder on your own text, and exports it again.
 
-In steps: the text is prepared with the model's own vocabulary, the model imported, measured on held-out text, trained
-as the masked language model that it is, measured again, and exported to DEST, which AutoModel, pipeline("fill-mask")
-and SentenceTransformer load. The same command resumes, and goes on with a higher --max-update. Everything but the
-export is in DEST.work, with the checkpoints and the table of measurements, adaptation.md.
+In steps: the text is prepared with the model's own vocabulary, the model imported and measured on held-out text; its
+masked-language-model training continues; it is measured again, and exported to DEST, which AutoModel,
+pipeline("fill-mask") and SentenceTransformer load. The same command resumes, and trains further with a higher
+--max-update. Everything but the export is in DEST.work, with the checkpoints and the table of measurements,
+adaptation.md.
 
 All other options go to fairseq-train, such as --tokens-per-sample 128, --lr 5e-5 or --batch-size 4 (sequences per GPU
 at a time; an update has 32).
@@ -56,7 +57,10 @@ def parse():
     add = parser.add_argument
     add("--model", type=path, required=True, metavar="DIR", help="folder of transformers with the layout of RoBERTa")
     add("--train", type=path, nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
-    add("--valid", type=path, required=True, metavar="FILE", help="held-out text, to validate and measure on")
+    held_out = parser.add_mutually_exclusive_group(required=True)
+    held_out.add_argument("--valid", type=path, metavar="FILE", help="held-out text, to validate and measure on")
+    documents = "hold out N documents of --train instead, evenly spaced"
+    held_out.add_argument("--valid-documents", type=within(1), metavar="N", help=documents)
     dest = "new folder for the model, beside DEST.work"
     add("--dest", type=lambda text: folder(path(text)), required=True, metavar="DIR", help=dest)
     add("--gpus", type=within(0), metavar="N", help="GPUs (default: all); 0 trains on the CPU")
@@ -113,8 +117,11 @@ def found_halves(model, lines):
 
 def measure(record, checkpoint, data, args, positions):
     """The measurements of a checkpoint, {what: value}; kept in a JSON file with what they were made from."""
+    from maelm_fairseq.huggingface.tokenizer import sample_lines  # of the extra `huggingface`
+
     pairs = args.pairs
-    origin = {"checkpoint": sha256(checkpoint), "valid": sha256(args.valid), "pairs": pairs and pairs.digest}
+    valid = sha256(args.valid or data / "valid.bin")
+    origin = {"checkpoint": sha256(checkpoint), "valid": valid, "pairs": pairs and pairs.digest}
     if record.exists():
         was = read_json(record, Dict[str, dict], "measurements of adapt.sh")
         if was.get("origin") == origin and "found" in was:
@@ -122,7 +129,10 @@ def measure(record, checkpoint, data, args, positions):
     print(f"measuring {checkpoint}", flush=True)
     model = hub.from_pretrained(checkpoint, data)
     model.to("cuda" if args.gpus != 0 and torch.cuda.is_available() else "cpu")
-    lines = [line.strip() for _, line in read_lines(args.valid) if line.strip()]
+    if args.valid:
+        lines = [line.strip() for _, line in read_lines(args.valid) if line.strip()]
+    else:
+        lines = sample_lines(data, ["valid"])
     random.Random(1).shuffle(lines)
     (bits, tokens), (share, halves) = bits_per_token(model, lines, positions), found_halves(model, lines)
     found = {f"bits per token ({tokens:,} of held-out text)": bits, f"halves found, % of {halves:,} lines": share}
@@ -186,7 +196,8 @@ def adapt(execute, args, extra, positions, dest, work):
         fix = f"choose another --dest, or remove {dest} and {work}"
         check_same(work, read_json(record, dict, "the record of an import"), origin, fix)
     words = ["--add-tokens", args.add_tokens] * bool(args.add_tokens)
-    texts = ["--train", *args.train, "--valid", args.valid, "--dest", data]
+    texts = ["--train", *args.train, "--dest", data]
+    texts += ["--valid", args.valid] if args.valid else ["--valid-documents", args.valid_documents]
     try:
         execute(RECIPES.parent / "data-prep" / "prepare.sh", "--vocabulary", args.model, *words, *texts)
     except SystemExit as ended:
@@ -217,7 +228,7 @@ def adapt(execute, args, extra, positions, dest, work):
     was = read_json(record, dict, "the record of an export") if record.exists() else None
     if was != origin or not (dest / "config.json").exists():
         if os.path.lexists(dest):
-            print(f"{dest}, which is no export of {best}, is now called {set_aside(str(dest), '.earlier')}")
+            print(f"renamed the earlier export, {dest}, to {set_aside(str(dest), '.earlier')}")
         save_json(origin, record)  # before the export, whose folder has its name once it is complete
         texts = ", ".join(os.path.basename(path) for path in args.train)
         name = os.path.basename(os.path.abspath(args.model))

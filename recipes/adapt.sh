@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# Continues a RoBERTa of Hugging Face's on your own text, and exports it; `adapt.sh --help` lists the options.
+# Continues a Hugging Face RoBERTa on your own text, and exports it; `adapt.sh --help` lists the options.
 . "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 become "$recipes/adapt.py" "$@"

@@ -150,7 +150,7 @@ def write_file(path, text, what):
     """Writes a file beside the seeds, and says where it is; an earlier one with other contents gets another name."""
     contents = text.encode()
     if os.path.exists(path) and Path(path).read_bytes() != contents:
-        print(f"the earlier {path} is now called {set_aside(path, '.earlier')}")
+        print(f"renamed the earlier {path} to {set_aside(path, '.earlier')}")
     with atomic_write(path, "wb") as stream:
         stream.write(contents)
     print(f"{what}: {path}")

@@ -72,13 +72,13 @@ def test_it_goes_on_to_more_updates(adapted, tmp_path):
     for name in ["out", "out.work"]:
         shutil.copytree(folder / name, tmp_path / name)
     more = [*arguments, "--dest", tmp_path / "out", "--max-update", 12]
-    assert f"is now called {tmp_path}/out.earlier" in script("recipes/adapt.sh", *more).stdout
+    assert f"to {tmp_path}/out.earlier\n" in script("recipes/adapt.sh", *more).stdout
     weights = [tmp_path / name / "model.safetensors" for name in ["out.earlier", "out"]]
     assert weights[0].read_bytes() == (folder / "out" / "model.safetensors").read_bytes() != weights[1].read_bytes()
     assert updates(tmp_path / "out.work" / "checkpoints") == 12
     shutil.rmtree(tmp_path / "out")
     (tmp_path / "out").mkdir()  # somebody's
-    assert f"is now called {tmp_path}/out.earlier2" in script("recipes/adapt.sh", *more).stdout
+    assert f"to {tmp_path}/out.earlier2\n" in script("recipes/adapt.sh", *more).stdout
     assert weights[1].exists()
     assert "- Updates: 12, after those of `imported.pt`\n" in (tmp_path / "out" / "README.md").read_text()
 

@@ -59,7 +59,7 @@ def test_a_run_that_was_taken_back_keeps_its_own_checkpoints_and_those_that_it_h
     shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_last.pt")
     left = (saved / "checkpoint_1_4.pt").read_bytes()
     keep = ["--save-interval-updates", 1, "--keep-interval-updates", 1, "--max-update", 3]
-    assert f"{saved}/checkpoint_1_4.pt, which is later, is now called" in train(data, saved, *keep)
+    assert f"renamed the later {saved}/checkpoint_1_4.pt to" in train(data, saved, *keep)
     assert sorted(path.name for path in saved.glob("checkpoint_1*")) == ["checkpoint_1_3.pt", "checkpoint_1_4.pt.left"]
     assert (saved / "checkpoint_1_4.pt.left").read_bytes() == left
     spoil(saved / "checkpoint_last.pt", "cut_in_half")

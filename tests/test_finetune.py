@@ -233,7 +233,7 @@ def test_a_regression(pretrained, files, arguments, tmp_path):
     test = files / "STS-B" / "test.tsv"
     test.write_text("".join(test.read_text().splitlines(True)[:3]))
     again = script(GLUE, "--labelled", files / "STS-B", *arguments, *more).stdout
-    assert re.search("the earlier .*STS-B.tsv is now called", again) and len(submitted(save, "STS-B")) == 2
+    assert re.search("renamed the earlier .*STS-B.tsv to ", again) and len(submitted(save, "STS-B")) == 2
     assert finetune_results.server_name("own", "test1") == "own_mismatched"
     assert finetune_results.server_name("MNLI", "test") == "MNLI-m"
 

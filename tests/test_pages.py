@@ -36,7 +36,6 @@ SMALLER = [  # so that each command takes seconds
     (r"(recipes/evaluate\.sh(?!.* --(tasks|pairs)).*)", r"\1 --labelled glue_data --tasks my_task"),
     (r"(recipes/evaluate\.sh.*)", r"\1 --few-shot-repeats 0"),
     (r"(recipes/adapt\.sh.*)", r"\1 --gpus 0 --max-update 2 --tokens-per-sample 32"),
-    (r"max_steps=\d+", "max_steps=2"),
 ]  # fmt: skip
 # What installs, downloads or takes hours: there, options and targets are looked up.
 NOT_RUN = re.compile(r"pip |make |\. |git clone|mv blimp_|data-prep/(movie_reviews|fetch_labelled)")
@@ -110,7 +109,9 @@ def place(tmp_path_factory, ran):
         (place / part).symlink_to(ROOT / part)
     for folder in ["corpus", "text", "pages"]:
         (place / folder).mkdir()
-    for seed, name in enumerate(["corpus/a.txt", "text/train.txt", "text/valid.txt", "train.txt", "valid.txt"]):
+    for seed, name in enumerate(
+        ["corpus/a.txt", "text/train.txt", "text/valid.txt", "train.txt", "valid.txt", "text.txt"]
+    ):
         (place / name).write_text(text_of(documents(100, seed)))
     for number in range(12):
         (place / f"pages/{number}.txt").write_text(text_of(documents(9, number)))

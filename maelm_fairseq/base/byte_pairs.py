@@ -1,4 +1,4 @@
-"""A byte-level BPE in a tokenizer.json of Hugging Face's as tokens."""
+"""A byte-level BPE in a Hugging Face tokenizer.json as tokens."""
 
 import functools
 import json

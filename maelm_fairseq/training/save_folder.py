@@ -74,7 +74,7 @@ def renew_last(save_dir, starts_elsewhere):
     for reason in damaged:
         logger.warning(f"damaged: {reason}")
     if exists:
-        logger.warning(f"{last} is now called {set_aside(last, '.damaged')}")
+        logger.warning(f"renamed {last} to {set_aside(last, '.damaged')}")
     writing.copy(path, last)
     logger.warning(f"resuming from {path}, the newest whole checkpoint")
 
@@ -95,7 +95,7 @@ def set_aside_later(save_dir, update):
     for path in interval_checkpoints(save_dir):
         if int(INTERVAL.fullmatch(os.path.basename(path))[1]) > update:
             kept = set_aside(path, ".left")
-            logger.warning(f"going on from update {update:,}: {path}, which is later, is now called {kept}")
+            logger.warning(f"resuming from update {update:,}; renamed the later {path} to {kept}")
 
 
 def set_aside(path, ending):
