@@ -15,9 +15,9 @@ BYTE_WORD_STARTS = ("\u0120", "\u010a", "\u0109", "\u010d")  # space, newline, t
 # Letters, but not marks, of Unicode's line-breaking class for South East Asian scripts, and of Chinese and Japanese.
 WITHOUT_SPACES = regex.compile(r"(?!\p{M})[\p{Line_Break=SA}\p{Han}\p{Hiragana}\p{Katakana}]")
 BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")  # of SentencePiece, for characters that it does not know
-# What may follow the first bytes of a character in UTF-8. The second byte decides between scripts where the first one
-# alone is of several; with this one, the character is of a script with spaces.
-MISSING_BYTES = b"\xa4\x81\x81"
+# What may follow the first byte of a character in UTF-8, by how many bytes it has. The second byte decides between
+# scripts where the first one alone is of several: with these, it is one with spaces, or a symbol such as an emoji.
+FOLLOWING_BYTES = {1: b"", 2: b"\x81", 3: b"\xa4\x81", 4: b"\x9f\x81\x81"}
 
 
 def word_starts(symbols):
@@ -52,7 +52,7 @@ def first_character(text):
     """The first character of bytes of UTF-8, which may begin and end within a character; "" if it begins within one."""
     lead = text[0]
     size = 1 + (lead >= 0xC0) + (lead >= 0xE0) + (lead >= 0xF0)
-    return (text[:size] + MISSING_BYTES[: size - min(size, len(text))]).decode(errors="ignore")[:1]
+    return (text[:size] + FOLLOWING_BYTES[size][len(text) - 1 :]).decode(errors="ignore")[:1]
 
 
 def byte_letters():
