@@ -43,20 +43,23 @@ PARTS, SCORED, TRAINED = 4, [0], [1, 2]  # of the training sentences
 
 
 DEFAULT = "the defaults"
-LEVERS = {
+LEVERS = {  # those that promise most come first
     DEFAULT: {},
+    "rate times 0.7 for each layer below": {"layer_decay": 0.7},
+    "rate times 0.5 for each layer below": {"layer_decay": 0.5},
+    "rate times 0.7 for each layer below, 1e-3": {"layer_decay": 0.7, "lr": 1e-3},
+    "rate times 0.7 for each layer below, 20 epochs": {"layer_decay": 0.7, "epochs": 20},
+    "labels smoothed by 0.1": {"smoothing": 0.1},
     "rate 2e-4": {"lr": 2e-4},
     "rate 1e-3": {"lr": 1e-3},
     "5 epochs": {"epochs": 5},
     "20 epochs": {"epochs": 20},
     "weights averaged over the last quarter": {"averaged": 0.25},
-    "rate times 0.7 for each layer below": {"layer_decay": 0.7},
     "head on the mean of tokens": {"pooling": MEAN},
     "head on the mean of tokens and layers": {"pooling": LAYERS},
     "dropout 0": {"dropout": 0.0},
     "dropout 0.3": {"dropout": 0.3},
     "10% of the input tokens left out": {"dropped": 0.1},
-    "labels smoothed by 0.1": {"smoothing": 0.1},
     "weight decay 0.1": {"weight_decay": 0.1},
     "16 sentences in a batch": {"batch": 16},
     "64 sentences in a batch": {"batch": 64},
