@@ -12,6 +12,7 @@ from .base.settings import setting
 from .engine import FairseqAdam, FairseqDataclass, FairseqOptimizer, register_optimizer
 
 WEIGHTS = "float32_weights"  # in the state of the optimizer
+SHARE = "share_of_lr"  # in its groups of weights
 
 
 @dataclass
@@ -19,8 +20,34 @@ class TorchAdamWConfig(FairseqDataclass):
     adam_betas: Any = setting((0.9, 0.999), "decay rates of the two moving averages")
     adam_eps: float = setting(1e-8, "added to the denominator")
     weight_decay: float = setting(0.0, "decoupled, as in AdamW")
+    lr_layer_decay: float = setting(
+        1.0, "in fine-tuning, multiplies the learning rate for each layer below the head; embeddings are the lowest"
+    )
     lr: List[float] = II("optimization.lr")
     fp16: bool = II("common.fp16")
+
+
+def groups_by_rate(weights, decay):
+    """Weights in groups, those with the highest learning rate first, each with its share of the rate.
+
+    `param_group` of a weight says how many layers below the head it is; fairseq keeps this attribute.
+
+    Raises ValueError: a decay out of range, or of weights that do not say where they are
+    """
+    if not 0 < decay <= 1:
+        raise UsageError(f"--lr-layer-decay {decay} must be over 0 and at most 1")
+    if decay == 1:
+        return weights
+    if not all(hasattr(weight, "param_group") for weight in weights):
+        raise UsageError(
+            f"--lr-layer-decay {decay} is for fine-tuning with the tasks of this plugin; with --fp16, also give "
+            "--fp16-no-flatten-grads"
+        )
+    depths = sorted({weight.param_group for weight in weights})
+    return [
+        {"params": [weight for weight in weights if weight.param_group == depth], SHARE: decay**depth}
+        for depth in depths
+    ]
 
 
 @register_optimizer("torch_adamw", dataclass=TorchAdamWConfig)
@@ -33,8 +60,17 @@ class TorchAdamW(FairseqAdam):
 
     def __init__(self, cfg, params):
         FairseqOptimizer.__init__(self, cfg)
-        self._optimizer = torch.optim.AdamW(params, fused=True, **self.optimizer_config)
+        groups = groups_by_rate(list(params), cfg.lr_layer_decay)
+        self._optimizer = torch.optim.AdamW(groups, fused=True, **self.optimizer_config)
         self._factor = 1.0
+
+    def get_lr(self):
+        """Of the head, or of all weights."""
+        return self.param_groups[0]["lr"]
+
+    def set_lr(self, lr):
+        for group in self.param_groups:
+            group["lr"] = lr * group.get(SHARE, 1.0)
 
     @property
     def optimizer_config(self):
@@ -58,7 +94,10 @@ class TorchAdamW(FairseqAdam):
         """The moments are the checkpoint's; the options are this run's, as those of everything else are."""
         for weight, saved in zip(self.params, state_dict.get(WEIGHTS, [])):
             weight.data.copy_(saved)
+        shares = [group.get(SHARE, 1.0) for group in self.param_groups]
         super().load_state_dict(state_dict, {**self.optimizer_config, **(optimizer_overrides or {})})
+        for group, share in zip(self.param_groups, shares):
+            group[SHARE] = share
 
     def multiply_grads(self, c):
         self._factor = self._factor * c

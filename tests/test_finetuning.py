@@ -20,6 +20,7 @@ from maelm_fairseq import hub
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.finetuning import metrics, squad_files
 from maelm_fairseq.finetuning.labelled_files import read_sentences, read_tagged
+from maelm_fairseq.finetuning.labelled_task import layers_below_head
 from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
 from maelm_fairseq.finetuning.windows import pieces_of
 from test_errors import refused
@@ -145,6 +146,12 @@ def test_a_file_of_texts_gets_labels(tuned, tmp_path, monkeypatch):
     fault = error_of(maelm_fairseq.predict.main, *options[:5], tmp_path / "empty", *options[6:])
     assert "empty: it is empty, expected a text in each line" in fault
     assert not (tmp_path / "new.tsv").exists()
+
+
+def test_weights_say_how_far_below_the_head_they_are():
+    names = ["classification_heads.sentences.dense.bias", "encoder.layers.2.ffn.0.weight", "encoder.layers.0.out.bias"]
+    names += ["encoder.norm.weight", "embed_tokens.weight", "encoder.relative_bias.table.weight"]
+    assert [layers_below_head(name, 3) for name in names] == [0, 1, 3, 4, 4, 4]
 
 
 def test_the_hub_gives_labels(tuned):

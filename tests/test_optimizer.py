@@ -18,7 +18,7 @@ def test_steps_are_those_of_fairseqs_adam():
     torch.manual_seed(1)
     ours = [torch.nn.Parameter(torch.randn(shape)) for shape in [(7, 5), (5,), ()]]
     theirs = [torch.nn.Parameter(weight.detach().clone()) for weight in ours]
-    config = dict(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=1e-12, weight_decay=0.1, fp16=False)
+    config = dict(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=1e-12, weight_decay=0.1, lr_layer_decay=1.0, fp16=False)
     of_fairseq = DictConfig(dict(config, use_old_adam=True, fp16_adam_stats=False, tpu=False))
     optimizers = [TorchAdamW(Namespace(**config), ours), FairseqAdam(of_fairseq, theirs)]
     for number in range(30):
@@ -38,13 +38,14 @@ def test_steps_are_those_of_fairseqs_adam():
 
 @pytest.mark.parametrize("betas", ["x", "(a,b)", "1", "(0.9, 1)", "__import__('os').abort()"])
 def test_betas_are_two_numbers_and_are_not_evaluated(betas):
-    config, weights = Namespace(lr=[0.01], adam_betas=betas, adam_eps=1e-8, weight_decay=0), [torch.nn.Parameter()]
-    refuses("--adam-betas .*: expected two numbers from 0 to less than 1", TorchAdamW, config, weights)
+    config = Namespace(lr=[0.01], adam_betas=betas, adam_eps=1e-8, weight_decay=0, lr_layer_decay=1.0)
+    refuses("--adam-betas .*: expected two numbers from 0 to less than 1", TorchAdamW, config, [torch.nn.Parameter()])
 
 
 def test_options_are_those_of_the_run_that_goes_on():
     def make(decay, eps):
-        config = Namespace(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=eps, weight_decay=decay, fp16=False)
+        config = Namespace(adam_betas="(0.9, 0.98)", adam_eps=eps, weight_decay=decay, fp16=False)
+        config.lr, config.lr_layer_decay = [0.01], 1.0
         return TorchAdamW(config, [torch.nn.Parameter(torch.ones(3))])
 
     first, again = make(0.1, 1e-6), make(0.3, 1e-8)
@@ -56,6 +57,47 @@ def test_options_are_those_of_the_run_that_goes_on():
     assert (group["weight_decay"], group["eps"]) == (0.3, 1e-8)
     moments = (each.optimizer.state[each.param_groups[0]["params"][0]] for each in (first, again))
     torch.testing.assert_close(*moments)
+
+
+def layered(decay, depths=(2, 0, 1, 2)):
+    """An optimizer of four weights of ones, which are so many layers below the head."""
+    weights = [torch.nn.Parameter(torch.ones(3)) for _ in depths]
+    for weight, depth in zip(weights, depths):
+        weight.param_group = depth
+    config = Namespace(adam_betas="(0.9, 0.98)", adam_eps=1e-8, weight_decay=0, fp16=False)
+    config.lr, config.lr_layer_decay = [0.01], decay
+    return TorchAdamW(config, weights), weights
+
+
+def test_lower_layers_take_smaller_steps():
+    optimizer, weights = layered(0.5)
+    optimizer.set_lr(0.1)
+    assert optimizer.get_lr() == 0.1
+    for weight in weights:
+        weight.grad = torch.ones(3)
+    optimizer.step()
+    steps = [float(1 - weight[0]) for weight in weights]
+    assert steps == pytest.approx([0.025, 0.1, 0.05, 0.025], rel=1e-3)
+    again, _ = layered(0.25)
+    again.load_state_dict(optimizer.state_dict())
+    again.set_lr(0.1)
+    assert [group["lr"] for group in again.param_groups] == pytest.approx([0.1, 0.025, 0.00625])
+
+
+def test_one_rate_is_one_group():
+    optimizer, weights = layered(1.0)
+    (group,) = optimizer.param_groups
+    assert len(group["params"]) == len(weights)
+
+
+@pytest.mark.parametrize("decay", [0, 1.1, float("nan")])
+def test_decays_out_of_range_are_refused(decay):
+    refuses(f"--lr-layer-decay {decay} must be over 0 and at most 1", layered, decay)
+
+
+def test_weights_without_a_layer_are_refused():
+    config = Namespace(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=1e-8, weight_decay=0, lr_layer_decay=0.5)
+    refuses("--lr-layer-decay 0.5 is for fine-tuning", TorchAdamW, config, [torch.nn.Parameter(torch.ones(3))])
 
 
 def test_float32_weights_of_a_model_in_half_precision_go_on(monkeypatch):

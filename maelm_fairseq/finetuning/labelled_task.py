@@ -140,6 +140,8 @@ class LabelledTask(TokenTask, ABC):
         model = super().build_model(cfg, from_checkpoint)
         self.positions = model.max_positions()
         self.make_head(model)
+        for name, weight in model.named_parameters():
+            weight.param_group = layers_below_head(name, len(model.encoder.layers))  # for --lr-layer-decay
         return model
 
     def take_sizes(self, cfg):
@@ -195,6 +197,15 @@ class LabelledTask(TokenTask, ABC):
         if earlier.get("num_updates") != update:
             earlier = {"num_updates": update}
         self.state.merge_state_dict({SCORES: {**earlier, agg["_scores"].split: agg["_scores"].values()}})
+
+
+def layers_below_head(name, layers):
+    """How many layers below the head a weight is, by its name; the embeddings are below all `layers`."""
+    if name.startswith(HEADS):
+        return 0
+    if name.startswith("encoder.layers."):
+        return layers - int(name.split(".")[2])
+    return layers + 1
 
 
 def counted(labels):
