@@ -6,7 +6,7 @@ Letters in shapes: B texts, T tokens of a text, W words, C width, L layers of th
 import math
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -50,6 +50,8 @@ def from_pretrained(checkpoint, data=None):
         ValueError: one of them cannot be used, or they do not belong together
     """
     checkpoint_file = find_checkpoint(os.fspath(checkpoint))
+    if not os.path.exists(checkpoint_file):
+        raise MissingFileError(f"{checkpoint_file}: not found, expected a checkpoint, or a folder with one")
     folder = os.path.dirname(checkpoint_file) or "." if data is None else os.fspath(data)
     path = os.path.join(folder, "dict.txt")
     if data is None and not os.path.isfile(path):
@@ -80,7 +82,8 @@ def text_pairs(texts, pairs=None):
     """A string or a list of strings, alone or with as many others -> list of (text, pair or None)."""
     columns = [texts] if pairs is None else [texts, pairs]
     singles = [isinstance(column, str) for column in columns]
-    if len(set(singles)) > 1 or not all(isinstance(column, Iterable) for column in columns):
+    lists = [isinstance(column, Iterable) and not isinstance(column, (bytes, Mapping)) for column in columns]
+    if len(set(singles)) > 1 or not all(lists):
         raise TypeError("expected a string or a list of strings, and pairs as the texts are")
     columns = [list(map(checked, [column] if single else column)) for column, single in zip(columns, singles)]
     if len({len(column) for column in columns}) > 1:
@@ -320,6 +323,8 @@ class MaeLm:
         if form and (len(form[1]) == 2) != (pairs is not None):
             right = "pairs of texts: call predict(texts, pairs)", "single texts: call predict(texts)"
             raise UsageError(f"the head was fine-tuned on {right[pairs is not None]}")
+        if isinstance(head, TokenClassificationHead) and pairs is not None:
+            raise UsageError("the head was fine-tuned on words with tags: call predict(texts)")
         if isinstance(head, TokenClassificationHead):
             predictions = [self._tag(self.words(text), head, labels) for text, _ in checked]
         else:

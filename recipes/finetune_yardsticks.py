@@ -83,14 +83,15 @@ class Measurement:
             encoder: list of Results of the encoder on the same files
             answered: {split: answers of the encoder's reported model}
         """
-        reported = {(result.split, result.metric): float(result.median) for result in encoder}
+        reported = {(result.split, result.metric): np.median(result.bounded) for result in encoder}
         others, results = self.answers(found), []
         errors = {split: self.error_of_difference(split, answered[split], others[split]) for split in others}
         for score in found.scores:
             note = ""
             if score.predictor == BAG_OF_WORDS:
-                difference, error = reported[score.file, score.metric] - score.value, errors[self.splits[score.file]]
-                note = f" (difference {difference:+.2f} ± {error[score.metric]:.2f})"
+                difference = reported[score.file, score.metric] - score.value
+                error = errors[self.splits[score.file]][score.metric]
+                note = f" (difference {difference:+.2f} ± {error:.2f})"
             results.append(self.result(score, self.name, note))
         settings = f"{encoder[0].settings} {self.name}"
         return results + [self.result(score, settings) for score in self.together(answered, others)]

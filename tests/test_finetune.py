@@ -26,7 +26,8 @@ from conftest import ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, refuses, run_
 from finetune_settings import DEFAULTS, combinations
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.finetuning.labelled_files import read_sentences, read_tagged
+from maelm_fairseq.finetuning.labelled_files import read_sentences
+from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.heads import POOLING
 from test_preemption import STOPPED, finish, start
 from training import checkpoint, updates

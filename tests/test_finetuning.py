@@ -19,9 +19,10 @@ from labelled import KINDS, arguments, finetune, question, write_squad, write_ta
 from maelm_fairseq import hub
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.finetuning import metrics, squad_files
-from maelm_fairseq.finetuning.labelled_files import read_sentences, read_tagged
+from maelm_fairseq.finetuning.labelled_files import read_sentences
 from maelm_fairseq.finetuning.labelled_task import layers_below_head
 from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
+from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.windows import pieces_of
 from test_errors import refused
 from test_preemption import finish, two_processes

@@ -218,6 +218,14 @@ def test_heads(folder, model, tmp_path):
     assert model.predict(QUESTIONS) == pytest.approx(expected, abs=1e-5)
 
 
+def test_what_is_no_text_is_refused(model, tmp_path):
+    for texts in [b"kan", {"kan": 1}, 3]:
+        refuses("expected a string or a list of strings", model.encode, texts, error=TypeError)
+    refuses(
+        "nowhere: not found, expected a checkpoint", hub.from_pretrained, tmp_path / "nowhere", error=FileNotFoundError
+    )
+
+
 def test_vocabularies_refused(folder, tmp_path):
     checkpoint, other = tmp_path / "alone" / "checkpoint_last.pt", tmp_path / "other"
     checkpoint.parent.mkdir()

@@ -8,8 +8,9 @@ import pytest
 from conftest import refuses
 from labelled import question, write_squad
 from maelm_fairseq.finetuning import labelled_files
-from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, read_sentences, read_tagged
+from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, read_sentences
 from maelm_fairseq.finetuning.squad_files import read_questions
+from maelm_fairseq.finetuning.tagged_files import read_tagged
 
 # As they are distributed: the form, the header of the training file, a line, and what is read: texts, label; then the
 # header of the test file and a line, if there are no labels in it.
@@ -192,9 +193,48 @@ def test_conllu(tmp_path):
     refuses("the column feats is '_' for every word, .* another --conllu-column, of", read_tagged, path, column="feats")
     assert read_tagged(path, is_test=True, column="feats")[1] == (["3 000"], [], [9])
     broken = write(tmp_path / "broken.txt", *lines, "x\ty")
-    refuses("line 10: found 2 columns and the ID 'x', expected CoNLL-U as before", read_tagged, broken)
+    refuses("line 10: found 2 columns, expected the 10 of CoNLL-U", read_tagged, broken)
     columns = write(tmp_path / "columns.txt", "# O", "kan B-X")  # no comment in CoNLL
     assert read_tagged(columns)[0].words == ["#", "kan"]
+
+
+UNFIT = {  # rows of CoNLL-U, and what is refused
+    "a blank line is missing": ([("1", "a", "X", "_"), ("1", "b", "X", "_")], "line 2: found the ID '1', expected 2"),
+    "begins at 2": ([("2", "a", "X", "_")], "line 1: found the ID '2', expected 1"),
+    "skips": ([("1", "a", "X", "_"), ("3", "b", "X", "_")], "line 2: found the ID '3', expected 2"),
+    "no number": ([("x", "a", "X", "_")], "line 1: found the ID 'x', expected 1"),
+    "other digits": ([("\u0661", "a", "X", "_")], "line 1: found the ID '\u0661', expected 1"),
+    "range without words": ([("1-3", "a", "_", "_"), ("1", "b", "X", "_")], "line 1: found a range of words up to 3"),
+    "range backwards": ([("2-1", "a", "_", "_")], "line 1: found the ID '2-1', expected 1"),
+    "no word": ([("1", "", "X", "_")], "line 1: the column form is '', expected a text"),
+    "space before the tag": ([("1", "a", " X", "_")], "line 1: the column upos is ' X', expected a text"),
+    "no tag": (
+        [("1", "a", "X", "_"), ("2", "b", "_", "_")],
+        "line 2: the column upos is '_', expected a tag, as other",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_unfit_conllu_is_refused(name, tmp_path):
+    rows, message = UNFIT[name]
+    refuses(message, read_tagged, write(tmp_path / "train.conllu", *conllu(*rows)))
+
+
+def test_conllu_is_known_by_its_name_or_its_first_number(tmp_path):
+    row = conllu(("1", "a", "X", "_"))
+    spaced = [line.replace("\t", " ") for line in conllu(("1", "a", "X", "_"), ("2", "b", "Y", "_"))]
+    refuses("found 1 columns, expected the 10", read_tagged, write(tmp_path / "a.conllu", *spaced))
+    refuses("found CoNLL-U with spaces between its columns", read_tagged, write(tmp_path / "b.txt", *spaced))
+    year = [line.replace("1\t", "1999\t", 1) for line in row]  # ten columns of CoNLL
+    assert read_tagged(write(tmp_path / "c.txt", *year))[0].words == ["1999"]
+    refuses("--conllu-column xpos: .*c.txt is not CoNLL-U", read_tagged, str(tmp_path / "c.txt"), column="xpos")
+
+
+def test_words_with_spaces_stand_between_tabs(tmp_path):
+    path = write(tmp_path / "train.txt", "New York\tB-LOC", "he went \tO")
+    assert read_tagged(path)[0][:2] == (["New York", "he went"], ["B-LOC", "O"])
+    refuses("line 1: found a carriage return", read_tagged, write(tmp_path / "cr.txt", "a X\rb Y"))
 
 
 def test_squads_json(tmp_path):

@@ -10,9 +10,10 @@ from ..base.settings import setting
 from ..base.subwords import word_sequences
 from ..engine import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
-from .labelled_files import CONLLU_COLUMNS, TOKEN_FILES, find_file, is_test, read_tagged
+from .labelled_files import find_file, is_test
 from .labelled_task import IGNORED, LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig
 from .metrics import accuracy, entities, flat, report_of_classes, report_of_entities
+from .tagged_files import CONLLU_COLUMNS, TOKEN_FILES, read_tagged
 
 
 @dataclass
@@ -22,7 +23,7 @@ class TokensConfig(LabelledTaskConfig):
 
 @register_task("mae_lm_tokens", dataclass=TokensConfig)
 class TokensTask(LabelledTask):
-    """Reads train.txt, dev.txt and perhaps test.txt of :func:`~.labelled_files.read_tagged`.
+    """Reads train.txt, dev.txt and perhaps test.txt of :func:`~.tagged_files.read_tagged`.
 
     The first token of a word has its label. Sentences longer than the model has positions are cut between words.
     Its state: `labels`, in order.
@@ -98,7 +99,7 @@ class TokensTask(LabelledTask):
         return report_of_classes(flat(targets), flat(predicted))
 
     def tagged(self, dataset, answers):
-        """Yields (:class:`~.labelled_files.Sentence`, predicted tags) for each sentence that is answered completely."""
+        """Yields (:class:`~.tagged_files.Sentence`, predicted tags) for each sentence that is answered completely."""
         for i, parts in itertools.groupby(sorted(answers), key=dataset.places.__getitem__):
             numbers = flat(answers[part] for part in parts)
             if len(numbers) == len(dataset.sentences[i].words):
