@@ -78,6 +78,16 @@ def checked(text):
     return text
 
 
+def is_words(text):
+    """Whether a text is given as a list of its words; refuses words that white space would split."""
+    if isinstance(text, str) or not isinstance(text, (list, tuple)):
+        return False
+    for word in text:
+        if checked(word).split() != [word]:
+            raise UsageError(f"found the word {word!r}, expected words without white space")
+    return True
+
+
 def text_pairs(texts, pairs=None):
     """A string or a list of strings, alone or with as many others -> list of (text, pair or None)."""
     columns = [texts] if pairs is None else [texts, pairs]
@@ -306,14 +316,17 @@ class MaeLm:
         """The predictions of a fine-tuned head. Texts longer than the model has positions are cut as in training.
 
         Args:
-            texts: a string, or a list of n strings
+            texts: a string, or a list of n strings; for a head for tokens, white space separates words, and a text may
+                also be a list of its words
             pairs: for a head fine-tuned on pairs, the second text or a list of n
         Returns:
             {label: probability}, or a float from a head of regression; from a head for tokens a list with (word, label)
-            for each word, as of :meth:`words`. For a list of texts, a list of n of them
+            for each word. For a list of texts, a list of n of them
         """
-        checked = text_pairs(texts, pairs)
         head = self._head()
+        if isinstance(head, TokenClassificationHead):
+            texts = texts if isinstance(texts, str) else [" ".join(each) if is_words(each) else each for each in texts]
+        checked = text_pairs(texts, pairs)
         if isinstance(head, SpanHead):
             raise UsageError(
                 "the head was fine-tuned on questions: call answer(question, context), or let "
@@ -326,7 +339,7 @@ class MaeLm:
         if isinstance(head, TokenClassificationHead) and pairs is not None:
             raise UsageError("the head was fine-tuned on words with tags: call predict(texts)")
         if isinstance(head, TokenClassificationHead):
-            predictions = [self._tag(self.words(text), head, labels) for text, _ in checked]
+            predictions = [self._tag(text.split(), head, labels) for text, _ in checked]
         else:
             limit = self.model.max_positions()
             logits = self._logits(head, [self._tokens(*both, limit) for both in checked])

@@ -2,7 +2,8 @@
 
 Each seed is a run of fairseq-train in a folder of its own, SAVE_DIR/NAME/SETTINGS/seed1, whose checkpoint_last.pt is
 the result. The same command resumes. The seed with the best score on the dev file then predicts the test files, and is
-scored on those that have labels. Beside the scores of sentences stand those of a bag of words, which needs no encoder.
+scored on those that have labels. For sentences, the recipe also prints the scores of a bag of words, which needs no
+encoder.
 Writes SAVE_DIR/results.tsv and, beside the seeds, the predictions for test files (for GLUE and SQuAD in the form that
 their servers take) and a report with precision, recall and F1 of each class.
 """
@@ -12,6 +13,7 @@ import json
 import logging
 import math
 import os
+import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -33,7 +35,7 @@ from finetune_results import (
     write_file,
     write_table,
 )
-from finetune_settings import combinations
+from finetune_settings import SMALL_LAYER_DECAY, combinations, learns_for_long
 from finetune_yardsticks import Measurement
 from further_options import parsed, refuse_own
 from jobs import Jobs
@@ -52,6 +54,7 @@ from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also 
 from maelm_fairseq.training.save_folder import set_aside
 from maelm_fairseq.vocabulary import fingerprint
 from show_progress import Progress
+from votes import BAG_OF_WORDS, TOGETHER
 
 BF16 = "--bf16-autocast"
 READER = "maelm_fairseq.finetuning"  # what it says of the labelled files is said once, before training
@@ -67,12 +70,17 @@ for section in ["dataset", "checkpoint", "distributed_training"]:
     options = FairseqConfig.__dataclass_fields__[section].type.__dataclass_fields__
     OWN += [name for name in options if name not in FREE]
 PROGRAMS = dict(mae_lm_sentences="finetune_glue.sh", mae_lm_tokens="finetune_tagging.sh", squad="finetune_squad.sh")
+LABELLING = {  # how predictors without a model of their own label new texts
+    BAG_OF_WORDS: "; recipes/label_texts.py, without --checkpoint, labels new texts with it",
+    TOGETHER: "; recipes/label_texts.py labels new texts with both",
+}
 PATIENCE = 60  # seconds that the bag of words may always take
 
 
 def parse(task, words):
     more = f"All other options go to fairseq-train, such as {BF16} for bfloat16 on CPU or GPU, in place of fp16"
     more += ", and --regression if a column `label` has numbers to predict" * (task == "mae_lm_sentences")
+    more += ", and --conllu-column xpos for another column of CoNLL-U than upos" * (task == "mae_lm_tokens")
     more += ". docs/finetuning.md says which files are read."
     parser = Parser(prog=PROGRAMS[task], description=__doc__, epilog=more)
     add = parser.add_argument
@@ -174,8 +182,10 @@ class Recipe:
         options += ["--warmup-updates", round(updates * settings.warmup_ratio), "--max-update", updates]
         options += ["--no-epoch-checkpoints", "--save-interval-updates", 5000, "--keep-interval-updates", 1]
         options += ["--num-workers", 0, "--distributed-world-size", 1, "--log-format", "json", "--log-interval", 50]
+        if learns_for_long(self.kind, self.name, self.model["encoder_embed_dim"]):
+            options += ["--lr-layer-decay", SMALL_LAYER_DECAY]
         in_float32 = {BF16, "--cpu"} & {*self.extra}
-        device = ["--fp16"] * (not in_float32) if torch.cuda.is_available() else ["--cpu"]
+        device = ["--fp16", "--fp16-no-flatten-grads"] * (not in_float32) if torch.cuda.is_available() else ["--cpu"]
         program = ["fairseq-train", "--user-dir", plugin[0], os.path.abspath(self.args.data)]
         return [*program, *map(str, [*options, *device]), *self.extra]
 
@@ -275,6 +285,8 @@ class Recipe:
         results, answered = self.finish(records, settings, best, folder)
         results += self.yardsticks(sum(record.seconds for record in records), results, answered)
         show(results)
+        if len({result.start for result in results}) > 1:
+            print(highest([result for result in results if result.split == self.file_name("valid")]))
         metric = self.task.datasets["valid"].metrics[0]
         rise = still_rises([record.curve for record in records], results[0].error)
         if rise is not None:
@@ -335,6 +347,18 @@ class Recipe:
         measurement = Measurement(self.task, self.labelled, files, os.path.join(self.args.save_dir, self.name))
         found = measurement.run(self.jobs, limit=max(PATIENCE, math.ceil(seconds)))
         return measurement.results(found, results, answered) if found else []
+
+
+def highest(results):
+    """A line about which predictor has the highest score; `results` are of the dev file, the encoder's first one first.
+
+    Args:
+        results: list of :class:`~finetune_results.Result`
+    """
+    first = [result for result in results if result.metric == results[0].metric]
+    best = max(first, key=lambda result: statistics.median(result.bounded))
+    name = "the encoder" if best is first[0] else best.start
+    return f"highest on {best.split}: {name}{LABELLING.get(name, '')}"
 
 
 def curve(log, metric):

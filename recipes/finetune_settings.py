@@ -32,6 +32,7 @@ LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 
 BASE_WIDTH = 768
 SMALL_EPOCHS = 12
 HIGHEST_FACTOR = 25  # of learning rates
+SMALL_LAYER_DECAY = 0.7  # of the learning rate, for each layer below the head
 
 
 def for_width(lr, width):

@@ -55,7 +55,7 @@ def parse(recipe, words):
     shards = "data from data-prep/prepare.sh; several folders are shards of one corpus"
     add("--data", type=folder, required=True, metavar="DATA[:DATA...]", help=shards)
     add("--save-dir", type=folder, required=True, metavar="RUN", help="checkpoints, TensorBoard files and train.log")
-    updates = "make so many updates instead, with warm-up, schedule and fading masks in proportion"
+    updates = "train for N updates instead of the recipe's, with warm-up, schedule and fading masks in proportion"
     add("--updates", type=within(1), metavar="N", help=updates)
     devices = "GPUs per machine (default: all); 0 trains on the CPU, for experiments, with a process per machine"
     add("--gpus", type=within(0), metavar="N", help=devices)

@@ -170,6 +170,11 @@ def test_the_hub_gives_labels(tuned):
         values = metrics.entities([sentence.tags for sentence in read], [[tag for _, tag in row] for row in tagged])
         assert 100 * values["f1"] == pytest.approx(scores["f1"])
         assert model.predict("") == [] and len(model.predict("\u200b kan")) == 2  # SentencePiece removes the first
+        words = ["\u0e40\u0e02\u0e32", "\u0e44\u0e1b", "kan"]  # of Thai, which would have no spaces
+        assert [word for word, _ in model.predict(" ".join(words))] == words
+        assert model.predict([words, "kan"]) == [model.predict(" ".join(words)), model.predict("kan")]
+        refuses("found the word 'kan lo', expected words without white space", model.predict, [["kan lo"]])
+        refuses("the head was fine-tuned on words with tags: call predict.texts", model.predict, "kan", "lo")
     else:
         refuses("the head was fine-tuned on questions: call answer", model.predict, "kan")
         read = squad_files.read_questions(tuned.files / "dev.json")

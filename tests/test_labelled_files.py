@@ -190,7 +190,7 @@ def test_conllu(tmp_path):
     path = write(tmp_path / "train.txt", *lines)
     assert read_tagged(path) == [(["da", "il"], ["ADP", "DET"], [4, 5]), (["3 000"], ["NUM"], [9])]
     assert [each.tags for each in read_tagged(path, column="xpos")] == [["E", "RD"], ["N"]]
-    refuses("the column feats is '_' for every word, .* another --conllu-column, of", read_tagged, path, column="feats")
+    refuses("the column feats is '_' for every word, .* to another of upos,", read_tagged, path, column="feats")
     assert read_tagged(path, is_test=True, column="feats")[1] == (["3 000"], [], [9])
     broken = write(tmp_path / "broken.txt", *lines, "x\ty")
     refuses("line 10: found 2 columns, expected the 10 of CoNLL-U", read_tagged, broken)

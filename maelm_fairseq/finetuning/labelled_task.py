@@ -110,7 +110,7 @@ class LabelledTask(TokenTask, ABC):
         few = [label for label in labels if counts[label] < FEW]
         if few:
             some = ", ".join(label[:50] for label in few[:20]) + ", ..." * (len(few) > 20)
-            logger.warning(f"{path}: fewer than {FEW} examples of {some}: are these labels?")
+            logger.warning(f"{path}: fewer than {FEW} examples of {some}; check that these are labels")
         if len(labels) < 2:
             raise UsageError(f"{path}: every label is {shown(labels[0])}; expected two labels or more")
         self.state.merge_state_dict({"labels": labels})

@@ -167,8 +167,8 @@ def check_tags(path, sentences, column, is_test):
         if is_test:
             return [sentence._replace(tags=[]) for sentence in sentences]
         raise UsageError(
-            f"{path}: the column {column} is {NO_VALUE!r} for every word, expected tags; choose another "
-            f"--conllu-column, of {', '.join(CONLLU_COLUMNS)}"
+            f"{path}: the column {column} is {NO_VALUE!r} for every word, expected tags; set "
+            f"--conllu-column to another of {', '.join(CONLLU_COLUMNS)}"
         )
     if without and column != MAY_BE_EMPTY:
         raise UsageError(

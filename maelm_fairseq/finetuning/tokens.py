@@ -60,7 +60,7 @@ class TokensTask(LabelledTask):
                 places.append(i)
         cut = len(tokens) - len(sentences)
         text = f"{path}: {len(sentences):,} sentences of {sum(len(each.words) for each in sentences):,} words"
-        text += f"; {cut:,} more parts, of sentences that do not fit into {self.positions} tokens" if cut else ""
+        text += f"; sentences of more than {self.positions} tokens are split, into {cut:,} more parts" if cut else ""
         names = ["f1", "precision", "recall", "accuracy"] if self.has_entities() else ["accuracy"]
         if is_test(split):
             names = names if sentences[0].tags else []

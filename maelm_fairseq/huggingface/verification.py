@@ -13,6 +13,13 @@ from .tokenizer import is_known_difference, sample_lines
 from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 
 TEXTS = 8
+CALLS = {  # what they are, for the user
+    "texts": "texts",
+    "filled": "texts with masks",
+    "tagged": "lists of words",
+    "short": "texts to the pipeline",
+    "answers": "questions",
+}
 SHORT_WORDS, QUESTION_WORDS = 12, 4  # of texts and of questions that fit into a window
 CANDIDATES = 3  # at a mask
 
@@ -116,5 +123,5 @@ def compare_with_transformers(folder, config, model, data, kind):
             f"{which} answers otherwise from the export in {len(found['faults'])} calls; the first: "
             f"{found['faults'][0]}; please report this, with config.json and the version"
         )
-    counts = ", ".join(f"{count} {name}" for name, count in found["calls"].items())
-    return f"called in {which} as its users do ({counts}): the same, up to {found['largest']:.1g}"
+    counts = ", ".join(f"{count} {CALLS[name]}" for name, count in found["calls"].items())
+    return f"{which} answers as the hub does ({counts}; numbers differ by {found['largest']:.1g} at most)"
