@@ -148,9 +148,8 @@ def remark(split, read, tokens, symbols):
     if split == "valid" and tokens < FEW_TO_VALIDATE:
         print(f"{split}: {tokens:,} tokens are few: losses and ranks of so little text say little; hold out more of it")
     if split == "train" and tokens < FEW_TOKENS * symbols:
-        print(
-            f"{split}: {tokens:,} tokens are few for {symbols:,} pieces: a model learns little from them; use more text, or a smaller --vocab-size"
-        )
+        few = f"{split}: {tokens:,} tokens are few for {symbols:,} pieces: a model learns little from them"
+        print(f"{few}; use more text, or a smaller --vocab-size")
 
 
 def main():

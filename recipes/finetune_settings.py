@@ -28,7 +28,8 @@ LEARNING_RATES = {"base": [1e-5, 2e-5, 3e-5, 4e-5], "large": [5e-6, 7e-6, 1e-5, 
 
 # Encoders of less than BASE_WIDTH know less at first: on sentences, they learn for longer, and at a higher rate. In
 # trials without a record, on a part of the training examples, 5e-4 was the best of four rates for a width of 256, a
-# task of 50 classes improved for about ten epochs, and 20 were no better than 12.
+# task of 50 classes improved for about ten epochs, and 20 were no better than 12. Lower rates for lower layers are
+# better than one rate (experiments/TUNING.md).
 BASE_WIDTH = 768
 SMALL_EPOCHS = 12
 HIGHEST_FACTOR = 25  # of learning rates

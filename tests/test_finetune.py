@@ -201,6 +201,26 @@ def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, argumen
     assert f"(difference {50 - bag.values[0]:+.2f} ± {error:.2f})" in str(bag)
 
 
+@pytest.mark.parametrize("encoder, bag, both, expected", [
+    ([81.0, 79.0, 10.0], 78.0, 78.5, "highest on dev.tsv: the encoder"),
+    ([60.0], 78.0, 77.0, "highest on dev.tsv: bag of words; recipes/label_texts.py, without --checkpoint, labels new "),
+    ([60.0], 78.0, 79.0, f"highest on dev.tsv: {TOGETHER}; recipes/label_texts.py labels new texts with both"),
+])  # fmt: skip
+def test_the_highest_score_is_named(encoder, bag, both, expected):
+    values = {"model.pt": encoder, "bag of words": [bag], TOGETHER: [both]}
+    results = [finetune_results.Result("a", "dev.tsv", "accuracy", each, 1.0, start) for start, each in values.items()]
+    results.insert(1, finetune_results.Result("a", "dev.tsv", "f1", [99.0], 1.0, "model.pt"))
+    assert finetune.highest(results).startswith(expected)
+
+
+def test_lower_layers_of_small_encoders_take_smaller_steps(files, arguments):
+    """On sentences, where they are fine-tuned for long."""
+    words = list(map(str, ["--labelled", files / "own", *arguments]))
+    recipe = finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", words))
+    command = recipe.command(recipe.settings[0], 1, 10)
+    assert command[command.index("--lr-layer-decay") + 1] == "0.7"
+
+
 def test_a_task_is_not_called_as_the_table_is(files, arguments, tmp_path):
     labelled_as_table = shutil.copytree(files / "own", tmp_path / "results.tsv")
     fault = error_of(recipe_of, "--labelled", labelled_as_table, *arguments)
