@@ -182,18 +182,23 @@ class Recipe:
         options += ["--warmup-updates", round(updates * settings.warmup_ratio), "--max-update", updates]
         options += ["--no-epoch-checkpoints", "--save-interval-updates", 5000, "--keep-interval-updates", 1]
         options += ["--num-workers", 0, "--distributed-world-size", 1, "--log-format", "json", "--log-interval", 50]
-        if learns_for_long(self.kind, self.name, self.model["encoder_embed_dim"]):
-            options += ["--lr-layer-decay", SMALL_LAYER_DECAY]
+        options += self.layer_decay()
         in_float32 = {BF16, "--cpu"} & {*self.extra}
         device = ["--fp16", "--fp16-no-flatten-grads"] * (not in_float32) if torch.cuda.is_available() else ["--cpu"]
         program = ["fairseq-train", "--user-dir", plugin[0], os.path.abspath(self.args.data)]
         return [*program, *map(str, [*options, *device]), *self.extra]
+
+    def layer_decay(self):
+        """Options: lower rates for lower layers of a small encoder, unless they have nothing to keep."""
+        small = learns_for_long(self.kind, self.name, self.model["encoder_embed_dim"])
+        return ["--lr-layer-decay", SMALL_LAYER_DECAY] * (small and not self.args.from_scratch)
 
     def made_from(self):
         """A checksum of what results are made from beside the settings: files, vocabulary and further options."""
         files = [find_file(self.labelled, split, self.task.files) for split in self.splits if not is_test(split)]
         self.files = provenance.checksums([*files, self.checkpoint, self.task.tokenizer.path])
         made_from = [*self.files.values(), fingerprint(self.task.dictionary), self.args.from_scratch]
+        made_from += map(str, self.layer_decay())
         return hashlib.sha256(repr([*made_from, *self.extra]).encode()).hexdigest()[:8]
 
     def folder(self, settings, seed):

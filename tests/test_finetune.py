@@ -219,6 +219,8 @@ def test_lower_layers_of_small_encoders_take_smaller_steps(files, arguments):
     recipe = finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", words))
     command = recipe.command(recipe.settings[0], 1, 10)
     assert command[command.index("--lr-layer-decay") + 1] == "0.7"
+    scratch = finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", [*words, "--from-scratch"]))
+    assert "--lr-layer-decay" not in scratch.command(scratch.settings[0], 1, 10)
 
 
 def test_a_task_is_not_called_as_the_table_is(files, arguments, tmp_path):
