@@ -85,7 +85,9 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path):
     export = command("python", "-m", "maelm_fairseq.huggingface.export", *options)
     written, compared = subprocess.run(export, capture_output=True, check=True).stdout.splitlines()
     assert written.startswith(os.fsencode(f"written: {dest}, MaeLmForMaskedLM"))
-    assert compared.startswith(b"outputs not compared") and os.listdir(tmp_path / "new") == [name]
+    # As it is here, or in an environment into which somebody has installed transformers.
+    assert compared.startswith(b"outputs not compared") or b"answers as the hub does" in compared
+    assert os.listdir(tmp_path / "new") == [name]
     assert len({file.stat().st_mode for file in dest.rglob("*.*")}) == 1
     card = (dest / "README.md").read_text()
     (usage,) = re.findall(r"```python\n(.*?)```", card, re.S)
