@@ -32,7 +32,8 @@ from measure import NATURAL, RECIPES
 from page import with_blocks
 
 sys.path.append(str(RECIPES))
-from bag_of_words import Counts, vote  # noqa: E402
+from bag_of_words import Counts  # noqa: E402
+from bag_of_words import predict as bag_of_words  # noqa: E402
 from evaluation.report import markdown  # noqa: E402
 from votes import BAG_OF_WORDS, answer  # noqa: E402
 
@@ -88,9 +89,9 @@ class Trial:
         self.metric = "pearson" if is_regression else "accuracy"
 
 
-def score(outputs, trial):
-    """The score of outputs for the part that is scored, in percent."""
-    return scores_of([trial.metric], trial.examples.targets[trial.scored], answer(outputs))[trial.metric]
+def score(answers, trial):
+    """The score of answers for the part that is scored, in percent."""
+    return scores_of([trial.metric], trial.examples.targets[trial.scored], answers)[trial.metric]
 
 
 def write(path, rows):
@@ -104,8 +105,8 @@ def measure_bag_of_words(folder):
     for task in NATURAL:
         trial = Trial(str(folder / "labelled" / task), tokenizer, positions=1)
         counts = Counts([(text,) for text in trial.texts])
-        outputs = vote(counts, trial.examples.targets, trial.train, trial.scored)
-        rows.append([BAG_OF_WORDS, "", DEFAULT, task, trial.metric, round(score(outputs, trial), 4)])
+        answers = bag_of_words(counts, trial.examples.targets, trial.train, trial.scored)
+        rows.append([BAG_OF_WORDS, "", DEFAULT, task, trial.metric, round(score(answers, trial), 4)])
     write(RECORDS / "bag_of_words.csv", rows)
 
 
@@ -125,7 +126,7 @@ def measure(name, folder, seed):
         torch.manual_seed(seed)
         model = Classifier(checkpoint, dictionary, trial.examples.outputs, settings)
         train(model, trial.examples, trial.train, settings, np.random.default_rng(seed))
-        value = score(predict(model, trial.examples, trial.scored), trial)
+        value = score(answer(predict(model, trial.examples, trial.scored)), trial)
         rows.append([name, seed, lever, task, trial.metric, round(value, 4)])
         write(path, rows)
         tqdm.write(f"{name}, seed {seed}, {lever}, {task}: {value:.2f}")

@@ -49,7 +49,7 @@ def test_the_loop_learns(trial, classifier):
 
 
 def scored(model, trial):
-    return tuning.score(predict(model, trial.examples, trial.scored), trial)
+    return tuning.score(votes.answer(predict(model, trial.examples, trial.scored)), trial)
 
 
 def test_few_labels_train_encoder_and_bag_of_words_alike(pretrained, trial, tmp_path):
