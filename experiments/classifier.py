@@ -14,6 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from maelm_fairseq.base.subwords import sequence
 from maelm_fairseq.checkpoints.building import build_model, read_checkpoint
+from maelm_fairseq.finetuning.labelled_task import layers_below_head
 from maelm_fairseq.heads import SequenceClassificationHead
 from maelm_fairseq.masking import NO_POSITION
 
@@ -103,12 +104,7 @@ class Classifier(torch.nn.Module):
         """The weights by their rates: {rate, relative to the head's: list of weights}."""
         rates, layers = {}, len(self.encoder.layers)
         for name, weight in self.named_parameters():
-            if name.startswith("head."):
-                below = 0
-            elif name.startswith("encoder.layers."):
-                below = layers - int(name.split(".")[2])
-            else:
-                below = layers + 1
+            below = 0 if name.startswith("head.") else layers_below_head(name, layers)
             rates.setdefault(self.settings.layer_decay**below, []).append(weight)
         return rates
 

@@ -131,6 +131,21 @@ def byte_level_roberta(folder, lines):
     return theirs, folder / "data", hub.from_pretrained(checkpoint, folder / "data")
 
 
+def changed_vocabulary(theirs, folder, change):
+    """A folder with a copy of a tokenizer.json after change(its contents)."""
+    file = json.loads((theirs / "tokenizer.json").read_text(encoding="utf-8"))
+    change(file)
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+    return folder
+
+
+def add_special_token(file):
+    """A change of a tokenizer.json: a special token of one's own, [DRUG]."""
+    own = {**file["added_tokens"][0], "id": len(file["model"]["vocab"]) + 1, "content": "[DRUG]", "special": True}
+    file["added_tokens"].append(own)
+
+
 def head_of(case):
     """The head of a case, or None."""
     return case.split("-")[-1] if case.split("-")[-1] in HEADS else None

@@ -12,7 +12,15 @@ import tokenizers
 import torch
 
 from conftest import refused, refuses, script, succeed
-from huggingface_cases import MLM, NO_BIAS, P, byte_level_roberta, write_checkpoint
+from huggingface_cases import (
+    MLM,
+    NO_BIAS,
+    P,
+    add_special_token,
+    byte_level_roberta,
+    changed_vocabulary,
+    write_checkpoint,
+)
 from maelm_fairseq import hub
 from maelm_fairseq.base.byte_pairs import BytePair
 from maelm_fairseq.base.errors import UsageError
@@ -134,15 +142,6 @@ def test_added_words(roberta, extended):
     assert long.equal(torch.cat([short[:1], short[1:], short[1:], short[1:4]]))
 
 
-def change_file(roberta, folder, change):
-    """A copy of a tokenizer.json after change(its contents)."""
-    file = json.loads((roberta[0] / "tokenizer.json").read_text(encoding="utf-8"))
-    change(file)
-    folder.mkdir()
-    (folder / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
-    return BytePair(str(folder / "tokenizer.json"))
-
-
 def made_from(subwords, folder, **options):
     folder.mkdir()
     return write_tokenizer(folder, subwords, 512, **options)
@@ -150,13 +149,7 @@ def made_from(subwords, folder, **options):
 
 def test_a_special_token_of_ones_own_is_one_token_everywhere(roberta, tmp_path):
     """In the text of pretraining, for the hub, and in the export, which keeps that it is special."""
-
-    def add(file):
-        ids = len(file["model"]["vocab"]) + 1
-        own = {**file["added_tokens"][0], "id": ids, "content": "[DRUG]", "special": True}
-        file["added_tokens"].append(own)
-
-    subwords = change_file(roberta, tmp_path / "theirs", add)
+    subwords = read_subwords(changed_vocabulary(roberta[0], tmp_path / "theirs", add_special_token))
     drug = subwords.symbols.index("[DRUG]")
     line = "kan [DRUG] losh</s>"
     exported = made_from(subwords, tmp_path / "exported")
@@ -174,7 +167,10 @@ def test_lists_of_words_have_the_tokens_of_words_in_a_text(roberta, tmp_path, pr
     def change(file):
         file["pre_tokenizer"]["add_prefix_space"] = prefix
 
-    subwords, words = change_file(roberta, tmp_path / "theirs", change), "was given losh".split()
+    subwords, words = (
+        read_subwords(changed_vocabulary(roberta[0], tmp_path / "theirs", change)),
+        "was given losh".split(),
+    )
     expected = [0, *(token for tokens in subwords.encode_words(words) for token in tokens), 2]
     exported = made_from(subwords, tmp_path / "tagger", of_words=True)
     assert exported.encode(words, is_pretokenized=True).ids == expected
@@ -190,7 +186,7 @@ def test_places_of_tokens_are_those_of_the_file(roberta, tmp_path, trim):
     def change(file):
         file["post_processor"]["trim_offsets"] = trim
 
-    theirs = change_file(roberta, tmp_path / "theirs", change)
+    theirs = read_subwords(changed_vocabulary(roberta[0], tmp_path / "theirs", change))
     library, line = tokenizers.Tokenizer.from_file(theirs.path), " kan losh  mipo"
     exported = made_from(theirs, tmp_path / "exported")
     assert exported.encode(line).offsets == library.encode(line).offsets

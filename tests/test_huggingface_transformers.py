@@ -19,7 +19,9 @@ from huggingface_cases import (
     NO_BIAS,
     T5_BUCKETS,
     P,
+    add_special_token,
     byte_level_roberta,
+    changed_vocabulary,
     head_of,
     make,
     write_checkpoint,
@@ -150,22 +152,8 @@ OTHER_VOCABULARIES = {  # more exports: (vocabulary, head, options of write_chec
 }
 
 
-def change_bytes(theirs, folder, change):
-    """A copy of a tokenizer.json after change(its contents)."""
-    file = json.loads((theirs / "tokenizer.json").read_text(encoding="utf-8"))
-    change(file)
-    folder.mkdir()
-    (folder / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
-    return folder
-
-
 def add_prefix(file):
     file["pre_tokenizer"]["add_prefix_space"] = True
-
-
-def add_own(file):
-    own = {**file["added_tokens"][0], "id": len(file["model"]["vocab"]) + 1, "content": "[DRUG]", "special": True}
-    file["added_tokens"].append(own)
 
 
 @pytest.fixture(scope="module")
@@ -174,8 +162,8 @@ def vocabularies(tmp_path_factory):
     parent = tmp_path_factory.mktemp("vocabularies")
     theirs, data, _ = byte_level_roberta(parent, text(1))
     folders = {
-        "bytes-prefix": change_bytes(theirs, parent / "prefix", add_prefix),
-        "bytes-own": change_bytes(theirs, parent / "own", add_own),
+        "bytes-prefix": changed_vocabulary(theirs, parent / "prefix", add_prefix),
+        "bytes-own": changed_vocabulary(theirs, parent / "own", add_special_token),
         "fallback": vocabulary(parent / "fallback", byte_fallback=True, vocab_size=420),
     }
     for folder in folders.values():

@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 
 TOLERANCE = 1e-4  # of outputs in float32; rounding gives some 3e-6
-LONGEST_ANSWER = 30  # tokens
 
 
 class Export:
@@ -153,7 +152,7 @@ class Export:
             inside = [
                 i for i, part in enumerate(batch.sequence_ids(0)) if part == 1 and context[slice(*places[i])].strip()
             ]
-            spans = [(float(start[i] + end[j]), i, j) for i in inside for j in inside if 0 <= j - i < LONGEST_ANSWER]
+            spans = [(float(start[i] + end[j]), i, j) for i in inside for j in inside if 0 <= j - i < calls["longest"]]
             score, first, last = max(spans, default=(float("-inf"), 0, 0))
             found = context[places[first][0] : places[last][1]].strip()
             if calls["may_be_empty"] and float(start[0] + end[0]) > score:

@@ -5,7 +5,7 @@ import tempfile
 
 from ..base.byte_pairs import BytePair
 from ..base.errors import UsageError
-from ..finetuning.windows import WindowSizes
+from ..finetuning.windows import LONGEST, WindowSizes
 from ..hub import tokens_of
 from . import calls as made
 from .edge_cases import EDGE_CASES
@@ -62,6 +62,7 @@ def expected_calls(model, kind, code, lines=()):
         asked = [(" ".join(one.split()[:QUESTION_WORDS]), other) for one, other in zip(short, short[1:])]
         asked = [(one, other) for one, other in asked if fits_window(model, one, other)]
         calls["answers"] = [(one, other, model.answer(one, other).text) for one, other in asked]
+        calls["longest"] = LONGEST
         calls["may_be_empty"] = bool(model.task_state.get("may_be_empty", False))
     return calls
 
