@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from omegaconf import II, MISSING
 
+from .base.checkpoint_names import resumable_checkpoints
 from .base.errors import MissingFileError, UsageError
 from .base.line_sizes import LineSizes
 from .base.settings import setting
@@ -81,6 +82,7 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
     save_dir: str = II("checkpoint.save_dir")
+    checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
 
 
@@ -118,8 +120,8 @@ class MaeLmTask(TokenTask):
 
     def begins_with_weights(self):
         """Whether a run resumes, or starts from the weights of another."""
-        last = os.path.join(self.cfg.save_dir, "checkpoint_last.pt")
-        return bool(self.cfg.finetune_from_model) or os.path.exists(last)
+        resumes = resumable_checkpoints(self.cfg.save_dir, self.cfg.checkpoint_suffix)
+        return bool(self.cfg.finetune_from_model or resumes)
 
     def begin_with_counts(self, model):
         """Gives a model embeddings from co-occurrence, and the output bias of token frequencies, in place."""

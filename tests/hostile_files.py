@@ -61,6 +61,7 @@ bytes_of("cut_in_half", lambda content: content[: len(content) // 2])
 bytes_of("zeros", lambda content: bytes(len(content)))
 bytes_of("flipped_bit", lambda content: flip(content, len(content) // 2, 1))
 bytes_of("flipped_bit_in_the_pickle", lambda content: flip(content, content.index(b"data.pkl") + 200, 4))
+bytes_of("flipped_bit_in_the_directory", lambda content: flip(content, content.rindex(b"PK\1\2") + 10, 1))
 bytes_of("a_pickle_alone", lambda content: pickle.dumps({"model": {}}))
 
 

@@ -31,18 +31,46 @@ def saved(run_of_five, tmp_path):
 
 
 @pytest.mark.parametrize("name, reason", [
-    ("flipped_bit", "checksum"), ("empty", "it is empty"), ("zeros", "its end"),
-    ("a_link_to_nowhere", "not a file"), ("a_pipe", "not a file"),
+    ("flipped_bit", "checksum"), ("empty", "it is empty"), ("zeros", "its end"), ("flipped_bit_in_the_directory", ""),
+    ("a_link_to_nowhere", "not found"), ("a_pipe", "found a pipe"), ("another_vocabulary", "another dict.txt"),
+    ("without_last_optimizer_state", "no state of the optimizer"),
 ])  # fmt: skip
-def test_a_damaged_last_checkpoint_is_kept_and_the_newest_of_an_interval_used(data, run_of_five, saved, name, reason):
+def test_an_unusable_last_checkpoint_is_kept_and_the_newest_of_an_interval_used(data, run_of_five, saved, name, reason):
     spoil(saved / "checkpoint_last.pt", name)
     (saved / "checkpoint_1_3.pt.part").touch()
     printed = train(data, saved, *INTERVAL)
-    (warning,) = [line for line in printed.splitlines() if "damaged: " in line]
+    (warning,) = [line for line in printed.splitlines() if "renamed to" in line]
     assert f"{saved}/checkpoint_last.pt: " in warning and reason in warning
-    assert f"resuming from {saved}/checkpoint_1_4.pt, the newest whole checkpoint" in printed
-    assert os.path.lexists(saved / "checkpoint_last.pt.damaged")
+    assert f"Loaded checkpoint {saved}/checkpoint_1_4.pt" in printed
+    assert os.path.lexists(saved / "checkpoint_last.pt.unusable")
     assert_same_weights(saved, run_of_five, 0)
+
+
+def test_checkpoints_of_another_run_beside_a_damaged_one_are_passed_over(data, run_of_five, saved, tmp_path):
+    """Nothing takes the place of the last checkpoint before the run has accepted it."""
+    train(data, tmp_path / "other", "--encoder-layers", 1, "--max-update", 1)
+    shutil.copy(tmp_path / "other/checkpoint_last.pt", saved / "checkpoint_1_30.pt")
+    foreign = (saved / "checkpoint_1_30.pt").read_bytes()
+    spoil(saved / "checkpoint_last.pt", "cut_in_half")
+    damaged = (saved / "checkpoint_last.pt").read_bytes()
+    printed = train(data, saved, *INTERVAL)
+    assert "checkpoint_1_30.pt: the checkpoint is of another model: --encoder-layers" in printed
+    assert f"Loaded checkpoint {saved}/checkpoint_1_4.pt" in printed
+    assert (saved / "checkpoint_1_30.pt.unusable").read_bytes() == foreign
+    assert (saved / "checkpoint_last.pt.unusable").read_bytes() == damaged
+    assert_same_weights(saved, run_of_five, 0)
+
+
+def test_a_run_whose_checkpoints_have_a_suffix_resumes(data, run_of_five, tmp_path):
+    options = [*INTERVAL, "--checkpoint-suffix", "_x"]
+    train(data, tmp_path, *options, "--max-update", 4)
+    (tmp_path / "checkpoint_best_x.pt").unlink()
+    assert "@ 4 updates" in train(data, tmp_path, *options)
+    assert (tmp_path / "checkpoint_best_x.pt").exists()
+    spoil(tmp_path / "checkpoint_last_x.pt", "cut_in_half")
+    assert f"Loaded checkpoint {tmp_path}/checkpoint_1_4_x.pt" in train(data, tmp_path, *options)
+    shutil.copy(tmp_path / "checkpoint_last_x.pt", tmp_path / "checkpoint_last.pt")
+    assert_same_weights(tmp_path, run_of_five, 0)
 
 
 def test_a_whole_last_checkpoint_is_used_and_nothing_else_is_looked_at(data, saved):
@@ -63,7 +91,7 @@ def test_a_run_that_was_taken_back_keeps_its_own_checkpoints_and_those_that_it_h
     assert sorted(path.name for path in saved.glob("checkpoint_1*")) == ["checkpoint_1_3.pt", "checkpoint_1_4.pt.left"]
     assert (saved / "checkpoint_1_4.pt.left").read_bytes() == left
     spoil(saved / "checkpoint_last.pt", "cut_in_half")
-    assert "resuming from" in train(data, saved, *keep) and updates(saved) == 3
+    assert "Loaded checkpoint" in train(data, saved, *keep) and updates(saved) == 3
 
 
 def test_a_missing_last_checkpoint(data, saved, tmp_path):
@@ -73,7 +101,7 @@ def test_a_missing_last_checkpoint(data, saved, tmp_path):
     shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_1_10.pt")
     options = ["--finetune-from-model", start, "--max-update", 1]
     assert f"loading pretrained model from {start}" in train(data, shutil.copytree(saved, tmp_path / "copy"), *options)
-    assert "checkpoint_1_10.pt, the newest whole checkpoint" in train(data, saved, "--max-update", 3)
+    assert f"Loaded checkpoint {saved}/checkpoint_1_10.pt" in train(data, saved, "--max-update", 3)
     assert updates(saved) == 3
 
 
@@ -83,7 +111,7 @@ def test_a_run_never_starts_anew_over_checkpoints(data, saved):
         path.unlink()
     before = (saved / "checkpoint_best.pt").read_bytes()
     error = refused(data, *TINY, "--save-dir", saved)
-    assert f"{saved}: no checkpoint_last.pt; there is no other" in error and "only checkpoint_best.pt: copy a" in error
+    assert f"{saved}: no checkpoint_last.pt, and no other" in error and "only checkpoint_best.pt: copy a" in error
     assert (saved / "checkpoint_best.pt").read_bytes() == before
     start = shutil.copy(saved / "checkpoint_best.pt", saved.parent / "start.pt")
     train(data, saved, *INTERVAL, "--finetune-from-model", start)
@@ -122,8 +150,8 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
         spoil(path, "cut_in_half")
     for _ in range(2):  # what is damaged is not taken for missing the second time
         error = refused(data, *TINY, "--save-dir", saved)
-        assert f"damaged: {saved}/checkpoint_last.pt: its end is missing" in error
-        assert "no other checkpoint of an interval" in error
+        assert "the run can resume from none of its 3 checkpoints: " in error
+        assert f"{saved}/checkpoint_last.pt: damaged: its end is missing" in error
     assert sorted(path.name for path in saved.glob("checkpoint*")) == names
     done = run("fairseq-validate", data, *VALIDATE, "--path", saved / "checkpoint_best.pt")
     assert done.returncode == 1 and "Traceback" not in done.stdout
@@ -145,6 +173,8 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
 ])  # fmt: skip
 def test_a_whole_checkpoint_from_which_no_run_goes_on_is_refused_and_stays(data, saved, options, name, message):
     last = saved / "checkpoint_last.pt"
+    for path in saved.glob("checkpoint_1_*.pt"):
+        path.unlink()
     if name:
         spoil(last, name)
     before, tiny = last.read_bytes(), TINY
@@ -153,7 +183,7 @@ def test_a_whole_checkpoint_from_which_no_run_goes_on_is_refused_and_stays(data,
         tiny = [*TINY[:at], *TINY[at + 2 :]]
     error = refused(data, *tiny, *options, "--save-dir", saved)
     assert f"{last}: " in error and message in error
-    assert last.read_bytes() == before and not list(saved.glob("*.damaged"))
+    assert last.read_bytes() == before and not list(saved.glob("*.unusable"))
 
 
 def test_the_optimizer_may_begin_anew(data, saved):
@@ -204,7 +234,8 @@ def test_a_kill_during_saving_leaves_a_folder_that_resumes(data, run_of_five, tm
     done = run("fairseq-train", *options)
     assert done.returncode == -signal.SIGKILL, done.stdout[-2000:]
     assert list(save.glob(".checkpoint*.partial"))
-    assert not any(map(reading.damage, save.glob("checkpoint*.pt")))
+    for path in save.glob("checkpoint*.pt"):
+        reading.read_file(path)
     if name == "checkpoint_1_4.pt":
         assert updates(save) == 4  # the last checkpoint is written first
     train(data, save, *INTERVAL)

@@ -1,12 +1,14 @@
 """What is read from checkpoint files: whole ones, and tensors and plain values alone. Nothing is executed."""
 
-import os
 import pickle
 import zipfile
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from ..base.errors import InstallationError, MissingFileError, UsageError, is_out_of_memory
+from ..base.errors import InstallationError, UsageError
+from ..base.opening import opened, reading
 
 if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
     raise InstallationError(
@@ -14,30 +16,10 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
         "(CVE-2025-32434); this needs torch 2.6 or newer: pip install -c constraints.txt ."
     )
 
-
-def damage(path):
-    """What is wrong with a checkpoint file as a file, or None: not one that PyTorch writes, not whole, or changed.
-
-    Reads the whole file once. PyTorch stores a CRC-32 of each tensor but does not look at it when it loads them.
-
-    Raises OSError: it cannot be read
-    """
-    if not os.path.isfile(path):
-        return "it is not a file"
-    size = os.path.getsize(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            if any(member.filename.endswith("/constants.pkl") for member in members):
-                return "it is a program of TorchScript"
-            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-                return "its members are compressed, unlike PyTorch's"
-            if sum(member.file_size for member in members) > size:
-                return "its members overlap"
-            wrong = archive.testzip()
-    except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError):
-        return "its end is missing or overwritten" if size else "it is empty"
-    return f"the checksum of {wrong} in it does not match" if wrong else None
+PLAIN = {str, bytes, float, bool, type(None)}
+MOST_BITS = 128  # of a whole number; Python does not print very long ones
+DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+DTYPES |= {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool}
 
 
 def read_file(path, writer="fairseq-train", old=False):
@@ -47,31 +29,106 @@ def read_file(path, writer="fairseq-train", old=False):
         path: of the file
         writer: the program that writes such files, for the error message
         old: read files from before PyTorch 1.6, too
-    Returns: dicts, lists, tuples, sets, tensors, texts and numbers
+    Returns: dicts, lists, tuples, sets, dense tensors, texts and numbers, of these exact types; keys are texts or whole
+        numbers
     Raises:
         FileNotFoundError: there is no such file
         ValueError: it is damaged, or contains anything else
         OSError: it cannot be read; MemoryError, or PyTorch's own: it does not fit into memory
     """
-    if not os.path.isfile(path):
-        raise MissingFileError(f"{path}: not found, expected a checkpoint (a .pt file)")
-    fix = f"expected a complete file of {writer}; copy it again, or use another"
-    with open(path, "rb") as stream:
-        is_old = old and stream.read(2) != b"PK"
-    if not is_old:
-        wrong = damage(path)
-        if wrong:
-            raise UsageError(f"{path}: damaged: {wrong}; {fix}")
+    expected, fix = f"a complete file of {writer}", "copy it again, or use another"
+    with opened(path) as stream, reading(path, expected, fix):
+        try:
+            if old and stream.read(2) != b"PK":
+                stream.seek(0)
+                return Copier().copy(torch.load(stream, map_location="cpu", weights_only=True))
+            return read_archive(stream)
+        except Damaged as error:
+            raise UsageError(f"{path}: damaged: {error}; expected {expected}; {fix}") from None
+        except pickle.UnpicklingError:  # PyTorch's text recommends to load it nevertheless
+            raise ValueError("objects that are neither tensors nor plain values, which were not loaded") from None
+
+
+class Damaged(Exception):
+    """A file is none that PyTorch writes, not whole, or changed."""
+
+
+def read_archive(stream):
+    """What is in an open file of PyTorch's.
+
+    The whole file is compared with its checksums while it is loaded: PyTorch stores a CRC-32 of each tensor, but does
+    not look at it when it loads them.
+
+    Raises Damaged; and what PyTorch does
+    """
     try:
-        with open(path, "rb") as stream:
-            return torch.load(stream, map_location="cpu", weights_only=True)
-    except (OSError, MemoryError):
-        raise
-    except pickle.UnpicklingError:
-        contents = "objects that are neither tensors nor plain values, which were not loaded"
-        raise UsageError(f"{path}: cannot be read as a checkpoint: it contains {contents}; {fix}") from None
-    except Exception as error:  # the type depends on the file's contents
-        if is_out_of_memory(error):
-            raise
-        reason = (str(error).splitlines() or [""])[0][:200]
-        raise UsageError(f"{path}: cannot be read as a checkpoint ({type(error).__name__}: {reason}); {fix}") from None
+        archive = zipfile.ZipFile(stream)
+        members = archive.infolist()
+        if any(member.filename.endswith("/constants.pkl") for member in members):
+            raise Damaged("it is a program of TorchScript")
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise Damaged("its members are compressed, unlike PyTorch's")
+        if sum(member.file_size for member in members) > stream.seek(0, 2):
+            raise Damaged("its members overlap")
+        with ThreadPoolExecutor(1) as background:
+            checked = background.submit(archive.testzip)
+            try:  # by its number: the path need not be UTF-8, and may lead to another file by now
+                place = f"/dev/fd/{stream.fileno()}"
+                return Copier().copy(torch.load(place, map_location="cpu", mmap=True, weights_only=True))
+            finally:
+                wrong = checked.result()  # rather than what follows from it
+                if wrong:
+                    raise Damaged(f"the checksum of {wrong} in it does not match")
+    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        is_empty = not stream.seek(0, 2)
+        raise Damaged("it is empty" if is_empty else f"its end is missing or overwritten ({error})") from None
+
+
+class Copier:
+    """Copies what was loaded, so that nothing depends on the file any longer, and refuses what is not in PLAIN.
+
+    PyTorch itself loads tensors without numbers, or of one number that is repeated billions of times, and more.
+    """
+
+    def __init__(self):
+        self._copies = {}  # by the number of the original: values that are in several places are so in the copy
+        self._storages = {}
+
+    def copy(self, value):
+        """Raises ValueError: it contains something else than plain values, containers of them, and tensors."""
+        kind = type(value)
+        if kind in PLAIN:
+            return value
+        if kind is int:
+            if value.bit_length() > MOST_BITS:
+                raise ValueError(f"a whole number of {value.bit_length():,} bits")
+            return value
+        if id(value) not in self._copies:
+            self._copies[id(value)] = value, self._copy(value, kind)
+        return self._copies[id(value)][1]
+
+    def _copy(self, value, kind):
+        if kind in (dict, OrderedDict):
+            for key in value:
+                if type(key) not in (str, int):
+                    raise ValueError(f"a key of type {type(key).__name__}, expected a text or a whole number")
+            return {self.copy(key): self.copy(each) for key, each in value.items()}
+        if kind in (list, tuple, set):
+            return kind(map(self.copy, value))
+        if kind in (torch.Tensor, torch.nn.Parameter):
+            return self._tensor(value.detach())
+        raise ValueError(f"a value of type {kind.__name__}, expected tensors, numbers and texts")
+
+    def _tensor(self, tensor):
+        if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.dtype not in DTYPES:
+            kind = f"{tensor.layout}, {tensor.device.type}, {tensor.dtype}"
+            raise ValueError(f"a tensor of another kind ({kind}), expected a dense one with its numbers")
+        storage, start = tensor.untyped_storage(), tensor.storage_offset() * tensor.element_size()
+        if tensor.numel() * tensor.element_size() > storage.nbytes() - start:
+            raise ValueError(f"a tensor of the shape {tuple(tensor.shape)} with fewer numbers than that")
+        place = storage.data_ptr(), storage.nbytes()
+        if place not in self._storages:
+            content = torch.empty(0, dtype=torch.uint8).set_(storage)
+            self._storages[place] = content.clone().untyped_storage()  # a storage's own clone() stops other threads
+        copy = torch.empty(0, dtype=tensor.dtype)
+        return copy.set_(self._storages[place], tensor.storage_offset(), tensor.shape, tensor.stride())

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from omegaconf import II, MISSING
 from torch.nn.utils.rnn import pad_sequence
 
+from ..base.checkpoint_names import first_accepted, resumable_checkpoints
 from ..base.errors import UsageError
 from ..base.files import sha256, shown
 from ..base.settings import setting
@@ -51,6 +52,7 @@ class LabelledTaskConfig(PrecisionConfig):
     seed: int = II("common.seed")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     save_dir: str = II("checkpoint.save_dir")
+    checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
     maximize_best_checkpoint_metric: bool = II("checkpoint.maximize_best_checkpoint_metric")
     valid_subset: str = II("dataset.valid_subset")
@@ -146,11 +148,12 @@ class LabelledTask(TokenTask, ABC):
 
     def take_sizes(self, cfg):
         """Takes the sizes of the encoder from the checkpoint, in place; refuses options that say something else."""
-        last = os.path.join(self.cfg.save_dir, "checkpoint_last.pt")
-        path = next(filter(os.path.isfile, filter(None, [self.cfg.finetune_from_model, last])), None)
-        if path is None:
+        start = self.cfg.finetune_from_model
+        resumable = resumable_checkpoints(self.cfg.save_dir, self.cfg.checkpoint_suffix)
+        paths = [start] if start and os.path.isfile(start) else resumable
+        if not paths:
             return
-        state = read_checkpoint(path)
+        path, state, _ = first_accepted(paths, read_checkpoint)
         kept = ["encoder_mask_fraction", "tokens_per_sample"]  # for the model card
         self.state.merge_state_dict({name: pretraining_option(state, name) for name in kept})
         theirs, default = Namespace(**state["cfg"]["model"]), models.MODEL_DATACLASS_REGISTRY[cfg._name]()

@@ -28,6 +28,7 @@ import sys
 import torch
 from omegaconf import OmegaConf
 
+from ..base.checkpoint_names import LAST, best_checkpoint, first_accepted, interval_checkpoints, last_checkpoint
 from ..base.errors import UsageError, is_out_of_memory, one_line
 from ..base.signals import STOPPED
 from ..checkpoints import writing
@@ -100,6 +101,8 @@ class Hooks:
         self._folders = set()  # of all runs of this process
         self._seen = None  # the last update that fairseq was asked to validate and save
         self._validated = False  # whether the checkpoint that the run goes on from was validated
+        self._resumed = None  # path of the checkpoint that it has read, while its folder is as it found it
+        self._refused = {}  # {path: error} of checkpoints that it could not resume from
         self._read = {}  # {path: contents} of checkpoints that were read and checked, and fairseq is about to read
 
     # Starting
@@ -151,7 +154,7 @@ class Hooks:
     def _forget(self):
         """Clears what fairseq has kept of an earlier run in this process, as in a sweep of Hydra."""
         reporter.trained = self._validated = False
-        self._seen = None
+        self._seen = self._resumed = None
         vars(checkpoint_utils.save_checkpoint).clear()
         self.patience.clear()
         writers = getattr(progress_bar, "_tensorboard_writers", None) or {}
@@ -164,7 +167,7 @@ class Hooks:
 
     def _open(self, cfg, is_master):
         """Checks what a run starts from; the master, which saves, keeps other runs out of its folder."""
-        resumes, last = cfg.restore_file == save_folder.LAST, os.path.join(cfg.save_dir, save_folder.LAST)
+        resumes, last = cfg.restore_file == LAST, last_checkpoint(cfg.save_dir, cfg.checkpoint_suffix)
         if getattr(cfg, "continue_once", None):
             save_folder.check_start("--continue-once", cfg.continue_once)
         if cfg.write_checkpoints_asynchronously:
@@ -181,12 +184,6 @@ class Hooks:
             if folder in self._folders:
                 raise UsageError(f"--save-dir {cfg.save_dir}: an earlier job of this sweep has it; give each its own")
             self._folders.add(folder)
-            if resumes and not cfg.no_last_checkpoints:
-                save_folder.renew_last(cfg.save_dir, starts_elsewhere=bool(cfg.finetune_from_model))
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.barrier()  # the others look for the last checkpoint
-        if resumes and cfg.no_last_checkpoints and not (cfg.finetune_from_model or os.path.lexists(last)):
-            cfg.restore_file = next(iter(save_folder.interval_checkpoints(cfg.save_dir)), cfg.restore_file)
 
     # Reading checkpoints
 
@@ -215,21 +212,40 @@ class Hooks:
 
     def load_checkpoint(self, original, trainer, filename, reset_optimizer=False, *args, **kwargs):
         """Of fairseq's Trainer."""
-        if not isinstance(trainer.get_model(), MaeLmModel) or not PathManager.isfile(filename):
+        cfg, suffix = trainer.cfg.checkpoint, trainer.checkpoint_suffix
+        paths = save_folder.candidates(cfg, filename, suffix)
+        if not isinstance(trainer.get_model(), MaeLmModel) or not paths:
             return original(trainer, filename, reset_optimizer, *args, **kwargs)
-        self._read[filename] = state = for_fairseq(read_file(filename), filename)
-        comparison.check_run(state, trainer, filename, starts_anew=reset_optimizer)
-        with explained(filename, "the run cannot go on from it"):
+        cannot = "the run cannot go on from it"
+
+        def read(path):
+            with explained(path, cannot):
+                state = for_fairseq(read_file(path), path)
+                comparison.check_run(state, trainer, path, starts_anew=reset_optimizer)
+            return state
+
+        filename, state, self._refused = first_accepted(paths, read)
+        self._resumed, self._read[filename] = filename, state
+        with explained(filename, cannot):
             extra_state = original(trainer, filename, reset_optimizer, *args, **kwargs)
         if not reset_optimizer:
             self.patience.update(extra_state.get("early_stopping") or {})
         self._validated = extra_state.get("val_loss") is not None and not reset_optimizer
-        if self._lock:
-            save_folder.set_aside_later(trainer.cfg.checkpoint.save_dir, trainer.get_num_updates())
-            own = filename == os.path.join(trainer.cfg.checkpoint.save_dir, save_folder.LAST)
-            if own and self._validated and extra_state["val_loss"] == extra_state.get("best"):
-                save_folder.restore_best(filename)
+        is_best = self._validated and extra_state["val_loss"] == extra_state.get("best")
+        if self._lock and is_best and filename == last_checkpoint(cfg.save_dir, suffix):
+            save_folder.restore_best(filename, best_checkpoint(cfg.save_dir, suffix))
         return extra_state
+
+    def _tidy(self, cfg, suffix, update):
+        """Renames what a run has left behind in its folder; once all processes have read where they resume."""
+        if self._resumed is None:
+            return
+        save_folder.set_aside_refused(self._refused)
+        replaces_last = cfg.restore_file == LAST and self._resumed in interval_checkpoints(cfg.save_dir, suffix)
+        if replaces_last and not cfg.no_last_checkpoints:
+            writing.copy(self._resumed, last_checkpoint(cfg.save_dir, suffix))  # the run may end without an update
+        save_folder.set_aside_later(cfg.save_dir, suffix, update)
+        self._resumed = None
 
     # Writing them
 
@@ -237,7 +253,7 @@ class Hooks:
         update = trainer.get_num_updates()
         finite = (bool(torch.isfinite(weight).all()) for weight in trainer.model.parameters())
         if isinstance(trainer.get_model(), MaeLmModel) and not all(finite):
-            raise not_finite("weights are", update, cfg.save_dir)
+            raise not_finite("weights are", update, cfg)
         if not cfg.no_last_checkpoints:
             self._last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
         try:
@@ -245,7 +261,7 @@ class Hooks:
         except OSError as error:
             raise UsageError(
                 f"the checkpoint of update {update:,} cannot be written ({error.strerror}); "
-                f"{save_folder.where_to_go_on(cfg.save_dir)}: make room, and run it again"
+                f"{save_folder.where_to_go_on(cfg)}: make room, and run it again"
             ) from None
         finally:
             self._last = None
@@ -273,6 +289,8 @@ class Hooks:
             return original(cfg, trainer, task, epoch_itr)
         stopping.listen(task)
         update = comparison.same_in_all_processes(trainer.get_num_updates(), cfg.checkpoint.save_dir)
+        if self._lock:
+            self._tidy(cfg.checkpoint, trainer.checkpoint_suffix, update)
         last, patience = cfg.optimization.max_update, cfg.checkpoint.patience
         if 0 < patience <= self.patience.get("num_runs", 0):
             logger.info(f"nothing to train: the last {patience} validations were no better (--patience)")
@@ -304,7 +322,7 @@ class Hooks:
         except FloatingPointError as error:
             if not re.search(r"\b(nan|inf)\b|loss scale", str(error), re.IGNORECASE):
                 raise
-            raise not_finite("gradients are", trainer.get_num_updates(), cfg.checkpoint.save_dir) from None
+            raise not_finite("gradients are", trainer.get_num_updates(), cfg.checkpoint) from None
 
     def train_step(self, original, trainer, samples, raise_oom=False):
         if not isinstance(trainer.get_model(), MaeLmModel):
@@ -341,7 +359,7 @@ class Hooks:
     @staticmethod
     def _stop(cfg, update):
         """Ends this process, after a request and a checkpoint."""
-        without = ["--restore-file"] * (cfg.restore_file != save_folder.LAST)  # options that begin the run anew
+        without = ["--restore-file"] * (cfg.restore_file != LAST)  # options that begin the run anew
         names = ["reset_optimizer", "reset_dataloader", "reset_meters", "reset_lr_scheduler"]
         without += [option(name) for name in names if cfg[name]]
         stopping.stop(update, not (cfg.no_save or cfg.no_last_checkpoints) and cfg.save_dir, without)
@@ -362,9 +380,9 @@ def explained(path, what):
         raise UsageError(f"{path}: {what} ({type(cause).__name__}: {reason})") from error
 
 
-def not_finite(what, update, save_dir):
-    """The error of a run whose numbers became NaN or infinite."""
+def not_finite(what, update, cfg):
+    """The error of a run whose numbers became NaN or infinite; `cfg` are fairseq's options of checkpoints."""
     return UsageError(
-        f"the {what} not finite after update {update:,}; {save_folder.where_to_go_on(save_dir)}; "
+        f"the {what} not finite after update {update:,}; {save_folder.where_to_go_on(cfg)}; "
         "a lower --lr, a longer --warmup-updates or a --clip-norm may help"
     )

@@ -5,19 +5,15 @@ import filecmp
 import itertools
 import logging
 import os
-import re
 import socket
 
+from ..base.checkpoint_names import interval_checkpoints, last_checkpoint, other_checkpoints, resumable_checkpoints
 from ..base.errors import UsageError
 from ..base.files import remove_abandoned
 from ..checkpoints import writing
-from ..checkpoints.reading import damage
-from ..engine import PathManager, checkpoint_utils
+from ..engine import PathManager
 
 logger = logging.getLogger(__name__)
-
-LAST = "checkpoint_last.pt"
-INTERVAL = re.compile(r"checkpoint_\d+_(\d+)\.pt")  # what fairseq calls the one of --save-interval-updates
 
 
 def check_start(option, path):
@@ -37,65 +33,48 @@ def check_outside(finetune_from_model, save_dir):
         )
 
 
-def interval_checkpoints(save_dir):
-    """The paths of the checkpoints of intervals in a folder, by the updates in their names, newest first."""
-    return checkpoint_utils.checkpoint_paths(save_dir, INTERVAL.pattern) if os.path.isdir(save_dir) else []
+def candidates(cfg, filename, suffix):
+    """The paths of the checkpoints that a run can start from, in the order in which it tries them.
 
-
-def renew_last(save_dir, starts_elsewhere):
-    """Makes sure that there is a whole last checkpoint, from which fairseq resumes; for the holder of the lock.
-
-    If it is whole, nothing else is looked at. If it is damaged, or missing and the run does not start elsewhere, from
-    --finetune-from-model, the newest whole checkpoint of an interval takes its place.
-
-    Raises ValueError: there are checkpoints, and none of them is whole
+    Args:
+        cfg: fairseq's options of checkpoints
+        filename: what fairseq would load
+        suffix: of `--checkpoint-suffix`
+    Raises ValueError: the folder has checkpoints, and none of them is one that a run resumes from by itself
     """
-    last, damaged = os.path.join(save_dir, LAST), []
-    exists = os.path.lexists(last)
-    if starts_elsewhere and not exists:
-        return
-    for path in filter(os.path.lexists, [last, *interval_checkpoints(save_dir)]):
-        reason = damage(path)
-        if reason is None:
-            break
-        damaged.append(f"{path}: {reason}")
-    else:
-        others = sorted(name for name in os.listdir(save_dir) if re.fullmatch(r"checkpoint.*\.pt", name))
-        others = [name for name in others if name != LAST and not INTERVAL.fullmatch(name)]
-        if damaged or others:
-            what = f"damaged: {'; '.join(damaged)}" if damaged else f"{save_dir}: no {LAST}"
-            fix = f"only {', '.join(others)}: copy a whole one over {last} to go on from it, or " * bool(others)
-            raise UsageError(
-                f"{what}; there is no other checkpoint of an interval to resume from; {fix}choose another --save-dir"
-            )
-        return
-    if path == last:
-        return
-    for reason in damaged:
-        logger.warning(f"damaged: {reason}")
-    if exists:
-        logger.warning(f"renamed {last} to {set_aside(last, '.damaged')}")
-    writing.copy(path, last)
-    logger.warning(f"resuming from {path}, the newest whole checkpoint")
+    if filename != last_checkpoint(cfg.save_dir, suffix):
+        return [filename]
+    paths, others = resumable_checkpoints(cfg.save_dir, suffix), other_checkpoints(cfg.save_dir, suffix)
+    if others and not (paths or cfg.no_save or cfg.no_last_checkpoints):
+        fix = f"only {', '.join(others)}: copy a whole one to {filename} to resume from it"
+        raise UsageError(
+            f"{cfg.save_dir}: no {os.path.basename(filename)}, and no other checkpoint of an interval to resume from; "
+            f"{fix}, or choose another --save-dir"
+        )
+    return paths
 
 
-def restore_best(last):
+def restore_best(last, best):
     """Copies the last checkpoint to the best one, which it is: a kill may have come between the two."""
-    best = os.path.join(os.path.dirname(last), "checkpoint_best.pt")
     if not os.path.isfile(best) or not filecmp.cmp(last, best, shallow=False):
         writing.copy(last, best)
 
 
-def set_aside_later(save_dir, update):
-    """Renames the checkpoints of intervals behind the update that a run goes on from: it has left that branch.
+def set_aside_refused(refused):
+    """Renames checkpoints from which the run could not resume, {path: error}: it would overwrite them."""
+    for path, error in refused.items():
+        logger.warning(f"{error}; renamed to {set_aside(path, '.unusable')}")
+
+
+def set_aside_later(save_dir, suffix, update):
+    """Renames the checkpoints of intervals after the update that a run resumes from: it has left that branch.
 
     Otherwise they would count as the newest: fairseq would remove the run's own in their favour, and a run that finds
-    its last checkpoint damaged would go on there.
+    its last checkpoint damaged would resume there.
     """
-    for path in interval_checkpoints(save_dir):
-        if int(INTERVAL.fullmatch(os.path.basename(path))[1]) > update:
-            kept = set_aside(path, ".left")
-            logger.warning(f"resuming from update {update:,}; renamed the later {path} to {kept}")
+    for path, its_update in interval_checkpoints(save_dir, suffix).items():
+        if its_update > update:
+            logger.warning(f"resuming from update {update:,}; renamed the later {path} to {set_aside(path, '.left')}")
 
 
 def set_aside(path, ending):
@@ -106,11 +85,10 @@ def set_aside(path, ending):
     return kept
 
 
-def where_to_go_on(save_dir):
-    """Which checkpoint the same command goes on from, as the end of an error message."""
-    last = os.path.join(save_dir, LAST)
-    paths = [last] if os.path.isfile(last) else interval_checkpoints(save_dir)
-    return f"the same command goes on from {paths[0]}" if paths else f"{save_dir} has no checkpoint yet"
+def where_to_go_on(cfg):
+    """Which checkpoint the same command goes on from, as the end of an error message; `cfg` as in `candidates`."""
+    paths = resumable_checkpoints(cfg.save_dir, cfg.checkpoint_suffix)
+    return f"the same command goes on from {paths[0]}" if paths else f"{cfg.save_dir} has no checkpoint yet"
 
 
 def lock(save_dir):

@@ -1,0 +1,64 @@
+"""The names that fairseq gives to checkpoints, and which of them a run resumes from."""
+
+import os
+import re
+
+from .errors import UsageError
+
+LAST = "checkpoint_last.pt"  # also the default of --restore-file
+
+
+def last_checkpoint(save_dir, suffix=""):
+    """The path of the last checkpoint; `suffix` is that of `--checkpoint-suffix`."""
+    return os.path.join(save_dir, f"checkpoint_last{suffix}.pt")
+
+
+def best_checkpoint(save_dir, suffix=""):
+    return os.path.join(save_dir, f"checkpoint_best{suffix}.pt")
+
+
+def interval_checkpoints(save_dir, suffix=""):
+    """The checkpoints of `--save-interval-updates` in a folder, by the number of updates in their names, newest first.
+
+    Returns: {path: number of updates}
+    """
+    pattern = re.compile(rf"checkpoint_\d+_(\d+){re.escape(suffix)}\.pt")
+    names = os.listdir(save_dir) if os.path.isdir(save_dir) else []
+    updates = {
+        os.path.join(save_dir, name): int(pattern.fullmatch(name)[1]) for name in names if pattern.fullmatch(name)
+    }
+    return dict(sorted(updates.items(), key=lambda item: item[1], reverse=True))
+
+
+def resumable_checkpoints(save_dir, suffix=""):
+    """The paths that a run resumes from, in the order in which it tries them: the last one, then those of intervals."""
+    last = last_checkpoint(save_dir, suffix)
+    return [path for path in [last, *interval_checkpoints(save_dir, suffix)] if os.path.lexists(path)]
+
+
+def other_checkpoints(save_dir, suffix=""):
+    """The names of those that no run resumes from by itself, such as the best one."""
+    names = os.listdir(save_dir) if os.path.isdir(save_dir) else []
+    resumable = {os.path.basename(path) for path in resumable_checkpoints(save_dir, suffix)}
+    return sorted({name for name in names if re.fullmatch(r"checkpoint.*\.pt", name)} - resumable)
+
+
+def first_accepted(paths, read):
+    """The first of the checkpoints that a run can resume from.
+
+    Args:
+        paths: in the order in which they are tried
+        read: a function of a path; it refuses a checkpoint by a UsageError
+    Returns: its path, what `read` returned, and {path: error} of those before it
+    Raises ValueError: there is none
+    """
+    refused = {}
+    for path in paths:
+        try:
+            return path, read(path), refused
+        except UsageError as error:
+            refused[path] = error
+    if len(paths) == 1:
+        raise refused[paths[0]]
+    reasons = "; ".join(dict.fromkeys(map(str, refused.values())))
+    raise UsageError(f"the run can resume from none of its {len(paths)} checkpoints: {reasons}")

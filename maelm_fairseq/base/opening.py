@@ -1,0 +1,59 @@
+"""The door for files from outside: how they are opened, and what is said of contents that cannot be used."""
+
+import contextlib
+import os
+import stat
+
+from .errors import MissingFileError, UsageError, is_out_of_memory
+
+
+def opened(path, pipe=False):
+    """Opens a file to read its bytes.
+
+    Args:
+        path: of the file
+        pipe: whether it may be a pipe, such as `<(command)` is in bash; others might never end
+    Returns: a binary stream
+    Raises:
+        FileNotFoundError: there is no such file
+        UsageError: it is a folder, a device, or a pipe that is not allowed
+        OSError: it cannot be read
+    """
+    try:
+        kind = stat.S_IFMT(os.stat(path).st_mode)
+        if kind == stat.S_IFREG or (pipe and kind == stat.S_IFIFO):
+            return open(path, "rb", opener=None if kind == stat.S_IFIFO else _at_once)
+    except FileNotFoundError:
+        raise MissingFileError(f"{os.fsdecode(path)}: not found, expected a file; check the path") from None
+    found = "a folder" if kind == stat.S_IFDIR else "a pipe" if kind == stat.S_IFIFO else "a device"
+    raise UsageError(f"{os.fsdecode(path)}: found {found}, expected a file; give the path of one")
+
+
+def _at_once(path, flags):
+    """Opens a file; does not wait for a writer where it has become a pipe since it was looked at."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+@contextlib.contextmanager
+def reading(path, expected, fix):
+    """Whatever a library raises within the block, while it reads a file, becomes an error that says what is wrong.
+
+    Exempt are errors of the operating system, lack of memory, and what ends the program.
+
+    Args:
+        path: of the file
+        expected: what it should be, for the message, such as "a complete file of fairseq-train"
+        fix: what to do about it, for the message
+    Raises ValueError: the block has raised something; `PATH: cannot be read (WHAT), expected EXPECTED; FIX`
+    """
+    try:
+        yield
+    except (UsageError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # Rust's panics are no Exception
+        is_of_system = isinstance(error, OSError) and error.errno is not None
+        if is_of_system or is_out_of_memory(error):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        reason = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+        raise UsageError(f"{path}: cannot be read ({reason}), expected {expected}; {fix}") from None
