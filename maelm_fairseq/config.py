@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from .base.errors import UsageError
+from .base.ranges import Range
 from .base.settings import setting
 from .engine import ChoiceEnum, FairseqDataclass
 from .heads import FIRST, POOLING
@@ -64,10 +65,15 @@ ARCHITECTURES = {
 
 
 MPNET = (32, 128)  # buckets and maximum distance of Hugging Face's MPNet, which its configuration cannot change
-MINIMUM = {
-    **dict.fromkeys(["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads"], 1),
-    **dict.fromkeys(["decoder_layers", "relative_position_num_buckets", "relative_position_max_distance"], 0),
-    "max_positions": 2,  # <s> and a token
+SIZES = {  # more is a mistake, or damage: it would fill the memory before anything could be compared
+    "encoder_layers": Range(1, 1000),
+    "encoder_embed_dim": Range(1, 2**16),
+    "encoder_ffn_embed_dim": Range(1, 2**18),
+    "encoder_attention_heads": Range(1, 2**16),
+    "decoder_layers": Range(0, 1000),
+    "relative_position_num_buckets": Range(0, 2**16),
+    "relative_position_max_distance": Range(0),
+    "max_positions": Range(2, 2**24),  # <s> and a token
 }
 
 
@@ -78,10 +84,8 @@ def option(name):
 
 def check_sizes(cfg):
     """Refuses sizes that are out of range or contradict each other."""
-    for name, minimum in MINIMUM.items():
-        value = getattr(cfg, name)
-        if value < minimum:
-            raise UsageError(f"{option(name)} {value} must be at least {minimum}")
+    for name, sizes in SIZES.items():
+        sizes.check(getattr(cfg, name), option(name))
     width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
     num_buckets, max_distance = cfg.relative_position_num_buckets, cfg.relative_position_max_distance
     if width % heads:

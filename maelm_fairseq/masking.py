@@ -12,6 +12,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import UsageError
+from .base.ranges import Range
 from .base.settings import setting
 from .base.subwords import MASK, UNKNOWN
 from .vocabulary import word_starts
@@ -38,8 +39,7 @@ class MaskSettings:
         if not 0 < self.mask_prob < 1:
             raise UsageError(f"--mask-prob {self.mask_prob} must be over 0 and under 1")
         for name in ["leave_unmasked_prob", "random_token_prob", "encoder_mask_fraction"]:
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)} must be from 0 to 1")
+            Range(0, 1).check(getattr(self, name), f"--{name.replace('_', '-')}")
         if self.leave_unmasked_prob + self.random_token_prob > 1:
             raise UsageError(
                 f"--leave-unmasked-prob {self.leave_unmasked_prob} and --random-token-prob {self.random_token_prob} "

@@ -93,6 +93,8 @@ class TorchAdamW(FairseqAdam):
     def load_state_dict(self, state_dict, optimizer_overrides=None):
         """The moments are the checkpoint's; the options are this run's, as those of everything else are."""
         for weight, saved in zip(self.params, state_dict.get(WEIGHTS, [])):
+            if saved.shape != weight.shape:
+                raise UsageError(f"{WEIGHTS}: found the shape {tuple(saved.shape)}, expected {tuple(weight.shape)}")
             weight.data.copy_(saved)
         shares = [group.get(SHARE, 1.0) for group in self.param_groups]
         super().load_state_dict(state_dict, {**self.optimizer_config, **(optimizer_overrides or {})})

@@ -14,6 +14,7 @@ from omegaconf import II, MISSING
 from .base.checkpoint_names import resumable_checkpoints
 from .base.errors import MissingFileError, UsageError
 from .base.line_sizes import LineSizes
+from .base.ranges import Range
 from .base.settings import setting
 from .data.blocks import TokenBlocks
 from .data.cooccurrence import count_neighbours, embeddings
@@ -99,10 +100,8 @@ class MaeLmTask(TokenTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        if cfg.tokens_per_sample < 2:
-            raise UsageError(f"--tokens-per-sample {cfg.tokens_per_sample} must be at least 2: <s> and a token")
-        if cfg.encoder_mask_fade_updates < 0:
-            raise UsageError(f"--encoder-mask-fade-updates {cfg.encoder_mask_fade_updates} must be at least 0")
+        Range(2).check(cfg.tokens_per_sample, "--tokens-per-sample")  # <s> and a token
+        Range(0).check(cfg.encoder_mask_fade_updates, "--encoder-mask-fade-updates")
         check_precision(cfg)
         first, *others = utils.split_paths(cfg.data)
         dictionary = load_dictionary(first)

@@ -34,6 +34,21 @@ def put(*keys, value):
     return change
 
 
+def in_itself():
+    """A list that is its own item."""
+    made = []
+    made.append(made)
+    return made
+
+
+def doubled(times):
+    """A short list of lists that would have 2**times items."""
+    made = []
+    for _ in range(times):
+        made = [made, made]
+    return made
+
+
 def without(*keys):
     """A change: there is nothing at a path of keys."""
 
@@ -145,6 +160,37 @@ saved("another_vocabulary", put("task_state", "dictionary_fingerprint", value=1)
 saved("an_iterator_that_is_a_list", put("extra_state", "train_iterator", value=[]))
 saved("updates_that_are_a_text", put("optimizer_history", value=[{"num_updates": "5", "lr_scheduler_state": {}}]))
 saved("an_optimizer_of_other_sizes", put("last_optimizer_state", value={"state": {}, "param_groups": []}))
+for _name, _state in {
+    "epoch_0": {"epoch": 0},
+    "a_negative_position": {"iterations_in_epoch": -1},
+    "negative_batches": {"iterations_in_epoch": 1, "consumed": [{"batches": -3}]},
+    "consumed_that_is_a_number": {"iterations_in_epoch": 1, "consumed": 3},
+    "data_that_are_a_number": {"iterations_in_epoch": 1, "data": 3},
+}.items():
+    saved(_name, put("extra_state", "train_iterator", value=lambda was, new=_state: {**was, **new}))
+saved("a_loss_that_is_a_text", put("extra_state", "val_loss", value="5"))
+saved("labels_that_are_numbers", put("task_state", "labels", value=[1, 2]))
+saved("a_form_of_another_type", put("task_state", "form", value=[1]))
+MOMENTS = ("last_optimizer_state", "state", 0)
+saved("moments_of_three_numbers", put(*MOMENTS, "exp_avg", value=torch.ones(3)))
+saved("moments_that_are_a_text", put(*MOMENTS, "exp_avg_sq", value="x"))
+saved("moments_missing", without(*MOMENTS))
+
+# What PyTorch loads as a tensor --------------------------------------------------------------------------------------
+
+saved("one_number_repeated", put("model", WEIGHT, value=torch.zeros(1, 1).expand(200_000, 200_000)))
+saved("a_sparse_weight", put("model", WEIGHT, value=torch.zeros(64, 32).to_sparse()))
+saved("a_meta_weight", put("model", WEIGHT, value=torch.empty(64, 32, device="meta")))
+saved(
+    "a_quantized_weight", put("model", WEIGHT, value=torch.quantize_per_tensor(torch.ones(64, 32), 1, 0, torch.qint8))
+)
+saved("a_nested_weight", put("model", WEIGHT, value=torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])))
+saved("complex_numbers", put("extra_state", "more", value=1j))
+saved("a_weight_without_a_name", put("model", None, value=torch.ones(2)))
+saved("a_number_for_a_name", put("model", 5, value=torch.ones(2)))
+saved("a_number_of_many_digits", put("extra_state", "best", value=10**5000))
+saved("a_list_in_itself", put("extra_state", "more", value=lambda _: in_itself()))
+saved("lists_that_double", put("extra_state", "more", value=lambda _: doubled(60)))
 saved("an_optimizer_of_fp16", put("last_optimizer_state", "loss_scale", value=4.0))
 
 

@@ -101,6 +101,34 @@ def test_nothing_is_executed(kind, pretrained, tmp_path):
     assert not marker.exists()
 
 
+@pytest.mark.parametrize("name, reason", [
+    ("one_number_repeated", "a tensor of the shape .200000, 200000. with fewer numbers"),
+    ("a_sparse_weight", "a tensor of another kind .torch.sparse_coo"),
+    ("a_meta_weight", "a tensor of another kind .torch.strided, meta"),
+    ("a_quantized_weight", "a tensor of another kind .*qint8"),
+    ("a_nested_weight", "cannot be read"),
+    ("complex_numbers", "a value of type complex"),
+    ("a_weight_without_a_name", "a key of type NoneType"),
+    ("a_number_for_a_name", "name: found 5, expected a text"),
+    ("a_number_of_many_digits", "were not loaded"),
+    ("a_list_in_itself", "RecursionError"),
+])  # fmt: skip
+def test_what_pytorch_loads_beside_dense_tensors_is_refused(name, reason, pretrained, tmp_path):
+    (data, checkpoint), path = pretrained, tmp_path / "checkpoint_last.pt"
+    shutil.copy(checkpoint, path)
+    spoil(path, name)
+    with pytest.raises(UsageError, match=reason):
+        hub.from_pretrained(path, data)
+
+
+def test_tensors_that_share_memory_share_it_again(tmp_path):
+    weight = torch.arange(6.0)
+    torch.save({"a": weight, "b": weight.view(2, 3)[1:]}, tmp_path / "tied.pt")
+    read = reading.read_file(tmp_path / "tied.pt")
+    read["a"][5] = 7
+    assert read["b"].tolist() == [[3, 4, 7]]
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_no_reader_runs_into_a_stack_trace(name, pretrained, tmp_path):
     """The readers that all programs share."""

@@ -187,7 +187,8 @@ def unique(pairs):
     return found
 
 
-type_hints = functools.cache(typing.get_type_hints)  # large files have a hundred thousand objects of a kind
+# Large files have a hundred thousand objects of a kind.
+type_hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
@@ -196,12 +197,17 @@ def typed(kind, value, where):
 
     Args:
         kind: int, float, str, bool, dict, list; a dataclass, for an object whose unknown fields are ignored; an Enum of
-            texts; List, Dict with texts as keys, Tuple, or Optional of these
+            texts; List, Dict with texts as keys, Tuple, or Optional of these; numbers Annotated by a
+            :class:`~.ranges.Range`
         value: what was read
         where: for the message: the file, and the place in it
     Raises ValueError: `WHERE: found WHAT, expected WHAT`
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        number, allowed = arguments
+        allowed.check(typed(number, value, where), f"{where}: found")
+        return value
     if origin is typing.Union:
         return None if value is None else typed(arguments[0], value, where)
     if origin in (list, tuple) and isinstance(value, (list, tuple)):
@@ -210,7 +216,10 @@ def typed(kind, value, where):
             raise UsageError(f"{where}: found a list of {len(value)}, expected a list of {len(kinds)}")
         return origin(typed(*each, f"{where}: item {i}") for i, each in enumerate(zip(kinds, value), 1))
     if origin is dict and isinstance(value, dict):
-        return {key: typed(arguments[1], each, f"{where}: {key}") for key, each in value.items()}
+        return {
+            typed(arguments[0], key, f"{where}: name"): typed(arguments[1], each, f"{where}: {key}")
+            for key, each in value.items()
+        }
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):
         fields, hints = dataclasses.fields(kind), type_hints(kind)
         for field in fields:

@@ -7,11 +7,12 @@ import stat
 from .errors import MissingFileError, UsageError, is_out_of_memory
 
 
-def opened(path, pipe=False):
+def opened(path, expected="a file", pipe=False):
     """Opens a file to read its bytes.
 
     Args:
         path: of the file
+        expected: what it should be, for the message if it is not there
         pipe: whether it may be a pipe, such as `<(command)` is in bash; others might never end
     Returns: a binary stream
     Raises:
@@ -24,7 +25,7 @@ def opened(path, pipe=False):
         if kind == stat.S_IFREG or (pipe and kind == stat.S_IFIFO):
             return open(path, "rb", opener=None if kind == stat.S_IFIFO else _at_once)
     except FileNotFoundError:
-        raise MissingFileError(f"{os.fsdecode(path)}: not found, expected a file; check the path") from None
+        raise MissingFileError(f"{os.fsdecode(path)}: not found, expected {expected}; check the path") from None
     found = "a folder" if kind == stat.S_IFDIR else "a pipe" if kind == stat.S_IFIFO else "a device"
     raise UsageError(f"{os.fsdecode(path)}: found {found}, expected a file; give the path of one")
 

@@ -1,7 +1,7 @@
 """The models of checkpoints of this plugin: finding the file, reading it, building its model."""
 
 import os
-from typing import Dict
+from typing import Dict, List, Optional
 
 import torch
 
@@ -13,6 +13,7 @@ from ..model import MaeLmModel, drop_plain_values
 from ..vocabulary import FINGERPRINT
 from .comparing import check_vocabulary, check_weights, model_configuration
 from .reading import read_file
+from .run_state import History, TaskState
 
 
 def load_model(checkpoint_file, dictionary):
@@ -60,6 +61,7 @@ def as_checkpoint(state, path):
         cfg = typed(dict, typed(dict, state, path).get("cfg"), f"{path}: cfg")
         options, _ = (typed(dict, cfg.get(part), f"{path}: cfg: {part}") for part in ["model", "task"])
         weights = typed(Dict[str, torch.Tensor], state.get("model"), f"{path}: model")
+        typed(Optional[List[History]], state.get("optimizer_history"), f"{path}: optimizer_history")
     except UsageError as error:
         raise UsageError(f"{path}: {expected} ({error})") from None
     stored = weights.get(FINGERPRINT)  # by versions until 0.2.0
@@ -67,8 +69,9 @@ def as_checkpoint(state, path):
     task_state = dict(task_state) if isinstance(task_state, dict) else {}
     if stored is not None and stored.numel() == 1:
         task_state[FINGERPRINT] = int(stored)
-    if not isinstance(task_state.get(FINGERPRINT), int) or "embed_tokens.weight" not in weights:
+    if FINGERPRINT not in task_state or "embed_tokens.weight" not in weights:
         raise UsageError(f"{path}: {expected}")
+    typed(TaskState, task_state, f"{path}: task_state")
     drop_plain_values(weights)
     cfg = {**cfg, "model": {**options, **vars(model_configuration(weights, options, path))}}
     return {**state, "model": weights, "cfg": cfg, "task_state": task_state}

@@ -16,8 +16,7 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
         "(CVE-2025-32434); this needs torch 2.6 or newer: pip install -c constraints.txt ."
     )
 
-PLAIN = {str, bytes, float, bool, type(None)}
-MOST_BITS = 128  # of a whole number; Python does not print very long ones
+PLAIN = {str, bytes, int, float, bool, type(None)}
 DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 DTYPES |= {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool}
 
@@ -37,7 +36,7 @@ def read_file(path, writer="fairseq-train", old=False):
         OSError: it cannot be read; MemoryError, or PyTorch's own: it does not fit into memory
     """
     expected, fix = f"a complete file of {writer}", "copy it again, or use another"
-    with opened(path) as stream, reading(path, expected, fix):
+    with opened(path, "a checkpoint (a .pt file)") as stream, reading(path, expected, fix):
         try:
             if old and stream.read(2) != b"PK":
                 stream.seek(0)
@@ -98,10 +97,6 @@ class Copier:
         """Raises ValueError: it contains something else than plain values, containers of them, and tensors."""
         kind = type(value)
         if kind in PLAIN:
-            return value
-        if kind is int:
-            if value.bit_length() > MOST_BITS:
-                raise ValueError(f"a whole number of {value.bit_length():,} bits")
             return value
         if id(value) not in self._copies:
             self._copies[id(value)] = value, self._copy(value, kind)

@@ -1,20 +1,19 @@
 """Whether a checkpoint is one that a run, or a validation, can use: checked before fairseq takes anything from it."""
 
 from argparse import Namespace
-from typing import List
 
 import torch
 
 from ..base.errors import UsageError
 from ..base.files import shown, typed
 from ..checkpoints.comparing import ENCODER, OTHERS, check_vocabulary, check_weights, compare_configurations
+from ..checkpoints.run_state import ExtraState
 from ..checkpoints.sections import name_in
 from ..config import option
 from ..heads import HEADS, fit_parts
 from ..vocabulary import FINGERPRINT
 
-# Numbers that say how far a run has come, in several places of its checkpoint.
-PROGRESS = {"num_updates": int, "epoch": int, "iterations_in_epoch": int, "best": float, "num_runs": int}
+MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer"}  # of optimizers, as large as their weight
 
 
 def check_run(state, trainer, path, starts_anew):
@@ -24,9 +23,9 @@ def check_run(state, trainer, path, starts_anew):
     """
     if "model" not in state["cfg"] or FINGERPRINT not in state.get("task_state", {}):
         raise UsageError(f"{path}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_...")
-    history = check_progress(state, path)
-    if not history or not 0 <= history[-1].get("num_updates", 0) < 2**53:
-        raise UsageError(f"{path}: its number of updates is missing or absurd; use another checkpoint")
+    if not state.get("optimizer_history"):
+        raise UsageError(f"{path}: its number of updates is missing; use another checkpoint")
+    typed(ExtraState, state.get("extra_state"), f"{path}: extra_state")
     model = trainer.get_model()
     theirs, ours, own = Namespace(**state["cfg"]["model"]), model.cfg, model.state_dict()
     check_vocabulary(state, trainer.task.source_dictionary, path)
@@ -48,16 +47,25 @@ def check_run(state, trainer, path, starts_anew):
     check_weights(state["model"], own, path)
 
 
-def check_progress(state, path):
-    """Refuses values of PROGRESS that are of another type; returns the history of the optimizers."""
-    history = typed(List[dict], state.get("optimizer_history"), f"{path}: optimizer_history")
-    extra = typed(dict, state.get("extra_state"), f"{path}: extra_state")
-    iterator = typed(dict, extra.get("train_iterator"), f"{path}: extra_state: train_iterator")
-    patience = typed(dict, extra.get("early_stopping") or {}, f"{path}: extra_state: early_stopping")
-    for part in [*history, iterator, patience]:
-        for name in PROGRESS.keys() & part.keys():
-            typed(PROGRESS[name], part[name], f"{path}: {name}")
-    return history
+def check_moments(optimizer, is_own_model, path):
+    """Refuses moments of other shapes than the weights, with which PyTorch would compute nevertheless, or not at all.
+
+    Args:
+        optimizer: of PyTorch, which has loaded its state
+        is_own_model: whether every weight takes part in training, and so has moments
+    """
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    names = {name for state in optimizer.state.values() for name in state if name in MOMENTS}
+    for number, weight in enumerate(weights):
+        state = optimizer.state.get(weight, {})
+        for name in names:
+            found = getattr(state.get(name), "shape", None)
+            if found != weight.shape and (is_own_model or name in state):
+                found = "none" if found is None else tuple(found)
+                raise UsageError(
+                    f"{path}: the optimizer's {name} of weight {number} has the shape {found}, expected "
+                    f"{tuple(weight.shape)}; use another checkpoint, or add --reset-optimizer"
+                )
 
 
 def check_components(state, trainer, path):

@@ -228,6 +228,9 @@ class Hooks:
         self._resumed, self._read[filename] = filename, state
         with explained(filename, cannot):
             extra_state = original(trainer, filename, reset_optimizer, *args, **kwargs)
+            if not reset_optimizer:
+                is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
+                comparison.check_moments(trainer.optimizer.optimizer, is_own, filename)
         if not reset_optimizer:
             self.patience.update(extra_state.get("early_stopping") or {})
         self._validated = extra_state.get("val_loss") is not None and not reset_optimizer

@@ -1,19 +1,22 @@
 """fairseq's options that a run cannot have, refused before it begins."""
 
+import itertools
 import math
 import os
 import re
 
-import numpy as np
 import torch
+from omegaconf import ListConfig
 
 from ..base.errors import UsageError
+from ..base.ranges import Range
 from ..checkpoints.sections import is_fairseqs, name_in
 from ..config import option
 
-LEAST = {  # of options that fairseq takes as they are
-    **dict.fromkeys(["seed", "num_workers", "warmup_updates", "max_update"], 0),
-    **dict.fromkeys(["log_interval", "required_batch_size_multiple", "total_num_update", "update_freq"], 1),
+NUMBERS = Range(-(2**31))  # what every number of fairseq's options must be
+RANGES = {  # of options that fairseq takes as they are
+    **dict.fromkeys(["seed", "num_workers", "warmup_updates", "max_update", "max_epoch", "clip_norm"], Range(0)),
+    **dict.fromkeys(["log_interval", "required_batch_size_multiple", "total_num_update", "update_freq"], Range(1)),
 }
 
 
@@ -26,11 +29,11 @@ def check(cfg, on_cpu):
     if cfg.ema.store_ema:
         raise UsageError("--store-ema: nothing here reads the averages, which hardly move in fp16: leave it out")
     schedule = dict(cfg.lr_scheduler)  # whose own get() refuses unknown names in older versions of omegaconf
-    given = {**cfg.common, **cfg.dataset, **schedule, **cfg.optimization}
-    for name, least in LEAST.items():
-        for value in np.atleast_1d(given.get(name, least)):
-            if value is not None and value < least:
-                raise UsageError(f"{option(name)} {value} must be at least {least}")
+    sections = [cfg.common, cfg.dataset, schedule, cfg.optimization, cfg.checkpoint, dict(cfg.optimizer)]
+    for name, given in itertools.chain.from_iterable(section.items() for section in sections):
+        for value in given if isinstance(given, (list, ListConfig)) else [given]:
+            if isinstance(value, (int, float)):
+                RANGES.get(name, NUMBERS).check(value, option(name))
     rates, lowest = cfg.optimization.lr, max(0, cfg.optimization.stop_min_lr)
     if rates and min(rates) <= lowest:
         raise UsageError(f"--lr {min(rates)} must be over --stop-min-lr, {lowest}: nothing would be trained")

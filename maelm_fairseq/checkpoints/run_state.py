@@ -1,0 +1,78 @@
+"""What a checkpoint says of the run that wrote it, beside weights and options: its fields, and what they can be."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Dict, List, Optional, Tuple
+
+from ..base.ranges import Range
+
+Count = Annotated[int, Range(0, 2**53)]
+Epoch = Annotated[int, Range(1)]
+
+
+@dataclass
+class Consumed:
+    """How many batches of a certain size all processes have consumed of an epoch."""
+
+    batches: Count
+    max_tokens: Optional[Annotated[int, Range(1)]] = None
+    max_sentences: Optional[Annotated[int, Range(1)]] = None
+    required_batch_size_multiple: Annotated[int, Range(1)] = 1
+
+
+@dataclass
+class Position:
+    """Where in its epoch a run is; of :class:`~maelm_fairseq.data.epochs.ResumableIterator`, or fairseq's iterator."""
+
+    epoch: Epoch
+    iterations_in_epoch: Count = 0
+    shuffle: bool = True
+    consumed: Optional[List[Consumed]] = None
+    data: Optional[str] = None
+    validation_due: Optional[bool] = None
+    ends: Optional[bool] = None
+
+
+@dataclass
+class EarlyStopping:
+    """What `--patience` has seen: the best value, and the number of validations since then."""
+
+    best: Optional[float] = None
+    num_runs: Count = 0
+
+
+@dataclass
+class ExtraState:
+    """What fairseq calls so."""
+
+    train_iterator: Position
+    val_loss: Optional[float] = None
+    best: Optional[float] = None
+    early_stopping: Optional[EarlyStopping] = None
+    previous_training_time: float = 0.0
+    metrics: Optional[Dict[str, Any]] = None
+
+
+@dataclass
+class History:
+    """Of an optimizer: the number of its updates, and the state of the schedule."""
+
+    num_updates: Count = 0
+    lr_scheduler_state: Optional[Dict[str, Any]] = None
+    optimizer_name: Optional[str] = None
+
+
+@dataclass
+class TaskState:
+    """The state of a task of this plugin; what its fine-tuning tasks put into it, other tasks lack."""
+
+    dictionary_fingerprint: int
+    unigram_bits: Optional[float] = None
+    encoder_mask_fraction: Optional[float] = None
+    tokens_per_sample: Optional[Count] = None
+    labels: Optional[List[str]] = None
+    values: Optional[Tuple[float, float]] = None
+    form: Optional[Tuple[str, List[str], str, List[str]]] = None
+    may_be_empty: Optional[bool] = None
+    train_file: Optional[str] = None
+    valid_file: Optional[str] = None
+    scores: Optional[Dict[str, Any]] = None
