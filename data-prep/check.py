@@ -15,7 +15,8 @@ import numpy as np
 from binarized import is_encoded, shard_folder
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import read_json, sha256
-from maelm_fairseq.base.line_sizes import LINES, LineSizes
+from maelm_fairseq.base.line_sizes import LineSizes
+from maelm_fairseq.base.opening import opened
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from records import SplitRecord, part, read_manifest
 
@@ -64,8 +65,7 @@ def check_split(folder, name, tokenizer, expected):
             raise UsageError(f"{path} has changed since {prefix}.* was encoded; put it back, or {again}")
     documents = text_lines = longest = first = 0
     after_blank = True
-    for start in range(0, len(index), LINES):
-        sizes = index.read(start)
+    for start, sizes in index.parts():
         ends, blank = first + np.cumsum(sizes), sizes == 1
         documents += int((blank & ~np.append(after_blank, blank[:-1])).sum())
         text_lines += int((~blank).sum())
@@ -101,7 +101,7 @@ def check_split(folder, name, tokenizer, expected):
 def load_vocabulary(folder):
     """The tokenizer of a folder that prepare.sh wrote; its dict.txt must list the same symbols."""
     dictionary, tokenizer = os.path.join(folder, "dict.txt"), read_subwords(folder)
-    with open(dictionary, "rb") as stream:
+    with opened(dictionary) as stream:
         if stream.read() != tokenizer.dict_text().encode():
             raise UsageError(
                 f"{dictionary} is not the dictionary of the {tokenizer.file_name} beside it; expected its pieces in"

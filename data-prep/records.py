@@ -82,7 +82,7 @@ def by_option(values):
 def read_manifest(dest):
     """The manifest of a folder that prepare.sh wrote."""
     path, fix = os.path.join(dest, MANIFEST), f"remove {dest} and run prepare.sh again"
-    manifest = read_json(path, Manifest, "the record of a folder that prepare.sh wrote", fix)
+    manifest = read_json(path, Manifest, "the record of a folder that prepare.sh wrote", fix, file_names=True)
     if manifest.options.shards < 1:
         raise UsageError(f"{path}: options: shards: found {manifest.options.shards}, expected 1 or more; {fix}")
     return manifest

@@ -26,7 +26,7 @@ def parse_args():
     add = parser.add_argument
     add("--checkpoint", required=True, metavar="FILE_or_DIR", help="a fine-tuned model")
     add("--data", required=True, metavar="DIR", help="folder with its vocabulary")
-    add("--texts", required=True, metavar="FILE", help="a text in each line")
+    add("--texts", required=True, metavar="FILE", help="a text in each line; may be a pipe")
     add("--dest", required=True, metavar="FILE.tsv", help="new file to write")
     return parser.parse_args()
 
@@ -35,7 +35,7 @@ def chunks(path, texts_of_a_line):
     """Yields lists of up to CHUNK lines of a file, each a list of one text or of two."""
     chunk = []
     with tqdm(desc="predict", total=os.path.getsize(path), unit="B", unit_scale=True, disable=None) as bar:
-        for number, line in read_lines(path, bar.update):
+        for number, line in read_lines(path, bar.update, pipe=True):
             texts = line.split("\t")
             if len(texts) != texts_of_a_line:
                 one = "one text without a tab: of a table, keep the column of the texts, for example with cut -f 1"

@@ -23,7 +23,7 @@ from .data.masked_items import MaskedBlockDataset
 from .engine import ChoiceEnum, FairseqTask, distributed_utils, indexed_dataset, metrics, register_task, utils
 from .masking import NO_POSITION, MaskedBatch, Masking, MaskSettings, rounding
 from .precision import PrecisionConfig, check_precision
-from .vocabulary import load_dictionary
+from .vocabulary import checked_dictionary, load_dictionary
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class MaeLmTask(TokenTask):
         Range(0).check(cfg.encoder_mask_fade_updates, "--encoder-mask-fade-updates")
         check_precision(cfg)
         first, *others = utils.split_paths(cfg.data)
-        dictionary = load_dictionary(first)
+        dictionary = checked_dictionary(first)
         for folder in others:  # rather than when its turn comes, days later
             if load_dictionary(folder) != dictionary:
                 raise UsageError(f"{folder}/dict.txt differs from that of {first}: prepare all folders with the same")

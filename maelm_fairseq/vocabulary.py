@@ -1,11 +1,14 @@
 """The vocabulary: fairseq's dictionary, and the subwords that belong to it."""
 
+import contextlib
 import hashlib
+import io
 import os
 
 from .base import words
 from .base.byte_pairs import TOKENIZER_JSON
 from .base.errors import MissingFileError, UsageError
+from .base.opening import opened, reading
 from .base.sentence_pieces import SENTENCEPIECE
 from .base.subwords import MASK
 from .base.vocabulary_files import read_subwords
@@ -27,16 +30,9 @@ def load_dictionary(folder):
         raise MissingFileError(
             f"{path}: not found ({reason}); expected data written by data-prep/prepare.sh or fairseq-preprocess"
         )
-    try:
-        dictionary = Dictionary.load(path)
-    except OSError:
-        raise
-    except Exception as error:  # fairseq raises Exception, ValueError and RuntimeError
-        reason = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
-        raise UsageError(
-            f"{path}: not a dictionary ({reason}), expected a line `symbol count` for each symbol, in UTF-8, none of "
-            "them twice; use the file that was written with the data, unchanged"
-        ) from None
+    expected = "a dictionary: a line `symbol count` for each symbol, in UTF-8, none of them twice"
+    with opened(path) as stream, reading(path, expected, "use the file that was written with the data, unchanged"):
+        dictionary = Dictionary.load(io.TextIOWrapper(stream, "utf-8"))
     if len(dictionary) == dictionary.nspecial:
         raise UsageError(f"{path}: empty, expected a line `piece count` for each piece; prepare the data again")
     dictionary.add_symbol(MASK)
@@ -67,6 +63,17 @@ def read_vocabulary(folder):
             "order does; use the two files of one run of data-prep/prepare.sh"
         )
     return dictionary, tokenizer
+
+
+def checked_dictionary(folder):
+    """As :func:`load_dictionary`; compares it with the vocabulary beside it, where there is one that can be read.
+
+    Pretraining needs no vocabulary, but nothing can be done with a model without the one that its dictionary is of.
+    """
+    if any(os.path.lexists(os.path.join(folder, name)) for name in [SENTENCEPIECE, TOKENIZER_JSON]):
+        with contextlib.suppress(ModuleNotFoundError):  # the package tokenizers
+            return read_vocabulary(folder)[0]
+    return load_dictionary(folder)
 
 
 def word_starts(dictionary):

@@ -123,7 +123,7 @@ def measure(record, checkpoint, data, args, positions):
     valid = sha256(args.valid or data / "valid.bin")
     origin = {"checkpoint": sha256(checkpoint), "valid": valid, "pairs": pairs and pairs.digest}
     if record.exists():
-        was = read_json(record, Dict[str, dict], "measurements of adapt.sh")
+        was = read_json(record, Dict[str, dict], "measurements of adapt.sh", file_names=True)
         if was.get("origin") == origin and "found" in was:
             return was["found"]
     print(f"measuring {checkpoint}", flush=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, one_at_a_time
+from maelm_fairseq.base.opening import opened
 from maelm_fairseq.training.save_folder import set_aside
 
 TABLE = "results.tsv"
@@ -107,7 +108,10 @@ def still_rises(curves, error):
 def read_table(folder):
     """The lines of the table of results in a folder, with the header; refuses another table of that name."""
     path, header = Path(folder, TABLE), "\t".join(COLUMNS).encode()
-    lines = path.read_bytes().splitlines() if path.exists() else [header]
+    lines = [header]
+    if path.exists():
+        with opened(path) as stream:
+            lines = stream.read().splitlines()
     if lines[:1] != [header]:
         fix = "move it away, or choose another --save-dir"
         raise UsageError(f"{path}: found another table, expected one of this version of the recipe; {fix}")

@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import struct
 from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
@@ -12,6 +13,7 @@ from fairseq.data import data_utils, indexed_dataset
 
 from conftest import refuses
 from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.line_sizes import HEADER
 from maelm_fairseq.data.batches import Batches, WholeDataset, batch_ends
 from maelm_fairseq.data.blocks import LineSizes, TokenBlocks, line_spans
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
@@ -74,6 +76,18 @@ def test_blocks_hold_every_token_once_and_in_order(tmp_path, mode, size):
 ])  # fmt: skip
 def test_data_without_documents_are_refused(tmp_path, lines, message):
     refuses(message, TokenBlocks, write(tmp_path / "train", lines), 8, "complete_doc")
+
+
+@pytest.mark.parametrize("sizes, begins, message", [
+    ([4, 0, 2], [0, 8, 8], "line 2 has 0 tokens from byte 8, expected one or more from byte 8"),
+    ([7, -3, 2], [0, 14, 8], "line 2 has -3 tokens from byte 14, expected one or more"),
+    ([2, 2, 2], [0, 6, 8], "line 2 has 2 tokens from byte 6, expected one or more from byte 4"),
+])  # fmt: skip
+def test_an_index_whose_sum_is_right_is_read_line_by_line(tmp_path, sizes, begins, message):
+    prefix = write(tmp_path / "train", [[4], [5], [6]])
+    header = (tmp_path / "train.idx").read_bytes()[: HEADER.size]
+    (tmp_path / "train.idx").write_bytes(header + struct.pack("<3i3q", *sizes, *begins))
+    refuses(message, TokenBlocks, prefix, 8, "complete")
 
 
 def test_a_file_that_is_cut_during_training_is_refused(tmp_path):

@@ -267,7 +267,7 @@ def unfit(folder, change):
     (lambda c: c.update(pre_tokenizer={"type": "Whitespace"}), "found BPE of characters, expected byte"),
     (lambda c: c["model"]["vocab"].pop("\u00e9"), "no token for 1 of the 256 bytes"),
     (lambda c: c["model"].update(end_of_word_suffix="</w>"), "the mark '</w>' within words"),
-    (lambda c: c.clear(), "not a tokenizer.json"),
+    (lambda c: c.clear(), "expected a tokenizer.json"),
 ])  # fmt: skip
 def test_unfit_tokenizers_are_refused(roberta, tmp_path, change, message):
     (tmp_path / "tokenizer.json").write_text(unfit(roberta[0], change))

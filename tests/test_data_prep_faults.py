@@ -114,7 +114,7 @@ def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, mon
     ("prepare.json", lambda content: content.replace(b'"shards": 1', b'"shards": 0'), "found 0, expected 1 or"),
     ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [[0, "more"],'), "line 1 is not what"),
     ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [["0", ""],'), "found '0', exp"),
-    ("sentencepiece.model", lambda content: content.replace(b"<s>", b"<\xff>"), "not a SentencePiece model"),
+    ("sentencepiece.model", lambda content: content.replace(b"<s>", b"<\xff>"), "expected a SentencePiece model"),
     ("sentencepiece.model", lambda content: content.replace(b"nmt_nfkc", b"nmt_nfkd"), "has changed since"),
     ("train.idx", lambda content: b"", "not an index"),
     ("train.idx", lambda content: content + b"\0", "but its header implies"),

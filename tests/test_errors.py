@@ -62,6 +62,23 @@ def test_missing_data(data, tmp_path):
     assert f"{tmp_path}/valid.idx: not found" in refused(tmp_path, *arguments)
 
 
+def test_a_dictionary_that_is_not_the_vocabularys(pretrained, tmp_path):
+    """Rather than after training, when nothing can be done with the model."""
+    data = shutil.copytree(pretrained[0], tmp_path / "data")
+    first, second, *others = (data / "dict.txt").read_bytes().splitlines(keepends=True)
+    (data / "dict.txt").write_bytes(b"".join([second, first, *others]))
+    error = refused(data, *TINY, "--save-dir", tmp_path / "run")
+    assert f"{data}/sentencepiece.model: its 102 symbols differ from those of the dict.txt beside it" in error
+
+
+@pytest.mark.parametrize("name", ["dict.txt", "train.idx", "valid.bin", "sentencepiece.model"])
+def test_pipes_and_devices_in_the_place_of_files(pretrained, tmp_path, name):
+    data = shutil.copytree(pretrained[0], tmp_path / "data")
+    (data / name).unlink()
+    os.mkfifo(data / name)
+    assert f"{data}/{name}" in refused(data, *TINY, "--save-dir", tmp_path / "run")
+
+
 def test_folders_that_take_turns(data, tmp_path):
     text, options = text_of(documents(5, 3)), [*TINY, "--save-dir", tmp_path / "run"]
     other = binarize(tmp_path / "other", {"train": text})

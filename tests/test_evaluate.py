@@ -178,7 +178,7 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
     refused("--names a b: expected 4 different names", "--names", "a", "b")
     refused("mae_lm-SEED and other-SEED with one seed, found mlm-1", "--compare", "mae_lm", "other")
     missing = ["--checkpoint", *(tmp_path / f"{name}.pt" for name in MODELS)]
-    refused("mlm-1.pt: No such file", *missing)
+    refused("mlm-1.pt: not found", *missing)
     refused("dict.txt: not found", "--data", tmp_path)
     refused("labelled/mood: expected train.tsv, found: no such folder", "--tasks", "mood", "--regression", "mood")
     for name in ["../mlm", "/mlm", " ", ".", "a|b", "a\nb", "a" * 300, "mean"]:
@@ -202,11 +202,11 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
         {**arrays, "kind/mean/origin": "[1]"}, {**arrays, "more/pairs": [1.0]},
     ]:  # fmt: skip
         np.savez(record, **damaged)
-        refused("mlm-1.npz: no record of an evaluation, or damaged")
+        refused("mlm-1.npz: cannot be read")
     for save in [np.save, lambda stream, _: stream.write(whole[:100]), lambda stream, _: None]:
         with open(record, "wb") as stream:
             save(stream, np.zeros(3))
-        refused("mlm-1.npz: no record of an evaluation, or damaged")
+        refused("mlm-1.npz: cannot be read")
     done = script("recipes/evaluate.sh", *arguments[: arguments.index("--labelled")], "--tasks", "mood", status=1)
     assert "invalid choice: 'mood' (choose from" in done.stderr
     last = done.stderr.splitlines()[-1]

@@ -85,7 +85,7 @@ def test_what_is_new_replaces_nothing_that_came_meanwhile(tmp_path, monkeypatch)
 
 def test_a_pipe_is_no_file_with_a_checksum(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    refuses("pipe is not a file; expected one, which is read more than once", sha256, tmp_path / "pipe")
+    refuses("pipe: found a pipe, expected a file", sha256, tmp_path / "pipe")
 
 
 def test_its_contents_are_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
@@ -140,7 +140,12 @@ def test_json(tmp_path):
     assert json.loads(path.read_text(encoding="utf-8")) == GOOD
     assert read_json(path, Record, "a record") == Record("ä", [Part((1, 2), 1.0)], {"a": 1})
     save_json({**GOOD, "name": "\udcff", "pairs": [[1, "a"]]}, path)  # as of a file whose name is not UTF-8
-    assert read_json(path, Record, "a record") == Record("\udcff", [Part((1, 2), 1.0)], {"a": 1}, pairs=((1, "a"),))
+    read = read_json(path, Record, "a record", file_names=True)
+    assert read == Record("\udcff", [Part((1, 2), 1.0)], {"a": 1}, pairs=((1, "a"),))
+    with pytest.raises(ValueError, match="record.json: found half a character, '.udcff', after"):
+        read_json(path, Record, "a record")
+    save_json({**GOOD, "name": "\ud83d\ude00"}, path)  # as others write a character that is there whole
+    assert read_json(path, Record, "a record").name == "\U0001f600"
     with pytest.raises(FileNotFoundError, match="nosuch.json: not found, expected a record"):
         read_json(tmp_path / "nosuch.json", Record, "a record")
     path.write_bytes(gzip.compress(json.dumps(GOOD).encode()))

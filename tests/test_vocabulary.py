@@ -41,7 +41,9 @@ DAMAGED = {"duplicate": b"the 1\ncat 1\nthe 1\n", "no count": b"the 1\n\xe2\x96\
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_damaged_dictionaries_are_refused_in_one_line(tmp_path, kind):
     (tmp_path / "dict.txt").write_bytes(DAMAGED[kind])
-    refuses("dict.txt: not a dictionary .*, expected a line `symbol count` for each", load_dictionary, tmp_path)
+    refuses(
+        "dict.txt: cannot be read .*, expected a dictionary: a line `symbol count` for each", load_dictionary, tmp_path
+    )
 
 
 def test_a_dictionary_without_symbols(tmp_path):

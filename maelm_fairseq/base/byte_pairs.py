@@ -4,6 +4,7 @@ import functools
 import json
 
 from .errors import UsageError
+from .opening import reading
 from .subwords import BOS, EOS, MASK, PAD, SPECIAL, Subwords
 from .utf8 import read_text
 
@@ -32,13 +33,9 @@ class BytePair(Subwords):
 
         split, self._decoder = tokenizers.pre_tokenizers.ByteLevel, tokenizers.decoders.ByteLevel()
         self._to_bytes = split(add_prefix_space=False, use_regex=False)
-        try:
-            text = read_text(path)
+        text = read_text(path)
+        with reading(path, "a tokenizer.json that transformers or tokenizers saved", "copy or download it again"):
             read, file = tokenizers.Tokenizer.from_str(text), json.loads(text)
-        except Exception as error:  # tokenizers raises Exception
-            raise UsageError(
-                f"{path}: not a tokenizer.json ({error}), expected one that transformers or tokenizers saved"
-            ) from None
         check_byte_level(path, type(read.model).__name__, file, split.alphabet())
         symbols = [read.id_to_token(i) for i in range(read.get_vocab_size())]
         if symbols[: len(SPECIAL)] != SPECIAL or None in symbols or MASK not in symbols:

@@ -10,13 +10,15 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import time
 import typing
 
 from .errors import MissingFileError, UsageError
-from .utf8 import read_text
+from .opening import opened
+from .utf8 import half_character, read_text
 
 A_DAY = 86400  # seconds
 
@@ -145,7 +147,7 @@ def save_json(value, path, new=False):
         stream.write(text.encode("utf-8", "backslashreplace"))  # of such a name's bytes, it makes JSON's escapes
 
 
-def read_json(path, kind, expected, fix="remove it and run again"):
+def read_json(path, kind, expected, fix="remove it and run again", file_names=False):
     """Reads a JSON file, plain or gzip, in which no key of an object is there twice.
 
     Args:
@@ -153,28 +155,45 @@ def read_json(path, kind, expected, fix="remove it and run again"):
         kind: of its value, as for :func:`typed`
         expected: what the file should be, for the error message, such as "data prepared by data-prep/glue.sh"
         fix: what to do about a damaged file, for the error message
+        file_names: as for :func:`parse_json`
     Raises:
         FileNotFoundError: there is no such file
         ValueError: it is not JSON, or its value is of another kind
         OSError: it cannot be read
     """
-    if not os.path.isfile(path):
+    if not os.path.lexists(path):
         raise MissingFileError(f"{path}: not found, expected {expected}")
     try:
-        return parse_json(read_text(path), kind, path)
+        return parse_json(read_text(path), kind, path, file_names)
     except UsageError as error:
         raise UsageError(f"{error}; {path} should be {expected}; {fix}") from None
 
 
-def parse_json(text, kind, where):
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # half a character, as JSON spells it
+NAME_BYTE = re.compile(r"[\udc80-\udcff]")  # a byte of a file's name that is not UTF-8, as Python has it
+
+
+def parse_json(text, kind, where, file_names=False):
     """A text in JSON as a value of a type, as for :func:`typed`; no key of an object is there twice.
 
-    Raises ValueError: it is not JSON, or its value is of another kind; the message begins with `where`
+    Args:
+        text: the JSON
+        kind: of its value
+        where: what error messages begin with
+        file_names: whether there may be names of files in it, which need not be Unicode
+    Raises ValueError: it is not JSON, contains half a character, or its value is of another kind
     """
     try:
         value = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: not JSON ({error})") from None
+    if SURROGATE.search(text):
+        decoded = json.dumps(value, ensure_ascii=False)  # with a character for each pair of halves
+        decoded = NAME_BYTE.sub("", decoded) if file_names else decoded
+        place = half_character(decoded)
+        if place is not None:
+            before = decoded[max(0, place - 30) : place]
+            raise UsageError(f"{where}: found half a character, {decoded[place]!a}, after {before!r}; correct it")
     return typed(kind, value, where)
 
 
@@ -248,11 +267,9 @@ def shown(value):
 
 
 def sha256(path):
-    """The SHA-256 of a file, in hexadecimal; a pipe is refused: what it gave was read before."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise UsageError(f"{path} is not a file; expected one, which is read more than once")
+    """The SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
-    with open(path, "rb") as stream:
+    with opened(path) as stream:
         for part in iter(lambda: stream.read(1 << 20), b""):
             digest.update(part)
     return digest.hexdigest()

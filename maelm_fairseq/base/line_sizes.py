@@ -9,6 +9,7 @@ import struct
 import numpy as np
 
 from .errors import UsageError
+from .opening import opened
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type of the tokens, lines
@@ -25,8 +26,8 @@ class LineSizes:
     """
 
     def __init__(self, prefix, again="binarize again"):
-        self.path = prefix + ".idx"
-        with open(self.path, "rb") as stream:
+        self.path, self._again = prefix + ".idx", again
+        with opened(self.path) as stream:
             header = stream.read(HEADER.size)
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - 8))
@@ -50,9 +51,33 @@ class LineSizes:
 
     def read(self, first, count=LINES):
         """The sizes of `count` lines, or of those left: int64 (lines,)."""
-        with open(self.path, "rb") as stream:
-            stream.seek(HEADER.size + 4 * first)
-            return np.fromfile(stream, np.int32, min(count, self._lines - first)).astype(np.int64)
+        return self._column(HEADER.size + 4 * first, np.int32, min(count, self._lines - first))
+
+    def parts(self):
+        """Yields the first line and the sizes of each part, compared with the places at which its lines begin.
+
+        Raises ValueError: a line has no token, not even `</s>`, or begins elsewhere than the line before it ends
+        """
+        begin, places = 0, HEADER.size + 4 * self._lines
+        for first in range(0, self._lines, LINES):
+            sizes = self.read(first)
+            begins = begin + np.cumsum(sizes) - sizes
+            found = self._column(places + 8 * first, np.int64, len(sizes))
+            wrong = np.flatnonzero((sizes < 1) | (found != begins * self.dtype.itemsize))
+            if len(wrong):
+                line = wrong[0]
+                raise UsageError(
+                    f"{self.path}: line {first + line + 1} has {sizes[line]} tokens from byte {found[line]}, expected "
+                    f"one or more from byte {begins[line] * self.dtype.itemsize}: it is damaged; {self._again}"
+                )
+            begin += int(sizes.sum())
+            yield first, sizes
+
+    def _column(self, place, dtype, count):
+        """Numbers of the file, from a byte on: int64 (count,)."""
+        with opened(self.path) as stream:
+            stream.seek(place)
+            return np.fromfile(stream, dtype, count).astype(np.int64)
 
 
 def check_length(prefix, actual, expected, again="binarize again"):

@@ -55,6 +55,6 @@ def reading(path, expected, fix):
         is_of_system = isinstance(error, OSError) and error.errno is not None
         if is_of_system or is_out_of_memory(error):
             raise
-        reason = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split()).partition(". ")[0][:200]  # what follows is for programmers
         reason = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         raise UsageError(f"{path}: cannot be read ({reason}), expected {expected}; {fix}") from None

@@ -6,6 +6,7 @@ import numpy as np
 import sentencepiece
 
 from .errors import UsageError
+from .opening import opened, reading
 from .subwords import BOS, EOS, MASK, PAD, SPECIAL, UNKNOWN, Subwords
 from .words import WORD_START
 
@@ -22,15 +23,13 @@ class SentencePiece(Subwords):
     file_name = SENTENCEPIECE
 
     def __init__(self, path):
-        with open(path, "rb") as stream:
+        with opened(path) as stream:
             model = stream.read()  # SentencePiece itself opens no path that is not UTF-8
-        try:
+        with reading(path, "a SentencePiece model", "give the .model file of a trained one"):
+            if not model:
+                raise ValueError("it is empty")
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-            pieces = [self.processor.id_to_piece(i) for i in range(self.processor.get_piece_size())] if model else []
-        except (RuntimeError, UnicodeDecodeError):
-            pieces = []
-        if not pieces:
-            raise UsageError(f"{path}: not a SentencePiece model; expected the .model file of a trained one")
+            pieces = [self.processor.id_to_piece(i) for i in range(self.processor.get_piece_size())]
         if pieces[:3] != ["<unk>", "<s>", "</s>"]:
             raise UsageError(
                 f"{path}: pieces 0 to 2 are {' '.join(pieces[:3])}; expected <unk> <s> </s>; train the model with "

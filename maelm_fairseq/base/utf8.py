@@ -5,22 +5,23 @@ import os
 import zlib
 
 from .errors import UsageError
+from .opening import opened
 
-BUFFER = 1 << 20  # bytes read at a time
 GZIP_MAGIC = b"\x1f\x8b"
 
 
-def read_lines(path, advance=lambda size: None):
+def read_lines(path, advance=lambda size: None, pipe=False):
     """Yields number and text of each line; only `\\n` and `\\r\\n` end one, and a byte order mark is skipped.
 
     Args:
         path: of the file
         advance: a function that is told from time to time how many more bytes of the file have been read
+        pipe: whether it may be a pipe
     Raises:
         UsageError: a line is not UTF-8, or contains a null byte, as ASCII does in UTF-16 and UTF-32; a gzip file is
             corrupt or truncated, or a file called `.gz` is not one
     """
-    with open(path, "rb", buffering=BUFFER) as packed:
+    with opened(path, pipe=pipe) as packed:
         is_gzip = os.fspath(path).endswith(".gz") or packed.peek(2)[:2] == GZIP_MAGIC
         number = reported = 0
         try:

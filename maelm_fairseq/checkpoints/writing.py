@@ -6,6 +6,7 @@ import shutil
 import torch
 
 from ..base.files import atomic_write
+from ..base.opening import opened
 
 
 def save(state, path, new=False):
@@ -23,5 +24,5 @@ def save(state, path, new=False):
 
 def copy(source, path):
     """Copies a file to a name that it gets when it is complete."""
-    with open(source, "rb") as original, atomic_write(path, "wb") as stream:
+    with opened(source) as original, atomic_write(path, "wb") as stream:
         shutil.copyfileobj(original, stream, 1 << 24)

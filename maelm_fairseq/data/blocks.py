@@ -11,6 +11,7 @@ import numpy as np
 
 from ..base.errors import UsageError
 from ..base.line_sizes import LINES, LineSizes, check_length
+from ..base.opening import opened
 from ..engine import _get_slice_indices_fast, indexed_dataset
 
 
@@ -76,8 +77,7 @@ class TokenBlocks:
         index = LineSizes(prefix)
         self._dtype, self.lines = index.dtype, len(index)
         self.tokens_in = blank_lines = 0
-        for first in range(0, self.lines, LINES):
-            sizes = index.read(first)
+        for _, sizes in index.parts():
             self.tokens_in += int(sizes.sum())
             blank_lines += int((sizes == 1).sum())
         self._check_length()
@@ -97,7 +97,7 @@ class TokenBlocks:
 
     @functools.cached_property
     def _file(self):
-        return open(indexed_dataset.data_file_path(self.prefix), "rb", buffering=0)
+        return opened(indexed_dataset.data_file_path(self.prefix))
 
     def __getstate__(self):
         """For loader workers, which open the file themselves where they are not forks."""

@@ -5,7 +5,6 @@ from typing import List, NamedTuple, Optional, Tuple
 
 from ..base.errors import UsageError
 from ..base.files import read_json, shown, typed
-from ..base.utf8 import half_character
 
 SQUAD_FILES = {
     "train": ["train.json", "train-v1.1.json", "train-v2.0.json"],
@@ -55,10 +54,6 @@ def read_questions(path, is_test=False) -> List[Question]:
         for qa in paragraph.qas:
             where = f"{path}: question {shown(qa.get('id'))}"
             entry = typed(Entry, qa, where)
-            text = "".join([entry.id, entry.question, paragraph.context])
-            half = half_character(text)
-            if half is not None:
-                raise UsageError(f"{where}: {text[half]!a} is half a character; correct it")
             if entry.answers is None:
                 if not is_test:
                     raise UsageError(f"{where}: found no answers, expected a list, empty if there are none; correct it")

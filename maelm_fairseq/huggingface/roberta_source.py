@@ -11,6 +11,7 @@ import torch
 from ..base.byte_pairs import TOKENIZER_JSON
 from ..base.errors import MissingFileError, UsageError
 from ..base.files import read_json, shown, typed
+from ..base.opening import reading
 from ..base.vocabulary_files import read_subwords
 from ..checkpoints.comparing import model_configuration
 from ..checkpoints.reading import read_file
@@ -178,10 +179,8 @@ def read_weights(folder):
     if os.path.isfile(path):
         import safetensors.torch
 
-        try:
+        with reading(path, "a complete file of transformers", "copy or download it again"):
             return safetensors.torch.load_file(path)
-        except Exception as error:  # the type depends on the version
-            raise UsageError(f"{path}: cannot be read ({error}); expected a complete file of transformers") from None
     path = os.path.join(folder, "pytorch_model.bin")
     if os.path.isfile(path):
         return typed(Dict[str, torch.Tensor], read_file(path, "transformers", old=True), path)

@@ -11,19 +11,16 @@ or, of minimal pairs:
     pairs, groups       (N,), how each was decided, and its group
 """
 
-import contextlib
 import glob
 import json
 import os
-import zipfile
-import zlib
 
 import numpy as np
 import pandas as pd
 
 from maelm_fairseq.base import provenance
-from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.opening import opened, reading
 
 from .few_shot import SHOTS
 from .minimal_pairs import shares
@@ -46,21 +43,14 @@ class Records:
         self.path, self.arrays, was = path, {} if model is None else {ORIGIN: np.array(model)}, model
         self.model = os.path.splitext(os.path.basename(path))[0]
         if os.path.exists(path):
-            with self.read(), np.load(path) as arrays:
+            with opened(path) as stream, self.read(), np.load(stream) as arrays:
                 was, self.arrays = str(arrays[ORIGIN]), dict(arrays)
         if model is not None:
             self.check({"checkpoint or vocabulary": was}, {"checkpoint or vocabulary": model})
 
-    @contextlib.contextmanager
     def read(self):
         """Errors within the block are the file's, which may be anybody's."""
-        try:
-            yield
-        except UsageError:
-            raise
-        except (LookupError, TypeError, AttributeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            fault = f"no record of an evaluation, or damaged ({type(error).__name__}: {error})"
-            raise UsageError(f"{self.path}: {fault}; move it away") from None
+        return reading(self.path, "the record of an evaluation", "move it away")
 
     def check(self, was, now):
         fix = "give the model another name in --names, choose another --dest, or remove the file"

@@ -11,7 +11,7 @@ import numpy as np
 
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import parse_json, sha256
-from maelm_fairseq.base.utf8 import half_character, read_lines
+from maelm_fairseq.base.utf8 import read_lines
 
 COLUMNS = ["good", "bad"]  # of a table, and perhaps GROUP
 GROUP = "group"
@@ -112,9 +112,6 @@ def read_json_lines(path):
         for name, text in vars(pair).items():
             if not text.strip():
                 raise UsageError(f"{place}: {name}: found no text; {fix}")
-            half = half_character(text)
-            if half is not None:
-                raise UsageError(f"{place}: {name}: found half a character, {text[half]!a}; {fix}")
         good, bad, term, paradigm = (text.strip() for text in vars(pair).values())
         yield place, good, bad, f"{term}/{paradigm}"
 
