@@ -52,8 +52,10 @@ class MaeLmModel(BaseFairseqModel):
         """Initialises each module as BERT does, by random numbers of its own.
 
         Models of one seed then agree in all modules of the same name and shape, whatever else each of them has: an MLM
-        and MAE-LM start from the same encoder.
+        and MAE-LM start from the same encoder. A model on PyTorch's device `meta` gets its numbers later.
         """
+        if self.embed_tokens.weight.is_meta:
+            return
         for name, module in self.named_modules():
             torch.default_generator.manual_seed(zlib.crc32(f"{seed} {name}".encode()))
             init_bert_params(module)

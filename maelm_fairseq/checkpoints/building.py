@@ -95,16 +95,16 @@ def build_model(state, dictionary, checkpoint_file):
     cfg = MaeLmConfig(**{name: options[name] for name in MaeLmConfig.__dataclass_fields__})
     try:
         check_sizes(cfg)
-        heads = build_heads(weights, cfg)
+        with torch.device("meta"):  # without memory, until it is known that the weights fit
+            model = MaeLmModel(cfg, dictionary, pretraining="lm_head.bias" in weights)
+            model.classification_heads.update(build_heads(weights, cfg))
     except UsageError as error:
         raise UsageError(f"{checkpoint_file}: {error}") from None
-    model = MaeLmModel(cfg, dictionary, pretraining="lm_head.bias" in weights)
-    for name, head in heads.items():
-        model.register_head(name, head)
     own = model.state_dict()
     # Objectives beside MAE-LM may have pretrained modules of their own.
     modules = {name.partition(".")[0] for name in own}
     weights = {name: weight for name, weight in weights.items() if name.partition(".")[0] in modules}
     check_weights(weights, own, checkpoint_file)
-    model.load_state_dict(weights, strict=True)
+    weights = {name: weight.to(own[name].dtype) for name, weight in weights.items()}
+    torch.nn.Module.load_state_dict(model, weights, assign=True)  # fairseq's has no `assign`
     return model.eval()
