@@ -81,6 +81,7 @@ class SpanHead(nn.Linear):
 FIRST, MEAN = "first", "mean"
 POOLING = {FIRST: SequenceClassificationHead, MEAN: MeanClassificationHead}
 HEADS = "classification_heads."  # what the names of their weights begin with
+STANDARDISED = "standardised"  # in the state of a task: mean and deviation, in whose units a head predicts numbers
 ENCODER = ("embed_tokens.", "encoder.")  # and those of what every model has
 
 
@@ -106,6 +107,17 @@ def build_heads(weights, cfg):
             raise UsageError(f"head {name!r} is of a kind that this version does not know: update maelm_fairseq")
         heads[name] = head
     return heads
+
+
+def in_own_units(weights, mean, deviation):
+    """Weights, a state dict, whose heads predict standardised numbers, so that they predict the numbers themselves."""
+    changed = dict(weights)
+    for name in weights:
+        if name.startswith(HEADS) and name.endswith(".out_proj.weight"):
+            changed[name] = weights[name].double() * deviation
+            bias = name.replace(".weight", ".bias")
+            changed[bias] = weights[bias].double() * deviation + mean
+    return changed
 
 
 def part(weights, name):

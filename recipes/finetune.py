@@ -226,7 +226,7 @@ class Recipe:
             log, prefix = os.path.join(folder, "train.log"), "  " if self.jobs.count == 1 else f"{name}: "
             command = self.command(settings, seed, self.updates(settings))
             metrics = self.task.datasets["valid"].metrics
-            unit = " (squared error)" if "spearman" in metrics else " bits"
+            unit = " (squared error, in variances)" if "spearman" in metrics else " bits"
             began = time.monotonic()
             status = self.jobs.run(command, log, environment, shown(prefix, unit))
             seconds = time.monotonic() - began

@@ -8,7 +8,7 @@ import torch
 from ..base.errors import MissingFileError, UsageError
 from ..base.files import typed
 from ..config import MaeLmConfig, check_sizes
-from ..heads import build_heads
+from ..heads import STANDARDISED, build_heads, in_own_units
 from ..model import MaeLmModel, drop_plain_values
 from ..vocabulary import FINGERPRINT
 from .comparing import check_vocabulary, check_weights, model_configuration
@@ -105,6 +105,8 @@ def build_model(state, dictionary, checkpoint_file):
     modules = {name.partition(".")[0] for name in own}
     weights = {name: weight for name, weight in weights.items() if name.partition(".")[0] in modules}
     check_weights(weights, own, checkpoint_file)
+    units = state["task_state"].get(STANDARDISED)
+    weights = in_own_units(weights, *units) if units else weights
     weights = {name: weight.to(own[name].dtype) for name, weight in weights.items()}
     torch.nn.Module.load_state_dict(model, weights, assign=True)  # fairseq's has no `assign`
     return model.eval()

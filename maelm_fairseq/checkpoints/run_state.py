@@ -70,7 +70,7 @@ class TaskState:
     encoder_mask_fraction: Optional[float] = None
     tokens_per_sample: Optional[Count] = None
     labels: Optional[List[str]] = None
-    values: Optional[Tuple[float, float]] = None
+    standardised: Optional[Tuple[float, float]] = None
     form: Optional[Tuple[str, List[str], str, List[str]]] = None
     may_be_empty: Optional[bool] = None
     train_file: Optional[str] = None

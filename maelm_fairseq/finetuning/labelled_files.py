@@ -202,7 +202,7 @@ def problem_of_label(label, form):
     if label == NO_LABEL and form.label == "gold_label":
         return NO_AGREEMENT
     if form.is_regression and not is_number(label):
-        return f"the label is {label!r}, expected a number under 1e15"
+        return f"the label is {label!r}, expected a number under 1e30"
     if not label:
         return "the label is ''"
     return None
@@ -214,5 +214,5 @@ def are_values(labels):
 
 
 def is_number(text):
-    """Whether a text is a number whose squares float32 can sum, without underscores or digits of other scripts."""
-    return bool(re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", text, re.A | re.I)) and abs(float(text)) < 1e15
+    """Whether a text is a number that a head can predict in float32; no underscores, no digits of other scripts."""
+    return bool(re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", text, re.A | re.I)) and abs(float(text)) < 1e30

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from ..base.settings import setting
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
+from ..heads import STANDARDISED
 from .labelled_files import SENTENCE_FILES, Form, are_values, find_file, is_test, read_sentences
 from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, counted
 from .metrics import report_of_classes, scores_of
@@ -27,8 +28,8 @@ class SentencesConfig(LabelledTaskConfig):
 class SentencesTask(LabelledTask):
     """Reads train.tsv, dev.tsv and perhaps test.tsv of :func:`~.labelled_files.read_sentences`.
 
-    Its state: `labels`, in order, None for regression; `values`, mean and standard deviation of the numbers to predict;
-    `form` of the training file.
+    Its state: `labels`, in order, None for regression; `standardised`, mean and standard deviation of the training
+    file's numbers, in whose units the head is trained; `form` of the training file.
     """
 
     files, head = SENTENCE_FILES, "sentences"
@@ -39,7 +40,7 @@ class SentencesTask(LabelledTask):
         self.state.merge_state_dict({"labels": None, "form": list(table.form)})
         if table.form.is_regression:
             values = [float(example.label) for example in table.examples]
-            self.state.merge_state_dict({"values": [float(np.mean(values)), float(np.std(values))]})
+            self.state.merge_state_dict({STANDARDISED: [float(np.mean(values)), float(np.std(values)) or 1.0]})
             return
         self.keep_labels(path, [example.label for example in table.examples])
         if are_values(self.state.labels):
@@ -47,10 +48,6 @@ class SentencesTask(LabelledTask):
 
     def make_head(self, model):
         model.register_classification_head(self.head, len(self.state.labels or [None]))
-        mean, deviation = self.state.state_dict.get("values", (0, 1))
-        output = model.classification_heads[self.head].out_proj  # starts at numbers like those to predict
-        output.weight.data.mul_(deviation)
-        output.bias.data.add_(mean)
 
     def make_dataset(self, path, split):
         form = Form(*self.state.form)
@@ -92,12 +89,20 @@ class SentencesTask(LabelledTask):
 
     def loss(self, output, target):
         if self.state.labels is None:
-            return F.mse_loss(output, target.to(output.dtype), reduction="sum")
+            mean, deviation = self.units()
+            return F.mse_loss(output, ((target - mean) / deviation).to(output.dtype), reduction="sum")
         return super().loss(output, target)
 
     def answers(self, output, sample, dataset):
         """The logits of each class, or the value."""
+        if self.state.labels is None:
+            mean, deviation = self.units()
+            output = output.double() * deviation + mean
         return output.tolist()
+
+    def units(self):
+        """Mean and standard deviation of what the head predicts as 0 and 1."""
+        return self.state.state_dict.get(STANDARDISED) or (0.0, 1.0)
 
     def labelled_examples(self, dataset):
         """The numbers of the examples that have labels, in order."""

@@ -10,7 +10,7 @@ from ..checkpoints.comparing import ENCODER, OTHERS, check_vocabulary, check_wei
 from ..checkpoints.run_state import ExtraState
 from ..checkpoints.sections import name_in
 from ..config import option
-from ..heads import HEADS, fit_parts
+from ..heads import HEADS, STANDARDISED, fit_parts
 from ..vocabulary import FINGERPRINT
 
 MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer"}  # of optimizers, as large as their weight
@@ -33,7 +33,7 @@ def check_run(state, trainer, path, starts_anew):
     if starts_anew:
         state["task_state"] = {FINGERPRINT: their_state[FINGERPRINT]}  # its labels are of another task
         compare_configurations(theirs, ours, ENCODER, path)
-        same_labels = all(their_state.get(name) == own_state.get(name) for name in ["labels", "values"])
+        same_labels = all(their_state.get(name) == own_state.get(name) for name in ["labels", STANDARDISED])
         if theirs.classification_pooling != str(ours.classification_pooling) or not same_labels:
             for name in [name for name in state["model"] if name.startswith(HEADS)]:
                 del state["model"][name]  # they read or say something else
@@ -41,6 +41,8 @@ def check_run(state, trainer, path, starts_anew):
     else:
         compare_configurations(theirs, ours, ENCODER + OTHERS, path)
         check_components(state, trainer, path)
+        if STANDARDISED in own_state and STANDARDISED not in their_state:
+            raise UsageError(f"{path}: its head predicts numbers as versions until 0.2.0 do; start a run of its own")
         for name in [name for name in own_state if name in their_state and own_state[name] != their_state[name]]:
             was, now = shown(their_state[name]), shown(own_state[name])
             raise UsageError(f"{path}: the data are not those of the run: {name} was {was} and is {now}; use the same")
