@@ -180,6 +180,7 @@ saved("a_form_of_another_type", put("task_state", "form", value=[1]))
 MOMENTS = ("last_optimizer_state", "state", 0)
 saved("moments_of_three_numbers", put(*MOMENTS, "exp_avg", value=torch.ones(3)))
 saved("moments_that_are_a_text", put(*MOMENTS, "exp_avg_sq", value="x"))
+saved("steps_that_differ", put(*MOMENTS, "step", value=True))
 saved("moments_missing", without(*MOMENTS))
 
 # What PyTorch loads as a tensor --------------------------------------------------------------------------------------

@@ -171,6 +171,7 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
     ([], "a_form_of_another_type", "form: found a list of 1, expected a list of 4"),
     ([], "moments_of_three_numbers", "the optimizer's exp_avg of weight 0 has the shape (3,), expected (33, 32)"),
     ([], "moments_that_are_a_text", "the optimizer's exp_avg_sq of weight 0 has the shape none, expected"),
+    ([], "steps_that_differ", "steps with its weights, expected one number"),
     ([], "moments_missing", "of weight 0 has the shape none, expected"),
     ([], "updates_that_are_a_text", "num_updates: found '5', expected a whole number"),
     ([], "an_iterator_that_is_a_list", "train_iterator: found a list, expected an object"),

@@ -1,5 +1,6 @@
 """Whether a checkpoint is one that a run, or a validation, can use: checked before fairseq takes anything from it."""
 
+import math
 from argparse import Namespace
 
 import torch
@@ -57,6 +58,9 @@ def check_moments(optimizer, is_own_model, path):
         is_own_model: whether every weight takes part in training, and so has moments
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    steps = {float(state.get("step", math.nan)) for state in optimizer.state.values()}
+    if is_own_model and len(steps) > 1:
+        raise UsageError(f"{path}: the optimizer has made {steps} steps with its weights, expected one number")
     names = {name for state in optimizer.state.values() for name in state if name in MOMENTS}
     for number, weight in enumerate(weights):
         state = optimizer.state.get(weight, {})
