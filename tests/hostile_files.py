@@ -174,6 +174,7 @@ for _name, _state in {
     "data_that_are_a_number": {"iterations_in_epoch": 1, "data": 3},
 }.items():
     saved(_name, put("extra_state", "train_iterator", value=lambda was, new=_state: {**was, **new}))
+saved("meters_that_are_none", put("extra_state", "metrics", value={"default": None}))
 saved("a_loss_that_is_a_text", put("extra_state", "val_loss", value="5"))
 saved("labels_that_are_numbers", put("task_state", "labels", value=[1, 2]))
 saved("a_form_of_another_type", put("task_state", "form", value=[1]))

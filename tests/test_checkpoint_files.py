@@ -166,6 +166,7 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
     ([], "negative_batches", "consumed: item 1: batches: found -3 must be from 0 to"),
     ([], "consumed_that_is_a_number", "consumed: found 3, expected a list"),
     ([], "data_that_are_a_number", "data: found 3, expected a text"),
+    ([], "meters_that_are_none", "metrics: default: found None, expected a list"),
     ([], "a_loss_that_is_a_text", "val_loss: found '5', expected a number"),
     ([], "labels_that_are_numbers", "labels: item 1: found 1, expected a text"),
     ([], "a_form_of_another_type", "form: found a list of 1, expected a list of 4"),

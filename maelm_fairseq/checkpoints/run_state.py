@@ -49,7 +49,9 @@ class ExtraState:
     best: Optional[float] = None
     early_stopping: Optional[EarlyStopping] = None
     previous_training_time: float = 0.0
-    metrics: Optional[Dict[str, Any]] = None
+    metrics: Optional[Dict[str, List[Tuple[int, str, str, Dict[str, Any]]]]] = (
+        None  # of each meter, as fairseq has them
+    )
 
 
 @dataclass
