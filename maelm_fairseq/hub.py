@@ -103,9 +103,8 @@ def text_pairs(texts, pairs=None):
 
 def class_names(task_state, outputs):
     """The names of a head's classes, in order: their numbers if the checkpoint has no names; None for regression."""
-    labels = task_state.get("labels")
-    named = isinstance(labels, list) and len(labels) == outputs
-    return list(map(str, labels if named else range(outputs))) if outputs > 1 else None
+    labels = task_state.get("labels") or []
+    return list(map(str, labels if len(labels) == outputs else range(outputs))) if outputs > 1 else None
 
 
 def only_head(heads):

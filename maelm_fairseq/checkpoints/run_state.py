@@ -7,6 +7,7 @@ from ..base.ranges import Range
 
 Count = Annotated[int, Range(0, 2**53)]
 Epoch = Annotated[int, Range(1)]
+Meter = Tuple[int, str, str, Dict[str, Any]]  # of fairseq: priority, name, class and state
 
 
 @dataclass
@@ -49,9 +50,7 @@ class ExtraState:
     best: Optional[float] = None
     early_stopping: Optional[EarlyStopping] = None
     previous_training_time: float = 0.0
-    metrics: Optional[Dict[str, List[Tuple[int, str, str, Dict[str, Any]]]]] = (
-        None  # of each meter, as fairseq has them
-    )
+    metrics: Optional[Dict[str, List[Meter]]] = None
 
 
 @dataclass
