@@ -16,8 +16,9 @@ from ..config import option
 NUMBERS = Range(-(2**31))  # what every number of fairseq's options must be
 AT_LEAST = {  # of options that fairseq takes as they are
     -1: "patience keep_interval_updates keep_last_epochs keep_best_checkpoints",
-    0: "seed num_workers data_buffer_size curriculum warmup_updates max_update max_epoch clip_norm weight_decay adam_eps "
-    "power end_learning_rate stop_time_hours validate_interval_updates validate_after_updates save_interval_updates",
+    0: "seed num_workers data_buffer_size curriculum warmup_updates max_update max_epoch clip_norm weight_decay "
+    "adam_eps power end_learning_rate stop_time_hours validate_interval_updates validate_after_updates "
+    "save_interval_updates",
     1: "log_interval required_batch_size_multiple total_num_update update_freq num_shards fp16_init_scale batch_size "
     "batch_size_valid max_tokens max_tokens_valid max_valid_steps validate_interval save_interval",
 }
