@@ -38,7 +38,8 @@ def chunks(path, texts_of_a_line):
         for number, line in read_lines(path, bar.update, pipe=True):
             texts = line.split("\t")
             if len(texts) != texts_of_a_line:
-                one = "one text without a tab: of a table, keep the column of the texts, for example with cut -f 1"
+                table = "of a table, keep the column of the texts, as by tail -n +2 FILE | cut -f 2"
+                one = f"one text without a tab: {table}"
                 two = "two texts with a tab between them, since the model was fine-tuned on pairs"
                 expected = one if texts_of_a_line == 1 else two
                 raise UsageError(f"{path}: line {number}: found {len(texts)} columns, expected {expected}")

@@ -43,12 +43,13 @@ def other_checkpoints(save_dir, suffix=""):
     return sorted({name for name in names if re.fullmatch(r"checkpoint.*\.pt", name)} - resumable)
 
 
-def first_accepted(paths, read):
+def first_accepted(paths, read, others=()):
     """The first of the checkpoints that a run can resume from.
 
     Args:
         paths: in the order in which they are tried
         read: a function of a path; it refuses a checkpoint by a UsageError
+        others: names of checkpoints beside them, for the message
     Returns: its path, what `read` returned, and {path: error} of those before it
     Raises ValueError: there is none
     """
@@ -58,7 +59,7 @@ def first_accepted(paths, read):
             return path, read(path), refused
         except UsageError as error:
             refused[path] = error
-    if len(paths) == 1:
-        raise refused[paths[0]]
     reasons = "; ".join(dict.fromkeys(map(str, refused.values())))
-    raise UsageError(f"the run can resume from none of its {len(paths)} checkpoints: {reasons}")
+    if others:
+        reasons += f"; to resume from another one, copy it to {paths[0]} ({', '.join(others)})"
+    raise UsageError(reasons if len(paths) == 1 else f"no checkpoint of {len(paths)} can be resumed from: {reasons}")

@@ -28,7 +28,14 @@ import sys
 import torch
 from omegaconf import OmegaConf
 
-from ..base.checkpoint_names import LAST, best_checkpoint, first_accepted, interval_checkpoints, last_checkpoint
+from ..base.checkpoint_names import (
+    LAST,
+    best_checkpoint,
+    first_accepted,
+    interval_checkpoints,
+    last_checkpoint,
+    other_checkpoints,
+)
 from ..base.errors import UsageError, is_out_of_memory, one_line
 from ..base.signals import STOPPED
 from ..checkpoints import writing
@@ -224,7 +231,8 @@ class Hooks:
                 comparison.check_run(state, trainer, path, starts_anew=reset_optimizer)
             return state
 
-        filename, state, self._refused = first_accepted(paths, read)
+        others = other_checkpoints(cfg.save_dir, suffix) if filename == last_checkpoint(cfg.save_dir, suffix) else ()
+        filename, state, self._refused = first_accepted(paths, read, others)
         self._resumed, self._read[filename] = filename, state
         with explained(filename, cannot):
             extra_state = original(trainer, filename, reset_optimizer, *args, **kwargs)
@@ -243,7 +251,7 @@ class Hooks:
         """Renames what a run has left behind in its folder; once all processes have read where they resume."""
         if self._resumed is None:
             return
-        save_folder.set_aside_refused(self._refused)
+        save_folder.set_aside_refused(self._refused, self._resumed)
         replaces_last = cfg.restore_file == LAST and self._resumed in interval_checkpoints(cfg.save_dir, suffix)
         if replaces_last and not cfg.no_last_checkpoints:
             writing.copy(self._resumed, last_checkpoint(cfg.save_dir, suffix))  # the run may end without an update

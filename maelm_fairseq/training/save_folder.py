@@ -60,10 +60,11 @@ def restore_best(last, best):
         writing.copy(last, best)
 
 
-def set_aside_refused(refused):
-    """Renames checkpoints from which the run could not resume, {path: error}: it would overwrite them."""
+def set_aside_refused(refused, resumed):
+    """Renames checkpoints, {path: error}, that a run has passed over to resume from another; it would overwrite them."""
     for path, error in refused.items():
-        logger.warning(f"{error}; renamed to {set_aside(path, '.unusable')}")
+        kept = set_aside(path, ".unusable")
+        logger.warning(f"resumed from {resumed}, as a newer checkpoint cannot be used: {error}; renamed to {kept}")
 
 
 def set_aside_later(save_dir, suffix, update):
