@@ -5,6 +5,7 @@ Letters in shapes: B sequences, T tokens, C width, K predicted positions, N voca
 
 import logging
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -109,15 +110,18 @@ def build_heads(weights, cfg):
     return heads
 
 
-def in_own_units(weights, mean, deviation):
-    """Weights, a state dict, whose heads predict standardised numbers, so that they predict the numbers themselves."""
-    changed = dict(weights)
-    for name in weights:
-        if name.startswith(HEADS) and name.endswith(".out_proj.weight"):
-            changed[name] = weights[name].double() * deviation
-            bias = name.replace(".weight", ".bias")
-            changed[bias] = weights[bias].double() * deviation + mean
-    return changed
+def in_own_units(head, mean, deviation):
+    """Has a head that predicts standardised numbers predict the numbers themselves, in place, in its float32.
+
+    Raises ValueError: float32 cannot tell the numbers apart
+    """
+    if np.spacing(np.float32(abs(mean))) > deviation / 100:
+        raise UsageError(
+            f"numbers around {mean:g} that differ by {deviation:g} are too close for float32: subtract {mean:g} from "
+            "the labels, and fine-tune again; maelm_fairseq.hub and maelm_fairseq.predict compute in float64"
+        )
+    head.out_proj.weight.data.mul_(deviation)
+    head.out_proj.bias.data.mul_(deviation).add_(mean)
 
 
 def part(weights, name):

@@ -23,7 +23,7 @@ from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from .config import check_positions
 from .data.masked_items import batches_of_similar_length
 from .finetuning.windows import WindowSizes, best_in_window, best_of, is_empty, log_probabilities, pieces_of
-from .heads import SpanHead, TokenClassificationHead
+from .heads import STANDARDISED, SpanHead, TokenClassificationHead
 from .vocabulary import read_vocabulary, word_starts
 
 BATCH_TOKENS = 2048  # of a batch, including padding
@@ -342,7 +342,11 @@ class MaeLm:
         else:
             limit = self.model.max_positions()
             logits = self._logits(head, [self._tokens(*both, limit) for both in checked])
-            predictions = [x.item() if labels is None else dict(zip(labels, x.softmax(-1).tolist())) for x in logits]
+            if labels is None:
+                mean, deviation = self.task_state.get(STANDARDISED) or (0.0, 1.0)
+                predictions = [x.item() * deviation + mean for x in logits]
+            else:
+                predictions = [dict(zip(labels, x.softmax(-1).tolist())) for x in logits]
         return predictions[0] if isinstance(texts, str) else predictions
 
     def _tag(self, words, head, labels):

@@ -27,6 +27,20 @@ class TorchAdamWConfig(FairseqDataclass):
     fp16: bool = II("common.fp16")
 
 
+def betas(option):
+    """Two numbers, or their text, as two numbers; fairseq would evaluate the text as Python.
+
+    Raises ValueError: they are none, or out of range
+    """
+    try:
+        first, second = ast.literal_eval(str(option))
+        if 0 <= first < 1 and 0 <= second < 1:
+            return first, second
+    except (ValueError, TypeError, SyntaxError):
+        pass
+    raise UsageError(f"--adam-betas {option}: expected two numbers from 0 to less than 1, such as '(0.9, 0.98)'")
+
+
 def groups_by_rate(weights, decay):
     """Weights in groups, those with the highest learning rate first, each with its share of the rate.
 
@@ -74,16 +88,9 @@ class TorchAdamW(FairseqAdam):
 
     @property
     def optimizer_config(self):
-        """The arguments of PyTorch's; fairseq would evaluate a text of betas as Python."""
+        """The arguments of PyTorch's."""
         cfg = self.cfg
-        try:
-            betas = first, second = ast.literal_eval(str(cfg.adam_betas))
-            if not (0 <= first < 1 and 0 <= second < 1):
-                raise ValueError
-        except (ValueError, TypeError, SyntaxError):
-            expected = "expected two numbers from 0 to less than 1, such as '(0.9, 0.98)'"
-            raise UsageError(f"--adam-betas {cfg.adam_betas}: {expected}") from None
-        return {"lr": cfg.lr[0], "betas": betas, "eps": cfg.adam_eps, "weight_decay": cfg.weight_decay}
+        return {"lr": cfg.lr[0], "betas": betas(cfg.adam_betas), "eps": cfg.adam_eps, "weight_decay": cfg.weight_decay}
 
     def state_dict(self):
         """Also the weights where they are float32 beside a model in half precision, as fairseq would lose them."""

@@ -59,7 +59,7 @@ def tagged_text(words):
 def table_line(prediction, texts):
     """A line of the table: the prediction, and the texts."""
     if isinstance(prediction, float):
-        fields = [f"{prediction:.4f}"]
+        fields = [f"{prediction:.10g}"]
     else:
         label = max(prediction, key=prediction.get)
         fields = [label, f"{prediction[label]:.4f}"]

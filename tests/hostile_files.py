@@ -92,6 +92,7 @@ def other(name, make):
 
 other("a_folder", os.mkdir)
 other("a_pipe", os.mkfifo)
+other("a_link_to_itself", lambda path: path.symlink_to(path))
 other("a_link_to_nowhere", lambda path: path.symlink_to("nowhere"))
 
 
@@ -182,6 +183,9 @@ MOMENTS = ("last_optimizer_state", "state", 0)
 saved("moments_of_three_numbers", put(*MOMENTS, "exp_avg", value=torch.ones(3)))
 saved("moments_that_are_a_text", put(*MOMENTS, "exp_avg_sq", value="x"))
 saved("steps_that_differ", put(*MOMENTS, "step", value=True))
+saved("moments_that_are_negative", put(*MOMENTS, "exp_avg_sq", value=lambda was: was - 1))
+saved("no_step", without(*MOMENTS, "step"))
+saved("no_moments", put("last_optimizer_state", "state", value={}))
 saved("moments_missing", without(*MOMENTS))
 
 # What PyTorch loads as a tensor --------------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ def saved(run_of_five, tmp_path):
 @pytest.mark.parametrize("name, reason", [
     ("flipped_bit", "checksum"), ("empty", "it is empty"), ("zeros", "its end"), ("flipped_bit_in_the_directory", ""),
     ("a_link_to_nowhere", "not found"), ("a_pipe", "found a pipe"), ("another_vocabulary", "another dict.txt"),
-    ("without_last_optimizer_state", "no state of the optimizer"),
+    ("without_last_optimizer_state", "no state of the optimizer"), ("moments_of_three_numbers", "exp_avg has the"),
+    ("a_link_to_itself", "found a link to itself"),
 ])  # fmt: skip
 def test_an_unusable_last_checkpoint_is_kept_and_the_newest_of_an_interval_used(data, run_of_five, saved, name, reason):
     spoil(saved / "checkpoint_last.pt", name)
@@ -170,10 +171,13 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
     ([], "a_loss_that_is_a_text", "val_loss: found '5', expected a number"),
     ([], "labels_that_are_numbers", "labels: item 1: found 1, expected a text"),
     ([], "a_form_of_another_type", "form: found a list of 1, expected a list of 4"),
-    ([], "moments_of_three_numbers", "the optimizer's exp_avg of weight 0 has the shape (3,), expected (33, 32)"),
-    ([], "moments_that_are_a_text", "the optimizer's exp_avg_sq of weight 0 has the shape none, expected"),
+    ([], "moments_of_three_numbers", "state of weight 0: exp_avg has the shape (3,), expected (33, 32)"),
+    ([], "moments_that_are_a_text", "state of weight 0: exp_avg_sq has the shape none, expected"),
     ([], "steps_that_differ", "steps with its weights, expected one number"),
-    ([], "moments_missing", "of weight 0 has the shape none, expected"),
+    ([], "moments_that_are_negative", "exp_avg_sq contains negative numbers"),
+    ([], "no_step", "step is not a number from 1 on"),
+    ([], "no_moments", "exp_avg has the shape none"),
+    ([], "moments_missing", "state of weight 0: exp_avg has the shape none, expected"),
     ([], "updates_that_are_a_text", "num_updates: found '5', expected a whole number"),
     ([], "an_iterator_that_is_a_list", "train_iterator: found a list, expected an object"),
     ([], "weights_that_are_numbers", "not a checkpoint of MAE-LM"),

@@ -33,6 +33,7 @@ def refused(*arguments, program="fairseq-train"):
     ("--clip-norm nan", "--clip-norm nan must be from 0 to"),
     ("--stop-min-lr nan", "--stop-min-lr nan must be from"),
     ("--weight-decay nan", "--weight-decay nan must be from"),
+    ("--adam-betas (0.5,2)", "--adam-betas (0.5,2): expected two numbers from 0 to less than 1"),
     ("--criterion cross_entropy", "--criterion cross_entropy: fairseq's, which cannot train this model"),
     ("--fp16", "--fp16 needs a GPU"),
     ("--stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins below it, and nothing would be trained"),

@@ -123,12 +123,15 @@ def test_what_is_no_dense_tensor_or_of_no_model_is_refused(name, reason, pretrai
         hub.from_pretrained(path, data)
 
 
-def test_tensors_that_share_memory_share_it_again(tmp_path):
+def test_tensors_that_share_memory_get_their_own(tmp_path):
     weight = torch.arange(6.0)
-    torch.save({"a": weight, "b": weight.view(2, 3)[1:]}, tmp_path / "tied.pt")
+    torch.save({"a": weight, "b": weight, "c": weight.view(2, 3)[1:]}, tmp_path / "tied.pt")
     read = reading.read_file(tmp_path / "tied.pt")
     read["a"][5] = 7
-    assert read["b"].tolist() == [[3, 4, 7]]
+    assert read["b"][5] == 5 and read["c"].tolist() == [[3, 4, 5]]
+    torch.save([weight.new_zeros(10**6)[i:] for i in range(100)], tmp_path / "tied.pt")
+    with pytest.raises(UsageError, match="far larger than the file"):
+        reading.read_file(tmp_path / "tied.pt")
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -22,7 +22,7 @@ def interval_checkpoints(save_dir, suffix=""):
 
     Returns: {path: number of updates}
     """
-    pattern = re.compile(rf"checkpoint_\d+_(\d+){re.escape(suffix)}\.pt")
+    pattern = re.compile(rf"checkpoint_[0-9]+_([0-9]+){re.escape(suffix)}\.pt")
     names = os.listdir(save_dir) if os.path.isdir(save_dir) else []
     updates = {
         os.path.join(save_dir, name): int(pattern.fullmatch(name)[1]) for name in names if pattern.fullmatch(name)

@@ -1,6 +1,7 @@
 """The door for files from outside: how they are opened, and what is said of contents that cannot be used."""
 
 import contextlib
+import errno
 import os
 import stat
 
@@ -26,6 +27,10 @@ def opened(path, expected="a file", pipe=False):
             return open(path, "rb", opener=None if kind == stat.S_IFIFO else _at_once)
     except FileNotFoundError:
         raise MissingFileError(f"{os.fsdecode(path)}: not found, expected {expected}; check the path") from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise UsageError(f"{os.fsdecode(path)}: found a link to itself, expected {expected}") from None
     found = "a folder" if kind == stat.S_IFDIR else "a pipe" if kind == stat.S_IFIFO else "a device"
     raise UsageError(f"{os.fsdecode(path)}: found {found}, expected a file; give the path of one")
 

@@ -8,7 +8,7 @@ import torch
 from ..base.errors import MissingFileError, UsageError
 from ..base.files import typed
 from ..config import MaeLmConfig, check_sizes
-from ..heads import STANDARDISED, build_heads, in_own_units
+from ..heads import build_heads
 from ..model import MaeLmModel, drop_plain_values
 from ..vocabulary import FINGERPRINT
 from .comparing import check_vocabulary, check_weights, model_configuration
@@ -71,7 +71,9 @@ def as_checkpoint(state, path):
         task_state[FINGERPRINT] = int(stored)
     if FINGERPRINT not in task_state or "embed_tokens.weight" not in weights:
         raise UsageError(f"{path}: {expected}")
-    typed(TaskState, task_state, f"{path}: task_state")
+    labels = typed(TaskState, task_state, f"{path}: task_state").labels or []
+    if len(set(labels)) < len(labels):
+        raise UsageError(f"{path}: found a label twice among {', '.join(labels)[:200]}; use another checkpoint")
     drop_plain_values(weights)
     cfg = {**cfg, "model": {**options, **vars(model_configuration(weights, options, path))}}
     return {**state, "model": weights, "cfg": cfg, "task_state": task_state}
@@ -104,9 +106,6 @@ def build_model(state, dictionary, checkpoint_file):
     # Objectives beside MAE-LM may have pretrained modules of their own.
     modules = {name.partition(".")[0] for name in own}
     weights = {name: weight for name, weight in weights.items() if name.partition(".")[0] in modules}
-    check_weights(weights, own, checkpoint_file)
-    units = state["task_state"].get(STANDARDISED)
-    weights = in_own_units(weights, *units) if units else weights
-    weights = {name: weight.to(own[name].dtype) for name, weight in weights.items()}
+    weights = check_weights(weights, own, checkpoint_file)
     torch.nn.Module.load_state_dict(model, weights, assign=True)  # fairseq's has no `assign`
     return model.eval()

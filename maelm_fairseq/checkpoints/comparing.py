@@ -70,11 +70,19 @@ def compare_configurations(theirs, ours, names, path):
 
 
 def check_weights(weights, own, path):
-    """Refuses weights that are not a model's own, by name and shape, or are not finite; both are state dicts."""
+    """Refuses weights that are not a model's own, by name and shape, or are not finite; both are state dicts.
+
+    Returns: the weights in the model's precision
+    """
     for name, weight in weights.items():
-        if not weight.is_floating_point() or not torch.isfinite(weight).all():
-            numbers = "NaN or infinity: its training diverged" if weight.is_floating_point() else f"{weight.dtype}"
-            raise UsageError(f"{path}: weight {name!r} contains {numbers}; use an earlier checkpoint")
+        if not weight.is_floating_point():
+            raise UsageError(f"{path}: weight {name!r} contains {weight.dtype}; use an earlier checkpoint")
+    weights = {name: weight.to(own[name].dtype) if name in own else weight for name, weight in weights.items()}
+    for name, weight in weights.items():
+        if not torch.isfinite(weight).all():
+            raise UsageError(
+                f"{path}: weight {name!r} contains NaN or infinity: its training diverged; use an earlier checkpoint"
+            )
     theirs, ours = ({name: tuple(weight.shape) for name, weight in each.items()} for each in (weights, own))
     for name in {**ours, **theirs}:
         if theirs.get(name) != ours.get(name):
@@ -82,3 +90,4 @@ def check_weights(weights, own, path):
                 f"{path}: damaged, or of another version: weight {name!r} has the shape {theirs.get(name, 'none')}, "
                 f"expected {ours.get(name, 'none')}"
             )
+    return weights

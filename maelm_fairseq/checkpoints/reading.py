@@ -1,5 +1,6 @@
 """What is read from checkpoint files: whole ones, and tensors and plain values alone. Nothing is executed."""
 
+import os
 import pickle
 import zipfile
 from collections import OrderedDict
@@ -40,7 +41,8 @@ def read_file(path, writer="fairseq-train", old=False):
         try:
             if old and stream.read(2) != b"PK":
                 stream.seek(0)
-                return Copier().copy(torch.load(stream, map_location="cpu", weights_only=True))
+                loaded = torch.load(stream, map_location="cpu", weights_only=True)
+                return Copier(stream.seek(0, 2)).copy(loaded)
             return read_archive(stream)
         except Damaged as error:
             raise UsageError(f"{path}: damaged: {error}; expected {expected}; {fix}") from None
@@ -67,13 +69,15 @@ def read_archive(stream):
             raise Damaged("it is a program of TorchScript")
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
             raise Damaged("its members are compressed, unlike PyTorch's")
-        if sum(member.file_size for member in members) > stream.seek(0, 2):
+        size = os.fstat(stream.fileno()).st_size
+        if sum(member.file_size for member in members) > size:
             raise Damaged("its members overlap")
         with ThreadPoolExecutor(1) as background:
             checked = background.submit(archive.testzip)
             try:  # by its number: the path need not be UTF-8, and may lead to another file by now
                 place = f"/dev/fd/{stream.fileno()}"
-                return Copier().copy(torch.load(place, map_location="cpu", mmap=True, weights_only=True))
+                loaded = torch.load(place, map_location="cpu", mmap=True, weights_only=True)
+                return Copier(size).copy(loaded)
             finally:
                 wrong = checked.result()  # rather than what follows from it
                 if wrong:
@@ -89,15 +93,17 @@ class Copier:
     PyTorch itself loads tensors without numbers, or of one number that is repeated billions of times, and more.
     """
 
-    def __init__(self):
-        self._copies = {}  # by the number of the original: values that are in several places are so in the copy
-        self._storages = {}
+    def __init__(self, size):
+        self._copies = {}  # by the number of the original: containers that are in several places are so in the copy
+        self._left = 4 * size  # bytes; tensors may share memory, but get their own
 
     def copy(self, value):
         """Raises ValueError: it contains something else than plain values, containers of them, and tensors."""
         kind = type(value)
         if kind in PLAIN:
             return value
+        if kind in (torch.Tensor, torch.nn.Parameter):
+            return self._tensor(value.detach())
         if id(value) not in self._copies:
             self._copies[id(value)] = value, self._copy(value, kind)
         return self._copies[id(value)][1]
@@ -110,20 +116,16 @@ class Copier:
             return {self.copy(key): self.copy(each) for key, each in value.items()}
         if kind in (list, tuple, set):
             return kind(map(self.copy, value))
-        if kind in (torch.Tensor, torch.nn.Parameter):
-            return self._tensor(value.detach())
         raise ValueError(f"a value of type {kind.__name__}, expected tensors, numbers and texts")
 
     def _tensor(self, tensor):
         if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.dtype not in DTYPES:
             kind = f"{tensor.layout}, {tensor.device.type}, {tensor.dtype}"
             raise ValueError(f"a tensor of another kind ({kind}), expected a dense one with its numbers")
-        storage, start = tensor.untyped_storage(), tensor.storage_offset() * tensor.element_size()
-        if tensor.numel() * tensor.element_size() > storage.nbytes() - start:
+        size, start = tensor.numel() * tensor.element_size(), tensor.storage_offset() * tensor.element_size()
+        if size > tensor.untyped_storage().nbytes() - start:
             raise ValueError(f"a tensor of the shape {tuple(tensor.shape)} with fewer numbers than that")
-        place = storage.data_ptr(), storage.nbytes()
-        if place not in self._storages:
-            content = torch.empty(0, dtype=torch.uint8).set_(storage)
-            self._storages[place] = content.clone().untyped_storage()  # a storage's own clone() stops other threads
-        copy = torch.empty(0, dtype=tensor.dtype)
-        return copy.set_(self._storages[place], tensor.storage_offset(), tensor.shape, tensor.stride())
+        self._left -= size
+        if self._left < 0:
+            raise ValueError("tensors that share memory, and are far larger than the file")
+        return tensor.clone(memory_format=torch.contiguous_format)

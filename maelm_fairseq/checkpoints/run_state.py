@@ -7,6 +7,8 @@ from ..base.ranges import Range
 
 Count = Annotated[int, Range(0, 2**53)]
 Epoch = Annotated[int, Range(1)]
+Finite = Annotated[float, Range(-1e300, 1e300)]
+Positive = Annotated[float, Range(5e-324, 1e300)]
 Meter = Tuple[int, str, str, Dict[str, Any]]  # of fairseq: priority, name, class and state
 
 
@@ -71,7 +73,7 @@ class TaskState:
     encoder_mask_fraction: Optional[float] = None
     tokens_per_sample: Optional[Count] = None
     labels: Optional[List[str]] = None
-    standardised: Optional[Tuple[float, float]] = None
+    standardised: Optional[Tuple[Finite, Positive]] = None
     form: Optional[Tuple[str, List[str], str, List[str]]] = None
     may_be_empty: Optional[bool] = None
     train_file: Optional[str] = None

@@ -9,7 +9,6 @@ from ..checkpoints.building import build_model, read_checkpoint
 from ..checkpoints.sections import our_options
 from ..data.masked_items import batches_of_similar_length
 from ..engine import tasks, utils
-from ..heads import STANDARDISED
 from . import sentences, squad, tokens  # noqa: F401  registered
 from .labelled_task import LabelledTask
 
@@ -39,7 +38,6 @@ def load_task(checkpoint_file, **options):
     task = make_task(name, **{**known, **options})
     task.load_state_dict(state["task_state"])
     model = build_model(state, task.dictionary, checkpoint_file)
-    task.state.merge_state_dict({STANDARDISED: None})  # the model that is built here predicts the numbers themselves
     task.positions = model.max_positions()
     return task, model.to("cuda" if torch.cuda.is_available() else "cpu")
 

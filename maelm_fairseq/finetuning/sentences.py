@@ -40,7 +40,9 @@ class SentencesTask(LabelledTask):
         self.state.merge_state_dict({"labels": None, "form": list(table.form)})
         if table.form.is_regression:
             values = [float(example.label) for example in table.examples]
-            self.state.merge_state_dict({STANDARDISED: [float(np.mean(values)), float(np.std(values)) or 1.0]})
+            largest = max(map(abs, values)) or 1.0  # the squares of very small numbers would be 0
+            mean, deviation = np.mean(values), np.std(np.divide(values, largest)) * largest
+            self.state.merge_state_dict({STANDARDISED: [float(mean), float(deviation) or 1.0]})
             return
         self.keep_labels(path, [example.label for example in table.examples])
         if are_values(self.state.labels):

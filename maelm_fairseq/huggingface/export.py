@@ -22,7 +22,7 @@ from ..base.errors import Parser, UsageError, run
 from ..base.files import atomic_folder, check_new, save_json
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from ..finetuning.squad import SquadTask
-from ..heads import SpanHead
+from ..heads import STANDARDISED, SpanHead, in_own_units
 from ..hub import MaeLm, class_names, only_head
 from ..vocabulary import read_vocabulary
 from . import weights
@@ -70,6 +70,9 @@ def export(checkpoint, data, dest, format="auto", description=None):
         raise UsageError(
             f"{checkpoint}: fine-tuned on SQuAD by version 0.2, on other pieces of text: fine-tune it again"
         )
+    units = state["task_state"].pop(STANDARDISED, None)
+    if units:
+        in_own_units(module, *units)
     layout = weights.CODE if format == "code" else weights.choose_layout(model, module)
     masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
     # By import_roberta, with a new decoder or head.

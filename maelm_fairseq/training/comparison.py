@@ -1,6 +1,5 @@
 """Whether a checkpoint is one that a run, or a validation, can use: checked before fairseq takes anything from it."""
 
-import math
 from argparse import Namespace
 
 import torch
@@ -13,8 +12,6 @@ from ..checkpoints.sections import name_in
 from ..config import option
 from ..heads import HEADS, STANDARDISED, fit_parts
 from ..vocabulary import FINGERPRINT
-
-MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer"}  # of optimizers, as large as their weight
 
 
 def check_run(state, trainer, path, starts_anew):
@@ -51,27 +48,43 @@ def check_run(state, trainer, path, starts_anew):
 
 
 def check_moments(optimizer, is_own_model, path):
-    """Refuses moments of other shapes than the weights, with which PyTorch would compute nevertheless, or not at all.
+    """Refuses a state of an Adam with which PyTorch would compute nevertheless, or fail after an update.
 
     Args:
         optimizer: of PyTorch, which has loaded its state
         is_own_model: whether every weight takes part in training, and so has moments
     """
+    if "betas" not in optimizer.defaults:
+        return
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    steps = {float(state.get("step", math.nan)) for state in optimizer.state.values()}
+    states = [(weight, optimizer.state.get(weight) or {}) for weight in weights]
+    for number, (weight, state) in enumerate(states):
+        problem = problem_of_moments(weight, state) if state or is_own_model else None
+        if problem:
+            fix = "use another checkpoint, or add --reset-optimizer"
+            raise UsageError(f"{path}: the optimizer's state of weight {number}: {problem}; {fix}")
+    steps = {float(state["step"]) for _, state in states if state}
     if is_own_model and len(steps) > 1:
-        raise UsageError(f"{path}: the optimizer has made {steps} steps with its weights, expected one number")
-    names = {name for state in optimizer.state.values() for name in state if name in MOMENTS}
-    for number, weight in enumerate(weights):
-        state = optimizer.state.get(weight, {})
-        for name in names:
-            found = getattr(state.get(name), "shape", None)
-            if found != weight.shape and (is_own_model or name in state):
-                found = "none" if found is None else tuple(found)
-                raise UsageError(
-                    f"{path}: the optimizer's {name} of weight {number} has the shape {found}, expected "
-                    f"{tuple(weight.shape)}; use another checkpoint, or add --reset-optimizer"
-                )
+        found = ", ".join(f"{step:g}" for step in sorted(steps))
+        raise UsageError(f"{path}: the optimizer has made {found} steps with its weights, expected one number")
+
+
+def problem_of_moments(weight, state):
+    """What is wrong with the state of an Adam for a weight, in words; None if nothing is."""
+    for name in ["exp_avg", "exp_avg_sq"]:
+        moment = state.get(name)
+        if not isinstance(moment, torch.Tensor) or moment.shape != weight.shape:
+            found = tuple(moment.shape) if isinstance(moment, torch.Tensor) else "none"
+            return f"{name} has the shape {found}, expected {tuple(weight.shape)}"
+        if not moment.is_floating_point() or not torch.isfinite(moment).all():
+            return f"{name} contains {moment.dtype}, NaN or infinity, expected finite numbers"
+    if (state["exp_avg_sq"] < 0).any():
+        return "exp_avg_sq contains negative numbers, expected means of squares"
+    step = state.get("step")
+    is_number = isinstance(step, (int, float)) or (isinstance(step, torch.Tensor) and step.numel() == 1)
+    if not is_number or not 1 <= float(step) < 2**53:
+        return "step is not a number from 1 on"
+    return None
 
 
 def check_components(state, trainer, path):

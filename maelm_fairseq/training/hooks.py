@@ -223,28 +223,26 @@ class Hooks:
         paths = save_folder.candidates(cfg, filename, suffix)
         if not isinstance(trainer.get_model(), MaeLmModel) or not paths:
             return original(trainer, filename, reset_optimizer, *args, **kwargs)
-        cannot = "the run cannot go on from it"
 
-        def read(path):
-            with explained(path, cannot):
-                state = for_fairseq(read_file(path), path)
+        def load(path):
+            with explained(path, "the run cannot go on from it"):
+                self._read[path] = state = for_fairseq(read_file(path), path)
                 comparison.check_run(state, trainer, path, starts_anew=reset_optimizer)
-            return state
+                extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
+                if trainer.get_num_updates():  # before the first one, there are no moments
+                    is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
+                    comparison.check_moments(trainer.optimizer.optimizer, is_own, path)
+            return extra_state
 
         others = other_checkpoints(cfg.save_dir, suffix) if filename == last_checkpoint(cfg.save_dir, suffix) else ()
-        filename, state, self._refused = first_accepted(paths, read, others)
-        self._resumed, self._read[filename] = filename, state
-        with explained(filename, cannot):
-            extra_state = original(trainer, filename, reset_optimizer, *args, **kwargs)
-            if not reset_optimizer:
-                is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
-                comparison.check_moments(trainer.optimizer.optimizer, is_own, filename)
+        self._resumed, extra_state, self._refused = first_accepted(paths, load, others)
         if not reset_optimizer:
             self.patience.update(extra_state.get("early_stopping") or {})
         self._validated = extra_state.get("val_loss") is not None and not reset_optimizer
         is_best = self._validated and extra_state["val_loss"] == extra_state.get("best")
-        if self._lock and is_best and filename == last_checkpoint(cfg.save_dir, suffix):
-            save_folder.restore_best(filename, best_checkpoint(cfg.save_dir, suffix))
+        last = last_checkpoint(cfg.save_dir, suffix)
+        if self._lock and is_best and self._resumed == last:
+            save_folder.restore_best(last, best_checkpoint(cfg.save_dir, suffix))
         return extra_state
 
     def _tidy(self, cfg, suffix, update):

@@ -12,8 +12,8 @@ from ..base.errors import UsageError
 from ..base.ranges import Range
 from ..checkpoints.sections import is_fairseqs, name_in
 from ..config import option
+from ..optimizer import betas
 
-NUMBERS = Range(-(2**31))  # what every number of fairseq's options must be
 AT_LEAST = {  # of options that fairseq takes as they are
     -1: "patience keep_interval_updates keep_last_epochs keep_best_checkpoints",
     0: "seed num_workers data_buffer_size curriculum warmup_updates max_update max_epoch clip_norm weight_decay "
@@ -22,7 +22,8 @@ AT_LEAST = {  # of options that fairseq takes as they are
     1: "log_interval required_batch_size_multiple total_num_update update_freq num_shards fp16_init_scale batch_size "
     "batch_size_valid max_tokens max_tokens_valid max_valid_steps validate_interval save_interval",
 }
-RANGES = {name: Range(least) for least, names in AT_LEAST.items() for name in names.split()}
+LEAST = {name: least for least, names in AT_LEAST.items() for name in names.split()}
+LARGEST = 1e300  # of numbers that need not be whole
 
 
 def check(cfg, on_cpu):
@@ -37,8 +38,11 @@ def check(cfg, on_cpu):
     sections = [cfg.common, cfg.dataset, schedule, cfg.optimization, cfg.checkpoint, dict(cfg.optimizer)]
     for name, given in itertools.chain.from_iterable(section.items() for section in sections):
         for value in given if isinstance(given, (list, ListConfig)) else [given]:
-            if isinstance(value, (int, float)):
-                RANGES.get(name, NUMBERS).check(value, option(name))
+            if isinstance(value, float):
+                Range(LEAST.get(name, -LARGEST), LARGEST).check(value, option(name))
+            elif isinstance(value, int):
+                Range(LEAST.get(name, -(2**31))).check(value, option(name))
+    betas(dict(cfg.optimizer).get("adam_betas", (0.9, 0.98)))
     rates, lowest = cfg.optimization.lr, max(0, cfg.optimization.stop_min_lr)
     if rates and min(rates) <= lowest:
         raise UsageError(f"--lr {min(rates)} must be over --stop-min-lr, {lowest}: nothing would be trained")

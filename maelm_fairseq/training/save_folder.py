@@ -55,13 +55,19 @@ def candidates(cfg, filename, suffix):
 
 
 def restore_best(last, best):
-    """Copies the last checkpoint to the best one, which it is: a kill may have come between the two."""
-    if not os.path.isfile(best) or not filecmp.cmp(last, best, shallow=False):
-        writing.copy(last, best)
+    """Copies the last checkpoint to the best one, which it is: a kill may have come between the two.
+
+    What has that name is renamed: it may be of another run.
+    """
+    if os.path.isfile(best) and filecmp.cmp(last, best, shallow=False):
+        return
+    if os.path.lexists(best):
+        logger.warning(f"{last} is the best checkpoint; renamed {best} to {set_aside(best, '.left')}")
+    writing.copy(last, best)
 
 
 def set_aside_refused(refused, resumed):
-    """Renames checkpoints, {path: error}, that a run has passed over to resume from another; it would overwrite them."""
+    """Renames checkpoints, {path: error}, that a run has passed over; otherwise, it would overwrite them."""
     for path, error in refused.items():
         kept = set_aside(path, ".unusable")
         logger.warning(f"resumed from {resumed}, as a newer checkpoint cannot be used: {error}; renamed to {kept}")
