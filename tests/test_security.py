@@ -106,7 +106,7 @@ def test_nothing_is_executed(kind, pretrained, tmp_path):
     ("a_sparse_weight", "a tensor of another kind .torch.sparse_coo"),
     ("a_meta_weight", "a tensor of another kind .torch.strided, meta"),
     ("a_quantized_weight", "a tensor of another kind .*qint8"),
-    ("a_nested_weight", "cannot be read"),
+    ("a_nested_weight", "a tensor of another kind"),
     ("complex_numbers", "a value of type complex"),
     ("a_weight_without_a_name", "a key of type NoneType"),
     ("a_number_for_a_name", "name: found 5, expected a text"),
@@ -129,7 +129,8 @@ def test_tensors_that_share_memory_get_their_own(tmp_path):
     read = reading.read_file(tmp_path / "tied.pt")
     read["a"][5] = 7
     assert read["b"][5] == 5 and read["c"].tolist() == [[3, 4, 5]]
-    torch.save([weight.new_zeros(10**6)[i:] for i in range(100)], tmp_path / "tied.pt")
+    shared = torch.zeros(10**6)
+    torch.save([shared[i:] for i in range(100)], tmp_path / "tied.pt")
     with pytest.raises(UsageError, match="far larger than the file"):
         reading.read_file(tmp_path / "tied.pt")
 

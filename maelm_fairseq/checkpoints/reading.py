@@ -119,7 +119,12 @@ class Copier:
         raise ValueError(f"a value of type {kind.__name__}, expected tensors, numbers and texts")
 
     def _tensor(self, tensor):
-        if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.dtype not in DTYPES:
+        if (
+            tensor.is_nested
+            or tensor.layout != torch.strided
+            or tensor.device.type != "cpu"
+            or tensor.dtype not in DTYPES
+        ):
             kind = f"{tensor.layout}, {tensor.device.type}, {tensor.dtype}"
             raise ValueError(f"a tensor of another kind ({kind}), expected a dense one with its numbers")
         size, start = tensor.numel() * tensor.element_size(), tensor.storage_offset() * tensor.element_size()

@@ -23,7 +23,8 @@ def check_run(state, trainer, path, starts_anew):
         raise UsageError(f"{path}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_...")
     if not state.get("optimizer_history"):
         raise UsageError(f"{path}: its number of updates is missing; use another checkpoint")
-    typed(ExtraState, state.get("extra_state"), f"{path}: extra_state")
+    extra = typed(dict, state.get("extra_state"), f"{path}: extra_state")
+    typed(ExtraState, {name: number_of(value) for name, value in extra.items()}, f"{path}: extra_state")
     model = trainer.get_model()
     theirs, ours, own = Namespace(**state["cfg"]["model"]), model.cfg, model.state_dict()
     check_vocabulary(state, trainer.task.source_dictionary, path)
@@ -45,6 +46,11 @@ def check_run(state, trainer, path, starts_anew):
             was, now = shown(their_state[name]), shown(own_state[name])
             raise UsageError(f"{path}: the data are not those of the run: {name} was {was} and is {now}; use the same")
     check_weights(state["model"], own, path)
+
+
+def number_of(value):
+    """The number in a tensor of one, as which fairseq saves some from several processes; other values as they are."""
+    return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
 
 
 def check_moments(optimizer, is_own_model, path):
