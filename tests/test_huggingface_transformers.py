@@ -28,6 +28,7 @@ from huggingface_cases import (
 )
 from maelm_fairseq import hub
 from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.finetuning.labelled_files import FORMS
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta
@@ -179,7 +180,7 @@ def calls(models, prepared, vocabularies, folder):
     for name, (of, head, options) in OTHER_VOCABULARIES.items():
         data, change = vocabularies[of], None
         if name == "fallback-pairs":
-            change = lambda state: state["task_state"].update(form=["label", ["sentence1", "sentence2"], False])  # noqa: E731
+            change = lambda state: state["task_state"].update(form=list(FORMS[4]))  # noqa: E731
         more = dict(heads={head: HEADS[head]()}, change=change, **options, **FINE_TUNED)
         checkpoint = write_checkpoint(folder / "checkpoints" / name, data, **more)
         export(checkpoint, data, folder / name)
