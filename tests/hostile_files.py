@@ -179,6 +179,7 @@ saved("meters_that_are_none", put("extra_state", "metrics", value={"default": No
 saved("a_loss_that_is_a_text", put("extra_state", "val_loss", value="5"))
 saved("labels_that_are_numbers", put("task_state", "labels", value=[1, 2]))
 saved("a_form_of_another_type", put("task_state", "form", value=[1]))
+saved("a_form_of_an_unknown_metric", put("task_state", "form", value=["a", ["sentence"], "label", ["nope"]]))
 MOMENTS = ("last_optimizer_state", "state", 0)
 saved("moments_of_three_numbers", put(*MOMENTS, "exp_avg", value=torch.ones(3)))
 saved("moments_that_are_a_text", put(*MOMENTS, "exp_avg_sq", value="x"))

@@ -171,6 +171,7 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
     ([], "a_loss_that_is_a_text", "val_loss: found '5', expected a number"),
     ([], "labels_that_are_numbers", "labels: item 1: found 1, expected a text"),
     ([], "a_form_of_another_type", "form: found a list of 1, expected a list of 4"),
+    ([], "a_form_of_an_unknown_metric", "form: item 4: item 1: found 'nope', expected one of accuracy, f1, matthews"),
     ([], "moments_of_three_numbers", "state of weight 0: exp_avg has the shape (3,), expected (33, 32)"),
     ([], "moments_that_are_a_text", "state of weight 0: exp_avg_sq has the shape none, expected"),
     ([], "steps_that_differ", "steps with its weights, expected one number"),

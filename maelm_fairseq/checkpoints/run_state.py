@@ -1,12 +1,14 @@
 """What a checkpoint says of the run that wrote it, beside weights and options: its fields, and what they can be."""
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated, Any, Dict, List, Optional, Tuple
 
 from ..base.ranges import Range
 
 Count = Annotated[int, Range(0, 2**53)]
 Epoch = Annotated[int, Range(1)]
+Metric = Enum("Metric", [(name, name) for name in ["accuracy", "f1", "matthews", "pearson", "spearman"]])
 Finite = Annotated[float, Range(-1e300, 1e300)]
 Positive = Annotated[float, Range(5e-324, 1e300)]
 Meter = Tuple[int, str, str, Dict[str, Any]]  # of fairseq: priority, name, class and state
@@ -74,7 +76,7 @@ class TaskState:
     tokens_per_sample: Optional[Count] = None
     labels: Optional[List[str]] = None
     standardised: Optional[Tuple[Finite, Positive]] = None
-    form: Optional[Tuple[str, List[str], str, List[str]]] = None
+    form: Optional[Tuple[str, List[str], str, List[Metric]]] = None
     may_be_empty: Optional[bool] = None
     train_file: Optional[str] = None
     valid_file: Optional[str] = None

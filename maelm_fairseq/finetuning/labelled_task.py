@@ -62,6 +62,7 @@ class LabelledTask(TokenTask, ABC):
     """The base of tasks that fine-tune an encoder; their `cfg` is a :class:`LabelledTaskConfig`."""
 
     files, head = {}, None  # {split: possible names of its file}; name of the head
+    needed_state = ()  # names of what prediction takes from the state of a checkpoint
     positions = None  # of the model, once it is built: longer sequences are cut
 
     def __init__(self, cfg, **unused):

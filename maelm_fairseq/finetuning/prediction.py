@@ -37,6 +37,9 @@ def load_task(checkpoint_file, **options):
         raise UsageError(f"{checkpoint_file}: its task is {name}, expected a task that fine-tunes on labelled files")
     task = make_task(name, **{**known, **options})
     task.load_state_dict(state["task_state"])
+    missing = [name for name in task.needed_state if task.state.state_dict.get(name) is None]
+    if missing:
+        raise UsageError(f"{checkpoint_file}: task_state: found no {' and no '.join(missing)}; use another checkpoint")
     model = build_model(state, task.dictionary, checkpoint_file)
     task.positions = model.max_positions()
     return task, model.to("cuda" if torch.cuda.is_available() else "cpu")

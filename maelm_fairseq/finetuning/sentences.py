@@ -32,7 +32,7 @@ class SentencesTask(LabelledTask):
     file's numbers, in whose units the head is trained; `form` of the training file.
     """
 
-    files, head = SENTENCE_FILES, "sentences"
+    files, head, needed_state = SENTENCE_FILES, "sentences", ("form",)
 
     def prepare(self):
         path = find_file(self.cfg.labelled, "train", self.files)

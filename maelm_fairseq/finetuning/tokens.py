@@ -29,7 +29,7 @@ class TokensTask(LabelledTask):
     Its state: `labels`, in order.
     """
 
-    files, head = TOKEN_FILES, "tokens"
+    files, head, needed_state = TOKEN_FILES, "tokens", ("labels",)
 
     def prepare(self):
         path = find_file(self.cfg.labelled, "train", self.files)
