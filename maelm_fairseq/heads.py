@@ -110,6 +110,11 @@ def build_heads(weights, cfg):
     return heads
 
 
+def units(task_state):
+    """Mean and standard deviation of what a head predicts as 0 and 1; a head without them predicts the numbers."""
+    return task_state.get(STANDARDISED) or (0.0, 1.0)
+
+
 def in_own_units(head, mean, deviation):
     """Has a head that predicts standardised numbers predict the numbers themselves, in place, in its float32.
 

@@ -23,7 +23,7 @@ from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from .config import check_positions
 from .data.masked_items import batches_of_similar_length
 from .finetuning.windows import WindowSizes, best_in_window, best_of, is_empty, log_probabilities, pieces_of
-from .heads import STANDARDISED, SpanHead, TokenClassificationHead
+from .heads import SpanHead, TokenClassificationHead, units
 from .vocabulary import read_vocabulary, word_starts
 
 BATCH_TOKENS = 2048  # of a batch, including padding
@@ -343,7 +343,7 @@ class MaeLm:
             limit = self.model.max_positions()
             logits = self._logits(head, [self._tokens(*both, limit) for both in checked])
             if labels is None:
-                mean, deviation = self.task_state.get(STANDARDISED) or (0.0, 1.0)
+                mean, deviation = units(self.task_state)
                 predictions = [x.item() * deviation + mean for x in logits]
             else:
                 predictions = [dict(zip(labels, x.softmax(-1).tolist())) for x in logits]

@@ -92,7 +92,8 @@ def test_a_run_that_was_taken_back_keeps_its_own_checkpoints_and_those_that_it_h
     assert sorted(path.name for path in saved.glob("checkpoint_1*")) == ["checkpoint_1_3.pt", "checkpoint_1_4.pt.left"]
     assert (saved / "checkpoint_1_4.pt.left").read_bytes() == left
     spoil(saved / "checkpoint_last.pt", "cut_in_half")
-    assert "Loaded checkpoint" in train(data, saved, *keep) and updates(saved) == 3
+    assert "Loaded checkpoint" in train(data, saved, *keep)
+    assert updates(saved) == 3
 
 
 def test_a_missing_last_checkpoint(data, saved, tmp_path):
@@ -112,7 +113,8 @@ def test_a_run_never_starts_anew_over_checkpoints(data, saved):
         path.unlink()
     before = (saved / "checkpoint_best.pt").read_bytes()
     error = refused(data, *TINY, "--save-dir", saved)
-    assert f"{saved}: no checkpoint_last.pt, and no other" in error and "only checkpoint_best.pt: copy a" in error
+    assert f"{saved}: no checkpoint_last.pt, and no other" in error
+    assert "only checkpoint_best.pt: copy a" in error
     assert (saved / "checkpoint_best.pt").read_bytes() == before
     start = shutil.copy(saved / "checkpoint_best.pt", saved.parent / "start.pt")
     train(data, saved, *INTERVAL, "--finetune-from-model", start)
@@ -151,7 +153,8 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
         spoil(path, "cut_in_half")
     for _ in range(2):  # what is damaged is not taken for missing the second time
         error = refused(data, *TINY, "--save-dir", saved)
-        assert "no checkpoint of 3 can be resumed from: " in error and "checkpoint_best.pt)" in error
+        assert "no checkpoint of 3 can be resumed from: " in error
+        assert "checkpoint_best.pt)" in error
         assert f"{saved}/checkpoint_last.pt: damaged: its end is missing" in error
     assert sorted(path.name for path in saved.glob("checkpoint*")) == names
     done = run("fairseq-validate", data, *VALIDATE, "--path", saved / "checkpoint_best.pt")
@@ -201,7 +204,8 @@ def test_a_whole_checkpoint_from_which_no_run_goes_on_is_refused_and_stays(data,
         tiny = [*TINY[:at], *TINY[at + 2 :]]
     error = refused(data, *tiny, *options, "--save-dir", saved)
     assert f"{last}: " in error and message in error
-    assert last.read_bytes() == before and not list(saved.glob("*.unusable"))
+    assert last.read_bytes() == before
+    assert not list(saved.glob("*.unusable"))
 
 
 def test_the_optimizer_may_begin_anew(data, saved):

@@ -14,6 +14,7 @@ def last_checkpoint(save_dir, suffix=""):
 
 
 def best_checkpoint(save_dir, suffix=""):
+    """The path of the best checkpoint."""
     return os.path.join(save_dir, f"checkpoint_best{suffix}.pt")
 
 
@@ -24,9 +25,8 @@ def interval_checkpoints(save_dir, suffix=""):
     """
     pattern = re.compile(rf"checkpoint_[0-9]+_([0-9]+){re.escape(suffix)}\.pt")
     names = os.listdir(save_dir) if os.path.isdir(save_dir) else []
-    updates = {
-        os.path.join(save_dir, name): int(pattern.fullmatch(name)[1]) for name in names if pattern.fullmatch(name)
-    }
+    matches = [match for match in map(pattern.fullmatch, names) if match]
+    updates = {os.path.join(save_dir, match[0]): int(match[1]) for match in matches}
     return dict(sorted(updates.items(), key=lambda item: item[1], reverse=True))
 
 

@@ -7,6 +7,8 @@ import stat
 
 from .errors import MissingFileError, UsageError, is_out_of_memory
 
+BUFFER = 1 << 20  # bytes read at a time
+
 
 def opened(path, expected="a file", pipe=False):
     """Opens a file to read its bytes.
@@ -24,7 +26,7 @@ def opened(path, expected="a file", pipe=False):
     try:
         kind = stat.S_IFMT(os.stat(path).st_mode)
         if kind == stat.S_IFREG or (pipe and kind == stat.S_IFIFO):
-            return open(path, "rb", opener=None if kind == stat.S_IFIFO else _at_once)
+            return open(path, "rb", buffering=BUFFER, opener=None if kind == stat.S_IFIFO else _at_once)
     except FileNotFoundError:
         raise MissingFileError(f"{os.fsdecode(path)}: not found, expected {expected}; check the path") from None
     except OSError as error:

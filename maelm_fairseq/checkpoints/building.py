@@ -5,6 +5,7 @@ from typing import Dict, List, Optional
 
 import torch
 
+from ..base.checkpoint_names import best_checkpoint, last_checkpoint
 from ..base.errors import MissingFileError, UsageError
 from ..base.files import typed
 from ..config import MaeLmConfig, check_sizes
@@ -35,12 +36,13 @@ def find_checkpoint(path):
     """The checkpoint file for a path: the file itself, or a folder's best checkpoint, or else its last."""
     if not os.path.isdir(path):
         return path
-    names = ["checkpoint_best.pt", "checkpoint_last.pt"]
-    for name in names:
-        if os.path.isfile(os.path.join(path, name)):
-            return os.path.join(path, name)
+    paths = [best_checkpoint(path), last_checkpoint(path)]
+    for each in paths:
+        if os.path.isfile(each):
+            return each
+    names = " or ".join(map(os.path.basename, paths))
     there = ", ".join(sorted(os.listdir(path))) or "nothing"
-    raise MissingFileError(f"{path}: expected {' or '.join(names)}, found {there}; give the path of a checkpoint file")
+    raise MissingFileError(f"{path}: expected {names}, found {there}; give the path of a checkpoint file")
 
 
 def read_checkpoint(checkpoint_file):

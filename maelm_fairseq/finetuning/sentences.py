@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from ..base.settings import setting
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
-from ..heads import STANDARDISED
+from ..heads import STANDARDISED, units
 from .labelled_files import SENTENCE_FILES, Form, are_values, find_file, is_test, read_sentences
 from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, counted
 from .metrics import report_of_classes, scores_of
@@ -91,20 +91,16 @@ class SentencesTask(LabelledTask):
 
     def loss(self, output, target):
         if self.state.labels is None:
-            mean, deviation = self.units()
+            mean, deviation = units(self.state.state_dict)
             return F.mse_loss(output, ((target - mean) / deviation).to(output.dtype), reduction="sum")
         return super().loss(output, target)
 
     def answers(self, output, sample, dataset):
         """The logits of each class, or the value."""
         if self.state.labels is None:
-            mean, deviation = self.units()
+            mean, deviation = units(self.state.state_dict)
             output = output.double() * deviation + mean
         return output.tolist()
-
-    def units(self):
-        """Mean and standard deviation of what the head predicts as 0 and 1."""
-        return self.state.state_dict.get(STANDARDISED) or (0.0, 1.0)
 
     def labelled_examples(self, dataset):
         """The numbers of the examples that have labels, in order."""

@@ -28,14 +28,7 @@ import sys
 import torch
 from omegaconf import OmegaConf
 
-from ..base.checkpoint_names import (
-    LAST,
-    best_checkpoint,
-    first_accepted,
-    interval_checkpoints,
-    last_checkpoint,
-    other_checkpoints,
-)
+from ..base.checkpoint_names import LAST, best_checkpoint, first_accepted, interval_checkpoints, last_checkpoint
 from ..base.errors import UsageError, is_out_of_memory, one_line
 from ..base.signals import STOPPED
 from ..checkpoints import writing
@@ -220,21 +213,21 @@ class Hooks:
     def load_checkpoint(self, original, trainer, filename, reset_optimizer=False, *args, **kwargs):
         """Of fairseq's Trainer."""
         cfg, suffix = trainer.cfg.checkpoint, trainer.checkpoint_suffix
-        paths = save_folder.candidates(cfg, filename, suffix)
+        paths, others = save_folder.candidates(cfg, filename, suffix)
         if not isinstance(trainer.get_model(), MaeLmModel) or not paths:
             return original(trainer, filename, reset_optimizer, *args, **kwargs)
 
         def load(path):
             with explained(path, "the run cannot go on from it"):
-                self._read[path] = state = for_fairseq(read_file(path), path)
+                state = for_fairseq(read_file(path), path)
                 comparison.check_run(state, trainer, path, starts_anew=reset_optimizer)
+                self._read[path] = state  # not before: what is refused needs no memory
                 extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
                 if trainer.get_num_updates():  # before the first one, there are no moments
                     is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
                     comparison.check_moments(trainer.optimizer.optimizer, is_own, path)
             return extra_state
 
-        others = other_checkpoints(cfg.save_dir, suffix) if filename == last_checkpoint(cfg.save_dir, suffix) else ()
         self._resumed, extra_state, self._refused = first_accepted(paths, load, others)
         if not reset_optimizer:
             self.patience.update(extra_state.get("early_stopping") or {})
@@ -264,7 +257,7 @@ class Hooks:
         if isinstance(trainer.get_model(), MaeLmModel) and not all(finite):
             raise not_finite("weights are", update, cfg)
         if not cfg.no_last_checkpoints:
-            self._last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+            self._last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
         try:
             return original(cfg, trainer, epoch_itr, val_loss)
         except OSError as error:

@@ -40,10 +40,11 @@ def candidates(cfg, filename, suffix):
         cfg: fairseq's options of checkpoints
         filename: what fairseq would load
         suffix: of `--checkpoint-suffix`
+    Returns: the paths; names of checkpoints beside them, from which it resumes only where they are copied
     Raises ValueError: the folder has checkpoints, and none of them is one that a run resumes from by itself
     """
     if filename != last_checkpoint(cfg.save_dir, suffix):
-        return [filename]
+        return [filename], []
     paths, others = resumable_checkpoints(cfg.save_dir, suffix), other_checkpoints(cfg.save_dir, suffix)
     if others and not (paths or cfg.no_save or cfg.no_last_checkpoints):
         fix = f"only {', '.join(others)}: copy a whole one to {filename} to resume from it"
@@ -51,7 +52,7 @@ def candidates(cfg, filename, suffix):
             f"{cfg.save_dir}: no {os.path.basename(filename)}, and no other checkpoint of an interval to resume from; "
             f"{fix}, or choose another --save-dir"
         )
-    return paths
+    return paths, others
 
 
 def restore_best(last, best):
