@@ -140,6 +140,7 @@ saved("one_wide_row", lambda state: state["model"].update(  # 64 GB, if a model 
     {"embed_tokens.weight": torch.zeros(1, 2**16), "encoder.layers.0.ffn.0.weight": torch.zeros(2**18, 1)}
 ))  # fmt: skip
 saved("a_tiny_distance", put("cfg", "model", "relative_position_max_distance", value=1))
+saved("no_number_of_updates", without("optimizer_history", -1, "num_updates"))
 saved("many_updates", put("optimizer_history", value=[{"num_updates": 10**30, "lr_scheduler_state": {}}]))
 
 # Types --------------------------------------------------------------------------------------------------------------

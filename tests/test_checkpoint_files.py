@@ -164,6 +164,7 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
 
 @pytest.mark.parametrize("options, name, message", [
     ([], "without_last_optimizer_state", "it has no state of the optimizer, so no run can go on from it"),
+    ([], "no_number_of_updates", "its number of updates is missing"),
     ([], "many_updates", "num_updates: found 1000000000000000000000000000000 must be from 0 to"),
     ([], "epoch_0", "train_iterator: epoch: found 0 must be from 1 to"),
     ([], "a_negative_position", "iterations_in_epoch: found -1 must be from 0 to"),

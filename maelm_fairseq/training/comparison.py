@@ -21,7 +21,8 @@ def check_run(state, trainer, path, starts_anew):
     """
     if "model" not in state["cfg"] or FINGERPRINT not in state.get("task_state", {}):
         raise UsageError(f"{path}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_...")
-    if not state.get("optimizer_history"):
+    history = state.get("optimizer_history")
+    if not history or not (starts_anew or "num_updates" in history[-1]):  # an imported encoder has made none
         raise UsageError(f"{path}: its number of updates is missing; use another checkpoint")
     extra = typed(dict, state.get("extra_state"), f"{path}: extra_state")
     typed(ExtraState, {name: number_of(value) for name, value in extra.items()}, f"{path}: extra_state")
