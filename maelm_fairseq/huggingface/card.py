@@ -130,8 +130,7 @@ def training(state, data):
     if "imported_from" in state:
         return [f"None since it was imported from `{state['imported_from']}`, unchanged"]
     record, lines, where = read_record(data, "train"), [], "the checkpoint"
-    history = typed(List[dict], state.get("optimizer_history") or [{}], f"{where}: optimizer_history")
-    updates = typed(Optional[int], history[-1].get("num_updates"), f"{where}: num_updates")
+    updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
     sections = typed(Dict[str, dict], {name: state["cfg"].get(name) or {} for name in SECTIONS}, where)
     options = {name: value for section in sections.values() for name, value in section.items()}
     start = typed(Optional[str], options.get("finetune_from_model"), f"{where}: finetune_from_model")
