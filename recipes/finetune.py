@@ -350,7 +350,7 @@ class Recipe:
             return []
         files = {split: find_file(self.labelled, split, self.task.files) for split in self.splits}
         measurement = Measurement(self.task, self.labelled, files, os.path.join(self.args.save_dir, self.name))
-        found = measurement.run(self.jobs, limit=max(PATIENCE, math.ceil(seconds)))
+        found = measurement.run(self.jobs, limit=max(PATIENCE, seconds))
         return measurement.results(found, results, answered) if found else []
 
 

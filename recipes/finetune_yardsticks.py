@@ -52,8 +52,8 @@ class Measurement:
             command = ["timeout", limit, sys.executable, PROGRAM, "--labelled", self.labelled, "--dest", self.path]
             status = jobs.run([*command, *["--regression"] * self.is_regression], log)
             found = self.read()
-            if status == TOO_LONG:
-                print(f"bag of words: left out, as it takes longer than training: over {limit} seconds")
+            if found is None and status == TOO_LONG:
+                print(f"bag of words: left out, as it takes longer than training: over {limit:,.0f} seconds")
             elif found is None:
                 print(f"bag of words: left out, as it failed; its log is {log}")
         return found

@@ -62,6 +62,33 @@ def test_checkpoints_of_another_run_beside_a_damaged_one_are_passed_over(data, r
     assert_same_weights(saved, run_of_five, 0)
 
 
+def test_checkpoints_whose_place_is_in_other_data_are_passed_over(data, run_of_five, saved, tmp_path):
+    """Another seed draws an epoch in another order; the names of some checkpoints say another number of updates."""
+    train(data, tmp_path / "other", "--seed", 2, "--max-update", 3)
+    shutil.copy(tmp_path / "other/checkpoint_last.pt", saved / "checkpoint_1_3.pt")
+    shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_1_30.pt")
+    (saved / "checkpoint_1_4.pt").unlink()
+    spoil(saved / "checkpoint_last.pt", "empty")
+    printed = train(data, saved, *INTERVAL)
+    assert f"{saved}/checkpoint_1_3.pt: its place within epoch 1 is in other data" in printed
+    assert f"{saved}/checkpoint_1_30.pt: its name says update 30, and it is of update 2" in printed
+    assert f"Loaded checkpoint {saved}/checkpoint_1_2.pt" in printed
+    assert (saved / "checkpoint_1_3.pt.unusable").exists()
+    assert (saved / "checkpoint_1_30.pt.unusable").exists()
+    assert_same_weights(saved, run_of_five, 0)
+
+
+def test_data_that_no_checkpoint_is_of_are_named_once(data, saved, tmp_path):
+    """All checkpoints are refused for one reason: it is no fault of theirs, and they stay."""
+    damaged = shutil.copytree(data, tmp_path / "data")
+    os.truncate(damaged / "train.bin", 10)
+    before = sorted(saved.iterdir())
+    message = refused(damaged, *TINY, "--save-dir", saved, *INTERVAL)
+    assert message.count("train.bin") == 1
+    assert "no checkpoint" not in message
+    assert sorted(saved.iterdir()) == before
+
+
 def test_a_run_whose_checkpoints_have_a_suffix_resumes(data, run_of_five, tmp_path):
     options = [*INTERVAL, "--checkpoint-suffix", "_x"]
     train(data, tmp_path, *options, "--max-update", 4)
@@ -97,14 +124,13 @@ def test_a_run_that_was_taken_back_keeps_its_own_checkpoints_and_those_that_it_h
 
 
 def test_a_missing_last_checkpoint(data, saved, tmp_path):
-    """The newest of an interval, by its name, takes its place; with --finetune-from-model, that does."""
+    """The newest of an interval takes its place; with --finetune-from-model, that does."""
     start = shutil.copy(saved / "checkpoint_best.pt", tmp_path / "start.pt")
     (saved / "checkpoint_last.pt").unlink()
-    shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_1_10.pt")
     options = ["--finetune-from-model", start, "--max-update", 1]
     assert f"loading pretrained model from {start}" in train(data, shutil.copytree(saved, tmp_path / "copy"), *options)
-    assert f"Loaded checkpoint {saved}/checkpoint_1_10.pt" in train(data, saved, "--max-update", 3)
-    assert updates(saved) == 3
+    assert f"Loaded checkpoint {saved}/checkpoint_1_4.pt" in train(data, saved, "--max-update", 5)
+    assert updates(saved) == 5
 
 
 def test_a_run_never_starts_anew_over_checkpoints(data, saved):

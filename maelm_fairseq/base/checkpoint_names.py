@@ -59,7 +59,9 @@ def first_accepted(paths, read, others=()):
             return path, read(path), refused
         except UsageError as error:
             refused[path] = error
-    reasons = "; ".join(dict.fromkeys(map(str, refused.values())))
+    reasons = list(dict.fromkeys(map(str, refused.values())))
+    if len(reasons) > 1:
+        reasons[0] = f"no checkpoint of {len(paths)} can be resumed from: {reasons[0]}"
     if others:
-        reasons += f"; to resume from another one, copy it to {paths[0]} ({', '.join(others)})"
-    raise UsageError(reasons if len(paths) == 1 else f"no checkpoint of {len(paths)} can be resumed from: {reasons}")
+        reasons.append(f"to resume from another one, copy it to {paths[0]} ({', '.join(others)})")
+    raise UsageError("; ".join(reasons))

@@ -92,17 +92,18 @@ class ResumableIterator(EpochBatchIterator):
             self._next_epoch_itr = None
             return
         was, now = state_dict.get("data", self._data()), self._data()
+        path = state_dict.get("path", "the checkpoint")
         if not now.startswith(was):  # earlier versions have no checksum
             raise UsageError(
-                f"cannot resume within epoch {self.epoch}: the checkpoint is of data with {was}, and these have {now}; "
-                "use the same data, or start the epoch again with --reset-dataloader"
+                f"{path}: its place within epoch {self.epoch} is in other data: it was trained on {was}, and these are "
+                f"{now}; use the same data, or start the epoch again with --reset-dataloader"
             )
         same = {**consumed[-1], "batches": 0} == {**self.batching, "batches": 0}
         skipped = consumed[-1]["batches"] if same else 0
         self._begin(consumed[:-1] if same else consumed, skipped, max(1, skipped // self.num_shards))
         if self._skipped >= len(self.frozen_batches):
             raise UsageError(
-                f"cannot resume within epoch {self.epoch}: the checkpoint is behind its end, so the data have changed; "
+                f"{path}: its place is past the end of epoch {self.epoch}, so the data have changed; "
                 "use the same data, or start the epoch again with --reset-dataloader"
             )
         self._next_epoch_itr = self._get_iterator_for_epoch(self.epoch, self.shuffle, offset=self._start)

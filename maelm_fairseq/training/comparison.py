@@ -49,6 +49,12 @@ def check_run(state, trainer, path, starts_anew):
     check_weights(state["model"], own, path)
 
 
+def check_update(update, named, path):
+    """Refuses a checkpoint of another number of updates than its name says (`named`; None if it says nothing)."""
+    if named not in (None, update):
+        raise UsageError(f"{path}: its name says update {named:,}, and it is of update {update:,}: rename it")
+
+
 def number_of(value):
     """The number in a tensor of one, as which fairseq saves some from several processes; other values as they are."""
     return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value

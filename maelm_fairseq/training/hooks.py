@@ -10,6 +10,7 @@
 | `validate_and_save` | a requested stop saves and ends the process; once an update; frees memory | training |
 | `save_checkpoint` | refuses NaN; a full disk is one line; the last checkpoint is written first | training |
 | `torch_persistent_save`, `PathManager.copy` | names appear with complete files | training |
+| `checkpoint_utils.load_checkpoint` | the first checkpoint that the run can use, position and all | training |
 | `Trainer.load_checkpoint` | compares the checkpoint with the run; what patience has seen goes on | training |
 | `load_checkpoint_to_cpu` | tensors, plain values and our options alone | all commands |
 | `load_model_ensemble_and_task` | builds this plugin's classes only, of whole checkpoints | all commands |
@@ -45,6 +46,7 @@ from .memory import RETURN_INTERVAL, keep_freed_memory, limit_caches, return_fre
 from .reporting import FirstUpdates, reporter
 
 logger = logging.getLogger(__name__)
+CANNOT_RESUME = "the run cannot go on from it"
 
 
 def is_command():
@@ -58,28 +60,29 @@ def extend():
     reporter.install()
     hooks, trains = Hooks(), False
     for name in ["load_checkpoint_to_cpu", "load_model_ensemble_and_task"]:
-        _replace(checkpoint_utils, name, hooks)
+        _replace(checkpoint_utils, name, getattr(hooks, name))
     for module in list(sys.modules.values()):  # as a console script, or with `python -m`
         spec = getattr(module, "__spec__", None)
         if spec and spec.name.startswith("fairseq_cli.") and hasattr(module, "convert_namespace_to_omegaconf"):
-            _replace(module, "convert_namespace_to_omegaconf", hooks)
+            _replace(module, "convert_namespace_to_omegaconf", hooks.convert_namespace_to_omegaconf)
         if spec and spec.name == "fairseq_cli.train":
             for name in ["add_defaults", "train", "validate_and_save"]:
-                _replace(module, name, hooks)
+                _replace(module, name, getattr(hooks, name))
             module.should_stop_early.__dict__ = hooks.patience
             trains = True
     if trains:
         for name in ["save_checkpoint", "torch_persistent_save"]:
-            _replace(checkpoint_utils, name, hooks)
-        _replace(distributed_utils, "call_main", hooks)
+            _replace(checkpoint_utils, name, getattr(hooks, name))
+        _replace(checkpoint_utils, "load_checkpoint", hooks.start)
+        _replace(distributed_utils, "call_main", hooks.call_main)
         for name in ["load_checkpoint", "train_step"]:
-            _replace(Trainer, name, hooks)
+            _replace(Trainer, name, getattr(hooks, name))
         checkpoint_utils.PathManager = type("AtomicPathManager", (PathManager,), {"copy": staticmethod(hooks.copy)})
 
 
-def _replace(place, name, hooks):
-    """Replaces a function of a module or class by the method of this name, which gets the original first."""
-    original, method = getattr(place, name), getattr(hooks, name)
+def _replace(place, name, method):
+    """Replaces a function of a module or class by this method, which gets the original first."""
+    original = getattr(place, name)
 
     @functools.wraps(original)
     def replacement(*args, **kwargs):
@@ -101,6 +104,7 @@ class Hooks:
         self._folders = set()  # of all runs of this process
         self._seen = None  # the last update that fairseq was asked to validate and save
         self._validated = False  # whether the checkpoint that the run goes on from was validated
+        self._candidate = None  # path of a checkpoint that it tries to resume from
         self._resumed = None  # path of the checkpoint that it has read, while its folder is as it found it
         self._refused = {}  # {path: error} of checkpoints that it could not resume from
         self._read = {}  # {path: contents} of checkpoints that were read and checked, and fairseq is about to read
@@ -210,32 +214,54 @@ class Hooks:
                 check_weights(states[path]["model"], model.state_dict(), path)
         return models, cfg, task
 
-    def load_checkpoint(self, original, trainer, filename, reset_optimizer=False, *args, **kwargs):
-        """Of fairseq's Trainer."""
-        cfg, suffix = trainer.cfg.checkpoint, trainer.checkpoint_suffix
-        paths, others = save_folder.candidates(cfg, filename, suffix)
-        if not isinstance(trainer.get_model(), MaeLmModel) or not paths:
-            return original(trainer, filename, reset_optimizer, *args, **kwargs)
+    def start(self, original, cfg, trainer, **kwargs):
+        """fairseq's `load_checkpoint`, for each checkpoint that the run may resume from, until one can be used."""
+        suffix = trainer.checkpoint_suffix
+        is_ours = isinstance(trainer.get_model(), MaeLmModel)
+        paths, others = save_folder.candidates(cfg, suffix) if is_ours else ([], [])
+        if not paths:
+            return original(cfg, trainer, **kwargs)
+        updates = interval_checkpoints(cfg.save_dir, suffix)
 
         def load(path):
-            with explained(path, "the run cannot go on from it"):
-                state = for_fairseq(read_file(path), path)
-                comparison.check_run(state, trainer, path, starts_anew=reset_optimizer)
-                self._read[path] = state  # not before: what is refused needs no memory
-                extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
-                if trainer.get_num_updates():  # before the first one, there are no moments
-                    is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
-                    comparison.check_moments(trainer.optimizer.optimizer, is_own, path)
-            return extra_state
+            self._candidate = path
+            vars(checkpoint_utils.save_checkpoint).clear()  # the best loss of a checkpoint that was refused
+            with explained(path, CANNOT_RESUME):
+                started = original(cfg, trainer, **kwargs)
+            if not cfg.reset_optimizer:
+                comparison.check_update(trainer.get_num_updates(), updates.get(path), path)
+            return started
 
-        self._resumed, extra_state, self._refused = first_accepted(paths, load, others)
-        if not reset_optimizer:
-            self.patience.update(extra_state.get("early_stopping") or {})
-        self._validated = extra_state.get("val_loss") is not None and not reset_optimizer
+        self._resumed, started, self._refused = first_accepted(paths, load, others)
+        self._candidate = None
+        extra_state, _ = started
         is_best = self._validated and extra_state["val_loss"] == extra_state.get("best")
         last = last_checkpoint(cfg.save_dir, suffix)
         if self._lock and is_best and self._resumed == last:
             save_folder.restore_best(last, best_checkpoint(cfg.save_dir, suffix))
+        return started
+
+    def load_checkpoint(self, original, trainer, filename, reset_optimizer=False, *args, **kwargs):
+        """Of fairseq's Trainer: all that a checkpoint has, but for the position in the epoch."""
+        path = self._candidate or filename
+        is_new_run = path == last_checkpoint(trainer.cfg.checkpoint.save_dir, trainer.checkpoint_suffix)
+        is_new_run &= self._candidate is None
+        if is_new_run or not isinstance(trainer.get_model(), MaeLmModel):
+            return original(trainer, filename, reset_optimizer, *args, **kwargs)
+        with explained(path, CANNOT_RESUME):
+            state = for_fairseq(read_file(path), path)
+            comparison.check_run(state, trainer, path, starts_anew=reset_optimizer)
+            self._read[path] = state  # not before: what is refused needs no memory
+            extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
+            if trainer.get_num_updates():  # before the first one, there are no moments
+                is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
+                comparison.check_moments(trainer.optimizer.optimizer, is_own, path)
+        self._resumed = path
+        self._validated = extra_state.get("val_loss") is not None and not reset_optimizer
+        self.patience.clear()
+        if not reset_optimizer:
+            self.patience.update(extra_state.get("early_stopping") or {})
+        extra_state["train_iterator"]["path"] = path  # for errors about the position
         return extra_state
 
     def _tidy(self, cfg, suffix, update):

@@ -7,7 +7,13 @@ import logging
 import os
 import socket
 
-from ..base.checkpoint_names import interval_checkpoints, last_checkpoint, other_checkpoints, resumable_checkpoints
+from ..base.checkpoint_names import (
+    LAST,
+    interval_checkpoints,
+    last_checkpoint,
+    other_checkpoints,
+    resumable_checkpoints,
+)
 from ..base.errors import UsageError
 from ..base.files import remove_abandoned
 from ..checkpoints import writing
@@ -33,23 +39,25 @@ def check_outside(finetune_from_model, save_dir):
         )
 
 
-def candidates(cfg, filename, suffix):
-    """The paths of the checkpoints that a run can start from, in the order in which it tries them.
+def candidates(cfg, suffix):
+    """The paths of the checkpoints that a run may resume from, in the order in which it tries them.
 
     Args:
         cfg: fairseq's options of checkpoints
-        filename: what fairseq would load
         suffix: of `--checkpoint-suffix`
-    Returns: the paths; names of checkpoints beside them, from which it resumes only where they are copied
+    Returns: the paths, none for a new run and one that starts from another file; names of checkpoints beside them,
+        from which it resumes only where they are copied
     Raises ValueError: the folder has checkpoints, and none of them is one that a run resumes from by itself
     """
-    if filename != last_checkpoint(cfg.save_dir, suffix):
-        return [filename], []
+    last = last_checkpoint(cfg.save_dir, suffix)
+    begins_elsewhere = cfg.finetune_from_model or getattr(cfg, "continue_once", None)
+    if cfg.restore_file != LAST or (begins_elsewhere and not os.path.lexists(last)):
+        return [], []
     paths, others = resumable_checkpoints(cfg.save_dir, suffix), other_checkpoints(cfg.save_dir, suffix)
     if others and not (paths or cfg.no_save or cfg.no_last_checkpoints):
-        fix = f"only {', '.join(others)}: copy a whole one to {filename} to resume from it"
+        fix = f"only {', '.join(others)}: copy a whole one to {last} to resume from it"
         raise UsageError(
-            f"{cfg.save_dir}: no {os.path.basename(filename)}, and no other checkpoint of an interval to resume from; "
+            f"{cfg.save_dir}: no {os.path.basename(last)}, and no other checkpoint of an interval to resume from; "
             f"{fix}, or choose another --save-dir"
         )
     return paths, others
