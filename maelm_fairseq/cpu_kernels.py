@@ -1,4 +1,4 @@
-"""Faster kernels for the CPU; on a GPU, each function and module here is PyTorch's own.
+"""Faster kernels for the CPU; on a GPU, and where PyTorch compiles, each function and module here is PyTorch's own.
 
 Two replacements: scaled dot-product attention, and dropout. To understand the model, read them as their counterparts.
 
@@ -27,7 +27,8 @@ def stream_attention(query, key_value, streams, dropout=0.0):
     """
     biases = [stream.bias for stream in streams]
     learned = any(bias is not None and bias.requires_grad for bias in biases)
-    if query.device.type == "cpu" and (learned or dropout or query.dtype == torch.bfloat16):
+    is_faster = query.device.type == "cpu" and not torch.compiler.is_compiling()
+    if is_faster and (learned or dropout or query.dtype == torch.bfloat16):
         none, (B, _, H, _) = query.new_zeros(()), query.shape
         shapes = [(B, H, stream.queries, stream.keys) for stream in streams]
         biases = [(none if bias is None else bias).expand(shape) for bias, shape in zip(biases, shapes)]
@@ -147,6 +148,8 @@ class Dropout(nn.Dropout):
     """:class:`torch.nn.Dropout`, on the CPU with :func:`random_mask`."""
 
     def forward(self, x):
-        if self.training and self.p and x.device.type == "cpu":
+        if not (self.training and self.p):
+            return x
+        if x.device.type == "cpu" and not torch.compiler.is_compiling():
             return x * random_mask(x.shape, 1 - self.p) / (1 - self.p)
         return super().forward(x)

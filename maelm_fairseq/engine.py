@@ -48,6 +48,7 @@ try:
         from fairseq.modules.transformer_sentence_encoder import init_bert_params
         from fairseq.optim import FairseqOptimizer, register_optimizer
         from fairseq.optim.adam import FairseqAdam
+        from fairseq.optim.fp16_optimizer import FP16Optimizer
         from fairseq.tasks import FairseqTask, register_task
         from fairseq.trainer import Trainer
 except Exception as error:  # a mutable default, a missing module, a broken extension: the type differs

@@ -14,7 +14,7 @@ from .base.errors import UsageError
 from .config import ARCHITECTURES, MaeLmConfig, check_positions, check_sizes
 from .engine import BaseFairseqModel, init_bert_params, register_model
 from .heads import POOLING, LMHead, fit_parts
-from .layers import Masks, RelativePositionBias, Transformer
+from .layers import Masks, RelativePositionBias, Transformer, TransformerLayer
 from .masking import NO_POSITION
 from .vocabulary import FINGERPRINT, MASK, fingerprint
 
@@ -90,6 +90,21 @@ class MaeLmModel(BaseFairseqModel):
             raise UsageError("the checkpoint was trained with another dict.txt: use the data that it was trained with")
         task.state.merge_state_dict({FINGERPRINT: number})  # fairseq saves it
         return cls(cfg, task.source_dictionary, pretraining)
+
+    def train(self, mode=True):
+        """PyTorch's; fairseq calls it at every update, where to look at each module is faster than to set its mode."""
+        if all(module.training == mode for module in self.modules()):
+            return self
+        return super().train(mode)
+
+    def compile_layers(self, **options):
+        """Has PyTorch compile layers and language-model head when they are called, for each shape of their input.
+
+        Weights keep their names. `options` are those of `torch.compile`.
+        """
+        for module in self.modules():
+            if isinstance(module, (TransformerLayer, LMHead)):
+                module.compile(fullgraph=True, dynamic=False, **options)
 
     def forward(self, src_tokens, positions=None, masked_positions=None, num_predicted=None, padded=True,
                 features_only=False, classification_head_name=None, **unused):  # fmt: skip

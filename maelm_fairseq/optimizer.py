@@ -108,11 +108,18 @@ class TorchAdamW(FairseqAdam):
         for group, share in zip(self.param_groups, shares):
             group[SHARE] = share
 
+    def zero_grad(self):
+        self._optimizer.zero_grad()
+
     def multiply_grads(self, c):
         self._factor = self._factor * c
 
     def clip_grad_norm(self, max_norm, aggregate_norm_fn=None):
-        norm = self._factor * super().clip_grad_norm(0, aggregate_norm_fn)
+        gradients = [weight.grad for weight in self.params if weight.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
+        if aggregate_norm_fn is not None:
+            norm = aggregate_norm_fn(norm)
+        norm = self._factor * norm
         if max_norm > 0:
             self.multiply_grads((max_norm / (norm + 1e-6)).clamp(max=1))
         return norm
@@ -126,3 +133,48 @@ class TorchAdamW(FairseqAdam):
     @property
     def supports_flat_params(self):
         return True
+
+
+def gradients_to_float32(original, optimizer):
+    """Of fairseq's FP16Optimizer, if it has a flat copy of the weights for :class:`TorchAdamW`, faster."""
+    if not isinstance(optimizer.fp32_optimizer, TorchAdamW) or not optimizer.has_flat_params:
+        original(optimizer)
+        return
+    if not optimizer._needs_sync:
+        return
+    optimizer._needs_sync = False
+    _, gradients = float32_views(optimizer)
+    into, found = [], []
+    for weight, gradient in zip(optimizer.fp16_params, gradients):
+        if weight.grad is None:
+            gradient.zero_()
+        else:
+            into.append(gradient)
+            found.append(weight.grad)
+    torch._foreach_copy_(into, found)
+
+
+def weights_to_float16(original, optimizer):
+    """Of fairseq's FP16Optimizer; see :func:`gradients_to_float32`."""
+    if not isinstance(optimizer.fp32_optimizer, TorchAdamW) or not optimizer.has_flat_params:
+        original(optimizer)
+        return
+    weights, _ = float32_views(optimizer)
+    with torch.no_grad():
+        torch._foreach_copy_(optimizer.fp16_params, weights)
+
+
+def float32_views(optimizer):
+    """The float32 copies of a model's weights, and of their gradients, in the shapes of the weights.
+
+    Views of fairseq's flat tensors, which are made once: PyTorch copies between two lists in a few kernels, where
+    fairseq has one for each weight.
+    """
+    if not hasattr(optimizer, "_views"):
+        (flat,) = optimizer.fp32_params.values()
+        sizes = [weight.numel() for weight in optimizer.fp16_params]
+        optimizer._views = [
+            [part.view_as(weight) for part, weight in zip(whole.split(sizes), optimizer.fp16_params)]
+            for whole in (flat.detach(), flat.grad)
+        ]
+    return optimizer._views

@@ -80,6 +80,11 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
         "begin with token embeddings from the co-occurrence of tokens in the training text, and an output bias from "
         "their frequencies, instead of random numbers and zeros",
     )
+    compile_layers: bool = setting(
+        False,
+        "have PyTorch compile layers and head for the shapes of their input, which are few with --sample-break-mode "
+        "none; what it gains has not been measured on a GPU",
+    )
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
     save_dir: str = II("checkpoint.save_dir")
@@ -95,6 +100,7 @@ class MaeLmTask(TokenTask):
         super().__init__(cfg, dictionary)
         self.mask_settings = MaskSettings(**{each.name: getattr(cfg, each.name) for each in fields(MaskSettings)})
         self.masking = Masking(self.mask_settings, dictionary, cfg.seed)
+        self.fade_updates = cfg.encoder_mask_fade_updates
 
     needs_decoder = True  # the model builds its decoder for tasks that say so
 
@@ -103,6 +109,7 @@ class MaeLmTask(TokenTask):
         Range(2).check(cfg.tokens_per_sample, "--tokens-per-sample")  # <s> and a token
         Range(0).check(cfg.encoder_mask_fade_updates, "--encoder-mask-fade-updates")
         check_precision(cfg)
+        check_compilation(cfg)
         first, *others = utils.split_paths(cfg.data)
         dictionary = checked_dictionary(first)
         for folder in others:  # rather than when its turn comes, days later
@@ -115,6 +122,8 @@ class MaeLmTask(TokenTask):
         model = super().build_model(cfg, from_checkpoint)
         if self.cfg.cooccurrence_embeddings and not (from_checkpoint or self.begins_with_weights()):
             self.begin_with_counts(model)
+        if self.cfg.compile_layers and not from_checkpoint:
+            model.compile_layers()
         return model
 
     def begins_with_weights(self):
@@ -192,12 +201,20 @@ class MaeLmTask(TokenTask):
         return self.cfg.tokens_per_sample
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
-        """fairseq's, on a batch in which masks fade; those of validation are as at the end."""
-        return super().train_step(self.faded(sample, update_num), model, criterion, optimizer, update_num, ignore_grad)
+        """Forward and backward of a batch in which masks fade; those of validation are as at the end.
+
+        fairseq's also visits each module, to put it into train mode, as its Trainer has done, and to tell it the
+        update.
+        """
+        loss, sample_size, logged = criterion(model, self.faded(sample, update_num))
+        if ignore_grad:
+            loss *= 0
+        optimizer.backward(loss)
+        return loss, sample_size, logged
 
     def faded(self, sample, update_num):
         """A batch as the encoder sees it at an update; here, because loader workers do not know its number."""
-        share = 1 - update_num / self.cfg.encoder_mask_fade_updates if self.cfg.encoder_mask_fade_updates else 0
+        share = 1 - update_num / self.fade_updates if self.fade_updates else 0
         if share <= 0:
             return sample
         inputs, (drawn, _) = MaskedBatch(**sample["net_input"]), rounding(self.cfg.seed, update_num, 0)
@@ -205,6 +222,20 @@ class MaeLmTask(TokenTask):
         inputs, target = inputs.reveal(sample["target"], share, drawn, *symbols)
         nvisible = inputs.positions.ne(NO_POSITION).sum()
         return {**sample, "net_input": inputs._asdict(), "target": target, "nvisible": nvisible}
+
+
+def check_compilation(cfg):
+    """Refuses what would be compiled again and again, for inputs of ever other shapes."""
+    if cfg.compile_layers and str(cfg.sample_break_mode) != "none":
+        raise UsageError(
+            f"--compile-layers needs --sample-break-mode none, whose blocks have one length; it is "
+            f"{cfg.sample_break_mode}"
+        )
+    if cfg.compile_layers and cfg.encoder_mask_fade_updates:
+        raise UsageError(
+            f"--compile-layers contradicts --encoder-mask-fade-updates {cfg.encoder_mask_fade_updates}, by which the "
+            "encoder's input grows shorter; make it 0"
+        )
 
 
 def of_first_process(tensor):

@@ -2,16 +2,17 @@
 
 import copy
 from argparse import Namespace
+from functools import partialmethod
 
 import pytest
 import torch
 from fairseq.optim.adam import FairseqAdam
-from fairseq.optim.fp16_optimizer import FP16Optimizer
+from fairseq.optim.fp16_optimizer import FP16Optimizer, _FP16OptimizerMixin
 from omegaconf import DictConfig
 
 from common import configuration
 from conftest import TINY, refuses
-from maelm_fairseq.optimizer import TorchAdamW
+from maelm_fairseq.optimizer import TorchAdamW, gradients_to_float32, weights_to_float16
 
 
 def test_steps_are_those_of_fairseqs_adam():
@@ -100,12 +101,44 @@ def test_weights_without_a_layer_are_refused():
     refuses("--lr-layer-decay 0.5 is for fine-tuning", TorchAdamW, config, [torch.nn.Parameter(torch.ones(3))])
 
 
-def test_float32_weights_of_a_model_in_half_precision_go_on(monkeypatch):
+@pytest.fixture
+def halves(monkeypatch):
+    """A configuration with fp16, for an optimizer of fairseq on the CPU."""
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # by which fairseq calls the weights: the CPU's
-    cfg = configuration(["data", *TINY, "--optimizer", "torch_adamw", "--fp16"])
+    return configuration(["data", *TINY, "--optimizer", "torch_adamw", "--fp16"])
+
+
+def random_halves():
     torch.manual_seed(1)
-    weights = [torch.nn.Parameter(torch.randn(shape).half()) for shape in [(7, 5), (5,)]]
-    whole = FP16Optimizer.build_optimizer(cfg, weights)
+    return [torch.nn.Parameter(torch.randn(shape).half()) for shape in [(7, 5), (5,), ()]]
+
+
+def test_copies_between_half_precision_and_float32_are_fairseqs(halves, monkeypatch):
+    def weights_after_three_updates():
+        weights = random_halves()
+        optimizer = FP16Optimizer.build_optimizer(halves, weights)
+        for number in range(3):
+            optimizer.zero_grad()
+            used = weights[: 3 - number % 2]  # one of them has no gradient
+            optimizer.backward(sum((weight.float() * torch.randn(weight.shape)).sum() for weight in used))
+            optimizer.clip_grad_norm(1.0)
+            optimizer.step()
+        return [*weights, *optimizer.fp32_params.values()]
+
+    fairseqs = weights_after_three_updates()
+    for name, ours in [("grads_to_fp32", gradients_to_float32), ("fp32_params_to_fp16", weights_to_float16)]:
+        (name,) = [each for each in vars(_FP16OptimizerMixin) if each.endswith(name)]
+        monkeypatch.setattr(FP16Optimizer, name, partialmethod(call, ours, getattr(FP16Optimizer, name)))
+    torch.testing.assert_close(weights_after_three_updates(), fairseqs, rtol=0, atol=0)
+
+
+def call(optimizer, function, original):
+    function(original, optimizer)
+
+
+def test_float32_weights_of_a_model_in_half_precision_go_on(halves):
+    weights = random_halves()
+    whole = FP16Optimizer.build_optimizer(halves, weights)
 
     def step(optimizer, seed):
         torch.manual_seed(seed)
@@ -116,7 +149,7 @@ def test_float32_weights_of_a_model_in_half_precision_go_on(monkeypatch):
 
     step(whole, 1)
     state = copy.deepcopy(whole.state_dict())
-    again = FP16Optimizer.build_optimizer(cfg, weights)
+    again = FP16Optimizer.build_optimizer(halves, weights)
     assert not again.fp32_params[None].equal(whole.fp32_params[None])  # rounded
     again.load_state_dict(state)
     for optimizer in [whole, again]:

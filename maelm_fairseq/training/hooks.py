@@ -7,6 +7,7 @@
 | `add_defaults` | begins a run: signal handlers; memory; the save folder; no state of an earlier run | our models |
 | `train` | all processes at one update, none after the last; whole updates in a resumed epoch; signals | our models |
 | `Trainer.train_step` | no empty batches; what does not fit into memory ends the run; signs of life | our models |
+| `FP16Optimizer`'s copies of weights and gradients | all at once, instead of tensor by tensor | `torch_adamw` |
 | `validate_and_save` | a requested stop saves and ends the process; once an update; frees memory | training |
 | `save_checkpoint` | refuses NaN; a full disk is one line; the last checkpoint is written first | training |
 | `torch_persistent_save`, `PathManager.copy` | names appear with complete files | training |
@@ -16,7 +17,8 @@
 | `load_model_ensemble_and_task` | builds this plugin's classes only, of whole checkpoints | all commands |
 
 "Training": in `fairseq-train` and `fairseq-hydra-train`; "our models": there, for models of this plugin and those
-derived from them, whatever the task; "all commands": those of fairseq that import this plugin, no other program.
+derived from them, whatever the task; "`torch_adamw`": there, with this optimizer; "all commands": those of fairseq that
+import this plugin, no other program.
 """
 
 import contextlib
@@ -38,8 +40,17 @@ from ..checkpoints.reading import read_file
 from ..checkpoints.sections import REGISTRIES, for_fairseq, is_of_our_model
 from ..config import option
 from ..data.epochs import ResumableIterator
-from ..engine import PathManager, Trainer, checkpoint_utils, distributed_utils, overwrite_args_by_name, progress_bar
+from ..engine import (
+    FP16Optimizer,
+    PathManager,
+    Trainer,
+    checkpoint_utils,
+    distributed_utils,
+    overwrite_args_by_name,
+    progress_bar,
+)
 from ..model import MaeLmModel
+from ..optimizer import gradients_to_float32, weights_to_float16
 from ..task import MaeLmTask
 from . import comparison, run_options, save_folder, stopping
 from .memory import RETURN_INTERVAL, keep_freed_memory, limit_caches, return_freed_memory
@@ -77,6 +88,8 @@ def extend():
         _replace(distributed_utils, "call_main", hooks.call_main)
         for name in ["load_checkpoint", "train_step"]:
             _replace(Trainer, name, getattr(hooks, name))
+        _replace(FP16Optimizer, "_sync_fp16_grads_to_fp32", gradients_to_float32)
+        _replace(FP16Optimizer, "_sync_fp32_params_to_fp16", weights_to_float16)
         checkpoint_utils.PathManager = type("AtomicPathManager", (PathManager,), {"copy": staticmethod(hooks.copy)})
 
 

@@ -1,0 +1,68 @@
+"""Compiled layers: equal to those that are not, without graph breaks, and compiled once for each shape."""
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from conftest import TINY
+from maelm_fairseq.criterion import MaeLmCriterion
+from test_errors import refused
+from test_model import MLM, SHARED, Setting
+from training import train
+
+DECODER = dict(encoder_layers=3)
+NO_BIAS = {"relative_position_num_buckets": 0}
+
+
+def loss_and_gradients(setting):
+    setting.model.zero_grad()
+    loss, _, _ = MaeLmCriterion(setting.task)(setting.model, setting.batch)
+    loss.backward()
+    return loss, {name: weight.grad for name, weight in setting.model.named_parameters()}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_compiled_yet():
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("options, lengths", [
+    (DECODER, "equal"), (SHARED, "mixed"), (MLM, "mixed"), (NO_BIAS, "mixed"),
+])  # fmt: skip
+def test_losses_and_gradients_are_those_of_layers_that_are_not_compiled(tmp_path, options, lengths):
+    setting = Setting(tmp_path, lengths, **options)
+    names = list(setting.model.state_dict())
+    loss, gradients = loss_and_gradients(setting)
+    setting.model.compile_layers(backend="aot_eager")  # as traced for a compiler, without one
+    compiled_loss, compiled_gradients = loss_and_gradients(setting)
+    assert list(setting.model.state_dict()) == names
+    torch.testing.assert_close(compiled_loss, loss, rtol=1e-12, atol=0)
+    torch.testing.assert_close(compiled_gradients, gradients, rtol=1e-9, atol=1e-12)
+
+
+def test_layers_of_one_shape_are_compiled_once(tmp_path):
+    """The last layer of the encoder's and the decoder's differ in their streams; the head is a graph of its own."""
+    setting = Setting(tmp_path, "equal", **DECODER)
+    counter = CompileCounterWithBackend("aot_eager")
+    setting.model.compile_layers(backend=counter)
+    loss_and_gradients(setting)
+    first = counter.frame_count
+    assert first < len(setting.model.encoder.layers) + len(setting.model.decoder.layers) + 1
+    for _ in range(3):
+        loss_and_gradients(setting)
+    assert counter.frame_count == first
+
+
+def test_a_run_with_compiled_layers_saves_the_weights_of_any_other(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # to compile takes most of a minute
+    train(data, tmp_path, "--sample-break-mode", "none", "--compile-layers", "--max-update", 2)
+    assert "@ 2 updates" in train(data, tmp_path, "--sample-break-mode", "none", "--max-update", 3)
+
+
+@pytest.mark.parametrize("options, message", [
+    ("", "--compile-layers needs --sample-break-mode none, whose blocks have one length; it is complete_doc"),
+    ("--sample-break-mode none --encoder-mask-fade-updates 3", "contradicts --encoder-mask-fade-updates 3"),
+])  # fmt: skip
+def test_inputs_of_many_shapes_are_refused(data, tmp_path, options, message):
+    error = refused(data, *TINY, "--save-dir", tmp_path, "--compile-layers", *options.split())
+    assert message in error
