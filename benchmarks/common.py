@@ -15,6 +15,8 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
+from maelm_fairseq.optimizer import replace_copies
+
 ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = 32768  # symbols
 BATCHES = 8  # of a training
@@ -50,10 +52,14 @@ def configuration(arguments, device="cpu"):
 
 
 class Training:
-    """A model in fairseq's Trainer, built as by fairseq-train, and an endless cycle of its first BATCHES."""
+    """A model in fairseq's Trainer, built as by fairseq-train, and an endless cycle of its first BATCHES.
 
-    def __init__(self, arguments, device):
-        self.device = device
+    An update is made of `accumulate` of them.
+    """
+
+    def __init__(self, arguments, device, accumulate=1):
+        self.device, self.accumulate = device, accumulate
+        replace_copies()  # as under fairseq-train
         cfg = configuration(arguments, device)
         self.task = tasks.setup_task(cfg.task)
         model, criterion = self.task.build_model(cfg.model), self.task.build_criterion(cfg.criterion)
@@ -61,12 +67,13 @@ class Training:
         self.batches = list(itertools.islice(self.trainer.get_train_iterator(epoch=1).next_epoch_itr(), BATCHES))
         self.cycle = itertools.cycle(self.batches)
 
-    def step(self, batch):
-        self.trainer.train_step([batch], raise_oom=True)  # fairseq would skip a batch that does not fit
+    def step(self, batches):
+        self.trainer.train_step(batches, raise_oom=True)  # fairseq would skip a batch that does not fit
 
     def seconds(self, steps=1):
-        """Seconds that a step takes, on average."""
-        return seconds(self.step, list(itertools.islice(self.cycle, steps)), self.device)
+        """Seconds that an update takes, on average."""
+        updates = [list(itertools.islice(self.cycle, self.accumulate)) for _ in range(steps)]
+        return seconds(self.step, updates, self.device)
 
 
 def seconds(function, items, device):

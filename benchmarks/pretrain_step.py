@@ -1,16 +1,22 @@
 #!/usr/bin/env python3
 """Times training steps of MAE-LM, of fairseq's RoBERTa and of Hugging Face's models, in alternation.
 
-A step is forward, backward, gradient clipping and Adam: fairseq's `Trainer.train_step`, or a plain loop (peers.py).
-Each model has its own process; only one steps at a time. Blocks are full ones of random tokens or, with --data, those
-of a text in their real lengths; all models then get the same blocks. Reports medians over rounds, the median of the
-ratios to the first model, and memory: on the CPU the process's peak, on a GPU what PyTorch has reserved after a step.
-On the CPU all models keep freed memory, as under fairseq-train with the plugin, but for one row of fairseq's RoBERTa.
+A step is an update as a recipe makes it: forward and backward of --accumulate micro-batches, gradient clipping and
+Adam, by fairseq's `Trainer.train_step` or a plain loop (peers.py). Each model has its own process; only one steps at a
+time. Blocks are full ones of random tokens or, with --data, those of a text in their real lengths; all models then get
+the same blocks. Reports medians over rounds, the mean of the ratios to the first model with its 95% interval (Student's
+t), and memory: on the CPU the process's peak, on a GPU what PyTorch has reserved after a step. On the CPU all models
+keep freed memory, as under fairseq-train with the plugin, but for one row of fairseq's RoBERTa.
 
 FLOP are those that PyTorch counts in the matrix products of a step. The share of the matmul rate is a step's FLOP/s
 divided by those of a plain matrix product of a layer's sizes in the same precision, timed before each step.
+
+With --device meta, nothing is computed: it prints what a GPU has to do for a micro-batch (counts.py), and how long the
+host needs for an update (host.py), so that a change can be judged without a GPU.
 """
 
+import copy
+import itertools
 import logging
 import multiprocessing
 import os
@@ -21,62 +27,35 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from scipy import stats
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import peers
-from common import BATCHES, VOCABULARY, Training, heading, seconds, size_options, write_data
-from maelm_fairseq.base.errors import Parser, UsageError, install, run, within
+from common import BATCHES, VOCABULARY, Training, heading, seconds, write_data
+from counts import count
+from host import BACKWARD, FORWARD, PARTS_OF_REST, REST, HostTime
+from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.signals import end_with_parent
 from maelm_fairseq.layers import last
-from maelm_fairseq.precision import is_fast_in_bfloat16
 from maelm_fairseq.training.memory import keep_freed_memory, limit_caches
+from variants import BFLOAT16, STOCK_NAME, UNCUT, VARIANTS, is_of_transformers, training_arguments, why_skipped
 
-STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
-OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
-NO_BIAS = ["--relative-position-num-buckets", 0]
-STOCK_NAME, KEEPING, UNCUT = "roberta_base", "roberta_base, freed memory kept", "MLM, uncut"
-VARIANTS = {STOCK_NAME: STOCK, KEEPING: STOCK}
-MLM = ["--decoder-layers", 0, "--encoder-mask-fraction", 1]
-for name, options in {
-    "mae_lm_base": [],
-    "mae_lm_base, shared": ["--share-decoder-layers"],
-    "MLM": MLM,
-    UNCUT: MLM,  # its last layer computes all rows, also those that nobody reads
-}.items():
-    VARIANTS[name] = [*OURS, *options]
-    VARIANTS[f"{name}, bfloat16"] = [*OURS, *options, "--bf16-autocast"]
-    for ours in [name, f"{name}, bfloat16"]:
-        VARIANTS[f"{ours}, no relative bias"] = [*VARIANTS[ours], *NO_BIAS]
-VARIANTS.update({f"{name}{more}": None for name in peers.NAMES for more in ["", ", bfloat16"]})
+META = "meta"
+TINY = dict(micro_batch=2, tokens=8, mask_prob=0.3, vocabulary=64, data=None)  # of the host's time
 PRODUCTS = 50  # matrix products timed at a time on a GPU
 
 
 def matmul_rate(args, dtype):
     """FLOP/s of a plain matrix product with a feed-forward layer's sizes."""
-    x = torch.randn(args.batch_size * args.tokens, args.width, device=args.device).to(dtype)
+    x = torch.randn(args.micro_batch * args.tokens, args.width, device=args.device).to(dtype)
     w = torch.randn(args.width, 4 * args.width, device=args.device).to(dtype)
     products = [w] * (PRODUCTS if args.device == "cuda" else 1)
     times = [seconds(x.matmul, products, args.device) for _ in range(5)]
     return 2 * x.numel() * w.size(1) / statistics.median(times)
-
-
-def training_arguments(folder, args, variant):
-    """The options of fairseq-train for a model of VARIANTS."""
-    arguments = [args.data or folder, "--tokens-per-sample", args.tokens, *size_options(args)]
-    arguments += ["--sample-break-mode", "complete_doc" if args.data else "none"]
-    arguments += ["--mask-prob", args.mask_prob, "--batch-size", args.batch_size, "--num-workers", 0, "--lr", 1e-4]
-    arguments += ["--dropout", args.dropout, "--attention-dropout", args.attention_dropout]
-    arguments += ["--adam-betas", "(0.9, 0.98)", "--clip-norm", 2.0]
-    if VARIANTS[variant] is not STOCK:
-        arguments += ["--decoder-layers", args.decoder_layers, "--max-positions", args.tokens]
-    if args.device == "cuda" and "bfloat16" not in variant:
-        arguments += ["--fp16", "--fp16-init-scale", 128]  # as in the recipes
-    return arguments + VARIANTS[variant]
 
 
 def build(folder, args, variant):
@@ -88,11 +67,12 @@ def build(folder, args, variant):
         keep_freed_memory()
         limit_caches()
     if not args.data:
-        write_data(folder, BATCHES * args.batch_size * [args.tokens - 1], args.vocabulary)
-    if VARIANTS[variant] is None:
-        training = peers.PlainTraining(variant, args, training_arguments(folder, args, "MLM"))
+        write_data(folder, BATCHES * args.micro_batch * [args.tokens - 1], args.vocabulary)
+    arguments = training_arguments(folder, args, variant)
+    if is_of_transformers(variant):
+        training = peers.PlainTraining(variant, args, arguments)
     else:
-        training = Training(training_arguments(folder, args, variant), args.device)
+        training = Training(arguments, args.device, args.accumulate)
     if variant.startswith(UNCUT):
         forward = training.trainer.model.encoder.forward
         rows = lambda x, positions, padded, outputs, *more: last(forward(x, positions, padded), outputs)  # noqa: E731
@@ -109,7 +89,7 @@ def flops():
 def step(args, variant):
     """Steps the model of this process: seconds of a step, matmul rate, and memory in GiB."""
     dtype = torch.half if args.device == "cuda" else torch.float32
-    rate = matmul_rate(args, torch.bfloat16 if "bfloat16" in variant else dtype)
+    rate = matmul_rate(args, torch.bfloat16 if BFLOAT16 in variant else dtype)
     if args.device == "cuda":
         training.seconds()  # allocates
     time = training.seconds(args.steps)
@@ -140,24 +120,23 @@ def measure(args, variants):
         return {variant: (count, rounds[1:]) for variant, (count, rounds) in measured.items()}  # the first is warm-up
 
 
+def chosen(args):
+    """The names of the models to compare; says why others are skipped."""
+    names = []
+    for name in dict.fromkeys(args.only):
+        reason = why_skipped(name, args)
+        if reason:
+            print(f"skipped: {name}; {reason}", file=sys.stderr)
+        else:
+            names.append(name)
+    if not names:
+        raise UsageError(f"--only {' '.join(args.only)}: all of them are skipped; choose others")
+    return names
+
+
 def compare(args):
     """Prints a row for each chosen model of VARIANTS, the first of which is the reference."""
-    text = f"{args.data}, blocks of up to {args.tokens} tokens" if args.data else f"{args.tokens} tokens"
-    precision = "fp16" if args.device == "cuda" else "float32"
-    print(f"{args.batch_size} x {text}, {args.layers} layers of width {args.width}, {precision}, "
-          f"{args.mask_prob:.0%} predicted, vocabulary {'of the data' if args.data else args.vocabulary}, "
-          f"{args.decoder_layers} decoder layers, dropout {args.dropout}, of attention {args.attention_dropout}, "
-          f"{args.rounds} rounds of {args.steps} steps\n")  # fmt: skip
-    only = []
-    for name in dict.fromkeys(args.only):
-        if "bfloat16" in name and not is_fast_in_bfloat16(args.device):  # it would compute in float32
-            print(f"skipped: {name}; bfloat16 is slow here", file=sys.stderr)
-        elif VARIANTS[name] is None and not find_spec("transformers"):
-            print(f"skipped: {name}; {install('benchmarks')} for it", file=sys.stderr)
-        else:
-            only.append(name)
-    if not only:
-        raise UsageError(f"--only {' '.join(args.only)}: all of them are skipped; choose others")
+    only = chosen(args)
     try:
         measured = measure(args, only)
     except BrokenProcessPool:
@@ -166,13 +145,62 @@ def compare(args):
     print(f"| model | sequences per second | step time over {only[0]}'s | FLOP over its | peak memory, GiB | share of "
           "matmul rate |\n|---|---|---|---|---|---|")  # fmt: skip
     first, reference = measured[only[0]]
-    for name, (count, rounds) in measured.items():
+    for name, (flop, rounds) in measured.items():
         times, rates, memory = zip(*rounds)
         ratios = [ours / theirs for ours, (theirs, _, _) in zip(times, reference)]
-        shares = [count / time / rate for time, rate in zip(times, rates)]
-        print(f"| {name} | {args.batch_size / statistics.median(times):.2f} | "
-              f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | {count / first:.2f} | "
+        shares = [flop / time / rate for time, rate in zip(times, rates)]
+        speed = args.micro_batch * args.accumulate / statistics.median(times)
+        print(f"| {name} | {speed:.2f} | {with_interval(ratios)} | {flop / first:.2f} | "
               f"{memory[-1]:.1f} | {statistics.median(shares):.2f} |", flush=True)  # fmt: skip
+
+
+def with_interval(values):
+    """The mean of values, with its 95% interval."""
+    mean = statistics.mean(values)
+    if len(values) == 1:
+        return f"{mean:.2f} (one round)"
+    error = statistics.stdev(values) / len(values) ** 0.5
+    width = error * stats.t.ppf(0.975, len(values) - 1)
+    return f"{mean:.2f} ({mean - width:.2f} to {mean + width:.2f})"
+
+
+def count_and_time_host(args):
+    """Prints what a GPU has to do for a micro-batch of each chosen model, and how long the host needs."""
+    names = []
+    for name in chosen(args):
+        if name.startswith(STOCK_NAME) or BFLOAT16 in name or UNCUT in name:
+            print(f"skipped: {name}; counted are our models and those of transformers, in fp16", file=sys.stderr)
+        else:
+            names.append(name)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        if not args.data:
+            write_data(folder, args.micro_batch * [args.tokens - 1], args.vocabulary)
+        print("| a micro-batch | kernels | GB | TFLOP |\n|---|---|---|---|")
+        for name in names:
+            if peers.COMPILED not in name:
+                print_counts(name, *count(folder, args, name))
+        tiny = copy.copy(args)
+        vars(tiny).update(TINY)
+        write_data(folder, BATCHES * tiny.micro_batch * [tiny.tokens - 1], tiny.vocabulary)
+        torch.set_num_threads(1)
+        ours = [name for name in names if not is_of_transformers(name)]
+        models = {name: HostTime(folder, tiny, name) for name in ours}
+        rounds = {name: [] for name in ours}
+        for _, (name, model) in itertools.product(range(args.rounds), models.items()):
+            rounds[name].append(model.milliseconds(args.steps))
+    parts = [FORWARD, BACKWARD, REST, *PARTS_OF_REST]
+    print(f"\n| milliseconds of the host | {' | '.join(parts)} |\n{'|---' * (len(parts) + 1)}|")
+    for name, found in rounds.items():
+        medians = [statistics.median(each[part] for each in found) for part in parts]
+        print(f"| {name} | {' | '.join(f'{value:.1f}' for value in medians)} |")
+
+
+def print_counts(name, kernels, traffic, flop):
+    """A row for all operations of a model, then one for each kind, those with most bytes first."""
+    print(f"| {name} | {kernels.total():,} | {traffic.total() / 1e9:.1f} | {flop / 1e12:.2f} |")
+    for kind, amount in traffic.most_common():
+        print(f"| - {kind} | {kernels[kind]:,} | {amount / 1e9:.1f} | |")
 
 
 def main():
@@ -180,8 +208,13 @@ def main():
     parser = Parser(description=__doc__)
     add = parser.add_argument
     sizes = [("layers", 12, 1), ("width", 768, 1), ("heads", 12, 1), ("decoder-layers", 4, 0), ("tokens", 512, 2)]
-    for name, default, least in [*sizes, ("batch-size", 4, 1), ("rounds", 5, 1), ("steps", 1, 1)]:
+    for name, default, least in [*sizes, ("rounds", 5, 1)]:
         add(f"--{name}", type=within(least), default=default, metavar="N", help="(default: %(default)s)")
+    add("--micro-batch", type=within(1), default=4, metavar="N", help="sequences at a time (default: %(default)s)")
+    accumulated = "micro-batches of an update (default: %(default)s)"
+    add("--accumulate", type=within(1, BATCHES), default=1, metavar="N", help=accumulated)
+    steps = "updates in a round (default: 1 on the CPU, elsewhere 100)"
+    add("--steps", type=within(1), metavar="N", help=steps)
     symbols = "symbols of the vocabulary (default: %(default)s)"
     add("--vocabulary", type=within(6, 2**16), default=VOCABULARY, metavar="N", help=symbols)
     add("--data", metavar="DIR", help=f"binarized text, from which the first {BATCHES} batches are taken")
@@ -190,12 +223,30 @@ def main():
         add(name, type=float, default=0.0, help="of all models (default: %(default)s)")
     models = "the first is the reference (default: all); those of transformers are skipped without it"
     add("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="MODEL", help=models)
-    add("--device", choices=["cpu", "cuda"], default="cpu", help="(default: %(default)s); a GPU computes in fp16")
+    devices = "(default: %(default)s); a GPU computes in fp16; meta counts and times the host only"
+    add("--device", choices=["cpu", "cuda", META], default="cpu", help=devices)
     args = parser.parse_args()
+    if args.steps is None:
+        args.steps = 1 if args.device == "cpu" else 100
     if args.device == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"--device cuda: PyTorch {torch.__version__} finds no GPU; use a machine that has one")
     print(heading(multiprocessing.cpu_count(), args.device))
-    compare(args)
+    print(describe(args) + "\n")
+    if args.device == META:
+        count_and_time_host(args)
+    else:
+        compare(args)
+
+
+def describe(args):
+    """What is measured, in a line."""
+    text = f"{args.data}, blocks of up to {args.tokens} tokens" if args.data else f"{args.tokens} tokens"
+    return (
+        f"{args.accumulate} x {args.micro_batch} x {text}, {args.layers} layers of width {args.width}, "
+        f"{'float32' if args.device == 'cpu' else 'fp16'}, {args.mask_prob:.0%} predicted, vocabulary "
+        f"{'of the data' if args.data else args.vocabulary}, {args.decoder_layers} decoder layers, dropout "
+        f"{args.dropout}, of attention {args.attention_dropout}, {args.rounds} rounds of {args.steps} steps"
+    )
 
 
 if __name__ == "__main__":

@@ -15,6 +15,11 @@ from torch import nn
 CHUNK_SIZE = 2**20  # attention weights computed at a time, approximately: few enough to stay in the cache
 
 
+def computes(x):
+    """Whether this module has kernels of its own for a tensor: on the CPU, unless PyTorch compiles what it calls."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def stream_attention(query, key_value, streams, dropout=0.0):
     """softmax(q k^T / sqrt(D) + bias) v for streams of queries, one after another; each attends to the first T' keys.
 
@@ -27,8 +32,7 @@ def stream_attention(query, key_value, streams, dropout=0.0):
     """
     biases = [stream.bias for stream in streams]
     learned = any(bias is not None and bias.requires_grad for bias in biases)
-    is_faster = query.device.type == "cpu" and not torch.compiler.is_compiling()
-    if is_faster and (learned or dropout or query.dtype == torch.bfloat16):
+    if computes(query) and (learned or dropout or query.dtype == torch.bfloat16):
         none, (B, _, H, _) = query.new_zeros(()), query.shape
         shapes = [(B, H, stream.queries, stream.keys) for stream in streams]
         biases = [(none if bias is None else bias).expand(shape) for bias, shape in zip(biases, shapes)]
@@ -150,6 +154,6 @@ class Dropout(nn.Dropout):
     def forward(self, x):
         if not (self.training and self.p):
             return x
-        if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        if computes(x):
             return x * random_mask(x.shape, 1 - self.p) / (1 - self.p)
         return super().forward(x)

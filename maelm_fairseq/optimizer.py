@@ -1,6 +1,7 @@
 """AdamW in one pass over the weights: `--optimizer torch_adamw`."""
 
 import ast
+import functools
 from dataclasses import dataclass
 from typing import Any, List
 
@@ -9,7 +10,7 @@ from omegaconf import II
 
 from .base.errors import UsageError
 from .base.settings import setting
-from .engine import FairseqAdam, FairseqDataclass, FairseqOptimizer, register_optimizer
+from .engine import FairseqAdam, FairseqDataclass, FairseqOptimizer, FP16Optimizer, register_optimizer
 
 WEIGHTS = "float32_weights"  # in the state of the optimizer
 SHARE = "share_of_lr"  # in its groups of weights
@@ -135,8 +136,22 @@ class TorchAdamW(FairseqAdam):
         return True
 
 
+def replace_copies():
+    """Has fairseq's FP16Optimizer copy all weights and gradients at once, where it has a :class:`TorchAdamW`."""
+    for name, replacement in [
+        ("_sync_fp16_grads_to_fp32", gradients_to_float32),
+        ("_sync_fp32_params_to_fp16", weights_to_float16),
+    ]:
+        original = getattr(FP16Optimizer, name)
+        setattr(FP16Optimizer, name, functools.partialmethod(_call, replacement, original))
+
+
+def _call(optimizer, replacement, original):
+    return replacement(original, optimizer)
+
+
 def gradients_to_float32(original, optimizer):
-    """Of fairseq's FP16Optimizer, if it has a flat copy of the weights for :class:`TorchAdamW`, faster."""
+    """float16 gradients to the flat float32 ones, unless that is done."""
     if not isinstance(optimizer.fp32_optimizer, TorchAdamW) or not optimizer.has_flat_params:
         original(optimizer)
         return
@@ -155,7 +170,7 @@ def gradients_to_float32(original, optimizer):
 
 
 def weights_to_float16(original, optimizer):
-    """Of fairseq's FP16Optimizer; see :func:`gradients_to_float32`."""
+    """Flat float32 weights to the float16 ones of the model."""
     if not isinstance(optimizer.fp32_optimizer, TorchAdamW) or not optimizer.has_flat_params:
         original(optimizer)
         return

@@ -2,17 +2,16 @@
 
 import copy
 from argparse import Namespace
-from functools import partialmethod
 
 import pytest
 import torch
 from fairseq.optim.adam import FairseqAdam
-from fairseq.optim.fp16_optimizer import FP16Optimizer, _FP16OptimizerMixin
+from fairseq.optim.fp16_optimizer import FP16Optimizer
 from omegaconf import DictConfig
 
 from common import configuration
 from conftest import TINY, refuses
-from maelm_fairseq.optimizer import TorchAdamW, gradients_to_float32, weights_to_float16
+from maelm_fairseq.optimizer import TorchAdamW, replace_copies
 
 
 def test_steps_are_those_of_fairseqs_adam():
@@ -126,14 +125,23 @@ def test_copies_between_half_precision_and_float32_are_fairseqs(halves, monkeypa
         return [*weights, *optimizer.fp32_params.values()]
 
     fairseqs = weights_after_three_updates()
-    for name, ours in [("grads_to_fp32", gradients_to_float32), ("fp32_params_to_fp16", weights_to_float16)]:
-        (name,) = [each for each in vars(_FP16OptimizerMixin) if each.endswith(name)]
-        monkeypatch.setattr(FP16Optimizer, name, partialmethod(call, ours, getattr(FP16Optimizer, name)))
+    copied = []
+    monkeypatch.setattr(torch, "_foreach_copy_", record(torch._foreach_copy_, copied))
+    for name in ["_sync_fp16_grads_to_fp32", "_sync_fp32_params_to_fp16"]:
+        monkeypatch.setattr(FP16Optimizer, name, getattr(FP16Optimizer, name))  # to be taken back
+    replace_copies()
     torch.testing.assert_close(weights_after_three_updates(), fairseqs, rtol=0, atol=0)
+    assert copied == [3, 3, 2, 3, 3, 3]  # gradients and weights of three updates
 
 
-def call(optimizer, function, original):
-    function(original, optimizer)
+def record(function, lengths):
+    """A function that also notes the lengths of the lists that it gets."""
+
+    def replacement(into, found):
+        lengths.append(len(into))
+        function(into, found)
+
+    return replacement
 
 
 def test_float32_weights_of_a_model_in_half_precision_go_on(halves):

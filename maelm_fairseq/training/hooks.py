@@ -40,17 +40,9 @@ from ..checkpoints.reading import read_file
 from ..checkpoints.sections import REGISTRIES, for_fairseq, is_of_our_model
 from ..config import option
 from ..data.epochs import ResumableIterator
-from ..engine import (
-    FP16Optimizer,
-    PathManager,
-    Trainer,
-    checkpoint_utils,
-    distributed_utils,
-    overwrite_args_by_name,
-    progress_bar,
-)
+from ..engine import PathManager, Trainer, checkpoint_utils, distributed_utils, overwrite_args_by_name, progress_bar
 from ..model import MaeLmModel
-from ..optimizer import gradients_to_float32, weights_to_float16
+from ..optimizer import replace_copies
 from ..task import MaeLmTask
 from . import comparison, run_options, save_folder, stopping
 from .memory import RETURN_INTERVAL, keep_freed_memory, limit_caches, return_freed_memory
@@ -88,8 +80,7 @@ def extend():
         _replace(distributed_utils, "call_main", hooks.call_main)
         for name in ["load_checkpoint", "train_step"]:
             _replace(Trainer, name, getattr(hooks, name))
-        _replace(FP16Optimizer, "_sync_fp16_grads_to_fp32", gradients_to_float32)
-        _replace(FP16Optimizer, "_sync_fp32_params_to_fp16", weights_to_float16)
+        replace_copies()
         checkpoint_utils.PathManager = type("AtomicPathManager", (PathManager,), {"copy": staticmethod(hooks.copy)})
 
 

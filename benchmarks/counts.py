@@ -1,0 +1,141 @@
+"""What a GPU has to do for a micro-batch, counted without one, on tensors that have shapes only.
+
+Counted are forward and backward: kernels, the bytes that they read and write, and FLOP, by kind of operation. The
+optimizer is not. Attention is taken for one kernel forward and one backward, which keep no matrix of weights, as those
+of PyTorch for GPUs; a bias, and its gradient, they read and write.
+"""
+
+import contextlib
+import math
+from collections import Counter
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from fairseq import tasks, utils
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+import peers
+from common import configuration
+from variants import is_of_transformers, training_arguments
+
+ATTENTION = "attention"
+KINDS = {
+    "matrix products": "mm addmm bmm baddbmm",
+    "layer normalisation": "native_layer_norm native_layer_norm_backward",
+    "GELU": "gelu gelu_backward",
+    "dropout": "native_dropout native_dropout_backward",
+    "embeddings and gathering": "embedding embedding_dense_backward index_select index_add index_put index gather",
+    "loss": "_log_softmax _log_softmax_backward_data nll_loss_forward nll_loss_backward max",
+    "casts and copies": "_to_copy copy_ clone cat",
+    "sums": "sum",
+}
+KIND_OF = {name: kind for kind, names in KINDS.items() for name in names.split()}
+OTHER = "other elementwise operations"
+WITHOUT_KERNEL = {"detach", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view"}
+WITHOUT_KERNEL.add("zeros_like")  # of AttentionKernel
+
+
+class OperationCounter(TorchDispatchMode):
+    """Counts kernels and the bytes that they read and write, by kind of operation."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernels, self.bytes = Counter(), Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        name = function._schema.name.removeprefix("aten::")
+        aliases = [returned.alias_info for returned in function._schema.returns]
+        is_view = any(alias is not None and not alias.is_write for alias in aliases)
+        if not is_view and name not in WITHOUT_KERNEL:
+            self.add(KIND_OF.get(name, OTHER), tree_leaves((args, kwargs, result)))
+        return result
+
+    def add(self, kind, touched):
+        """A kernel that reads or writes the tensors among some objects."""
+        self.kernels[kind] += 1
+        self.bytes[kind] += sum(size(each) for each in touched if isinstance(each, torch.Tensor))
+
+
+def size(tensor):
+    """The bytes of a tensor; what is repeated counts once."""
+    repeated = zip(tensor.shape, tensor.stride())
+    return tensor.element_size() * math.prod(length for length, stride in repeated if stride)
+
+
+class AttentionKernel(torch.autograd.Function):
+    """Takes the place of PyTorch's attention: its results are zeros of the right shapes."""
+
+    counter = None  # an OperationCounter that is told of both kernels, or None
+    flop = 0
+
+    @staticmethod
+    def forward(ctx, query, key, value, bias):
+        attended = torch.zeros_like(query)
+        ctx.save_for_backward(query, key, value, bias, attended)
+        AttentionKernel.count(2, query, key, query, key, value, bias, attended)
+        return attended
+
+    @staticmethod
+    def backward(ctx, gradient):
+        query, key, value, bias, attended = ctx.saved_tensors
+        wanted = [x if needed else None for x, needed in zip([query, key, value, bias], ctx.needs_input_grad)]
+        gradients = [None if x is None else torch.zeros_like(x) for x in wanted]
+        AttentionKernel.count(5, query, key, *ctx.saved_tensors, gradient, *gradients)
+        return tuple(gradients)
+
+    @classmethod
+    def count(cls, products, query, key, *touched):
+        """A kernel of so many matrix products between queries and keys (B, H, Q, D) and (B, H, T, D)."""
+        if cls.counter is not None:
+            cls.counter.add(ATTENTION, touched)
+            cls.flop += products * 2 * query.numel() * key.size(2)
+
+
+@contextlib.contextmanager
+def kernels_of_a_gpu(counter=None):
+    """Within the block, attention is AttentionKernel, and dropout one kernel, on all devices."""
+
+    def attend(query, key, value, attn_mask=None, **options):
+        return AttentionKernel.apply(query, key, value, attn_mask)
+
+    def dropout(x, p, training=True, inplace=False):
+        return torch.native_dropout(x, p, training)[0]
+
+    AttentionKernel.counter, AttentionKernel.flop = counter, 0
+    with mock.patch.multiple(F, scaled_dot_product_attention=attend, dropout=dropout):
+        yield
+    AttentionKernel.counter = None
+
+
+def micro_batch(folder, args, variant):
+    """A function that returns the loss of a model in half precision for a micro-batch, all of shapes only."""
+    cfg = configuration(training_arguments(folder, args, variant))
+    task = tasks.setup_task(cfg.task)
+    task.load_dataset("train")
+    batches = task.get_batch_iterator(task.datasets["train"], max_sentences=args.micro_batch).next_epoch_itr()
+    batch = next(batches)
+    if is_of_transformers(variant):
+        tokens, labels, _ = utils.apply_to_sample(to_meta, peers.labelled(batch, task.source_dictionary.pad()))
+        with torch.device("meta"):
+            model = peers.build(variant, args, len(task.source_dictionary)).half().train()
+        return lambda: model(input_ids=tokens, labels=labels).loss
+    with torch.device("meta"):
+        model = task.build_model(cfg.model).half().to("meta")
+    criterion, batch = task.build_criterion(cfg.criterion), utils.apply_to_sample(to_meta, batch)
+    return lambda: criterion(model, batch)[0]
+
+
+def to_meta(tensor):
+    return tensor.to("meta")
+
+
+def count(folder, args, variant):
+    """What a micro-batch costs: kernels and bytes by kind (Counters), and FLOP."""
+    loss, counter = micro_batch(folder, args, variant), OperationCounter()
+    with kernels_of_a_gpu(counter), FlopCounterMode(display=False) as flop, counter:
+        loss().backward()
+    return counter.kernels, counter.bytes, flop.get_total_flops() + AttentionKernel.flop

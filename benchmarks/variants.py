@@ -1,0 +1,82 @@
+"""The models that pretrain_step.py compares, by name, and the options of fairseq-train that make them."""
+
+from importlib.util import find_spec
+
+import peers
+from common import size_options
+from maelm_fairseq.base.errors import install
+from maelm_fairseq.precision import is_fast_in_bfloat16
+
+STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
+OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
+MLM = ["--decoder-layers", 0, "--encoder-mask-fraction", 1]
+STOCK_NAME, KEEPING, UNCUT = "roberta_base", "roberta_base, freed memory kept", "MLM, uncut"
+BFLOAT16, NO_BIAS = "bfloat16", "no relative bias"
+MODELS = {
+    "mae_lm_base": OURS,
+    "mae_lm_base, shared": [*OURS, "--share-decoder-layers"],
+    "MLM": [*OURS, *MLM],
+    UNCUT: [*OURS, *MLM],  # its last layer computes all rows, also those that nobody reads
+}
+PARTS = {
+    peers.COMPILED: ["--compile-layers"],
+    BFLOAT16: ["--bf16-autocast"],
+    NO_BIAS: ["--relative-position-num-buckets", 0],
+}
+
+
+def combined(name, *parts):
+    """A name with further ones; none of them may be empty text."""
+    return ", ".join([name, *filter(None, parts)])
+
+
+def all_variants():
+    """{name: options}; None for models of transformers."""
+    variants = {STOCK_NAME: STOCK, KEEPING: STOCK}
+    for name, options in MODELS.items():
+        for compiled in ["", peers.COMPILED]:
+            for precision in ["", BFLOAT16]:
+                for bias in ["", NO_BIAS]:
+                    parts = [part for part in [compiled, precision, bias] if part]
+                    more = [option for part in parts for option in PARTS[part]]
+                    variants[combined(name, *parts)] = [*options, *more]
+    for name in peers.NAMES:
+        for compiled in ["", peers.COMPILED]:
+            for precision in ["", BFLOAT16, peers.FLASH]:
+                variants[combined(name, compiled, precision)] = None
+    return variants
+
+
+VARIANTS = all_variants()
+
+
+def is_of_transformers(variant):
+    return VARIANTS[variant] is None
+
+
+def why_skipped(variant, args):
+    """Why a model cannot be measured here, in words; None if it can."""
+    if BFLOAT16 in variant and not is_fast_in_bfloat16(args.device):  # it would compute in float32
+        return "bfloat16 is slow here"
+    if is_of_transformers(variant) and not find_spec("transformers"):
+        return f"{install('benchmarks')} for it"
+    if peers.FLASH in variant and (args.device != "cuda" or not find_spec("flash_attn")):
+        return "it needs a GPU and the package flash_attn"
+    if peers.COMPILED in variant and args.data:
+        return "blocks of a text have many lengths, for each of which it would be compiled"
+    return None
+
+
+def training_arguments(folder, args, variant):
+    """The options of fairseq-train for a model of VARIANTS, with data in a folder."""
+    options = VARIANTS[variant] or VARIANTS["MLM"]  # whose batches those of transformers get
+    arguments = [args.data or folder, "--tokens-per-sample", args.tokens, *size_options(args)]
+    arguments += ["--sample-break-mode", "complete_doc" if args.data else "none"]
+    arguments += ["--mask-prob", args.mask_prob, "--batch-size", args.micro_batch, "--num-workers", 0, "--lr", 1e-4]
+    arguments += ["--dropout", args.dropout, "--attention-dropout", args.attention_dropout]
+    arguments += ["--adam-betas", "(0.9, 0.98)", "--clip-norm", 2.0, "--update-freq", args.accumulate]
+    if options is not STOCK:
+        arguments += ["--decoder-layers", args.decoder_layers, "--max-positions", args.tokens]
+    if args.device != "cpu" and BFLOAT16 not in variant:
+        arguments += ["--fp16", "--fp16-init-scale", 128]  # as in the recipes
+    return [*arguments, *options]
