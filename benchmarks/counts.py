@@ -43,7 +43,7 @@ class OperationCounter(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.kernels, self.bytes = Counter(), Counter()
+        self.kernels, self.bytes, self.attention_flop = Counter(), Counter(), 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
@@ -59,6 +59,16 @@ class OperationCounter(TorchDispatchMode):
         self.kernels[kind] += 1
         self.bytes[kind] += sum(size(each) for each in touched if isinstance(each, torch.Tensor))
 
+    def add_attention(self, query, key, value, bias):
+        """Forward and backward of queries (B, H, Q, D) over keys and values (B, H, T, D)."""
+        inputs = [query, key, value, bias]
+        attended = gradient = query  # as large
+        self.add(ATTENTION, [*inputs, attended])
+        gradients = inputs if bias is not None and bias.requires_grad else inputs[:3]
+        self.add(ATTENTION, [*inputs, attended, gradient, *gradients])
+        products = 2 + 5  # the second five in the backward pass, which computes the weights again
+        self.attention_flop += products * 2 * query.numel() * key.size(2)
+
 
 def size(tensor):
     """The bytes of a tensor; what is repeated counts once."""
@@ -69,46 +79,35 @@ def size(tensor):
 class AttentionKernel(torch.autograd.Function):
     """Takes the place of PyTorch's attention: its results are zeros of the right shapes."""
 
-    counter = None  # an OperationCounter that is told of both kernels, or None
-    flop = 0
-
     @staticmethod
     def forward(ctx, query, key, value, bias):
-        attended = torch.zeros_like(query)
-        ctx.save_for_backward(query, key, value, bias, attended)
-        AttentionKernel.count(2, query, key, query, key, value, bias, attended)
-        return attended
+        ctx.save_for_backward(query, key, value, bias)
+        return torch.zeros_like(query)
 
     @staticmethod
     def backward(ctx, gradient):
-        query, key, value, bias, attended = ctx.saved_tensors
-        wanted = [x if needed else None for x, needed in zip([query, key, value, bias], ctx.needs_input_grad)]
-        gradients = [None if x is None else torch.zeros_like(x) for x in wanted]
-        AttentionKernel.count(5, query, key, *ctx.saved_tensors, gradient, *gradients)
-        return tuple(gradients)
-
-    @classmethod
-    def count(cls, products, query, key, *touched):
-        """A kernel of so many matrix products between queries and keys (B, H, Q, D) and (B, H, T, D)."""
-        if cls.counter is not None:
-            cls.counter.add(ATTENTION, touched)
-            cls.flop += products * 2 * query.numel() * key.size(2)
+        query, key, value, bias = ctx.saved_tensors
+        d_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
+        return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value), d_bias
 
 
 @contextlib.contextmanager
 def kernels_of_a_gpu(counter=None):
-    """Within the block, attention is AttentionKernel, and dropout one kernel, on all devices."""
+    """Within the block, attention is AttentionKernel, and dropout one kernel, on all devices.
+
+    An :class:`OperationCounter` counts both kernels of each attention.
+    """
 
     def attend(query, key, value, attn_mask=None, **options):
+        if counter is not None:
+            counter.add_attention(query, key, value, attn_mask)
         return AttentionKernel.apply(query, key, value, attn_mask)
 
     def dropout(x, p, training=True, inplace=False):
         return torch.native_dropout(x, p, training)[0]
 
-    AttentionKernel.counter, AttentionKernel.flop = counter, 0
     with mock.patch.multiple(F, scaled_dot_product_attention=attend, dropout=dropout):
         yield
-    AttentionKernel.counter = None
 
 
 def micro_batch(folder, args, variant):
@@ -138,4 +137,4 @@ def count(folder, args, variant):
     loss, counter = micro_batch(folder, args, variant), OperationCounter()
     with kernels_of_a_gpu(counter), FlopCounterMode(display=False) as flop, counter:
         loss().backward()
-    return counter.kernels, counter.bytes, flop.get_total_flops() + AttentionKernel.flop
+    return counter.kernels, counter.bytes, flop.get_total_flops() + counter.attention_flop

@@ -21,6 +21,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 import show_progress
+from gpu_memory import GIB, bytes_needed, largest_batch
 from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base.errors import Parser, UsageError, within
 from maelm_fairseq.base.settings import CLUSTER
@@ -62,7 +63,8 @@ def parse(recipe, words):
     nodes = "machines (default: 1); run the same command on each, with MASTER_ADDR set to one of them, whose port "
     nodes += "MASTER_PORT (default: 29500) and the next the others can reach"
     add("--nodes", type=within(1), default=1, metavar="N", help=nodes)
-    batch = "sequences per GPU at a time; the effective batch stays the same"
+    batch = "sequences per GPU at a time (default: a power of two that fits its memory); the effective batch stays the "
+    batch += "same"
     add("--batch-size", type=within(1), metavar="N", help=batch)
     add("--dry-run", action="store_true", help="print the fairseq-train command and stop")
     args, extra = parser.parse_known_args(words)
@@ -128,7 +130,8 @@ def adapt(cfg, args, extra):
     """Fits settings to folders and devices, with the same effective batch; returns what an update consists of."""
     distributed, dataset, optimization = cfg["distributed_training"], cfg["dataset"], cfg["optimization"]
     sequences = distributed["distributed_world_size"] * dataset["batch_size"] * optimization["update_freq"][0]
-    processes, batch = max(args.gpus, 1) * args.nodes, args.batch_size or dataset["batch_size"]
+    processes = max(args.gpus, 1) * args.nodes
+    batch = args.batch_size or fitting_batch(cfg, args, extra, sequences // processes) or dataset["batch_size"]
     if sequences % (processes * batch):
         found = f"{processes} process(es) (--gpus times --nodes) with --batch-size {batch}"
         raise UsageError(f"{found}: their product must divide the effective batch of {sequences} sequences")
@@ -144,6 +147,41 @@ def adapt(cfg, args, extra):
     update_freq = given(extra).get("--update-freq", "")
     every = int(update_freq) if update_freq.isdecimal() else sequences // (processes * batch)
     return f"{processes} process(es) x {batch} sequences x {every} = {processes * batch * every} sequences per update"
+
+
+def fitting_batch(cfg, args, extra, sequences):
+    """The largest batch that fits a GPU and divides so many sequences; None without a GPU, or where it is not known."""
+    from maelm_fairseq.config import ARCHITECTURES, MaeLmConfig
+    from maelm_fairseq.task import MaeLmTaskConfig
+
+    dictionary = os.path.join(args.data.split(":")[0], "dict.txt")
+    memory = memory_of_gpu() if args.gpus else None
+    if memory is None or not sequences or not os.path.isfile(dictionary) or "--max-tokens" in given(extra):
+        return None
+    with open(dictionary, "rb") as lines:
+        vocabulary = sum(1 for _ in lines)
+    model, task = MaeLmConfig(), MaeLmTaskConfig()
+    architecture = ARCHITECTURES.get(given(extra).get("--arch", cfg["model"].get("_name")), {})
+    for part, settings in [(model, {**architecture, **cfg["model"]}), (task, cfg["task"])]:
+        for field in fields(part):
+            value = given(extra).get("--" + field.name.replace("_", "-"), settings.get(field.name))
+            if value is not None and isinstance(field.default, (int, float)):
+                setattr(part, field.name, type(field.default)(value) if value != "" else True)
+    batch = largest_batch(model, task, vocabulary, memory, sequences)
+    needed = bytes_needed(model, task, vocabulary, batch) / GIB
+    if not args.dry_run:
+        print(
+            f"{batch} sequences at a time, about {needed:.0f} of {memory / GIB:.0f} GiB a GPU (--batch-size N: others)"
+        )
+    return batch
+
+
+def memory_of_gpu():
+    """Bytes of memory of the smallest GPU; None without one."""
+    import torch
+
+    count = torch.cuda.device_count()
+    return min((torch.cuda.get_device_properties(number).total_memory for number in range(count)), default=None)
 
 
 def shorten(cfg, updates):

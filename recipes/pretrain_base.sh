@@ -5,8 +5,8 @@
 # Data: uncased, 32,768 BPE pieces (data-prep/prepare.sh --lowercase --vocab-size 32768).
 # With --relative-position-buckets t5, Hugging Face's MPNet classes can hold the encoder exactly.
 # Makes 125,000 updates of 2,048 sequences of 512 tokens, on any number of GPUs that divides 2,048.
-# Memory, simulated: 6.0, 9.4 or 16.1 GiB with --batch-size 16, 32 or 64, plus about 15% and 1.5 GiB, so that 32 should
-# fit a GPU of 16 GB (benchmarks/RESULTS.md). Time and expected loss: not measured.
+# Memory: as many sequences at a time as fit the GPU, by a formula (recipes/gpu_memory.py): 32 sequences on 16 GB, 64 on 40, 128 on 80.
+# --batch-size sets another number. Time and expected loss: not measured.
 
 . "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 pretrain "$@"

@@ -1,10 +1,15 @@
 """The benchmarks, with tiny sizes."""
 
+import contextlib
+import io
+import itertools
 import multiprocessing
+import re
 
 import pytest
 import torch
 
+import counts
 import peers
 import pretrain_step
 import scale
@@ -12,7 +17,7 @@ from conftest import error_of, run_main
 
 # fairseq's use of hydra, torch and numpy
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ["User", "Future", "Deprecation"]]
-TINY = "--tokens 32 --batch-size 4 --vocabulary 1000 --layers 4 --width 32 --heads 2 --rounds 1 --steps 2".split()
+TINY = "--tokens 32 --micro-batch 4 --vocabulary 1000 --layers 4 --width 32 --heads 2 --rounds 1 --steps 2".split()
 
 
 def rows(text):
@@ -32,13 +37,64 @@ def forks(monkeypatch):
 
 def test_models_are_compared_with_the_first(forks, capsys):
     only = ["mae_lm_base", "MLM", "MLM, uncut", "RoBERTa, transformers"]
-    run_main(pretrain_step.main, *TINY, "--only", *only, PYTHONWARNINGS="ignore")
+    run_main(pretrain_step.main, *TINY, "--accumulate", 2, "--only", *only, PYTHONWARNINGS="ignore")
     out, err = capsys.readouterr()
     ours, cut, uncut, *peers = rows(out)
-    assert ours[0] == "mae_lm_base" and ours[2] == "1.00 (1.00 to 1.00)" and ours[3] == "1.00"
+    assert ours[0] == "mae_lm_base" and ours[2] == "1.00 (one round)" and ours[3] == "1.00"
     assert float(ours[1]) > 0 and float(ours[4]) > 0.1
     assert float(cut[3]) < float(uncut[3])
     assert [row[0] for row in peers] == only[3:] or "skipped: RoBERTa, transformers" in err
+
+
+def test_ratios_have_the_interval_of_their_mean():
+    assert pretrain_step.with_interval([1.0, 1.1, 1.2]) == "1.10 (0.85 to 1.35)"  # 4.303 * 0.1 / sqrt(3)
+
+
+@pytest.fixture(scope="module")
+def without_a_gpu():
+    """What is printed for shapes only: rows of counts, a list for each model, and of the host's time."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        only = ["mae_lm_base", "mae_lm_base, no relative bias", "mae_lm_base, shared"]
+        run_main(pretrain_step.main, *TINY, "--device", "meta", "--only", *only, PYTHONWARNINGS="ignore")
+    counts, host = re.split(r"\n\n\| milliseconds", printed.getvalue())
+    return rows(counts), rows("| milliseconds" + host)
+
+
+def test_counts_of_kinds_add_up(without_a_gpu):
+    counts, _ = without_a_gpu
+    totals = [row for row in counts if not row[0].startswith("- ")]
+    for name, kernels, _, flop in totals:
+        start = counts.index([name, kernels, _, flop]) + 1
+        kinds = list(itertools.takewhile(lambda row: row[0].startswith("- "), counts[start:]))
+        assert sum(int(row[1]) for row in kinds) == int(kernels)
+    assert [row[0] for row in totals] == ["mae_lm_base", "mae_lm_base, no relative bias", "mae_lm_base, shared"]
+
+
+def test_attention_is_a_kernel_forward_and_one_backward(without_a_gpu):
+    """For each layer of encoder and decoder; shared layers have two streams, but for the last, which has the masks'."""
+    counts, _ = without_a_gpu
+    assert [int(row[1]) for row in counts if row[0] == "- attention"] == [2 * 8, 2 * 8, 2 * (2 * 3 + 1)]
+
+
+def test_the_host_has_a_time_for_each_part(without_a_gpu):
+    _, host = without_a_gpu
+    assert [row[0] for row in host] == ["mae_lm_base", "mae_lm_base, no relative bias", "mae_lm_base, shared"]
+    for row in host:
+        forward, backward, rest, *parts = map(float, row[1:])
+        assert forward > 0
+        assert backward > 0
+        assert rest >= sum(parts) - 0.3  # of rounded numbers
+
+
+def test_bytes_and_flop_of_a_product_are_those_of_its_sizes():
+    counter = counts.OperationCounter()
+    weight, x = torch.empty(64, 32, device="meta", dtype=torch.half), torch.empty(8, 32, device="meta")
+    with counter:
+        x.half() @ weight.t()
+        x.expand(5, 8, 32).contiguous()
+    assert counter.kernels == {"casts and copies": 2, "matrix products": 1}
+    assert counter.bytes["matrix products"] == 2 * (8 * 32 + 64 * 32 + 8 * 64)
+    assert counter.bytes["casts and copies"] == (4 + 2) * 8 * 32 + 4 * (1 + 5) * 8 * 32  # what is repeated once
 
 
 def test_both_find_the_same_blocks(forks, capsys):

@@ -54,7 +54,7 @@ SMALL += ["--encoder-attention-heads", 2]
 
 def dry_run(name, *arguments, **environment):
     """The arguments of the fairseq-train that a recipe would become."""
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:  # there are no data, whose vocabulary memory depends on
         run_main(pretrain.main, RECIPES / name, *DATA, "--dry-run", *arguments, **environment)
     return shlex.split(printed.getvalue())[1:]
 
