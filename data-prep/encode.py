@@ -28,7 +28,7 @@ from maelm_fairseq.base.signals import end_with_parent
 from maelm_fairseq.base.subwords import EOS, UNKNOWN
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from raw_text import fingerprint
+from raw_text import file_sample
 from records import Read, SplitRecord, part
 
 CHUNK = 1 << 20  # characters of text that a worker encodes at a time
@@ -198,7 +198,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
             raise UsageError("a worker was killed (out of memory?); run again with fewer --workers") from None
         pool.shutdown()
         for path, before in zip(paths, fingerprints):
-            if fingerprint(path) != before:
+            if file_sample(path) != before:
                 fix = "run again when it is complete, with another --dest if this one is refused"
                 raise UsageError(f"file {path} changed while it was being read; {fix}")
         if read.documents < shards:

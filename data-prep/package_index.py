@@ -54,6 +54,6 @@ def read_csv(wheel, name):
     yield from csv.DictReader(io.StringIO(read_member(wheel, name).decode("utf-8"), newline=""))
 
 
-def number_of(*parts):
+def stable_number(*parts):
     """A number that is the same on every machine: the MD5 of some strings."""
     return int(hashlib.md5("\t".join(parts).encode("utf-8")).hexdigest(), 16)

@@ -21,7 +21,7 @@ from maelm_fairseq.base.provenance import check_same
 from maelm_fairseq.base.sentence_pieces import SENTENCEPIECE
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from raw_text import check_files, fingerprint
+from raw_text import check_files, file_sample
 from records import MANIFEST, Manifest, Options, by_option, read_manifest
 from train_sentencepiece import SAMPLE_LINES, train
 
@@ -175,7 +175,7 @@ def main():
         args.vocab_size = args.vocab_size or max(n for least, n in VOCAB_SIZES.items() if least <= size)
         of_model = {name: getattr(args, name) for name in OF_TRAINING}
     options = Options(args.shards, valid_documents=args.valid_documents, **of_model)
-    manifest = Manifest(FORMAT, list(map(fingerprint, args.train)), list(map(fingerprint, args.valid)), options)
+    manifest = Manifest(FORMAT, list(map(file_sample, args.train)), list(map(file_sample, args.valid)), options)
     warn_of_repeated_text(args, manifest)
     os.makedirs(args.dest, exist_ok=True)
     claim(args.dest, manifest)

@@ -17,7 +17,7 @@ def check_files(paths, option):
             raise UsageError(f"{option}: file {path} is empty; expected UTF-8 text; leave it out or fill it")
 
 
-def fingerprint(path):
+def file_sample(path):
     """Name, size and a hash of 64 parts of a file, including the first and last: quick, and differs between corpora."""
     size, part = os.path.getsize(path), 1 << 16
     digest = hashlib.sha256()

@@ -9,7 +9,7 @@ sentences give the same examples on every machine.
 
 import re
 
-from package_index import number_of
+from package_index import stable_number
 
 LABELS = ["original", "corrupted"]
 WORDS = range(5, 29)  # the lengths of Conneau et al.
@@ -37,7 +37,7 @@ def balanced(candidates, name):
 
     Those without places are left out. Each probe has an order of its own, by its name.
     """
-    ordered = sorted((number_of(name, *words), words, places) for words, places in candidates if places)
+    ordered = sorted((stable_number(name, *words), words, places) for words, places in candidates if places)
     for rank, (number, words, places) in enumerate(ordered):
         yield words, places[number % len(places)], rank % 2 == 1
 
@@ -64,7 +64,7 @@ def replaced_word(sentences):
     pool = [words[place] for words, places in candidates for place in places]
     for words, place, corrupt in balanced(candidates, "replaced_word"):
         if corrupt:
-            start = number_of("new word", *words) % len(pool)
+            start = stable_number("new word", *words) % len(pool)
             others = (pool[(start + i) % len(pool)] for i in range(len(pool)))
             new = next(word for word in others if word != words[place])
             words = [*words[:place], new, *words[place + 1 :]]
@@ -98,12 +98,12 @@ def agreement(sentences):
     Demonstratives and verbs, the rarer two, have up to a third of the pairs each. A sentence is in one pair at most.
     """
     pairs, most = {other_demonstrative: [], other_verb: [], other_article: []}, PAIRS // 3
-    for words in sorted(usable(sentences), key=lambda words: number_of("agreement", *words)):
+    for words in sorted(usable(sentences), key=lambda words: stable_number("agreement", *words)):
         for rule, examples in pairs.items():
             forms = {i: rule(*words[i - 1 : i + 2]) for i in range(1, len(words) - 1)}
             places = [i for i, form in forms.items() if form]
             if places and (len(examples) < most or rule is other_article):
-                place = places[number_of(*words) % len(places)]
+                place = places[stable_number(*words) % len(places)]
                 examples.append((words, [*words[:place], forms[place], *words[place + 1 :]]))
                 break
     for pair in [pair for examples in pairs.values() for pair in examples][:PAIRS]:

@@ -17,7 +17,7 @@ from measure import RECIPES
 sys.path.append(str(RECIPES))
 from bag_of_words import Counts, vote  # noqa: E402
 from evaluation.few_shot import training_examples  # noqa: E402
-from evaluation.labelled_tasks import load_task  # noqa: E402
+from evaluation.probe_tasks import load_task  # noqa: E402
 from evaluation.probes import score  # noqa: E402
 from votes import BAG_OF_WORDS, TOGETHER, answer, spread, together  # noqa: E402
 

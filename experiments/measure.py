@@ -33,8 +33,8 @@ from maelm_fairseq.vocabulary import load_dictionary
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 sys.path.append(str(RECIPES))
 import bag_of_words  # noqa: E402
-from evaluation.labelled_tasks import PRIMARY  # noqa: E402
 from evaluation.outcomes import CHOSEN, LAST, Records  # noqa: E402
+from evaluation.probe_tasks import PRIMARY  # noqa: E402
 
 COLUMNS = ["arm", "seed", "updates", "layer", "task", "feature", "metric", "value"]
 ORDER = ["bigram_shift", "replaced_word"]  # made by swapping or replacing words

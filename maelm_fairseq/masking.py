@@ -103,7 +103,7 @@ class MaskedBatch(NamedTuple):
         padded = tokens.numel() + masked.numel() > rows
         return cls(tokens, positions, masked, target.size(1), padded), target
 
-    def reveal(self, target, share, rounding, mask_token, pad):
+    def with_visible_masks(self, target, share, rounding, mask_token, pad):
         """The same batch with a share of the masked positions of each block seen by the encoder, as [MASK].
 
         They are the first of `masked_positions`, whose order is random, and follow what the encoder sees already.

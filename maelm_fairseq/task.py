@@ -219,7 +219,7 @@ class MaeLmTask(TokenTask):
             return sample
         inputs, (drawn, _) = MaskedBatch(**sample["net_input"]), rounding(self.cfg.seed, update_num, 0)
         symbols = self.masking.mask_token, self.dictionary.pad()
-        inputs, target = inputs.reveal(sample["target"], share, drawn, *symbols)
+        inputs, target = inputs.with_visible_masks(sample["target"], share, drawn, *symbols)
         nvisible = inputs.positions.ne(NO_POSITION).sum()
         return {**sample, "net_input": inputs._asdict(), "target": target, "nvisible": nvisible}
 

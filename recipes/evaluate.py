@@ -30,10 +30,10 @@ from tqdm import tqdm
 
 from evaluation.features import Encoder, compute
 from evaluation.few_shot import REPEATS, SHOTS, few_shot, has_few_shot, most_shots
-from evaluation.labelled_tasks import PRIMARY, SECONDARY, load_task
 from evaluation.minimal_pairs import decide
 from evaluation.outcomes import GROUPS, PAIRS, Records, all_scores
 from evaluation.pair_files import read_pairs
+from evaluation.probe_tasks import PRIMARY, SECONDARY, load_task
 from evaluation.probes import STRENGTHS, probe, score
 from evaluation.report import Report, models_of_arm
 from evaluation.yardsticks import YARDSTICKS
@@ -122,7 +122,7 @@ def plain_name(what, name):
 
 
 def load_tasks(args):
-    """The :class:`~evaluation.labelled_tasks.Task` of each name, fetched if need be."""
+    """The :class:`~evaluation.probe_tasks.Task` of each name, fetched if need be."""
     folder = args.labelled or os.path.join(args.dest, "labelled")
     if args.tasks and not args.labelled:
         if subprocess.run([sys.executable, FETCH, "--dest", folder, "--data", *args.tasks]).returncode:

@@ -108,7 +108,7 @@ def given(extra):
     return {name: value or following for (name, _, value), following in pairs if name.startswith("--")}
 
 
-def give_way(cfg, extra):
+def drop_replaced_groups(cfg, extra):
     """Drops settings, in place, of a kind of optimizer, schedule or criterion of which the user chooses another.
 
     Returns:
@@ -126,7 +126,7 @@ def give_way(cfg, extra):
     return [word for word in extra if word not in words]
 
 
-def adapt(cfg, args, extra):
+def fit_to_devices(cfg, args, extra):
     """Fits settings to folders and devices, with the same effective batch; returns what an update consists of."""
     distributed, dataset, optimization = cfg["distributed_training"], cfg["dataset"], cfg["optimization"]
     sequences = distributed["distributed_world_size"] * dataset["batch_size"] * optimization["update_freq"][0]
@@ -139,7 +139,7 @@ def adapt(cfg, args, extra):
     optimization["update_freq"] = [sequences // (processes * batch)]
     cfg["checkpoint"]["save_dir"] = args.save_dir
     if args.updates:
-        shorten(cfg, args.updates)
+        scale_schedule(cfg, args.updates)
     cpu, bf16 = args.gpus == 0, cfg["task"].get("bf16_autocast") or "--bf16-autocast" in extra
     tensorboard = os.path.join(args.save_dir, "tensorboard")
     fp16 = cfg["common"]["fp16"] and not cpu and not bf16
@@ -184,7 +184,7 @@ def memory_of_gpu():
     return min((torch.cuda.get_device_properties(number).total_memory for number in range(count)), default=None)
 
 
-def shorten(cfg, updates):
+def scale_schedule(cfg, updates):
     """Fits a recipe's settings, in place, to another number of updates, with four validations or more."""
     optimization, schedule, task = cfg["optimization"], cfg["lr_scheduler"], cfg["task"]
     share = updates / optimization["max_update"]
@@ -195,7 +195,7 @@ def shorten(cfg, updates):
     cfg["checkpoint"]["save_interval_updates"] = min(every, -(-updates // 4))
 
 
-def meet(args):
+def rendezvous(args):
     """The settings by which the processes of several machines find each other."""
     try:
         port = within(1, 65534)(os.environ.get("MASTER_PORT", "29500"))
@@ -208,14 +208,14 @@ def meet(args):
         address = os.environ.get("MASTER_ADDR")
         if not address:
             raise UsageError(f"--nodes {args.nodes} needs MASTER_ADDR, the name of one of the machines")
-        number = 0 if args.dry_run else agree(address, port, args.nodes)
+        number = 0 if args.dry_run else machine_number(address, port, args.nodes)
         port += 1  # who is early would find the store by which they agreed, and lose it
     cpu = dict(distributed_backend="gloo", ddp_backend="legacy_ddp", distributed_no_spawn=True)
     rank = number * max(args.gpus, 1)
     return dict(distributed_init_method=f"tcp://{address}:{port}", distributed_rank=rank, **({} if args.gpus else cpu))
 
 
-def agree(address, port, machines):
+def machine_number(address, port, machines):
     """This machine's number: 0 at `address`, where the processes of all others look for it; others as they come."""
     from torch.distributed import DistNetworkError, TCPStore
 
@@ -272,15 +272,15 @@ def main():
         raise UsageError(f"--data {args.data}: fairseq-train separates folders by colons; give a path without one")
     args.gpus = count_gpus() if args.gpus is None else args.gpus
     cfg = settings(os.path.basename(recipe).removeprefix("pretrain_").removesuffix(".sh"))
-    extra = give_way(cfg, extra)
-    update = adapt(cfg, args, extra)
+    extra = drop_replaced_groups(cfg, extra)
+    update = fit_to_devices(cfg, args, extra)
     if not args.dry_run:
         check(args)
         os.makedirs(args.save_dir, exist_ok=True)
         cpu = "" if args.gpus else "training on the CPU: good enough for experiments, not for full-size pretraining\n"
         print(f"{cpu}{update}; the full log is in {args.save_dir}/train.log", flush=True)
     if args.nodes > 1:
-        cfg["distributed_training"].update(meet(args))
+        cfg["distributed_training"].update(rendezvous(args))
     for name in CLUSTER:
         os.environ.pop(name, None)
     sys.argv = ["fairseq-train", args.data, *options(cfg), *extra]

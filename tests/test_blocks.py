@@ -14,7 +14,7 @@ from fairseq.data import data_utils, indexed_dataset
 from conftest import refuses
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.line_sizes import HEADER
-from maelm_fairseq.data.batches import Batches, WholeDataset, batch_ends
+from maelm_fairseq.data.batches import Batches, EveryItemDataset, batch_ends
 from maelm_fairseq.data.blocks import LineSizes, TokenBlocks, line_spans
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.masking import Masking, MaskSettings
@@ -164,7 +164,7 @@ def test_mask_in_the_data_and_a_foreign_vocabulary_are_refused(tmp_path, token, 
 LIMITS = [(None, 8, 8), (None, 16, 8), (None, 5, 1), (None, 12, 8), (40, None, 8), (64, 5, 1), (200, 24, 8), (63, 9, 4)]
 
 
-class Items(WholeDataset):
+class Items(EveryItemDataset):
     """Items of given sizes."""
 
     def __init__(self, sizes):

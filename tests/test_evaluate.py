@@ -12,8 +12,8 @@ from scipy import stats
 import bag_of_words
 import evaluate as evaluate_program
 from conftest import documents, refuses, script
-from evaluation.labelled_tasks import load_task
 from evaluation.outcomes import Records
+from evaluation.probe_tasks import load_task
 from evaluation.report import Report
 from labelled import write_table
 from maelm_fairseq import hub

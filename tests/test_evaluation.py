@@ -11,7 +11,7 @@ from scipy import stats
 
 from conftest import documents, refuses
 from evaluation import features, few_shot, probes
-from evaluation.labelled_tasks import Task, deal, identity, load_task
+from evaluation.probe_tasks import Task, deal, identity, load_task
 from labelled import write_table
 from maelm_fairseq import hub
 

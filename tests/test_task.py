@@ -9,7 +9,7 @@ from fairseq.tasks import FairseqTask
 
 from conftest import refuses
 from maelm_fairseq.checkpoints import comparing
-from maelm_fairseq.checkpoints.comparing import ENCODER, OTHERS, compare_configurations, model_configuration
+from maelm_fairseq.checkpoints.compatibility import ENCODER, OTHERS, compare_configurations, model_configuration
 from maelm_fairseq.config import check_sizes, option
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig

@@ -32,7 +32,7 @@ def check_new(path):
 
 
 @contextlib.contextmanager
-def complete(path, new=False):
+def temporary_path(path, new=False):
     """Gives a hidden name to write under, with the machine and the process in it.
 
     What is there gets the name `path` when the block ends well, and is removed when it does not. If it is `new`,
@@ -43,15 +43,15 @@ def complete(path, new=False):
     remove_abandoned(folder, glob.escape(name))
     try:
         yield partial
-        put(partial, path, new)
+        rename_into_place(partial, path, new)
         sync(folder)
     except Exception as error:
-        raise naming(path, partial, error) from None
+        raise with_final_path(path, partial, error) from None
     finally:
         remove(partial)
 
 
-def put(partial, path, new):
+def rename_into_place(partial, path, new):
     """Gives a file or folder its name."""
     if new:
         with contextlib.suppress(OSError):  # a folder, or a file system without links
@@ -62,12 +62,12 @@ def put(partial, path, new):
 
 @contextlib.contextmanager
 def atomic_write(path, mode="w", new=False):
-    """Opens a file that gets the name `path` when it is :func:`complete`, and its contents are on the disk.
+    """Opens a file that gets the name `path` when it is :func:`temporary_path`, and its contents are on the disk.
 
     Its folder must exist. The mode is "w" for UTF-8 text with "\\n" as line ends, or "wb" for bytes.
     """
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    with complete(path, new) as partial, open(partial, mode, **text) as stream:
+    with temporary_path(path, new) as partial, open(partial, mode, **text) as stream:
         yield stream
         stream.flush()
         os.fsync(stream.fileno())
@@ -75,8 +75,8 @@ def atomic_write(path, mode="w", new=False):
 
 @contextlib.contextmanager
 def atomic_folder(path):
-    """Makes a new folder, and those above it, which gets its name once it is :func:`complete` and on the disk."""
-    with complete(path, new=True) as partial:
+    """Makes a new folder, and those above it, which gets its name once it is :func:`temporary_path` and on the disk."""
+    with temporary_path(path, new=True) as partial:
         os.makedirs(partial)
         yield partial
         for folder, _, names in os.walk(partial):
@@ -84,7 +84,7 @@ def atomic_folder(path):
                 sync(os.path.join(folder, name))
 
 
-def naming(path, partial, error):
+def with_final_path(path, partial, error):
     """An error while a file is written, with its own name in those of the operating system, such as of a full disk."""
     if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
         error = error.__context__  # PyTorch's, which follows it

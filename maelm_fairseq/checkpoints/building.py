@@ -12,7 +12,7 @@ from ..config import MaeLmConfig, check_sizes
 from ..heads import build_heads
 from ..model import MaeLmModel, drop_plain_values
 from ..vocabulary import FINGERPRINT
-from .comparing import check_vocabulary, check_weights, model_configuration
+from .compatibility import check_vocabulary, check_weights, model_configuration
 from .reading import read_file
 from .run_state import History, TaskState
 

@@ -66,7 +66,7 @@ def batch_ends(sizes, max_tokens=None, max_sentences=None, multiple=1):
     return np.concatenate(ends)
 
 
-class WholeDataset(FairseqDataset):
+class EveryItemDataset(FairseqDataset):
     """A dataset of which every item is in a batch; `sizes` has the tokens of each item.
 
     Its order is drawn anew each epoch: so are its batches, and a new iterator starts new workers, which know the epoch.

@@ -10,7 +10,7 @@ import torch
 
 from ..base.errors import UsageError
 from ..masking import MaskedBatch
-from .batches import Batches, WholeDataset, batch_ends
+from .batches import Batches, EveryItemDataset, batch_ends
 
 AT_ONCE = 1 << 14  # blocks of a sample
 CHECKED = 64  # blocks whose tokens are in the checksum of data
@@ -41,7 +41,7 @@ class Batch(dict):
         return pickle.loads, (stream.getvalue(),)
 
 
-class MaskedBlockDataset(WholeDataset):
+class MaskedBlockDataset(EveryItemDataset):
     """Blocks of text with `<s>` in front, masked anew in every epoch.
 
     `parts` are a list of :class:`~.blocks.TokenBlocks`, one for each file; the seed is that of their order.

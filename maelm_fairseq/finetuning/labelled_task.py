@@ -26,8 +26,8 @@ from ..base.errors import UsageError
 from ..base.files import sha256, shown
 from ..base.settings import setting
 from ..checkpoints.building import pretraining_option, read_checkpoint
-from ..checkpoints.comparing import ENCODER, compare_configurations
-from ..data.batches import WholeDataset
+from ..checkpoints.compatibility import ENCODER, compare_configurations
+from ..data.batches import EveryItemDataset
 from ..data.masked_items import Batch
 from ..engine import FairseqCriterion, MetersDict, metrics, models
 from ..heads import HEADS
@@ -247,7 +247,7 @@ class Scores(MetersDict._DerivedMeter):  # others are saved with a run, and must
         return 0.0 if math.isnan(value) else round(value, 2)
 
 
-class LabelledDataset(WholeDataset):
+class LabelledDataset(EveryItemDataset):
     """Sequences of tokens with targets.
 
     Args:

@@ -66,7 +66,7 @@ class SquadTask(LabelledTask):
                     continue
             cut += len(text) > sizes.max_question
             for window in sizes.windows(text, context.tokens):
-                inside = span is not None and window.first <= span[0] and span[1] < window.behind
+                inside = span is not None and window.first <= span[0] and span[1] < window.end
                 tokens.append(window.tokens)
                 targets.append(np.add(span, window.offset - window.first) if inside else (0, 0))
                 windows.append(window)

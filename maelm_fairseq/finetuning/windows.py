@@ -44,8 +44,8 @@ class Window(NamedTuple):
     first: int  # the first piece of the context in it
 
     @property
-    def behind(self):
-        """The piece of the context after the last one in it."""
+    def end(self):
+        """The number of the first piece of the context after the window."""
         return self.first + len(self.tokens) - self.offset - 1
 
 
@@ -92,7 +92,7 @@ def best_in_window(scores, window, pieces):
     """The :class:`Candidate` of a window, by log-probabilities (T, 2) without padding, and the context's pieces."""
     none = float(scores[0].sum())
     start, end = scores[window.offset : len(window.tokens) - 1].T
-    begins, ends = (each[window.first : window.behind] for each in (pieces.begins, pieces.ends))
+    begins, ends = (each[window.first : window.end] for each in (pieces.begins, pieces.ends))
     blank = begins >= ends
     if blank.all():
         return Candidate(-math.inf, 0, 0, none)

@@ -13,7 +13,7 @@ from ..base.errors import MissingFileError, UsageError
 from ..base.files import read_json, shown, typed
 from ..base.opening import reading
 from ..base.vocabulary_files import read_subwords
-from ..checkpoints.comparing import model_configuration
+from ..checkpoints.compatibility import model_configuration
 from ..checkpoints.reading import read_file
 from .weights import MASKED_LM, MODEL, ROBERTA, stock_modules
 

@@ -35,7 +35,7 @@ from ..base.checkpoint_names import LAST, best_checkpoint, first_accepted, inter
 from ..base.errors import UsageError, is_out_of_memory, one_line
 from ..base.signals import STOPPED
 from ..checkpoints import writing
-from ..checkpoints.comparing import check_weights
+from ..checkpoints.compatibility import check_weights
 from ..checkpoints.reading import read_file
 from ..checkpoints.sections import REGISTRIES, for_fairseq, is_of_our_model
 from ..config import option
@@ -44,7 +44,7 @@ from ..engine import PathManager, Trainer, checkpoint_utils, distributed_utils, 
 from ..model import MaeLmModel
 from ..optimizer import replace_copies
 from ..task import MaeLmTask
-from . import comparison, run_options, save_folder, stopping
+from . import resume_checks, run_options, save_folder, stopping
 from .memory import RETURN_INTERVAL, keep_freed_memory, limit_caches, return_freed_memory
 from .reporting import FirstUpdates, reporter
 
@@ -233,7 +233,7 @@ class Hooks:
             with explained(path, CANNOT_RESUME):
                 started = original(cfg, trainer, **kwargs)
             if not cfg.reset_optimizer:
-                comparison.check_update(trainer.get_num_updates(), updates.get(path), path)
+                resume_checks.check_update(trainer.get_num_updates(), updates.get(path), path)
             return started
 
         self._resumed, started, self._refused = first_accepted(paths, load, others)
@@ -254,12 +254,12 @@ class Hooks:
             return original(trainer, filename, reset_optimizer, *args, **kwargs)
         with explained(path, CANNOT_RESUME):
             state = for_fairseq(read_file(path), path)
-            comparison.check_run(state, trainer, path, starts_anew=reset_optimizer)
+            resume_checks.check_run(state, trainer, path, starts_anew=reset_optimizer)
             self._read[path] = state  # not before: what is refused needs no memory
             extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
             if trainer.get_num_updates():  # before the first one, there are no moments
                 is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
-                comparison.check_moments(trainer.optimizer.optimizer, is_own, path)
+                resume_checks.check_moments(trainer.optimizer.optimizer, is_own, path)
         self._resumed = path
         self._validated = extra_state.get("val_loss") is not None and not reset_optimizer
         self.patience.clear()
@@ -268,7 +268,7 @@ class Hooks:
         extra_state["train_iterator"]["path"] = path  # for errors about the position
         return extra_state
 
-    def _tidy(self, cfg, suffix, update):
+    def _set_aside_unused(self, cfg, suffix, update):
         """Renames what a run has left behind in its folder; once all processes have read where they resume."""
         if self._resumed is None:
             return
@@ -320,9 +320,9 @@ class Hooks:
         if not isinstance(trainer.get_model(), MaeLmModel):
             return original(cfg, trainer, task, epoch_itr)
         stopping.listen(task)
-        update = comparison.same_in_all_processes(trainer.get_num_updates(), cfg.checkpoint.save_dir)
+        update = resume_checks.same_in_all_processes(trainer.get_num_updates(), cfg.checkpoint.save_dir)
         if self._lock:
-            self._tidy(cfg.checkpoint, trainer.checkpoint_suffix, update)
+            self._set_aside_unused(cfg.checkpoint, trainer.checkpoint_suffix, update)
         last, patience = cfg.optimization.max_update, cfg.checkpoint.patience
         if 0 < patience <= self.patience.get("num_runs", 0):
             logger.info(f"nothing to train: the last {patience} validations were no better (--patience)")

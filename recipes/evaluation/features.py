@@ -16,7 +16,7 @@ from maelm_fairseq import hub
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.subwords import sequence
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.checkpoints.comparing import check_vocabulary
+from maelm_fairseq.checkpoints.compatibility import check_vocabulary
 from maelm_fairseq.vocabulary import read_vocabulary
 
 

@@ -6,7 +6,7 @@ import torch
 
 from ..base.errors import UsageError
 from ..base.files import shown, typed
-from ..checkpoints.comparing import ENCODER, OTHERS, check_vocabulary, check_weights, compare_configurations
+from ..checkpoints.compatibility import ENCODER, OTHERS, check_vocabulary, check_weights, compare_configurations
 from ..checkpoints.run_state import ExtraState
 from ..checkpoints.sections import name_in
 from ..config import option
@@ -25,7 +25,7 @@ def check_run(state, trainer, path, starts_anew):
     if not history or not (starts_anew or "num_updates" in history[-1]):  # an imported encoder has made none
         raise UsageError(f"{path}: its number of updates is missing; use another checkpoint")
     extra = typed(dict, state.get("extra_state"), f"{path}: extra_state")
-    typed(ExtraState, {name: number_of(value) for name, value in extra.items()}, f"{path}: extra_state")
+    typed(ExtraState, {name: plain_value(value) for name, value in extra.items()}, f"{path}: extra_state")
     model = trainer.get_model()
     theirs, ours, own = Namespace(**state["cfg"]["model"]), model.cfg, model.state_dict()
     check_vocabulary(state, trainer.task.source_dictionary, path)
@@ -55,7 +55,7 @@ def check_update(update, named, path):
         raise UsageError(f"{path}: its name says update {named:,}, and it is of update {update:,}: rename it")
 
 
-def number_of(value):
+def plain_value(value):
     """The number in a tensor of one, as which fairseq saves some from several processes; other values as they are."""
     return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
 
