@@ -95,7 +95,7 @@ class AttentionKernel(torch.autograd.Function):
 def kernels_of_a_gpu(counter=None):
     """Within the block, attention is AttentionKernel, and dropout one kernel, on all devices.
 
-    An :class:`OperationCounter` counts both kernels of each attention.
+    An `OperationCounter` counts both kernels of each attention.
     """
 
     def attend(query, key, value, attn_mask=None, **options):

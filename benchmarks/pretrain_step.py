@@ -101,7 +101,7 @@ def step(args, variant):
 
 
 def measure(args, variants):
-    """Steps several models in alternation: {variant: (FLOP of a step, list of what :func:`step` returns)}."""
+    """Steps several models in alternation: {variant: (FLOP of a step, list of what `step` returns)}."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         processes, building = {}, []
         for variant in variants:

@@ -1,6 +1,6 @@
 """fairseq's binarized data (MMapIndexedDataset), without fairseq: where they are, and how they are written.
 
-SPLIT.bin contains the tokens of all lines, SPLIT.idx where they are (:mod:`maelm_fairseq.base.line_sizes`); SPLIT.json,
+SPLIT.bin contains the tokens of all lines, SPLIT.idx where they are (`maelm_fairseq.base.line_sizes`); SPLIT.json,
 written last, records what encode.py read and wrote.
 """
 

@@ -39,7 +39,7 @@ def check_split(folder, name, tokenizer, expected):
     """Checks one split, prints its counts, and returns its record.
 
     Args:
-        expected: its :func:`records.part`
+        expected: its `records.part`
 
     Raises:
         UsageError: data and record disagree, too many characters are unknown, or a line does not give its tokens

@@ -73,7 +73,7 @@ def encode_chunk(chunk):
 
 
 def classifier(tokenizer):
-    """A function that says which count of :class:`Read` a line belongs to; it remembers first characters."""
+    """A function that says which count of `Read` a line belongs to; it remembers first characters."""
 
     def is_text(text):
         return len(tokenizer.encode_lines([text])[0]) > 0
@@ -100,7 +100,7 @@ class Shard:
 
     Args:
         tokens, sizes: binary files to write: all tokens, and the int32 number of tokens of each line
-        record: :class:`SplitRecord` to keep; `finish` completes it
+        record: `SplitRecord` to keep; `finish` completes it
     """
 
     def __init__(self, tokens, sizes, record):
@@ -146,7 +146,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
         folders: {number of a shard: its folder, where to write `split.bin`, `split.idx` and `split.json`}; may be empty
         held_out: how many documents of how many are for "valid", the others for "train"; None: all are for `split`
     Returns:
-        :class:`records.Read`
+        `records.Read`
     Raises:
         UsageError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file that changed, or a
             killed worker

@@ -72,21 +72,21 @@ def replaced_word(sentences):
 
 
 def other_verb(before, word, after):
-    """The form of a verb that does not agree with the subject in front of it; None for no such verb."""
+    """The form of a verb that does not agree with the subject before it; None for no such verb."""
     if before in SINGULAR_SUBJECTS:
         return SINGULAR.get(word)
     return PLURAL.get(word) if before in PLURAL_SUBJECTS else None
 
 
 def other_demonstrative(before, word, after):
-    """`these` for `this` and the reverse, in front of a word that may be a noun of the number of `this` or `these`."""
+    """`these` for `this` and the reverse, before a word that may be a noun of the number of `this` or `these`."""
     if word == "this" and is_plain(after) and not after.endswith("s"):
         return "these"
     return "this" if word == "these" and is_plain(after) else None
 
 
 def other_article(before, word, after):
-    """`an` for `a` and the reverse, in front of a letter that is spoken as it is written."""
+    """`an` for `a` and the reverse, before a letter that is spoken as it is written."""
     if word == "a" and re.match("[bcdfgjklmnpqrstvwyz]", after):
         return "an"
     return "a" if word == "an" and re.match("[aei]", after) else None

@@ -26,7 +26,7 @@ def train(paths, model, log_file, options):
     """Trains a SentencePiece model with ids 0 to 2 for `<unk> <s> </s>`.
 
     Args:
-        options: :class:`records.Options`; `vocab_size` includes the three special pieces, `sample_lines` is the number
+        options: `records.Options`; `vocab_size` includes the three special pieces, `sample_lines` is the number
             of lines to train on, and `byte_fallback` adds a piece for each byte, `<0x00>` to `<0xFF>`
     Raises:
         UsageError: no text, text that is not UTF-8, or a vocab_size that does not suit the text

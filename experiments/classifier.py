@@ -44,7 +44,7 @@ class Examples:
     Args:
         texts: N strings
         targets: (N,), numbers of classes, or values
-        tokenizer: :class:`~maelm_fairseq.base.subwords.Subwords`
+        tokenizer: `subwords.Subwords`
         positions: of the encoder: longer sentences are cut
     """
 
@@ -116,7 +116,7 @@ def rate(update, updates, warmup):
 
 
 def train(model, examples, numbers, settings, rng):
-    """Fine-tunes a classifier on the :class:`Examples` with these numbers, in place."""
+    """Fine-tunes a classifier on the `Examples` with these numbers, in place."""
     groups = [{"params": weights, "relative": relative} for relative, weights in model.groups().items()]
     optimizer = torch.optim.AdamW(groups, settings.lr, BETAS, EPS, settings.weight_decay, fused=True)
     updates = settings.epochs * math.ceil(len(numbers) / settings.batch)
@@ -144,7 +144,7 @@ def train(model, examples, numbers, settings, rng):
 
 @torch.no_grad()
 def predict(model, examples, numbers):
-    """The outputs for the n :class:`Examples` with these numbers, (n, outputs)."""
+    """The outputs for the n `Examples` with these numbers, (n, outputs)."""
     model.eval()
     outputs = np.empty((len(examples.targets), examples.outputs))
     for rows in examples.batches(numbers, 64):

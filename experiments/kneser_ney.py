@@ -49,7 +49,7 @@ class Grams:
 class Level:
     """The probabilities after contexts of one length."""
 
-    keys: np.ndarray  # int64 (G,), of :class:`Grams`
+    keys: np.ndarray  # int64 (G,), of `Grams`
     parts: np.ndarray  # float64 (G,), the first term of p(w | h)
     weights: np.ndarray  # float64 (H,), g(h) of each context; 1 if nothing follows it in the text
 
@@ -120,9 +120,9 @@ def with_ends(tokens, sizes):
 
 
 def count(tokens, sizes, vocabulary, order):
-    """Counts the n-grams of a text; arguments as of :class:`KneserNey`.
+    """Counts the n-grams of a text; arguments as of `KneserNey`.
 
-    Returns: list of :class:`Grams`, of the lengths 1 to n
+    Returns: list of `Grams`, of the lengths 1 to n
     """
     stream, _, places = with_ends(tokens, sizes)
     occurrences = np.bincount(stream, minlength=vocabulary)
@@ -142,7 +142,7 @@ def adjusted(grams, longer):
     """The adjusted counts of n-grams, int64 (G,).
 
     Args:
-        grams: :class:`Grams`
+        grams: `Grams`
         longer: those with one more token; None if these are the longest
     """
     if longer is None:
@@ -152,7 +152,7 @@ def adjusted(grams, longer):
 
 
 def smoothed(keys, counts, contexts, size):
-    """The :class:`Level` of n-grams.
+    """The `Level` of n-grams.
 
     Args:
         keys: int64 (G,)

@@ -40,7 +40,7 @@ LEAST = 2  # occurrences of a known word
 
 
 class Unigrams:
-    """Token frequencies of a text, each one more; arguments as of :class:`KneserNey`."""
+    """Token frequencies of a text, each one more; arguments as of `KneserNey`."""
 
     def __init__(self, tokens, sizes, vocabulary):
         counts = np.bincount(tokens, minlength=vocabulary) + 1
@@ -62,11 +62,11 @@ def measure(records, pairs, origin, text, tokenizer):
     """Records how each model decides pairs, which are identified by `origin`.
 
     Args:
-        records: {name of a model: :class:`~evaluation.outcomes.Records`}
-        pairs: :class:`~evaluation.pair_files.Pairs`
+        records: {name of a model: `outcomes.Records`}
+        pairs: `pair_files.Pairs`
         origin: dict
         text: path of the text, a sentence on each line
-        tokenizer: :class:`~maelm_fairseq.base.subwords.Subwords`
+        tokenizer: `subwords.Subwords`
     Raises:
         UsageError: the text has no words, or a model's records are of something else
     """

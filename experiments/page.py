@@ -469,7 +469,7 @@ def scores_of_bag(path):
 
 
 def with_interval(row):
-    """A difference of :meth:`Page.pairs` with its interval, as text."""
+    """A difference of `Page.pairs` with its interval, as text."""
     return f"{row.points:+.2f} ({row['from']:+.2f} to {row.to:+.2f})"
 
 
@@ -523,7 +523,7 @@ def by_x(rows, x):
 
 
 def means(frames):
-    """The table of what :func:`by_x` gave, means over tasks and seeds."""
+    """The table of what `by_x` gave, means over tasks and seeds."""
     rows = {TITLES[arm]: {"seeds": len(frame), **frame.mean().map("{:.2f}".format)} for arm, frame in frames.items()}
     return markdown(pd.DataFrame(rows).T)
 

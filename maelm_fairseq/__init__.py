@@ -1,6 +1,6 @@
 """MAE-LM for fairseq: masked language modelling with the masks left out of the encoder.
 
-`--user-dir` imports this package; fairseq is imported by then, and :mod:`maelm_fairseq.plugin` registers everything.
+`--user-dir` imports this package; fairseq is imported by then, and `maelm_fairseq.plugin` registers everything.
 Without fairseq, importing the package imports nothing: `maelm_fairseq.base` needs neither fairseq nor torch.
 """
 

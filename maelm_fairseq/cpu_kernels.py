@@ -26,7 +26,7 @@ def stream_attention(query, key_value, streams, dropout=0.0):
     Args:
         query: (B, Q, H, D), of all streams
         key_value: (B, T, 2, H, D), keys before values
-        streams: of :class:`~maelm_fairseq.layers.Stream`, whose biases broadcast to (B, H, Q', T'); T' of the last is T
+        streams: of `streams.Stream`, whose biases broadcast to (B, H, Q', T'); T' of the last is T
         dropout: probability of dropping an attention weight
     Returns: (B, Q, H, D)
     """
@@ -149,7 +149,7 @@ def random_mask(shape, probability):
 
 
 class Dropout(nn.Dropout):
-    """:class:`torch.nn.Dropout`, on the CPU with :func:`random_mask`."""
+    """`torch.nn.Dropout`, on the CPU with `random_mask`."""
 
     def forward(self, x):
         if not (self.training and self.p):

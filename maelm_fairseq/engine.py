@@ -2,7 +2,7 @@
 
 On import, fairseq configures the root logger and prints warnings, which must not reach a program that only uses the
 hub; and on some Pythons it cannot be imported at all, which is then said in one line. fairseq's own commands, which
-have imported it before, are left as they are. What is hooked into them is in :mod:`maelm_fairseq.training`.
+have imported it before, are left as they are. What is hooked into them is in `maelm_fairseq.training`.
 """
 
 import contextlib

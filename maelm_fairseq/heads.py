@@ -89,7 +89,7 @@ ENCODER = ("embed_tokens.", "encoder.")  # and those of what every model has
 def build_heads(weights, cfg):
     """The heads that the weights of a model, a state dict, show, newly initialised: {name: module}.
 
-    The `classification_pooling` of `cfg`, a :class:`~maelm_fairseq.config.MaeLmConfig`, is that of all of them.
+    The `classification_pooling` of `cfg`, a `config.MaeLmConfig`, is that of all of them.
 
     Raises ValueError: the weights are of no head that is known
     """

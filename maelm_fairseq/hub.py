@@ -44,7 +44,7 @@ def from_pretrained(checkpoint, data=None):
     Args:
         checkpoint: a `.pt` file, or a folder with `checkpoint_best.pt` or else `checkpoint_last.pt`
         data: folder of its `dict.txt` and `sentencepiece.model` or `tokenizer.json`; None: the folder of the checkpoint
-    Returns: :class:`MaeLm`, in evaluation mode on the CPU
+    Returns: `MaeLm`, in evaluation mode on the CPU
     Raises:
         FileNotFoundError: the checkpoint or its vocabulary does not exist
         ValueError: one of them cannot be used, or they do not belong together
@@ -74,7 +74,7 @@ def checked(text):
         raise TypeError(f"found {type(text).__name__}, expected a string")
     half = half_character(text)
     if half is not None:
-        raise UsageError(f"found half a character, {text[half]!a}, at {half} of a text; remove it")
+        raise UsageError(f"unpaired surrogate {text[half]!a} at position {half} of a text; remove it")
     return text
 
 
@@ -118,9 +118,9 @@ class MaeLm:
     """A model with its vocabulary.
 
     Args:
-        model: :class:`~maelm_fairseq.model.MaeLmModel`, in evaluation mode
+        model: `model.MaeLmModel`, in evaluation mode
         dictionary: fairseq's, with `<mask>`
-        tokenizer: :class:`~maelm_fairseq.base.subwords.Subwords`
+        tokenizer: `subwords.Subwords`
         data: folder of the vocabulary
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
         task_state: of the checkpoint: labels, and whether they are of pairs
@@ -251,7 +251,7 @@ class MaeLm:
         """One vector for each text: the mean of a layer over all tokens, `<s>` and `</s>` among them.
 
         Args:
-            texts, truncate: as for :meth:`extract_features`
+            texts, truncate: as for `extract_features`
             normalize: divide each vector by its length
             layer: from 0, the embeddings, to L; None for the last
         Returns: float32 (C,), or (B, C), on the model's device
@@ -272,7 +272,7 @@ class MaeLm:
     def words(self, text):
         """The words of a text: list of strings.
 
-        White space separates them; where a script has none, each piece is one, as :mod:`~.base.words` says.
+        White space separates them; where a script has none, each piece is one, as `base.words` says.
         """
         return [text[begin:end] for begin, end in word_places(self.tokenizer, checked(text))]
 
@@ -282,7 +282,7 @@ class MaeLm:
         Args:
             text: a string of W words
         Returns:
-            words: list of W strings, as of :meth:`words`
+            words: list of W strings, as of `words`
             features: (W, C); nan for a word that is normalised to nothing
         """
         words = self.words(text)
@@ -363,7 +363,7 @@ class MaeLm:
         Args:
             questions: a string, or a list of n strings
             contexts: the text that has the answer, or a list of n
-        Returns: :class:`Answer`; for lists, a list of n
+        Returns: `Answer`; for lists, a list of n
         """
         both = text_pairs(questions, contexts)
         head = self._head()
@@ -445,10 +445,10 @@ class MaeLm:
         for number, row in enumerate(rows):
             self._check_length(len(row), f"text {number + 1} of {len(rows)}")
             for first in range(1, len(row) - 1):
-                behind = first + 1
-                while within_words and behind < len(row) - 1 and not starts[row[behind]]:
-                    behind += 1
-                variants.setdefault((len(row), behind - first), []).append((number, first))
+                end = first + 1
+                while within_words and end < len(row) - 1 and not starts[row[end]]:
+                    end += 1
+                variants.setdefault((len(row), end - first), []).append((number, first))
         bits = torch.zeros(len(rows), dtype=torch.float64)
         bar = tqdm(desc="score", total=sum(len(row) - 2 for row in rows), unit=" tokens", leave=False, disable=None)
         for (T, M), places in variants.items():  # equally long, so that no batch has padding

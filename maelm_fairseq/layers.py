@@ -5,7 +5,7 @@ front of a later layer, C width, H heads.
 """
 
 import math
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import nn
 
 from .cpu_kernels import Dropout, stream_attention
 from .precision import matmul_dtype
+from .streams import Stream, last_of
 
 AUTHORS, T5 = "authors", "t5"
 ALIGNMENT = 8  # of the rows of an attention bias, in numbers
@@ -41,7 +42,7 @@ def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distanc
 
 
 def t5_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
-    """The bucket of each distance in T5 (Raffel et al., 2020) and MPNet; see :func:`relative_position_bucket`.
+    """The bucket of each distance in T5 (Raffel et al., 2020) and MPNet; see `relative_position_bucket`.
 
     Returns: int64 in [0, num_buckets), of the same shape: 0 is distance 0, the second half is for positive distances
     """
@@ -89,31 +90,6 @@ class RelativePositionBias(nn.Module):
         return by_distance.index_select(1, distance.flatten()).view(len(by_distance), *distance.shape).transpose(0, 1)
 
 
-class Stream(NamedTuple):
-    """Consecutive rows of a layer's input that attend to the same rows, which are always its first."""
-
-    queries: int  # how many rows
-    keys: int  # how many they attend to
-    bias: Optional[torch.Tensor]  # of their attention logits, broadcasts to (B, H, queries, keys); None for none
-
-    def last(self, count):
-        """The last `count` rows of the stream."""
-        bias = self.bias
-        if bias is not None and bias.size(2) > 1:
-            bias = bias[:, :, bias.size(2) - count :]
-        return Stream(count, self.keys, bias)
-
-
-def last_of(streams, count):
-    """Of streams one after another, those of the last `count` rows; without empty ones, if any is not."""
-    chosen = []
-    for stream in reversed(streams):
-        rows = min(count, stream.queries)
-        count -= rows
-        chosen.insert(0, stream.last(rows))
-    return [stream for stream in chosen if stream.queries] or chosen[-1:]
-
-
 class Attention(nn.Module):
     """Multi-head attention: each stream of rows attends to rows of its own, with the same projections."""
 
@@ -159,7 +135,7 @@ def last(x, count):
 
 
 class Masks(NamedTuple):
-    """Rows that enter a Transformer in front of its last layers: they attend to all rows, the others not to them."""
+    """Rows that enter a Transformer before its last layers: they attend to all rows, the others not to them."""
 
     embedded: torch.Tensor  # (B, M, C)
     positions: torch.Tensor  # (B, M), -1 for padding
@@ -169,7 +145,7 @@ class Masks(NamedTuple):
 class Transformer(nn.Module):
     """Position embeddings, LayerNorm, dropout and layers: the encoder and the decoder.
 
-    A :class:`~maelm_fairseq.config.MaeLmConfig` says what they have in common, and how many buckets a bias has.
+    A `config.MaeLmConfig` says what they have in common, and how many buckets a bias has.
     """
 
     def __init__(self, cfg, layers, dropout, attention_dropout, relative_bias=True):
@@ -195,7 +171,7 @@ class Transformer(nn.Module):
             padded: whether there is any padding; known without synchronising with the device
             outputs: number of rows at the end that the last layer computes; None for all
             hidden: a list that receives the input of the first layer and the output of each layer
-            masks: :class:`Masks`, which follow the T rows; None for none
+            masks: `Masks`, which follow the T rows; None for none
         Returns: (B, T, C), with masks (B, T + M, C), or (B, outputs, C)
         """
         dtype = matmul_dtype(x)
@@ -221,7 +197,7 @@ class Transformer(nn.Module):
         return self.dropout(self.norm(x + self.embed_positions(positions + 1)))
 
     def stream(self, queries, keys, padded, dtype):
-        """The :class:`Stream` of rows at the positions `queries` (B, Q), which attend to those at `keys` (B, T).
+        """The `Stream` of rows at the positions `queries` (B, Q), which attend to those at `keys` (B, T).
 
         Its bias is (B, H, Q, T) or (B, 1, 1, T), with rows that are ALIGNMENT numbers apart, or a multiple: PyTorch's
         memory-efficient kernel would otherwise copy it in every layer, and keep the copies for the backward pass.

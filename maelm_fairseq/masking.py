@@ -86,7 +86,7 @@ class MaskedBatch(NamedTuple):
 
     @classmethod
     def of(cls, blocks, pad):
-        """A batch of :class:`MaskedBlock`, and the targets at its predicted rows; `pad` is the token at padding.
+        """A batch of `MaskedBlock`, and the targets at its predicted rows; `pad` is the token at padding.
 
         Returns: (MaskedBatch, int64 tensor (B, K))
         """
@@ -133,7 +133,7 @@ class MaskedBatch(NamedTuple):
 
 
 class Masking:
-    """Draws the masks of a block from (seed, epoch, index) alone, with :class:`MaskSettings`.
+    """Draws the masks of a block from (seed, epoch, index) alone, with `MaskSettings`.
 
     Raises ValueError: whole words are to be masked, and no symbol begins a word
     """
@@ -159,7 +159,7 @@ class Masking:
         if self.word_starts is None:
             n = len(tokens) - 1
         else:
-            # At the beginning of a line, behind `</s>`, a word may begin without a mark of its own.
+            # At the beginning of a line, after `</s>`, a word may begin without a mark of its own.
             starts = self.word_starts[tokens[1:]] | (tokens[:-1] < UNKNOWN)
             word = np.cumsum(starts) - 1
             n = int(word[-1]) + 1 if len(word) else 0
@@ -170,7 +170,7 @@ class Masking:
             chosen = np.zeros(n, dtype=bool)
             chosen[selected] = True
             selected = rng.permutation(np.flatnonzero(chosen[word]))
-        selected = selected + 1  # behind <s>
+        selected = selected + 1  # after <s>
 
         k = len(selected)
         unmasked, random, visible = (min(k, int(share * k + round_k)) for share in self.visible_shares)

@@ -112,7 +112,7 @@ class MaeLmModel(BaseFairseqModel):
 
         Args:
             src_tokens, positions, masked_positions, num_predicted, padded: of a
-                :class:`~maelm_fairseq.masking.MaskedBatch`; positions None are 0, 1, 2, ...
+                `masking.MaskedBatch`; positions None are 0, 1, 2, ...
             features_only: return the encoder's output instead
             classification_head_name: return this head's output instead
         Returns: logits (B, K, N); for features and heads, as fairseq expects, a pair (tensor, None)
@@ -146,7 +146,7 @@ class MaeLmModel(BaseFairseqModel):
         return self.encoder(self.embed_tokens(tokens), positions, padded, hidden=hidden)
 
     def forward_decoder(self, encoded, positions, masked_positions, num_predicted, padded=True):
-        """The paper's decoder: puts [MASK] back behind the encoder's output, and returns the predicted positions.
+        """The paper's decoder: appends [MASK] to the encoder's output, and returns the predicted positions.
 
         Every row carries its position, so the order of rows is free: visible rows first, masked rows last. The
         predicted rows are then the last K, and the last layer computes only those.
@@ -160,7 +160,7 @@ class MaeLmModel(BaseFairseqModel):
         return self.decoder(x, positions, padded, outputs=num_predicted)
 
     def forward_shared(self, tokens, positions, masked_positions, num_predicted=None, padded=True, hidden=None):
-        """Shared decoder layers: [MASK] enters in front of the encoder's last ones, and only reads. An MLM has none.
+        """Shared decoder layers: [MASK] enters before the encoder's last ones, and only reads. An MLM has none.
 
         The visible rows are computed as in `forward_encoder`, whatever is masked. The rows have the same order as in
         `forward_decoder`, and here, too, the last layer computes only the predicted ones.
@@ -188,11 +188,11 @@ class MaeLmModel(BaseFairseqModel):
         self.register_head(name, kind(width, num_classes, self.cfg.pooler_dropout))
 
     def register_head(self, name, head):
-        """Adds one of :mod:`~maelm_fairseq.heads`, newly initialised."""
+        """Adds one of `maelm_fairseq.heads`, newly initialised."""
         self.classification_heads[name] = head.apply(init_bert_params)
 
     def upgrade_state_dict(self, state_dict):
-        """Fits the weights of a checkpoint to this model, in place; see :func:`~maelm_fairseq.heads.fit_parts`.
+        """Fits the weights of a checkpoint to this model, in place; see `heads.fit_parts`.
 
         fairseq calls it before it loads weights, an average's at every update: checkpoints are checked when read.
         """

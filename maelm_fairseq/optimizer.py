@@ -137,7 +137,7 @@ class TorchAdamW(FairseqAdam):
 
 
 def replace_copies():
-    """Has fairseq's FP16Optimizer copy all weights and gradients at once, where it has a :class:`TorchAdamW`."""
+    """Has fairseq's FP16Optimizer copy all weights and gradients at once, where it has a `TorchAdamW`."""
     for name, replacement in [
         ("_sync_fp16_grads_to_fp32", gradients_to_float32),
         ("_sync_fp32_params_to_fp16", weights_to_float16),

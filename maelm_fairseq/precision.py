@@ -26,7 +26,7 @@ class PrecisionConfig(FairseqDataclass):
 
 
 def check_precision(cfg):
-    """Refuses options of :class:`PrecisionConfig` that contradict each other."""
+    """Refuses options of `PrecisionConfig` that contradict each other."""
     if cfg.bf16:
         raise UsageError("fairseq's --bf16 implies --tpu: use --bf16-autocast, on GPU and CPU")
     if cfg.amp:  # it skips updates without telling the optimizer
@@ -36,7 +36,7 @@ def check_precision(cfg):
 
 
 def autocast(cfg, device):
-    """The context in which a :class:`PrecisionConfig` wants the model and its loss computed.
+    """The context in which a `PrecisionConfig` wants the model and its loss computed.
 
     For criterions rather than a task's train_step, where fairseq sets autocast itself.
     """

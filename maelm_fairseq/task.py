@@ -48,7 +48,7 @@ class TokenTask(FairseqTask):
     target_dictionary = source_dictionary
 
     def get_batch_iterator(self, dataset, *, max_positions=None, epoch=1, grouped_shuffling=False, **options):
-        """As fairseq's, but a :class:`ResumableIterator`, and a new one each epoch; `options` are fairseq's others."""
+        """As fairseq's, but a `ResumableIterator`, and a new one each epoch; `options` are fairseq's others."""
         if grouped_shuffling:
             raise UsageError("--grouped-shuffling leaves out the last batches of every epoch: remove it")
         dataset = copy.copy(dataset)  # one may be for training and validation, of which each has an epoch
@@ -94,7 +94,7 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
 
 @register_task("mae_lm", dataclass=MaeLmTaskConfig)
 class MaeLmTask(TokenTask):
-    """Masked language modelling with the masks left out of the encoder; its `cfg` is a :class:`MaeLmTaskConfig`."""
+    """Masked language modelling with the masks left out of the encoder; its `cfg` is a `MaeLmTaskConfig`."""
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
@@ -155,7 +155,7 @@ class MaeLmTask(TokenTask):
             logger.info(part)
 
     def read_split(self, split, epoch=1, combine=False):
-        """A :class:`~.data.masked_items.MaskedBlockDataset`; see :meth:`load_dataset`."""
+        """A `masked_items.MaskedBlockDataset`; see `load_dataset`."""
         folders = utils.split_paths(self.cfg.data)
         first = prefix_of(folders[(epoch - 1) % len(folders)], split)
         more = (f"{first}{k}" for k in itertools.count(1)) if combine else ()

@@ -40,7 +40,7 @@ def load_dictionary(folder):
 
 
 def read_vocabulary(folder):
-    """A data folder -> dictionary, :class:`~maelm_fairseq.base.subwords.Subwords`.
+    """A data folder -> dictionary, `subwords.Subwords`.
 
     Raises:
         FileNotFoundError: there is no `dict.txt`, or neither `sentencepiece.model` nor `tokenizer.json`
@@ -66,7 +66,7 @@ def read_vocabulary(folder):
 
 
 def checked_dictionary(folder):
-    """As :func:`load_dictionary`; compares it with the vocabulary beside it, where there is one that can be read.
+    """As `load_dictionary`; compares it with the vocabulary beside it, where there is one that can be read.
 
     Pretraining needs no vocabulary, but nothing can be done with a model without the one that its dictionary is of.
     """
@@ -77,9 +77,9 @@ def checked_dictionary(folder):
 
 
 def word_starts(dictionary):
-    """Which symbols begin a word, as :func:`~.base.words.word_starts` says: bool (N,).
+    """Which symbols begin a word, as `words.word_starts` says: bool (N,).
 
-    Special symbols are words of their own; behind them, a word begins, too.
+    Special symbols are words of their own; after them, a word begins, too.
 
     Raises ValueError: no symbol begins a word
     """

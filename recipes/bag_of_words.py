@@ -83,7 +83,7 @@ def choose(x, targets):
 
 
 def outputs(model, x):
-    """How strongly a model of :func:`choose` votes for each class, or the values that it predicts.
+    """How strongly a model of `choose` votes for each class, or the values that it predicts.
 
     Returns: (n, classes), or (n, 1)
     """
@@ -94,11 +94,11 @@ def outputs(model, x):
 
 
 def vote(counts, targets, rows, rest):
-    """How strongly a bag of words that is trained on some examples votes for each class of others; see :func:`outputs`.
+    """How strongly a bag of words that is trained on some examples votes for each class of others; see `outputs`.
 
     Args:
-        counts: :class:`Counts`
-        targets: as for :func:`choose`, of the training examples or more
+        counts: `Counts`
+        targets: as for `choose`, of the training examples or more
         rows, rest: numbers of the training examples, and of the others
     """
     x = counts.weights(rows)
@@ -106,7 +106,7 @@ def vote(counts, targets, rows, rest):
 
 
 def predict(counts, targets, rows, rest):
-    """What a bag of words that is trained on some examples predicts for others; see :func:`vote`."""
+    """What a bag of words that is trained on some examples predicts for others; see `vote`."""
     x = counts.weights(rows)
     return choose(x[rows], targets[rows]).predict(x[rest])
 
@@ -161,7 +161,7 @@ class Labelled:
 
 
 def of_all(labelled):
-    """The outputs of each predictor for all examples of a :class:`Labelled` after those of training.
+    """The outputs of each predictor for all examples of a `Labelled` after those of training.
 
     Returns: {predictor: (n, classes), or (n, 1) for values}
     """
@@ -174,7 +174,7 @@ def of_all(labelled):
 
 
 def scores(labelled, found) -> List[Score]:
-    """The scores of outputs as of :func:`of_all` on every file that has labels."""
+    """The scores of outputs as of `of_all` on every file that has labels."""
     rows = []
     for name, numbers in labelled.files.items():
         for predictor, values in found.items():
@@ -184,7 +184,7 @@ def scores(labelled, found) -> List[Score]:
 
 
 def score(predictor, file, metrics, targets, predicted):
-    """A :class:`Score` for each of the metrics, if there is an example; targets and predictions are (n,)."""
+    """A `Score` for each of the metrics, if there is an example; targets and predictions are (n,)."""
     if not len(targets):
         return []
 

@@ -122,7 +122,7 @@ def plain_name(what, name):
 
 
 def load_tasks(args):
-    """The :class:`~evaluation.probe_tasks.Task` of each name, fetched if need be."""
+    """The `probe_tasks.Task` of each name, fetched if need be."""
     folder = args.labelled or os.path.join(args.dest, "labelled")
     if args.tasks and not args.labelled:
         if subprocess.run([sys.executable, FETCH, "--dest", folder, "--data", *args.tasks]).returncode:
@@ -173,7 +173,7 @@ def heading(tasks, repeats, secondary):
 
 
 def evaluate(args):
-    """Evaluates and reports; see :func:`parse`."""
+    """Evaluates and reports; see `parse`."""
     models = {name: Encoder(find_checkpoint(path), args.data) for name, path in zip(args.names, args.checkpoint)}
     tasks = load_tasks(args)
     records = {name: Records(os.path.join(args.dest, name + ".npz"), models[name].digest) for name in models}
@@ -210,7 +210,7 @@ def main(arguments=None):
     if not glob.glob(os.path.join(glob.escape(args.dest), "*.npz")):
         for name in [SCORES, TABLES]:
             check_new(os.path.join(args.dest, name))  # it is of something else
-    with one_at_a_time(args.dest):  # another run waits for this one, and goes on from its records
+    with one_at_a_time(args.dest):  # another run waits for this one, and continues with its records
         evaluate(args)
 
 

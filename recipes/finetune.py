@@ -215,7 +215,7 @@ class Recipe:
         return self.record(settings, seed).exists() and (seed == SEARCH_SEED or os.path.isfile(model))
 
     def run(self, settings, seed, environment):
-        """Trains, unless that is done; prints the scores, and returns the :class:`RunRecord`."""
+        """Trains, unless that is done; prints the scores, and returns the `RunRecord`."""
         folder, name = self.folder(settings, seed), f"{self.name}, {settings}, seed {seed}"
         record = self.record(settings, seed)
         if not self.is_done(settings, seed):
@@ -303,7 +303,7 @@ class Recipe:
     def finish(self, records, settings, best, folder):
         """Has the model of the best seed predict every split; writes its predictions and its report.
 
-        Returns: a :class:`~finetune_results.Result` for each split and metric; {split: answers}
+        Returns: a `finetune_results.Result` for each split and metric; {split: answers}
         """
         logging.getLogger(READER).setLevel(logging.WARNING)  # what files were read was said before training
         task, model = load_task(self.result(settings, best), labelled=self.labelled, data=self.args.data)
@@ -344,7 +344,7 @@ class Recipe:
         """The results of a bag of words on files of sentences, unless it takes longer than the `seconds` of training.
 
         Args:
-            results, answered: of the encoder; see :meth:`~finetune_yardsticks.Measurement.results`
+            results, answered: of the encoder; see `Measurement.results`
         """
         if self.kind != "mae_lm_sentences":
             return []
@@ -358,7 +358,7 @@ def highest(results):
     """A line about which predictor has the highest score; `results` are of the dev file, the encoder's first one first.
 
     Args:
-        results: list of :class:`~finetune_results.Result`
+        results: list of `finetune_results.Result`
     """
     first = [result for result in results if result.metric == results[0].metric]
     best = max(first, key=lambda result: statistics.median(result.bounded))

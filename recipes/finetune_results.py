@@ -119,7 +119,7 @@ def read_table(folder):
 
 
 def write_table(folder, results):
-    """Adds each :class:`Result` to the table in a folder, once."""
+    """Adds each `Result` to the table in a folder, once."""
     rows = ["\t".join(map(printable, result.row())).encode() for result in results]
     path = Path(folder, TABLE)
     with one_at_a_time(folder):

@@ -42,7 +42,7 @@ def for_width(lr, width):
 
 
 def searched_settings(task, name, width):
-    """The values that a search tries: :class:`Settings` of lists. Small encoders need few batch sizes, many epochs."""
+    """The values that a search tries: `Settings` of lists. Small encoders need few batch sizes, many epochs."""
     rates = [for_width(lr, width) for lr in LEARNING_RATES["large" if width >= 1024 else "base"]]
     if learns_for_long(task, name, width):
         return Settings([32], rates, [1 / 10], [5, SMALL_EPOCHS, 20])
@@ -56,7 +56,7 @@ def learns_for_long(task, name, width):
 
 
 def combinations(args, task, name, width):
-    """The settings to run, or to search: list of :class:`Settings`.
+    """The settings to run, or to search: list of `Settings`.
 
     Of each setting the values given, else with --search those of the search space, else the default.
 

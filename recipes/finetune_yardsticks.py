@@ -23,7 +23,7 @@ class Measurement:
     """Yardsticks on the files of a fine-tuning run.
 
     Args:
-        task: a :class:`~maelm_fairseq.finetuning.sentences.SentencesTask` that has read all splits
+        task: a `sentences.SentencesTask` that has read all splits
         labelled: the folder
         files: {split: path}
         folder: where they are kept
@@ -39,10 +39,10 @@ class Measurement:
         self.path = os.path.join(folder, f"{self.name}.json")
 
     def run(self, jobs, limit):
-        """Trains and scores, unless that is done; returns the :class:`Yardsticks`, or None and says why.
+        """Trains and scores, unless that is done; returns the `Yardsticks`, or None and says why.
 
         Args:
-            jobs: :class:`~jobs.Jobs`
+            jobs: `jobs.Jobs`
             limit: seconds that it may take
         """
         found = self.read()
@@ -76,10 +76,10 @@ class Measurement:
         return found if is_whole and {name: len(each) for name, each in found.outputs.items()} == sizes else None
 
     def results(self, found, encoder, answered):
-        """A :class:`~finetune_results.Result` for each score, and for the encoder and the bag of words together.
+        """A `finetune_results.Result` for each score, and for the encoder and the bag of words together.
 
         Args:
-            found: :class:`Yardsticks`
+            found: `Yardsticks`
             encoder: list of Results of the encoder on the same files
             answered: {split: answers of the encoder's reported model}
         """
@@ -110,7 +110,7 @@ class Measurement:
         return Result(name, score.file, score.metric, values, score.error, score.predictor, settings, note)
 
     def together(self, answered, others):
-        """A :class:`~votes.Score` for each score of both; arguments are {split: {number of an example: outputs}}."""
+        """A `votes.Score` for each score of both; arguments are {split: {number of an example: outputs}}."""
         spreads, found = [spread(table(answers["valid"], others["valid"])) for answers in (answered, others)], []
         for name, split in self.splits.items():
             if split not in others:

@@ -14,8 +14,8 @@ def bytes_needed(model, task, vocabulary, batch):
     """Approximate memory of an update, with micro-batches of `batch` full blocks.
 
     Args:
-        model: :class:`~maelm_fairseq.config.MaeLmConfig`
-        task: :class:`~maelm_fairseq.task.MaeLmTaskConfig`
+        model: `config.MaeLmConfig`
+        task: `task.MaeLmTaskConfig`
         vocabulary: number of symbols
         batch: sequences
     """

@@ -32,7 +32,7 @@ def environments(jobs=None):
 
 
 class Jobs:
-    """Programs that this process runs, `count` at the same time; see :func:`environments`."""
+    """Programs that this process runs, `count` at the same time; see `environments`."""
 
     def __init__(self, count=None):
         self.count, self.running, self.stopped, self._free = 0, set(), False, queue.Queue()

@@ -49,9 +49,9 @@ def label(labelled, texts, model=None):
     """The labels, or the values, of n texts: list.
 
     Args:
-        labelled: :class:`~bag_of_words.Labelled`
+        labelled: `bag_of_words.Labelled`
         texts: tuples of one text or two
-        model: a fine-tuned :class:`~maelm_fairseq.hub.MaeLm` that votes, too, or None
+        model: a fine-tuned `hub.MaeLm` that votes, too, or None
     """
     dev = next(iter(labelled.files.values()))
     new = np.arange(len(labelled.texts), len(labelled.texts) + len(texts))

@@ -238,7 +238,7 @@ def machine_number(address, port, machines):
             wait(f"nothing answered at {address}, port {port},")
         store = TCPStore(address, port, is_master=False)
         number = store.add("others", 1)
-        store.set(str(number), "")  # the first may go on, and close the store: this needs no answer
+        store.set(str(number), "")  # the first may continue, and close the store: this needs no answer
         return number
     while not store.check(list(map(str, range(1, machines)))):
         wait("not all came")

@@ -16,7 +16,7 @@ USELESS = ("Please install tensorboardX", "TensorBoard", "could not be loaded", 
 
 
 class Progress(logging.Handler):
-    """Prints the report of what is logged; :meth:`line` turns a line of the log into one of the report, or None."""
+    """Prints the report of what is logged; `line` turns a line of the log into one of the report, or None."""
 
     max_update = unigram_bits = None
     unit = " bits"  # of the loss
@@ -24,7 +24,7 @@ class Progress(logging.Handler):
     def emit(self, record):
         line = None if record.exc_info else self.line(self.format(record))
         if line:
-            with contextlib.suppress(OSError):  # training goes on when nobody reads this any more
+            with contextlib.suppress(OSError):  # training continues when nobody reads this any more
                 print(line, flush=True)
 
     def line(self, text):

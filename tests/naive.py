@@ -5,7 +5,7 @@ that the encoder does not see is not removed: it stays, and no position may atte
 any layer: all positions are computed, then the predicted ones are picked.
 
 Shared decoder layers are the paper's encoder with two rules more: which row may look at which (`who_sees_whom`), and
-that masked rows forget, in front of the layer at which they enter, what the layers before made of them.
+that masked rows forget, before the layer at which they enter, what the layers before made of them.
 
 Letters in shapes: B sequences, T tokens of a sequence, K predicted positions of the batch, C width, H heads,
 N vocabulary. `w` are the weights by name, as in the plugin's `state_dict()`.
@@ -62,7 +62,7 @@ def who_sees_whom(visible, masked):
 
 
 def entering(masked, shared):
-    """Who enters late, and in front of how many last layers: what :func:`transformer` takes."""
+    """Who enters late, and before how many last layers: what `transformer` takes."""
     return masked, shared
 
 
@@ -73,7 +73,7 @@ def transformer(w, part, x, attended, heads, max_distance, late=None, hidden=Non
         part: "encoder" or "decoder"
         x: (B, T, C)
         attended: bool, broadcasts to (B, T, T): the positions that each may attend to
-        late: (B, T) bool, positions that enter in front of one of the last layers, and its number from the end
+        late: (B, T) bool, positions that enter before one of the last layers, and its number from the end
         hidden: a list that receives the input of each layer
     Returns:
         (B, T, C)

@@ -31,7 +31,7 @@ def adapted(tmp_path_factory):
     whole = (folder / "train.txt").read_bytes()
     (folder / "train.txt").write_bytes(whole + b"\xff\n")
     assert script("recipes/adapt.sh", *arguments, status=1).stderr.splitlines()[-1].startswith("error: /")
-    (folder / "train.txt").write_bytes(whole)  # the corrected command goes on
+    (folder / "train.txt").write_bytes(whole)  # the corrected command resumes
     failed = script("recipes/adapt.sh", *arguments, "--batch-size", 5, status=1)
     assert "must divide the effective batch of 32 sequences" in failed.stderr
     assert "before.json" in os.listdir(folder / "out.work") and not (folder / "out").exists()

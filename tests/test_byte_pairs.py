@@ -108,7 +108,7 @@ def test_words_begin_at_spaces_and_lines(roberta):
 
 
 def test_masks_need_not_be_last(extended):
-    """Random tokens are pieces, those behind <mask> too; candidates as well."""
+    """Random tokens are pieces, those after <mask> too; candidates as well."""
     dictionary = load_dictionary(extended / "data")
     mask, N = dictionary.index(MASK), len(dictionary)
     assert mask == N - 4
@@ -162,7 +162,7 @@ def test_a_special_token_of_ones_own_is_one_token_everywhere(roberta, tmp_path):
 
 @pytest.mark.parametrize("prefix", [False, True])
 def test_lists_of_words_have_the_tokens_of_words_in_a_text(roberta, tmp_path, prefix):
-    """In the export of a tagger, whatever the file says of a space in front of texts; others obey the file."""
+    """In the export of a tagger, whatever the file says of a space before texts; others obey the file."""
 
     def change(file):
         file["pre_tokenizer"]["add_prefix_space"] = prefix

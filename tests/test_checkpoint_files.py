@@ -1,4 +1,4 @@
-"""A run goes on from the last checkpoint of its folder, or says in one line why not; files are whole or not there."""
+"""A run resumes from the last checkpoint of its folder, or says in one line why not; files are whole or not there."""
 
 import os
 import shutil
@@ -134,7 +134,7 @@ def test_a_missing_last_checkpoint(data, saved, tmp_path):
 
 
 def test_a_run_never_starts_anew_over_checkpoints(data, saved):
-    """Where neither the last nor one of an interval is there to go on from."""
+    """Where neither the last nor one of an interval is there to resume from."""
     for path in [saved / "checkpoint_last.pt", *saved.glob("checkpoint_1_*.pt")]:
         path.unlink()
     before = (saved / "checkpoint_best.pt").read_bytes()
@@ -189,7 +189,7 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
 
 
 @pytest.mark.parametrize("options, name, message", [
-    ([], "without_last_optimizer_state", "it has no state of the optimizer, so no run can go on from it"),
+    ([], "without_last_optimizer_state", "it has no state of the optimizer, so no run can resume from it"),
     ([], "no_number_of_updates", "its number of updates is missing"),
     ([], "many_updates", "num_updates: found 1000000000000000000000000000000 must be from 0 to"),
     ([], "epoch_0", "train_iterator: epoch: found 0 must be from 1 to"),
@@ -213,9 +213,9 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
     ([], "an_iterator_that_is_a_list", "train_iterator: found a list, expected an object"),
     ([], "weights_that_are_numbers", "not a checkpoint of MAE-LM"),
     ([], "a_weight_that_is_not_finite", "weight 'encoder.layers.0.ffn.0.weight' contains NaN or infinity"),
-    ([], "an_optimizer_of_other_sizes", "the run cannot go on from it"),
-    ([], "an_optimizer_of_fp16", "the run was with fp16 and is without: go on with the same precision"),
-    (["--optimizer", "torch_adamw"], None, "--optimizer was adam and is torch_adamw: go on with the same, or add"),
+    ([], "an_optimizer_of_other_sizes", "the run cannot resume from it"),
+    ([], "an_optimizer_of_fp16", "the run was with fp16 and is without: keep the same precision"),
+    (["--optimizer", "torch_adamw"], None, "--optimizer was adam and is torch_adamw: use the same, or add"),
     (["--lr-scheduler", "inverse_sqrt"], None, "--lr-scheduler was polynomial_decay and is inverse_sqrt"),
     (["--share-decoder-layers"], None, "--share-decoder-layers False in the checkpoint, True here"),
 ])  # fmt: skip
@@ -307,7 +307,7 @@ def test_a_full_disk(data, saved):
     options = [data, *TINY, "--save-dir", saved, "--max-update", 7]
     done = run("python", "-c", LIMITED, last.stat().st_size // 2, *options)
     assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
-    error = "error: the checkpoint of update 7 cannot be written (File too large); the same command goes on from"
+    error = "error: the checkpoint of update 7 cannot be written (File too large); the same command resumes from"
     assert f"{error} {last}" in done.stdout
     assert checkpoint(saved)["optimizer_history"] == before and not list(saved.glob(".checkpoint*.partial"))
 
@@ -316,7 +316,7 @@ def test_numbers_that_are_not_finite_stop_the_run(data, tmp_path):
     arguments = ["--lr", 1e30, "--warmup-updates", 0, "--save-interval-updates", 1, "--save-dir", tmp_path]
     error = refused(data, *TINY, *arguments, "--max-update", 9)
     assert "not finite after update" in error and "a lower --lr" in error
-    assert "the same command goes on from" in error and not (tmp_path / "crash.pt").exists()
+    assert "the same command resumes from" in error and not (tmp_path / "crash.pt").exists()
 
 
 def test_a_second_run_in_the_same_folder_is_refused(data, tmp_path):

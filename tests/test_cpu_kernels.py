@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from maelm_fairseq import cpu_kernels
 from maelm_fairseq.cpu_kernels import ChunkedAttention, Dropout, random_mask, stream_attention
-from maelm_fairseq.layers import Stream
+from maelm_fairseq.streams import Stream
 
 B, Q, T, H, D = 5, 5, 7, 6, 4
 PRECISIONS = pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.bfloat16, 2e-2)])

@@ -80,7 +80,7 @@ def test_ctrl_c_ends_the_workers_too_and_leaves_nothing_half_written(corpus, tmp
 
 
 def test_a_full_disk_is_one_line_that_names_the_file(corpus, tmp_path):
-    """Here as a limit on the size of files, and as a full standard output; with room, the same command goes on."""
+    """Here as a limit on the size of files, and as a full standard output; with room, the same command resumes."""
     dest, limited = tmp_path / "data", tmp_path / "limited"
     limited.write_text(f'#!/bin/sh\nulimit -f 2\nexec "{sys.executable}" "$@"\n')
     limited.chmod(0o755)

@@ -364,7 +364,7 @@ def test_a_recipe_that_is_asked_to_stop_stops_as_pretraining_does(files, argumen
     assert 5 <= updates(run) < 20_000
     before = updates(run)
     process = start(command, PATH=SCRIPTS_ENVIRONMENT["PATH"])
-    assert any("Loaded checkpoint" in line for line in process.stdout)  # the same command goes on
+    assert any("Loaded checkpoint" in line for line in process.stdout)  # the same command resumes
     process.kill()
     assert process.wait() == -signal.SIGKILL and updates(run) >= before
 

@@ -252,7 +252,7 @@ def test_texts_refused(model, classifier):
     for function in [*one_text, model.encode, model.embed, model.score, classifier.predict]:
         for text in [None, 5, *[["kan"]] * (function in one_text)]:
             refuses("expected a string", function, text, error=TypeError)
-        refuses("found half a character, '.ud800', at 2 of a text", function, "a \ud800")
+        refuses("unpaired surrogate '.ud800' at position 2 of a text", function, "a \ud800")
     for wrong in ["5", 2.0]:
         refuses("cannot be interpreted as an integer", model.fill_mask, "<mask>", topk=wrong, error=TypeError)
         refuses("cannot be interpreted as an integer", model.embed, "kan", layer=wrong, error=TypeError)

@@ -94,6 +94,19 @@ def test_the_page_draws_what_imports_from_what():
     ]  # fmt: skip
 
 
+def test_no_part_imports_from_a_floor_above_its_own():
+    """The floors are those of the page, where each part has one."""
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    floors = {}
+    for number, parts in re.findall(r"^\| ([0-9]+) \| (.*) \|$", page, re.M):
+        for name in re.findall(r"\[`([\w-]+)/?`\]", parts):
+            assert name not in floors
+            floors[name] = int(number)
+    assert floors.keys() == {name for pair in PARTS for name in pair}
+    upwards = [(start, end) for start, end in PARTS if floors[start] < floors[end]]
+    assert upwards == []
+
+
 def test_no_two_modules_have_one_name():
     names = [path.stem for path in FILES if path.suffix == ".py" and path.stem != "__init__"]
     assert {name for name in names if names.count(name) > 1} == set()

@@ -148,7 +148,7 @@ NUMBERS = CLASSES._replace(metrics=["pearson", "spearman"])
     (["sentence1\tsentence2\tscore", "a\tb\t1"], dict(like=CLASSES), "read as STS-B, sentence1 and sentence2 with "
      "numbers; the training file is read as sentences, sentence with classes; use files of one form"),
     (["index\tsentence", "0\ta", "1"], dict(is_test=True), "line 3: 1 fields where there are 2 columns; every"),
-    (["index\tsentence", "7\ta", "8\tb", "7\tc"], dict(is_test=True), "the index '7' is there 2 times; expected"),
+    (["index\tsentence", "7\ta", "8\tb", "7\tc"], dict(is_test=True), "duplicate index '7', 2 times; indices"),
     (["sentence", "a", "", "b"], dict(is_test=True), "line 3: it is blank; every line of a test file is predicted"),
 ])  # fmt: skip
 def test_tables_refused(tmp_path, lines, options, message):

@@ -26,7 +26,7 @@ def sentences(count, seed):
 
 
 def flat(lists):
-    """What :class:`KneserNey` takes: tokens, sizes."""
+    """What `KneserNey` takes: tokens, sizes."""
     return np.array([token for each in lists for token in each]), [len(each) for each in lists]
 
 

@@ -1,4 +1,4 @@
-"""A run that is asked to stop saves a checkpoint, and the same command goes on at the very next update."""
+"""A run that is asked to stop saves a checkpoint, and the same command resumes at the very next update."""
 
 import concurrent.futures
 import contextlib

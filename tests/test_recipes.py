@@ -251,7 +251,7 @@ def test_script_trains_resumes_and_stops(data, tmp_path):
     assert updates(save) == 2
     assert "validation after 2 updates" in printed and "{" not in printed
     assert list((save / "tensorboard").glob("*")) and "valid_loss" in (save / "train.log").read_text()
-    # The same command again finds nothing to do, and goes on when more updates are asked for.
+    # The same command again finds nothing to do, and resumes when more updates are asked for.
     assert "\nupdate " not in script(*start, 2).stdout and updates(save) == 2
     assert "Loaded checkpoint" in script(*start, 3).stdout and updates(save) == 3
     closed = ["bash", "-c", '"$@" 2>&-', "-", ROOT / start[0], *start[1:], 3, "--dry-run"]

@@ -27,7 +27,7 @@ def dataset(data):
 
 
 class Run:
-    """The data of one part of a run, which goes on from the state of the one before: an iterator for each process."""
+    """The data of one part of a run, which resumes from the state of the one before: an iterator for each process."""
 
     def __init__(self, dataset, processes, state=None, update_freq=1, workers=0, **batching):
         task = TokenTask(SimpleNamespace(), dataset.dictionary)
@@ -121,4 +121,4 @@ def test_a_process_that_does_not_find_the_checkpoint_is_noticed(data, tmp_path):
     train(data, tmp_path / "one", "--max-update", 2)
     folders = [["--save-dir", tmp_path / name] for name in ["one", "other"]]
     printed = finish(two_processes(data, *TINY, "--max-update", 4, each=folders), 1)
-    assert "processes of this run go on from update 0, others from 2; give a folder that all machines" in printed
+    assert "some processes of this run resume from update 0, others from 2; give a folder that all machines" in printed

@@ -8,7 +8,7 @@ from .token_moments import FAMILIES, TAU
 def draw(path, panels, tau=TAU):
     """Draws the ranks of several models side by side as a PNG, except those of 0: there are no such tokens.
 
-    `panels` are {title: rows from :func:`~maelm_fairseq.analysis.token_moments.analyse`}.
+    `panels` are {title: rows from `token_moments.analyse`}.
     """
     from matplotlib.figure import Figure  # not needed to measure ranks
 

@@ -94,7 +94,7 @@ def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
     """Draws blocks of text, and the positions of each to mask.
 
     Args:
-        dataset: :class:`~maelm_fairseq.data.masked_items.MaskedBlockDataset`
+        dataset: `masked_items.MaskedBlockDataset`
         tokens: minimum number of tokens; fewer if the dataset has fewer
         mask_prob: share of the positions, never `<s>`
         seed: of both draws
@@ -122,10 +122,10 @@ def measure(model, blocks, progress=None):
     """Runs an encoder over blocks of text, without and with [MASK].
 
     Args:
-        model: :class:`~maelm_fairseq.model.MaeLmModel`, pretrained or fine-tuned
-        blocks: from :func:`draw_blocks`
+        model: `model.MaeLmModel`, pretrained or fine-tuned
+        blocks: from `draw_blocks`
         progress: function called with the number of blocks of each batch
-    Returns: the :class:`TokenMoments`
+    Returns: the `TokenMoments`
     """
     moments = TokenMoments()
     device, training = model.embed_tokens.weight.device, model.training
@@ -151,7 +151,7 @@ def measure(model, blocks, progress=None):
 def encode_with_mask(model, tokens, masked, padding):
     """The representations of inputs with [MASK].
 
-    With shared decoder layers, [MASK] enters in front of them and is only read by other masks, as in pretraining.
+    With shared decoder layers, [MASK] enters before them and is only read by other masks, as in pretraining.
     Before that, its rank is 0 and inputs with [MASK] are their real tokens. This needs the encoder and the options of
     pretraining alone: a fine-tuned model is measured the same way if it has `--share-decoder-layers`, as in recipes.
 
@@ -175,11 +175,11 @@ def analyse(model, blocks, taus=(TAU,), progress=None):
     """Computes everything that the program writes about one model.
 
     Args:
-        model, blocks, progress: as for :func:`measure`
+        model, blocks, progress: as for `measure`
         taus: of the effective rank
     Returns:
         ranks: list of dicts: layer, family, tau, tokens, rank
-        dimensions: list of dicts: layer, tau, mask_outside_real (:meth:`TokenMoments.mask_dimensions`)
+        dimensions: list of dicts: layer, tau, mask_outside_real (`TokenMoments.mask_dimensions`)
         spectra: {family: float64 (D, C) singular values}
     """
     moments = measure(model, blocks, progress)

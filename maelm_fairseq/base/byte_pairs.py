@@ -19,7 +19,7 @@ class BytePair(Subwords):
 
     Args:
         path: of tokenizer.json
-        added: words that get a token behind the last one, for the word with a space in front of it
+        added: words that get a token after the last one, for the word with a space before it
     Raises:
         ImportError: the package tokenizers is missing
         ValueError: no such file, another kind of vocabulary, ids 0 to 3 are not `<s> <pad> </s> <unk>`, or a word that
@@ -79,7 +79,7 @@ class BytePair(Subwords):
     def contents(self, of_words=False):
         """Of tokenizer.json: bytes, the same for all files that give the same tokens.
 
-        With `of_words`, each text gets a space in front of it, as the words have it that are given one by one.
+        With `of_words`, each text gets a space before it, as the words have it that are given one by one.
         """
         if not of_words:
             return self._made.to_str(pretty=True).encode()
@@ -132,7 +132,7 @@ class BytePair(Subwords):
 
 
 def trims_offsets(post_processor):
-    """Whether a tokenizer.json leaves the spaces in front of words out of the places of their tokens."""
+    """Whether a tokenizer.json leaves the spaces before words out of the places of their tokens."""
     for part in post_processor.get("processors", [post_processor]):
         if "trim_offsets" in part:
             return part["trim_offsets"]

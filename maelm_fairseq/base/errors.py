@@ -82,7 +82,7 @@ def one_line(error):
         chain = chain.__cause__ or chain.__context__
     if chain is not None:
         text = str(chain).strip()
-        if "Original Traceback" in text:  # of a data loader's worker, in front of the message
+        if "Original Traceback" in text:  # of a data loader's worker, before the message
             text = text.splitlines()[-1].partition("Error: ")[2]
         return " ".join(text.splitlines())
     if isinstance(error, OSError):
@@ -102,7 +102,7 @@ def is_out_of_memory(error):
 
 
 def run(main):
-    """Runs the `main()` of one of this project's programs: quietly, with errors of :func:`one_line` in one line.
+    """Runs the `main()` of one of this project's programs: quietly, with errors of `one_line` in one line.
 
     Ctrl-C ends it as a signal does, and so does a closed pipe, when what is half done has been removed. A
     program that is killed leaves it under a hidden name; the next run removes it.

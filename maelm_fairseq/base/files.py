@@ -62,7 +62,7 @@ def rename_into_place(partial, path, new):
 
 @contextlib.contextmanager
 def atomic_write(path, mode="w", new=False):
-    """Opens a file that gets the name `path` when it is :func:`temporary_path`, and its contents are on the disk.
+    """Opens a file that gets the name `path` when it is `temporary_path`, and its contents are on the disk.
 
     Its folder must exist. The mode is "w" for UTF-8 text with "\\n" as line ends, or "wb" for bytes.
     """
@@ -75,7 +75,7 @@ def atomic_write(path, mode="w", new=False):
 
 @contextlib.contextmanager
 def atomic_folder(path):
-    """Makes a new folder, and those above it, which gets its name once it is :func:`temporary_path` and on the disk."""
+    """Makes a new folder, and those above it, which gets its name once it is `temporary_path` and on the disk."""
     with temporary_path(path, new=True) as partial:
         os.makedirs(partial)
         yield partial
@@ -141,7 +141,7 @@ def one_at_a_time(path):
 
 
 def save_json(value, path, new=False):
-    """Writes a value as JSON by :func:`atomic_write`; names of files that are not UTF-8 come back as they were."""
+    """Writes a value as JSON by `atomic_write`; names of files that are not UTF-8 come back as they were."""
     text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
     with atomic_write(path, "wb", new) as stream:
         stream.write(text.encode("utf-8", "backslashreplace"))  # of such a name's bytes, it makes JSON's escapes
@@ -152,10 +152,10 @@ def read_json(path, kind, expected, fix="remove it and run again", file_names=Fa
 
     Args:
         path: of the file
-        kind: of its value, as for :func:`typed`
+        kind: of its value, as for `typed`
         expected: what the file should be, for the error message, such as "data prepared by data-prep/glue.sh"
         fix: what to do about a damaged file, for the error message
-        file_names: as for :func:`parse_json`
+        file_names: as for `parse_json`
     Raises:
         FileNotFoundError: there is no such file
         ValueError: it is not JSON, or its value is of another kind
@@ -169,19 +169,19 @@ def read_json(path, kind, expected, fix="remove it and run again", file_names=Fa
         raise UsageError(f"{error}; {path} should be {expected}; {fix}") from None
 
 
-SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # half a character, as JSON spells it
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an unpaired surrogate, as JSON spells it
 NAME_BYTE = re.compile(r"[\udc80-\udcff]")  # a byte of a file's name that is not UTF-8, as Python has it
 
 
 def parse_json(text, kind, where, file_names=False):
-    """A text in JSON as a value of a type, as for :func:`typed`; no key of an object is there twice.
+    """A text in JSON as a value of a type, as for `typed`; no key of an object is there twice.
 
     Args:
         text: the JSON
         kind: of its value
         where: what error messages begin with
         file_names: whether there may be names of files in it, which need not be Unicode
-    Raises ValueError: it is not JSON, contains half a character, or its value is of another kind
+    Raises ValueError: it is not JSON, contains an unpaired surrogate, or its value is of another kind
     """
     try:
         value = json.loads(text, object_pairs_hook=unique)
@@ -193,7 +193,7 @@ def parse_json(text, kind, where, file_names=False):
         place = half_character(decoded)
         if place is not None:
             before = decoded[max(0, place - 30) : place]
-            raise UsageError(f"{where}: found half a character, {decoded[place]!a}, after {before!r}; correct it")
+            raise UsageError(f"{where}: unpaired surrogate {decoded[place]!a} after {before!r}; correct it")
     return typed(kind, value, where)
 
 
@@ -217,7 +217,7 @@ def typed(kind, value, where):
     Args:
         kind: int, float, str, bool, dict, list; a dataclass, for an object whose unknown fields are ignored; an Enum of
             texts; List, Dict with texts as keys, Tuple, or Optional of these; numbers Annotated by a
-            :class:`~.ranges.Range`
+            `ranges.Range`
         value: what was read
         where: for the message: the file, and the place in it
     Raises ValueError: `WHERE: found WHAT, expected WHAT`

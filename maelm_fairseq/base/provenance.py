@@ -10,7 +10,7 @@ def checksums(paths):
 
 
 def check_unchanged(was):
-    """Refuses to go on with files that are no longer what :func:`checksums` found."""
+    """Refuses to continue with files that are no longer what `checksums` found."""
     for path, checksum in was.items():
         if sha256(path) != checksum:
             raise UsageError(f"{path}: has changed since this began; run the command again when nothing writes to it")

@@ -54,7 +54,7 @@ class SentencePiece(Subwords):
         return tokens
 
     def encode_all(self, texts):
-        """As :meth:`encode` of each, on all cores."""
+        """As `encode` of each, on all cores."""
         plain = self.processor.encode(list(texts), num_threads=len(os.sched_getaffinity(0)))
         return [self.encode(text) if MASK in text else self._tokens(ids) for text, ids in zip(texts, plain)]
 
@@ -74,7 +74,7 @@ class SentencePiece(Subwords):
         before = self.processor.encode_as_pieces(self._guard)
         text = self._guard + text
         ids, last = self.processor.encode(text), len(before) - 1
-        joined = self.processor.encode_as_pieces(text)[last] != before[last]  # by unknown characters behind it
+        joined = self.processor.encode_as_pieces(text)[last] != before[last]  # by unknown characters after it
         return ids[last:] if joined else ids[last + 1 :]
 
     def spans(self, text):

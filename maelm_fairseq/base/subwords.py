@@ -34,7 +34,7 @@ class Subwords(ABC):
 
     @cached_property
     def word_starts(self):
-        """Which tokens begin a word, as :func:`~.words.word_starts` says."""
+        """Which tokens begin a word, as `words.word_starts` says."""
         return word_starts(self.symbols)
 
     def __init__(self, path, symbols):
@@ -51,7 +51,7 @@ class Subwords(ABC):
         """Text -> list of tokens, without `<s>` and `</s>`; `<mask>` in it is a token."""
 
     def encode_all(self, texts):
-        """The tokens of many texts: list of lists, as :meth:`encode` of each."""
+        """The tokens of many texts: list of lists, as `encode` of each."""
         return [self.encode(text) for text in texts]
 
     def encode_words(self, words):
@@ -128,7 +128,7 @@ def word_sequences(tokenizer, words, limit):
     """The tokens of words, each encoded by itself, as sequences `<s> ... </s>` that are cut between words.
 
     Args:
-        tokenizer: :class:`Subwords`
+        tokenizer: `Subwords`
         words: list of strings; a word that is normalised to nothing becomes `<unk>`
         limit: tokens that a sequence may have; a word that alone has more is cut
     Yields: list of tokens; the place in it of the first token of each of its words

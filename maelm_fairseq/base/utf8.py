@@ -40,7 +40,7 @@ def read_lines(path, advance=lambda size: None, pipe=False):
 
 
 def read_text(path):
-    """The lines of :func:`read_lines` as one text, which "\\n" separates."""
+    """The lines of `read_lines` as one text, which "\\n" separates."""
     return "\n".join(line for _, line in read_lines(path))
 
 

@@ -15,7 +15,7 @@ def read_subwords(path, added=()):
     Args:
         path: of a SentencePiece model, of a tokenizer.json, or of a folder
         added: words for new tokens, of a tokenizer.json only
-    Returns: :class:`~.sentence_pieces.SentencePiece` or :class:`~.byte_pairs.BytePair`
+    Returns: `sentence_pieces.SentencePiece` or `byte_pairs.BytePair`
     Raises:
         FileNotFoundError: there is none
         ValueError: it cannot be used

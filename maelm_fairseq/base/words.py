@@ -66,7 +66,7 @@ def word_places(tokenizer, text):
     """The places of the words of a text: list of (first character, the one after the last).
 
     Args:
-        tokenizer: :class:`~.subwords.Subwords`, whose pieces are the words of scripts without spaces
+        tokenizer: `subwords.Subwords`, whose pieces are the words of scripts without spaces
         text: a string
     """
     places = []

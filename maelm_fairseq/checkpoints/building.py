@@ -21,9 +21,9 @@ def load_model(checkpoint_file, dictionary):
     """Builds the model of a checkpoint on the CPU: its encoder, its heads, and its decoder if it has one.
 
     Args:
-        checkpoint_file: path of a `.pt` file, or of a folder; see :func:`find_checkpoint`
+        checkpoint_file: path of a `.pt` file, or of a folder; see `find_checkpoint`
         dictionary: the one it was trained with, with `<mask>`
-    Returns: :class:`~maelm_fairseq.model.MaeLmModel`, in evaluation mode
+    Returns: `model.MaeLmModel`, in evaluation mode
     Raises:
         FileNotFoundError: there is no such file
         ValueError: not a checkpoint of MAE-LM, or trained with another dictionary
@@ -46,12 +46,12 @@ def find_checkpoint(path):
 
 
 def read_checkpoint(checkpoint_file):
-    """Reads a checkpoint of this plugin; see :func:`as_checkpoint`."""
+    """Reads a checkpoint of this plugin; see `as_checkpoint`."""
     return as_checkpoint(read_file(checkpoint_file), checkpoint_file)
 
 
 def as_checkpoint(state, path):
-    """What :func:`~.reading.read_file` returned as a checkpoint of this plugin, in the form that this version writes.
+    """What `reading.read_file` returned as a checkpoint of this plugin, in the form that this version writes.
 
     Returns:
         `state` with the weights in "model", the model's options in `["cfg"]["model"]`, sizes being those of the
@@ -93,7 +93,7 @@ def pretraining_option(state, name):
 
 
 def build_model(state, dictionary, checkpoint_file):
-    """Builds the model of a checkpoint that :func:`read_checkpoint` returned; see :func:`load_model`."""
+    """Builds the model of a checkpoint that `read_checkpoint` returned; see `load_model`."""
     check_vocabulary(state, dictionary, checkpoint_file)
     weights, options = state["model"], state["cfg"]["model"]
     cfg = MaeLmConfig(**{name: options[name] for name in MaeLmConfig.__dataclass_fields__})

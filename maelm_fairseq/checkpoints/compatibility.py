@@ -13,7 +13,7 @@ from ..vocabulary import FINGERPRINT, fingerprint
 ENCODER = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "max_positions"]
 ENCODER += ["relative_position_num_buckets", "relative_position_max_distance", "relative_position_buckets"]
 ENCODER += ["layer_norm_eps"]
-# A run that goes on must not change these either.
+# A resumed run must not change these either.
 OTHERS = ["decoder_layers", "share_decoder_layers", "decoder_relative_bias", "classification_pooling"]
 
 
@@ -22,7 +22,7 @@ def model_configuration(weights, options, path):
 
     Of the options, {name: value}, unknown ones are ignored.
 
-    Returns: :class:`~maelm_fairseq.config.MaeLmConfig`
+    Returns: `config.MaeLmConfig`
     Raises ValueError: an option has a value of another type
     """
     cfg = typed(MaeLmConfig, options, f"{path}: model")
@@ -49,7 +49,7 @@ def model_configuration(weights, options, path):
 
 
 def check_vocabulary(state, dictionary, path):
-    """Refuses a checkpoint, from :func:`~.building.as_checkpoint`, that was trained with another dictionary."""
+    """Refuses a checkpoint, from `building.as_checkpoint`, that was trained with another dictionary."""
     if state["task_state"][FINGERPRINT] != fingerprint(dictionary):
         symbols = len(state["model"]["embed_tokens.weight"])
         raise UsageError(

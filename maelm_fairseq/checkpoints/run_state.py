@@ -26,7 +26,7 @@ class Consumed:
 
 @dataclass
 class Position:
-    """Where in its epoch a run is; of :class:`~maelm_fairseq.data.epochs.ResumableIterator`, or fairseq's iterator."""
+    """Where in its epoch a run is; of `epochs.ResumableIterator`, or fairseq's iterator."""
 
     epoch: Epoch
     iterations_in_epoch: Count = 0

@@ -26,7 +26,7 @@ HARMLESS = ["sentence_prediction"]  # fairseq's own for fine-tuning: it reads on
 
 
 def for_fairseq(state, path):
-    """What fairseq's functions get of what :func:`~.reading.read_file` returned.
+    """What fairseq's functions get of what `reading.read_file` returned.
 
     Raises ValueError: it is not a checkpoint of fairseq's, or an option has a value of another type
     """

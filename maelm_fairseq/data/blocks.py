@@ -36,7 +36,7 @@ def line_spans(lines, block_size, break_mode, at_once=LINES):
     Yields int64 arrays (n, 2): the first token of each block, and the one after its last.
 
     Args:
-        lines: :class:`~maelm_fairseq.base.line_sizes.LineSizes`
+        lines: `line_sizes.LineSizes`
         break_mode: complete, complete_doc or eos
         at_once: lines read at a time, more than fit into a block
     """
@@ -49,7 +49,7 @@ def line_spans(lines, block_size, break_mode, at_once=LINES):
         ends = np.cumsum(sizes)
         read = len(sizes)
         if break_mode != "eos" and line + read < len(lines) and len(spans) and spans[-1, 0] > 0:
-            # The last block may go on in the next lines: begin again where it begins.
+            # The last block may continue in the next lines: begin again where it begins.
             read = int(np.searchsorted(ends, spans[-1, 0], side="right"))
             spans = spans[:-1]
         yield spans + token

@@ -51,7 +51,7 @@ def embeddings(pairs, counts, vocabulary, width, deviation):
     """Embeddings of the symbols that have neighbours.
 
     Args:
-        pairs, counts: of :func:`count_neighbours`
+        pairs, counts: of `count_neighbours`
         vocabulary, width: N, C; C is at most N
         deviation: the root mean square of the numbers of all embeddings that are found
     Returns: float32 (N, C), with zeros for a symbol without neighbours that it has more often than by chance

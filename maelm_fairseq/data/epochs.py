@@ -16,7 +16,7 @@ class ResumableIterator(EpochBatchIterator):
     another size, it repeats some blocks of the epoch and leaves out others.
 
     Args:
-        dataset: of fairseq's type; its `batch_by_size` returns :class:`~maelm_fairseq.data.batches.Batches`
+        dataset: of fairseq's type; its `batch_by_size` returns `batches.Batches`
         batching (dict): the arguments of its `batch_by_size`
         epoch: the first one, from 1
         data_buffer_size: batches that the loader workers read ahead of training; fairseq's thread for this is not used,

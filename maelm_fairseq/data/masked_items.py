@@ -42,9 +42,9 @@ class Batch(dict):
 
 
 class MaskedBlockDataset(EveryItemDataset):
-    """Blocks of text with `<s>` in front, masked anew in every epoch.
+    """Blocks of text with `<s>` prepended, masked anew in every epoch.
 
-    `parts` are a list of :class:`~.blocks.TokenBlocks`, one for each file; the seed is that of their order.
+    `parts` are a list of `blocks.TokenBlocks`, one for each file; the seed is that of their order.
     """
 
     def __init__(self, parts, masking, dictionary, seed: int):
@@ -94,7 +94,7 @@ class MaskedBlockDataset(EveryItemDataset):
     def collater(self, samples):
         """Merges items to a batch of tensors.
 
-        Returns: dict: `net_input`, a :class:`~.masking.MaskedBatch` as a dict; `target` (B, K). Counts exclude padding.
+        Returns: dict: `net_input`, a `masking.MaskedBatch` as a dict; `target` (B, K). Counts exclude padding.
         """
         if not samples:
             return {}
@@ -118,6 +118,6 @@ class MaskedBlockDataset(EveryItemDataset):
         return order[np.argsort(self.sizes[order], kind="stable")]
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
-        """fairseq's batches of `ordered_indices`, or a part of them, as :class:`~.batches.Batches`."""
+        """fairseq's batches of `ordered_indices`, or a part of them, as `batches.Batches`."""
         ends = batch_ends(self.sizes[indices], max_tokens, max_sentences, required_batch_size_multiple)
         return Batches(indices, ends)

@@ -134,7 +134,7 @@ def read_sentences(path, is_test=False, regression=False, like=None):
         is_test: whether examples may have no labels
         regression: whether labels are numbers, whatever the form
         like: the form of the training file, if this is another one of the same task
-    Returns: :class:`Table`
+    Returns: `Table`
     Raises:
         ValueError: it has no such columns or no examples, over 1% of its lines are skipped, or one of a test file, or
             it has other labels or texts than the training file
@@ -193,7 +193,7 @@ def read_sentences(path, is_test=False, regression=False, like=None):
         table = table._replace(examples=secret)
     number, times = collections.Counter(example.number for example in table.examples).most_common(1)[0]
     if is_test and times > 1:
-        raise UsageError(f"{path}: the index {number!r} is there {times} times; expected another each time")
+        raise UsageError(f"{path}: duplicate index {number!r}, {times} times; indices must be unique")
     return table
 
 

@@ -59,7 +59,7 @@ class LabelledTaskConfig(PrecisionConfig):
 
 
 class LabelledTask(TokenTask, ABC):
-    """The base of tasks that fine-tune an encoder; their `cfg` is a :class:`LabelledTaskConfig`."""
+    """The base of tasks that fine-tune an encoder; their `cfg` is a `LabelledTaskConfig`."""
 
     files, head = {}, None  # {split: possible names of its file}; name of the head
     needed_state = ()  # names of what prediction takes from the state of a checkpoint
@@ -83,7 +83,7 @@ class LabelledTask(TokenTask, ABC):
 
     @abstractmethod
     def make_dataset(self, path, split):
-        """Reads a file: :class:`LabelledDataset`."""
+        """Reads a file: `LabelledDataset`."""
 
     def output(self, model, net_input):
         """The output of the head, in float32 or more, on which loss and answers are computed."""
@@ -137,7 +137,7 @@ class LabelledTask(TokenTask, ABC):
                 check_scored(split)
             self.take_sizes(cfg)
             self.prepare()
-            for split in ["train", "valid"]:  # a run goes on with the same
+            for split in ["train", "valid"]:  # a resumed run has the same
                 path = find_file(self.cfg.labelled, split, self.files, required=False)
                 self.state.merge_state_dict({f"{split}_file": path and sha256(path)})
         model = super().build_model(cfg, from_checkpoint)
@@ -297,7 +297,7 @@ class LabelledDataset(EveryItemDataset):
 
 
 class LabelledCriterion(FairseqCriterion):
-    """The loss of a :class:`LabelledTask`; its sample size is the number of targets."""
+    """The loss of a `LabelledTask`; its sample size is the number of targets."""
 
     def forward(self, model, sample, reduce=True):
         """Returns the loss (a sum), the number of targets, and the values to log; in validation, keeps the answers."""

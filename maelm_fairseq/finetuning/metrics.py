@@ -79,7 +79,7 @@ def entities(targets, predicted):
 
 
 def report_of_entities(targets, predicted):
-    """seqeval's table of precision, recall and F1 by type; arguments as for :func:`entities`."""
+    """seqeval's table of precision, recall and F1 by type; arguments as for `entities`."""
     from seqeval.metrics import classification_report
 
     if all(tag == "O" for tags in [*targets, *predicted] for tag in tags):

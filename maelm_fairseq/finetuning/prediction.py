@@ -25,7 +25,7 @@ def make_task(name, **options):
 def load_task(checkpoint_file, **options):
     """A fine-tuned model with its task, outside fairseq's commands; `options` replace those in the checkpoint.
 
-    Returns: :class:`LabelledTask`, and the model in evaluation mode, on a GPU if there is one
+    Returns: `LabelledTask`, and the model in evaluation mode, on a GPU if there is one
     Raises:
         FileNotFoundError: there is no such file
         ValueError: it is not a checkpoint of such a task
@@ -47,7 +47,7 @@ def load_task(checkpoint_file, **options):
 
 @torch.no_grad()
 def predict(task, model, split):
-    """Answers a split: {number of an example: what the task's `answers` gives}; both from :func:`load_task`."""
+    """Answers a split: {number of an example: what the task's `answers` gives}; both from `load_task`."""
     task.load_dataset(split)
     dataset, answers = task.datasets[split], {}
     for rows in batches_of_similar_length(torch.from_numpy(dataset.sizes), BATCH_TOKENS):

@@ -26,7 +26,7 @@ class SentencesConfig(LabelledTaskConfig):
 
 @register_task("mae_lm_sentences", dataclass=SentencesConfig)
 class SentencesTask(LabelledTask):
-    """Reads train.tsv, dev.tsv and perhaps test.tsv of :func:`~.labelled_files.read_sentences`.
+    """Reads train.tsv, dev.tsv and perhaps test.tsv of `labelled_files.read_sentences`.
 
     Its state: `labels`, in order, None for regression; `standardised`, mean and standard deviation of the training
     file's numbers, in whose units the head is trained; `form` of the training file.
@@ -127,4 +127,4 @@ class SentencesTask(LabelledTask):
 
 @register_criterion("mae_lm_sentences", dataclass=FairseqDataclass)
 class SentencesCriterion(LabelledCriterion):
-    """Cross-entropy, or the squared error; see :class:`~.labelled_task.LabelledCriterion`."""
+    """Cross-entropy, or the squared error; see `labelled_task.LabelledCriterion`."""

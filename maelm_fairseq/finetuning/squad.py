@@ -35,7 +35,7 @@ def span_of(answer, question, pieces):
 
 @register_task("squad", dataclass=LabelledTaskConfig)
 class SquadTask(LabelledTask):
-    """Reads train.json and dev.json, or SQuAD's official names; see :func:`~.squad_files.read_questions`.
+    """Reads train.json and dev.json, or SQuAD's official names; see `squad_files.read_questions`.
 
     The first and the last token of the answer, or `<s>` twice if there is none in a window. Training leaves out
     questions with answers that are not where they say. Its state: `may_be_empty`, whether there may be no answer.
@@ -88,14 +88,14 @@ class SquadTask(LabelledTask):
         return LabelledDataset(self, split, tokens, targets, text, names, **more)
 
     def output(self, model, net_input):
-        """The :func:`~.windows.log_probabilities` of start and end."""
+        """The `windows.log_probabilities` of start and end."""
         return log_probabilities(super().output(model, net_input), net_input["src_tokens"])
 
     def loss(self, output, target):
         return -output.gather(1, target[:, None]).sum()
 
     def answers(self, output, sample, dataset):
-        """The best answer in a window: :class:`~.windows.Candidate`."""
+        """The best answer in a window: `windows.Candidate`."""
         rows = []
         for number, scores in zip(sample["id"].tolist(), output.double().cpu().numpy()):
             window, question = dataset.windows[number], dataset.questions[dataset.owners[number]]
@@ -126,4 +126,4 @@ class SquadTask(LabelledTask):
 
 @register_criterion("squad", dataclass=FairseqDataclass)
 class SquadCriterion(LabelledCriterion):
-    """The cross-entropy of start and end; see :class:`~.labelled_task.LabelledCriterion`."""
+    """The cross-entropy of start and end; see `labelled_task.LabelledCriterion`."""

@@ -35,7 +35,7 @@ def read_tagged(path, is_test=False, column=CONLLU_COLUMNS[0]):
 
     A test file may have no tags: words alone, or columns of another kind; in CoNLL-U, `_` in all of them.
 
-    Returns: list of :class:`Sentence`
+    Returns: list of `Sentence`
     Raises ValueError: a word has no tag, lines have different numbers of columns, or words are numbered otherwise
     """
     lines = list(read_lines(path))
@@ -56,7 +56,7 @@ def read_tagged(path, is_test=False, column=CONLLU_COLUMNS[0]):
 
 
 def sentences_of_columns(path, lines, is_test):
-    """Those of lines, (number, text), that have a word first and a tag last; see :func:`read_tagged`."""
+    """Those of lines, (number, text), that have a word first and a tag last; see `read_tagged`."""
     sentences, sentence, width = [], None, None
     separator = " *\t *" if is_separated_by_tabs(lines) else "[ \t]+"  # a word may contain other white space
     for line, text in lines:
@@ -98,7 +98,7 @@ def is_conllu(path, lines):
 
 
 def sentences_of_conllu(path, lines, column, is_test):
-    """Those of CoNLL-U, with tags of the column; see :func:`read_tagged`."""
+    """Those of CoNLL-U, with tags of the column; see `read_tagged`."""
     sentences, numbering = [], None
     for line, text in lines:
         if not text.strip():

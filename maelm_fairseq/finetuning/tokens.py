@@ -23,7 +23,7 @@ class TokensConfig(LabelledTaskConfig):
 
 @register_task("mae_lm_tokens", dataclass=TokensConfig)
 class TokensTask(LabelledTask):
-    """Reads train.txt, dev.txt and perhaps test.txt of :func:`~.tagged_files.read_tagged`.
+    """Reads train.txt, dev.txt and perhaps test.txt of `tagged_files.read_tagged`.
 
     The first token of a word has its label. Sentences longer than the model has positions are cut between words.
     Its state: `labels`, in order.
@@ -99,7 +99,7 @@ class TokensTask(LabelledTask):
         return report_of_classes(flat(targets), flat(predicted))
 
     def tagged(self, dataset, answers):
-        """Yields (:class:`~.tagged_files.Sentence`, predicted tags) for each sentence that is answered completely."""
+        """Yields (`tagged_files.Sentence`, predicted tags) for each sentence that is answered completely."""
         for i, parts in itertools.groupby(sorted(answers), key=dataset.places.__getitem__):
             numbers = flat(answers[part] for part in parts)
             if len(numbers) == len(dataset.sentences[i].words):
@@ -108,4 +108,4 @@ class TokensTask(LabelledTask):
 
 @register_criterion("mae_lm_tokens", dataclass=FairseqDataclass)
 class TokensCriterion(LabelledCriterion):
-    """Cross-entropy of the words' labels; see :class:`~.labelled_task.LabelledCriterion`."""
+    """Cross-entropy of the words' labels; see `labelled_task.LabelledCriterion`."""

@@ -26,7 +26,7 @@ class Pieces(NamedTuple):
 
 
 def pieces_of(tokenizer, text):
-    """The :class:`Pieces` of a text, with the tokenizer's own places in it."""
+    """The `Pieces` of a text, with the tokenizer's own places in it."""
     (tokens, spans), places = tokenizer.spans(text), []
     for begin, end in spans:
         words = text[begin:end].strip()
@@ -62,7 +62,7 @@ class WindowSizes:
         self.stride, self.max_question = min(STRIDE, self.max_tokens // 3), min(MAX_QUESTION, self.max_tokens // 4)
 
     def windows(self, question, context):
-        """Yields each :class:`Window` of a question and a context, lists of tokens; a long question is cut."""
+        """Yields each `Window` of a question and a context, lists of tokens; a long question is cut."""
         question = question[: self.max_question]
         offset = len(question) + 3
         room = self.max_tokens - offset - 1
@@ -89,7 +89,7 @@ class Candidate(NamedTuple):
 
 
 def best_in_window(scores, window, pieces):
-    """The :class:`Candidate` of a window, by log-probabilities (T, 2) without padding, and the context's pieces."""
+    """The `Candidate` of a window, by log-probabilities (T, 2) without padding, and the context's pieces."""
     none = float(scores[0].sum())
     start, end = scores[window.offset : len(window.tokens) - 1].T
     begins, ends = (each[window.first : window.end] for each in (pieces.begins, pieces.ends))
@@ -104,7 +104,7 @@ def best_in_window(scores, window, pieces):
 
 
 def best_of(candidates):
-    """The best :class:`Candidate` of the windows of a question.
+    """The best `Candidate` of the windows of a question.
 
     A window without the answer was trained to point at `<s>`, so that the scores of windows are comparable; the one
     that is least in favour of no answer decides about that.

@@ -2,8 +2,8 @@
 
     python calls.py FOLDER CALLS...
 
-Each CALLS is a file of torch.save with what :func:`~maelm_fairseq.huggingface.verification.expected_calls` returns.
-Prints JSON: {the name of the file: what :func:`differences` returns}. Only torch and transformers are needed.
+Each CALLS is a file of torch.save with what `verification.expected_calls` returns.
+Prints JSON: {the name of the file: what `differences` returns}. Only torch and transformers are needed.
 
 Letters in shapes: B texts, T tokens.
 """

@@ -9,7 +9,7 @@ def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
     """The configuration of a class of transformers or of modeling_mae_lm.py.
 
     Args:
-        model, layout, kind: as for :func:`~maelm_fairseq.huggingface.weights.convert`
+        model, layout, kind: as for `weights.convert`
         labels: names of the head's classes; ["score"] for regression
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
     """
@@ -52,7 +52,7 @@ def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
 def mean_of_tokens(config, max_length):
     """The files of a model of sentence-transformers whose vectors are the mean of all tokens: {path: contents}.
 
-    `config` is that of :func:`make_config`; a text has up to `max_length` tokens.
+    `config` is that of `make_config`; a text has up to `max_length` tokens.
     """
     modules = [("0", "", "Transformer"), ("1", "1_Pooling", "Pooling")]
     # The pooler of stock classes is untrained and unused: without it, nothing warns of it.

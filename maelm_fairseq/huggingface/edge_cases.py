@@ -1,4 +1,4 @@
-"""Texts on which tokenizers tend to differ, for :func:`~maelm_fairseq.huggingface.tokenizer.check_tokenizer`."""
+"""Texts on which tokenizers tend to differ, for `tokenizer.check_tokenizer`."""
 
 from ..vocabulary import MASK
 

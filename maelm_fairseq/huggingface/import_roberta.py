@@ -6,7 +6,7 @@
 tokenizer.json of byte-level BPE or a SentencePiece model. --data is a folder that `data-prep/prepare.sh --vocabulary`
 prepared with it; words of --add-tokens begin as the mean of their old pieces.
 Encoder and language-model head then compute exactly what they did. The decoder is new, and so is the head where there
-is none: with a new decoder in front of it, it has to learn its input anyway. With --share-decoder-layers the encoder's
+is none: with a new decoder before it, it has to learn its input anyway. With --share-decoder-layers the encoder's
 last layers are the decoder, and none is new. --dest is for `fairseq-train --finetune-from-model`, with the options that
 are printed; hub, effective_rank and export read it too.
 """
@@ -46,8 +46,8 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
     """Writes the checkpoint; the arguments are the program's options.
 
     Returns:
-        source: :class:`~maelm_fairseq.huggingface.roberta_source.Source`
-        cfg: :class:`~maelm_fairseq.model.MaeLmConfig` of the new checkpoint
+        source: `roberta_source.Source`
+        cfg: `model.MaeLmConfig` of the new checkpoint
     Raises:
         FileNotFoundError: an input does not exist
         ValueError: an input cannot be used, the sizes contradict each other, or the destination exists

@@ -2,7 +2,7 @@
 
 The encoder is a post-LN Transformer with learned positions and, optionally, a relative position bias. Masked language
 modelling leaves `<mask>` out of the encoder: its attention does not see the masks, and a shallow decoder puts them back
-and predicts. With `share_decoder_layers` the decoder is the encoder's last layers: `<mask>` enters in front of them,
+and predicts. With `share_decoder_layers` the decoder is the encoder's last layers: `<mask>` enters before them,
 attends to all tokens, and is attended to by other masks only.
 This file needs torch and transformers only; it was written by the export of maelm_fairseq (MIT licence).
 
@@ -134,7 +134,7 @@ class Transformer(nn.Module):
             positions: (B, T), -1 for padding
             seen: (B, T) bool, which tokens are attended to
             eager: compute attention weights explicitly
-            late: (B, T) bool, tokens that enter in front of the last `late_layers` layers, where they see each other
+            late: (B, T) bool, tokens that enter before the last `late_layers` layers, where they see each other
         Returns: lists: the input of the first layer and the outputs of all, (B, T, C) each; the attention weights
         """
         x = self.dropout(self.norm(x + self.embed_positions(positions + 1)))
@@ -216,7 +216,7 @@ class MaeLmModel(MaeLmPreTrainedModel):
             position_ids: (B, T); None: 0, 1, 2, ... from the first token on
             token_type_ids: ignored, as by MPNet; all classes here take it
             hidden_tokens: (B, T) bool, tokens that no other tokens attend to, or None; with `share_decoder_layers` they
-                enter in front of the decoder's layers, and attend to each other, too
+                enter before the decoder's layers, and attend to each other, too
         Returns: BaseModelOutput with `last_hidden_state` (B, T, C)
         """
         if (input_ids is None) == (inputs_embeds is None):
@@ -300,7 +300,7 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
 
         Args:
             labels: (B, T), tokens to predict, -100 elsewhere
-            others: as for :class:`MaeLmModel`
+            others: as for `MaeLmModel`
         Returns: MaskedLMOutput with `logits` (B, T, N); hidden states and attentions are the encoder's
         """
         config, model = self.config, self.mae_lm

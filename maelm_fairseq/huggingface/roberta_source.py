@@ -63,7 +63,7 @@ class Source:
 def read_source(folder):
     """Reads a folder of transformers, with `config.json`, weights and vocabulary; nothing in it is executed.
 
-    Returns: :class:`Source`
+    Returns: `Source`
     Raises:
         FileNotFoundError: a file is missing
         ValueError: it cannot be read, or computes something else than RoBERTa

@@ -45,10 +45,10 @@ MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
 
 
 def write_tokenizer(folder, subwords, max_length, of_words=False):
-    """Writes `tokenizer.json` and `tokenizer_config.json` for :class:`~maelm_fairseq.base.subwords.Subwords`.
+    """Writes `tokenizer.json` and `tokenizer_config.json` for `subwords.Subwords`.
 
     The folder must exist. A text has up to `max_length` tokens, with `<s>` and `</s>`. With `of_words`, a byte-level
-    BPE puts a space in front of each text, so that it gives words, one by one, the tokens that they have in a text.
+    BPE puts a space before each text, so that it gives words, one by one, the tokens that they have in a text.
 
     Returns: tokenizers.Tokenizer, read back from what was written
     Raises ValueError: the vocabulary cannot be written as `tokenizer.json`
@@ -75,13 +75,13 @@ def write_tokenizer(folder, subwords, max_length, of_words=False):
 
 
 def build_tokenizer(subwords):
-    """A tokenizer of the `tokenizers` library with the tokens of a SentencePiece model; see :func:`write_tokenizer`.
+    """A tokenizer of the `tokenizers` library with the tokens of a SentencePiece model; see `write_tokenizer`.
 
     Raises ValueError: the SentencePiece model has a setting or a kind of piece that is not supported
     """
     processor, vocabulary = subwords.processor, subwords.symbols[:-1]
     kind, charsmap = read_settings(processor)
-    numbers = range(3, len(processor))  # behind <unk>, <s> and </s>
+    numbers = range(3, len(processor))  # after <unk>, <s> and </s>
     has_bytes = any(map(processor.is_byte, numbers))
     if kind == BPE:
         ids = {symbol: i for i, symbol in enumerate(vocabulary)}
@@ -112,7 +112,7 @@ def build_tokenizer(subwords):
 
 
 def split_into_words():
-    """Puts a mark in front of each word in place of the space before it, so that no token's offsets have the space.
+    """Puts a mark before each word in place of the space before it, so that no token's offsets have the space.
 
     What follows `<mask>` without a space begins within a word, and gets no mark.
     """
@@ -123,7 +123,7 @@ def split_into_words():
     def remove(pattern):
         return pre_tokenizers.Split(Regex(pattern), "removed")
 
-    # The first text gets a mark, also in front of WITHIN_WORD. A mark that is in the text itself stays, unless it is
+    # The first text gets a mark, also before WITHIN_WORD. A mark that is in the text itself stays, unless it is
     # the last one before a word.
     removed = remove(f"{WORD_START}{WITHIN_WORD}?(?!{WORD_START})")
     return pre_tokenizers.Sequence([mark("first"), removed, mark("always"), remove(WORD_START + WITHIN_WORD)])
@@ -153,7 +153,7 @@ def sample_lines(data, splits=("train", "valid")):
 def check_tokenizer(tokenizer, subwords, lines, of_words=False):
     """Compares the tokens of a tokenizer on lines of text and on edge cases: texts, pairs, and lists of words.
 
-    They must be those of `subwords`, in sequences as for `hub.encode`. With `of_words` as for :func:`write_tokenizer`,
+    They must be those of `subwords`, in sequences as for `hub.encode`. With `of_words` as for `write_tokenizer`,
     a byte-level BPE is compared on lists of words alone, and without it, on all but these.
 
     Returns: the number of texts, pairs and lists compared, known exceptions included

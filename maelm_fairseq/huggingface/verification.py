@@ -28,11 +28,11 @@ def expected_calls(model, kind, code, lines=()):
     """The calls that users of a head make, and what the hub answers.
 
     Args:
-        model: :class:`~maelm_fairseq.hub.MaeLm`
+        model: `hub.MaeLm`
         kind: which class of its family the export is: `MODEL`, `MASKED_LM`, ...
         code: whether it is one of modeling_mae_lm.py
         lines: of text; edge cases are added where there are few
-    Returns: a dict for :func:`~.calls.differences`, of plain values and tensors
+    Returns: a dict for `calls.differences`, of plain values and tensors
     """
     limit = model.model.max_positions()
     lines = [line for line in [*lines, *EDGE_CASES] if line.split() and not is_known_difference(line)][:TEXTS]
@@ -94,9 +94,9 @@ def compare_with_transformers(folder, config, model, data, kind):
     Args:
         folder: of the export
         config: the contents of its config.json
-        model: :class:`~maelm_fairseq.hub.MaeLm`
+        model: `hub.MaeLm`
         data: folder whose records have lines of text
-        kind: as for :func:`expected_calls`
+        kind: as for `expected_calls`
     Returns: a sentence that says what was found, or why nothing was compared
     Raises ValueError: a call is answered otherwise
     """

@@ -84,12 +84,12 @@ def choose_kind(model, layout, head, masks_in_encoder):
 
 
 def base_prefix(layout, kind):
-    """What a class puts in front of the names of its encoder."""
+    """What a class puts before the names of its encoder."""
     return "" if kind == MODEL else layout.model_type + "."
 
 
 def stock_modules(layout, kind, layers, head=None):
-    """The modules of encoder and head that are a weight and a bias in both; arguments are as for :func:`convert`.
+    """The modules of encoder and head that are a weight and a bias in both; arguments are as for `convert`.
 
     Returns: {our name: list of theirs}; where they have several, ours has their rows one after the other
     """
@@ -112,8 +112,8 @@ def convert(model, layout, kind, head=None):
     """The weights of a class of transformers or of modeling_mae_lm.py.
 
     Args:
-        model: :class:`~maelm_fairseq.model.MaeLmModel`
-        layout: :class:`Layout`
+        model: `model.MaeLmModel`
+        layout: `Layout`
         kind: which class of the family: `MODEL`, `MASKED_LM`, ...
         head: our name of the head, for the classes that have one
     Returns: {name: tensor}, contiguous copies; the names of the model's weights that the class has no place for: a set

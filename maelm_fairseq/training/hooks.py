@@ -7,12 +7,13 @@
 | `add_defaults` | begins a run: signal handlers; memory; the save folder; no state of an earlier run | our models |
 | `train` | all processes at one update, none after the last; whole updates in a resumed epoch; signals | our models |
 | `Trainer.train_step` | no empty batches; what does not fit into memory ends the run; signs of life | our models |
+| `train_step`, `valid_step`, `reduce_metrics` of the task | tell and hear that a process was asked to stop | our models |
 | `FP16Optimizer`'s copies of weights and gradients | all at once, instead of tensor by tensor | `torch_adamw` |
 | `validate_and_save` | a requested stop saves and ends the process; once an update; frees memory | training |
 | `save_checkpoint` | refuses NaN; a full disk is one line; the last checkpoint is written first | training |
 | `torch_persistent_save`, `PathManager.copy` | names appear with complete files | training |
 | `checkpoint_utils.load_checkpoint` | the first checkpoint that the run can use, position and all | training |
-| `Trainer.load_checkpoint` | compares the checkpoint with the run; what patience has seen goes on | training |
+| `Trainer.load_checkpoint` | compares the checkpoint with the run; restores what patience has seen | training |
 | `load_checkpoint_to_cpu` | tensors, plain values and our options alone | all commands |
 | `load_model_ensemble_and_task` | builds this plugin's classes only, of whole checkpoints | all commands |
 
@@ -49,7 +50,7 @@ from .memory import RETURN_INTERVAL, keep_freed_memory, limit_caches, return_fre
 from .reporting import FirstUpdates, reporter
 
 logger = logging.getLogger(__name__)
-CANNOT_RESUME = "the run cannot go on from it"
+CANNOT_RESUME = "the run cannot resume from it"
 
 
 def is_command():
@@ -107,7 +108,7 @@ class Hooks:
         self._last = None  # path of the last checkpoint that is being saved
         self._folders = set()  # of all runs of this process
         self._seen = None  # the last update that fairseq was asked to validate and save
-        self._validated = False  # whether the checkpoint that the run goes on from was validated
+        self._validated = False  # whether the checkpoint that the run resumes from was validated
         self._candidate = None  # path of a checkpoint that it tries to resume from
         self._resumed = None  # path of the checkpoint that it has read, while its folder is as it found it
         self._refused = {}  # {path: error} of checkpoints that it could not resume from
@@ -299,11 +300,11 @@ class Hooks:
             self._last = None
 
     def torch_persistent_save(self, original, state, filename, async_write=False):
-        if os.path.basename(filename) == "crash.pt":  # nothing goes on from it, and a full disk would hide the crash
+        if os.path.basename(filename) == "crash.pt":  # nothing resumes from it, and a full disk would hide the crash
             return
         if self.patience:
             state["extra_state"]["early_stopping"] = dict(self.patience)
-        # The last checkpoint first: from there a run goes on that is killed, or finds the disk full, meanwhile.
+        # The last checkpoint first: a run that is killed, or finds the disk full, resumes from it.
         writing.save(state, self._last or filename)
         if self._last and filename != self._last:
             writing.copy(self._last, filename)

@@ -38,7 +38,7 @@ def limit_caches():
 
 
 def return_freed_memory():
-    """Returns to the system what :func:`keep_freed_memory` has kept; the next update gets what it needs anew.
+    """Returns to the system what `keep_freed_memory` has kept; the next update gets what it needs anew.
 
     What lives long, such as oneDNN's kernels for a new shape, lies between freed blocks, so that the next tensors need
     others: what is kept would grow for thousands of updates, to several times what an update needs.

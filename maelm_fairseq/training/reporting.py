@@ -42,7 +42,7 @@ class Reporter:
     """The exception hook of a command.
 
     Before the first update every error comes from options, files or data, and is one line with its type. Afterwards
-    those of :func:`~maelm_fairseq.base.errors.one_line` are; others keep their stack trace.
+    those of `errors.one_line` are; others keep their stack trace.
     """
 
     def __init__(self):
@@ -53,7 +53,7 @@ class Reporter:
         """Makes this process report errors so; for commands, never for a program that imports us."""
         sys.excepthook = self
         show_anything()
-        logging.raiseExceptions = False  # training goes on when nobody reads its log any more
+        logging.raiseExceptions = False  # training continues when nobody reads its log any more
         os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors itself, with a stack trace
 
     def __call__(self, kind, error, traceback):

@@ -15,7 +15,7 @@ from ..vocabulary import FINGERPRINT
 
 
 def check_run(state, trainer, path, starts_anew):
-    """Refuses a checkpoint, from :func:`~.sections.for_fairseq`, that a run cannot start from, or go on from.
+    """Refuses a checkpoint, from `sections.for_fairseq`, that a run cannot start or resume from.
 
     If it starts anew, as by --finetune-from-model or --reset-optimizer, only the encoder must be the same.
     """
@@ -101,33 +101,33 @@ def problem_of_moments(weight, state):
 
 
 def check_components(state, trainer, path):
-    """Refuses to go on with another criterion, optimizer or schedule, or without the state of the optimizer."""
+    """Refuses to resume with another criterion, optimizer or schedule, or without the state of the optimizer."""
     if not isinstance(state.get("last_optimizer_state"), dict):
         raise UsageError(
-            f"{path}: it has no state of the optimizer, so no run can go on from it: add --reset-optimizer, or start "
+            f"{path}: it has no state of the optimizer, so no run can resume from it: add --reset-optimizer, or start "
             "another run with --finetune-from-model"
         )
     fp16 = trainer.cfg.common.fp16  # its state is of other form
     if ("loss_scale" in state["last_optimizer_state"]) != fp16:
         was, now = ("with" if has else "without" for has in (not fp16, fp16))
         raise UsageError(
-            f"{path}: the run was {was} fp16 and is {now}: go on with the same precision, or start another run with "
+            f"{path}: the run was {was} fp16 and is {now}: keep the same precision, or start another run with "
             "--finetune-from-model"
         )
     for name, stored in state["components"].items():
         current = name_in(trainer.cfg[name])
         if stored and stored != current:
             raise UsageError(
-                f"{path}: {option(name)} was {stored} and is {current}: go on with the same, or add --reset-optimizer"
+                f"{path}: {option(name)} was {stored} and is {current}: use the same, or add --reset-optimizer"
             )
 
 
 def same_in_all_processes(update, save_dir):
-    """The update that all processes go on from; one that does not find the checkpoint would begin anew, unnoticed."""
+    """The update that all processes resume from; one that does not find the checkpoint would begin anew, unnoticed."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         updates = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(updates, update)
         if len({*updates}) > 1:
-            found = f"processes of this run go on from update {min(updates):,}, others from {max(updates):,}"
+            found = f"some processes of this run resume from update {min(updates):,}, others from {max(updates):,}"
             raise UsageError(f"--save-dir {save_dir}: {found}; give a folder that all machines share")
     return update

@@ -1,4 +1,4 @@
-"""The save folder of a run: used by one run only, and what the run goes on from."""
+"""The save folder of a run: used by one run only, and what the run resumes from."""
 
 import fcntl
 import filecmp
@@ -35,7 +35,7 @@ def check_outside(finetune_from_model, save_dir):
     if os.path.realpath(save_dir) in map(os.path.realpath, folders):
         raise UsageError(
             f"--finetune-from-model {finetune_from_model} is in --save-dir {save_dir}: the run would overwrite what it "
-            "starts from; choose another --save-dir, or leave --finetune-from-model out to go on with that run"
+            "starts from; choose another --save-dir, or leave --finetune-from-model out to resume that run"
         )
 
 
@@ -83,7 +83,7 @@ def set_aside_refused(refused, resumed):
 
 
 def set_aside_later(save_dir, suffix, update):
-    """Renames the checkpoints of intervals after the update that a run resumes from: it has left that branch.
+    """Renames the checkpoints of intervals after the update that a run resumes from: they are of an abandoned branch.
 
     Otherwise they would count as the newest: fairseq would remove the run's own in their favour, and a run that finds
     its last checkpoint damaged would resume there.
@@ -102,9 +102,9 @@ def set_aside(path, ending):
 
 
 def where_to_go_on(cfg):
-    """Which checkpoint the same command goes on from, as the end of an error message; `cfg` as in `candidates`."""
+    """Which checkpoint the same command resumes from, as the end of an error message; `cfg` as in `candidates`."""
     paths = resumable_checkpoints(cfg.save_dir, cfg.checkpoint_suffix)
-    return f"the same command goes on from {paths[0]}" if paths else f"{cfg.save_dir} has no checkpoint yet"
+    return f"the same command resumes from {paths[0]}" if paths else f"{cfg.save_dir} has no checkpoint yet"
 
 
 def lock(save_dir):

@@ -1,4 +1,4 @@
-"""Stopping on request, by the signals of :mod:`~maelm_fairseq.base.signals`: all processes notice at the same update.
+"""Stopping on request, by the signals of `base.signals`: all processes notice at the same update.
 
 A signal is only noted when it arrives. The note travels with the logging outputs that fairseq sums over the processes
 in every update, so that all of them see it at once, whichever process was sent the signal.
@@ -88,7 +88,7 @@ def _protect_worker():
     """Lets a loader worker live until the process that it works for ends it, when a whole group is sent SIGTERM.
 
     PyTorch's workers die from a SIGTERM of any process but that one, and take the run with them. The other signals
-    reach :func:`_note`, which leaves workers alone.
+    reach `_note`, which leaves workers alone.
     """
     if os.getppid() == Process.pid:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -105,7 +105,7 @@ def _end_with(parent):
 def listen(task):
     """Has the steps of a task of any class tell, and its metrics hear, that a process was asked to stop.
 
-    A validation then ends with :class:`StopRequested`.
+    A validation then ends with `StopRequested`.
     """
     if vars(task).get("reduce_metrics") is not None:
         return
@@ -130,7 +130,7 @@ def listen(task):
 
 
 def stop(update, saved, without=()):
-    """Ends this process when all have come here, with the status :data:`STOPPED` if the same command resumes, else 1.
+    """Ends this process when all have come here, with the status `STOPPED` if the same command resumes, else 1.
 
     The checkpoint of an update is in the folder `saved`, if there is one; options in `without` begin the run anew.
     """

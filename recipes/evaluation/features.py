@@ -24,7 +24,7 @@ def compute(model, texts):
     """The features of texts at each layer, pooled over their tokens.
 
     Args:
-        model: :class:`~maelm_fairseq.hub.MaeLm`
+        model: `hub.MaeLm`
         texts: N strings or pairs
     Returns:
         {"mean": float32 (L + 1, N, C), the mean of all tokens but `<s>`; "first": the same of `<s>`}
@@ -57,7 +57,7 @@ class Encoder:
 
     @functools.cached_property
     def model(self):
-        """The :class:`~maelm_fairseq.hub.MaeLm`, loaded when it is first needed."""
+        """The `hub.MaeLm`, loaded when it is first needed."""
         model = hub.from_pretrained(self.checkpoint, data=self.data)
         provenance.check_unchanged(self.files)
         return model.to("cuda" if torch.cuda.is_available() else "cpu")

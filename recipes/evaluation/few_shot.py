@@ -50,6 +50,6 @@ def one_repeat(layers, task, shots, repeat):
 
 
 def few_shot(layers, task, repeats):
-    """The scores of all repeats, (SHOTS, repeats), of a task that :func:`has_few_shot`."""
+    """The scores of all repeats, (SHOTS, repeats), of a task that `has_few_shot`."""
     scores = [[one_repeat(layers, task, shots, repeat) for repeat in range(repeats)] for shots in SHOTS]
     return np.array(scores, np.float32)

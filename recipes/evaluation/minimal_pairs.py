@@ -13,11 +13,11 @@ DRAWS = 1000  # of the bootstrap
 
 
 def decide(model, pairs):
-    """How each pair is decided by the sums of bits, as by :func:`compare`; float64 (N,).
+    """How each pair is decided by the sums of bits, as by `compare`; float64 (N,).
 
     Args:
-        model: :class:`~maelm_fairseq.hub.MaeLm`
-        pairs: :class:`~evaluation.pair_files.Pairs`
+        model: `hub.MaeLm`
+        pairs: `pair_files.Pairs`
     Raises:
         UsageError: a sentence has no tokens, or more than the model has positions; or the model
             cannot score
@@ -66,7 +66,7 @@ def means(decisions, names):
 
 
 def is_over_paradigms(groups):
-    """Whether the :func:`interval` is over paradigms, as it is for two of them or more."""
+    """Whether the `interval` is over paradigms, as it is for two of them or more."""
     return are_paradigms(groups) and len(np.unique(groups)) > 1
 
 

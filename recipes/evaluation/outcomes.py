@@ -94,7 +94,7 @@ class Records:
             return pd.DataFrame(self.rows(), columns=COLUMNS)
 
     def rows(self):
-        """Those of the table."""
+        """Yields the rows of `table`."""
         for key, array in sorted(self.arrays.items()):
             task, _, name = key.partition("/")
             if "/" in name or name in ("", "targets", "folds", GROUPS):

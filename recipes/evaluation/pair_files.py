@@ -43,7 +43,7 @@ class BlimpPair:
 def read_pairs(path):
     """Reads the minimal pairs of a file, or of a folder.
 
-    - NAME.jsonl has an object with the fields of :class:`BlimpPair` on each line. The group of a
+    - NAME.jsonl has an object with the fields of `BlimpPair` on each line. The group of a
       pair is TERM/UID.
     - Any other file has columns that tabs separate, and a header with `good`, `bad` and perhaps
       `group`, in any order.
@@ -51,7 +51,7 @@ def read_pairs(path):
 
     Every file may be gzip.
 
-    Returns: :class:`Pairs`
+    Returns: `Pairs`
     Raises:
         FileNotFoundError: there is no such file
         UsageError: a file has no pairs, or a line is none; the folder has no such file
@@ -117,7 +117,7 @@ def read_json_lines(path):
 
 
 def read_table(path):
-    """Yields (place, good, bad, group) of each line behind the header that is not empty."""
+    """Yields (place, good, bad, group) of each line after the header that is not empty."""
     for number, line in read_lines(path):
         cells, place = line.split("\t"), f"{path}, line {number}"
         if number == 1:

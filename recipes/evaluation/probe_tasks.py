@@ -76,7 +76,7 @@ def deal(targets, ids):
 
 
 def load_task(folder, regression=False):
-    """Reads a task: all its labelled files together; see :mod:`maelm_fairseq.finetuning.labelled_files`.
+    """Reads a task: all its labelled files together; see `maelm_fairseq.finetuning.labelled_files`.
 
     Raises:
         UsageError: a file cannot be read, or too few examples are left

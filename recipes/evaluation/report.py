@@ -38,7 +38,7 @@ class Report:
     """The tables of models.
 
     Args:
-        records: list of :class:`~evaluation.outcomes.Records`
+        records: list of `outcomes.Records`
         tasks: their names, in order
         pairs: names of sets of minimal pairs
         secondary: names of tasks that are in no mean

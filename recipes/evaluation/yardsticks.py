@@ -27,7 +27,7 @@ def by_folds(task, predict):
 
 
 def few_shot(counts, task, repeats):
-    """The scores of bags of words, (SHOTS, repeats), by the examples of :func:`~.few_shot.few_shot`."""
+    """The scores of bags of words, (SHOTS, repeats), by the examples of `few_shot.few_shot`."""
     scores = np.empty((len(SHOTS), repeats), np.float32)
     for i, shots in enumerate(SHOTS):
         for repeat in range(repeats):
@@ -49,7 +49,7 @@ def measure(records, task, repeats):
     """Records both on a task, unless that is done; what was made from other texts or repeats is replaced.
 
     Args:
-        records: {each of YARDSTICKS: :class:`~.outcomes.Records`}
+        records: {each of YARDSTICKS: `outcomes.Records`}
         repeats: of few-shot training
     """
     same = {"task": task.digest()}
