@@ -7,7 +7,7 @@
 | `add_defaults` | begins a run: signal handlers; memory; the save folder; no state of an earlier run | our models |
 | `train` | all processes at one update, none after the last; whole updates in a resumed epoch; signals | our models |
 | `Trainer.train_step` | no empty batches; what does not fit into memory ends the run; signs of life | our models |
-| `train_step`, `valid_step`, `reduce_metrics` of the task | tell and hear that a process was asked to stop | our models |
+| `train_step`, `valid_step`, `reduce_metrics` of the task | a request to stop reaches all processes | our models |
 | `FP16Optimizer`'s copies of weights and gradients | all at once, instead of tensor by tensor | `torch_adamw` |
 | `validate_and_save` | a requested stop saves and ends the process; once an update; frees memory | training |
 | `save_checkpoint` | refuses NaN; a full disk is one line; the last checkpoint is written first | training |
