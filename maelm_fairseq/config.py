@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from .base.errors import UsageError
-from .base.ranges import Range
-from .base.settings import setting
+from .base.settings import TINY, option, setting, validate
 from .engine import ChoiceEnum, FairseqDataclass
 from .heads import FIRST, POOLING
 from .layers import AUTHORS, BUCKETS, T5
@@ -12,22 +11,28 @@ from .layers import AUTHORS, BUCKETS, T5
 
 @dataclass
 class MaeLmConfig(FairseqDataclass):
-    encoder_layers: int = setting(12, "layers of the encoder")
-    encoder_embed_dim: int = setting(768, "width of encoder and decoder")
-    encoder_ffn_embed_dim: int = setting(3072, "width of the feed-forward layers")
-    encoder_attention_heads: int = setting(12, "attention heads of a layer")
-    decoder_layers: int = setting(4, "layers of the decoder; 0 for an MLM, with --encoder-mask-fraction 1")
-    dropout: float = setting(0.1, "dropout of the encoder")
-    attention_dropout: float = setting(0.1, "dropout of the encoder's attention weights")
-    decoder_dropout: float = setting(0.0, "dropout and attention dropout of the decoder")
-    pooler_dropout: float = setting(0.1, "dropout of classification heads")
+    """Options of the model. Larger sizes are a mistake, or damage: they would fill the memory before a comparison."""
+
+    encoder_layers: int = setting(12, "layers of the encoder", least=1, most=1000)
+    encoder_embed_dim: int = setting(768, "width of encoder and decoder", least=1, most=2**16)
+    encoder_ffn_embed_dim: int = setting(3072, "width of the feed-forward layers", least=1, most=2**18)
+    encoder_attention_heads: int = setting(12, "attention heads of a layer", least=1, most=2**16)
+    decoder_layers: int = setting(
+        4, "layers of the decoder; 0 for an MLM, with --encoder-mask-fraction 1", least=0, most=1000
+    )
+    dropout: float = setting(0.1, "dropout of the encoder", least=0, most=1 - TINY)
+    attention_dropout: float = setting(0.1, "dropout of the encoder's attention weights", least=0, most=1 - TINY)
+    decoder_dropout: float = setting(0.0, "dropout and attention dropout of the decoder", least=0, most=1 - TINY)
+    pooler_dropout: float = setting(0.1, "dropout of classification heads", least=0, most=1 - TINY)
     classification_pooling: ChoiceEnum(list(POOLING)) = setting(
         FIRST, "what new classification heads read: `<s>`, or the mean of the other tokens"
     )
-    max_positions: int = setting(512, "number of learned positions")
-    layer_norm_eps: float = setting(1e-5, "added to the variance in every layer normalisation")
-    relative_position_num_buckets: int = setting(32, "buckets of the encoder's relative bias, even; 0 for no bias")
-    relative_position_max_distance: int = setting(128, "this and all larger distances share a bucket")
+    max_positions: int = setting(512, "number of learned positions", least=2, most=2**24)
+    layer_norm_eps: float = setting(1e-5, "added to the variance in every layer normalisation", least=1e-20, most=0.1)
+    relative_position_num_buckets: int = setting(
+        32, "buckets of the encoder's relative bias, even; 0 for no bias", least=0, most=2**16
+    )
+    relative_position_max_distance: int = setting(128, "this and all larger distances share a bucket", least=0)
     relative_position_buckets: ChoiceEnum(BUCKETS) = setting(
         AUTHORS,
         "how distances share buckets: as in the authors' release, or as in T5, so that Hugging Face's "
@@ -65,27 +70,11 @@ ARCHITECTURES = {
 
 
 MPNET = (32, 128)  # buckets and maximum distance of Hugging Face's MPNet, which its configuration cannot change
-SIZES = {  # more is a mistake, or damage: it would fill the memory before anything could be compared
-    "encoder_layers": Range(1, 1000),
-    "encoder_embed_dim": Range(1, 2**16),
-    "encoder_ffn_embed_dim": Range(1, 2**18),
-    "encoder_attention_heads": Range(1, 2**16),
-    "decoder_layers": Range(0, 1000),
-    "relative_position_num_buckets": Range(0, 2**16),
-    "relative_position_max_distance": Range(0),
-    "max_positions": Range(2, 2**24),  # <s> and a token
-}
-
-
-def option(name):
-    """The option of a field: --max-positions for max_positions."""
-    return "--" + name.replace("_", "-")
 
 
 def check_sizes(cfg):
     """Refuses sizes that are out of range or contradict each other."""
-    for name, sizes in SIZES.items():
-        sizes.check(getattr(cfg, name), option(name))
+    validate(cfg, MaeLmConfig)
     width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
     num_buckets, max_distance = cfg.relative_position_num_buckets, cfg.relative_position_max_distance
     if width % heads:
@@ -105,12 +94,6 @@ def check_sizes(cfg):
             f"--relative-position-buckets {T5} needs --relative-position-num-buckets {MPNET[0]} (it is {num_buckets}) "
             f"and --relative-position-max-distance {MPNET[1]} (it is {max_distance}): MPNet has no others"
         )
-    if not 0 < cfg.layer_norm_eps < 1:
-        raise UsageError(f"--layer-norm-eps {cfg.layer_norm_eps} must be over 0 and below 1")
-    for name in ["dropout", "attention_dropout", "decoder_dropout", "pooler_dropout"]:
-        value = getattr(cfg, name)
-        if not 0 <= value < 1:
-            raise UsageError(f"{option(name)} {value} must be at least 0 and less than 1: it is the share dropped")
     if cfg.share_decoder_layers:
         if cfg.decoder_layers > cfg.encoder_layers:
             raise UsageError(

@@ -12,8 +12,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import UsageError
-from .base.ranges import Range
-from .base.settings import setting
+from .base.settings import TINY, setting, validate
 from .base.subwords import MASK, UNKNOWN
 from .vocabulary import word_starts
 
@@ -29,17 +28,20 @@ class MaskSettings:
     Raises ValueError: a setting is out of range, or they contradict each other
     """
 
-    mask_prob: float = setting(0.15, "share of positions that are predicted")
-    leave_unmasked_prob: float = setting(0.0, "share of the predicted positions that the encoder sees unchanged")
-    random_token_prob: float = setting(0.0, "share of the predicted positions at which the encoder sees a random token")
-    encoder_mask_fraction: float = setting(0.0, "share of masked positions that the encoder sees as [MASK]; 1 for MLM")
+    mask_prob: float = setting(0.15, "share of positions that are predicted", least=TINY, most=1 - TINY)
+    leave_unmasked_prob: float = setting(
+        0.0, "share of the predicted positions that the encoder sees unchanged", least=0, most=1
+    )
+    random_token_prob: float = setting(
+        0.0, "share of the predicted positions at which the encoder sees a random token", 0, 1
+    )
+    encoder_mask_fraction: float = setting(
+        0.0, "share of masked positions that the encoder sees as [MASK]; 1 for MLM", 0, 1
+    )
     mask_whole_words: bool = setting(False, "select whole words (needs a vocabulary that marks where words begin)")
 
     def __post_init__(self):
-        if not 0 < self.mask_prob < 1:
-            raise UsageError(f"--mask-prob {self.mask_prob} must be over 0 and under 1")
-        for name in ["leave_unmasked_prob", "random_token_prob", "encoder_mask_fraction"]:
-            Range(0, 1).check(getattr(self, name), f"--{name.replace('_', '-')}")
+        validate(self, MaskSettings)
         if self.leave_unmasked_prob + self.random_token_prob > 1:
             raise UsageError(
                 f"--leave-unmasked-prob {self.leave_unmasked_prob} and --random-token-prob {self.random_token_prob} "

@@ -9,7 +9,7 @@ import torch
 from omegaconf import II
 
 from .base.errors import UsageError
-from .base.settings import setting
+from .base.settings import TINY, setting, validate
 from .engine import FairseqAdam, FairseqDataclass, FairseqOptimizer, FP16Optimizer, register_optimizer
 
 WEIGHTS = "float32_weights"  # in the state of the optimizer
@@ -22,7 +22,10 @@ class TorchAdamWConfig(FairseqDataclass):
     adam_eps: float = setting(1e-8, "added to the denominator")
     weight_decay: float = setting(0.0, "decoupled, as in AdamW")
     lr_layer_decay: float = setting(
-        1.0, "in fine-tuning, multiplies the learning rate for each layer below the head; embeddings are the lowest"
+        1.0,
+        "in fine-tuning, multiplies the learning rate for each layer below the head; embeddings are the lowest",
+        least=TINY,
+        most=1,
     )
     lr: List[float] = II("optimization.lr")
     fp16: bool = II("common.fp16")
@@ -47,10 +50,8 @@ def groups_by_rate(weights, decay):
 
     `param_group` of a weight says how many layers below the head it is; fairseq keeps this attribute.
 
-    Raises ValueError: a decay out of range, or of weights that do not say where they are
+    Raises ValueError: a decay of weights that do not say where they are
     """
-    if not 0 < decay <= 1:
-        raise UsageError(f"--lr-layer-decay {decay} must be over 0 and at most 1")
     if decay == 1:
         return weights
     if not all(hasattr(weight, "param_group") for weight in weights):
@@ -75,6 +76,7 @@ class TorchAdamW(FairseqAdam):
 
     def __init__(self, cfg, params):
         FairseqOptimizer.__init__(self, cfg)
+        validate(cfg, TorchAdamWConfig)
         groups = groups_by_rate(list(params), cfg.lr_layer_decay)
         self._optimizer = torch.optim.AdamW(groups, fused=True, **self.optimizer_config)
         self._factor = 1.0

@@ -14,8 +14,7 @@ from omegaconf import II, MISSING
 from .base.checkpoint_names import resumable_checkpoints
 from .base.errors import MissingFileError, UsageError
 from .base.line_sizes import LineSizes
-from .base.ranges import Range
-from .base.settings import setting
+from .base.settings import setting, validate
 from .data.blocks import TokenBlocks
 from .data.cooccurrence import count_neighbours, embeddings
 from .data.epochs import ResumableIterator
@@ -69,11 +68,12 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
         "where blocks end: none fills every block; complete ends them at line ends, complete_doc also at document ends "
         "(blank lines); eos makes each line a block",
     )
-    tokens_per_sample: int = setting(512, "maximum tokens of a block, including <s>")
+    tokens_per_sample: int = setting(512, "maximum tokens of a block, including <s>", least=2)
     encoder_mask_fade_updates: int = setting(
         0,
         "begin as an MLM: the share of the masked positions that the encoder sees as [MASK] falls linearly from 1 to "
         "--encoder-mask-fraction over the first so many updates, say a sixth of all; 0 for never",
+        least=0,
     )
     cooccurrence_embeddings: bool = setting(
         False,
@@ -106,8 +106,7 @@ class MaeLmTask(TokenTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        Range(2).check(cfg.tokens_per_sample, "--tokens-per-sample")  # <s> and a token
-        Range(0).check(cfg.encoder_mask_fade_updates, "--encoder-mask-fade-updates")
+        validate(cfg, MaeLmTaskConfig)
         check_precision(cfg)
         check_compilation(cfg)
         first, *others = utils.split_paths(cfg.data)

@@ -43,8 +43,8 @@ from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.files import read_json, save_json
+from maelm_fairseq.base.settings import option
 from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint
-from maelm_fairseq.config import option
 from maelm_fairseq.engine import FairseqConfig, convert_namespace_to_omegaconf
 from maelm_fairseq.finetuning.labelled_files import find_file, is_test
 from maelm_fairseq.finetuning.labelled_task import FROM_CHECKPOINT, SCORES

@@ -4,7 +4,7 @@ import itertools
 from collections import namedtuple
 
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.config import option
+from maelm_fairseq.base.settings import option
 
 
 class Settings(namedtuple("Settings", "batch_size lr warmup_ratio epochs")):

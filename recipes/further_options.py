@@ -3,7 +3,7 @@
 import argparse
 
 from maelm_fairseq.base.errors import Parser, UsageError
-from maelm_fairseq.config import option
+from maelm_fairseq.base.settings import option
 from maelm_fairseq.engine import options
 from maelm_fairseq.training.run_options import check_texts
 

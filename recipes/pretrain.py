@@ -24,7 +24,7 @@ import show_progress
 from gpu_memory import GIB, bytes_needed, largest_batch
 from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base.errors import Parser, UsageError, within
-from maelm_fairseq.base.settings import CLUSTER
+from maelm_fairseq.base.settings import CLUSTER, option
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
 from maelm_fairseq.base.utf8 import half_character
 from maelm_fairseq.training.reporting import reporter
@@ -73,7 +73,7 @@ def parse(recipe, words):
 
 def plugin_options():
     """The options of model and task with their help, as text."""
-    from maelm_fairseq.config import MaeLmConfig, option
+    from maelm_fairseq.config import MaeLmConfig
     from maelm_fairseq.task import MaeLmTaskConfig
 
     lines = {option(f.name): f.metadata.get("help") for kind in (MaeLmTaskConfig, MaeLmConfig) for f in fields(kind)}
@@ -97,7 +97,7 @@ def options(cfg):
         for field, value in values.items():
             name = {"model": "arch"}.get(group, group) if field == "_name" else field
             if value is not False:
-                yield "--" + name.replace("_", "-")
+                yield option(name)
             if not isinstance(value, bool):
                 yield ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
@@ -164,7 +164,7 @@ def fitting_batch(cfg, args, extra, sequences):
     architecture = ARCHITECTURES.get(given(extra).get("--arch", cfg["model"].get("_name")), {})
     for part, settings in [(model, {**architecture, **cfg["model"]}), (task, cfg["task"])]:
         for field in fields(part):
-            value = given(extra).get("--" + field.name.replace("_", "-"), settings.get(field.name))
+            value = given(extra).get(option(field.name), settings.get(field.name))
             if value is not None and isinstance(field.default, (int, float)):
                 setattr(part, field.name, type(field.default)(value) if value != "" else True)
     batch = largest_batch(model, task, vocabulary, memory, sequences)

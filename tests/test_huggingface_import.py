@@ -157,7 +157,7 @@ def changed(change, *names):
 EMBEDDINGS = ["roberta.embeddings.word_embeddings.weight", "lm_head.bias", "lm_head.decoder.bias"]
 REFUSED = {  # change of config and weights, message
     "model": (lambda c, w: c.update(model_type="xmod"), "model_type 'xmod', expected roberta or xlm-roberta or "),
-    "epsilon": (lambda c, w: c.update(layer_norm_eps=0), "--layer-norm-eps 0.0 must be over 0 and below 1$"),
+    "epsilon": (lambda c, w: c.update(layer_norm_eps=0), "--layer-norm-eps 0.0 must be from 1e-20 to 0.1$"),
     "token types": (lambda c, w: w["roberta.embeddings.token_type_embeddings.weight"][1].add_(1),
      "its token types have different embeddings, expected one or equal ones$"),
     "no token types": (changed(lambda w: w[:0], "roberta.embeddings.token_type_embeddings.weight"), "its token types"),

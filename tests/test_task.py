@@ -8,9 +8,10 @@ import torch
 from fairseq.tasks import FairseqTask
 
 from conftest import refuses
-from maelm_fairseq.checkpoints import comparing
+from maelm_fairseq.base.settings import option
+from maelm_fairseq.checkpoints import compatibility
 from maelm_fairseq.checkpoints.compatibility import ENCODER, OTHERS, compare_configurations, model_configuration
-from maelm_fairseq.config import check_sizes, option
+from maelm_fairseq.config import check_sizes
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 from test_vocabulary import dictionary as dictionary_of
@@ -21,7 +22,7 @@ DICTIONARY = dictionary_of("a", "b")
 
 
 @pytest.mark.parametrize("options, message", [
-    (dict(mask_prob=0), "--mask-prob 0 must be over 0 and under 1"),
+    (dict(mask_prob=0), "--mask-prob 0 must be from 1e-06 to 0.999999"),
     (dict(encoder_mask_fraction=-0.1), "--encoder-mask-fraction -0.1 must be from 0 to 1"),
     (dict(leave_unmasked_prob=0.6, random_token_prob=0.6), "add up to more than 1"),
     (dict(tokens_per_sample=1), "--tokens-per-sample 1 must be from 2 to"),
@@ -46,7 +47,7 @@ def test_options_are_refused(data, options, message):
     (dict(relative_position_buckets="t5", relative_position_num_buckets=64),
      "--relative-position-buckets t5 needs --relative-position-num-buckets 32 .it is 64. and"),
     (dict(relative_position_buckets="t5", relative_position_max_distance=64), "max-distance 128 .it is 64.: MPNet"),
-    (dict(pooler_dropout=1.0), "--pooler-dropout 1.0 must be at least 0 and less than 1"),
+    (dict(pooler_dropout=1.0), "--pooler-dropout 1.0 must be from 0 to 0.999999"),
     (dict(relative_position_num_buckets=0, decoder_relative_bias=True), "--decoder-relative-bias needs"),
     (dict(share_decoder_layers=True, decoder_layers=2),
      "--share-decoder-layers: --decoder-layers 2 must be at most --encoder-layers 1"),
@@ -97,14 +98,14 @@ def test_sizes_are_those_of_the_weights_whatever_the_options_say():
 
 def test_weights_of_another_shape_and_numbers_that_are_not_finite_are_named():
     _, weights = checkpoint()
-    comparing.check_weights(weights, weights, "model.pt")
+    compatibility.check_weights(weights, weights, "model.pt")
     for change, message in [
         ({"lm_head.bias": torch.zeros(3)}, "weight 'lm_head.bias' has the shape .3,., expected .7,."),
         ({"more.bias": torch.zeros(3)}, "weight 'more.bias' has the shape .3,., expected none"),
         ({"lm_head.bias": torch.full((7,), torch.nan)}, "weight 'lm_head.bias' contains NaN or infinity"),
     ]:
-        refuses(f"model.pt: .*{message}", comparing.check_weights, {**weights, **change}, weights, "model.pt")
-    refuses("has the shape none, expected", comparing.check_weights, {}, weights, "model.pt")
+        refuses(f"model.pt: .*{message}", compatibility.check_weights, {**weights, **change}, weights, "model.pt")
+    refuses("has the shape none, expected", compatibility.check_weights, {}, weights, "model.pt")
 
 
 # Other tasks ---------------------------------------------------------------------------------------------------------

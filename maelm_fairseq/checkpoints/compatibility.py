@@ -6,7 +6,8 @@ import torch
 
 from ..base.errors import UsageError
 from ..base.files import typed
-from ..config import MaeLmConfig, option
+from ..base.settings import option
+from ..config import MaeLmConfig
 from ..vocabulary import FINGERPRINT, fingerprint
 
 # Of the encoder: these must be the same wherever its weights are used.

@@ -19,8 +19,9 @@ import torch
 
 from ..base.errors import Parser, UsageError, run, within
 from ..base.files import check_new
+from ..base.settings import option
 from ..checkpoints.writing import save
-from ..config import MaeLmConfig, check_sizes, option
+from ..config import MaeLmConfig, check_sizes
 from ..model import MaeLmModel
 from ..vocabulary import FINGERPRINT, fingerprint, read_vocabulary
 from .roberta_source import read_source

@@ -34,12 +34,12 @@ from omegaconf import OmegaConf
 
 from ..base.checkpoint_names import LAST, best_checkpoint, first_accepted, interval_checkpoints, last_checkpoint
 from ..base.errors import UsageError, is_out_of_memory, one_line
+from ..base.settings import option
 from ..base.signals import STOPPED
 from ..checkpoints import writing
 from ..checkpoints.compatibility import check_weights
 from ..checkpoints.reading import read_file
 from ..checkpoints.sections import REGISTRIES, for_fairseq, is_of_our_model
-from ..config import option
 from ..data.epochs import ResumableIterator
 from ..engine import PathManager, Trainer, checkpoint_utils, distributed_utils, overwrite_args_by_name, progress_bar
 from ..model import MaeLmModel

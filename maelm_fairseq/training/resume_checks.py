@@ -6,10 +6,10 @@ import torch
 
 from ..base.errors import UsageError
 from ..base.files import shown, typed
+from ..base.settings import option
 from ..checkpoints.compatibility import ENCODER, OTHERS, check_vocabulary, check_weights, compare_configurations
 from ..checkpoints.run_state import ExtraState
 from ..checkpoints.sections import name_in
-from ..config import option
 from ..heads import HEADS, STANDARDISED, fit_parts
 from ..vocabulary import FINGERPRINT
 

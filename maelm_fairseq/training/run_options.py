@@ -10,8 +10,8 @@ from omegaconf import ListConfig
 
 from ..base.errors import UsageError
 from ..base.ranges import Range
+from ..base.settings import option
 from ..checkpoints.sections import is_fairseqs, name_in
-from ..config import option
 from ..optimizer import betas
 
 AT_LEAST = {  # of options that fairseq takes as they are
