@@ -14,9 +14,10 @@ import numpy as np
 
 from binarized import is_encoded, shard_folder
 from maelm_fairseq.base.errors import Parser, UsageError, run
-from maelm_fairseq.base.files import read_json, sha256
+from maelm_fairseq.base.json_files import read_json
 from maelm_fairseq.base.line_sizes import LineSizes
 from maelm_fairseq.base.opening import opened
+from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from records import SplitRecord, part, read_manifest
 

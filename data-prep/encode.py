@@ -23,7 +23,9 @@ import numpy as np
 from binarized import token_dtype, write_index
 from command_line import progress_bar
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import atomic_write, save_json, sha256
+from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.json_files import save_json
+from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.base.signals import end_with_parent
 from maelm_fairseq.base.subwords import EOS, UNKNOWN
 from maelm_fairseq.base.utf8 import read_lines

@@ -16,8 +16,9 @@ from check import check
 from encode import encode
 from maelm_fairseq.base.byte_pairs import TOKENIZER_JSON
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
-from maelm_fairseq.base.files import atomic_write, read_json, save_json, sha256
-from maelm_fairseq.base.provenance import check_same
+from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.json_files import read_json, save_json
+from maelm_fairseq.base.provenance import check_same, sha256
 from maelm_fairseq.base.sentence_pieces import SENTENCEPIECE
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords

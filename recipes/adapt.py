@@ -28,8 +28,10 @@ from further_options import parsed, refuse_own
 from jobs import Jobs
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
-from maelm_fairseq.base.files import atomic_write, check_new, one_at_a_time, read_json, save_json, sha256
-from maelm_fairseq.base.provenance import check_same
+from maelm_fairseq.base.files import atomic_write, check_new
+from maelm_fairseq.base.json_files import read_json, save_json
+from maelm_fairseq.base.locks import one_at_a_time
+from maelm_fairseq.base.provenance import check_same, sha256
 from maelm_fairseq.base.signals import STOPPED
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords

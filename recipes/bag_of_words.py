@@ -21,7 +21,8 @@ from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.svm import LinearSVC
 
 from maelm_fairseq.base.errors import Parser, run
-from maelm_fairseq.base.files import check_new, save_json
+from maelm_fairseq.base.files import check_new
+from maelm_fairseq.base.json_files import save_json
 from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, are_values, find_file, is_test, read_sentences
 from maelm_fairseq.finetuning.metrics import MOST_GROUPS, scores_of, standard_errors
 from votes import BAG_OF_WORDS, MOST_FREQUENT, Score, Yardsticks, answer, one_hot

@@ -40,7 +40,8 @@ from evaluation.yardsticks import YARDSTICKS
 from evaluation.yardsticks import measure as measure_yardsticks
 from maelm_fairseq.base import errors
 from maelm_fairseq.base.errors import UsageError, within
-from maelm_fairseq.base.files import atomic_write, check_new, one_at_a_time
+from maelm_fairseq.base.files import atomic_write, check_new
+from maelm_fairseq.base.locks import one_at_a_time
 from maelm_fairseq.checkpoints.building import find_checkpoint
 from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file
 

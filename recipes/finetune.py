@@ -42,7 +42,7 @@ from jobs import Jobs
 from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
-from maelm_fairseq.base.files import read_json, save_json
+from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.settings import option
 from maelm_fairseq.checkpoints.building import find_checkpoint, read_checkpoint
 from maelm_fairseq.engine import FairseqConfig, convert_namespace_to_omegaconf

@@ -11,7 +11,8 @@ from typing import Dict, List
 import numpy as np
 
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import atomic_write, one_at_a_time
+from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.locks import one_at_a_time
 from maelm_fairseq.base.opening import opened
 from maelm_fairseq.training.save_folder import set_aside
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from finetune_results import Result, scores_of
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import read_json, sha256
+from maelm_fairseq.base.json_files import read_json
+from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.finetuning.metrics import MOST_GROUPS, standard_errors
 from votes import BAG_OF_WORDS, MOST_FREQUENT, TOGETHER, Score, Yardsticks, spread, together
 

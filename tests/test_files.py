@@ -12,7 +12,10 @@ import pytest
 
 from conftest import refuses
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import atomic_folder, atomic_write, read_json, save_json, sha256, typed
+from maelm_fairseq.base.files import atomic_folder, atomic_write
+from maelm_fairseq.base.json_files import read_json, save_json
+from maelm_fairseq.base.provenance import sha256
+from maelm_fairseq.base.typed_values import typed
 from maelm_fairseq.config import MaeLmConfig
 
 

@@ -1,28 +1,15 @@
-"""Files that appear under their name only when they are complete; typed JSON records."""
+"""Files and folders that appear under their name only when they are complete."""
 
-import collections
 import contextlib
-import dataclasses
-import enum
-import fcntl
-import functools
 import glob
-import hashlib
-import json
 import os
-import re
 import shutil
 import socket
 import time
-import typing
 
-from .errors import MissingFileError, UsageError
-from .opening import opened
-from .utf8 import half_character, read_text
+from .errors import UsageError
 
 A_DAY = 86400  # seconds
-
-# Complete or not there --------------------------------------------------------------------------------------------
 
 
 def check_new(path):
@@ -123,153 +110,3 @@ def remove_abandoned(folder, pattern):
                 abandoned = time.time() - os.path.getmtime(partial) > A_DAY
             if abandoned:
                 remove(partial)
-
-
-@contextlib.contextmanager
-def one_at_a_time(path):
-    """Lets one process of this machine into the block at a time, if the file system can; all can read `path`."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-# Records ----------------------------------------------------------------------------------------------------------
-
-
-def save_json(value, path, new=False):
-    """Writes a value as JSON by `atomic_write`; names of files that are not UTF-8 come back as they were."""
-    text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
-    with atomic_write(path, "wb", new) as stream:
-        stream.write(text.encode("utf-8", "backslashreplace"))  # of such a name's bytes, it makes JSON's escapes
-
-
-def read_json(path, kind, expected, fix="remove it and run again", file_names=False):
-    """Reads a JSON file, plain or gzip, in which no key of an object is there twice.
-
-    Args:
-        path: of the file
-        kind: of its value, as for `typed`
-        expected: what the file should be, for the error message, such as "data prepared by data-prep/glue.sh"
-        fix: what to do about a damaged file, for the error message
-        file_names: as for `parse_json`
-    Raises:
-        FileNotFoundError: there is no such file
-        ValueError: it is not JSON, or its value is of another kind
-        OSError: it cannot be read
-    """
-    if not os.path.lexists(path):
-        raise MissingFileError(f"{path}: not found, expected {expected}")
-    try:
-        return parse_json(read_text(path), kind, path, file_names)
-    except UsageError as error:
-        raise UsageError(f"{error}; {path} should be {expected}; {fix}") from None
-
-
-SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an unpaired surrogate, as JSON spells it
-NAME_BYTE = re.compile(r"[\udc80-\udcff]")  # a byte of a file's name that is not UTF-8, as Python has it
-
-
-def parse_json(text, kind, where, file_names=False):
-    """A text in JSON as a value of a type, as for `typed`; no key of an object is there twice.
-
-    Args:
-        text: the JSON
-        kind: of its value
-        where: what error messages begin with
-        file_names: whether there may be names of files in it, which need not be Unicode
-    Raises ValueError: it is not JSON, contains an unpaired surrogate, or its value is of another kind
-    """
-    try:
-        value = json.loads(text, object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: not JSON ({error})") from None
-    if SURROGATE.search(text):
-        decoded = json.dumps(value, ensure_ascii=False)  # with a character for each pair of halves
-        decoded = NAME_BYTE.sub("", decoded) if file_names else decoded
-        place = half_character(decoded)
-        if place is not None:
-            before = decoded[max(0, place - 30) : place]
-            raise UsageError(f"{where}: unpaired surrogate {decoded[place]!a} after {before!r}; correct it")
-    return typed(kind, value, where)
-
-
-def unique(pairs):
-    """The pairs of a JSON object as a dict."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice, _ = collections.Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"{twice!r} is there twice in an object")
-    return found
-
-
-# Large files have a hundred thousand objects of a kind.
-type_hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
-KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-
-
-def typed(kind, value, where):
-    """A value read from a file as a value of a type, or an error that says where it is another.
-
-    Args:
-        kind: int, float, str, bool, dict, list; a dataclass, for an object whose unknown fields are ignored; an Enum of
-            texts; List, Dict with texts as keys, Tuple, or Optional of these; numbers Annotated by a
-            `ranges.Range`
-        value: what was read
-        where: for the message: the file, and the place in it
-    Raises ValueError: `WHERE: found WHAT, expected WHAT`
-    """
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Annotated:
-        number, allowed = arguments
-        allowed.check(typed(number, value, where), f"{where}: found")
-        return value
-    if origin is typing.Union:
-        return None if value is None else typed(arguments[0], value, where)
-    if origin in (list, tuple) and isinstance(value, (list, tuple)):
-        kinds = arguments if origin is tuple and ... not in arguments else arguments[:1] * len(value)
-        if len(kinds) != len(value):
-            raise UsageError(f"{where}: found a list of {len(value)}, expected a list of {len(kinds)}")
-        return origin(typed(*each, f"{where}: item {i}") for i, each in enumerate(zip(kinds, value), 1))
-    if origin is dict and isinstance(value, dict):
-        return {
-            typed(arguments[0], key, f"{where}: name"): typed(arguments[1], each, f"{where}: {key}")
-            for key, each in value.items()
-        }
-    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        fields, hints = dataclasses.fields(kind), type_hints(kind)
-        for field in fields:
-            if field.name not in value and field.default is field.default_factory is dataclasses.MISSING:
-                raise UsageError(f"{where}: found no {field.name}")
-        names = [field.name for field in fields if field.name in value]
-        return kind(**{name: typed(hints[name], value[name], f"{where}: {name}") for name in names})
-    if isinstance(kind, enum.EnumMeta):
-        choices = [choice.value for choice in kind]
-        if value in choices:
-            return value
-        raise UsageError(f"{where}: found {shown(value)}, expected one of {', '.join(choices)}")
-    if type(value) is kind or kind is typing.Any:
-        return value
-    if kind is float and type(value) is int and value.bit_length() < 1024:
-        return float(value)
-    is_object, is_list = dict in (kind, origin) or dataclasses.is_dataclass(kind), (origin or kind) in (list, tuple)
-    expected = "an object" if is_object else "a list" if is_list else KINDS.get(kind) or f"a {kind.__name__}"
-    raise UsageError(f"{where}: found {shown(value)}, expected {expected}")
-
-
-def shown(value):
-    """A value as an error message can show it."""
-    text = repr(value) if isinstance(value, (str, bytes, int, float, bool, type(None))) else f"a {type(value).__name__}"
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def sha256(path):
-    """The SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with opened(path) as stream:
-        for part in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(part)
-    return digest.hexdigest()

@@ -1,7 +1,9 @@
 """What finished work was made from: files and options, recorded beside it and compared before it is used again."""
 
+import hashlib
+
 from .errors import UsageError
-from .files import sha256
+from .opening import opened
 
 
 def checksums(paths):
@@ -29,3 +31,12 @@ def check_same(path, was, now, fix):
             different.append(f"{name} was {before} and is {after}" if is_short else f"{name} differs")
     if different:
         raise UsageError(f"{path}: made from different inputs or with different options: {'; '.join(different)}; {fix}")
+
+
+def sha256(path):
+    """The SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with opened(path) as stream:
+        for part in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(part)
+    return digest.hexdigest()

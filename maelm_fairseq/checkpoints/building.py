@@ -7,7 +7,7 @@ import torch
 
 from ..base.checkpoint_names import best_checkpoint, last_checkpoint
 from ..base.errors import MissingFileError, UsageError
-from ..base.files import typed
+from ..base.typed_values import typed
 from ..config import MaeLmConfig, check_sizes
 from ..heads import build_heads
 from ..model import MaeLmModel, drop_plain_values

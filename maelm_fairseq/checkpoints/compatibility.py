@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 
 from ..base.errors import UsageError
-from ..base.files import typed
 from ..base.settings import option
+from ..base.typed_values import typed
 from ..config import MaeLmConfig
 from ..vocabulary import FINGERPRINT, fingerprint
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from omegaconf import DictConfig
 
 from ..base.errors import UsageError
-from ..base.files import typed
+from ..base.typed_values import typed
 from ..engine import criterions, models, tasks
 from ..model import MaeLmModel
 from .building import as_checkpoint

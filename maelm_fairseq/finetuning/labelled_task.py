@@ -23,8 +23,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..base.checkpoint_names import first_accepted, resumable_checkpoints
 from ..base.errors import UsageError
-from ..base.files import sha256, shown
+from ..base.provenance import sha256
 from ..base.settings import setting
+from ..base.typed_values import shown
 from ..checkpoints.building import pretraining_option, read_checkpoint
 from ..checkpoints.compatibility import ENCODER, compare_configurations
 from ..data.batches import EveryItemDataset

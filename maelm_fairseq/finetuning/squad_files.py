@@ -4,7 +4,8 @@ from dataclasses import dataclass, make_dataclass
 from typing import List, NamedTuple, Optional, Tuple
 
 from ..base.errors import UsageError
-from ..base.files import read_json, shown, typed
+from ..base.json_files import read_json
+from ..base.typed_values import shown, typed
 
 SQUAD_FILES = {
     "train": ["train.json", "train-v1.1.json", "train-v2.0.json"],

@@ -9,7 +9,8 @@ from pathlib import Path
 from string import Template
 from typing import Dict, List, Optional, Tuple
 
-from ..base.files import read_json, typed
+from ..base.json_files import read_json
+from ..base.typed_values import typed
 from ..checkpoints.building import pretraining_option
 from .config_json import MODELING_FILE
 from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
@@ -60,7 +61,7 @@ KINDS = {  # `example` is given to the tokenizer, `usage` is what the model make
 
 
 @dataclass
-class SplitRecord:
+class TextSize:
     """What data-prep/prepare.sh records of a split of a shard, or the sum of several."""
 
     shards: int = 1
@@ -72,11 +73,11 @@ class SplitRecord:
 
 def read_record(data, split):
     """The record of a split, of all shards beside or in a folder; an empty one if another program prepared the data."""
-    folder, total = Path(data).resolve(), SplitRecord(shards=0)
+    folder, total = Path(data).resolve(), TextSize(shards=0)
     shards = (folder.parent if re.fullmatch(r"shard\d+", folder.name) else folder).glob(f"shard*/{split}.json")
     for path in sorted(shards) or filter(Path.exists, [folder / f"{split}.json"]):
-        one = read_json(path, SplitRecord, "the record that data-prep/prepare.sh wrote", "prepare the data again")
-        total = SplitRecord(*map(operator.add, astuple(total), astuple(one)))
+        one = read_json(path, TextSize, "the record that data-prep/prepare.sh wrote", "prepare the data again")
+        total = TextSize(*map(operator.add, astuple(total), astuple(one)))
     return total
 
 

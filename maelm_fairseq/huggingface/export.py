@@ -19,7 +19,8 @@ import shutil
 from pathlib import Path
 
 from ..base.errors import Parser, UsageError, run
-from ..base.files import atomic_folder, check_new, save_json
+from ..base.files import atomic_folder, check_new
+from ..base.json_files import save_json
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from ..finetuning.squad import SquadTask
 from ..heads import STANDARDISED, SpanHead, in_own_units

@@ -10,8 +10,9 @@ import torch
 
 from ..base.byte_pairs import TOKENIZER_JSON
 from ..base.errors import MissingFileError, UsageError
-from ..base.files import read_json, shown, typed
+from ..base.json_files import read_json
 from ..base.opening import reading
+from ..base.typed_values import shown, typed
 from ..base.vocabulary_files import read_subwords
 from ..checkpoints.compatibility import model_configuration
 from ..checkpoints.reading import read_file

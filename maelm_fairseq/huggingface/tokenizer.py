@@ -23,7 +23,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from ..base.byte_pairs import BytePair
 from ..base.errors import InstallationError, UsageError, install
-from ..base.files import save_json
+from ..base.json_files import save_json
 from ..base.subwords import BOS, EOS, MASK, SPECIAL, UNKNOWN
 from ..base.words import WORD_START
 from ..hub import tokens_of

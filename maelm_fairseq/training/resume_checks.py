@@ -5,8 +5,8 @@ from argparse import Namespace
 import torch
 
 from ..base.errors import UsageError
-from ..base.files import shown, typed
 from ..base.settings import option
+from ..base.typed_values import shown, typed
 from ..checkpoints.compatibility import ENCODER, OTHERS, check_vocabulary, check_weights, compare_configurations
 from ..checkpoints.run_state import ExtraState
 from ..checkpoints.sections import name_in

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import parse_json, sha256
+from maelm_fairseq.base.json_files import parse_json
+from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.base.utf8 import read_lines
 
 COLUMNS = ["good", "bad"]  # of a table, and perhaps GROUP
