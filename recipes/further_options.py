@@ -1,8 +1,6 @@
 """Options that a recipe hands on to fairseq-train: parsed as it does, and refused where the recipe sets them itself."""
 
-import argparse
-
-from maelm_fairseq.base.errors import Parser, UsageError
+from maelm_fairseq.base.errors import UsageError, shorten_argparse_errors
 from maelm_fairseq.base.settings import option
 from maelm_fairseq.engine import options
 from maelm_fairseq.training.run_options import check_texts
@@ -10,7 +8,7 @@ from maelm_fairseq.training.run_options import check_texts
 
 def parsed(words):
     """What fairseq-train makes of options, without --user-dir: the plugin is imported already."""
-    argparse.ArgumentParser.error = Parser.error  # without hundreds of lines of usage
+    shorten_argparse_errors()
     args = options.parse_args_and_arch(options.get_training_parser(), words)
     check_texts(args)
     return args

@@ -288,7 +288,6 @@ def main():
         print(shlex.join(sys.argv))
         return
     train = load_fairseq_train()
-    argparse.ArgumentParser.error = Parser.error  # without hundreds of lines of usage
     try:
         train.cli_main()
     except Exception:

@@ -26,6 +26,8 @@ def refused(*arguments, program="fairseq-train"):
     ("--distributed-world-size 2", "2 processes are asked for"),
     ("--lr 0", "--lr 0.0 must be over --stop-min-lr"),
     ("--update-freq 2,0", "--update-freq 0 must be from 1 to"),
+    ("--max-update x", "argument --max-update: invalid int value: 'x'"),
+    ("--nonsense 3", "unrecognized arguments: --nonsense 3"),
     ("--seed 4294967293 --max-epoch 3", "--seed 4294967293 must be from 0 to 2,147,483,647"),
     ("--batch-size 0", "--batch-size 0 must be from 1 to"),
     ("--weight-decay -1", "--weight-decay -1.0 must be from 0 to"),

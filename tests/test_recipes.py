@@ -1,6 +1,5 @@
 """Every recipe parses with fairseq's own parsers, has the settings that docs/pretraining.md explains, and trains."""
 
-import argparse
 import contextlib
 import io
 import json
@@ -207,7 +206,6 @@ def test_a_recipe_on_one_machine_is_alone_whatever_has_started_it(data, tmp_path
     begun = []
     program = SimpleNamespace(cli_main=lambda: begun.append(dict(os.environ)))
     monkeypatch.setattr(pretrain, "load_fairseq_train", lambda: program)
-    monkeypatch.setattr(argparse.ArgumentParser, "error", argparse.ArgumentParser.error)  # which it replaces
     around = {"WORLD_SIZE": "8", "RANK": "0", "SLURM_JOB_NODELIST": "node[1-2]", "SLURM_STEP_NODELIST": "node[1-2]"}
     paths = ["--data", data, "--save-dir", tmp_path, "--gpus", 0]
     run_main(pretrain.main, RECIPES / "pretrain_small.sh", *paths, **around)

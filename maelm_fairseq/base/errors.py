@@ -55,6 +55,11 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (--help lists the options)")
 
 
+def shorten_argparse_errors():
+    """Has all parsers of this process, also fairseq's, report errors in one line, without pages of usage."""
+    argparse.ArgumentParser.error = Parser.error
+
+
 def within(least, most=2**31 - 1, kind=int):
     """The type of an option that is a number in a range."""
 

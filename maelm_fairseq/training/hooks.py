@@ -33,7 +33,7 @@ import torch
 from omegaconf import OmegaConf
 
 from ..base.checkpoint_names import LAST, best_checkpoint, first_accepted, interval_checkpoints, last_checkpoint
-from ..base.errors import UsageError, is_out_of_memory, one_line
+from ..base.errors import UsageError, is_out_of_memory, one_line, shorten_argparse_errors
 from ..base.settings import option
 from ..base.signals import STOPPED
 from ..checkpoints import writing
@@ -62,6 +62,7 @@ def is_command():
 def extend():
     """Replaces the functions; for fairseq's commands, never for a program that imports us."""
     reporter.install()
+    shorten_argparse_errors()
     hooks, trains = Hooks(), False
     for name in ["load_checkpoint_to_cpu", "load_model_ensemble_and_task"]:
         _replace(checkpoint_utils, name, getattr(hooks, name))
