@@ -3,17 +3,13 @@
 Letters in shapes: B sequences, T tokens, C width, K predicted positions, N vocabulary.
 """
 
-import logging
-
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from .base.errors import UsageError
 from .engine import RobertaClassificationHead
-
-logger = logging.getLogger(__name__)
+from .state_dicts import HEADS, weights_of
 
 
 def alignment(x):
@@ -81,9 +77,6 @@ class SpanHead(nn.Linear):
 # What --classification-pooling can be.
 FIRST, MEAN = "first", "mean"
 POOLING = {FIRST: SequenceClassificationHead, MEAN: MeanClassificationHead}
-HEADS = "classification_heads."  # what the names of their weights begin with
-STANDARDISED = "standardised"  # in the state of a task: mean and deviation, in whose units a head predicts numbers
-ENCODER = ("embed_tokens.", "encoder.")  # and those of what every model has
 
 
 def build_heads(weights, cfg):
@@ -95,7 +88,7 @@ def build_heads(weights, cfg):
     """
     heads = {}
     for name in dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(HEADS)):
-        shapes = {key: tuple(weight.shape) for key, weight in part(weights, HEADS + name).items()}
+        shapes = {key: tuple(weight.shape) for key, weight in weights_of(weights, HEADS + name).items()}
         width = cfg.encoder_embed_dim
         (outputs, *_) = shapes.get("out_proj.bias") or (0,)
         if shapes.keys() == {"weight", "bias"}:
@@ -108,44 +101,3 @@ def build_heads(weights, cfg):
             raise UsageError(f"head {name!r} is of a kind that this version does not know: update maelm_fairseq")
         heads[name] = head
     return heads
-
-
-def units(task_state):
-    """Mean and standard deviation of what a head predicts as 0 and 1; a head without them predicts the numbers."""
-    return task_state.get(STANDARDISED) or (0.0, 1.0)
-
-
-def in_own_units(head, mean, deviation):
-    """Has a head that predicts standardised numbers predict the numbers themselves, in place, in its float32.
-
-    Raises ValueError: float32 cannot tell the numbers apart
-    """
-    if np.spacing(np.float32(abs(mean))) > deviation / 100:
-        raise UsageError(
-            f"numbers around {mean:g} that differ by {deviation:g} are too close for float32: subtract {mean:g} from "
-            "the labels, and fine-tune again; maelm_fairseq.hub and maelm_fairseq.predict compute in float64"
-        )
-    head.out_proj.weight.data.mul_(deviation)
-    head.out_proj.bias.data.mul_(deviation).add_(mean)
-
-
-def part(weights, name):
-    """The weights of one module: {name within it: tensor}."""
-    return {key[len(name) + 1 :]: value for key, value in weights.items() if key.startswith(name + ".")}
-
-
-def fit_parts(weights, own):
-    """Gives a checkpoint's weights the parts of a model, in place: decoder, language-model head, fine-tuning heads.
-
-    Parts that the model lacks are dropped. Those that the checkpoint lacks, or has in other shapes, are taken from the
-    model's own: they are initialised anew. Both are state dicts.
-    """
-    keys = [key for key in {**own, **weights} if not key.startswith(ENCODER)]
-    for name in dict.fromkeys(".".join(key.split(".")[: 2 if key.startswith(HEADS) else 1]) for key in keys):
-        theirs, ours = part(weights, name), part(own, name)
-        if {key: value.shape for key, value in theirs.items()} == {key: value.shape for key, value in ours.items()}:
-            continue
-        for key in theirs:
-            del weights[f"{name}.{key}"]
-        weights.update({f"{name}.{key}": value for key, value in ours.items()})
-        logger.info("%s is newly initialised" if ours else "%s of the checkpoint is not used", name)

@@ -21,9 +21,10 @@ from .base.utf8 import half_character
 from .base.words import word_places
 from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from .config import check_positions
-from .data.masked_items import batches_of_similar_length
+from .data.batches import batches_of_similar_length
 from .finetuning.windows import WindowSizes, best_in_window, best_of, is_empty, log_probabilities, pieces_of
-from .heads import SpanHead, TokenClassificationHead, units
+from .heads import SpanHead, TokenClassificationHead
+from .number_units import units
 from .vocabulary import read_vocabulary, word_starts
 
 BATCH_TOKENS = 2048  # of a batch, including padding

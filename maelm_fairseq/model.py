@@ -13,9 +13,10 @@ from torch import nn
 from .base.errors import UsageError
 from .config import ARCHITECTURES, MaeLmConfig, check_positions, check_sizes
 from .engine import BaseFairseqModel, init_bert_params, register_model
-from .heads import POOLING, LMHead, fit_parts
+from .heads import POOLING, LMHead
 from .layers import Masks, RelativePositionBias, Transformer, TransformerLayer
 from .masking import NO_POSITION
+from .state_dicts import fit_parts
 from .vocabulary import FINGERPRINT, MASK, fingerprint
 
 logger = logging.getLogger(__name__)
@@ -192,7 +193,7 @@ class MaeLmModel(BaseFairseqModel):
         self.classification_heads[name] = head.apply(init_bert_params)
 
     def upgrade_state_dict(self, state_dict):
-        """Fits the weights of a checkpoint to this model, in place; see `heads.fit_parts`.
+        """Fits the weights of a checkpoint to this model, in place; see `state_dicts.fit_parts`.
 
         fairseq calls it before it loads weights, an average's at every update: checkpoints are checked when read.
         """

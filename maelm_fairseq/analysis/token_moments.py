@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from ..base.errors import UsageError
-from ..data.masked_items import batches_of_similar_length
+from ..data.batches import batches_of_similar_length
 from ..masking import NO_POSITION, Masking, MaskSettings
 
 FAMILIES = {

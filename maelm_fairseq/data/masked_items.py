@@ -1,44 +1,17 @@
 """Blocks of text to batches: masked, and collated."""
 
 import functools
-import io
-import pickle
 import zlib
 
 import numpy as np
-import torch
 
 from ..base.errors import UsageError
 from ..masking import MaskedBatch
+from .batch import Batch
 from .batches import Batches, EveryItemDataset, batch_ends
 
 AT_ONCE = 1 << 14  # blocks of a sample
 CHECKED = 64  # blocks whose tokens are in the checksum of data
-
-
-def batches_of_similar_length(lengths, tokens):
-    """Groups rows into batches with little padding: yields index tensors, the longest rows first.
-
-    Args:
-        lengths: int64 tensor (rows,), tokens of each row
-        tokens: maximum tokens of a batch, including padding; a longer row forms its own batch
-    """
-    order = lengths.argsort(descending=True)
-    while len(order):
-        size = max(1, tokens // max(1, int(lengths[order[0]])))
-        yield order[:size]
-        order = order[size:]
-
-
-class Batch(dict):
-    """A batch that loader workers send as bytes: PyTorch would open a file and a socket for each tensor."""
-
-    def __reduce__(self):
-        stream = io.BytesIO()
-        pickler = pickle.Pickler(stream, pickle.HIGHEST_PROTOCOL)
-        pickler.dispatch_table = {torch.Tensor: lambda tensor: (torch.from_numpy, (tensor.numpy(),))}
-        pickler.dump(dict(self))
-        return pickle.loads, (stream.getvalue(),)
 
 
 class MaskedBlockDataset(EveryItemDataset):

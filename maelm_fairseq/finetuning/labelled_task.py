@@ -28,11 +28,11 @@ from ..base.settings import setting
 from ..base.typed_values import shown
 from ..checkpoints.building import pretraining_option, read_checkpoint
 from ..checkpoints.compatibility import ENCODER, compare_configurations
+from ..data.batch import Batch
 from ..data.batches import EveryItemDataset
-from ..data.masked_items import Batch
 from ..engine import FairseqCriterion, MetersDict, metrics, models
-from ..heads import HEADS
 from ..precision import PrecisionConfig, autocast, check_precision
+from ..state_dicts import HEADS
 from ..task import TokenTask
 from ..vocabulary import read_vocabulary
 from .labelled_files import find_file, is_test

@@ -7,7 +7,7 @@ import torch
 from ..base.errors import UsageError
 from ..checkpoints.building import build_model, read_checkpoint
 from ..checkpoints.sections import our_options
-from ..data.masked_items import batches_of_similar_length
+from ..data.batches import batches_of_similar_length
 from ..engine import tasks, utils
 from . import sentences, squad, tokens  # noqa: F401  registered
 from .labelled_task import LabelledTask

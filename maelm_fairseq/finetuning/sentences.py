@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from ..base.settings import setting
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
-from ..heads import STANDARDISED, units
+from ..number_units import STANDARDISED, units
 from .labelled_files import SENTENCE_FILES, Form, are_values, find_file, is_test, read_sentences
 from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, counted
 from .metrics import report_of_classes, scores_of

@@ -23,8 +23,9 @@ from ..base.files import atomic_folder, check_new
 from ..base.json_files import save_json
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from ..finetuning.squad import SquadTask
-from ..heads import STANDARDISED, SpanHead, in_own_units
+from ..heads import SpanHead
 from ..hub import MaeLm, class_names, only_head
+from ..number_units import STANDARDISED, in_own_units
 from ..vocabulary import read_vocabulary
 from . import weights
 from .card import model_card

@@ -10,7 +10,8 @@ from ..base.typed_values import shown, typed
 from ..checkpoints.compatibility import ENCODER, OTHERS, check_vocabulary, check_weights, compare_configurations
 from ..checkpoints.run_state import ExtraState
 from ..checkpoints.sections import name_in
-from ..heads import HEADS, STANDARDISED, fit_parts
+from ..number_units import STANDARDISED
+from ..state_dicts import HEADS, fit_parts
 from ..vocabulary import FINGERPRINT
 
 
