@@ -3,6 +3,7 @@
 import datetime
 import itertools
 import platform
+import statistics
 import time
 from pathlib import Path
 
@@ -66,6 +67,7 @@ class Training:
         self.trainer = Trainer(cfg, self.task, model, criterion)
         self.batches = list(itertools.islice(self.trainer.get_train_iterator(epoch=1).next_epoch_itr(), BATCHES))
         self.cycle = itertools.cycle(self.batches)
+        self.sequences = accumulate * statistics.mean(batch["nsentences"] for batch in self.batches)  # of an update
 
     def step(self, batches):
         self.trainer.train_step(batches, raise_oom=True)  # fairseq would skip a batch that does not fit

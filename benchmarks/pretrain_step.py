@@ -87,17 +87,17 @@ def flops():
 
 
 def step(args, variant):
-    """Steps the model of this process: seconds of a step, matmul rate, and memory in GiB."""
+    """Steps the model of this process: seconds of a step, matmul rate, memory in GiB, and sequences of a step."""
     dtype = torch.half if args.device == "cuda" else torch.float32
     rate = matmul_rate(args, torch.bfloat16 if BFLOAT16 in variant else dtype)
     if args.device == "cuda":
         training.seconds()  # allocates
     time = training.seconds(args.steps)
     if args.device == "cpu":
-        return time, rate, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        return time, rate, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, training.sequences
     memory = torch.cuda.memory_reserved() / 2**30
     torch.cuda.empty_cache()  # for the next process
-    return time, rate, memory
+    return time, rate, memory, training.sequences
 
 
 def measure(args, variants):
@@ -146,10 +146,10 @@ def compare(args):
           "matmul rate |\n|---|---|---|---|---|---|")  # fmt: skip
     first, reference = measured[only[0]]
     for name, (flop, rounds) in measured.items():
-        times, rates, memory = zip(*rounds)
-        ratios = [ours / theirs for ours, (theirs, _, _) in zip(times, reference)]
+        times, rates, memory, (sequences, *_) = zip(*rounds)
+        ratios = [ours / theirs for ours, (theirs, *_) in zip(times, reference)]
         shares = [flop / time / rate for time, rate in zip(times, rates)]
-        speed = args.micro_batch * args.accumulate / statistics.median(times)
+        speed = sequences / statistics.median(times)
         print(f"| {name} | {speed:.2f} | {with_interval(ratios)} | {flop / first:.2f} | "
               f"{memory[-1]:.1f} | {statistics.median(shares):.2f} |", flush=True)  # fmt: skip
 
@@ -166,12 +166,7 @@ def with_interval(values):
 
 def count_and_time_host(args):
     """Prints what a GPU has to do for a micro-batch of each chosen model, and how long the host needs."""
-    names = []
-    for name in chosen(args):
-        if name.startswith(STOCK_NAME) or BFLOAT16 in name or UNCUT in name:
-            print(f"skipped: {name}; counted are our models and those of transformers, in fp16", file=sys.stderr)
-        else:
-            names.append(name)
+    names = chosen(args)
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         if not args.data:

@@ -62,6 +62,8 @@ def why_skipped(variant, args):
         return f"{install('benchmarks')} for it"
     if peers.FLASH in variant and (args.device != "cuda" or not find_spec("flash_attn")):
         return "it needs a GPU and the package flash_attn"
+    if args.device == "meta" and (variant.startswith(STOCK_NAME) or BFLOAT16 in variant or UNCUT in variant):
+        return "counted are our models and those of transformers, in fp16"
     if peers.COMPILED in variant and args.data:
         return "blocks of a text have many lengths, for each of which it would be compiled"
     return None
@@ -75,6 +77,7 @@ def training_arguments(folder, args, variant):
     arguments += ["--mask-prob", args.mask_prob, "--batch-size", args.micro_batch, "--num-workers", 0, "--lr", 1e-4]
     arguments += ["--dropout", args.dropout, "--attention-dropout", args.attention_dropout]
     arguments += ["--adam-betas", "(0.9, 0.98)", "--clip-norm", 2.0, "--update-freq", args.accumulate]
+    arguments += ["--required-batch-size-multiple", 1]
     if options is not STOCK:
         arguments += ["--decoder-layers", args.decoder_layers, "--max-positions", args.tokens]
     if args.device != "cpu" and BFLOAT16 not in variant:

@@ -20,6 +20,7 @@ from .state_dicts import fit_parts
 from .vocabulary import FINGERPRINT, MASK, fingerprint
 
 logger = logging.getLogger(__name__)
+SHAPES = 64  # for which PyTorch compiles a function at most; its own limit is 8
 
 
 @register_model("mae_lm", dataclass=MaeLmConfig)
@@ -94,18 +95,22 @@ class MaeLmModel(BaseFairseqModel):
 
     def train(self, mode=True):
         """PyTorch's; fairseq calls it at every update, where to look at each module is faster than to set its mode."""
-        if all(module.training == mode for module in self.modules()):
+        others = (module for module in self.modules() if module is not self)
+        has_mode = self.training is mode
+        if has_mode and all(each.training is mode and type(each).train is nn.Module.train for each in others):
             return self
         return super().train(mode)
 
     def compile_layers(self, **options):
         """Has PyTorch compile layers and language-model head when they are called, for each shape of their input.
 
-        Weights keep their names. `options` are those of `torch.compile`.
+        Weights keep their names. `options` are those of `torch.compile`. Training and validation, and the last batches
+        of both, have shapes of their own; beyond SHAPES, layers are called without being compiled.
         """
+        torch._dynamo.config.recompile_limit = SHAPES
         for module in self.modules():
             if isinstance(module, (TransformerLayer, LMHead)):
-                module.compile(fullgraph=True, dynamic=False, **options)
+                module.compile(dynamic=False, **options)
 
     def forward(self, src_tokens, positions=None, masked_positions=None, num_predicted=None, padded=True,
                 features_only=False, classification_head_name=None, **unused):  # fmt: skip

@@ -102,7 +102,13 @@ class TorchAdamW(FairseqAdam):
 
     def load_state_dict(self, state_dict, optimizer_overrides=None):
         """The moments are the checkpoint's; the options are this run's, as those of everything else are."""
-        for weight, saved in zip(self.params, state_dict.get(WEIGHTS, [])):
+        weights = list(self.params)
+        found = state_dict.get(WEIGHTS, weights)
+        if len(found) != len(weights):
+            raise UsageError(f"{WEIGHTS}: found {len(found)} weights, expected {len(weights)}")
+        for weight, saved in zip(weights, found):
+            if not torch.isfinite(saved).all():
+                raise UsageError(f"{WEIGHTS}: found NaN or infinity, expected finite numbers")
             if saved.shape != weight.shape:
                 raise UsageError(f"{WEIGHTS}: found the shape {tuple(saved.shape)}, expected {tuple(weight.shape)}")
             weight.data.copy_(saved)
@@ -113,6 +119,7 @@ class TorchAdamW(FairseqAdam):
 
     def zero_grad(self):
         self._optimizer.zero_grad()
+        self._factor = 1.0
 
     def multiply_grads(self, c):
         self._factor = self._factor * c

@@ -14,7 +14,7 @@ from omegaconf import II, MISSING
 from .base.checkpoint_names import resumable_checkpoints
 from .base.errors import MissingFileError, UsageError
 from .base.line_sizes import LineSizes
-from .base.settings import setting, validate
+from .base.settings import as_dict, setting, validate
 from .data.blocks import TokenBlocks
 from .data.cooccurrence import count_neighbours, embeddings
 from .data.epochs import ResumableIterator
@@ -178,7 +178,7 @@ class MaeLmTask(TokenTask):
                 known = [metric]
         if metric not in known and not cfg.dataset.disable_validation:
             raise UsageError(f"--best-checkpoint-metric {metric}: validation logs {', '.join(known)}; choose one")
-        last, schedule = cfg.optimization.max_update, dict(cfg.lr_scheduler)
+        last, schedule = cfg.optimization.max_update, as_dict(cfg.lr_scheduler)
         if 0 < last < self.cfg.encoder_mask_fade_updates:
             logger.warning("training ends before --encoder-mask-fade-updates: the encoder sees some masks to its end")
         if 0 < last < schedule.get("warmup_updates", 0):

@@ -1,17 +1,31 @@
-"""How much memory of a GPU pretraining takes, and which batch fits; in fp16 or with bf16-autocast.
+"""How much memory of a GPU pretraining takes, and which batch fits.
+
+    python recipes/gpu_memory.py SEQUENCES OPTION...
+
+prints for how many sequences at a time a recipe uses a GPU of this machine, a power of two that divides SEQUENCES, and
+how much memory they take; the options are those of fairseq-train. It prints nothing where there is no GPU, or where the
+options say the batch themselves: those of a recipe that has asked have UNSET in place of its own.
 
 The formula counts what a forward pass keeps for the backward pass. tests/test_gpu_memory.py compares it with what was
 measured (benchmarks/RESULTS.md).
 """
 
+import copy
+import sys
+
+import torch
+
+from maelm_fairseq.base.errors import run
+
 GIB = 2**30
 BYTES_PER_WEIGHT = 20  # a half and its gradient, a float32 copy, its gradient and two moments
 BYTES_PER_LOGIT = 16  # a half, a float32, its log-softmax, and their gradients
 MARGIN, CONTEXT = 1.25, 1.5 * GIB  # measured batches were of 32 sequences only; what CUDA takes
+UNSET = 999_983  # a batch size, and a number of batches in an update, that nobody asks for
 
 
 def bytes_needed(model, task, vocabulary, batch):
-    """Approximate memory of an update, with micro-batches of `batch` full blocks.
+    """Approximate memory of an update in half precision, with micro-batches of `batch` full blocks.
 
     Args:
         model: `config.MaeLmConfig`
@@ -40,11 +54,54 @@ def bytes_needed(model, task, vocabulary, batch):
     return BYTES_PER_WEIGHT * weights + batch * (kept + bias + logits)
 
 
-def largest_batch(model, task, vocabulary, memory, sequences):
-    """The largest power of two that divides `sequences` and fits `memory`, in bytes; 1 if none fits."""
+def needed_at_most(cfg, vocabulary, batch):
+    """`bytes_needed` of fairseq's configuration; while masks fade, the encoder sees all of them at first."""
+    first = copy.deepcopy(cfg.task)
+    if first.encoder_mask_fade_updates:
+        first.encoder_mask_fraction = 1.0
+    most = max(bytes_needed(cfg.model, task, vocabulary, batch) for task in (cfg.task, first))
+    return most if cfg.common.fp16 or cfg.task.bf16_autocast else 2 * most
+
+
+def choose(cfg, vocabulary, memory, sequences):
+    """The largest power of two that divides `sequences` and fits `memory`, in bytes; 1 if none fits.
+
+    None where the configuration of fairseq says the batch itself.
+    """
+    dataset, multiple = cfg.dataset, cfg.dataset.required_batch_size_multiple
+    said = dataset.batch_size != UNSET or list(cfg.optimization.update_freq) != [UNSET] or dataset.max_tokens
+    if said or multiple & (multiple - 1):
+        return None
     batch = 1
     while sequences % (2 * batch) == 0:
-        if MARGIN * bytes_needed(model, task, vocabulary, 2 * batch) + CONTEXT > memory:
+        if MARGIN * needed_at_most(cfg, vocabulary, 2 * batch) + CONTEXT > memory:
             break
         batch *= 2
     return batch
+
+
+def memory_of_gpu():
+    """Bytes of memory of the smallest GPU; None without one."""
+    numbers = range(torch.cuda.device_count())
+    return min((torch.cuda.get_device_properties(each).total_memory for each in numbers), default=None)
+
+
+def main():
+    sequences, *words = sys.argv[1:]
+    memory = memory_of_gpu()
+    if memory is None:
+        return
+    import maelm_fairseq.plugin  # noqa: F401  registers our options
+    from further_options import parsed
+    from maelm_fairseq.engine import convert_namespace_to_omegaconf
+    from maelm_fairseq.vocabulary import load_dictionary
+
+    cfg = convert_namespace_to_omegaconf(parsed(words))
+    vocabulary = len(load_dictionary(cfg.task.data.split(":")[0]))
+    batch = choose(cfg, vocabulary, memory, int(sequences))
+    if batch is not None:
+        print(batch, f"{needed_at_most(cfg, vocabulary, batch) / GIB:.0f} of {memory / GIB:.0f} GiB")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -6,6 +6,7 @@ The settings are those of hydra/pretrain_base.yaml with the overrides in hydra/N
 """
 
 import argparse
+import copy
 import itertools
 import logging
 import os
@@ -21,7 +22,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 import show_progress
-from gpu_memory import GIB, bytes_needed, largest_batch
+from gpu_memory import UNSET
 from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base.errors import Parser, UsageError, within
 from maelm_fairseq.base.settings import CLUSTER, option
@@ -150,38 +151,26 @@ def fit_to_devices(cfg, args, extra):
 
 
 def fitting_batch(cfg, args, extra, sequences):
-    """The largest batch that fits a GPU and divides so many sequences; None without a GPU, or where it is not known."""
-    from maelm_fairseq.config import ARCHITECTURES, MaeLmConfig
-    from maelm_fairseq.task import MaeLmTaskConfig
+    """The largest batch that fits the GPU and divides so many sequences; None where it is not known.
 
-    dictionary = os.path.join(args.data.split(":")[0], "dict.txt")
-    memory = memory_of_gpu() if args.gpus else None
-    if memory is None or not sequences or not os.path.isfile(dictionary) or "--max-tokens" in given(extra):
+    Another process finds it: this one is to become fairseq-train, with a GPU that nothing has used yet.
+    """
+    if not args.gpus or args.nodes > 1 or not sequences:  # machines may differ
         return None
-    with open(dictionary, "rb") as lines:
-        vocabulary = sum(1 for _ in lines)
-    model, task = MaeLmConfig(), MaeLmTaskConfig()
-    architecture = ARCHITECTURES.get(given(extra).get("--arch", cfg["model"].get("_name")), {})
-    for part, settings in [(model, {**architecture, **cfg["model"]}), (task, cfg["task"])]:
-        for field in fields(part):
-            value = given(extra).get(option(field.name), settings.get(field.name))
-            if value is not None and isinstance(field.default, (int, float)):
-                setattr(part, field.name, type(field.default)(value) if value != "" else True)
-    batch = largest_batch(model, task, vocabulary, memory, sequences)
-    needed = bytes_needed(model, task, vocabulary, batch) / GIB
-    if not args.dry_run:
-        print(
-            f"{batch} sequences at a time, about {needed:.0f} of {memory / GIB:.0f} GiB a GPU (--batch-size N: others)"
-        )
-    return batch
-
-
-def memory_of_gpu():
-    """Bytes of memory of the smallest GPU; None without one."""
-    import torch
-
-    count = torch.cuda.device_count()
-    return min((torch.cuda.get_device_properties(number).total_memory for number in range(count)), default=None)
+    if not count_gpus():
+        print("no GPU here: with one, as many sequences at a time are used as fit its memory", file=sys.stderr)
+        return None
+    asked = copy.deepcopy(cfg)
+    del asked["common"]["user_dir"], asked["common"]["tensorboard_logdir"]  # which are not known yet
+    asked["dataset"]["batch_size"], asked["optimization"]["update_freq"] = UNSET, [UNSET]
+    words = [str(sequences), args.data, *options(asked), *extra]
+    done = subprocess.run([sys.executable, RECIPES / "gpu_memory.py", *words], capture_output=True, text=True)
+    if done.returncode or not done.stdout:  # fairseq-train says what is wrong with the options
+        return None
+    batch, memory = done.stdout.split(" ", 1)
+    about = f"about {memory.strip()} of a GPU, by a formula; --batch-size N sets another number"
+    print(f"{batch} sequences at a time, {about}", file=sys.stderr)
+    return int(batch)
 
 
 def scale_schedule(cfg, updates):

@@ -70,7 +70,7 @@ def test_checkpoints_whose_place_is_in_other_data_are_passed_over(data, run_of_f
     (saved / "checkpoint_1_4.pt").unlink()
     spoil(saved / "checkpoint_last.pt", "empty")
     printed = train(data, saved, *INTERVAL)
-    assert f"{saved}/checkpoint_1_3.pt: its place within epoch 1 is in other data" in printed
+    assert f"{saved}/checkpoint_1_3.pt: its place within epoch 1 is in other data, or in another order" in printed
     assert f"{saved}/checkpoint_1_30.pt: its name says update 30, and it is of update 2" in printed
     assert f"Loaded checkpoint {saved}/checkpoint_1_2.pt" in printed
     assert (saved / "checkpoint_1_3.pt.unusable").exists()
@@ -123,12 +123,44 @@ def test_a_run_that_was_taken_back_keeps_its_own_checkpoints_and_those_that_it_h
     assert updates(saved) == 3
 
 
+def test_an_explicit_restore_file_is_checked_wherever_it_is(data, saved):
+    """Also under the name of the last checkpoint of the folder."""
+    path = saved / "checkpoint_last.pt"
+    spoil(path, "another_vocabulary")
+    before = path.read_bytes()
+    error = refused(data, *TINY, "--save-dir", saved, *INTERVAL, "--restore-file", path)
+    assert f"{path}: " in error
+    assert path.read_bytes() == before
+
+
+def test_without_last_checkpoints_a_run_does_not_begin_anew(data, tmp_path):
+    options = ["--no-last-checkpoints", "--max-epoch", 1, "--max-update", 0]
+    train(data, tmp_path, *options)
+    before = (tmp_path / "checkpoint1.pt").read_bytes()
+    error = refused(data, *TINY, "--save-dir", tmp_path, *options)
+    assert f"{tmp_path}: no checkpoint_last.pt, and no other" in error
+    assert (tmp_path / "checkpoint1.pt").read_bytes() == before
+
+
+def test_a_last_checkpoint_that_nothing_renews_is_the_last_choice(data, tmp_path):
+    train(data, tmp_path, "--max-update", 2)
+    options = ["--no-last-checkpoints", "--save-interval-updates", 2]
+    train(data, tmp_path, *options, "--max-update", 4)
+    assert f"Loaded checkpoint {tmp_path}/checkpoint_1_4.pt" in train(data, tmp_path, *options, "--max-update", 5)
+
+
+def test_the_number_in_a_name_is_checked_when_the_optimizer_begins_anew(data, saved):
+    shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_1_30.pt")
+    spoil(saved / "checkpoint_last.pt", "empty")
+    assert f"Loaded checkpoint {saved}/checkpoint_1_4.pt" in train(data, saved, *INTERVAL, "--reset-optimizer")
+
+
 def test_a_missing_last_checkpoint(data, saved, tmp_path):
-    """The newest of an interval takes its place; with --finetune-from-model, that does."""
+    """The newest of an interval takes its place, also in a run that began with --finetune-from-model."""
     start = shutil.copy(saved / "checkpoint_best.pt", tmp_path / "start.pt")
     (saved / "checkpoint_last.pt").unlink()
-    options = ["--finetune-from-model", start, "--max-update", 1]
-    assert f"loading pretrained model from {start}" in train(data, shutil.copytree(saved, tmp_path / "copy"), *options)
+    copy = shutil.copytree(saved, tmp_path / "copy")
+    assert f"Loaded checkpoint {copy}/checkpoint_1_4.pt" in train(data, copy, "--finetune-from-model", start)
     assert f"Loaded checkpoint {saved}/checkpoint_1_4.pt" in train(data, saved, "--max-update", 5)
     assert updates(saved) == 5
 
@@ -204,7 +236,7 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
     ([], "a_form_of_an_unknown_metric", "form: item 4: item 1: found 'nope', expected one of accuracy, f1, matthews"),
     ([], "moments_of_three_numbers", "state of weight 0: exp_avg has the shape (3,), expected (33, 32)"),
     ([], "moments_that_are_a_text", "state of weight 0: exp_avg_sq has the shape none, expected"),
-    ([], "steps_that_differ", "steps with its weights, expected one number"),
+    ([], "steps_that_differ", "steps with its weights, the run 5 updates"),
     ([], "moments_that_are_negative", "exp_avg_sq contains negative numbers"),
     ([], "no_step", "step is not a number from 1 on"),
     ([], "no_moments", "exp_avg has the shape none"),

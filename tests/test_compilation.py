@@ -33,7 +33,7 @@ def test_losses_and_gradients_are_those_of_layers_that_are_not_compiled(tmp_path
     setting = Setting(tmp_path, lengths, **options)
     names = list(setting.model.state_dict())
     loss, gradients = loss_and_gradients(setting)
-    setting.model.compile_layers(backend="aot_eager")  # as traced for a compiler, without one
+    setting.model.compile_layers(backend="aot_eager", fullgraph=True)  # as traced for a compiler, without one
     compiled_loss, compiled_gradients = loss_and_gradients(setting)
     assert list(setting.model.state_dict()) == names
     torch.testing.assert_close(compiled_loss, loss, rtol=1e-12, atol=0)
@@ -51,6 +51,19 @@ def test_layers_of_one_shape_are_compiled_once(tmp_path):
     for _ in range(3):
         loss_and_gradients(setting)
     assert counter.frame_count == first
+
+
+def test_more_shapes_than_pytorch_compiles_by_itself_are_no_error(tmp_path):
+    """Such as of training and validation, and of the last batches of epochs."""
+    setting = Setting(tmp_path, "equal", encoder_layers=1, decoder_layers=1)
+    setting.model.compile_layers(backend="eager")
+    with torch.no_grad():
+        for length in range(2, 16):
+            tokens = setting.inputs["src_tokens"][:, :length]
+            encoded = setting.model.forward_encoder(tokens)
+            assert encoded.shape[:2] == tokens.shape
+    loss, _ = loss_and_gradients(setting)
+    assert torch.isfinite(loss)
 
 
 def test_a_run_with_compiled_layers_saves_the_weights_of_any_other(data, tmp_path, monkeypatch):

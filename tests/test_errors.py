@@ -120,7 +120,7 @@ def test_checkpoint_of_another_size_or_vocabulary(pretrained, tmp_path):
 
 def test_hydra(data, tmp_path):
     options = [*hydra(tmp_path, data, TINY_MODEL), "+task.mask_prob=2"]
-    assert refused(*options, program="fairseq-hydra-train") == "error: --mask-prob 2.0 must be from 1e-06 to 0.999999"
+    assert refused(*options, program="fairseq-hydra-train") == "error: --mask-prob 2.0 must be from 1e-09 to 0.999999999"
 
 
 # fairseq-train on two pretended GPUs: one process that starts two.
@@ -131,7 +131,7 @@ def test_in_the_process_of_each_gpu(data, tmp_path):
     options = ["--distributed-backend", "gloo", "--distributed-world-size", 2, "--mask-prob", 2]
     options += ["--distributed-init-method", f"tcp://localhost:{free_port()}", "--save-dir", tmp_path]
     error = refused("-c", SPAWN, data, *TINY, *options, program="python")
-    assert error == "error: --mask-prob 2.0 must be from 1e-06 to 0.999999"
+    assert error == "error: --mask-prob 2.0 must be from 1e-09 to 0.999999999"
 
 
 # Ends with an error that has nothing to do with the input, before the first update or after it.

@@ -1,12 +1,19 @@
 """The memory of a GPU by formula, beside what was measured, and the batch that a recipe chooses by it."""
 
+import contextlib
+import io
 import re
+import shlex
+import subprocess
 
 import pytest
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+import further_options
+import gpu_memory
 import pretrain
 from conftest import ROOT, run_main
-from gpu_memory import GIB, bytes_needed, largest_batch
+from gpu_memory import GIB, bytes_needed
 from maelm_fairseq.config import MaeLmConfig
 from maelm_fairseq.task import MaeLmTaskConfig
 
@@ -38,26 +45,56 @@ def test_there_are_measurements():
     assert len(list(measured())) == 12
 
 
-@pytest.mark.parametrize(
-    "memory, sequences, batch", [(150, 2048, 256), (80, 2048, 128), (16, 2048, 32), (80, 96, 32), (3, 8, 1)]
-)
-def test_the_batch_is_the_largest_that_fits(memory, sequences, batch):
-    assert largest_batch(MaeLmConfig(), MaeLmTaskConfig(), 32768, memory * 10**9, sequences) == batch
+@pytest.fixture
+def data(tmp_path):
+    """A folder with a vocabulary of 32,768 symbols."""
+    (tmp_path / "dict.txt").write_text("a 1\n" + "".join(f"b{number} 1\n" for number in range(32762)))
+    return tmp_path
 
 
-@pytest.mark.parametrize("options, batch, accumulated", [
-    ([], 256, 4),
-    (["--batch-size", 64], 64, 16),
-    (["--encoder-layers", 48], 128, 8),
-    (["--tokens-per-sample", 64, "--max-positions", 64], 1024, 1),
+@pytest.fixture
+def chosen(data, monkeypatch, capsys):
+    """A function that returns the micro-batch and --update-freq of a recipe, with GPUs of so many GB."""
+
+    def in_this_process(command, **options):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            run_main(gpu_memory.main, *command[2:])
+        return subprocess.CompletedProcess(command, 0, printed.getvalue())
+
+    def choose(gigabytes, *options):
+        monkeypatch.setattr(gpu_memory, "memory_of_gpu", lambda: gigabytes * 10**9)
+        monkeypatch.setattr(pretrain.subprocess, "run", in_this_process)
+        monkeypatch.setattr(pretrain, "count_gpus", lambda: 8)
+        command = [RECIPE, "--data", data, "--save-dir", data, "--dry-run", "--gpus", 2, *options]
+        run_main(pretrain.main, *command)
+        words = shlex.split(capsys.readouterr().out)
+        cfg = convert_namespace_to_omegaconf(further_options.parsed(words[1:]))
+        return cfg.dataset.batch_size, *cfg.optimization.update_freq
+
+    return choose
+
+
+@pytest.mark.parametrize("gigabytes, options, batch, accumulated", [
+    (150, "", 256, 4),
+    (85, "", 256, 4),  # 79 GiB, which cards of 80 GB have
+    (42, "", 64, 16),
+    (16, "", 32, 32),
+    (3, "", 1, 1024),
+    (150, "--batch-size 64", 64, 16),
+    (150, "--encoder-layers 96", 64, 16),
+    (150, "-a mae_lm_large", 128, 8),
+    (150, "--tokens-per-sample 64 --max-positions 64", 1024, 1),
+    (150, "--no-fp16", 128, 8),
+    (100, "--mask-prob 0.5", 256, 4),
+    (100, "--mask-prob 0.5 --encoder-mask-fade-updates 100", 128, 8),
+    (150, "--update-freq 3", 32, 3),
+    (150, "--max-sentences 16", 16, 32),
+    (150, "--max-tokens 4096", 32, 32),
+    (150, "--required-batch-size-multiple 3", 32, 32),
+    (150, "--nodes 2", 32, 16),
 ])  # fmt: skip
-def test_a_recipe_fills_the_memory_with_the_same_effective_batch(
-    tmp_path, capsys, monkeypatch, options, batch, accumulated
+def test_a_recipe_fills_the_memory_unless_options_say_the_batch(
+    chosen, gigabytes, options, batch, accumulated, monkeypatch
 ):
-    (tmp_path / "dict.txt").write_text("a 1\n" * 32763)
-    monkeypatch.setattr(pretrain, "memory_of_gpu", lambda: 141 * 10**9)
-    command = [RECIPE, "--data", tmp_path, "--save-dir", tmp_path, "--gpus", 2, "--dry-run"]
-    run_main(pretrain.main, *command, *options)
-    printed = capsys.readouterr().out
-    assert f" --batch-size {batch} " in printed
-    assert f" --update-freq {accumulated} " in printed
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    assert chosen(gigabytes, *options.split()) == (batch, accumulated)

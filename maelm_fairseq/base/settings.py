@@ -1,10 +1,11 @@
 """Fields of dataclasses that are options of fairseq, and what fairseq takes from its environment."""
 
+from argparse import Namespace
 from dataclasses import field, fields
 
 from .ranges import MOST, Range
 
-TINY = 1e-6  # the least of what must be over 0, and the distance from 1 of what must be under it
+TINY = 1e-9  # the least of what must be over 0, and the distance from 1 of what must be under it
 
 # Variables by which fairseq takes a process for one of several, whatever its options say.
 CLUSTER = ["WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"]
@@ -21,6 +22,11 @@ def setting(default, help, least=None, most=MOST):
 def option(name):
     """The option of a field: --max-positions for max_positions."""
     return "--" + name.replace("_", "-")
+
+
+def as_dict(section):
+    """A section of fairseq's configuration, {name: value}; fairseq has a Namespace for what has no dataclass."""
+    return vars(section) if isinstance(section, Namespace) else dict(section)
 
 
 def validate(values, kind):

@@ -58,11 +58,25 @@ class ExtraState:
 
 
 @dataclass
+class ScheduleState:
+    """Of a schedule of learning rates, as fairseq's have in common: the best loss of validation."""
+
+    best: Optional[float] = None
+
+
+@dataclass
+class OptimizerState:
+    """What fairseq's optimizer for fp16 adds to the state of another."""
+
+    loss_scale: Optional[Annotated[float, Range(2.0**-126, 2.0**126)]] = None
+
+
+@dataclass
 class History:
     """Of an optimizer: the number of its updates, and the state of the schedule."""
 
     num_updates: Count = 0
-    lr_scheduler_state: Optional[Dict[str, Any]] = None
+    lr_scheduler_state: Optional[ScheduleState] = None
     optimizer_name: Optional[str] = None
 
 

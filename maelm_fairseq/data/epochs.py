@@ -94,9 +94,10 @@ class ResumableIterator(EpochBatchIterator):
         was, now = state_dict.get("data", self._data()), self._data()
         path = state_dict.get("path", "the checkpoint")
         if not now.startswith(was):  # earlier versions have no checksum
+            fix = "use the same, or start the epoch again with --reset-dataloader"
             raise UsageError(
-                f"{path}: its place within epoch {self.epoch} is in other data: it was trained on {was}, and these are "
-                f"{now}; use the same data, or start the epoch again with --reset-dataloader"
+                f"{path}: its place within epoch {self.epoch} is in other data, or in another order: it was trained on "
+                f"{was}, and these are {now}; {fix}"
             )
         same = {**consumed[-1], "batches": 0} == {**self.batching, "batches": 0}
         skipped = consumed[-1]["batches"] if same else 0

@@ -227,19 +227,19 @@ class Hooks:
         paths, others = save_folder.candidates(cfg, suffix) if is_ours else ([], [])
         if not paths:
             return original(cfg, trainer, **kwargs)
-        updates = interval_checkpoints(cfg.save_dir, suffix)
+        from_model = cfg.finetune_from_model
 
         def load(path):
             self._candidate = path
             vars(checkpoint_utils.save_checkpoint).clear()  # the best loss of a checkpoint that was refused
             with explained(path, CANNOT_RESUME):
-                started = original(cfg, trainer, **kwargs)
-            if not cfg.reset_optimizer:
-                resume_checks.check_update(trainer.get_num_updates(), updates.get(path), path)
-            return started
+                return original(cfg, trainer, **kwargs)
 
-        self._resumed, started, self._refused = first_accepted(paths, load, others)
-        self._candidate = None
+        cfg.finetune_from_model = None  # there are checkpoints: the run has left it behind
+        try:
+            self._resumed, started, self._refused = first_accepted(paths, load, others)
+        finally:
+            self._candidate, cfg.finetune_from_model = None, from_model
         extra_state, _ = started
         is_best = self._validated and extra_state["val_loss"] == extra_state.get("best")
         last = last_checkpoint(cfg.save_dir, suffix)
@@ -249,19 +249,23 @@ class Hooks:
 
     def load_checkpoint(self, original, trainer, filename, reset_optimizer=False, *args, **kwargs):
         """Of fairseq's Trainer: all that a checkpoint has, but for the position in the epoch."""
-        path = self._candidate or filename
-        is_new_run = path == last_checkpoint(trainer.cfg.checkpoint.save_dir, trainer.checkpoint_suffix)
-        is_new_run &= self._candidate is None
+        path, cfg = self._candidate or filename, trainer.cfg.checkpoint
+        is_default = cfg.restore_file == LAST and path == last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
+        is_new_run = is_default and self._candidate is None
         if is_new_run or not isinstance(trainer.get_model(), MaeLmModel):
             return original(trainer, filename, reset_optimizer, *args, **kwargs)
         with explained(path, CANNOT_RESUME):
             state = for_fairseq(read_file(path), path)
             resume_checks.check_run(state, trainer, path, starts_anew=reset_optimizer)
+            if self._candidate:
+                updates = interval_checkpoints(cfg.save_dir, trainer.checkpoint_suffix)
+                resume_checks.check_update(state, updates.get(path), path)
             self._read[path] = state  # not before: what is refused needs no memory
             extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
             if trainer.get_num_updates():  # before the first one, there are no moments
                 is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
-                resume_checks.check_moments(trainer.optimizer.optimizer, is_own, path)
+                update = trainer.get_num_updates()
+                resume_checks.check_moments(trainer.optimizer.optimizer, update, is_own, path)
         self._resumed = path
         self._validated = extra_state.get("val_loss") is not None and not reset_optimizer
         self.patience.clear()

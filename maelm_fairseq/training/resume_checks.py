@@ -8,7 +8,7 @@ from ..base.errors import UsageError
 from ..base.settings import option
 from ..base.typed_values import shown, typed
 from ..checkpoints.compatibility import ENCODER, OTHERS, check_vocabulary, check_weights, compare_configurations
-from ..checkpoints.run_state import ExtraState
+from ..checkpoints.run_state import ExtraState, OptimizerState
 from ..checkpoints.sections import name_in
 from ..number_units import STANDARDISED
 from ..state_dicts import HEADS, fit_parts
@@ -50,8 +50,9 @@ def check_run(state, trainer, path, starts_anew):
     check_weights(state["model"], own, path)
 
 
-def check_update(update, named, path):
+def check_update(state, named, path):
     """Refuses a checkpoint of another number of updates than its name says (`named`; None if it says nothing)."""
+    update = state["optimizer_history"][-1].get("num_updates", 0)
     if named not in (None, update):
         raise UsageError(f"{path}: its name says update {named:,}, and it is of update {update:,}: rename it")
 
@@ -61,14 +62,16 @@ def plain_value(value):
     return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
 
 
-def check_moments(optimizer, is_own_model, path):
+def check_moments(optimizer, update, is_own_model, path):
     """Refuses a state of an Adam with which PyTorch would compute nevertheless, or fail after an update.
 
     Args:
         optimizer: of PyTorch, which has loaded its state
+        update: how many the run has made
         is_own_model: whether every weight takes part in training, and so has moments
     """
-    if "betas" not in optimizer.defaults:
+    name = type(optimizer).__name__
+    if "Adam" not in name or name == "Adamax":  # which has other moments
         return
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     states = [(weight, optimizer.state.get(weight) or {}) for weight in weights]
@@ -78,9 +81,9 @@ def check_moments(optimizer, is_own_model, path):
             fix = "use another checkpoint, or add --reset-optimizer"
             raise UsageError(f"{path}: the optimizer's state of weight {number}: {problem}; {fix}")
     steps = {float(state["step"]) for _, state in states if state}
-    if is_own_model and len(steps) > 1:
+    if is_own_model and steps != {update}:
         found = ", ".join(f"{step:g}" for step in sorted(steps))
-        raise UsageError(f"{path}: the optimizer has made {found} steps with its weights, expected one number")
+        raise UsageError(f"{path}: the optimizer has made {found} steps with its weights, the run {update:,} updates")
 
 
 def problem_of_moments(weight, state):
@@ -108,6 +111,7 @@ def check_components(state, trainer, path):
             f"{path}: it has no state of the optimizer, so no run can resume from it: add --reset-optimizer, or start "
             "another run with --finetune-from-model"
         )
+    typed(OptimizerState, state["last_optimizer_state"], f"{path}: last_optimizer_state")
     fp16 = trainer.cfg.common.fp16  # its state is of other form
     if ("loss_scale" in state["last_optimizer_state"]) != fp16:
         was, now = ("with" if has else "without" for has in (not fp16, fp16))

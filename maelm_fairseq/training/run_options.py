@@ -10,7 +10,7 @@ from omegaconf import ListConfig
 
 from ..base.errors import UsageError
 from ..base.ranges import Range
-from ..base.settings import option
+from ..base.settings import as_dict, option
 from ..checkpoints.sections import is_fairseqs, name_in
 from ..optimizer import betas
 
@@ -34,15 +34,15 @@ def check(cfg, on_cpu):
             raise UsageError(f"--{part} {name}: fairseq's, which cannot train this model; expected one of this plugin")
     if cfg.ema.store_ema:
         raise UsageError("--store-ema: nothing here reads the averages, which hardly move in fp16: leave it out")
-    schedule = dict(cfg.lr_scheduler)  # whose own get() refuses unknown names in older versions of omegaconf
-    sections = [cfg.common, cfg.dataset, schedule, cfg.optimization, cfg.checkpoint, dict(cfg.optimizer)]
+    schedule, optimizer = as_dict(cfg.lr_scheduler), as_dict(cfg.optimizer)
+    sections = [cfg.common, cfg.dataset, schedule, cfg.optimization, cfg.checkpoint, optimizer]
     for name, given in itertools.chain.from_iterable(section.items() for section in sections):
         for value in given if isinstance(given, (list, ListConfig)) else [given]:
             if isinstance(value, float):
                 Range(LEAST.get(name, -LARGEST), LARGEST).check(value, option(name))
             elif isinstance(value, int):
                 Range(LEAST.get(name, -(2**31))).check(value, option(name))
-    betas(dict(cfg.optimizer).get("adam_betas", (0.9, 0.98)))
+    betas(optimizer.get("adam_betas", (0.9, 0.98)))
     rates, lowest = cfg.optimization.lr, max(0, cfg.optimization.stop_min_lr)
     if rates and min(rates) <= lowest:
         raise UsageError(f"--lr {min(rates)} must be over --stop-min-lr, {lowest}: nothing would be trained")

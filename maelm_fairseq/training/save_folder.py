@@ -50,11 +50,13 @@ def candidates(cfg, suffix):
     Raises ValueError: the folder has checkpoints, and none of them is one that a run resumes from by itself
     """
     last = last_checkpoint(cfg.save_dir, suffix)
-    begins_elsewhere = cfg.finetune_from_model or getattr(cfg, "continue_once", None)
-    if cfg.restore_file != LAST or (begins_elsewhere and not os.path.lexists(last)):
+    if cfg.restore_file != LAST:
         return [], []
     paths, others = resumable_checkpoints(cfg.save_dir, suffix), other_checkpoints(cfg.save_dir, suffix)
-    if others and not (paths or cfg.no_save or cfg.no_last_checkpoints):
+    if cfg.no_last_checkpoints and last in paths:  # nothing renews it
+        paths = [*paths[1:], last]
+    begins_elsewhere = cfg.finetune_from_model or getattr(cfg, "continue_once", None)
+    if others and not (paths or cfg.no_save or begins_elsewhere):
         fix = f"only {', '.join(others)}: copy a whole one to {last} to resume from it"
         raise UsageError(
             f"{cfg.save_dir}: no {os.path.basename(last)}, and no other checkpoint of an interval to resume from; "
