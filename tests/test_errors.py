@@ -120,7 +120,8 @@ def test_checkpoint_of_another_size_or_vocabulary(pretrained, tmp_path):
 
 def test_hydra(data, tmp_path):
     options = [*hydra(tmp_path, data, TINY_MODEL), "+task.mask_prob=2"]
-    assert refused(*options, program="fairseq-hydra-train") == "error: --mask-prob 2.0 must be from 1e-09 to 0.999999999"
+    error = refused(*options, program="fairseq-hydra-train")
+    assert error == "error: --mask-prob 2.0 must be from 1e-09 to 0.999999999"
 
 
 # fairseq-train on two pretended GPUs: one process that starts two.

@@ -177,7 +177,7 @@ def test_yardsticks_are_those_of_the_run(files, arguments, tmp_path):
     _, first = yardsticks_of(own, arguments)
     (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
     whole = json.loads(path.read_text())
-    for damaged in [[], {}, {**whole, "scores": whole["scores"][1:]}, {**whole, "outputs": {"dev.tsv": [[1.0]]}}]:
+    for damaged in [{}, {**whole, "scores": whole["scores"][1:]}, {**whole, "outputs": {"dev.tsv": [[1.0]]}}]:
         path.write_text(json.dumps(damaged))
         assert yardsticks_of(own, arguments)[1] == first
         assert json.loads(path.read_text()) == whole

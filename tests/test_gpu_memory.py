@@ -79,13 +79,10 @@ def chosen(data, monkeypatch, capsys):
     (85, "", 256, 4),  # 79 GiB, which cards of 80 GB have
     (42, "", 64, 16),
     (16, "", 32, 32),
-    (3, "", 1, 1024),
     (150, "--batch-size 64", 64, 16),
-    (150, "--encoder-layers 96", 64, 16),
     (150, "-a mae_lm_large", 128, 8),
     (150, "--tokens-per-sample 64 --max-positions 64", 1024, 1),
     (150, "--no-fp16", 128, 8),
-    (100, "--mask-prob 0.5", 256, 4),
     (100, "--mask-prob 0.5 --encoder-mask-fade-updates 100", 128, 8),
     (150, "--update-freq 3", 32, 3),
     (150, "--max-sentences 16", 16, 32),
