@@ -133,8 +133,8 @@ saved("a_module", put("extra_state", "surprise", value=lambda _: torch.nn.Linear
 # Sizes --------------------------------------------------------------------------------------------------------------
 
 saved("a_million_layers", put("cfg", "model", "encoder_layers", value=10**6))
-saved("names_of_20_000_layers", lambda state: state["model"].update(
-    {f"encoder.layers.{layer}.ffn_norm.bias": torch.zeros(1) for layer in range(20_000)}
+saved("names_of_2_000_layers", lambda state: state["model"].update(
+    {f"encoder.layers.{layer}.ffn_norm.bias": torch.zeros(1) for layer in range(2_000)}
 ))  # fmt: skip
 saved("one_wide_row", lambda state: state["model"].update(  # 64 GB, if a model were made of it
     {"embed_tokens.weight": torch.zeros(1, 2**16), "encoder.layers.0.ffn.0.weight": torch.zeros(2**18, 1)}

@@ -112,7 +112,7 @@ def test_nothing_is_executed(kind, pretrained, tmp_path):
     ("a_number_for_a_name", "name: found 5, expected a text"),
     ("a_number_of_many_digits", "were not loaded"),
     ("a_list_in_itself", "RecursionError"),
-    ("names_of_20_000_layers", "--encoder-layers 20000 must be from 1 to 1,000"),
+    ("names_of_2_000_layers", "--encoder-layers 2000 must be from 1 to 1,000"),
     ("one_wide_row", "damaged, or of another version: weight"),
 ])  # fmt: skip
 def test_what_is_no_dense_tensor_or_of_no_model_is_refused(name, reason, pretrained, tmp_path):
