@@ -1,6 +1,7 @@
 """The models that pretrain_step.py compares, by name, and the options of fairseq-train that make them."""
 
 from importlib.util import find_spec
+from itertools import product
 
 import peers
 from common import size_options
@@ -26,7 +27,7 @@ PARTS = {
 
 
 def combined(name, *parts):
-    """A name with further ones; none of them may be empty text."""
+    """A name with further ones, of which empty ones are left out."""
     return ", ".join([name, *filter(None, parts)])
 
 
@@ -34,16 +35,11 @@ def all_variants():
     """{name: options}; None for models of transformers."""
     variants = {STOCK_NAME: STOCK, KEEPING: STOCK}
     for name, options in MODELS.items():
-        for compiled in ["", peers.COMPILED]:
-            for precision in ["", BFLOAT16]:
-                for bias in ["", NO_BIAS]:
-                    parts = [part for part in [compiled, precision, bias] if part]
-                    more = [option for part in parts for option in PARTS[part]]
-                    variants[combined(name, *parts)] = [*options, *more]
-    for name in peers.NAMES:
-        for compiled in ["", peers.COMPILED]:
-            for precision in ["", BFLOAT16, peers.FLASH]:
-                variants[combined(name, compiled, precision)] = None
+        for parts in product(["", peers.COMPILED], ["", BFLOAT16], ["", NO_BIAS]):
+            more = [option for part in parts for option in PARTS.get(part, [])]
+            variants[combined(name, *parts)] = [*options, *more]
+    for name, *parts in product(peers.NAMES, ["", peers.COMPILED], ["", BFLOAT16, peers.FLASH]):
+        variants[combined(name, *parts)] = None
     return variants
 
 

@@ -156,14 +156,12 @@ def replace_copies():
 
 
 def _call(optimizer, replacement, original):
-    return replacement(original, optimizer)
+    is_ours = isinstance(optimizer.fp32_optimizer, TorchAdamW) and optimizer.has_flat_params
+    return (replacement if is_ours else original)(optimizer)
 
 
-def gradients_to_float32(original, optimizer):
+def gradients_to_float32(optimizer):
     """float16 gradients to the flat float32 ones, unless that is done."""
-    if not isinstance(optimizer.fp32_optimizer, TorchAdamW) or not optimizer.has_flat_params:
-        original(optimizer)
-        return
     if not optimizer._needs_sync:
         return
     optimizer._needs_sync = False
@@ -178,11 +176,8 @@ def gradients_to_float32(original, optimizer):
     torch._foreach_copy_(into, found)
 
 
-def weights_to_float16(original, optimizer):
+def weights_to_float16(optimizer):
     """Flat float32 weights to the float16 ones of the model."""
-    if not isinstance(optimizer.fp32_optimizer, TorchAdamW) or not optimizer.has_flat_params:
-        original(optimizer)
-        return
     weights, _ = float32_views(optimizer)
     with torch.no_grad():
         torch._foreach_copy_(optimizer.fp16_params, weights)

@@ -13,8 +13,6 @@ measured (benchmarks/RESULTS.md).
 import copy
 import sys
 
-import torch
-
 from maelm_fairseq.base.errors import run
 
 GIB = 2**30
@@ -82,6 +80,8 @@ def choose(cfg, vocabulary, memory, sequences):
 
 def memory_of_gpu():
     """Bytes of memory of the smallest GPU; None without one."""
+    import torch  # not for those who need a name of this module only
+
     numbers = range(torch.cuda.device_count())
     return min((torch.cuda.get_device_properties(each).total_memory for each in numbers), default=None)
 

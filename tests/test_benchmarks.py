@@ -40,7 +40,9 @@ def test_models_are_compared_with_the_first(forks, capsys):
     run_main(pretrain_step.main, *TINY, "--accumulate", 2, "--only", *only, PYTHONWARNINGS="ignore")
     out, err = capsys.readouterr()
     ours, cut, uncut, *peers = rows(out)
-    assert ours[0] == "mae_lm_base" and ours[2] == "1.00 (one round)" and ours[3] == "1.00"
+    assert ours[0] == "mae_lm_base"
+    assert ours[2] == "1.00 (one round)"
+    assert ours[3] == "1.00"
     assert float(ours[1]) > 0 and float(ours[4]) > 0.1
     assert float(cut[3]) < float(uncut[3])
     assert [row[0] for row in peers] == only[3:] or "skipped: RoBERTa, transformers" in err

@@ -25,7 +25,10 @@ def option(name):
 
 
 def as_dict(section):
-    """A section of fairseq's configuration, {name: value}; fairseq has a Namespace for what has no dataclass."""
+    """A section of fairseq's configuration, {name: value}; fairseq has a Namespace for what has no dataclass.
+
+    The `get` of others refuses unknown names in older versions of omegaconf.
+    """
     return vars(section) if isinstance(section, Namespace) else dict(section)
 
 

@@ -262,9 +262,9 @@ class Hooks:
                 resume_checks.check_update(state, updates.get(path), path)
             self._read[path] = state  # not before: what is refused needs no memory
             extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
-            if trainer.get_num_updates():  # before the first one, there are no moments
+            update = trainer.get_num_updates()
+            if update:  # before the first one, there are no moments
                 is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
-                update = trainer.get_num_updates()
                 resume_checks.check_moments(trainer.optimizer.optimizer, update, is_own, path)
         self._resumed = path
         self._validated = extra_state.get("val_loss") is not None and not reset_optimizer
