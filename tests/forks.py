@@ -57,21 +57,36 @@ def stand_in(path, program):
 
 
 def import_packages():
-    """Imports what commands import, but nothing of `fairseq_cli`: the plugin looks for it to know a command."""
+    """Imports what commands import, but nothing of `fairseq_cli`: the plugin looks for it to know a command.
+
+    And composes a configuration, as fairseq's commands do first, which takes a third of the time of a short one: what
+    the parser of Hydra's overrides has learned of its grammar is then known.
+    """
     import gc
     import logging
+    import warnings
 
     logging.disable(logging.WARNING)
     import multiprocessing.spawn  # noqa: F401  it remembers the real sys.executable
 
-    import fairseq  # noqa: F401
+    import fairseq.trainer  # noqa: F401
     import matplotlib.figure  # noqa: F401
+    import regex  # noqa: F401
     import sentencepiece  # noqa: F401
+    import sklearn.svm  # noqa: F401
+    import tokenizers  # noqa: F401
     import torch._dynamo  # noqa: F401  the first optimizer imports it
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     # fairseq's iterators are part of reference cycles, and a data loader freed by the garbage collector waits this
     # long for each of its workers before it stops them. The default is 5 s.
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        words = ["data", "--arch", "roberta", "--task", "masked_lm", "--criterion", "masked_lm"]
+        args = options.parse_args_and_arch(options.get_training_parser(), words)
+        convert_namespace_to_omegaconf(args)
     logging.disable(logging.NOTSET)
     logging.root.handlers.clear()  # fairseq sets them
     logging.root.setLevel(logging.WARNING)

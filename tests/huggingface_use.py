@@ -1,7 +1,8 @@
 """Uses exported folders as a stranger would: with transformers, without maelm_fairseq.
 
-    python huggingface_use.py FOLDER
+    python huggingface_use.py FOLDER [PROGRAM ARGUMENT...]
 
+It then runs another such program in the same process, as importing transformers takes longer than most of this.
 FOLDER has exported models, and
 - for each comparison NAME.npz or NAME@CLASS.npz, where NAME is a folder, with `class`, the name of an AutoModel class;
   `tokens` (B, T), padded with 1 at the end; and the outputs that are expected at each text without padding, float64
@@ -17,6 +18,7 @@ loss}; "losses of Trainer"; "in half precision", {what: relative difference}.
 
 import json
 import os
+import runpy
 import sys
 import tempfile
 from pathlib import Path
@@ -295,7 +297,8 @@ def loss_of(name, head, labels, folder, batch):
 
 
 def main():
-    folder = Path(sys.argv[1])
+    folder, *next_program = sys.argv[1:]
+    folder = Path(folder)
     texts, masked = (json.loads((folder / "texts.json").read_text())[key] for key in ["texts", "masked"])
     batch = dict(load("AutoTokenizer", folder / "code")(texts, padding=True, return_tensors="pt"))
     tokens = json.loads((folder / "tokens.json").read_text())
@@ -333,6 +336,9 @@ def main():
         "losses of Trainer": train(code, texts),
     }
     print(json.dumps(result))
+    if next_program:
+        sys.argv[:] = next_program
+        runpy.run_path(next_program[0], run_name="__main__")
 
 
 if __name__ == "__main__":

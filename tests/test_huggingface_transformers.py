@@ -205,18 +205,16 @@ def printed_by(*command, **environment):
 
 
 @pytest.fixture(scope="module", params=TRANSFORMERS)
-def found(request, folder, models, texts):
-    """The results of tests/huggingface_use.py, by an interpreter without this package."""
-    program = Path(__file__).with_name("huggingface_use.py")
-    printed, _ = printed_by(request.param, program, folder, HF_HOME=str(folder / "huggingface"))  # for modeling files
-    return json.loads(printed.splitlines()[-1])
+def found(request, folder, models, texts, calls):
+    """The results of tests/huggingface_use.py, with those of calls.py, by an interpreter without this package."""
+    programs = [Path(__file__).with_name("huggingface_use.py"), folder, ROOT / CALLS, folder, *calls.values()]
+    printed, _ = printed_by(request.param, *programs, HF_HOME=str(folder / "huggingface"))  # for modeling files
+    used, answered = map(json.loads, printed.splitlines()[-2:])
+    return {**used, "calls": answered}
 
 
-@pytest.mark.parametrize("interpreter", TRANSFORMERS)
-def test_calls_are_answered_as_by_the_hub(interpreter, calls, folder):
-    environment = dict(HF_HOME=str(folder / "huggingface"), HF_HUB_OFFLINE="1")
-    printed, _ = printed_by(interpreter, ROOT / CALLS, folder, *calls.values(), **environment)
-    made = json.loads(printed.splitlines()[-1])
+def test_calls_are_answered_as_by_the_hub(found, calls):
+    made = found["calls"]
     assert made.keys() == calls.keys()
     assert {name: found["faults"] for name, found in made.items() if found["faults"]} == {}
     kinds = {kind for found in made.values() for kind, count in found["calls"].items() if count}
