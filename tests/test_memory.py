@@ -68,11 +68,11 @@ def test_in_training_of_our_tasks(data, tmp_path, ours):
     plugin = tmp_path / "plugin_that_tells"
     plugin.mkdir()
     (plugin / "__init__.py").write_text(
-        "from maelm_fairseq.training import hooks\n"
-        "hooks.RETURN_INTERVAL = 2\n"
-        "hooks.keep_freed_memory = lambda: print('freed memory is kept') or True\n"
-        "hooks.limit_caches = lambda: print('caches are limited')\n"
-        "hooks.return_freed_memory = lambda: print('freed memory is returned')\n"
+        "from maelm_fairseq.training import loop, starting\n"
+        "loop.RETURN_INTERVAL = 2\n"
+        "starting.keep_freed_memory = lambda: print('freed memory is kept') or True\n"
+        "starting.limit_caches = lambda: print('caches are limited')\n"
+        "loop.return_freed_memory = lambda: print('freed memory is returned')\n"
     )
     options = [*TINY, "--user-dir", plugin, "--max-update", 5, "--save-dir", tmp_path / "run"]
     if not ours:

@@ -10,7 +10,7 @@ from fairseq.trainer import Trainer
 from common import Training
 from conftest import ROOT, TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, refuses, succeed, text_of
 from maelm_fairseq.checkpoints.building import load_model
-from maelm_fairseq.training.hooks import Hooks
+from maelm_fairseq.training.loop import train_step
 from maelm_fairseq.vocabulary import load_dictionary
 from training import NO_DROPOUT, assert_same_weights, checkpoint, train, updates
 
@@ -102,7 +102,7 @@ def stepped(data, folder, *more):
     torch.manual_seed(1)
     options = [*TINY, *NO_DROPOUT, "--optimizer", "sgd", "--warmup-updates", 0, "--save-dir", folder]
     training = Training([data, *options], "cpu")
-    Hooks().train_step(Trainer.train_step, training.trainer, [training.batches[0], *more])
+    train_step(Trainer.train_step, training.trainer, [training.batches[0], *more])
     return training.trainer.get_model().state_dict()
 
 

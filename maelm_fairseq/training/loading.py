@@ -1,0 +1,56 @@
+"""How fairseq's commands read a checkpoint: once, as plain values, and with errors in one line."""
+
+import contextlib
+
+from omegaconf import OmegaConf
+
+from ..base.errors import UsageError, one_line
+from ..checkpoints.compatibility import check_weights
+from ..checkpoints.reading import read_file
+from ..checkpoints.sections import REGISTRIES, for_fairseq
+from ..engine import checkpoint_utils, overwrite_args_by_name
+from ..model import MaeLmModel
+
+ALREADY_READ = {}  # {path: contents} of checkpoints that were read and checked, and that fairseq is about to read
+
+
+def load_checkpoint_to_cpu(original, path, arg_overrides=None, load_on_all_ranks=False):
+    """Reads tensors, plain values and options of this plugin alone."""
+    state = ALREADY_READ.pop(path, None) or for_fairseq(read_file(path), path)
+    state["cfg"] = OmegaConf.create(state["cfg"])
+    if arg_overrides is not None:
+        overwrite_args_by_name(state["cfg"], arg_overrides)
+    return checkpoint_utils._upgrade_state_dict(state)
+
+
+def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
+    """Builds models and tasks of this plugin only, from whole checkpoints."""
+    for path in filenames:
+        if path is None:
+            raise UsageError("--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt")
+        ALREADY_READ[path] = for_fairseq(read_file(path), path)
+        foreign = sorted(REGISTRIES.keys() - ALREADY_READ[path]["cfg"].keys())
+        if foreign:  # fairseq's own, of which some evaluate strings of the configuration
+            raise UsageError(f"{path}: expected a checkpoint of this plugin, found another {' and '.join(foreign)}")
+    states = dict(ALREADY_READ)
+    with explained(", ".join(map(str, filenames)), "fairseq cannot build the model"):
+        models, cfg, task = original(filenames, *args, **kwargs)
+    for model, path in zip(models, filenames):
+        if isinstance(model, MaeLmModel):
+            check_weights(states[path]["model"], model.state_dict(), path)
+    return models, cfg, task
+
+
+@contextlib.contextmanager
+def explained(path, what):
+    """Errors in the block that come from what fairseq finds in a file, and uses unchecked, become one line."""
+    try:
+        yield
+    except Exception as error:
+        if one_line(error) is not None:
+            raise
+        cause = error
+        while cause.__context__ is not None:  # fairseq hides the reason
+            cause = cause.__context__
+        reason = " ".join(str(cause).split())[:300]
+        raise UsageError(f"{path}: {what} ({type(cause).__name__}: {reason})") from error

@@ -1,0 +1,121 @@
+"""fairseq's loop over the updates of an epoch, and what is added before, within and after it."""
+
+import logging
+import re
+import sys
+
+from ..base.checkpoint_names import LAST
+from ..base.errors import UsageError, is_out_of_memory, one_line
+from ..base.settings import option
+from ..data.epochs import ResumableIterator
+from ..engine import checkpoint_utils
+from ..model import MaeLmModel
+from ..task import MaeLmTask
+from . import resume_checks, resuming, stopping
+from .current_run import current
+from .memory import RETURN_INTERVAL, return_freed_memory
+from .reporting import FirstUpdates, reporter
+from .saving import not_finite
+
+logger = logging.getLogger(__name__)
+first_updates = FirstUpdates()
+
+
+def train(original, cfg, trainer, task, epoch_itr):
+    """Begins an epoch, or resumes it: all processes at one update, none after the last, whole updates; signals."""
+    if not isinstance(trainer.get_model(), MaeLmModel):
+        return original(cfg, trainer, task, epoch_itr)
+    stopping.listen(task)
+    update = resume_checks.same_in_all_processes(trainer.get_num_updates(), cfg.checkpoint.save_dir)
+    if current.lock:
+        resuming.set_aside_unused(cfg.checkpoint, trainer.checkpoint_suffix, update)
+    patience = cfg.checkpoint.patience
+    if 0 < patience <= current.patience.get("num_runs", 0):
+        logger.info(f"nothing to train: the last {patience} validations were no better (--patience)")
+        return [None], True
+    program = sys.modules[original.__module__]
+    losses, is_over = finish_last_update(program, cfg, trainer, task, epoch_itr)
+    ends_epoch = isinstance(epoch_itr, ResumableIterator) and epoch_itr.leave_validation()
+    if losses[0] is not None:
+        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
+    if is_over or ends_epoch:
+        return losses, is_over
+    if not reporter.trained and isinstance(task, MaeLmTask):
+        task.begin_run(cfg, trainer.criterion)
+    frequencies = cfg.optimization.update_freq
+    if isinstance(epoch_itr, ResumableIterator):
+        epoch_itr.align(frequencies[min(epoch_itr.next_epoch_idx, len(frequencies)) - 1])
+    try:
+        return original(cfg, trainer, task, epoch_itr)
+    except FloatingPointError as error:
+        if not re.search(r"\b(nan|inf)\b|loss scale", str(error), re.IGNORECASE):
+            raise
+        raise not_finite("gradients are", trainer.get_num_updates(), cfg.checkpoint) from None
+
+
+def finish_last_update(program, cfg, trainer, task, epoch_itr):
+    """Makes up for a validation that was interrupted, or that a finished run has not had.
+
+    Args:
+        program: fairseq's module of the command
+    Returns: the losses of the validation, [None] without one; whether the run is over
+    """
+    update, last = trainer.get_num_updates(), cfg.optimization.max_update
+    losses, is_over = [None], 0 < last <= update
+    if is_over:
+        logger.info(f"nothing to train: the checkpoint is of update {update:,}, and --max-update is {last:,}")
+    is_due = getattr(epoch_itr, "validation_due", False) or (is_over and not current.was_validated)
+    if is_due and not cfg.dataset.disable_validation:
+        current.validated_at = update
+        try:
+            losses = program.validate(cfg, trainer, task, epoch_itr, cfg.dataset.valid_subset.split(","))
+        except stopping.StopRequested:
+            stop(cfg.checkpoint, update)
+        is_over |= program.should_stop_early(cfg, losses[0])
+    return losses, is_over
+
+
+def train_step(original, trainer, samples, raise_oom=False):
+    """Leaves empty batches out; ends a run that does not fit into memory; gives signs of life."""
+    if not isinstance(trainer.get_model(), MaeLmModel):
+        return original(trainer, samples, raise_oom)
+    # At the end of an epoch, some processes have empty batches. fairseq computes another in their place, without
+    # effect, and counts its tokens, or none of the update's; where there is no other batch, it needs one.
+    samples = [sample for sample in samples if sample] or samples[:1]
+    try:
+        output = original(trainer, samples, raise_oom=True)  # else the batch would be left out
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UsageError(one_line(error)) from None
+    if isinstance(trainer.task, MaeLmTask) and trainer.is_data_parallel_master:
+        first_updates.report(trainer.get_num_updates(), trainer.cfg.optimization.max_update)
+    return output
+
+
+def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+    """Asks fairseq once an update; saves and ends the process if that was requested; returns freed memory."""
+    reporter.trained = True
+    update = trainer.get_num_updates()
+    if current.keeps_freed_memory and update % RETURN_INTERVAL == 0:
+        return_freed_memory()
+    losses = [None], False
+    if current.validated_at != update or end_of_epoch:  # otherwise fp16 has skipped an update
+        current.validated_at = update
+        try:
+            losses = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+        except stopping.StopRequested:
+            epoch_itr.validation_due = True
+    if stopping.Process.agreed:
+        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+        stop(cfg.checkpoint, update)
+    return losses
+
+
+def stop(cfg, update):
+    """Ends this process, after a request and a checkpoint; `cfg` are fairseq's options of checkpoints."""
+    begin_anew = ["--restore-file"] if cfg.restore_file != LAST else []
+    names = ["reset_optimizer", "reset_dataloader", "reset_meters", "reset_lr_scheduler"]
+    begin_anew += [option(name) for name in names if cfg[name]]
+    saves = not (cfg.no_save or cfg.no_last_checkpoints)
+    stopping.stop(update, cfg.save_dir if saves else None, begin_anew)

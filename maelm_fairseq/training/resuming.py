@@ -1,0 +1,92 @@
+"""How a run resumes: from the first checkpoint of its folder that it can use, with all that this checkpoint says."""
+
+from ..base.checkpoint_names import LAST, best_checkpoint, first_accepted, interval_checkpoints, last_checkpoint
+from ..checkpoints import writing
+from ..checkpoints.reading import read_file
+from ..checkpoints.sections import for_fairseq
+from ..engine import checkpoint_utils
+from ..model import MaeLmModel
+from . import resume_checks, save_folder
+from .current_run import current
+from .loading import ALREADY_READ, explained
+
+CANNOT_RESUME = "the run cannot resume from it"
+
+
+class Candidate:
+    """The checkpoint from which `load_checkpoint` is trying to resume, for `load_trainer_checkpoint`."""
+
+    path = None
+
+
+def load_checkpoint(original, cfg, trainer, **kwargs):
+    """Tries the checkpoints from which a run may resume, one after the other, until it can use one.
+
+    fairseq's function reads a checkpoint, restores the trainer from it, and goes to its place in the data: each of
+    these may refuse it.
+    """
+    suffix = trainer.checkpoint_suffix
+    is_ours = isinstance(trainer.get_model(), MaeLmModel)
+    paths, others = save_folder.candidates(cfg, suffix) if is_ours else ([], [])
+    if not paths:
+        return original(cfg, trainer, **kwargs)
+    from_model = cfg.finetune_from_model
+
+    def load(path):
+        Candidate.path = path
+        vars(checkpoint_utils.save_checkpoint).clear()  # the best loss of a checkpoint that was refused
+        with explained(path, CANNOT_RESUME):
+            return original(cfg, trainer, **kwargs)
+
+    cfg.finetune_from_model = None  # the run has checkpoints of its own by now
+    try:
+        current.resumed_from, started, current.refused = first_accepted(paths, load, others)
+    finally:
+        Candidate.path, cfg.finetune_from_model = None, from_model
+    extra_state, _ = started
+    is_best = current.was_validated and extra_state["val_loss"] == extra_state.get("best")
+    last = last_checkpoint(cfg.save_dir, suffix)
+    if current.lock and is_best and current.resumed_from == last:
+        save_folder.restore_best(last, best_checkpoint(cfg.save_dir, suffix))
+    return started
+
+
+def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, *args, **kwargs):
+    """Compares a checkpoint with the run, and restores all of it but the place in the data, patience included."""
+    path, cfg = Candidate.path or filename, trainer.cfg.checkpoint
+    is_default = cfg.restore_file == LAST and path == last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
+    is_new_run = is_default and Candidate.path is None
+    if is_new_run or not isinstance(trainer.get_model(), MaeLmModel):
+        return original(trainer, filename, reset_optimizer, *args, **kwargs)
+    with explained(path, CANNOT_RESUME):
+        state = for_fairseq(read_file(path), path)
+        resume_checks.check_run(state, trainer, path, starts_anew=reset_optimizer)
+        if Candidate.path:
+            updates = interval_checkpoints(cfg.save_dir, trainer.checkpoint_suffix)
+            resume_checks.check_update(state, updates.get(path), path)
+        ALREADY_READ[path] = state  # not before: what is refused needs no memory
+        extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
+        update = trainer.get_num_updates()
+        if update:  # before the first one, there are no moments
+            is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
+            resume_checks.check_moments(trainer.optimizer.optimizer, update, is_own, path)
+    current.resumed_from = path
+    current.was_validated = extra_state.get("val_loss") is not None and not reset_optimizer
+    current.patience.clear()
+    if not reset_optimizer:
+        current.patience.update(extra_state.get("early_stopping") or {})
+    extra_state["train_iterator"]["path"] = path  # for errors about the position
+    return extra_state
+
+
+def set_aside_unused(cfg, suffix, update):
+    """Renames what a run has left behind in its folder; once all processes have read where they resume."""
+    if current.resumed_from is None:
+        return
+    save_folder.set_aside_refused(current.refused, current.resumed_from)
+    is_interval = current.resumed_from in interval_checkpoints(cfg.save_dir, suffix)
+    if cfg.restore_file == LAST and is_interval and not cfg.no_last_checkpoints:
+        last = last_checkpoint(cfg.save_dir, suffix)
+        writing.copy(current.resumed_from, last)  # the run may end without an update
+    save_folder.set_aside_later(cfg.save_dir, suffix, update)
+    current.resumed_from = None

@@ -1,0 +1,70 @@
+"""How a run saves: finite weights only, the last checkpoint first, and names appear with complete files."""
+
+import os
+
+import torch
+
+from ..base.checkpoint_names import last_checkpoint
+from ..base.errors import UsageError
+from ..checkpoints import writing
+from ..engine import PathManager
+from ..model import MaeLmModel
+from . import save_folder
+from .current_run import current
+
+
+class Saving:
+    """What `save_checkpoint` is doing, for the functions that fairseq calls in it."""
+
+    last = None  # the path of the last checkpoint
+
+
+def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
+    """Refuses NaN; says in one line that the disk is full; writes the last checkpoint first."""
+    update = trainer.get_num_updates()
+    finite = (bool(torch.isfinite(weight).all()) for weight in trainer.model.parameters())
+    if isinstance(trainer.get_model(), MaeLmModel) and not all(finite):
+        raise not_finite("weights are", update, cfg)
+    if not cfg.no_last_checkpoints:
+        Saving.last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
+    try:
+        return original(cfg, trainer, epoch_itr, val_loss)
+    except OSError as error:
+        raise UsageError(
+            f"the checkpoint of update {update:,} cannot be written ({error.strerror}); "
+            f"{save_folder.where_to_go_on(cfg)}: make room, and run it again"
+        ) from None
+    finally:
+        Saving.last = None
+
+
+def torch_persistent_save(original, state, filename, async_write=False):
+    """Writes a file whole, with what --patience has seen.
+
+    The last checkpoint is written first: a run that is killed, or finds the disk full, resumes from it.
+    """
+    if os.path.basename(filename) == "crash.pt":  # nothing resumes from it, and a full disk would hide the crash
+        return
+    if current.patience:
+        state["extra_state"]["early_stopping"] = dict(current.patience)
+    writing.save(state, Saving.last or filename)
+    if Saving.last and filename != Saving.last:
+        writing.copy(Saving.last, filename)
+
+
+class AtomicPathManager(PathManager):
+    """fairseq's, with copies whose names appear with complete files."""
+
+    @staticmethod
+    def copy(src_path, dst_path, overwrite=False):
+        if dst_path != Saving.last:  # which was written first
+            writing.copy(src_path, dst_path)
+        return True
+
+
+def not_finite(what, update, cfg):
+    """The error of a run whose numbers became NaN or infinite; `cfg` are fairseq's options of checkpoints."""
+    return UsageError(
+        f"the {what} not finite after update {update:,}; {save_folder.where_to_go_on(cfg)}; "
+        "a lower --lr, a longer --warmup-updates or a --clip-norm may help"
+    )

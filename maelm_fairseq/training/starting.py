@@ -1,0 +1,117 @@
+"""How a run starts: its options are checked, signals handled, and its save folder belongs to it alone."""
+
+import logging
+import os
+import sys
+
+import torch
+
+from ..base.checkpoint_names import LAST, last_checkpoint
+from ..base.errors import UsageError
+from ..base.signals import STOPPED
+from ..checkpoints.sections import is_of_our_model
+from ..engine import checkpoint_utils, distributed_utils, progress_bar
+from . import current_run, run_options, save_folder, stopping
+from .current_run import current
+from .memory import keep_freed_memory, limit_caches
+from .reporting import reporter
+
+logger = logging.getLogger(__name__)
+SAVE_FOLDERS = set()  # of all runs of this process
+
+
+def convert_namespace_to_omegaconf(original, args):
+    """Refuses options that fairseq would misread; validates in one process."""
+    run_options.check_texts(args)
+    if hasattr(args, "path"):  # of fairseq-validate, which needs batches for all of its processes
+        args.distributed_world_size = 1
+    return original(args)
+
+
+def call_main(original, cfg, main, **kwargs):
+    """Installs signal handlers; reports an error in the process of a GPU in one line."""
+    distributed = cfg.distributed_training
+    if not is_of_our_model(cfg):
+        return original(cfg, main, **kwargs)
+    run_options.check_processes(distributed)
+    distributed_utils.infer_init_method(distributed)
+    spawns = distributed.distributed_init_method is not None and not distributed.distributed_no_spawn
+    stopping.handle_signals(announce=False, pass_on=spawns)
+    try:
+        return original(cfg, main, **kwargs)
+    except torch.multiprocessing.ProcessExitedException as error:
+        if error.exit_code == STOPPED:
+            sys.exit(STOPPED)
+        raise
+    except torch.multiprocessing.ProcessRaisedException as error:
+        line = reporter.line_of_trace(str(error))
+        if line:
+            raise UsageError(line) from None
+        raise
+
+
+def add_defaults(original, cfg):
+    """Begins a run: no state of an earlier one, options, signal handlers, memory, the save folder."""
+    original(cfg)
+    if not is_of_our_model(cfg):
+        return
+    forget_earlier_run()
+    on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+    run_options.check(cfg, on_cpu)
+    is_master = distributed_utils.is_master(cfg.distributed_training)
+    stopping.handle_signals(announce=is_master)
+    if on_cpu:
+        if is_master:
+            warn_of_spinning_threads()
+        limit_caches()
+        current.keeps_freed_memory = keep_freed_memory()
+    # Otherwise one process sends the others pickled objects.
+    cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True
+    check_starting_point(cfg.checkpoint)
+    if is_master and not cfg.checkpoint.no_save:
+        take_save_folder(cfg.checkpoint.save_dir)
+
+
+def forget_earlier_run():
+    """Clears what this package and fairseq have kept of an earlier run in this process, as in a sweep of Hydra."""
+    current_run.begin()
+    reporter.trained = False
+    vars(checkpoint_utils.save_checkpoint).clear()
+    writers = getattr(progress_bar, "_tensorboard_writers", None) or {}
+    for writer in writers.values():
+        writer.close()
+    writers.clear()
+
+
+def warn_of_spinning_threads():
+    """Says how threads that wait leave the cores to other programs, unless the environment says how they wait."""
+    chosen = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys()
+    if not chosen and os.environ.get("OMP_NUM_THREADS") != "1":
+        logger.warning("beside other programs this is slow: `export GOMP_SPINCOUNT=1000`, then start again")
+
+
+def check_starting_point(cfg):
+    """Refuses a starting point that does not exist, or that the run would overwrite.
+
+    Args:
+        cfg: fairseq's options of checkpoints
+    """
+    if getattr(cfg, "continue_once", None):
+        save_folder.check_start("--continue-once", cfg.continue_once)
+    if cfg.write_checkpoints_asynchronously:
+        raise UsageError("--write-checkpoints-asynchronously: files have names before they are whole; remove it")
+    if cfg.restore_file != LAST:
+        save_folder.check_start("--restore-file", cfg.restore_file)
+    elif cfg.finetune_from_model:
+        save_folder.check_outside(cfg.finetune_from_model, cfg.save_dir)
+        if not os.path.lexists(last_checkpoint(cfg.save_dir, cfg.checkpoint_suffix)):
+            save_folder.check_start("--finetune-from-model", cfg.finetune_from_model)
+
+
+def take_save_folder(save_dir):
+    """Keeps other runs out of the save folder, other jobs of a sweep included; in the process that saves."""
+    current.lock = save_folder.lock(save_dir)
+    folder = os.path.realpath(save_dir)
+    if folder in SAVE_FOLDERS:
+        raise UsageError(f"--save-dir {save_dir}: an earlier job of this sweep has it; give each its own")
+    SAVE_FOLDERS.add(folder)
