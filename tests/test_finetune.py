@@ -22,7 +22,7 @@ import finetune
 import finetune_results
 import jobs
 import labelled
-from conftest import ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, refuses, run_main, script
+from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, refuses, run_main, script
 from finetune_settings import DEFAULTS, combinations
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
@@ -168,7 +168,9 @@ def yardsticks_of(labelled, arguments):
         answered[split] = dict.fromkeys(range(len(dataset)), [2.0, 0.0, 0.0])
         name = recipe.file_name(split)
         encoder += [finetune_results.Result("own", name, metric, [50.0], 1.0, "x") for metric in dataset.metrics]
-    return recipe, recipe.yardsticks(1, encoder, answered)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", PYTHON)
+        return recipe, recipe.yardsticks(1, encoder, answered)
 
 
 def test_yardsticks_are_those_of_the_run(files, arguments, tmp_path):
