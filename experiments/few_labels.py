@@ -3,7 +3,6 @@
 The examples of a draw are those of the few-shot probes of recipes/evaluate.sh, and so are the scored ones: all others.
 """
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,15 +10,12 @@ import torch
 
 from classifier import MEAN, Classifier, Examples, Settings, predict, train
 from maelm_fairseq.checkpoints.building import read_checkpoint
+from maelm_fairseq.evaluation.bag_of_words import Counts, vote
+from maelm_fairseq.evaluation.few_shot import training_examples
+from maelm_fairseq.evaluation.probe_tasks import load_task
+from maelm_fairseq.evaluation.probes import score
+from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, TOGETHER, answer, spread, together
 from maelm_fairseq.vocabulary import read_vocabulary
-from measure import RECIPES
-
-sys.path.append(str(RECIPES))
-from bag_of_words import Counts, vote  # noqa: E402
-from evaluation.few_shot import training_examples  # noqa: E402
-from evaluation.probe_tasks import load_task  # noqa: E402
-from evaluation.probes import score  # noqa: E402
-from votes import BAG_OF_WORDS, TOGETHER, answer, spread, together  # noqa: E402
 
 FINE_TUNED = "fine-tuned"
 DRAWS = 10

@@ -28,13 +28,12 @@ from maelm_fairseq.checkpoints.building import build_model, read_checkpoint, upd
 from maelm_fairseq.checkpoints.reading import read_file
 from maelm_fairseq.checkpoints.writing import save
 from maelm_fairseq.engine import init_bert_params
+from maelm_fairseq.evaluation import bag_of_words
+from maelm_fairseq.evaluation.outcomes import CHOSEN, LAST, Records
+from maelm_fairseq.evaluation.probe_tasks import PRIMARY
 from maelm_fairseq.vocabulary import load_dictionary
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
-sys.path.append(str(RECIPES))
-import bag_of_words  # noqa: E402
-from evaluation.outcomes import CHOSEN, LAST, Records  # noqa: E402
-from evaluation.probe_tasks import PRIMARY  # noqa: E402
 
 COLUMNS = ["arm", "seed", "updates", "layer", "task", "feature", "metric", "value"]
 ORDER = ["bigram_shift", "replaced_word"]  # made by swapping or replacing words

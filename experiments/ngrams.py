@@ -16,8 +16,6 @@ The same command resumes.
 import collections
 import os
 import string
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -27,13 +25,11 @@ from maelm_fairseq.base import provenance
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.utf8 import read_lines
+from maelm_fairseq.evaluation.minimal_pairs import compare
+from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS, Records
+from maelm_fairseq.evaluation.pair_files import read_pairs
+from maelm_fairseq.evaluation.report import Report, markdown
 from maelm_fairseq.vocabulary import read_vocabulary
-
-sys.path.append(str(Path(__file__).resolve().parent.parent / "recipes"))
-from evaluation.minimal_pairs import compare  # noqa: E402
-from evaluation.outcomes import GROUPS, PAIRS, Records  # noqa: E402
-from evaluation.pair_files import read_pairs  # noqa: E402
-from evaluation.report import Report, markdown  # noqa: E402
 
 ORDER = 5  # of the n-grams
 LEAST = 2  # occurrences of a known word

@@ -8,7 +8,6 @@ import copy
 import functools
 import itertools
 import re
-import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -19,13 +18,12 @@ from scipy import stats
 from arms import ARMS, FINE_TUNING_RATE, FINE_TUNING_RATES, PILOT_SEEDS, PILOTS, TRAJECTORIES, encoders
 from maelm_fairseq.base.errors import MissingFileError, run
 from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.evaluation.few_shot import SHOTS
+from maelm_fairseq.evaluation.report import markdown
+from maelm_fairseq.evaluation.votes import BAG_OF_WORDS
 from measure import NATURAL, ORDER, TEXT, TRAJECTORY_TASKS
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "recipes"))
-from evaluation.few_shot import SHOTS  # noqa: E402
-from evaluation.report import markdown  # noqa: E402
-from votes import BAG_OF_WORDS  # noqa: E402
 
 PRIMARY = "fine-tuned", "last"  # feature and layer of the instrument, chosen by the pilots
 MAIN = [name for name, arm in ARMS.items() if arm.seeds > 1]

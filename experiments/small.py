@@ -24,14 +24,12 @@ from few_labels import FewLabels
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.checkpoints.building import read_checkpoint
+from maelm_fairseq.evaluation.bag_of_words import Labelled, of_all
+from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS, Records
+from maelm_fairseq.evaluation.pair_files import read_pairs
+from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, answer, spread, together
 from measure import NATURAL, RECIPES, TEXT, call, losses, write
-
-sys.path.append(str(RECIPES))
-from bag_of_words import Labelled, of_all  # noqa: E402
-from evaluation.outcomes import GROUPS, PAIRS, Records  # noqa: E402
-from evaluation.pair_files import read_pairs  # noqa: E402
-from ngrams import MODELS, have_known_words, overlapping  # noqa: E402
-from votes import BAG_OF_WORDS, answer, spread, together  # noqa: E402
+from ngrams import MODELS, have_known_words, overlapping
 
 RECORDS = Path(__file__).with_name("records") / "small"
 YARDSTICKS = "yardsticks"

@@ -4,7 +4,6 @@
 Letters in shapes: n examples of a task, S seeds of pretraining, N minimal pairs.
 """
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,14 @@ import pandas as pd
 from few_labels import FINE_TUNED as FINE_TUNED_ON_FEW
 from maelm_fairseq.base.errors import run
 from maelm_fairseq.base.files import atomic_write
-from measure import NATURAL, RECIPES
+from maelm_fairseq.evaluation.minimal_pairs import interval, means, shares
+from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS
+from maelm_fairseq.evaluation.probes import score
+from maelm_fairseq.evaluation.report import markdown
+from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, MOST_FREQUENT
+from maelm_fairseq.evaluation.votes import TOGETHER as TOGETHER_ON_FEW
+from measure import NATURAL
+from ngrams import MODELS
 from page import with_blocks
 from small import (
     ENCODER,
@@ -32,15 +38,6 @@ from small import (
     WORD_VECTORS,
     YARDSTICKS,
 )
-
-sys.path.append(str(RECIPES))
-from evaluation.minimal_pairs import interval, means, shares  # noqa: E402
-from evaluation.outcomes import GROUPS, PAIRS  # noqa: E402
-from evaluation.probes import score  # noqa: E402
-from evaluation.report import markdown  # noqa: E402
-from ngrams import MODELS  # noqa: E402
-from votes import BAG_OF_WORDS, MOST_FREQUENT  # noqa: E402
-from votes import TOGETHER as TOGETHER_ON_FEW  # noqa: E402
 
 PAGE = Path(__file__).with_name("SMALL.md")
 DRAWS = 1000  # of the bootstrap

@@ -11,7 +11,6 @@ not have all of the levers: only those that give something are worth an option.
 """
 
 import hashlib
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,18 +23,16 @@ from classifier import LAYERS, MEAN, Classifier, Examples, Settings, predict, tr
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.checkpoints.building import read_checkpoint
+from maelm_fairseq.evaluation.bag_of_words import Counts
+from maelm_fairseq.evaluation.bag_of_words import predict as bag_of_words
+from maelm_fairseq.evaluation.report import markdown
+from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, answer
 from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, read_sentences
 from maelm_fairseq.finetuning.metrics import scores_of
 from maelm_fairseq.training.memory import keep_freed_memory
 from maelm_fairseq.vocabulary import read_vocabulary
-from measure import NATURAL, RECIPES
+from measure import NATURAL
 from page import with_blocks
-
-sys.path.append(str(RECIPES))
-from bag_of_words import Counts  # noqa: E402
-from bag_of_words import predict as bag_of_words  # noqa: E402
-from evaluation.report import markdown  # noqa: E402
-from votes import BAG_OF_WORDS, answer  # noqa: E402
 
 PAGE = Path(__file__).with_name("TUNING.md")
 RECORDS = Path(__file__).with_name("records") / "tuning"

@@ -21,12 +21,8 @@ from typing import Dict
 
 import torch
 
-from evaluation.minimal_pairs import decide
-from evaluation.pair_files import read_pairs
-from evaluation.report import markdown
-from further_options import parsed, refuse_own
-from jobs import Jobs
 from maelm_fairseq import hub
+from maelm_fairseq.base import markdown
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.files import atomic_write, check_new
 from maelm_fairseq.base.json_files import read_json, save_json
@@ -35,22 +31,23 @@ from maelm_fairseq.base.provenance import check_same, sha256
 from maelm_fairseq.base.signals import STOPPED
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from maelm_fairseq.base.words import word_places
 from maelm_fairseq.config import check_positions
+from maelm_fairseq.evaluation.held_out_text import bits_per_token, found_halves
+from maelm_fairseq.evaluation.minimal_pairs import decide
+from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta, report, training_options
 from maelm_fairseq.huggingface.roberta_source import read_source
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
+from maelm_fairseq.runs.further_options import parsed, refuse_own
+from maelm_fairseq.runs.jobs import Jobs
 from maelm_fairseq.training.run_options import check_texts
 from maelm_fairseq.training.save_folder import set_aside
 from pretrain import folder
 
 RECIPES = Path(__file__).resolve().parent
-SCORED_TOKENS, LINE_TOKENS = 5_000, 96  # of held-out text, each predicted by itself; most of a line
-HALVED_LINES = 1_000
 WEIGHTS = ["config.json", "model.safetensors", "pytorch_model.bin"]
 OWN = ["task", "criterion", "arch", "max_positions", "save_dir", "finetune_from_model", "restore_file", "no_save"]
-WORDS = 8  # least of a line whose halves are searched
 
 
 def parse():
@@ -74,47 +71,6 @@ def parse():
     pairs += "BLiMP, or a folder of such files"
     add("--pairs", type=path, metavar="PATH", help=pairs)
     return parser.parse_known_args()
-
-
-def bits_per_token(model, lines, positions):
-    """Bits of a token of held-out lines, each predicted by itself from the others; and how many were."""
-    chosen, count = [], 0
-    for line in lines:
-        line = cut(model, line, min(LINE_TOKENS, positions - 2))
-        tokens = len(model.encode(line)) - 2
-        if chosen and count + tokens > SCORED_TOKENS:
-            break
-        if tokens:
-            chosen.append(line)
-            count += tokens
-    if not chosen:
-        raise UsageError("--valid: found no line with a token, expected text in the languages of the model")
-    bits, tokens = map(sum, zip(*model.score(chosen, truncate=True)))
-    return bits / tokens, tokens
-
-
-def cut(model, line, most):
-    """The beginning of a line that has so many tokens, or fewer."""
-    _, places = model.tokenizer.spans(line)
-    return line[: places[most - 1][1]] if len(places) > most else line
-
-
-def found_halves(model, lines):
-    """The percentage of lines whose second half is, of all second halves, the most similar to the first; of how many.
-
-    Similarity is the cosine of the means of all tokens.
-    """
-    halves = []
-    for line in lines:
-        begins = [begin for begin, _ in word_places(model.tokenizer, line)]
-        if len(begins) >= WORDS and len(halves) < HALVED_LINES:
-            middle = begins[len(begins) // 2]
-            halves.append((line[:middle].strip(), line[middle:].strip()))
-    if not halves:
-        return float("nan"), 0
-    first, second = (model.embed(list(half), truncate=True, normalize=True) for half in zip(*halves))
-    nearest = (first @ second.T).argmax(1).cpu()
-    return 100 * float(nearest.eq(torch.arange(len(halves))).double().mean()), len(halves)
 
 
 def measure(record, checkpoint, data, args, positions):
@@ -222,7 +178,8 @@ def adapt(execute, args, extra, positions, dest, work):
     execute(sys.executable, *recipe, "--data", data, "--save-dir", save, *training, *extra)
     best = save / "checkpoint_best.pt"
     after = measure(work / "after.json", best, data, args, positions)
-    table = markdown({"before": before, "after": after})
+    rows = [[what, before[what], after[what]] for what in before]
+    table = markdown.table(["", "before", "after"], rows)
     with atomic_write(work / "adaptation.md") as stream:
         stream.write(table)
 

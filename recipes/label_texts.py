@@ -12,12 +12,12 @@ import itertools
 
 import numpy as np
 
-from bag_of_words import Counts, Labelled, vote
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write, check_new
+from maelm_fairseq.evaluation.bag_of_words import Counts, Labelled, vote
+from maelm_fairseq.evaluation.votes import answer, spread, together
 from maelm_fairseq.predict import chunks, text_columns
-from votes import answer, spread, together
 
 LEAST = 1e-30  # probability, whose logarithm is a vote
 

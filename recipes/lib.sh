@@ -13,8 +13,8 @@ use_environment() {
     echo "error: no environment with fairseq: run \`make install\`, or activate yours" >&2
     exit 1
   fi
-  # Recipes import this repository's plugin, installed or not, and each other.
-  export PYTHONPATH=$root:$recipes${PYTHONPATH:+:$PYTHONPATH}
+  # Recipes import this repository's plugin, installed or not.
+  export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
   export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000} # threads that spin for long while they wait are slow on a busy machine
 }
 

@@ -21,13 +21,13 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-import show_progress
-from gpu_memory import UNSET
 from maelm_fairseq import __path__ as plugin
 from maelm_fairseq.base.errors import Parser, UsageError, within
 from maelm_fairseq.base.settings import CLUSTER, option
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
 from maelm_fairseq.base.utf8 import half_character
+from maelm_fairseq.runs import show_progress
+from maelm_fairseq.runs.gpu_memory import UNSET
 from maelm_fairseq.training.reporting import reporter
 
 EPILOG = """All other options go to fairseq-train and override the settings of the recipe; --no-NAME takes back a switch
@@ -164,7 +164,9 @@ def fitting_batch(cfg, args, extra, sequences):
     del asked["common"]["user_dir"], asked["common"]["tensorboard_logdir"]  # which are not known yet
     asked["dataset"]["batch_size"], asked["optimization"]["update_freq"] = UNSET, [UNSET]
     words = [str(sequences), args.data, *options(asked), *extra]
-    done = subprocess.run([sys.executable, RECIPES / "gpu_memory.py", *words], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "maelm_fairseq.runs.gpu_memory", *words], capture_output=True, text=True
+    )
     if done.returncode or not done.stdout:  # fairseq-train says what is wrong with the options
         return None
     batch, memory = done.stdout.split(" ", 1)

@@ -5,10 +5,10 @@ import pytest
 from scipy.sparse import hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-import bag_of_words
 import label_texts
 from conftest import error_of, run_main
 from labelled import write_table
+from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.finetuning.labelled_files import read_sentences
 
 TEXTS = ["A good film , really", "a bad film", "not good at all", "so bad !", "good good", "really bad film"]

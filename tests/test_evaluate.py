@@ -9,16 +9,16 @@ import pytest
 import torch
 from scipy import stats
 
-import bag_of_words
-import evaluate as evaluate_program
 from conftest import documents, refuses, script
-from evaluation.outcomes import Records
-from evaluation.probe_tasks import load_task
-from evaluation.report import Report
 from labelled import write_table
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError, one_line
 from maelm_fairseq.checkpoints import reading
+from maelm_fairseq.evaluation import bag_of_words
+from maelm_fairseq.evaluation import program as evaluate_program
+from maelm_fairseq.evaluation.outcomes import Records
+from maelm_fairseq.evaluation.probe_tasks import load_task
+from maelm_fairseq.evaluation.report import Report
 
 MODELS, TASKS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"], ["kind", "length"]
 YARDSTICKS = ["bag of words", "most frequent class"]
@@ -172,7 +172,8 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, tmp_path):
             else:
                 values.append(word)
         with pytest.raises((UsageError, FileNotFoundError)) as error:
-            evaluate_program.main([word for name, values in options.items() for word in (name, *values)])
+            words = [word for name, values in options.items() for word in (name, *values)]
+            evaluate_program.main(words, "recipes/evaluate.sh", "no_fetcher.py")
         assert re.search(message, one_line(error.value))
 
     refused("--names a b: expected 4 different names", "--names", "a", "b")

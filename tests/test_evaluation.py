@@ -10,10 +10,10 @@ import torch
 from scipy import stats
 
 from conftest import documents, refuses
-from evaluation import features, few_shot, probes
-from evaluation.probe_tasks import Task, deal, identity, load_task
 from labelled import write_table
 from maelm_fairseq import hub
+from maelm_fairseq.evaluation import features, few_shot, probes
+from maelm_fairseq.evaluation.probe_tasks import Task, deal, identity, load_task
 
 
 def write(folder, header, **splits):

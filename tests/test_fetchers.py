@@ -9,8 +9,8 @@ import pytest
 import fetch_labelled
 import movie_reviews
 import package_index
-import sentence_probes
 from conftest import documents, refuses, run_main
+from maelm_fairseq.base import sentence_probes
 
 
 def write_wheel(folder, package, members):

@@ -19,16 +19,15 @@ import pytest
 import torch
 
 import finetune
-import finetune_results
-import jobs
 import labelled
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, refuses, run_main, script
-from finetune_settings import DEFAULTS, combinations
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.finetuning.labelled_files import read_sentences
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.heads import POOLING
+from maelm_fairseq.runs import finetune_results, jobs, server_files
+from maelm_fairseq.runs.finetune_settings import DEFAULTS, combinations
 from test_preemption import STOPPED, finish, start
 from training import checkpoint, updates
 
@@ -150,27 +149,26 @@ def test_a_bag_of_words_stands_beside_every_score(pretrained, files, arguments, 
         assert name in report
 
 
-def test_a_bag_of_words_that_takes_too_long_is_left_out(files, arguments, monkeypatch, capsys):
-    recipe = run_main(recipe_of, "--labelled", files / "own", *arguments)
-    os.makedirs(os.path.join(recipe.args.save_dir, recipe.name))
-    monkeypatch.setattr(finetune, "PATIENCE", 0.01)
-    assert recipe.yardsticks(0.001, [], {}) == []
+def test_a_bag_of_words_that_takes_too_long_is_left_out(files, arguments, capsys):
+    runs, _ = run_main(begun, "--labelled", files / "own", *arguments)
+    os.makedirs(os.path.join(runs.command.args.save_dir, "own"))
+    assert finetune.yardsticks(runs, [], {}, limit=0.01) == []
     assert "bag of words: left out, as it takes longer than training" in capsys.readouterr().out
 
 
 def yardsticks_of(labelled, arguments):
     """The results of a bag of words beside an encoder that scores 50 and always answers the first class."""
-    recipe = run_main(recipe_of, "--labelled", labelled, *arguments)
-    os.makedirs(os.path.join(recipe.args.save_dir, recipe.name), exist_ok=True)
+    runs, _ = run_main(begun, "--labelled", labelled, *arguments)
+    os.makedirs(os.path.join(runs.command.args.save_dir, "own"), exist_ok=True)
     encoder, answered = [], {}
-    for split in recipe.splits:
-        dataset = recipe.task.datasets[split]
+    for split in runs.splits:
+        dataset = runs.task.datasets[split]
         answered[split] = dict.fromkeys(range(len(dataset)), [2.0, 0.0, 0.0])
-        name = recipe.file_name(split)
+        name = runs.file_name(split)
         encoder += [finetune_results.Result("own", name, metric, [50.0], 1.0, "x") for metric in dataset.metrics]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", PYTHON)
-        return recipe, recipe.yardsticks(1, encoder, answered)
+        return runs, finetune.yardsticks(runs, encoder, answered, limit=60)
 
 
 def test_yardsticks_are_those_of_the_run(files, arguments, tmp_path):
@@ -191,11 +189,11 @@ def test_yardsticks_are_those_of_the_run(files, arguments, tmp_path):
 
 def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, arguments, tmp_path):
     """The error of a difference of accuracies is that of the mean of differences between right and wrong answers."""
-    recipe, results = yardsticks_of(files / "own", arguments)
+    runs, results = yardsticks_of(files / "own", arguments)
     (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
     answers = np.array(json.loads(path.read_text())["outputs"]["dev.tsv"]).argmax(axis=1)
-    dataset = recipe.task.datasets["valid"]
-    targets = np.array([dataset.targets[number][0] for number in recipe.task.labelled_examples(dataset)])
+    dataset = runs.task.datasets["valid"]
+    targets = np.array([dataset.targets[number][0] for number in runs.task.labelled_examples(dataset)])
     differences = 100.0 * (targets == 0) - 100.0 * (answers == targets)
     error = differences.std(ddof=1) / len(differences) ** 0.5
     (bag,) = [each for each in results if (each.split, each.start) == ("dev.tsv", "bag of words")]
@@ -212,22 +210,20 @@ def test_the_highest_score_is_named(encoder, bag, both, expected):
     values = {"model.pt": encoder, "bag of words": [bag], TOGETHER: [both]}
     results = [finetune_results.Result("a", "dev.tsv", "accuracy", each, 1.0, start) for start, each in values.items()]
     results.insert(1, finetune_results.Result("a", "dev.tsv", "f1", [99.0], 1.0, "model.pt"))
-    assert finetune.highest(results).startswith(expected)
+    assert finetune_results.highest(results).startswith(expected)
 
 
 def test_lower_layers_of_small_encoders_take_smaller_steps(files, arguments):
     """On sentences, where they are fine-tuned for long."""
-    words = list(map(str, ["--labelled", files / "own", *arguments]))
-    recipe = finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", words))
-    command = recipe.command(recipe.settings[0], 1, 10)
-    assert command[command.index("--lr-layer-decay") + 1] == "0.7"
-    scratch = finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", [*words, "--from-scratch"]))
-    assert "--lr-layer-decay" not in scratch.command(scratch.settings[0], 1, 10)
+    options = words_of(*run_main(begun, "--labelled", files / "own", *arguments))
+    assert options[options.index("--lr-layer-decay") + 1] == "0.7"
+    scratch = words_of(*run_main(begun, "--labelled", files / "own", *arguments, "--from-scratch"))
+    assert "--lr-layer-decay" not in scratch
 
 
 def test_a_task_is_not_called_as_the_table_is(files, arguments, tmp_path):
     labelled_as_table = shutil.copytree(files / "own", tmp_path / "results.tsv")
-    fault = error_of(recipe_of, "--labelled", labelled_as_table, *arguments)
+    fault = error_of(begun, "--labelled", labelled_as_table, *arguments)
     assert "results.tsv: found a folder called results.tsv; rename it" in fault
 
 
@@ -259,8 +255,8 @@ def test_a_regression(pretrained, files, arguments, tmp_path):
     test.write_text("".join(test.read_text().splitlines(True)[:3]))
     again = script(GLUE, "--labelled", files / "STS-B", *arguments, *more).stdout
     assert re.search("renamed the earlier .*STS-B.tsv to ", again) and len(submitted(save, "STS-B")) == 2
-    assert finetune_results.server_name("own", "test1") == "own_mismatched"
-    assert finetune_results.server_name("MNLI", "test") == "MNLI-m"
+    assert server_files.server_name("own", "test1") == "own_mismatched"
+    assert server_files.server_name("MNLI", "test") == "MNLI-m"
 
 
 def test_tags_and_questions(pretrained, files, arguments, tmp_path):
@@ -316,8 +312,14 @@ def test_a_search_and_then_a_job_for_each_seed(files, arguments, pretrained, tmp
     assert seeds_of_rows(save, pretrained[1]) == ["1", "2"]
 
 
-def recipe_of():
-    return finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", sys.argv[1:]))
+def begun():
+    """The runs and the settings of a recipe for sentences, with the arguments of this program."""
+    return finetune.begin("mae_lm_sentences", sys.argv[1:])
+
+
+def words_of(runs, settings):
+    """The command of a run."""
+    return runs.command.words(settings[0], 1, 9, "folder", ["valid"])
 
 
 def settings(task="mae_lm_sentences", name="RTE", width=768, **given):
@@ -406,7 +408,7 @@ def test_the_table_of_results(tmp_path, capsys):
     (["--criterion", "mae_lm"], "--criterion: the recipe sets it, to mae_lm_sentences"),
 ])  # fmt: skip
 def test_options_that_would_falsify_what_is_reported_are_refused(files, arguments, options, message):
-    assert message in error_of(recipe_of, "--labelled", files / "own", *arguments, *options)
+    assert message in error_of(begun, "--labelled", files / "own", *arguments, *options)
 
 
 def test_a_run_that_stopped_before_its_last_validation_is_validated(files, arguments, tmp_path):
@@ -433,51 +435,51 @@ def test_a_run_that_stopped_before_its_last_validation_is_validated(files, argum
 def test_wrong_input(files, arguments, tmp_path):
     """Later options override earlier ones."""
     own = ["--labelled", files / "own", *arguments]
-    recipe = finetune.Recipe("mae_lm_sentences", *finetune.parse("mae_lm_sentences", list(map(str, own))))
-    recipe.args.from_scratch, recipe.model = True, {**recipe.model, "relative_position_local_init": True}
-    assert "--relative-position-local-init" in recipe.command(recipe.settings[0], 1, 1)
-    assert "nosuch.pt: not found" in error_of(recipe_of, *own, "--checkpoint", tmp_path / "nosuch.pt")
+    runs, settings = run_main(begun, *own, "--from-scratch")
+    runs.command.model["relative_position_local_init"] = True
+    assert "--relative-position-local-init" in words_of(runs, settings)
+    assert "nosuch.pt: not found" in error_of(begun, *own, "--checkpoint", tmp_path / "nosuch.pt")
     for option, value, expected in [
         ("--seeds", 0, "a whole number from 1 to 2147483647, found '0'"),
         ("--epochs", 10**30, f"a whole number from 1 to 1000000, found '1{'0' * 30}'"),
         ("--lr", 0, "a number from 1e-12 to 10, found '0'"),
         ("--warmup-ratio", 7, "a number from 0 to 1, found '7'"),
     ]:
-        assert f"{option}: expected {expected}" in error_of(recipe_of, *own, option, value)
-    assert "--lr 0.001 0.002: give one value" in error_of(recipe_of, *own, "--lr", 1e-3, 2e-3)
-    assert "--only-seed 6 must be from 1 to --seeds, which is 5" in error_of(recipe_of, *own, "--only-seed", 6)
-    assert "expected train.tsv, found: no such folder" in error_of(recipe_of, *own, "--labelled", tmp_path / "none")
+        assert f"{option}: expected {expected}" in error_of(begun, *own, option, value)
+    assert "--lr 0.001 0.002: give one value" in error_of(begun, *own, "--lr", 1e-3, 2e-3)
+    assert "--only-seed 6 must be from 1 to --seeds, which is 5" in error_of(begun, *own, "--only-seed", 6)
+    assert "expected train.tsv, found: no such folder" in error_of(begun, *own, "--labelled", tmp_path / "none")
     assert "expected train.json or train-v1.1.json" in refused("recipes/finetune_squad.sh", *own)
-    assert "fairseq reads ${...}" in error_of(recipe_of, *own, "--save-dir", tmp_path / "a${b}")
+    assert "fairseq reads ${...}" in error_of(begun, *own, "--save-dir", tmp_path / "a${b}")
     (tmp_path / "results.tsv").write_text("name,score\n")
-    assert "results.tsv: found another table, expected one of this" in error_of(recipe_of, *own, "--save-dir", tmp_path)
+    assert "results.tsv: found another table, expected one of this" in error_of(begun, *own, "--save-dir", tmp_path)
     assert not (tmp_path / "save").exists()  # nothing was trained
     assert "fairseq-train ended with exit status 1; the full log is" in refused(GLUE, *own, "--dropout", 7)
 
 
 def test_files_that_change_meanwhile(files, arguments, tmp_path):
     own = shutil.copytree(files / "own", tmp_path / "own")
-    recipe = run_main(recipe_of, "--labelled", own, *arguments, "--epochs", 1)
+    runs, settings = run_main(begun, "--labelled", own, *arguments, "--epochs", 1)
 
-    def run_and_change(*command, train=recipe.jobs.run):
+    def run_and_change(*command, train=runs.jobs.run):
         status = train(*command)
         (own / "dev.tsv").write_text((own / "dev.tsv").read_text().replace("first", "second"))
         return status
 
-    recipe.jobs.run = run_and_change
+    runs.jobs.run = run_and_change
     for _ in range(2):  # the second time, nothing is trained
-        refuses("has changed since this began; run the command again", recipe.run, recipe.settings[0], 1, {})
+        refuses("has changed since this began; run the command again", runs.run, settings[0], 1, {})
         assert [path.name for path in tmp_path.glob("save/own/*/*")] == ["seed1.changed"]
 
 
 def test_precision_on_gpus(files, arguments, monkeypatch):
-    recipe = run_main(recipe_of, "--labelled", files / "own", *arguments)
+    runs, settings = run_main(begun, "--labelled", files / "own", *arguments)
     devices = ["--cpu", "--fp16"]
-    assert [word for word in recipe.command(recipe.settings[0], 1, 9) if word in devices] == ["--cpu"]
+    assert [word for word in words_of(runs, settings) if word in devices] == ["--cpu"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert [word for word in recipe.command(recipe.settings[0], 1, 9) if word in devices] == ["--fp16"]
-    recipe.extra = ["--bf16-autocast"]
-    assert not {*recipe.command(recipe.settings[0], 1, 9)} & {*devices}
+    assert [word for word in words_of(runs, settings) if word in devices] == ["--fp16"]
+    runs.command.further = ["--bf16-autocast"]
+    assert not {*words_of(runs, settings)} & {*devices}
 
 
 # Programs at the same time -----------------------------------------------------------------------------------------
@@ -551,9 +553,8 @@ def test_a_program_sees_its_device_alone(programs, tmp_path):
 
 
 def test_programs_end_with_a_recipe_that_is_killed(tmp_path):
-    code = "from jobs import Jobs; Jobs().run(['sh', '-c', 'echo $$ >pid; exec sleep 600'], 'log')"
-    path = os.pathsep.join([str(ROOT), str(ROOT / "recipes")])
-    recipe = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
+    code = "from maelm_fairseq.runs.jobs import Jobs; Jobs().run(['sh', '-c', 'echo $$ >pid; exec sleep 600'], 'log')"
+    recipe = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
         assert recipe.poll() is None
         time.sleep(0.1)

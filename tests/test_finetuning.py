@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-import bag_of_words
 import label_texts
 import labelled
 import maelm_fairseq.predict
@@ -18,6 +17,7 @@ from huggingface_cases import byte_level_roberta
 from labelled import KINDS, arguments, finetune, question, write_squad, write_table
 from maelm_fairseq import hub
 from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.finetuning import metrics, squad_files
 from maelm_fairseq.finetuning.labelled_files import read_sentences
 from maelm_fairseq.finetuning.labelled_task import layers_below_head

@@ -9,12 +9,11 @@ import subprocess
 import pytest
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-import further_options
-import gpu_memory
 import pretrain
 from conftest import ROOT, run_main
-from gpu_memory import GIB, bytes_needed
 from maelm_fairseq.config import MaeLmConfig
+from maelm_fairseq.runs import further_options, gpu_memory
+from maelm_fairseq.runs.gpu_memory import GIB, bytes_needed
 from maelm_fairseq.task import MaeLmTaskConfig
 
 RECIPE = ROOT / "recipes/pretrain_base.sh"
@@ -58,7 +57,7 @@ def chosen(data, monkeypatch, capsys):
 
     def in_this_process(command, **options):
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            run_main(gpu_memory.main, *command[2:])
+            run_main(gpu_memory.main, *command[3:])
         return subprocess.CompletedProcess(command, 0, printed.getvalue())
 
     def choose(gigabytes, *options):

@@ -7,7 +7,6 @@ from conftest import succeed
 from maelm_fairseq.training import hooks
 
 REPLACED = """
-import inspect
 import json
 import sys
 from types import SimpleNamespace
@@ -15,20 +14,25 @@ from types import SimpleNamespace
 import fairseq_cli.train
 
 
-def attributes():
-    # {(module or class, name): value} of all in fairseq, inherited methods of its classes included
+def places():
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("fairseq")]
     values = [value for module in modules for value in vars(module).values()]
     classes = {value for value in values if isinstance(value, type) and value.__module__.startswith("fairseq")}
-    places = [*modules, *classes]
-    return {(place, name): inspect.getattr_static(place, name) for place in places for name in dir(place)}
+    return [*modules, *classes]
 
 
-before = attributes()
+def inherited(place, name):
+    return isinstance(place, type) and any(name in vars(parent) for parent in place.__mro__[1:])
+
+
+before = {place: dict(vars(place)) for place in places()}
 import maelm_fairseq.plugin  # extends fairseq's command
 
-after = attributes()
-replaced = {name for (place, name), value in before.items() if after[place, name] is not value}
+replaced = set()
+for place, was in before.items():
+    now = vars(place)
+    replaced |= {name for name, value in was.items() if now[name] is not value}
+    replaced |= {name for name in now.keys() - was.keys() if inherited(place, name)}
 task = SimpleNamespace(train_step=None, valid_step=None, reduce_metrics=None)
 original = dict(vars(task))
 maelm_fairseq.plugin.hooks.loop.stopping.listen(task)

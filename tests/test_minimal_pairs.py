@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from conftest import refuses
-from evaluation.minimal_pairs import decide, interval, shares
-from evaluation.pair_files import Pairs, read_pairs
 from maelm_fairseq import hub
+from maelm_fairseq.evaluation.minimal_pairs import decide, interval, shares
+from maelm_fairseq.evaluation.pair_files import Pairs, read_pairs
 
 
 def blimp_line(good, bad, term="islands", paradigm="wh", **more):

@@ -9,10 +9,10 @@ import pytest
 
 import ngrams
 from conftest import error_of, run_main
-from evaluation.outcomes import COLUMNS, GROUPS, PAIRS, Records
-from evaluation.pair_files import read_pairs
 from kneser_ney import DEFAULT_DISCOUNTS, KneserNey, discounts
 from maelm_fairseq.base.subwords import BOS, EOS, UNKNOWN
+from maelm_fairseq.evaluation.outcomes import COLUMNS, GROUPS, PAIRS, Records
+from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.vocabulary import read_vocabulary
 
 VOCABULARY, ORDER = 40, 4

@@ -21,8 +21,8 @@ from omegaconf import OmegaConf
 import maelm_fairseq.plugin  # noqa: F401
 import pretrain
 from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, run_main, script
+from maelm_fairseq.runs.show_progress import Progress
 from maelm_fairseq.training import reporting
-from show_progress import Progress
 from training import checkpoint, train, updates
 
 try:

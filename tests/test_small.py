@@ -7,8 +7,8 @@ import pytest
 import measure
 import small
 import small_page
-import votes
 from conftest import refuses, script
+from maelm_fairseq.evaluation import votes
 from small import ENCODER, KNOWN, OF_DEV, OVERLAPPING, TARGETS, TOGETHER, WORD_VECTORS
 
 BAG, FREQUENT = "bag of words", "most frequent class"

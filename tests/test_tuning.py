@@ -9,8 +9,8 @@ import torch
 import few_labels
 import labelled
 import tuning
-import votes
 from classifier import FIRST, LAYERS, MEAN, Classifier, Settings, predict, rate, train
+from maelm_fairseq.evaluation import votes
 from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL
 from test_small import cells

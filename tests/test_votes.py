@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from votes import answer, one_hot, spread, together
+from maelm_fairseq.evaluation.votes import answer, one_hot, spread, together
 
 
 def test_both_vote_with_the_same_weight_whatever_their_units():

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.json_files import parse_json
-from maelm_fairseq.base.provenance import sha256
-from maelm_fairseq.base.utf8 import read_lines
+from ..base.errors import UsageError
+from ..base.json_files import parse_json
+from ..base.provenance import sha256
+from ..base.utf8 import read_lines
 
 COLUMNS = ["good", "bad"]  # of a table, and perhaps GROUP
 GROUP = "group"

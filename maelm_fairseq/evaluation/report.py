@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from maelm_fairseq.base.errors import UsageError
-
+from ..base.errors import UsageError
+from ..base.markdown import table
 from .minimal_pairs import interval, is_over_paradigms, shares
 from .outcomes import CHOSEN, GROUPS, LAST, PAIRS, TEXT
 from .probes import score
@@ -17,15 +17,10 @@ DRAWS = 1000  # of the bootstrap
 
 
 def markdown(frame):
-    """A table in Markdown, whose index is its first column, of a DataFrame or what makes one.
-
-    Ties are rounded alike whatever the order of the sums that gave them.
-    """
+    """A table in Markdown, whose index is its first column, of a DataFrame or what makes one."""
     frame = pd.DataFrame(frame)
-    rows = [[frame.index.name or "", *frame.columns], ["---"] * (1 + frame.shape[1])]
-    rows += [[name, *("" if pd.isna(x) else f"{round(x, 9):.2f}" if isinstance(x, float) else x for x in row)]
-             for name, row in zip(frame.index, frame.itertuples(index=False))]  # fmt: skip
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows) + "\n"
+    rows = [[name, *("" if pd.isna(cell) else cell for cell in row)] for name, *row in frame.itertuples()]
+    return table([frame.index.name or "", *frame.columns], rows)
 
 
 def models_of_arm(names, arm):

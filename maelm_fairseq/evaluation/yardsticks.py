@@ -7,12 +7,11 @@ Letters in shapes: N examples.
 
 import numpy as np
 
-from bag_of_words import STRENGTHS, Counts, most_frequent, predict
-from votes import BAG_OF_WORDS, MOST_FREQUENT
-
+from .bag_of_words import STRENGTHS, Counts, most_frequent, predict
 from .few_shot import SHOTS, has_few_shot, training_examples
 from .outcomes import TEXT
 from .probes import score
+from .votes import BAG_OF_WORDS, MOST_FREQUENT
 
 YARDSTICKS = [BAG_OF_WORDS, MOST_FREQUENT]
 

@@ -18,10 +18,9 @@ import os
 import numpy as np
 import pandas as pd
 
-from maelm_fairseq.base import provenance
-from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.opening import opened, reading
-
+from ..base import provenance
+from ..base.files import atomic_write
+from ..base.opening import opened, reading
 from .few_shot import SHOTS
 from .minimal_pairs import shares
 from .probes import score

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from finetune_results import Result, scores_of
-from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.json_files import read_json
-from maelm_fairseq.base.provenance import sha256
-from maelm_fairseq.finetuning.metrics import MOST_GROUPS, standard_errors
-from votes import BAG_OF_WORDS, MOST_FREQUENT, TOGETHER, Score, Yardsticks, spread, together
+from ..base.errors import UsageError
+from ..base.json_files import read_json
+from ..base.provenance import sha256
+from ..evaluation.votes import BAG_OF_WORDS, MOST_FREQUENT, TOGETHER, Score, Yardsticks, spread, together
+from ..finetuning.metrics import MOST_GROUPS, standard_errors
+from .finetune_results import Result, scores_of
 
-PROGRAM = Path(__file__).with_name("bag_of_words.py")
+PROGRAM = ["-m", "maelm_fairseq.evaluation.bag_of_words"]
 TOO_LONG = 124  # the status of `timeout` for a program that it ended
 
 
@@ -50,7 +50,7 @@ class Measurement:
         if found is None:
             Path(self.path).unlink(missing_ok=True)
             log = os.path.join(self.folder, f"{self.name}.log")
-            command = ["timeout", limit, sys.executable, PROGRAM, "--labelled", self.labelled, "--dest", self.path]
+            command = ["timeout", limit, sys.executable, *PROGRAM, "--labelled", self.labelled, "--dest", self.path]
             status = jobs.run([*command, *["--regression"] * self.is_regression], log)
             found = self.read()
             if found is None and status == TOO_LONG:

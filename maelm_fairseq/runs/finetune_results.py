@@ -1,25 +1,27 @@
-"""What fine-tuning reports: scores beside those of a bag of words, a table of results, and files of predictions."""
+"""What fine-tuning reports: scores beside those of a bag of words, and a table of results."""
 
 import datetime
-import json
 import math
-import os
+import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List
 
 import numpy as np
 
-from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.locks import one_at_a_time
-from maelm_fairseq.base.opening import opened
-from maelm_fairseq.training.save_folder import set_aside
+from ..base.errors import UsageError
+from ..base.files import atomic_write
+from ..base.locks import one_at_a_time
+from ..base.opening import opened
+from ..evaluation.votes import BAG_OF_WORDS, TOGETHER
 
 TABLE = "results.tsv"
 COLUMNS = ["date", "task", "split", "metric", "median", "min", "max", "deviation", "error", "seeds", "values"]
 COLUMNS += ["start", "settings"]
-SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm", ("MNLI", "test2"): "AX"}
+LABELLING = {  # how predictors without a model of their own label new texts
+    BAG_OF_WORDS: "; recipes/label_texts.py, without --checkpoint, labels new texts with it",
+    TOGETHER: "; recipes/label_texts.py labels new texts with both",
+}
 UNDEFINED = "all predictions or all labels are equal, or there is one example"
 
 
@@ -103,6 +105,18 @@ def still_rises(curves, error):
     return rise if rise > error else None
 
 
+def highest(results):
+    """A line about which predictor has the highest score; `results` are of the dev file, the encoder's first one first.
+
+    Args:
+        results: list of `Result`
+    """
+    first = [result for result in results if result.metric == results[0].metric]
+    best = max(first, key=lambda result: statistics.median(result.bounded))
+    name = "the encoder" if best is first[0] else best.start
+    return f"highest on {best.split}: {name}{LABELLING.get(name, '')}"
+
+
 # The table ---------------------------------------------------------------------------------------------------------
 
 
@@ -146,39 +160,3 @@ def show(results):
     for (task, split, metric), (encoder, *others) in lines.items():
         yardsticks = [f"{other.start} {other}" for other in others]
         print("; ".join([f"{task} {metric} on {split}: {encoder}", *yardsticks]))
-
-
-# Predictions -------------------------------------------------------------------------------------------------------
-
-
-def write_file(path, text, what):
-    """Writes a file beside the seeds, and says where it is; an earlier one with other contents gets another name."""
-    contents = text.encode()
-    if os.path.exists(path) and Path(path).read_bytes() != contents:
-        print(f"renamed the earlier {path} to {set_aside(path, '.earlier')}")
-    with atomic_write(path, "wb") as stream:
-        stream.write(contents)
-    print(f"{what}: {path}")
-
-
-def predictions(task, answers, split, name):
-    """The name and the contents of a file of predictions: a label or value, tags, or a text for each example."""
-    dataset = task.datasets[split]
-    if task.head == "span":
-        texts = {dataset.questions[i].id: text for i, text in task.texts(dataset, answers).items()}
-        return f"{name}.{split}.json", json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
-    if task.head == "tokens":
-        sentences = [zip(sentence.words, tags) for sentence, tags in task.tagged(dataset, answers)]
-        return f"{name}.txt", "".join("".join(map("{0[0]}\t{0[1]}\n".format, pairs)) + "\n" for pairs in sentences)
-    lines, labels = ["index\tprediction\n"], task.state.labels
-    for i, number in enumerate(dataset.numbers):
-        value = labels[max(range(len(labels)), key=answers[i].__getitem__)] if labels else answers[i][0]
-        if name == "STS-B" and not labels:
-            value = f"{min(max(value, 0), 5):.3f}"  # the server accepts only 0 to 5
-        lines.append(f"{number}\t{value}\n")
-    return server_name(name, split) + ".tsv", "".join(lines)
-
-
-def server_name(name, split):
-    """What the predictions for a split of a task are called, as far as GLUE's server says."""
-    return SERVER_NAMES.get((name, split), name + {"test1": "_mismatched", "test2": "_diagnostic"}.get(split, ""))

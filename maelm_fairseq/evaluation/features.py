@@ -12,12 +12,12 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from maelm_fairseq import hub
-from maelm_fairseq.base import provenance
-from maelm_fairseq.base.subwords import sequence
-from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.checkpoints.compatibility import check_vocabulary
-from maelm_fairseq.vocabulary import read_vocabulary
+from .. import hub
+from ..base import provenance
+from ..base.subwords import sequence
+from ..checkpoints.building import read_checkpoint
+from ..checkpoints.compatibility import check_vocabulary
+from ..vocabulary import read_vocabulary
 
 
 def compute(model, texts):

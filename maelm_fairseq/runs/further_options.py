@@ -1,9 +1,9 @@
 """Options that a recipe hands on to fairseq-train: parsed as it does, and refused where the recipe sets them itself."""
 
-from maelm_fairseq.base.errors import UsageError, shorten_argparse_errors
-from maelm_fairseq.base.settings import option
-from maelm_fairseq.engine import options
-from maelm_fairseq.training.run_options import check_texts
+from ..base.errors import UsageError, shorten_argparse_errors
+from ..base.settings import option
+from ..engine import options
+from ..training.run_options import check_texts
 
 
 def parsed(words):

@@ -10,9 +10,9 @@ import sys
 import torch
 from tqdm import tqdm
 
-from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.settings import CLUSTER
-from maelm_fairseq.base.signals import SIGNALS, STOPPED, end_with_parent
+from ..base.errors import UsageError
+from ..base.settings import CLUSTER
+from ..base.signals import SIGNALS, STOPPED, end_with_parent
 
 
 def environments(jobs=None):

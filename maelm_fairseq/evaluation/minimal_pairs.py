@@ -7,7 +7,7 @@ Letters in shapes: N pairs.
 
 import numpy as np
 
-from maelm_fairseq.base.errors import UsageError
+from ..base.errors import UsageError
 
 DRAWS = 1000  # of the bootstrap
 

@@ -12,8 +12,8 @@ import numpy as np
 from scipy import stats
 from tqdm import tqdm
 
-from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, are_values, find_file, is_test, read_sentences
+from ..base.errors import UsageError
+from ..finetuning.labelled_files import SENTENCE_FILES, are_values, find_file, is_test, read_sentences
 
 FOLDS = 5
 MINIMUM_OF_A_CLASS = 2 * FOLDS  # so that each training set within a training set has the class

@@ -9,7 +9,7 @@ sentences give the same examples on every machine.
 
 import re
 
-from package_index import stable_number
+from .stable_hash import stable_number
 
 LABELS = ["original", "corrupted"]
 WORDS = range(5, 29)  # the lengths of Conneau et al.

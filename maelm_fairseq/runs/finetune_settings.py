@@ -3,8 +3,8 @@
 import itertools
 from collections import namedtuple
 
-from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.settings import option
+from ..base.errors import UsageError
+from ..base.settings import option
 
 
 class Settings(namedtuple("Settings", "batch_size lr warmup_ratio epochs")):

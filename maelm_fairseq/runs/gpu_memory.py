@@ -1,6 +1,6 @@
 """How much memory of a GPU pretraining takes, and which batch fits.
 
-    python recipes/gpu_memory.py SEQUENCES OPTION...
+    python -m maelm_fairseq.runs.gpu_memory SEQUENCES OPTION...
 
 prints for how many sequences at a time a recipe uses a GPU of this machine, a power of two that divides SEQUENCES, and
 how much memory they take; the options are those of fairseq-train. It prints nothing where there is no GPU, or where the
@@ -13,7 +13,7 @@ measured (benchmarks/RESULTS.md).
 import copy
 import sys
 
-from maelm_fairseq.base.errors import run
+from ..base.errors import run
 
 GIB = 2**30
 BYTES_PER_WEIGHT = 20  # a half and its gradient, a float32 copy, its gradient and two moments
@@ -92,9 +92,10 @@ def main():
     if memory is None:
         return
     import maelm_fairseq.plugin  # noqa: F401  registers our options
-    from further_options import parsed
-    from maelm_fairseq.engine import convert_namespace_to_omegaconf
-    from maelm_fairseq.vocabulary import load_dictionary
+
+    from ..engine import convert_namespace_to_omegaconf
+    from ..vocabulary import load_dictionary
+    from .further_options import parsed
 
     cfg = convert_namespace_to_omegaconf(parsed(words))
     vocabulary = len(load_dictionary(cfg.task.data.split(":")[0]))

@@ -1,0 +1,221 @@
+"""Evaluates pretrained encoders with linear probes of their frozen features, and with minimal pairs.
+
+For each model and task: the features of every layer, averaged over tokens and of `<s>`; a ridge classifier or ridge
+regression with 5-fold cross-validation over all labelled examples, with the same folds for every model. Features are
+standardised, and the regularisation and the layer selected, inside the training folds. The score is the accuracy in
+percent or 100 x Pearson's correlation. Few-shot probes train on 8, 32 and 128 examples per class. Every table of scores
+has a row for a bag of words, which needs no encoder, and one for the most frequent class.
+
+Minimal pairs (--pairs) need no training: of two sentences, the model should find the good one more probable, by the
+pseudo-log-likelihood of hub.score; the score is the share of pairs in percent, ties as half.
+
+Writes DEST/MODEL.npz, with the outcome of each example; DEST/scores.csv, one row for each score of all models in DEST;
+and DEST/evaluation.md, for the models and tasks of the command. The same command resumes.
+"""
+
+import datetime
+import glob
+import itertools
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import version
+
+import numpy as np
+from tqdm import tqdm
+
+from ..base import errors
+from ..base.errors import UsageError, within
+from ..base.files import atomic_write, check_new
+from ..base.locks import one_at_a_time
+from ..checkpoints.building import find_checkpoint
+from ..finetuning.labelled_files import SENTENCE_FILES, find_file
+from .features import Encoder, compute
+from .few_shot import REPEATS, SHOTS, few_shot, has_few_shot, most_shots
+from .minimal_pairs import decide
+from .outcomes import GROUPS, PAIRS, Records, all_scores
+from .pair_files import read_pairs
+from .probe_tasks import PRIMARY, SECONDARY, load_task
+from .probes import STRENGTHS, probe, score
+from .report import Report, models_of_arm
+from .yardsticks import YARDSTICKS
+from .yardsticks import measure as measure_yardsticks
+
+SCORES, TABLES = "scores.csv", "evaluation.md"  # of all models in a folder, and of a command
+
+
+def parse(arguments, command, fetch):
+    """Parses the arguments; see `main`."""
+    parser = errors.Parser(os.path.basename(command), description=__doc__)
+    parser.set_defaults(arguments=arguments, command=command, fetch=fetch)
+    add = parser.add_argument
+    add("--checkpoint", nargs="+", required=True, metavar="FILE", help="pretrained models")
+    add("--names", nargs="+", metavar="NAME", help="their names, ARM-SEED to compare arms (default: the files' names)")
+    add("--data", required=True, metavar="DIR", help="folder with their vocabulary, from data-prep/prepare.sh")
+    add("--dest", required=True, metavar="DIR", help="folder to write to")
+    tasks = f"default: all in --labelled, or {' '.join(PRIMARY)}; there are also {' '.join(SECONDARY)}"
+    add("--tasks", nargs="+", metavar="NAME", help=tasks)
+    pairs = "minimal pairs: FILE.tsv with the columns good, bad and perhaps group, FILE.jsonl of "
+    pairs += "BLiMP, or a folder of such files; without --tasks, nothing else"
+    add("--pairs", nargs="+", default=[], metavar="PATH", help=pairs)
+    labelled = "folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning (default: DEST/labelled, "
+    labelled += "to which data-prep/fetch_labelled.py fetches its tasks)"
+    add("--labelled", metavar="DIR", help=labelled)
+    values = "tasks whose labels are numbers, though called label"
+    add("--regression", nargs="+", default=[], metavar="NAME", help=values)
+    repeats = f"repetitions of the few-shot probes, with other training examples (default: {REPEATS}); 0 for none"
+    add("--few-shot-repeats", type=within(0), default=REPEATS, metavar="N", help=repeats)
+    add("--side-by-side", action="store_true", help="also probe the means of layers 1 to L side by side")
+    arms = "report the first arm minus the second, paired by seed: models called ARM-SEED; may be repeated"
+    add("--compare", nargs=2, action="append", default=[], metavar="ARM", help=arms)
+    args = parser.parse_args(arguments)
+    args.names = args.names or [os.path.splitext(os.path.basename(path.rstrip("/")))[0] for path in args.checkpoint]
+    if not len(args.checkpoint) == len(args.names) == len(set(args.names)):
+        count = len(args.checkpoint)
+        raise UsageError(f"--names {' '.join(args.names)}: expected {count} different names, one for each checkpoint")
+    args.names = [plain_name("--names", name) for name in args.names]
+    taken = [name for name in args.names if name in YARDSTICKS]
+    if taken:
+        raise UsageError(f"--names {taken[0]}: every evaluation has a row of that name; choose another")
+    tasks = args.tasks
+    if tasks is None:
+        tasks = [] if args.pairs else tasks_in(args.labelled) if args.labelled else PRIMARY
+    args.tasks = list(dict.fromkeys(plain_name("--tasks", name) for name in tasks))
+    args.pairs = [read_pairs(path) for path in args.pairs]
+    names = [*args.tasks, *(plain_name("--pairs", pairs.name) for pairs in args.pairs)]
+    if len(set(names)) < len(names):
+        raise UsageError(f"--pairs: {', '.join(names)}: expected files and tasks of different names")
+    unknown = [name for name in args.regression if name not in args.tasks]
+    if unknown:
+        raise UsageError(f"--regression {' '.join(unknown)}: expected some of --tasks, {' '.join(args.tasks)}")
+    if args.compare and not args.tasks:
+        raise UsageError("--compare compares scores of tasks: name some with --tasks")
+    for arms in args.compare:
+        if len(set(arms)) < 2:
+            raise UsageError(f"--compare {' '.join(arms)}: expected two different arms")
+        first, second = (models_of_arm(args.names, arm) for arm in arms)
+        if not first.keys() & second.keys():
+            expected, names = " and ".join(f"{arm}-SEED" for arm in arms), ", ".join(args.names)
+            raise UsageError(f"--compare {' '.join(arms)}: expected --names {expected} with one seed, found {names}")
+    return args
+
+
+def tasks_in(folder):
+    """The names of the tasks in a folder."""
+    names = sorted(os.listdir(folder))
+    tasks = [name for name in names if find_file(os.path.join(folder, name), "train", SENTENCE_FILES, required=False)]
+    if not tasks:
+        raise UsageError(f"--labelled {folder}: found no TASK/train.tsv; give the folder that has one for each task")
+    return tasks
+
+
+def plain_name(what, name):
+    """A name that a file may have, and a cell of a table, which has a column `mean`."""
+    plain = re.fullmatch(r"(?!mean$|[. ])[^/|]+(?<! )", name)
+    if not plain or not name.isprintable() or len(os.fsencode(name)) > 200:
+        expected = "at most 200 bytes, without / and |, spaces around it or a dot in front, and not mean"
+        raise UsageError(f"{what} {name!r}: expected a name of {expected}")
+    return name
+
+
+def load_tasks(args):
+    """The `probe_tasks.Task` of each name, fetched if need be."""
+    folder = args.labelled or os.path.join(args.dest, "labelled")
+    if args.tasks and not args.labelled:
+        if subprocess.run([sys.executable, args.fetch, "--dest", folder, "--data", *args.tasks]).returncode:
+            fault = "not fetched (see above); give texts of your own by --labelled"
+            raise UsageError(f"--tasks {' '.join(args.tasks)}: {fault}")
+    return [load_task(os.path.join(folder, name), regression=name in args.regression) for name in args.tasks]
+
+
+def measure(records, encoder, task, repeats, side_by_side):
+    """Probes the frozen features of an encoder on a task, unless that is recorded; `repeats` are of few-shot probes."""
+    same = {"task": task.digest(), "probes": f"ridge {STRENGTHS}"}
+    origins = {"mean": same, "first": same}
+    if side_by_side:
+        origins["side_by_side"] = same
+    if repeats and has_few_shot(task):
+        origins["few_shot"] = {**same, "repeats": f"{SHOTS} {repeats}"}
+    missing = [name for name, origin in origins.items() if not records.has(task.name, name, origin)]
+    features = compute(encoder.model, task.texts) if missing else {}
+    for name in missing:
+        if name == "few_shot":
+            arrays = {name: few_shot(features["mean"], task, repeats)}
+        elif name == "side_by_side":
+            layers = features["mean"][1:]
+            arrays = {name: probe(np.concatenate(layers, axis=-1)[None], task)["answers"]}
+        else:
+            probed = probe(features[name], task)
+            arrays = {name: probed["answers"], f"{name}/layers": probed["layers"]}
+        shared = {"targets": task.targets, "folds": task.folds}
+        records.write(task.name, name, origins[name], {**shared, **arrays})
+
+
+def heading(args, tasks, secondary):
+    """The command, the machine and the tasks of the tables."""
+    words = [word.encode("utf-8", "backslashreplace").decode() for word in args.arguments]  # names are any bytes
+    command = shlex.join([args.command, *words])
+    versions = f"Python {platform.python_version()}, scikit-learn {version('scikit-learn')}"
+    lines = [f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by", f"```\n{command}\n```"]
+    for task in tasks:
+        classes = f"{len(task.labels)} classes" if task.labels else "values"
+        no_mean = "; in no mean" * (task.name in secondary)
+        left_out = f"{task.dropped} left out (repeated, of a small class, or without a label)"
+        counts = f"{len(task.texts):,} examples, {left_out}"
+        few = ""
+        if args.few_shot_repeats and has_few_shot(task):
+            few = f"; few-shot probes have at most {most_shots(task)} of its smallest class"
+        lines.append(f"- {task.name}: {counts}; {classes}; {task.metric}{few}{no_mean}")
+    return "\n".join(lines) + "\n"
+
+
+def evaluate(args):
+    """Evaluates and reports; see `parse`."""
+    models = {name: Encoder(find_checkpoint(path), args.data) for name, path in zip(args.names, args.checkpoint)}
+    tasks = load_tasks(args)
+    records = {name: Records(os.path.join(args.dest, name + ".npz"), models[name].digest) for name in models}
+    for name, task in tqdm([*itertools.product(models, tasks)], "probes", unit="task", disable=None):
+        measure(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
+        value = score(records[name].answers(task.name, "mean"), task.targets)
+        tqdm.write(f"{name}, {task.name}: {task.metric} {value:.2f}")
+    yardsticks = {name: Records(os.path.join(args.dest, name + ".npz"), name) for name in YARDSTICKS if tasks}
+    for task in tqdm(tasks, "yardsticks", unit="task", disable=None):
+        measure_yardsticks(yardsticks, task, args.few_shot_repeats)
+    for name, pairs in itertools.product(models, args.pairs):
+        origin = {"pairs": pairs.digest}
+        if not records[name].has(pairs.name, PAIRS, origin):
+            arrays = {PAIRS: decide(models[name].model, pairs), GROUPS: pairs.groups}
+            records[name].write(pairs.name, PAIRS, origin, arrays)
+    secondary = [] if args.labelled else SECONDARY
+    names = [task.name for task in tasks], [pairs.name for pairs in args.pairs]
+    report = Report(list(records.values()), *names, secondary, list(yardsticks.values()))
+    with atomic_write(os.path.join(args.dest, SCORES)) as stream:
+        all_scores(args.dest).to_csv(stream, index=False, lineterminator="\n")
+    path = os.path.join(args.dest, TABLES)
+    with atomic_write(path) as stream:
+        described = heading(args, tasks, secondary)
+        stream.write(f"# Evaluation\n{described}\n{report.text(args.compare)}")
+    for arms in args.compare:
+        estimate, low, high = report.differences(arms).loc["mean"].iloc[:3]
+        print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({low:+.2f} to {high:+.2f})")
+    print(f"tables: {path}")
+
+
+def main(arguments, command, fetch):
+    """Evaluates encoders as a recipe.
+
+    Args:
+        arguments: the words of the command line
+        command: how the user calls the recipe
+        fetch: the path of the program that fetches labelled files
+    """
+    args = parse(arguments, command, fetch)
+    os.makedirs(args.dest, exist_ok=True)
+    if not glob.glob(os.path.join(glob.escape(args.dest), "*.npz")):
+        for name in [SCORES, TABLES]:
+            check_new(os.path.join(args.dest, name))  # it is of something else
+    with one_at_a_time(args.dest):  # another run waits for this one, and continues with its records
+        evaluate(args)

@@ -1,0 +1,171 @@
+"""The options of the fine-tuning recipes, and the commands of fairseq-train that follow from them."""
+
+import os
+from functools import partial
+
+import torch
+
+from .. import __path__ as plugin
+from ..base.errors import Parser, UsageError, within
+from ..base.settings import option
+from ..checkpoints.building import find_checkpoint, read_checkpoint
+from ..engine import FairseqConfig, convert_namespace_to_omegaconf
+from ..finetuning.labelled_task import FROM_CHECKPOINT
+from .finetune_settings import SMALL_LAYER_DECAY, learns_for_long
+from .further_options import parsed, refuse_own
+
+BF16 = "--bf16-autocast"
+ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
+
+# What users may set of the sections of options that say what is read, validated and saved; the recipe sets the rest.
+FREE = {
+    "num_workers",
+    "data_buffer_size",
+    "batch_size_valid",
+    "max_tokens_valid",
+    "validate_interval",
+    "validate_interval_updates",
+    "best_checkpoint_metric",
+    "maximize_best_checkpoint_metric",
+    "save_interval",
+    "save_interval_updates",
+    "keep_interval_updates",
+    "keep_last_epochs",
+    "no_epoch_checkpoints",
+}
+OWN = ["task", "criterion", "arch", "data", "labelled", "seed", "update_freq", "max_update", "max_epoch", "tpu"]
+OWN += ["stop_time_hours"]
+for section in ["dataset", "checkpoint", "distributed_training"]:
+    options = FairseqConfig.__dataclass_fields__[section].type.__dataclass_fields__
+    OWN += [name for name in options if name not in FREE]
+
+
+def parse(kind, words, program, description):
+    """Parses the options of a recipe.
+
+    Args:
+        kind: fairseq's name of the task
+        words: the arguments
+        program, description: what the recipe is called, and does
+    Returns: namespace; the further options, which are fairseq-train's
+    """
+    parser = Parser(prog=program, description=description, epilog=epilog(kind))
+    add = parser.add_argument
+    add("--labelled", required=True, metavar="DIR", help="folder of the labelled files; its name is the task's")
+    add("--checkpoint", required=True, metavar="FILE", help="the pretrained model")
+    add("--data", required=True, metavar="DIR", help="folder with its vocabulary")
+    add("--save-dir", required=True, metavar="DIR", help="folder for all runs")
+    add("--seeds", type=within(1), default=5, metavar="N", help="runs whose median is reported (default: 5)")
+    add("--search", action="store_true", help="search the paper's settings first, with a separate seed")
+    add("--from-scratch", action="store_true", help="train the same architecture without the pretrained weights")
+    at_once = "runs at the same time (default: one on each GPU, or one on the CPU)"
+    add("--jobs", type=within(1), metavar="N", help=at_once)
+    collects = "only do this one of the --seeds runs, as in a job array; the command without it collects the results"
+    add("--only-seed", type=within(1), metavar="N", help=collects)
+    group = parser.add_argument_group("settings", "the defaults are in maelm_fairseq/runs/finetune_settings.py")
+    add = partial(group.add_argument, action="store", nargs="+")  # a later one replaces an earlier one, as fairseq's do
+    several = "; several with --search"
+    add("--batch-size", type=within(1), metavar="N", help="sequences per update" + several)
+    add("--lr", type=within(1e-12, 10, float), metavar="LR", help="peak learning rate" + several)
+    add("--warmup-ratio", type=within(0, 1, float), metavar="R", help="share of warm-up updates" + several)
+    add("--epochs", type=within(1, 10**6), metavar="N", help="passes over the training data" + several)
+    args, further = parser.parse_known_args(words)
+    args.save_dir = os.path.abspath(args.save_dir)
+    if args.only_seed and args.only_seed > args.seeds:
+        raise UsageError(f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}")
+    return args, further
+
+
+def epilog(kind):
+    """The end of a recipe's help."""
+    text = f"All other options go to fairseq-train, such as {BF16} for bfloat16 on CPU or GPU, in place of fp16"
+    if kind == "mae_lm_sentences":
+        text += ", and --regression if a column `label` has numbers to predict"
+    if kind == "mae_lm_tokens":
+        text += ", and --conllu-column xpos for another column of CoNLL-U than upos"
+    return f"{text}. docs/finetuning.md says which files are read."
+
+
+class Command:
+    """The commands of fairseq-train for the runs of one task from one checkpoint.
+
+    Args:
+        kind: fairseq's name of the task
+        args, further: of `parse`
+    """
+
+    def __init__(self, kind, args, further):
+        self.kind, self.args, self.further = kind, args, further
+        self.labelled = os.path.abspath(args.labelled)
+        self.name = os.path.basename(self.labelled)  # of the task, for the user
+        self.checkpoint = os.path.abspath(find_checkpoint(args.checkpoint))
+        self.model = read_checkpoint(self.checkpoint)["cfg"]["model"]
+
+    def words(self, settings, seed, updates, save_dir, scored):
+        """The command of a run.
+
+        Args:
+            settings: `finetune_settings.Settings`
+            updates: how many it makes
+            scored: splits that it is validated on
+        """
+        return ["fairseq-train", "--user-dir", plugin[0], *self.options(settings, seed, updates, save_dir, scored)]
+
+    def options(self, settings, seed, updates, save_dir, scored):
+        own = self.own_options(settings, seed, updates, save_dir, scored)
+        return [*map(str, own), *self.further]
+
+    def own_options(self, settings, seed, updates, save_dir, scored):
+        """What the recipe itself sets."""
+        return [
+            os.path.abspath(self.args.data),
+            *["--task", self.kind, "--criterion", self.kind, "--arch", "mae_lm", "--labelled", self.labelled],
+            *self.start(),
+            *["--save-dir", save_dir, "--valid-subset", ",".join(scored)],
+            "--ignore-unused-valid-subsets",  # those of the text in --data
+            *["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1],
+            *["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1, "--seed", seed],
+            *[*ADAM, "--lr-scheduler", "polynomial_decay", "--lr", settings.lr, "--total-num-update", updates],
+            *["--warmup-updates", round(updates * settings.warmup_ratio), "--max-update", updates],
+            *["--no-epoch-checkpoints", "--save-interval-updates", 5000, "--keep-interval-updates", 1],
+            *["--num-workers", 0, "--distributed-world-size", 1, "--log-format", "json", "--log-interval", 50],
+            *self.layer_decay(),
+            *self.device(),
+        ]
+
+    def start(self):
+        """Options: the pretrained checkpoint, or the sizes of its encoder."""
+        if not self.args.from_scratch:
+            return ["--finetune-from-model", self.checkpoint]
+        switches = ["share_decoder_layers", "relative_position_local_init"]
+        options = [option(name) for name in switches if self.model.get(name)]
+        for name in FROM_CHECKPOINT:
+            if name not in switches:
+                options += [option(name), self.model[name]]
+        return options
+
+    def layer_decay(self):
+        """Options: lower rates for lower layers of a small encoder, unless they have nothing to keep."""
+        is_small = learns_for_long(self.kind, self.name, self.model["encoder_embed_dim"])
+        if not is_small or self.args.from_scratch:
+            return []
+        return ["--lr-layer-decay", SMALL_LAYER_DECAY]
+
+    def device(self):
+        """Options: fp16 on a GPU, unless another precision is asked for."""
+        if not torch.cuda.is_available():
+            return ["--cpu"]
+        if {BF16, "--cpu"} & {*self.further}:
+            return []
+        return ["--fp16", "--fp16-no-flatten-grads"]
+
+    def configuration(self, settings):
+        """fairseq's configuration of a run, before its folder and its updates are known.
+
+        Raises ValueError: a further option changes what the recipe itself sets
+        """
+        run = dict(seed=1, updates=1, save_dir=self.args.save_dir, scored=["valid"])
+        own = parsed(list(map(str, self.own_options(settings, **run))))
+        whole = parsed(self.options(settings, **run))
+        refuse_own(OWN, own, whole)
+        return convert_namespace_to_omegaconf(whole)

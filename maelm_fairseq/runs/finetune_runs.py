@@ -1,0 +1,207 @@
+"""The runs of a fine-tuning recipe: one for each seed or setting, in a folder of its own, trained unless it is there.
+
+The folder is SAVE_DIR/NAME/SETTINGS-CHECKSUM/seed1, and its checkpoint_last.pt the result.
+"""
+
+import hashlib
+import json
+import math
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Dict, List
+
+from ..base import provenance
+from ..base.errors import UsageError
+from ..base.json_files import read_json, save_json
+from ..checkpoints.building import read_checkpoint
+from ..finetuning.labelled_files import find_file, is_test
+from ..finetuning.labelled_task import SCORES
+from ..finetuning.prediction import make_task
+from ..training.save_folder import set_aside
+from ..vocabulary import fingerprint
+from .finetune_results import ranked
+from .show_progress import Progress
+
+READER = "maelm_fairseq.finetuning"  # what it says of the labelled files is said once, before training
+SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
+
+
+@dataclass
+class RunRecord:
+    """What is kept of a run, beside its checkpoints."""
+
+    scores: Dict[str, Dict[str, float]]  # {split: {metric: percent}}, of the model that is reported
+    curve: List[float]  # the first metric on the dev file, after each validation
+    seconds: float  # of training, since it was last started
+
+
+class Runs:
+    """The runs of one task from one checkpoint.
+
+    Args:
+        command: `finetune_options.Command`
+        cfg: fairseq's configuration of such a run
+        jobs: `jobs.Jobs`
+
+    Attributes:
+        task: the `LabelledTask`, which has read all files
+        splits: of these files
+    """
+
+    def __init__(self, command, cfg, jobs):
+        self.command, self.cfg, self.jobs = command, cfg, jobs
+        self.task, self.splits = read_files(command, cfg)
+        files = [self.path(split) for split in self.splits if not is_test(split)]
+        self.files = provenance.checksums([*files, command.checkpoint, self.task.tokenizer.path])
+        self.checksum = self.made_from()
+
+    def path(self, split):
+        """The file of a split."""
+        return find_file(self.command.labelled, split, self.task.files)
+
+    def file_name(self, split):
+        """What the user calls a split."""
+        return os.path.basename(self.path(split))
+
+    def scored(self):
+        """The splits that a run is validated on."""
+        return [split for split in self.splits if split.startswith("valid")]
+
+    def made_from(self):
+        """A checksum of what results are made from beside the settings: files, vocabulary and further options."""
+        made_from = [*self.files.values(), fingerprint(self.task.dictionary), self.command.args.from_scratch]
+        made_from += map(str, self.command.layer_decay())
+        return hashlib.sha256(repr([*made_from, *self.command.further]).encode()).hexdigest()[:8]
+
+    def parent(self, settings):
+        """The folder of the runs of all seeds.
+
+        What they are made from is in its name, so that nothing is taken for the result of something else.
+        """
+        return os.path.join(self.command.args.save_dir, self.command.name, f"{settings}-{self.checksum}")
+
+    def folder(self, settings, seed):
+        return os.path.join(self.parent(settings), f"seed{seed}")
+
+    def model(self, settings, seed):
+        """The checkpoint that a run is reported by: the last one, or the best if the options say by what."""
+        kind = "last" if self.cfg.checkpoint.best_checkpoint_metric == "loss" else "best"
+        return os.path.join(self.folder(settings, seed), f"checkpoint_{kind}.pt")
+
+    def record(self, settings, seed):
+        """The file with the scores of a run, which fairseq-train has then completed."""
+        return Path(self.folder(settings, seed), "scores.json")
+
+    def is_done(self, settings, seed):
+        """Whether a run is complete; of a search, the scores are enough."""
+        has_model = seed == SEARCH_SEED or os.path.isfile(self.model(settings, seed))
+        return has_model and self.record(settings, seed).exists()
+
+    def updates(self, settings):
+        return math.ceil(len(self.task.datasets["train"]) / settings.batch_size) * settings.epochs
+
+    def of_seeds(self, settings, seeds):
+        """The `RunRecord` of each seed; trains where it is missing, several at the same time."""
+        return self.jobs.map(lambda seed, device: self.run(settings, seed, device), seeds)
+
+    def search(self, settings):
+        """Tries every one of the settings; returns the best."""
+        if len(settings) == 1:
+            return settings[0]
+        if self.command.args.only_seed and not all(self.is_done(each, SEARCH_SEED) for each in settings):
+            raise UsageError("--only-seed with --search: the search is not finished; first run it with --seeds 1")
+        print(f"searching {len(settings)} settings", flush=True)
+        records = self.jobs.map(lambda each, device: self.run(each, SEARCH_SEED, device), settings)
+        best = settings[self.ranked(records)[0]]
+        print(f"best of {len(settings)}: {best}", flush=True)
+        return best
+
+    def ranked(self, records):
+        """The places of the records of runs, best first, by the dev file."""
+        metric = self.cfg.checkpoint.best_checkpoint_metric
+        return ranked([record.scores["valid"] for record in records], metric)
+
+    def run(self, settings, seed, environment):
+        """Trains, unless that is done; prints the scores, and returns the `RunRecord`."""
+        name = f"{self.command.name}, {settings}, seed {seed}"
+        if not self.is_done(settings, seed):
+            self.train(settings, seed, environment, name)
+        if seed == SEARCH_SEED:  # the models of all settings would be hundreds of gigabytes
+            for path in Path(self.folder(settings, seed)).glob("checkpoint*.pt"):
+                path.unlink()
+        record = self.record(settings, seed)
+        kept = read_json(record, RunRecord, "the scores of this run")
+        for split in self.scored():
+            scores = kept.scores.get(split, {})
+            if scores.keys() != {*self.task.datasets[split].metrics}:
+                raise UsageError(f"{record}: found no scores of this run for {split}; remove it, and run again")
+            text = ", ".join(f"{metric} {value:.2f}" for metric, value in scores.items())
+            print(f"{name}, {self.file_name(split)}: {text}\n", end="", flush=True)
+        return kept
+
+    def train(self, settings, seed, environment, name):
+        """Has fairseq-train make a run, and keeps its scores; `environment` are variables for its device."""
+        folder, record = self.folder(settings, seed), self.record(settings, seed)
+        record.unlink(missing_ok=True)  # of a model that is gone
+        provenance.check_unchanged(self.files)
+        os.makedirs(folder, exist_ok=True)
+        print(f"{name}: {folder}", flush=True)
+        log = os.path.join(folder, "train.log")
+        metrics = self.task.datasets["valid"].metrics
+        unit = " (squared error, in variances)" if "spearman" in metrics else " bits"
+        show = progress(prefix="  " if self.jobs.count == 1 else f"{name}: ", unit=unit)
+        words = self.command.words(settings, seed, self.updates(settings), folder, self.scored())
+        began = time.monotonic()
+        status = self.jobs.run(words, log, environment, show)
+        seconds = time.monotonic() - began
+        if status:
+            raise UsageError(f"fairseq-train ended with exit status {status}; the full log is {log}")
+        try:
+            provenance.check_unchanged(self.files)
+        except UsageError:
+            set_aside(folder, ".changed")
+            raise
+        state = read_checkpoint(self.model(settings, seed))
+        scores = {split: state["task_state"][SCORES][split] for split in self.scored()}
+        save_json(asdict(RunRecord(scores, curve(log, metrics[0]), seconds)), record)
+
+
+def read_files(command, cfg):
+    """Reads all labelled files, and says what they are, before anything is trained.
+
+    Returns: the task, and the splits of the files
+    """
+    task = make_task(command.kind, **cfg.task)
+    task.positions = command.model["max_positions"]
+    task.prepare()
+    needed = ("train", "valid")
+    splits = [s for s in task.files if find_file(command.labelled, s, task.files, required=s in needed)]
+    for split in splits:
+        task.load_dataset(split)
+    return task, splits
+
+
+def curve(log, metric):
+    """A score on the dev file after each validation that a log of fairseq-train has."""
+    values = {}
+    with open(log, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if f'"valid_{metric}"' in line:
+                stats = json.loads(line[line.index("{") :])
+                values[int(stats["valid_num_updates"])] = float(stats[f"valid_{metric}"])
+    return [values[update] for update in sorted(values)]
+
+
+def progress(prefix, unit):
+    """A function that prints the progress in a line of fairseq-train's log, the loss with its unit."""
+    report = Progress()
+    report.unit = unit
+
+    def show(line):
+        text = None if READER in line or "Saved checkpoint" in line else report.line(line)
+        if text:
+            print(prefix + text, flush=True)
+
+    return show
