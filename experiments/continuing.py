@@ -11,7 +11,6 @@ import numpy as np
 import tokenizers
 
 from maelm_fairseq import hub
-from maelm_fairseq.base import sentence_probes
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.subwords import EOS, MASK, SPECIAL
@@ -19,6 +18,7 @@ from maelm_fairseq.evaluation.held_out_text import bits_per_token, found_halves
 from maelm_fairseq.evaluation.minimal_pairs import decide
 from maelm_fairseq.evaluation.pair_files import Pairs
 from maelm_fairseq.huggingface.tokenizer import sample_lines
+from maelm_fairseq.preparation import sentence_probes
 from measure import TEXT, fine_tuned, losses, write
 
 TASKS = ["trec", "rotten_tomatoes"]

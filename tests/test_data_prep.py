@@ -18,14 +18,14 @@ import sentencepiece
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 
-import binarized
 import prepare
 from conftest import ROOT, binarize, documents, error_of, refused, refuses, script
-from encode import Shard
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from records import SplitRecord
+from maelm_fairseq.preparation import binarized
+from maelm_fairseq.preparation.encode import Shard
+from maelm_fairseq.preparation.records import SplitRecord
 from test_huggingface_tokenizer import vocabulary
 
 PREP = str(ROOT / "data-prep")

@@ -10,10 +10,9 @@ import time
 import pytest
 
 import check
-import encode
-import raw_text
 from conftest import error_of, refused, script
 from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.preparation import encode, raw_text
 from test_data_prep import PREP, arguments, snapshot, write
 
 OPTIONS = ["--vocab-size", 100, "--workers", 2]

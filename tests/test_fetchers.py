@@ -8,9 +8,8 @@ import pytest
 
 import fetch_labelled
 import movie_reviews
-import package_index
 from conftest import documents, refuses, run_main
-from maelm_fairseq.base import sentence_probes
+from maelm_fairseq.preparation import package_index, sentence_probes
 
 
 def write_wheel(folder, package, members):

@@ -9,8 +9,8 @@ import pytest
 from fairseq.data import Dictionary
 
 from conftest import documents, refuses, text_of
-from encode import encode_text
 from maelm_fairseq.base.subwords import MASK
+from maelm_fairseq.preparation.encode import encode_text
 from maelm_fairseq.vocabulary import fingerprint, load_dictionary, read_vocabulary, word_starts
 from test_huggingface_tokenizer import vocabulary
 

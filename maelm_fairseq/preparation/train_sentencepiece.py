@@ -10,10 +10,10 @@ from itertools import chain
 
 import sentencepiece
 
-from command_line import progress_bar, say
-from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.utf8 import read_lines
+from ..base.errors import UsageError
+from ..base.files import atomic_write
+from ..base.utf8 import read_lines
+from .progress import progress_bar, say
 
 # SentencePiece sums floats per thread: with a fixed number of threads the model is the same on every machine.
 THREADS = 16

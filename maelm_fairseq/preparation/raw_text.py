@@ -3,7 +3,7 @@
 import hashlib
 import os
 
-from maelm_fairseq.base.errors import MissingFileError, UsageError
+from ..base.errors import MissingFileError, UsageError
 
 
 def check_files(paths, option):

@@ -1,0 +1,17 @@
+"""What the programs of data preparation print while they work: on stderr, as stdout is for results."""
+
+import sys
+
+from tqdm import tqdm
+
+
+def say(message):
+    """Prints a message for the user."""
+    tqdm.write(str(message), file=sys.stderr)
+
+
+def progress_bar(what, total):
+    """A bar for a number of bytes; in a log, a line every ten seconds."""
+    tqdm.monitor_interval = 0  # no thread of tqdm's in a process that forks workers
+    interval = 0.5 if sys.stderr.isatty() else 10
+    return tqdm(desc=what, total=total, unit="B", unit_scale=True, mininterval=interval, miniters=1)
