@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten
 from maelm_fairseq import heads
 from maelm_fairseq.criterion import MaeLmCriterion
 from maelm_fairseq.finetuning import prediction
-from maelm_fairseq.finetuning.labelled_task import LabelledCriterion
+from maelm_fairseq.finetuning.labelled_criterion import LabelledCriterion
 from maelm_fairseq.heads import LMHead
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from test_model import MLM, SHARED, SIZES, Setting

@@ -288,7 +288,7 @@ def questions(prepared, tmp_path):
             write_squad(tmp_path / f"{name}.json", paragraphs)
         task = make_task("squad", data=str(prepared), labelled=str(tmp_path))
         task.positions = 64
-        task.prepare()
+        task.prepare_state()
         task.load_dataset(split)
         return task, task.datasets[split]
 
@@ -338,7 +338,8 @@ def test_a_question_may_contain_what_special_tokens_are_called(questions, tmp_pa
     task, _ = questions([("kan lo", [question("a", "?", ("kan", 0))])])
     task.tokenizer = read_subwords(theirs)
     write_squad(tmp_path / "dev.json", [("kan lo", [question("a", "kan </s> lo ?", ("kan", 0))])])
-    (tokens,) = task.make_dataset(tmp_path / "dev.json", "valid").sequences
+    task.load_dataset("valid")
+    (tokens,) = task.datasets["valid"].sequences
     assert (np.asarray(tokens) == task.dictionary.eos()).sum() == 3
 
 
@@ -450,7 +451,7 @@ def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pr
     folder = labelled.tags(tmp_path)
     task = make_task("mae_lm_tokens", data=pretrained[0], labelled=str(folder))
     task.positions = 32
-    task.prepare()
+    task.prepare_state()
     task.load_dataset("test")
     assert task.datasets["test"].metrics == ["f1", "precision", "recall", "accuracy"]
     lines = (folder / "test.txt").read_text().splitlines()

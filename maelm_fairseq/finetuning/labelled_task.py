@@ -2,8 +2,6 @@
 
 A task reads its file, and says what its head is, its loss, its answers and their scores. Validation logs the scores,
 so that fairseq's own options choose the best checkpoint by them; they are also in the state of the task in checkpoints.
-
-Letters in shapes: B sequences, T tokens of the longest.
 """
 
 import logging
@@ -15,11 +13,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Optional
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from omegaconf import II, MISSING
-from torch.nn.utils.rnn import pad_sequence
 
 from ..base.checkpoint_names import first_accepted, resumable_checkpoints
 from ..base.errors import UsageError
@@ -28,20 +24,17 @@ from ..base.settings import setting
 from ..base.typed_values import shown
 from ..checkpoints.building import pretraining_option, read_checkpoint
 from ..checkpoints.compatibility import ENCODER, compare_configurations
-from ..data.batch import Batch
-from ..data.batches import EveryItemDataset
-from ..engine import FairseqCriterion, MetersDict, metrics, models
-from ..precision import PrecisionConfig, autocast, check_precision
+from ..engine import MetersDict, metrics, models
+from ..precision import PrecisionConfig, check_precision
 from ..state_dicts import HEADS
 from ..task import TokenTask
 from ..vocabulary import read_vocabulary
+from .labelled_dataset import IGNORED
 from .labelled_files import find_file, is_test
 
 logger = logging.getLogger(__name__)
 
-IGNORED = -100  # the target of a token that has none
 FEW = 10  # examples of a label that the log points out
-POOL = 1024  # random examples that are sorted by length, so that batches need little padding
 SCORES = "scores"  # in the state of the task: {split: {metric: percent}}, and the update
 FROM_CHECKPOINT = [*ENCODER, "share_decoder_layers", "decoder_layers"]  # the last two say how ranks are measured
 
@@ -70,12 +63,17 @@ class LabelledTask(TokenTask, ABC):
         check_precision(cfg)
         dictionary, self.tokenizer = read_vocabulary(cfg.data)
         super().__init__(cfg, dictionary)
+        self._contents = {}  # {split: what its file says}, until there is a dataset of it
         self.split, self.answered = None, []  # in validation: {number of an example: answer} of each batch and process
 
     # What a task says of itself
 
     @abstractmethod
-    def prepare(self):
+    def read(self, path, split):
+        """Reads a file: what the next two methods get as `contents`."""
+
+    @abstractmethod
+    def prepare(self, path, contents):
         """Puts into the state what prediction needs, such as labels, from the training file."""
 
     @abstractmethod
@@ -83,8 +81,8 @@ class LabelledTask(TokenTask, ABC):
         """Adds the head to a model, newly initialised."""
 
     @abstractmethod
-    def make_dataset(self, path, split):
-        """Reads a file: `LabelledDataset`."""
+    def make_dataset(self, path, split, contents):
+        """The examples of a file: `labelled_dataset.LabelledDataset`."""
 
     def output(self, model, net_input):
         """The output of the head, in float32 or more, on which loss and answers are computed."""
@@ -129,6 +127,22 @@ class LabelledTask(TokenTask, ABC):
             f"{path}: line {line}: the label {shown(label)} is not one of the training set's, {known}; correct it"
         )
 
+    # Files, each of which is read once
+
+    def path(self, split, required=True):
+        """The file of a split; None if there is none and it is not required."""
+        return find_file(self.cfg.labelled, split, self.files, required)
+
+    def contents(self, split):
+        """What the file of a split says; see `read`."""
+        if split not in self._contents:
+            self._contents[split] = self.read(self.path(split), split)
+        return self._contents[split]
+
+    def prepare_state(self):
+        """Reads the training file, and puts into the state what prediction needs."""
+        self.prepare(self.path("train"), self.contents("train"))
+
     # What fairseq asks for
 
     def build_model(self, cfg, from_checkpoint=False):
@@ -137,9 +151,9 @@ class LabelledTask(TokenTask, ABC):
             for split in (self.cfg.valid_subset or "").split(","):
                 check_scored(split)
             self.take_sizes(cfg)
-            self.prepare()
+            self.prepare_state()
             for split in ["train", "valid"]:  # a resumed run has the same
-                path = find_file(self.cfg.labelled, split, self.files, required=False)
+                path = self.path(split, required=False)
                 self.state.merge_state_dict({f"{split}_file": path and sha256(path)})
         model = super().build_model(cfg, from_checkpoint)
         self.positions = model.max_positions()
@@ -167,7 +181,8 @@ class LabelledTask(TokenTask, ABC):
                 cfg[name] = getattr(theirs, name)
 
     def load_dataset(self, split, **kwargs):
-        dataset = self.datasets[split] = self.make_dataset(find_file(self.cfg.labelled, split, self.files), split)
+        dataset = self.datasets[split] = self.make_dataset(self.path(split), split, self.contents(split))
+        del self._contents[split]
         logger.info(dataset.text)
         metric, known = self.cfg.best_checkpoint_metric or "loss", [*dataset.metrics, "loss"]
         if split == "valid" and metric not in known:
@@ -176,16 +191,15 @@ class LabelledTask(TokenTask, ABC):
             raise UsageError(f"--best-checkpoint-metric {metric} needs --maximize-best-checkpoint-metric")
 
     def valid_step(self, sample, model, criterion):
-        """fairseq's, and gathers the answers of all processes."""
-        check_scored(sample["split"])
-        stepped = super().valid_step(sample, model, criterion)
-        answers = [criterion.answers]
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            answers = [None] * torch.distributed.get_world_size()
-            torch.distributed.all_gather_object(answers, criterion.answers)
+        """Computes the loss, as fairseq does, and keeps the answers of all processes."""
         self.split = sample["split"]
-        self.answered += answers
-        return stepped
+        check_scored(self.split)
+        model.eval()
+        with torch.no_grad():
+            loss, ntargets, logged, output = criterion.step(model, sample)
+        rows = self.answers(output, sample, self.datasets[self.split])
+        self.answered += of_all_processes(dict(zip(sample["id"].tolist(), rows)))
+        return loss, ntargets, logged
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)
@@ -202,6 +216,15 @@ class LabelledTask(TokenTask, ABC):
         if earlier.get("num_updates") != update:
             earlier = {"num_updates": update}
         self.state.merge_state_dict({SCORES: {**earlier, agg["_scores"].split: agg["_scores"].values()}})
+
+
+def of_all_processes(value):
+    """The values that all processes have at this place: list; what fairseq itself gathers must be short."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return [value]
+    values = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(values, value)
+    return values
 
 
 def layers_below_head(name, layers):
@@ -246,84 +269,3 @@ class Scores(MetersDict._DerivedMeter):  # others are saved with a run, and must
         """A score as fairseq compares it to choose the best checkpoint: 0 where it is undefined."""
         value = self.values().get(name, math.nan)
         return 0.0 if math.isnan(value) else round(value, 2)
-
-
-class LabelledDataset(EveryItemDataset):
-    """Sequences of tokens with targets.
-
-    Args:
-        sequences: list of lists of tokens
-        targets: list of lists of numbers: one for a whole sequence, two for a span, or one for each token
-        text: what was read, in words
-        metrics: names of the scores; none where there are no labels
-        more: what answers and scores need, as attributes
-    """
-
-    def __init__(self, task, split, sequences, targets, text, metrics, **more):
-        self.dictionary, self.seed = task.dictionary, task.cfg.seed
-        self.split, self.text, self.metrics = split, text, metrics
-        self.sequences = [np.array(tokens, np.int32) for tokens in sequences]
-        self.targets = list(map(np.array, targets))
-        self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)
-        vars(self).update(more)
-
-    def __getitem__(self, index):
-        return index, torch.from_numpy(self.sequences[index]).long(), torch.from_numpy(self.targets[index])
-
-    def collater(self, samples):
-        """Merges examples into a batch.
-
-        Returns: dict: `net_input` with `src_tokens` (B, T), padded at the right; `target` (B, 1), (B, 2) or (B, T)
-        """
-        if not samples:
-            return {}
-        indices, sequences, targets = zip(*samples)
-        tokens = pad_sequence(sequences, batch_first=True, padding_value=self.dictionary.pad())
-        target = pad_sequence(targets, batch_first=True, padding_value=IGNORED)
-        ntokens = sum(map(len, sequences))
-        return Batch(
-            id=np.array(indices),
-            net_input={"src_tokens": tokens, "padded": tokens.numel() > ntokens},
-            target=target,  # of numbers in float64: fairseq would make half precision of float32
-            ntargets=target.numel() if target.is_floating_point() else int(target.ne(IGNORED).sum()),
-            nsentences=len(indices),
-            ntokens=ntokens,
-            split=self.split,
-        )
-
-    def ordered_indices(self):
-        """An order drawn from (seed, epoch), in which sequences of similar length are side by side."""
-        order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
-        return order[np.lexsort((self.sizes[order], np.arange(len(self)) // POOL))]
-
-
-class LabelledCriterion(FairseqCriterion):
-    """The loss of a `LabelledTask`; its sample size is the number of targets."""
-
-    def forward(self, model, sample, reduce=True):
-        """Returns the loss (a sum), the number of targets, and the values to log; in validation, keeps the answers."""
-        task, target = self.task, sample["target"]
-        with autocast(task.cfg, target.device):
-            output = task.output(model, sample["net_input"])
-        loss, ntargets = task.loss(output, target), sample["ntargets"]
-        logged = {
-            "loss": loss.detach() / (1 if target.is_floating_point() else math.log(2)),
-            "sample_size": ntargets,
-            "ntokens": sample["ntokens"],
-            "nsentences": sample["nsentences"],
-        }
-        if not model.training:
-            rows = task.answers(output.detach(), sample, task.datasets[sample["split"]])
-            self.answers = dict(zip(sample["id"].tolist(), rows))
-        return loss, ntargets, logged
-
-    @staticmethod
-    def reduce_metrics(logging_outputs):
-        """Logs the mean loss: in bits, or the squared error of numbers."""
-        size = sum(log.get("sample_size", 0) for log in logging_outputs)
-        loss = sum(log.get("loss", 0) for log in logging_outputs)
-        metrics.log_scalar("loss", loss / max(size, 1), size, round=3)
-
-    @staticmethod
-    def logging_outputs_can_be_summed():
-        return True

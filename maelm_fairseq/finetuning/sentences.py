@@ -10,8 +10,10 @@ from ..base.settings import setting
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
 from ..number_units import STANDARDISED, units
-from .labelled_files import SENTENCE_FILES, Form, are_values, find_file, is_test, read_sentences
-from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig, counted
+from .labelled_criterion import LabelledCriterion
+from .labelled_dataset import LabelledDataset
+from .labelled_files import SENTENCE_FILES, Form, are_values, is_test, read_sentences
+from .labelled_task import LabelledTask, LabelledTaskConfig, counted
 from .metrics import report_of_classes, scores_of
 
 logger = logging.getLogger(__name__)
@@ -34,9 +36,13 @@ class SentencesTask(LabelledTask):
 
     files, head, needed_state = SENTENCE_FILES, "sentences", ("form",)
 
-    def prepare(self):
-        path = find_file(self.cfg.labelled, "train", self.files)
-        table = read_sentences(path, regression=self.cfg.regression)
+    def read(self, path, split):
+        if split == "train":
+            return read_sentences(path, regression=self.cfg.regression)
+        form = Form(*self.state.form)
+        return read_sentences(path, is_test(split), form.is_regression, form)
+
+    def prepare(self, path, table):
         self.state.merge_state_dict({"labels": None, "form": list(table.form)})
         if table.form.is_regression:
             values = [float(example.label) for example in table.examples]
@@ -51,9 +57,7 @@ class SentencesTask(LabelledTask):
     def make_head(self, model):
         model.register_classification_head(self.head, len(self.state.labels or [None]))
 
-    def make_dataset(self, path, split):
-        form = Form(*self.state.form)
-        table = read_sentences(path, is_test(split), form.is_regression, form)
+    def make_dataset(self, path, split, table):
         columns = [self.tokenizer.encode_all(texts) for texts in zip(*(example.texts for example in table.examples))]
         joined = [sequence(parts, self.positions) for parts in zip(*columns)]
         cut = sum(count > 0 for _, count in joined)
@@ -74,7 +78,7 @@ class SentencesTask(LabelledTask):
             [tokens for tokens, _ in joined],
             targets,
             text,
-            form.metrics_of(classes) if scored else [],
+            table.form.metrics_of(classes) if scored else [],
             numbers=[example.number for example in table.examples],
             labels=[example.label for example in table.examples],
         )
@@ -127,4 +131,4 @@ class SentencesTask(LabelledTask):
 
 @register_criterion("mae_lm_sentences", dataclass=FairseqDataclass)
 class SentencesCriterion(LabelledCriterion):
-    """Cross-entropy, or the squared error; see `labelled_task.LabelledCriterion`."""
+    """Cross-entropy, or the squared error; see `labelled_criterion.LabelledCriterion`."""

@@ -7,8 +7,10 @@ import numpy as np
 from ..base.errors import UsageError
 from ..engine import FairseqDataclass, register_criterion, register_task
 from ..heads import SpanHead
-from .labelled_files import find_file, is_test
-from .labelled_task import LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig
+from .labelled_criterion import LabelledCriterion
+from .labelled_dataset import LabelledDataset
+from .labelled_files import is_test
+from .labelled_task import LabelledTask, LabelledTaskConfig
 from .metrics import exact_and_f1
 from .squad_files import SQUAD_FILES, read_questions
 from .windows import (
@@ -46,12 +48,13 @@ class SquadTask(LabelledTask):
     def make_head(self, model):
         model.register_head(self.head, SpanHead(model.cfg.encoder_embed_dim))
 
-    def prepare(self):
-        questions = read_questions(find_file(self.cfg.labelled, "train", self.files))
+    def read(self, path, split):
+        return read_questions(path, is_test(split))
+
+    def prepare(self, path, questions):
         self.state.merge_state_dict({"may_be_empty": not all(question.answers for question in questions)})
 
-    def make_dataset(self, path, split):
-        questions = read_questions(path, is_test(split))
+    def make_dataset(self, path, split, questions):
         sizes = WindowSizes(self.positions)
         tokens, targets, windows, owners, left_out, contexts, cut = [], [], [], [], [], {}, 0
         for number, question in enumerate(questions):
@@ -126,4 +129,4 @@ class SquadTask(LabelledTask):
 
 @register_criterion("squad", dataclass=FairseqDataclass)
 class SquadCriterion(LabelledCriterion):
-    """The cross-entropy of start and end; see `labelled_task.LabelledCriterion`."""
+    """The cross-entropy of start and end; see `labelled_criterion.LabelledCriterion`."""

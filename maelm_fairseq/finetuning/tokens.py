@@ -10,8 +10,10 @@ from ..base.settings import setting
 from ..base.subwords import word_sequences
 from ..engine import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
-from .labelled_files import find_file, is_test
-from .labelled_task import IGNORED, LabelledCriterion, LabelledDataset, LabelledTask, LabelledTaskConfig
+from .labelled_criterion import LabelledCriterion
+from .labelled_dataset import IGNORED, LabelledDataset
+from .labelled_files import is_test
+from .labelled_task import LabelledTask, LabelledTaskConfig
 from .metrics import accuracy, entities, flat, report_of_classes, report_of_entities
 from .tagged_files import CONLLU_COLUMNS, TOKEN_FILES, read_tagged
 
@@ -31,20 +33,19 @@ class TokensTask(LabelledTask):
 
     files, head, needed_state = TOKEN_FILES, "tokens", ("labels",)
 
-    def prepare(self):
-        path = find_file(self.cfg.labelled, "train", self.files)
-        self.keep_labels(path, flat(sentence.tags for sentence in self.read(path)))
+    def read(self, path, split):
+        return read_tagged(path, is_test(split), str(self.cfg.conllu_column))
 
-    def read(self, path, is_test=False):
-        return read_tagged(path, is_test, str(self.cfg.conllu_column))
+    def prepare(self, path, sentences):
+        self.keep_labels(path, flat(sentence.tags for sentence in sentences))
 
     def make_head(self, model):
         cfg = model.cfg
         head = TokenClassificationHead(cfg.encoder_embed_dim, len(self.state.labels), cfg.pooler_dropout)
         model.register_head(self.head, head)
 
-    def make_dataset(self, path, split):
-        sentences, tokens, targets, places = self.read(path, is_test(split)), [], [], []
+    def make_dataset(self, path, split, sentences):
+        tokens, targets, places = [], [], []
         if is_test(split) and not self.has_tags(sentences):
             sentences = [sentence._replace(tags=[]) for sentence in sentences]
         for i, sentence in enumerate(sentences):
@@ -108,4 +109,4 @@ class TokensTask(LabelledTask):
 
 @register_criterion("mae_lm_tokens", dataclass=FairseqDataclass)
 class TokensCriterion(LabelledCriterion):
-    """Cross-entropy of the words' labels; see `labelled_task.LabelledCriterion`."""
+    """Cross-entropy of the words' labels; see `labelled_criterion.LabelledCriterion`."""

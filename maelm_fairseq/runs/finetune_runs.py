@@ -16,7 +16,7 @@ from ..base import provenance
 from ..base.errors import UsageError
 from ..base.json_files import read_json, save_json
 from ..checkpoints.building import read_checkpoint
-from ..finetuning.labelled_files import find_file, is_test
+from ..finetuning.labelled_files import is_test
 from ..finetuning.labelled_task import SCORES
 from ..finetuning.prediction import make_task
 from ..training.save_folder import set_aside
@@ -59,7 +59,7 @@ class Runs:
 
     def path(self, split):
         """The file of a split."""
-        return find_file(self.command.labelled, split, self.task.files)
+        return self.task.path(split)
 
     def file_name(self, split):
         """What the user calls a split."""
@@ -175,9 +175,8 @@ def read_files(command, cfg):
     """
     task = make_task(command.kind, **cfg.task)
     task.positions = command.model["max_positions"]
-    task.prepare()
-    needed = ("train", "valid")
-    splits = [s for s in task.files if find_file(command.labelled, s, task.files, required=s in needed)]
+    task.prepare_state()
+    splits = [split for split in task.files if task.path(split, required=split in ("train", "valid"))]
     for split in splits:
         task.load_dataset(split)
     return task, splits

@@ -1,0 +1,39 @@
+"""The loss of fine-tuning."""
+
+import math
+
+from ..engine import FairseqCriterion, metrics
+from ..precision import autocast
+
+
+class LabelledCriterion(FairseqCriterion):
+    """The loss of a `LabelledTask`; its sample size is the number of targets."""
+
+    def forward(self, model, sample, reduce=True):
+        """Returns the loss (a sum), the number of targets, and the values to log."""
+        return self.step(model, sample)[:3]
+
+    def step(self, model, sample):
+        """Returns what `forward` does, and the output of the head."""
+        task, target = self.task, sample["target"]
+        with autocast(task.cfg, target.device):
+            output = task.output(model, sample["net_input"])
+        loss, ntargets = task.loss(output, target), sample["ntargets"]
+        logged = {
+            "loss": loss.detach() / (1 if target.is_floating_point() else math.log(2)),
+            "sample_size": ntargets,
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+        }
+        return loss, ntargets, logged, output
+
+    @staticmethod
+    def reduce_metrics(logging_outputs):
+        """Logs the mean loss: in bits, or the squared error of numbers."""
+        size = sum(log.get("sample_size", 0) for log in logging_outputs)
+        loss = sum(log.get("loss", 0) for log in logging_outputs)
+        metrics.log_scalar("loss", loss / max(size, 1), size, round=3)
+
+    @staticmethod
+    def logging_outputs_can_be_summed():
+        return True

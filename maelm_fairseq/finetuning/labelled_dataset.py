@@ -1,0 +1,63 @@
+"""Labelled examples as tokens and targets, and batches of them.
+
+Letters in shapes: B sequences, T tokens of the longest.
+"""
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from ..data.batch import Batch
+from ..data.batches import EveryItemDataset
+
+IGNORED = -100  # the target of a token that has none
+POOL = 1024  # random examples that are sorted by length, so that batches need little padding
+
+
+class LabelledDataset(EveryItemDataset):
+    """Sequences of tokens with targets.
+
+    Args:
+        sequences: list of lists of tokens
+        targets: list of lists of numbers: one for a whole sequence, two for a span, or one for each token
+        text: what was read, in words
+        metrics: names of the scores; none where there are no labels
+        more: what answers and scores need, as attributes
+    """
+
+    def __init__(self, task, split, sequences, targets, text, metrics, **more):
+        self.dictionary, self.seed = task.dictionary, task.cfg.seed
+        self.split, self.text, self.metrics = split, text, metrics
+        self.sequences = [np.array(tokens, np.int32) for tokens in sequences]
+        self.targets = list(map(np.array, targets))
+        self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)
+        vars(self).update(more)
+
+    def __getitem__(self, index):
+        return index, torch.from_numpy(self.sequences[index]).long(), torch.from_numpy(self.targets[index])
+
+    def collater(self, samples):
+        """Merges examples into a batch.
+
+        Returns: dict: `net_input` with `src_tokens` (B, T), padded at the right; `target` (B, 1), (B, 2) or (B, T)
+        """
+        if not samples:
+            return {}
+        indices, sequences, targets = zip(*samples)
+        tokens = pad_sequence(sequences, batch_first=True, padding_value=self.dictionary.pad())
+        target = pad_sequence(targets, batch_first=True, padding_value=IGNORED)
+        ntokens = sum(map(len, sequences))
+        return Batch(
+            id=np.array(indices),
+            net_input={"src_tokens": tokens, "padded": tokens.numel() > ntokens},
+            target=target,  # of numbers in float64: fairseq would make half precision of float32
+            ntargets=target.numel() if target.is_floating_point() else int(target.ne(IGNORED).sum()),
+            nsentences=len(indices),
+            ntokens=ntokens,
+            split=self.split,
+        )
+
+    def ordered_indices(self):
+        """An order drawn from (seed, epoch), in which sequences of similar length are side by side."""
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
+        return order[np.lexsort((self.sizes[order], np.arange(len(self)) // POOL))]
