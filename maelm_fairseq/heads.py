@@ -79,6 +79,13 @@ FIRST, MEAN = "first", "mean"
 POOLING = {FIRST: SequenceClassificationHead, MEAN: MeanClassificationHead}
 
 
+def only_head(heads):
+    """The name of the only one of `heads`, {name: module}; None if there is none; several are refused."""
+    if len(heads) > 1:
+        raise UsageError(f"the checkpoint has the heads {', '.join(heads)}, expected one; save it with one of them")
+    return next(iter(heads), None)
+
+
 def build_heads(weights, cfg):
     """The heads that the weights of a model, a state dict, show, newly initialised: {name: module}.
 

@@ -6,7 +6,6 @@ Letters in shapes: B texts, T tokens of a text, W words, C width, L layers of th
 import math
 import operator
 import os
-from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -17,14 +16,14 @@ from tqdm import tqdm
 
 from .base.errors import MissingFileError, UsageError
 from .base.subwords import MASK, sequence, word_sequences
-from .base.utf8 import half_character
+from .base.text_input import checked, is_words, text_pairs, tokens_of
 from .base.words import word_places
 from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
+from .checkpoints.facts import Facts, facts_of
 from .config import check_positions
 from .data.batches import batches_of_similar_length
 from .finetuning.windows import WindowSizes, best_in_window, best_of, is_empty, log_probabilities, pieces_of
-from .heads import SpanHead, TokenClassificationHead
-from .number_units import units
+from .heads import SpanHead, TokenClassificationHead, only_head
 from .vocabulary import read_vocabulary, word_starts
 
 BATCH_TOKENS = 2048  # of a batch, including padding
@@ -60,59 +59,7 @@ def from_pretrained(checkpoint, data=None):
     dictionary, tokenizer = read_vocabulary(folder)
     state = read_checkpoint(checkpoint_file)
     model = build_model(state, dictionary, checkpoint_file)
-    masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
-    return MaeLm(model, dictionary, tokenizer, folder, masks_in_encoder, state["task_state"])
-
-
-def tokens_of(tokenizer, text, pair=None, limit=None):
-    """The tokens of a text or a pair, in full or up to a limit: list."""
-    return sequence([tokenizer.encode(part) for part in (text, pair) if part is not None], limit)[0]
-
-
-def checked(text):
-    """A text; refuses what is none, and what no file can contain."""
-    if not isinstance(text, str):
-        raise TypeError(f"found {type(text).__name__}, expected a string")
-    half = half_character(text)
-    if half is not None:
-        raise UsageError(f"unpaired surrogate {text[half]!a} at position {half} of a text; remove it")
-    return text
-
-
-def is_words(text):
-    """Whether a text is given as a list of its words; refuses words that white space would split."""
-    if isinstance(text, str) or not isinstance(text, (list, tuple)):
-        return False
-    for word in text:
-        if checked(word).split() != [word]:
-            raise UsageError(f"found the word {word!r}, expected words without white space")
-    return True
-
-
-def text_pairs(texts, pairs=None):
-    """A string or a list of strings, alone or with as many others -> list of (text, pair or None)."""
-    columns = [texts] if pairs is None else [texts, pairs]
-    singles = [isinstance(column, str) for column in columns]
-    lists = [isinstance(column, Iterable) and not isinstance(column, (bytes, Mapping)) for column in columns]
-    if len(set(singles)) > 1 or not all(lists):
-        raise TypeError("expected a string or a list of strings, and pairs as the texts are")
-    columns = [list(map(checked, [column] if single else column)) for column, single in zip(columns, singles)]
-    if len({len(column) for column in columns}) > 1:
-        raise UsageError(f"{len(columns[0])} texts and {len(columns[1])} pairs, expected a pair for each text")
-    return list(zip(*columns)) if pairs is not None else [(text, None) for text in columns[0]]
-
-
-def class_names(task_state, outputs):
-    """The names of a head's classes, in order: their numbers if the checkpoint has no names; None for regression."""
-    labels = task_state.get("labels") or []
-    return list(map(str, labels if len(labels) == outputs else range(outputs))) if outputs > 1 else None
-
-
-def only_head(heads):
-    """The name of the only one of `heads`, {name: module}; None if there is none; several are refused."""
-    if len(heads) > 1:
-        raise UsageError(f"the checkpoint has the heads {', '.join(heads)}, expected one; save it with one of them")
-    return next(iter(heads), None)
+    return MaeLm(model, dictionary, tokenizer, folder, facts_of(state, checkpoint_file))
 
 
 class MaeLm:
@@ -123,17 +70,16 @@ class MaeLm:
         dictionary: fairseq's, with `<mask>`
         tokenizer: `subwords.Subwords`
         data: folder of the vocabulary
-        masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
-        task_state: of the checkpoint: labels, and whether they are of pairs
+        facts: what its checkpoint says of itself: `checkpoints.facts.Facts`
     """
 
-    def __init__(self, model, dictionary, tokenizer, data, masks_in_encoder=False, task_state=None):
+    def __init__(self, model, dictionary, tokenizer, data, facts=None):
         self.model = model
         self.dictionary = dictionary
         self.tokenizer = tokenizer
         self.data = data
-        self.masks_in_encoder = masks_in_encoder
-        self.task_state = task_state or {}
+        self.facts = facts or Facts()
+        self.masks_in_encoder = self.facts.masks_in_encoder
         self.mask = dictionary.index(MASK)
 
     def to(self, device):
@@ -299,8 +245,7 @@ class MaeLm:
         name = only_head(self.model.classification_heads)
         if name is None:
             raise UsageError("the checkpoint has no head: predictions need a fine-tuned model")
-        head = self.model.classification_heads[name]
-        return head
+        return self.model.classification_heads[name]
 
     @torch.no_grad()
     def _logits(self, head, rows):
@@ -332,8 +277,8 @@ class MaeLm:
                 "the head was fine-tuned on questions: call answer(question, context), or let "
                 "recipes/finetune_squad.sh answer a test.json"
             )
-        labels, form = class_names(self.task_state, head.out_proj.out_features), self.task_state.get("form")
-        if form and (len(form[1]) == 2) != (pairs is not None):
+        labels = self.facts.classes(head.out_proj.out_features)
+        if self.facts.of_sentences and (self.facts.texts == 2) != (pairs is not None):
             right = "pairs of texts: call predict(texts, pairs)", "single texts: call predict(texts)"
             raise UsageError(f"the head was fine-tuned on {right[pairs is not None]}")
         if isinstance(head, TokenClassificationHead) and pairs is not None:
@@ -344,7 +289,7 @@ class MaeLm:
             limit = self.model.max_positions()
             logits = self._logits(head, [self._tokens(*both, limit) for both in checked])
             if labels is None:
-                mean, deviation = units(self.task_state)
+                mean, deviation = self.facts.units or (0.0, 1.0)
                 predictions = [x.item() * deviation + mean for x in logits]
             else:
                 predictions = [dict(zip(labels, x.softmax(-1).tolist())) for x in logits]
@@ -382,7 +327,7 @@ class MaeLm:
             scores = log_probabilities(logits[None], row[None])[0].double().numpy()
             candidates.append(best_in_window(scores, window, pieces))
         best = best_of(candidates)
-        if is_empty(best, self.task_state.get("may_be_empty", False)) or best.score == -math.inf:
+        if is_empty(best, self.facts.may_be_empty) or best.score == -math.inf:
             return Answer("", 0, math.exp(best.none))
         return Answer(context[best.begin : best.end], best.begin, math.exp(best.score))
 

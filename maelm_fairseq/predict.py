@@ -84,9 +84,7 @@ def main():
         raise UsageError(f"--dest {args.dest}: it is written as plain text; choose a name without .gz")
     model = hub.from_pretrained(args.checkpoint, data=args.data)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    form = model.task_state.get("form")  # of the training file; none where words are tagged
-    texts_of_a_line = len(form[1]) if form else 1
-    count = 0
+    texts_of_a_line, count = model.facts.texts, 0
     with atomic_write(args.dest, new=True) as stream:
         for chunk in chunks(args.texts, texts_of_a_line):
             predictions = model.predict(*map(list, zip(*chunk)))

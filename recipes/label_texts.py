@@ -32,9 +32,9 @@ def of_encoder(model, texts, classes):
 
 def check_outputs(model, classes, checkpoint):
     """Refuses an encoder that was fine-tuned on something else than the labelled files."""
-    if "form" not in model.task_state:
+    if not model.facts.of_sentences:
         raise UsageError(f"--checkpoint {checkpoint}: expected a model that finetune_glue.sh has fine-tuned")
-    found, expected = described(model.task_state.get("labels")), described(classes)
+    found, expected = described(model.facts.labels), described(classes)
     if found != expected:
         fix = "give the folder that it was fine-tuned on"
         raise UsageError(f"--checkpoint {checkpoint}: it predicts {found}, expected {expected} of --labelled; {fix}")

@@ -16,8 +16,8 @@ import sentencepiece
 from conftest import documents, refuses
 from maelm_fairseq.base.errors import InstallationError, UsageError
 from maelm_fairseq.base.subwords import MASK
+from maelm_fairseq.base.text_input import tokens_of
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from maelm_fairseq.hub import tokens_of
 from maelm_fairseq.huggingface import tokenizer as huggingface
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 

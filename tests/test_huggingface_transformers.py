@@ -27,6 +27,7 @@ from huggingface_cases import (
     write_checkpoint,
 )
 from maelm_fairseq import hub
+from maelm_fairseq.base import text_input
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.finetuning.labelled_files import FORMS
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
@@ -118,7 +119,7 @@ def texts(prepared, folder, tmp_path_factory):
 def tokens_of(data, singles, pairs):
     """What a tokenizer must give: list of (text, second text or None, tokens)."""
     subwords = read_subwords(data)
-    return [(a, b, hub.tokens_of(subwords, a, b)) for a, b in [*((a, None) for a in singles), *pairs]]
+    return [(a, b, text_input.tokens_of(subwords, a, b)) for a, b in [*((a, None) for a in singles), *pairs]]
 
 
 def byte_level(folder, parent):

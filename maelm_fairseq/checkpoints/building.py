@@ -87,11 +87,6 @@ def updates_of(state):
     return history[-1].get("num_updates", 0) if history else 0
 
 
-def pretraining_option(state, name):
-    """An option of pretraining, such as "encoder_mask_fraction", also of a fine-tuned checkpoint; None if unknown."""
-    return {**state["task_state"], **state["cfg"]["task"]}.get(name)
-
-
 def build_model(state, dictionary, checkpoint_file):
     """Builds the model of a checkpoint that `read_checkpoint` returned; see `load_model`."""
     check_vocabulary(state, dictionary, checkpoint_file)

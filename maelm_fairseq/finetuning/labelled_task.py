@@ -22,8 +22,9 @@ from ..base.errors import UsageError
 from ..base.provenance import sha256
 from ..base.settings import setting
 from ..base.typed_values import shown
-from ..checkpoints.building import pretraining_option, read_checkpoint
+from ..checkpoints.building import read_checkpoint
 from ..checkpoints.compatibility import ENCODER, compare_configurations
+from ..checkpoints.facts import facts_of
 from ..engine import MetersDict, metrics, models
 from ..precision import PrecisionConfig, check_precision
 from ..state_dicts import HEADS
@@ -170,8 +171,9 @@ class LabelledTask(TokenTask, ABC):
         if not paths:
             return
         path, state, _ = first_accepted(paths, read_checkpoint)
-        kept = ["encoder_mask_fraction", "tokens_per_sample"]  # for the model card
-        self.state.merge_state_dict({name: pretraining_option(state, name) for name in kept})
+        facts = facts_of(state, path)
+        kept = {name: getattr(facts, name) for name in ["encoder_mask_fraction", "tokens_per_sample"]}
+        self.state.merge_state_dict(kept)  # for the model card
         theirs, default = Namespace(**state["cfg"]["model"]), models.MODEL_DATACLASS_REGISTRY[cfg._name]()
         given = [name for name in FROM_CHECKPOINT if str(cfg[name]) != str(getattr(default, name))]
         compare_configurations(theirs, cfg, given, path)

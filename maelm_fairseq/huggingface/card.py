@@ -7,17 +7,14 @@ import re
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Dict, List, Optional, Tuple
+from typing import List, Tuple
 
 from ..base.json_files import read_json
-from ..base.typed_values import typed
-from ..checkpoints.building import pretraining_option
 from .config_json import MODELING_FILE
 from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 
 GAP = "**please fill in**"
-SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]  # of a configuration of fairseq's
-SHOWN = ["decoder_layers", "share_decoder_layers", "mask_prob", "encoder_mask_fraction"]  # of their options
+SHOWN = ["decoder_layers", "share_decoder_layers", "mask_prob", "encoder_mask_fraction"]  # of the options of its run
 SHOWN += ["encoder_mask_fade_updates", "lr", "update_freq", "batch_size", "max_tokens"]
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
@@ -81,8 +78,8 @@ def read_record(data, split):
     return total
 
 
-def model_card(name, state, config, data, kind, description=None):
-    """The text of the model card of a folder, from the contents of the checkpoint (`state`) and of config.json.
+def model_card(name, facts, config, data, kind, description=None):
+    """The text of the model card of a folder, from the facts of the checkpoint and the contents of config.json.
 
     Args:
         data: folder of the training data
@@ -90,71 +87,75 @@ def model_card(name, state, config, data, kind, description=None):
         description: of the text and language that it was trained on
     """
     code = config["model_type"] == CODE.model_type
-    imported = "imported_from" in state  # and not trained since
-    mask_fraction = 1 if imported else pretraining_option(state, "encoder_mask_fraction")
-    if mask_fraction == 1:
-        method = "pretrained by masked language modelling" + " elsewhere" * imported
-    else:
-        method = f"pretrained by MAE-LM ({PAPER})" + " or its MLM baseline" * (mask_fraction is None)
-        if state["cfg"]["model"].get("share_decoder_layers"):
-            method += ", with shared decoder layers, unlike the paper's"
-    facts = {
+    is_mlm = facts.masks_in_encoder or facts.imported_from is not None
+    positions = config["max_position_embeddings"] - (0 if code else 2)  # RoBERTa and MPNet count two more
+    filled = {
         **config,
         **KINDS[kind],
         "name": name,
         "path": json.dumps(name),
-        "tag": "masked-lm" if mask_fraction == 1 else "mae-lm",
-        "method": method,
+        "tag": "masked-lm" if is_mlm else "mae-lm",
+        "method": method_of(facts),
         "class_name": f"`{config['architectures'][0]}`" + f" in `{MODELING_FILE}`" * code,
         "auto_class": "AutoModel" + kind.removeprefix(MODEL),
-        "positions": config["max_position_embeddings"] - (0 if code else 2),  # RoBERTa and MPNet count two more
+        "positions": positions,
         "tokens": f"{config['vocab_size']:,}",
         "pretrained_positions": "",
         "more_imports": ", pipeline" * (kind == TOKEN_CLASSIFICATION),
         "trust": ", trust_remote_code=True" * code,
         "trust_note": f". With `trust_remote_code=True` you let it run `{MODELING_FILE}` of this folder" * code,
         "text": description or GAP,
-        "training": "\n".join("- " + line for line in training(state, data)),
+        "training": "\n".join("- " + line for line in training(facts, data)),
     }
-    length = typed(Optional[int], pretraining_option(state, "tokens_per_sample"), "the checkpoint: tokens_per_sample")
-    if length is not None and length < facts["positions"]:
-        facts["pretrained_positions"] = f" In pretraining, it read at most {length}: later positions are untrained."
-    form = state["task_state"].get("form")
-    if form and len(form[1]) == 2:
-        facts["example"] = '"one text", "and another"'
-    facts["usage"] = Template(facts["usage"]).substitute(facts)
-    return Template(Path(__file__).with_name("card.md").read_text(encoding="utf-8")).substitute(facts)
+    length = facts.tokens_per_sample
+    if length is not None and length < positions:
+        filled["pretrained_positions"] = f" In pretraining, it read at most {length}: later positions are untrained."
+    if facts.texts == 2:
+        filled["example"] = '"one text", "and another"'
+    filled["usage"] = Template(filled["usage"]).substitute(filled)
+    return Template(Path(__file__).with_name("card.md").read_text(encoding="utf-8")).substitute(filled)
 
 
-def training(state, data):
+def method_of(facts):
+    """How the encoder was pretrained, in words."""
+    if facts.imported_from is not None:
+        return "pretrained by masked language modelling elsewhere"
+    if facts.masks_in_encoder:
+        return "pretrained by masked language modelling"
+    text = f"pretrained by MAE-LM ({PAPER})"
+    if facts.encoder_mask_fraction is None:
+        text += " or its MLM baseline"
+    if facts.options.share_decoder_layers:
+        text += ", with shared decoder layers, unlike the paper's"
+    return text
+
+
+def training(facts, data):
     """Lines about data, masking and validation, as far as the checkpoint and the data folder know them."""
-    if "imported_from" in state:
-        return [f"None since it was imported from `{state['imported_from']}`, unchanged"]
-    record, lines, where = read_record(data, "train"), [], "the checkpoint"
-    updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
-    sections = typed(Dict[str, dict], {name: state["cfg"].get(name) or {} for name in SECTIONS}, where)
-    options = {name: value for section in sections.values() for name, value in section.items()}
-    start = typed(Optional[str], options.get("finetune_from_model"), f"{where}: finetune_from_model")
-    is_tuned = "mask_prob" not in options
+    if facts.imported_from is not None:
+        return [f"None since it was imported from `{facts.imported_from}`, unchanged"]
+    options, record, lines = facts.options, read_record(data, "train"), []
     if record.tokens:
         counts = f"{record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens"
-        lines.append("Pretraining data: " * is_tuned + "Data: " * (not is_tuned) + counts)
-        lines[-1] += f" in {record.shards} shards" * (record.shards > 1)
-    if updates is not None:
-        lines.append(
-            "Fine-tuning: " * is_tuned
-            + f"Updates: {updates:,}"
-            + (f", after those of `{os.path.basename(start)}`" if start else "")
-        )
-    shown = [f"`{name}` {options[name]}" for name in SHOWN if options.get(name) is not None]
+        if record.shards > 1:
+            counts += f" in {record.shards} shards"
+        lines.append(f"{'Pretraining data' if facts.is_fine_tuned else 'Data'}: {counts}")
+    if facts.updates is not None:
+        start = options.finetune_from_model
+        after = f", after those of `{os.path.basename(start)}`" if start else ""
+        lines.append(f"{'Fine-tuning' if facts.is_fine_tuned else 'Updates'}: {facts.updates:,}{after}")
+    shown = [f"`{name}` {getattr(options, name)}" for name in SHOWN if getattr(options, name) is not None]
     lines.append("Options: " + ", ".join(shown))
-    extra_state = typed(dict, state.get("extra_state") or {}, f"{where}: extra_state")
-    loss, metric = extra_state.get("val_loss"), options.get("best_checkpoint_metric", "loss")
-    if loss is not None:
-        lines.append(f"Validation {metric}: {loss}")
-        mask_prob = typed(Optional[float], options.get("mask_prob"), f"{where}: mask_prob")
-        if metric == "loss" and mask_prob is not None:  # of pretraining
-            lines[-1] += f" bits per predicted token, {100 * mask_prob:g}% of the tokens masked"
-            unigram = typed(Optional[float], state["task_state"].get("unigram_bits"), f"{where}: unigram_bits")
-            lines[-1] += "" if unigram is None else f"; by token frequencies alone: {unigram:.4g}"
+    if facts.validated is not None:
+        lines.append(f"Validation {options.best_checkpoint_metric}: {facts.validated}{of_validation(facts)}")
     return lines
+
+
+def of_validation(facts):
+    """What the loss of validation is of, in words; nothing of fine-tuning."""
+    if facts.options.best_checkpoint_metric != "loss" or facts.is_fine_tuned:
+        return ""
+    text = f" bits per predicted token, {100 * facts.options.mask_prob:g}% of the tokens masked"
+    if facts.unigram_bits is not None:
+        text += f"; by token frequencies alone: {facts.unigram_bits:.4g}"
+    return text

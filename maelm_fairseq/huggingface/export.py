@@ -16,16 +16,18 @@ lists of words or questions, padded on either side, truncated. transformers is n
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from ..base.errors import Parser, UsageError, run
 from ..base.files import atomic_folder, check_new
 from ..base.json_files import save_json
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
+from ..checkpoints.facts import facts_of
 from ..finetuning.squad import SquadTask
-from ..heads import SpanHead
-from ..hub import MaeLm, class_names, only_head
-from ..number_units import STANDARDISED, in_own_units
+from ..heads import SpanHead, only_head
+from ..hub import MaeLm
+from ..number_units import in_own_units
 from ..vocabulary import read_vocabulary
 from . import weights
 from .card import model_card
@@ -62,6 +64,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
 
     checkpoint = find_checkpoint(checkpoint)
     state = read_checkpoint(checkpoint)
+    facts = facts_of(state, checkpoint)
     dictionary, subwords = read_vocabulary(data)
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
@@ -72,17 +75,17 @@ def export(checkpoint, data, dest, format="auto", description=None):
         raise UsageError(
             f"{checkpoint}: fine-tuned on SQuAD by version 0.2, on other pieces of text: fine-tune it again"
         )
-    units = state["task_state"].pop(STANDARDISED, None)
-    if units:
-        in_own_units(module, *units)
+    if facts.units:
+        in_own_units(module, *facts.units)
+        facts = replace(facts, units=None)
     layout = weights.CODE if format == "code" else weights.choose_layout(model, module)
-    masks_in_encoder = state["cfg"]["task"].get("encoder_mask_fraction") == 1
+    masks_in_encoder = facts.masks_in_encoder
     # By import_roberta, with a new decoder or head.
-    untrained = "imported_from" in state and (model.decoder is not None or not state.get("imported_head", True))
-    kind = weights.MODEL if untrained else weights.choose_kind(model, layout, module, masks_in_encoder)
+    is_untrained = facts.imported_from is not None and (model.decoder is not None or not facts.imported_head)
+    kind = weights.MODEL if is_untrained else weights.choose_kind(model, layout, module, masks_in_encoder)
     labels = None
     if kind in (weights.SEQUENCE_CLASSIFICATION, weights.TOKEN_CLASSIFICATION):
-        labels = class_names(state["task_state"], module.out_proj.out_features) or ["score"]
+        labels = facts.classes(module.out_proj.out_features) or ["score"]
     config = make_config(model, layout, kind, labels, masks_in_encoder)
     tensors, left = weights.convert(model, layout, kind, head)
 
@@ -99,9 +102,9 @@ def export(checkpoint, data, dest, format="auto", description=None):
         of_words = kind == weights.TOKEN_CLASSIFICATION
         tokenizer = write_tokenizer(folder, subwords, model.max_positions(), of_words)
         check_tokenizer(tokenizer, subwords, sample_lines(data), of_words)
-        whole = MaeLm(model, dictionary, subwords, data, masks_in_encoder, state["task_state"])
+        whole = MaeLm(model, dictionary, subwords, data, facts)
         comparison = compare_with_transformers(folder, config, whole, data, kind)
-        card = model_card(os.path.basename(dest), state, config, data, kind, description)
+        card = model_card(os.path.basename(dest), facts, config, data, kind, description)
         Path(folder, "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
     return config["architectures"][0], sorted({name.partition(".")[0] for name in left | unused}), comparison
 

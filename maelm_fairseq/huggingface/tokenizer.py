@@ -25,8 +25,8 @@ from ..base.byte_pairs import BytePair
 from ..base.errors import InstallationError, UsageError, install
 from ..base.json_files import save_json
 from ..base.subwords import BOS, EOS, MASK, SPECIAL, UNKNOWN
+from ..base.text_input import tokens_of
 from ..base.words import WORD_START
-from ..hub import tokens_of
 from .card import read_record
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 

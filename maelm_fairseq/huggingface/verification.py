@@ -5,8 +5,8 @@ import tempfile
 
 from ..base.byte_pairs import BytePair
 from ..base.errors import UsageError
+from ..base.text_input import tokens_of
 from ..finetuning.windows import LONGEST, WindowSizes
-from ..hub import tokens_of
 from . import calls as made
 from .edge_cases import EDGE_CASES
 from .tokenizer import is_known_difference, sample_lines
@@ -39,8 +39,7 @@ def expected_calls(model, kind, code, lines=()):
     words = " ".join(lines).split()
     short = [" ".join(words[i : i + SHORT_WORDS]) for i in range(0, TEXTS * SHORT_WORDS, SHORT_WORDS)]
     texts = [[line] for line in [*lines, " ".join(words * (1 + limit // len(words)))]]  # the last is cut
-    form = model.task_state.get("form")
-    if form and len(form[1]) == 2:
+    if model.facts.texts == 2:
         texts = [[*one, *other] for one, other in zip(texts, [*texts[1:], texts[0]])]
     calls = {"class": "AutoModel" + kind.removeprefix(MODEL), "texts": texts, "trims": model.tokenizer.trims_places}
     calls["tokens"] = [tokens_of(model.tokenizer, *each, limit=limit) for each in texts]
@@ -63,7 +62,7 @@ def expected_calls(model, kind, code, lines=()):
         asked = [(one, other) for one, other in asked if fits_window(model, one, other)]
         calls["answers"] = [(one, other, model.answer(one, other).text) for one, other in asked]
         calls["longest"] = LONGEST
-        calls["may_be_empty"] = bool(model.task_state.get("may_be_empty", False))
+        calls["may_be_empty"] = model.facts.may_be_empty
     return calls
 
 

@@ -1,0 +1,100 @@
+"""What a checkpoint says of itself beside weights and sizes, with its types."""
+
+import os
+from dataclasses import dataclass, fields
+from typing import Any, Dict, List, Optional, Tuple
+
+from ..base.typed_values import typed
+from .run_state import TaskState
+
+SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]  # of a configuration of fairseq's
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of the run that wrote a checkpoint; None where there is no such option."""
+
+    mask_prob: Optional[float] = None
+    encoder_mask_fraction: Optional[float] = None
+    tokens_per_sample: Optional[int] = None
+    share_decoder_layers: Optional[bool] = None
+    finetune_from_model: Optional[str] = None
+    best_checkpoint_metric: str = "loss"
+    decoder_layers: Any = None  # this one and the others are only shown
+    encoder_mask_fade_updates: Any = None
+    lr: Any = None
+    update_freq: Any = None
+    batch_size: Any = None
+    max_tokens: Any = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a checkpoint says of itself, for the hub, the export and its model card, and fine-tuning."""
+
+    labels: Optional[List[str]] = None  # the names of the classes, in order
+    texts: int = 1  # that an example of the fine-tuned task has: 2 of pairs
+    of_sentences: bool = False  # whether it was fine-tuned on sentences or pairs
+    units: Optional[Tuple[float, float]] = None  # of numbers that the head predicts; see `number_units.units`
+    may_be_empty: bool = False  # whether a question may have no answer
+    encoder_mask_fraction: Optional[float] = None  # of pretraining
+    tokens_per_sample: Optional[int] = None  # of pretraining
+    unigram_bits: Optional[float] = None
+    options: Options = Options()
+    updates: Optional[int] = None
+    validated: Any = None  # the last validation's metric
+    imported_from: Optional[str] = None  # the name of the folder of an encoder that was not trained since
+    imported_head: bool = True  # whether that had the head of pretraining
+
+    @property
+    def masks_in_encoder(self):
+        """Whether the encoder has seen all masks in pretraining, as in an MLM."""
+        return self.encoder_mask_fraction == 1
+
+    @property
+    def is_fine_tuned(self):
+        return self.options.mask_prob is None
+
+    def classes(self, outputs):
+        """The names of a head's classes, in order: their numbers if it has no names; None for a single output."""
+        if outputs == 1:
+            return None
+        labels = self.labels or []
+        return list(map(str, labels if len(labels) == outputs else range(outputs)))
+
+
+def facts_of(state, path):
+    """What a checkpoint of this plugin, from `building.read_checkpoint`, says of itself.
+
+    Raises ValueError: it says something of another type
+    """
+    where = os.fspath(path)
+    sections = typed(Dict[str, dict], {name: state["cfg"].get(name) or {} for name in SECTIONS}, f"{where}: cfg")
+    given = {name: value for section in sections.values() for name, value in section.items()}
+    known = {field.name: given[field.name] for field in fields(Options) if given.get(field.name) is not None}
+    options = typed(Options, known, f"{where}: cfg")
+    task = typed(TaskState, state["task_state"], f"{where}: task_state")
+    history = state.get("optimizer_history") or [{}]
+    extra_state = typed(dict, state.get("extra_state") or {}, f"{where}: extra_state")
+    is_imported = "imported_from" in state
+
+    def of_pretraining(name):
+        """An option of pretraining, which the state of a fine-tuned checkpoint keeps."""
+        own = getattr(options, name)
+        return getattr(task, name) if own is None else own
+
+    return Facts(
+        labels=task.labels,
+        texts=len(task.form[1]) if task.form else 1,
+        of_sentences=task.form is not None,
+        units=task.standardised,
+        may_be_empty=bool(task.may_be_empty),
+        encoder_mask_fraction=of_pretraining("encoder_mask_fraction"),
+        tokens_per_sample=of_pretraining("tokens_per_sample"),
+        unigram_bits=task.unigram_bits,
+        options=options,
+        updates=history[-1].get("num_updates"),
+        validated=extra_state.get("val_loss"),
+        imported_from=typed(str, state["imported_from"], f"{where}: imported_from") if is_imported else None,
+        imported_head=bool(state.get("imported_head", True)),
+    )
