@@ -1,1 +1,1 @@
-"""What everything stands on: errors, files, provenance, signals; without torch and fairseq."""
+"""What everything else builds on: errors, files, provenance, signals; without torch and fairseq."""

@@ -9,11 +9,11 @@ from .subwords import BOS, EOS, MASK, PAD, SPECIAL, Subwords
 from .utf8 import read_text
 
 TOKENIZER_JSON = "tokenizer.json"
-PUBLISHED = "sentencepiece.bpe.model"  # what a SentencePiece model is called beside one
+PUBLISHED = "sentencepiece.bpe.model"  # the name of a SentencePiece model beside a tokenizer.json
 
 
 class BytePair(Subwords):
-    """A byte-level BPE, as of `roberta-base`; a token is the file's own id.
+    """A byte-level BPE, such as that of `roberta-base`; a token is the file's own id.
 
     `<pad>` in a text is text, as for SentencePiece, not padding.
 
@@ -22,8 +22,8 @@ class BytePair(Subwords):
         added: words that get a token after the last one, for the word with a space before it
     Raises:
         ImportError: the package tokenizers is missing
-        ValueError: no such file, another kind of vocabulary, ids 0 to 3 are not `<s> <pad> </s> <unk>`, or a word that
-            the vocabulary never sees in one piece
+        ValueError: no such file, another kind of vocabulary, ids 0 to 3 are not
+            `<s> <pad> </s> <unk>`, or an added word that the tokenizer always splits
     """
 
     file_name = TOKENIZER_JSON
@@ -31,71 +31,79 @@ class BytePair(Subwords):
     def __init__(self, path, added=()):
         import tokenizers  # of the extra `huggingface`
 
-        split, self._decoder = tokenizers.pre_tokenizers.ByteLevel, tokenizers.decoders.ByteLevel()
-        self._to_bytes = split(add_prefix_space=False, use_regex=False)
+        byte_level = tokenizers.pre_tokenizers.ByteLevel
+        self._decoder = tokenizers.decoders.ByteLevel()
+        self._to_bytes = byte_level(add_prefix_space=False, use_regex=False)
         text = read_text(path)
-        with reading(path, "a tokenizer.json that transformers or tokenizers saved", "copy or download it again"):
-            read, file = tokenizers.Tokenizer.from_str(text), json.loads(text)
-        check_byte_level(path, type(read.model).__name__, file, split.alphabet())
-        symbols = [read.id_to_token(i) for i in range(read.get_vocab_size())]
-        if symbols[: len(SPECIAL)] != SPECIAL or None in symbols or MASK not in symbols:
-            raise UsageError(
-                f"{path}: ids 0 to 3 are {' '.join(map(str, symbols[:4]))}, {MASK} is {read.token_to_id(MASK)}; "
-                f"expected {' '.join(SPECIAL)}, a {MASK}, and no id without a token, as in roberta-base"
-            )
+        expected = "a tokenizer.json that transformers or tokenizers saved"
+        with reading(path, expected, "copy or download it again"):
+            original = tokenizers.Tokenizer.from_str(text)
+            file = json.loads(text)
+        check_byte_level(path, type(original.model).__name__, file, byte_level.alphabet())
+        symbols = symbols_of(path, original)
         ids = {symbol: i for i, symbol in enumerate(symbols)}
+        to_words = byte_level(add_prefix_space=False)
         for word in added:
-            text = read.normalizer.normalize_str(" " + word) if read.normalizer else " " + word
-            first, *others = [part for part, _ in split(add_prefix_space=False).pre_tokenize_str(text)]
-            if others:
-                raise UsageError(
-                    f"--add-tokens: {word!r} cannot become a token of {path}: text is split between letters, digits "
-                    "and other characters before tokens are looked for; add words of letters alone"
-                )
-            ids.setdefault(first, len(ids))
+            ids.setdefault(symbol_of_word(path, word, original.normalizer, to_words), len(ids))
+
         self._prefix = file["pre_tokenizer"]["add_prefix_space"]
-        self._made = type(read).from_str(json.dumps(canonical(file, ids, extended=len(ids) > len(symbols))))
+        contents = canonical(file, ids, extended=len(ids) > len(symbols))
+        self._tokenizer = type(original).from_str(json.dumps(contents))
         self.trims_places = trims_offsets(file["post_processor"] or {})
-        self._made.post_processor = tokenizers.processors.RobertaProcessing(
-            ("</s>", EOS), ("<s>", BOS), trim_offsets=self.trims_places, add_prefix_space=self._prefix
+        self._tokenizer.post_processor = tokenizers.processors.RobertaProcessing(
+            ("</s>", EOS),
+            ("<s>", BOS),
+            trim_offsets=self.trims_places,
+            add_prefix_space=self._prefix,
         )
-        self._made.decoder = self._decoder
+        self._tokenizer.decoder = self._decoder
+        super().__init__(path, self._spelled_symbols(ids))
+
+    def _spelled_symbols(self, ids):
+        """All symbols in order; added words are spelled in the letters that stand for bytes."""
         symbols = list(ids)
-        for token in self._made.get_added_tokens_decoder().values():
+        for token in self._tokenizer.get_added_tokens_decoder().values():
             if token.content not in (*SPECIAL, MASK):
-                symbols[ids[token.content]] = self._spelled(" " * token.lstrip + token.content)
-        super().__init__(path, symbols)
+                text = " " + token.content if token.lstrip else token.content
+                symbols[ids[token.content]] = self._spelled(text)
+        return symbols
 
     def _spelled(self, text):
         """Text in the letters that stand for bytes."""
         return "".join(part for part, _ in self._to_bytes.pre_tokenize_str(text))
 
     def words_added_to(self, other):
-        words = [self.show(token) for token in range(len(other.symbols), len(self.symbols))]
-        same = isinstance(other, BytePair) and self.symbols[: len(other.symbols)] == other.symbols
-        same = same and BytePair(other.path, words).contents() == self.contents()
-        return words if same else None
+        size = len(other.symbols)
+        words = [self.show(token) for token in range(size, len(self.symbols))]
+        if not isinstance(other, BytePair) or self.symbols[:size] != other.symbols:
+            return None
+        is_extension = BytePair(other.path, words).contents() == self.contents()
+        return words if is_extension else None
 
     def contents(self, of_words=False):
-        """Of tokenizer.json: bytes, the same for all files that give the same tokens.
+        """The contents of a tokenizer.json: the same bytes for all files that give the same tokens.
 
-        With `of_words`, each text gets a space before it, as the words have it that are given one by one.
+        With `of_words`, each text gets a space before it, for words that are encoded one by one.
         """
         if not of_words:
-            return self._made.to_str(pretty=True).encode()
-        file = json.loads(self._made.to_str())
+            return self._tokenizer.to_str(pretty=True).encode()
+        file = json.loads(self._tokenizer.to_str())
         for part in ("pre_tokenizer", "post_processor"):
             file[part]["add_prefix_space"] = True
-        return type(self._made).from_str(json.dumps(file)).to_str(pretty=True).encode()
+        tokenizer = type(self._tokenizer).from_str(json.dumps(file))
+        return tokenizer.to_str(pretty=True).encode()
 
     def _taking(self, symbols, of_words=False):
-        """A tokenizer for which, of the special symbols and `<mask>` in a text, these are tokens, and others text."""
+        """A tokenizer that reads only these symbols in a text as tokens.
+
+        The other special symbols, and `<mask>` if it is not among them, are text.
+        """
         file = json.loads(self.contents(of_words))
         for token in file["added_tokens"]:
             token["special"] = token["content"] in {*SPECIAL, MASK} - {*symbols}
-        taking = type(self._made).from_str(json.dumps(file))
-        taking.encode_special_tokens = True
-        return taking
+        tokenizer = type(self._tokenizer).from_str(json.dumps(file))
+        tokenizer.encode_special_tokens = True
+        return tokenizer
 
     @functools.cached_property
     def _plain(self):
@@ -124,11 +132,51 @@ class BytePair(Subwords):
 
     def decode(self, tokens):
         pieces = [self.symbols[i] for i in tokens if i not in (BOS, PAD, EOS)]
-        text = self._decoder.decode([self._spelled(" ") + piece if piece == MASK else piece for piece in pieces])
-        return text[1:] if pieces[:1] == [MASK] or self._prefix else text
+        mask = self._spelled(" ") + MASK
+        text = self._decoder.decode([mask if piece == MASK else piece for piece in pieces])
+        has_added_space = pieces[:1] == [MASK] or self._prefix
+        return text[1:] if has_added_space else text
 
     def show(self, token):
         return self._decoder.decode([self.symbols[token]]).strip()
+
+
+def symbols_of(path, tokenizer):
+    """The symbols of a tokenizer, in the order of their ids.
+
+    Raises ValueError: the special symbols or `<mask>` are missing, or have other ids
+    """
+    symbols = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
+    if symbols[: len(SPECIAL)] != SPECIAL or None in symbols or MASK not in symbols:
+        first = " ".join(map(str, symbols[:4]))
+        raise UsageError(
+            f"{path}: ids 0 to 3 are {first}, {MASK} is {tokenizer.token_to_id(MASK)}; expected "
+            f"{' '.join(SPECIAL)}, a {MASK}, and no id without a token, as in roberta-base"
+        )
+    return symbols
+
+
+def symbol_of_word(path, word, normalizer, to_words):
+    """The symbol of a word to add, with a space before it.
+
+    Args:
+        path: of tokenizer.json, for the message
+        word: a string
+        normalizer: of the tokenizer; None if it has none
+        to_words: the pre-tokenizer that splits text into words
+    Raises ValueError: text is always split within such a word
+    """
+    text = " " + word
+    if normalizer:
+        text = normalizer.normalize_str(text)
+    symbol, *others = [part for part, _ in to_words.pre_tokenize_str(text)]
+    if others:
+        raise UsageError(
+            f"--add-tokens: {word!r} cannot become a token of {path}: text is split between "
+            "letters, digits and other characters before tokens are looked for; add words of "
+            "letters alone"
+        )
+    return symbol
 
 
 def trims_offsets(post_processor):
@@ -140,38 +188,56 @@ def trims_offsets(post_processor):
 
 
 def check_byte_level(path, kind, file, alphabet):
-    """Refuses a tokenizer.json that is no byte-level BPE, in which every text has tokens and comes back."""
-    model, split = file["model"], file["pre_tokenizer"] or {}
+    """Refuses a tokenizer.json that is not a byte-level BPE.
+
+    With one, every text has tokens, and can be decoded from them.
+    """
+    split = file["pre_tokenizer"] or {}
     if kind != "BPE" or split.get("type") != "ByteLevel":
         raise UsageError(
-            f"{path}: found {kind} of characters, expected byte-level BPE, as of roberta-base; if it was made from a "
-            f"SentencePiece model, as of xlm-roberta-base, put that beside it as {PUBLISHED}; WordPiece, as of BERT, "
-            "cannot be used: take another model"
+            f"{path}: found {kind} of characters, expected byte-level BPE, as of roberta-base; if "
+            "it was made from a SentencePiece model, as of xlm-roberta-base, put that beside it as "
+            f"{PUBLISHED}; WordPiece, as of BERT, cannot be used: take another model"
         )
-    mark = model.get("end_of_word_suffix") or model.get("continuing_subword_prefix")
-    missing = len(set(alphabet) - model["vocab"].keys())
-    faults = {
-        f"the mark {mark!r} within words": mark,
-        f"no token for {missing} of the 256 bytes": missing,
-        "no splitting of words": not split.get("use_regex", True),
-    }
-    found = next((fault for fault, is_there in faults.items() if is_there), None)
+    found = fault_of(file["model"], split, alphabet)
     if found:
-        raise UsageError(f"{path}: found {found}, expected byte-level BPE as of roberta-base; take another vocabulary")
+        raise UsageError(
+            f"{path}: found {found}, expected byte-level BPE as of roberta-base; take another "
+            "vocabulary"
+        )
+
+
+def fault_of(model, split, alphabet):
+    """Why a BPE is not one of bytes, in words; None if it is one."""
+    mark = model.get("end_of_word_suffix") or model.get("continuing_subword_prefix")
+    if mark:
+        return f"the mark {mark!r} within words"
+    missing = len(set(alphabet) - model["vocab"].keys())
+    if missing:
+        return f"no token for {missing} of the 256 bytes"
+    if not split.get("use_regex", True):
+        return "no splitting of words"
+    return None
 
 
 def canonical(file, ids, extended):
-    """The contents of a tokenizer.json with these ids of all tokens, and without what files may have differently.
+    """The contents of a tokenizer.json with these ids of all tokens, without what may vary.
 
-    They are truncation, padding, dropout, whether special symbols are marked as such. Texts have no symbol `<pad>`.
+    Files that give the same tokens may differ in truncation, padding, dropout, and in whether
+    special symbols are marked as such. Texts have no symbol `<pad>`.
     """
-    marked = {token["content"]: token for token in file["added_tokens"] if token["content"] != SPECIAL[PAD]}
+    entries = {}
+    for token in file["added_tokens"]:
+        if token["content"] != SPECIAL[PAD]:
+            entries[token["content"]] = token
     for symbol in [*SPECIAL[:PAD], *SPECIAL[EOS:], MASK]:
-        plain = {"single_word": False, "lstrip": symbol == MASK, "rstrip": False}
-        marked[symbol] = {**plain, **marked.get(symbol, {}), "content": symbol, "normalized": False, "special": True}
-    marked = [{**token, "id": ids[content]} for content, token in marked.items()]
+        defaults = {"single_word": False, "lstrip": symbol == MASK, "rstrip": False}
+        fixed = {"content": symbol, "normalized": False, "special": True}
+        entries[symbol] = {**defaults, **entries.get(symbol, {}), **fixed}
+    added_tokens = [{**token, "id": ids[content]} for content, token in entries.items()]
+    added_tokens.sort(key=lambda token: token["id"])
     model = {**file["model"], "vocab": ids, "dropout": None}
     if extended:
         model["ignore_merges"] = True  # added words are tokens, although no merges lead to them
-    in_order = sorted(marked, key=lambda token: token["id"])
-    return {**file, "truncation": None, "padding": None, "added_tokens": in_order, "model": model}
+    changes = {"truncation": None, "padding": None, "added_tokens": added_tokens, "model": model}
+    return {**file, **changes}

@@ -19,7 +19,9 @@ def best_checkpoint(save_dir, suffix=""):
 
 
 def interval_checkpoints(save_dir, suffix=""):
-    """The checkpoints of `--save-interval-updates` in a folder, by the number of updates in their names, newest first.
+    """The checkpoints of `--save-interval-updates` in a folder, newest first.
+
+    Their names say the number of updates.
 
     Returns: {path: number of updates}
     """
@@ -31,16 +33,20 @@ def interval_checkpoints(save_dir, suffix=""):
 
 
 def resumable_checkpoints(save_dir, suffix=""):
-    """The paths that a run resumes from, in the order in which it tries them: the last one, then those of intervals."""
-    last = last_checkpoint(save_dir, suffix)
-    return [path for path in [last, *interval_checkpoints(save_dir, suffix)] if os.path.lexists(path)]
+    """The paths that a run resumes from, in the order in which it tries them.
+
+    The last checkpoint comes first, then those of intervals.
+    """
+    paths = [last_checkpoint(save_dir, suffix), *interval_checkpoints(save_dir, suffix)]
+    return [path for path in paths if os.path.lexists(path)]
 
 
 def other_checkpoints(save_dir, suffix=""):
     """The names of those that no run resumes from by itself, such as the best one."""
     names = os.listdir(save_dir) if os.path.isdir(save_dir) else []
+    checkpoints = {name for name in names if re.fullmatch(r"checkpoint.*\.pt", name)}
     resumable = {os.path.basename(path) for path in resumable_checkpoints(save_dir, suffix)}
-    return sorted({name for name in names if re.fullmatch(r"checkpoint.*\.pt", name)} - resumable)
+    return sorted(checkpoints - resumable)
 
 
 def first_accepted(paths, read, others=()):

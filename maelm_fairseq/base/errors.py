@@ -8,16 +8,16 @@ import signal
 import sys
 import warnings
 
-EXTRAS = {  # of packages that are imported when they are needed
+EXTRAS = {  # which extra has each package that is imported only where it is needed
     "matplotlib": "demo",
     **dict.fromkeys(["safetensors", "tokenizers"], "huggingface"),
     **dict.fromkeys(["pandas", "scipy", "seqeval", "sklearn"], "finetune"),
 }
-SHOW_TRACEBACK = "MAELM_TRACEBACK"  # set in the environment: stack traces, too
+SHOW_TRACEBACK = "MAELM_TRACEBACK"  # set in the environment, it shows stack traces, too
 
 
 class UsageError(ValueError):
-    """A one-line message that names the file or option, what was found, what was expected, and what to do."""
+    """A one-line message: the file or option, what was found, what was expected, what to do."""
 
 
 class MissingFileError(UsageError, FileNotFoundError):
@@ -29,20 +29,26 @@ class InstallationError(UsageError, ImportError):
 
 
 class Store(argparse.Action):
-    """Stores a value, or a list: one that is given in parts, as in `--train a --train b`, is joined."""
+    """Stores a value, or a list, which may be given in parts: `--train a --train b` is joined."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         before = getattr(namespace, self.dest, self.default)
-        more = self.nargs == "+" and before is not self.default
-        setattr(namespace, self.dest, [*before, *values] if more else values)
+        is_continued = self.nargs == "+" and before is not self.default
+        setattr(namespace, self.dest, [*before, *values] if is_continued else values)
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser of whole option names, whose errors are one line, and whose description stays as it is."""
+    """An ArgumentParser that takes whole option names only, and reports errors in one line.
+
+    Its description is shown as it is.
+    """
 
     def __init__(self, *args, **options):
-        more = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
-        super().__init__(*args, **{**more, **options})
+        defaults = {
+            "allow_abbrev": False,
+            "formatter_class": argparse.RawDescriptionHelpFormatter,
+        }
+        super().__init__(*args, **{**defaults, **options})
         self.register("action", None, Store)
 
     def parse_known_args(self, args=None, namespace=None):
@@ -56,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def shorten_argparse_errors():
-    """Has all parsers of this process, also fairseq's, report errors in one line, without pages of usage."""
+    """Has all parsers of this process, also fairseq's, report errors in one line, without usage."""
     argparse.ArgumentParser.error = Parser.error
 
 
@@ -79,41 +85,61 @@ def install(extra):
 
 
 def one_line(error):
-    """What the user is told of an error of the input, the operating system or the installation; None for others."""
-    if isinstance(error, ModuleNotFoundError) and error.name.partition(".")[0] in EXTRAS:
-        return f"{error}: {install(EXTRAS[error.name.partition('.')[0]])}"
-    chain = error
-    while chain is not None and not isinstance(chain, UsageError):
-        chain = chain.__cause__ or chain.__context__
-    if chain is not None:
-        text = str(chain).strip()
+    """What the user is told of an error, if it is one of the input, the system or the installation.
+
+    Returns: the line; None for any other error
+    """
+    if isinstance(error, ModuleNotFoundError):
+        package = error.name.partition(".")[0]
+        if package in EXTRAS:
+            return f"{error}: {install(EXTRAS[package])}"
+    usage_error = error
+    while usage_error is not None and not isinstance(usage_error, UsageError):
+        usage_error = usage_error.__cause__ or usage_error.__context__
+    if usage_error is not None:
+        text = str(usage_error).strip()
         if "Original Traceback" in text:  # of a data loader's worker, before the message
             text = text.splitlines()[-1].partition("Error: ")[2]
         return " ".join(text.splitlines())
     if isinstance(error, OSError):
-        paths = [os.fspath(path) for path in (error.filename, error.filename2) if isinstance(path, (str, bytes))]
-        line = ": ".join([*dict.fromkeys(map(os.fsdecode, paths)), error.strerror or " ".join(str(error).split())])
-        in_the_way = isinstance(error, (FileExistsError, NotADirectoryError))
-        return line + "; expected a folder, or nothing yet; choose another path" * in_the_way
+        return line_of_system(error)
     if is_out_of_memory(error):
         return "out of memory: use a smaller batch or sample, or a machine with more"
     return None
 
 
+def line_of_system(error):
+    """The line for an error of the operating system: the paths, and what is wrong with them."""
+    names = [error.filename, error.filename2]
+    paths = [os.fsdecode(name) for name in names if isinstance(name, (str, bytes))]
+    reason = error.strerror or " ".join(str(error).split())
+    line = ": ".join([*dict.fromkeys(paths), reason])
+    if isinstance(error, (FileExistsError, NotADirectoryError)):
+        line += "; expected a folder, or nothing yet; choose another path"
+    return line
+
+
 def is_out_of_memory(error):
-    """Whether there was not enough memory, by Python or by PyTorch, which has no error of its own for it on the CPU."""
+    """Whether an error says that there was not enough memory.
+
+    Python has an error of its own for it; PyTorch has none on the CPU.
+    """
+    if isinstance(error, MemoryError):
+        return True
     text = str(error)
-    return isinstance(error, MemoryError) or "can't allocate memory" in text or "out of memory" in text
+    return "can't allocate memory" in text or "out of memory" in text
 
 
 def run(main):
-    """Runs the `main()` of one of this project's programs: quietly, with errors of `one_line` in one line.
+    """Runs the `main()` of one of this project's programs: quietly, with errors in one line.
 
-    Ctrl-C ends it as a signal does, and so does a closed pipe, when what is half done has been removed. A
-    program that is killed leaves it under a hidden name; the next run removes it.
+    Ctrl-C ends it as the signal would, and a closed pipe does, too, but only after half-written
+    output has been removed. A program that is killed leaves such output under a hidden name; the
+    next run removes it.
     """
     logging.disable(logging.INFO)
-    logging.raiseExceptions = False  # who reads what is printed may be gone: printing ends the program
+    # Whoever reads the output may be gone. Logging ignores that; the next print ends the program.
+    logging.raiseExceptions = False
     warnings.simplefilter("ignore")
     show_anything()
     try:
@@ -130,18 +156,22 @@ def run(main):
         with contextlib.suppress(OSError):  # which may be the error
             sys.stdout.flush()
         print_error(line)
-        os._exit(1)  # sys.exit would wait for a pool of processes, which may never end after one was killed
+        # sys.exit would wait for a pool of processes, which may never end after one was killed.
+        os._exit(1)
 
 
 def show_anything():
-    """Lets this process print any text, also names of files that are not UTF-8, wherever its output goes."""
+    """Lets this process print any text, wherever its output goes.
+
+    That includes names of files that are not UTF-8.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # whoever started this has closed it
             setattr(sys, name, open(os.devnull, "w"))
         elif hasattr(stream, "reconfigure"):
-            as_they_are = name == "stdout" and stream.encoding.lower() == "utf-8"
-            stream.reconfigure(errors="surrogateescape" if as_they_are else "backslashreplace")
+            keeps_bytes = name == "stdout" and stream.encoding.lower() == "utf-8"
+            stream.reconfigure(errors="surrogateescape" if keeps_bytes else "backslashreplace")
 
 
 def print_error(line):

@@ -22,8 +22,8 @@ def check_new(path):
 def temporary_path(path, new=False):
     """Gives a hidden name to write under, with the machine and the process in it.
 
-    What is there gets the name `path` when the block ends well, and is removed when it does not. If it is `new`,
-    nothing is replaced, also if something has got that name meanwhile.
+    What was written gets the name `path` when the block ends without an error, and is removed
+    otherwise. If it is `new`, it replaces nothing, not even what has got that name meanwhile.
     """
     folder, name = os.path.split(os.path.abspath(path))
     partial = os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
@@ -42,19 +42,21 @@ def rename_into_place(partial, path, new):
     """Gives a file or folder its name."""
     if new:
         with contextlib.suppress(OSError):  # a folder, or a file system without links
-            return os.link(partial, path)
+            os.link(partial, path)
+            return
         check_new(path)
     os.replace(partial, path)
 
 
 @contextlib.contextmanager
 def atomic_write(path, mode="w", new=False):
-    """Opens a file that gets the name `path` when it is `temporary_path`, and its contents are on the disk.
+    """Opens a file that gets the name `path` when it is complete and on the disk.
 
-    Its folder must exist. The mode is "w" for UTF-8 text with "\\n" as line ends, or "wb" for bytes.
+    Until then it has the name of `temporary_path`. Its folder must exist. The mode is "w" for UTF-8
+    text with "\\n" as line ends, or "wb" for bytes.
     """
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    with temporary_path(path, new) as partial, open(partial, mode, **text) as stream:
+    options = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    with temporary_path(path, new) as partial, open(partial, mode, **options) as stream:
         yield stream
         stream.flush()
         os.fsync(stream.fileno())
@@ -62,7 +64,10 @@ def atomic_write(path, mode="w", new=False):
 
 @contextlib.contextmanager
 def atomic_folder(path):
-    """Makes a new folder, and those above it, which gets its name once it is `temporary_path` and on the disk."""
+    """Makes a new folder, and those above it; it gets its name when it is complete and on the disk.
+
+    Until then it has the name of `temporary_path`.
+    """
     with temporary_path(path, new=True) as partial:
         os.makedirs(partial)
         yield partial
@@ -72,9 +77,12 @@ def atomic_folder(path):
 
 
 def with_final_path(path, partial, error):
-    """An error while a file is written, with its own name in those of the operating system, such as of a full disk."""
+    """An error that came up while a file was written; one of the system names the file itself.
+
+    Such an error, of a full disk for example, would name the hidden file otherwise.
+    """
     if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
-        error = error.__context__  # PyTorch's, which follows it
+        error = error.__context__  # the cause of PyTorch's own error
     if isinstance(error, OSError) and error.errno and not isinstance(error.filename, int):
         error.filename = os.fsdecode(error.filename or path).replace(partial, os.fspath(path))
     return error
@@ -93,17 +101,23 @@ def sync(path):
 def remove(path):
     """Removes a file or a folder, if it is there and can be removed."""
     with contextlib.suppress(OSError):
-        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.remove(path)
 
 
 def remove_abandoned(folder, pattern):
-    """Removes what killed processes left half-written: on this machine if they are gone, on others after a day.
+    """Removes what killed processes left half-written.
 
-    The names of what was to be written match the pattern, such as `checkpoint*.pt`.
+    What a process of this machine wrote is removed if it is gone; what one of another machine
+    wrote, after a day. The names of what was to be written match the pattern, such as
+    `checkpoint*.pt`.
     """
-    for partial in glob.glob(os.path.join(glob.escape(folder), f".{pattern}.*.partial")):
+    partial_paths = os.path.join(glob.escape(folder), f".{pattern}.*.partial")
+    for partial in glob.glob(partial_paths):
         stem, process = partial.removesuffix(".partial").rsplit(".", 1)
-        with contextlib.suppress(FileNotFoundError):  # another process removes it, too
+        with contextlib.suppress(FileNotFoundError):  # another process has removed it
             if stem.endswith("." + socket.gethostname()):
                 abandoned = not os.path.exists(f"/proc/{process}")
             else:

@@ -12,19 +12,25 @@ from .utf8 import half_character, read_text
 
 
 def save_json(value, path, new=False):
-    """Writes a value as JSON by `atomic_write`; names of files that are not UTF-8 come back as they were."""
+    """Writes a value as JSON by `atomic_write`.
+
+    Names of files that are not UTF-8 are the same when they are read again.
+    """
     text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    # The bytes of such names become JSON's escapes.
+    content = text.encode("utf-8", "backslashreplace")
     with atomic_write(path, "wb", new) as stream:
-        stream.write(text.encode("utf-8", "backslashreplace"))  # of such a name's bytes, it makes JSON's escapes
+        stream.write(content)
 
 
 def read_json(path, kind, expected, fix="remove it and run again", file_names=False):
-    """Reads a JSON file, plain or gzip, in which no key of an object is there twice.
+    """Reads a JSON file, plain or gzip; no object in it may have a key twice.
 
     Args:
         path: of the file
         kind: of its value, as for `typed`
-        expected: what the file should be, for the error message, such as "data prepared by data-prep/glue.sh"
+        expected: what the file should be, for the error message, such as
+            "data prepared by data-prep/glue.sh"
         fix: what to do about a damaged file, for the error message
         file_names: as for `parse_json`
     Raises:
@@ -40,38 +46,45 @@ def read_json(path, kind, expected, fix="remove it and run again", file_names=Fa
         raise UsageError(f"{error}; {path} should be {expected}; {fix}") from None
 
 
-SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an unpaired surrogate, as JSON spells it
-NAME_BYTE = re.compile(r"[\udc80-\udcff]")  # a byte of a file's name that is not UTF-8, as Python has it
+# The beginning of a surrogate, half of a character of UTF-16, as JSON spells it.
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# Python's character for a byte of a file's name that is not UTF-8.
+NAME_BYTE = re.compile(r"[\udc80-\udcff]")
 
 
 def parse_json(text, kind, where, file_names=False):
-    """A text in JSON as a value of a type, as for `typed`; no key of an object is there twice.
+    """A text in JSON as a value of a type, as for `typed`; no object may have a key twice.
 
     Args:
         text: the JSON
         kind: of its value
         where: what error messages begin with
         file_names: whether there may be names of files in it, which need not be Unicode
-    Raises ValueError: it is not JSON, contains an unpaired surrogate, or its value is of another kind
+    Raises ValueError: it is not JSON, contains an unpaired surrogate, or its value is of another
+        kind
     """
     try:
         value = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: not JSON ({error})") from None
     if SURROGATE.search(text):
-        decoded = json.dumps(value, ensure_ascii=False)  # with a character for each pair of halves
-        decoded = NAME_BYTE.sub("", decoded) if file_names else decoded
+        decoded = json.dumps(value, ensure_ascii=False)  # a pair of surrogates is one character
+        if file_names:
+            decoded = NAME_BYTE.sub("", decoded)
         place = half_character(decoded)
         if place is not None:
+            surrogate = decoded[place]
             before = decoded[max(0, place - 30) : place]
-            raise UsageError(f"{where}: unpaired surrogate {decoded[place]!a} after {before!r}; correct it")
+            raise UsageError(
+                f"{where}: unpaired surrogate {surrogate!a} after {before!r}; correct it"
+            )
     return typed(kind, value, where)
 
 
 def unique(pairs):
     """The pairs of a JSON object as a dict."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique_pairs = dict(pairs)
+    if len(unique_pairs) < len(pairs):
         twice, _ = collections.Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"{twice!r} is there twice in an object")
-    return found
+    return unique_pairs

@@ -1,6 +1,7 @@
 """The index of fairseq's binarized data (MMapIndexedDataset), without fairseq: SPLIT.idx.
 
-It has a header, the number of tokens of each line (int32), `</s>` included, and the byte at which each begins (int64).
+It has a header, the number of tokens of each line (int32), `</s>` included, and the byte at which
+each line begins (int64).
 """
 
 import os
@@ -13,20 +14,28 @@ from .opening import opened
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type of the tokens, lines
-DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16, 9: np.uint32, 10: np.uint64}
+DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64}
+DTYPES |= {8: np.uint16, 9: np.uint32, 10: np.uint64}
 LINES = 1 << 22  # that are read at a time
 
 
 class LineSizes:
-    """The number of tokens of each line; `dtype` and `tokens` are type and number of the tokens in `.bin`.
+    """The number of tokens of each line.
 
-    `prefix` is the path of the data without `.idx`, `again` what to do about damaged files.
-
-    Raises ValueError: it is in another format, or index and data do not have the length that the header implies
+    Attributes:
+        path: of the index
+        dtype: the type of the tokens in `.bin`
+        tokens: their number
+    Args:
+        prefix: the path of the data without `.idx`
+        again: what to do about damaged files, for error messages
+    Raises ValueError: it is in another format, or index and data do not have the length that the
+        header implies
     """
 
     def __init__(self, prefix, again="binarize again"):
-        self.path, self._again = prefix + ".idx", again
+        self.path = prefix + ".idx"
+        self._again = again
         with opened(self.path) as stream:
             header = stream.read(HEADER.size)
             size = stream.seek(0, os.SEEK_END)
@@ -35,40 +44,51 @@ class LineSizes:
         magic, version, code, self._lines = HEADER.unpack(header.ljust(HEADER.size, b"\0"))
         if (magic, version) != (MAGIC, 1) or code not in DTYPES:
             raise UsageError(
-                f"{self.path} is not an index of fairseq's format 'mmap', the default of fairseq-preprocess; {again}"
+                f"{self.path} is not an index of fairseq's format 'mmap', the default of "
+                f"fairseq-preprocess; {again}"
             )
         expected = HEADER.size + 12 * self._lines
         if size != expected:
-            raise UsageError(f"{self.path} has {size} bytes, but its header implies {expected}: it is damaged; {again}")
+            raise UsageError(
+                f"{self.path} has {size} bytes, but its header implies {expected}: it is damaged; "
+                f"{again}"
+            )
         self.dtype = np.dtype(DTYPES[code])
-        position = int.from_bytes(end, "little") if self._lines else 0  # of the last line
-        last = int(self.read(max(0, self._lines - 1)).sum()) * self.dtype.itemsize
-        check_length(prefix, os.path.getsize(prefix + ".bin"), position + last, again)
-        self.tokens = (position + last) // self.dtype.itemsize
+        last_begin = int.from_bytes(end, "little") if self._lines else 0
+        last_size = int(self.read(max(0, self._lines - 1)).sum()) * self.dtype.itemsize
+        data_size = last_begin + last_size
+        check_length(prefix, os.path.getsize(prefix + ".bin"), data_size, again)
+        self.tokens = data_size // self.dtype.itemsize
 
     def __len__(self):
         return self._lines
 
     def read(self, first, count=LINES):
         """The sizes of `count` lines, or of those left: int64 (lines,)."""
-        return self._column(HEADER.size + 4 * first, np.int32, min(count, self._lines - first))
+        count = min(count, self._lines - first)
+        return self._column(HEADER.size + 4 * first, np.int32, count)
 
     def parts(self):
-        """Yields the first line and the sizes of each part, compared with the places at which its lines begin.
+        """Yields the first line and the sizes of each part, after comparing them with its places.
 
-        Raises ValueError: a line has no token, not even `</s>`, or begins elsewhere than the line before it ends
+        These are where its lines begin.
+
+        Raises ValueError: a line has no token, not even `</s>`, or begins elsewhere than the line
+            before it ends
         """
-        begin, places = 0, HEADER.size + 4 * self._lines
+        begin = 0  # of a part, in tokens
+        places = HEADER.size + 4 * self._lines  # where the places begin in the file
         for first in range(0, self._lines, LINES):
             sizes = self.read(first)
-            begins = begin + np.cumsum(sizes) - sizes
-            found = self._column(places + 8 * first, np.int64, len(sizes))
-            wrong = np.flatnonzero((sizes < 1) | (found != begins * self.dtype.itemsize))
+            expected = (begin + np.cumsum(sizes) - sizes) * self.dtype.itemsize
+            stored = self._column(places + 8 * first, np.int64, len(sizes))
+            wrong = np.flatnonzero((sizes < 1) | (stored != expected))
             if len(wrong):
-                line = wrong[0]
+                i = wrong[0]
                 raise UsageError(
-                    f"{self.path}: line {first + line + 1} has {sizes[line]} tokens from byte {found[line]}, expected "
-                    f"one or more from byte {begins[line] * self.dtype.itemsize}: it is damaged; {self._again}"
+                    f"{self.path}: line {first + i + 1} has {sizes[i]} tokens from byte "
+                    f"{stored[i]}, expected one or more from byte {expected[i]}: it is damaged; "
+                    f"{self._again}"
                 )
             begin += int(sizes.sum())
             yield first, sizes
@@ -84,6 +104,6 @@ def check_length(prefix, actual, expected, again="binarize again"):
     """Refuses a file of tokens that has another number of bytes than its index implies."""
     if actual != expected:
         raise UsageError(
-            f"{prefix}.bin has {actual} bytes, but .idx implies {expected}: it is incomplete, or the two files are of "
-            f"different runs; {again}"
+            f"{prefix}.bin has {actual} bytes, but .idx implies {expected}: it is incomplete, or "
+            f"the two files are of different runs; {again}"
         )

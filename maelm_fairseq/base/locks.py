@@ -7,7 +7,10 @@ import os
 
 @contextlib.contextmanager
 def one_at_a_time(path):
-    """Lets one process of this machine into the block at a time, if the file system can; all can read `path`."""
+    """Lets one process of this machine into the block at a time, where the file system has locks.
+
+    `path` is of a file that all of them can read.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

@@ -8,14 +8,19 @@ def table(header, rows):
 
     Args:
         header: the names of the columns
-        rows: lists of cells: texts; numbers, which get two decimals unless they are whole; None and NaN are empty
+        rows: lists of cells: texts; numbers, which get two decimals unless they are whole; None and
+            NaN are empty
     """
     lines = [header, ["---"] * len(header), *rows]
-    return "".join("| " + " | ".join(map(shown, line)) + " |\n" for line in lines)
+    texts = [" | ".join(map(shown, line)) for line in lines]
+    return "".join(f"| {text} |\n" for text in texts)
 
 
 def shown(cell):
-    """A cell as a text. Ties are rounded alike whatever the order of the sums that gave them."""
+    """A cell as a text.
+
+    Rounding twice makes ties the same in whatever order the sums behind them were computed.
+    """
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ""
     if isinstance(cell, float):

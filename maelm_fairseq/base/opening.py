@@ -1,4 +1,4 @@
-"""The door for files from outside: how they are opened, and what is said of contents that cannot be used."""
+"""How files from outside are opened, and what is said of contents that cannot be used."""
 
 import contextlib
 import errno
@@ -16,35 +16,38 @@ def opened(path, expected="a file", pipe=False):
     Args:
         path: of the file
         expected: what it should be, for the message if it is not there
-        pipe: whether it may be a pipe, such as `<(command)` is in bash; others might never end
+        pipe: whether it may be a pipe, such as `<(command)` in bash; it may have no end
     Returns: a binary stream
     Raises:
         FileNotFoundError: there is no such file
         UsageError: it is a folder, a device, or a pipe that is not allowed
         OSError: it cannot be read
     """
+    name = os.fsdecode(path)
     try:
         kind = stat.S_IFMT(os.stat(path).st_mode)
-        if kind == stat.S_IFREG or (pipe and kind == stat.S_IFIFO):
-            return open(path, "rb", buffering=BUFFER, opener=None if kind == stat.S_IFIFO else _at_once)
+        if kind == stat.S_IFREG:
+            return open(path, "rb", buffering=BUFFER, opener=_at_once)
+        if pipe and kind == stat.S_IFIFO:
+            return open(path, "rb", buffering=BUFFER)
     except FileNotFoundError:
-        raise MissingFileError(f"{os.fsdecode(path)}: not found, expected {expected}; check the path") from None
+        raise MissingFileError(f"{name}: not found, expected {expected}; check the path") from None
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise UsageError(f"{os.fsdecode(path)}: found a link to itself, expected {expected}") from None
-    found = "a folder" if kind == stat.S_IFDIR else "a pipe" if kind == stat.S_IFIFO else "a device"
-    raise UsageError(f"{os.fsdecode(path)}: found {found}, expected a file; give the path of one")
+        raise UsageError(f"{name}: found a link to itself, expected {expected}") from None
+    found = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe"}.get(kind, "a device")
+    raise UsageError(f"{name}: found {found}, expected a file; give the path of one")
 
 
 def _at_once(path, flags):
-    """Opens a file; does not wait for a writer where it has become a pipe since it was looked at."""
+    """Opens a file without waiting for a writer, in case it has become a pipe after `os.stat`."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 @contextlib.contextmanager
 def reading(path, expected, fix):
-    """Whatever a library raises within the block, while it reads a file, becomes an error that says what is wrong.
+    """Whatever a library raises in the block, while it reads a file, becomes a `UsageError`.
 
     Exempt are errors of the operating system, lack of memory, and what ends the program.
 
@@ -52,7 +55,8 @@ def reading(path, expected, fix):
         path: of the file
         expected: what it should be, for the message, such as "a complete file of fairseq-train"
         fix: what to do about it, for the message
-    Raises ValueError: the block has raised something; `PATH: cannot be read (WHAT), expected EXPECTED; FIX`
+    Raises ValueError: the block has raised something;
+        `PATH: cannot be read (WHAT), expected EXPECTED; FIX`
     """
     try:
         yield
@@ -62,6 +66,8 @@ def reading(path, expected, fix):
         is_of_system = isinstance(error, OSError) and error.errno is not None
         if is_of_system or is_out_of_memory(error):
             raise
-        reason = " ".join(str(error).split()).partition(". ")[0][:200]  # what follows is for programmers
-        reason = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+        reason = type(error).__name__
+        sentence = " ".join(str(error).split()).partition(". ")[0]  # the others are for programmers
+        if sentence:
+            reason += f": {sentence[:200]}"
         raise UsageError(f"{path}: cannot be read ({reason}), expected {expected}; {fix}") from None

@@ -1,4 +1,7 @@
-"""What finished work was made from: files and options, recorded beside it and compared before it is used again."""
+"""What finished work was made from: files and options.
+
+They are recorded beside it, and compared before it is used again.
+"""
 
 import hashlib
 
@@ -15,22 +18,41 @@ def check_unchanged(was):
     """Refuses to continue with files that are no longer what `checksums` found."""
     for path, checksum in was.items():
         if sha256(path) != checksum:
-            raise UsageError(f"{path}: has changed since this began; run the command again when nothing writes to it")
+            raise UsageError(
+                f"{path}: has changed since this began; run the command again when nothing writes "
+                "to it"
+            )
 
 
 def check_same(path, was, now, fix):
-    """Refuses work that was made from other {name: value} of options and inputs, of which short ones are shown.
+    """Refuses work that was made with other options or from other inputs.
 
-    `fix` says what the user can do.
+    Args:
+        path: of the work
+        was: {name: value} of the options and inputs that it was made with
+        now: those that it should be made with
+        fix: what the user can do, for the message
     """
     different = []
     for name in {**was, **now}:
-        before, after = was.get(name, "not given"), now.get(name, "not given")
-        if before != after:
-            is_short = all(isinstance(value, (str, int, float)) and len(str(value)) < 50 for value in (before, after))
-            different.append(f"{name} was {before} and is {after}" if is_short else f"{name} differs")
+        before = was.get(name, "not given")
+        after = now.get(name, "not given")
+        if before == after:
+            continue
+        if is_short(before) and is_short(after):
+            different.append(f"{name} was {before} and is {after}")
+        else:
+            different.append(f"{name} differs")
     if different:
-        raise UsageError(f"{path}: made from different inputs or with different options: {'; '.join(different)}; {fix}")
+        raise UsageError(
+            f"{path}: made from different inputs or with different options: "
+            f"{'; '.join(different)}; {fix}"
+        )
+
+
+def is_short(value):
+    """Whether a value can be shown in a message."""
+    return isinstance(value, (str, int, float)) and len(str(value)) < 50
 
 
 def sha256(path):

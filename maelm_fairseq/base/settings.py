@@ -1,18 +1,18 @@
-"""Fields of dataclasses that are options of fairseq, and what fairseq takes from its environment."""
+"""Fields of dataclasses that are options of fairseq; what fairseq takes from its environment."""
 
 from argparse import Namespace
 from dataclasses import field, fields
 
 from .ranges import MOST, Range
 
-TINY = 1e-9  # the least of what must be over 0, and the distance from 1 of what must be under it
+TINY = 1e-9  # the least of what must be over 0; what must be under 1 is at most 1 - TINY
 
 # Variables by which fairseq takes a process for one of several, whatever its options say.
 CLUSTER = ["WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"]
 
 
 def setting(default, help, least=None, most=MOST):
-    """A field with a default, with the text that --help shows of its option and, of a number, its range."""
+    """A field with a default, the help text of its option and, for a number, its range."""
     metadata = {"help": help}
     if least is not None:
         metadata["range"] = Range(least, most)
@@ -25,18 +25,23 @@ def option(name):
 
 
 def as_dict(section):
-    """A section of fairseq's configuration, {name: value}; fairseq has a Namespace for what has no dataclass.
+    """A section of fairseq's configuration, {name: value}.
 
-    The `get` of others refuses unknown names in older versions of omegaconf.
+    fairseq has a Namespace for what has no dataclass. Other sections are not used as they are, as
+    their `get` refuses unknown names in older versions of omegaconf.
     """
     return vars(section) if isinstance(section, Namespace) else dict(section)
 
 
 def validate(values, kind):
-    """Refuses values of the fields of a dataclass, `kind`, that are out of the range of their `setting`.
+    """Refuses values that are out of the range of their `setting`.
 
-    Raises ValueError: the first of them
+    Args:
+        values: an object with the attributes of the dataclass
+        kind: the dataclass
+    Raises ValueError: names the first of them
     """
-    for each in fields(kind):
-        if "range" in each.metadata:
-            each.metadata["range"].check(getattr(values, each.name), option(each.name))
+    for definition in fields(kind):
+        if "range" in definition.metadata:
+            value = getattr(values, definition.name)
+            definition.metadata["range"].check(value, option(definition.name))

@@ -1,7 +1,7 @@
 """Text to tokens and back, whatever the vocabulary; and tokens as the sequences that a model reads.
 
-A token is an id of fairseq's dictionary: `<s> <pad> </s> <unk>` are 0 to 3, the other symbols follow in the order of
-the vocabulary's own ids, `<mask>` among them.
+A token is an id of fairseq's dictionary: `<s> <pad> </s> <unk>` are 0 to 3, and the other symbols,
+`<mask>` among them, follow in the order of the vocabulary's own ids.
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +27,8 @@ class Subwords(ABC):
         file_name: what the file is called in a folder of data
         symbols: of all tokens, in order, with `<mask>`: list of str
         mask: the token of `<mask>`
-        trims_places: whether the places of an export's tokens are without the spaces around them
+        trims_places: whether the places of tokens in a text leave out the spaces around them, in
+            an export
     """
 
     trims_places = True
@@ -38,24 +39,27 @@ class Subwords(ABC):
         return word_starts(self.symbols)
 
     def __init__(self, path, symbols):
-        self.path, self.symbols, self.mask = path, symbols, symbols.index(MASK)
+        self.path = path
+        self.symbols = symbols
+        self.mask = symbols.index(MASK)
         for symbol, times in Counter(symbols).items():
             if times > 1 or symbol.split() != [symbol]:
                 raise UsageError(
-                    f"{path}: piece {symbol!r} is there twice, {' '.join([*SPECIAL, MASK])} included, or contains "
-                    "white space, at which fairseq would split it; use a vocabulary without it"
+                    f"{path}: piece {symbol!r} is there twice, {' '.join([*SPECIAL, MASK])} "
+                    "included, or contains white space, at which fairseq would split it; use a "
+                    "vocabulary without it"
                 )
 
     @abstractmethod
     def encode(self, text):
-        """Text -> list of tokens, without `<s>` and `</s>`; `<mask>` in it is a token."""
+        """Text -> list of tokens, without `<s>` and `</s>`; `<mask>` in the text is a token."""
 
     def encode_all(self, texts):
         """The tokens of many texts: list of lists, as `encode` of each."""
         return [self.encode(text) for text in texts]
 
     def encode_words(self, words):
-        """The tokens of words of a text, each by itself: list of lists."""
+        """The tokens of words of a text, each encoded by itself: list of lists."""
         return self.encode_all(words)
 
     @abstractmethod
@@ -63,13 +67,18 @@ class Subwords(ABC):
         """The vocabulary's own ids of lines in which nothing is a symbol: list of lists."""
 
     def encode_lines(self, lines):
-        """The tokens of lines in which nothing is a symbol: int64 (tokens,), and how many each line has, int32."""
+        """The tokens of lines in which nothing is a symbol.
+
+        Returns: tokens, int64 (tokens,); how many each line has, int32 (lines,)
+        """
         ids = self._plain_ids(lines)
-        return np.fromiter(chain.from_iterable(ids), np.int64), np.fromiter(map(len, ids), np.int32, len(ids))
+        tokens = np.fromiter(chain.from_iterable(ids), np.int64)
+        sizes = np.fromiter(map(len, ids), np.int32, len(ids))
+        return tokens, sizes
 
     @abstractmethod
     def spans(self, text):
-        """The tokens of a text, and the characters that each stands for, with spaces: list of (begin, end)."""
+        """The tokens of a text, and the places of each in it, with spaces: list of (begin, end)."""
 
     @abstractmethod
     def decode(self, tokens):
@@ -88,13 +97,21 @@ class Subwords(ABC):
         """Of the file, for a folder of data: bytes."""
 
     def words_added_to(self, other):
-        """The words that this vocabulary has besides those of another one; None if it is not the same otherwise."""
+        """The words that were added to another vocabulary to make this one.
+
+        None if the two differ in anything else.
+        """
         return [] if other.contents() == self.contents() else None
 
     def dict_text(self):
-        """The contents of dict.txt: a line `symbol 1` for each but the special ones; a last `<mask>` is left out."""
+        """The contents of dict.txt: a line `symbol 1` for each symbol but the special ones.
+
+        `<mask>` is left out if it is the last one.
+        """
         symbols = self.symbols[len(SPECIAL) :]
-        return "".join(symbol + " 1\n" for symbol in (symbols[:-1] if symbols[-1] == MASK else symbols))
+        if symbols[-1] == MASK:
+            symbols = symbols[:-1]
+        return "".join(f"{symbol} 1\n" for symbol in symbols)
 
 
 def sequence(parts, limit=None):
@@ -102,19 +119,25 @@ def sequence(parts, limit=None):
 
     Args:
         parts: one or two lists of tokens
-        limit: how many tokens the sequence may have; the longer part loses some at its end. None for any number
+        limit: how many tokens the sequence may have, None for any number; what is too much is cut
+            from the end of the longer part
     Returns: list of tokens; how many were cut
     """
     sizes = [len(part) for part in parts]
-    kept = sizes if limit is None else kept_sizes(sizes, max(0, limit - 2 * len(parts)))
-    joined = [token for part, size in zip(parts, kept) for token in (EOS, *part[:size], EOS)]
+    if limit is None:
+        kept = sizes
+    else:
+        kept = kept_sizes(sizes, max(0, limit - 2 * len(parts)))
+    joined = []
+    for part, size in zip(parts, kept):
+        joined += [EOS, *part[:size], EOS]
     return [BOS, *joined[1:]], sum(sizes) - sum(kept)
 
 
 def kept_sizes(sizes, room):
-    """How many tokens parts of these sizes keep: one part as many as there is room for, of two the longer loses some.
+    """How many tokens parts of these sizes keep: of two, the longer loses some.
 
-    As by the strategy `longest_first` of the tokenizers library, so that exports cut pairs alike.
+    This is the strategy `longest_first` of the tokenizers library: exports cut pairs alike.
     """
     if sum(sizes) <= room:
         return sizes
@@ -125,7 +148,9 @@ def kept_sizes(sizes, room):
 
 
 def word_sequences(tokenizer, words, limit):
-    """The tokens of words, each encoded by itself, as sequences `<s> ... </s>` that are cut between words.
+    """The tokens of words, each encoded by itself, as sequences `<s> ... </s>`.
+
+    A sequence begins and ends between words.
 
     Args:
         tokenizer: `Subwords`
@@ -133,12 +158,14 @@ def word_sequences(tokenizer, words, limit):
         limit: tokens that a sequence may have; a word that alone has more is cut
     Yields: list of tokens; the place in it of the first token of each of its words
     """
-    part, starts = [], []
+    part = []
+    starts = []
     for tokens in tokenizer.encode_words(words):
         tokens = tokens or [UNKNOWN]
         if part and len(part) + len(tokens) > limit - 2:
             yield sequence([part], limit)[0], starts
-            part, starts = [], []
+            part = []
+            starts = []
         starts.append(1 + len(part))
         part += tokens
     if part:

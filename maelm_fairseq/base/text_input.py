@@ -9,21 +9,25 @@ from .utf8 import half_character
 
 def tokens_of(tokenizer, text, pair=None, limit=None):
     """The tokens of a text or a pair, in full or up to a limit: list."""
-    return sequence([tokenizer.encode(part) for part in (text, pair) if part is not None], limit)[0]
+    texts = [text] if pair is None else [text, pair]
+    tokens, _ = sequence([tokenizer.encode(part) for part in texts], limit)
+    return tokens
 
 
 def checked(text):
-    """A text; refuses what is none, and what no file can contain."""
+    """A text; refuses what is not a text, and what no file can contain."""
     if not isinstance(text, str):
         raise TypeError(f"found {type(text).__name__}, expected a string")
-    half = half_character(text)
-    if half is not None:
-        raise UsageError(f"unpaired surrogate {text[half]!a} at position {half} of a text; remove it")
+    place = half_character(text)
+    if place is not None:
+        raise UsageError(
+            f"unpaired surrogate {text[place]!a} at position {place} of a text; remove it"
+        )
     return text
 
 
 def is_words(text):
-    """Whether a text is given as a list of its words; refuses words that white space would split."""
+    """Whether a text is given as a list of its words; refuses words that contain white space."""
     if isinstance(text, str) or not isinstance(text, (list, tuple)):
         return False
     for word in text:
@@ -33,13 +37,23 @@ def is_words(text):
 
 
 def text_pairs(texts, pairs=None):
-    """A string or a list of strings, alone or with as many others -> list of (text, pair or None)."""
+    """A string or a list of strings, and maybe as many others -> list of (text, pair or None)."""
     columns = [texts] if pairs is None else [texts, pairs]
-    singles = [isinstance(column, str) for column in columns]
-    lists = [isinstance(column, Iterable) and not isinstance(column, (bytes, Mapping)) for column in columns]
-    if len(set(singles)) > 1 or not all(lists):
+    kinds = {isinstance(column, str) for column in columns}
+    if len(kinds) > 1 or not all(map(may_be_texts, columns)):
         raise TypeError("expected a string or a list of strings, and pairs as the texts are")
-    columns = [list(map(checked, [column] if single else column)) for column, single in zip(columns, singles)]
-    if len({len(column) for column in columns}) > 1:
-        raise UsageError(f"{len(columns[0])} texts and {len(columns[1])} pairs, expected a pair for each text")
-    return list(zip(*columns)) if pairs is not None else [(text, None) for text in columns[0]]
+    columns = [[column] if isinstance(column, str) else column for column in columns]
+    columns = [list(map(checked, column)) for column in columns]
+    if pairs is None:
+        return [(text, None) for text in columns[0]]
+    texts, pairs = columns
+    if len(texts) != len(pairs):
+        raise UsageError(
+            f"{len(texts)} texts and {len(pairs)} pairs, expected a pair for each text"
+        )
+    return list(zip(texts, pairs))
+
+
+def may_be_texts(column):
+    """Whether a value is a string, or may be a list of strings."""
+    return isinstance(column, Iterable) and not isinstance(column, (bytes, Mapping))

@@ -1,4 +1,7 @@
-"""Lines of text: UTF-8, plain or gzip; if it is not, the error says which encoding it is likely to be in."""
+"""Lines of text in UTF-8, plain or gzip.
+
+Text in another encoding is an error, which says what encoding that is likely to be.
+"""
 
 import gzip
 import os
@@ -11,28 +14,36 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 def read_lines(path, advance=lambda size: None, pipe=False):
-    """Yields number and text of each line; only `\\n` and `\\r\\n` end one, and a byte order mark is skipped.
+    """Yields number and text of each line.
+
+    Only `\\n` and `\\r\\n` end a line, and a byte order mark is skipped.
 
     Args:
         path: of the file
-        advance: a function that is told from time to time how many more bytes of the file have been read
+        advance: a function that is told from time to time how many more bytes of the file have been
+            read
         pipe: whether it may be a pipe
     Raises:
-        UsageError: a line is not UTF-8, or contains a null byte, as ASCII does in UTF-16 and UTF-32; a gzip file is
-            corrupt or truncated, or a file called `.gz` is not one
+        UsageError: a line is not UTF-8, or contains a null byte, as ASCII does in UTF-16 and
+            UTF-32; a gzip file is corrupt or truncated, or a file called `.gz` is not one
     """
     with opened(path, pipe=pipe) as packed:
         is_gzip = os.fspath(path).endswith(".gz") or packed.peek(2)[:2] == GZIP_MAGIC
-        number = reported = 0
+        number = 0
+        reported = 0
         try:
-            for number, line in numbered_lines(gzip.GzipFile(fileobj=packed) if is_gzip else packed, path):
-                if number % 1000 == 0 and packed.seekable():  # asking for the place in the file takes time
+            stream = gzip.GzipFile(fileobj=packed) if is_gzip else packed
+            for number, line in numbered_lines(stream, path):
+                # Seldom, as asking for the place in the file takes time.
+                if number % 1000 == 0 and packed.seekable():
                     advance(packed.tell() - reported)
                     reported = packed.tell()
                 yield number, line
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            fix = "copy or download it again, or take the .gz from its name if it is plain text"
-            raise UsageError(f"{path}: corrupt gzip after line {number} ({error}); {fix}") from None
+            raise UsageError(
+                f"{path}: corrupt gzip after line {number} ({error}); copy or download it again, "
+                "or take the .gz from its name if it is plain text"
+            ) from None
         except OSError as error:
             error.filename = os.fspath(path)
             raise
@@ -40,38 +51,67 @@ def read_lines(path, advance=lambda size: None, pipe=False):
 
 
 def read_text(path):
-    """The lines of `read_lines` as one text, which "\\n" separates."""
+    """The lines of `read_lines` as one text, with "\\n" between them."""
     return "\n".join(line for _, line in read_lines(path))
 
 
 def numbered_lines(stream, path):
-    """Those of a binary file at its beginning, which need not be seekable; `path` is for errors."""
+    """Yields number and text of each line of a binary stream at its beginning.
+
+    The stream need not be seekable; `path` is for errors.
+    """
     start = stream.peek(4096)[:4096]
     for number, line in enumerate(stream, 1):
         try:
-            text, wrong = line.decode("utf-8"), line.find(0)
+            text = line.decode("utf-8")
+            wrong = line.find(0)
         except UnicodeDecodeError as error:
             wrong = error.start
         if wrong >= 0:
             refuse(line, wrong, f"{path}: line {number}", start)
-        yield number, (text if number > 1 else text.removeprefix("\ufeff")).rstrip("\r\n")
+        if number == 1:
+            text = text.removeprefix("\ufeff")
+        yield number, text.rstrip("\r\n")
 
 
 def refuse(line, wrong, where, start):
-    """Refuses a line (bytes) for its byte number `wrong`; `start` are the first bytes of its file."""
-    encoding, found = wide_encoding(start), "is not UTF-8" if line[wrong] else "contains a null byte"
-    if not encoding and sum(0 < byte < 32 and byte not in b"\t\n\v\f\r" for byte in start) > 2 + len(start) / 100:
+    """Refuses a line for one of its bytes, with advice.
+
+    Args:
+        line: bytes
+        wrong: the place of the byte in the line
+        where: what the message begins with: the file, and the number of the line
+        start: the first bytes of the file
+    """
+    byte = line[wrong]
+    encoding = wide_encoding(start)
+    if encoding is None and is_binary(start):
         fix = "it is no text; unpack it if it is compressed"
-    elif encoding or line[wrong]:
-        fix = f"convert it from its encoding, for example with iconv -f {encoding or 'latin1'} -t UTF-8"
+    elif encoding or byte:
+        fix = (
+            "convert it from its encoding, for example with "
+            f"iconv -f {encoding or 'latin1'} -t UTF-8"
+        )
     else:
         fix = r"remove null bytes, for example with tr -d '\000'"
-    found += f" (byte 0x{line[wrong]:02x} at byte {wrong + 1} of the line)"
-    raise UsageError(f"{where} {found}; expected UTF-8; {fix}")
+    found = "is not UTF-8" if byte else "contains a null byte"
+    raise UsageError(
+        f"{where} {found} (byte 0x{byte:02x} at byte {wrong + 1} of the line); expected UTF-8; "
+        f"{fix}"
+    )
+
+
+def is_binary(start):
+    """Whether a file that begins with these bytes has too many control characters for a text."""
+    controls = sum(0 < byte < 32 and byte not in b"\t\n\v\f\r" for byte in start)
+    return controls > 2 + len(start) / 100
 
 
 def half_character(text):
-    """The place of the first half of a character in a text, which UTF-8 cannot hold; None if there is none."""
+    """The place of the first unpaired surrogate in a text: half a character, impossible in UTF-8.
+
+    None if there is none.
+    """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -80,14 +120,17 @@ def half_character(text):
 
 
 def wide_encoding(start):
-    """UTF-16LE, UTF-16BE, UTF-32LE or UTF-32BE if text that begins with these bytes is likely to be; None if not.
+    """Which of UTF-16LE, UTF-16BE, UTF-32LE and UTF-32BE a text is likely to be in.
 
-    Decoded as what it is, text has spaces, line ends and punctuation, but hardly any null or invalid characters.
+    None if in none of these. `start` are its first bytes. Decoded from the right encoding, a text
+    has spaces, line ends and punctuation, but hardly any null or invalid characters.
     """
 
     def plausibility(encoding):
         text = start.decode(encoding, "replace")
-        return sum(map(text.count, " \n\ufeff\u3000\u3001\u3002\uff0c")) - sum(map(text.count, "\0\ufffd"))
+        likely = sum(map(text.count, " \n\ufeff\u3000\u3001\u3002\uff0c"))
+        unlikely = sum(map(text.count, "\0\ufffd"))
+        return likely - unlikely
 
     best = max(["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"], key=plausibility)
     return best if plausibility(best) > max(0, plausibility("UTF-8")) else None

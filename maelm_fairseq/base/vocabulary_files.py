@@ -6,7 +6,8 @@ from .byte_pairs import PUBLISHED, TOKENIZER_JSON, BytePair
 from .errors import MissingFileError, UsageError
 from .sentence_pieces import SENTENCEPIECE, SentencePiece
 
-NAMES = [PUBLISHED, SENTENCEPIECE, "spiece.model", TOKENIZER_JSON]  # as models are published, best first
+# The names under which vocabularies are published, best first.
+NAMES = [PUBLISHED, SENTENCEPIECE, "spiece.model", TOKENIZER_JSON]
 
 
 def read_subwords(path, added=()):
@@ -23,30 +24,38 @@ def read_subwords(path, added=()):
     """
     path = os.fspath(path)
     if os.path.isdir(path):
-        found = next((name for name in NAMES if os.path.isfile(os.path.join(path, name))), None)
-        if found is None:
-            raise MissingFileError(f"{path}: no vocabulary, expected {', '.join(NAMES[:-1])} or {NAMES[-1]}{fix(path)}")
-        path = os.path.join(path, found)
+        paths = [os.path.join(path, name) for name in NAMES]
+        files = list(filter(os.path.isfile, paths))
+        if not files:
+            raise MissingFileError(
+                f"{path}: no vocabulary, expected {', '.join(NAMES[:-1])} or {NAMES[-1]}{fix(path)}"
+            )
+        path = files[0]
     if not os.path.isfile(path):
         raise MissingFileError(
-            f"{path}: not found, expected a SentencePiece model, a {TOKENIZER_JSON}, or a folder with either; download "
-            "a model of the hub first, such as by `hf download NAME --local-dir DIR`"
+            f"{path}: not found, expected a SentencePiece model, a {TOKENIZER_JSON}, or a folder "
+            "with either; download a model of the hub first, such as by "
+            "`hf download NAME --local-dir DIR`"
         )
     if path.endswith(".json"):
         return BytePair(path, added)
     if added:
-        raise UsageError(f"{path}: words can be added to a {TOKENIZER_JSON}, not to a SentencePiece model")
+        raise UsageError(
+            f"{path}: words can be added to a {TOKENIZER_JSON}, not to a SentencePiece model"
+        )
     return SentencePiece(path)
 
 
 def fix(folder):
-    """What to do about a folder with a vocabulary in another form."""
-    there = set(os.listdir(folder))
-    if "bpe.codes" in there:
+    """What to do about a folder with a vocabulary in another form, as the end of a message."""
+    names = set(os.listdir(folder))
+    if "bpe.codes" in names:
         return "; found bpe.codes, fastBPE's, which cannot be used: take another model"
-    if {"vocab.json", "merges.txt"} <= there:
+    if {"vocab.json", "merges.txt"} <= names:
         return (
             "; found vocab.json and merges.txt: let transformers write them as tokenizer.json, "
             "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
         )
-    return "; found vocab.txt, WordPiece, which cannot be used: take another model" if "vocab.txt" in there else ""
+    if "vocab.txt" in names:
+        return "; found vocab.txt, WordPiece, which cannot be used: take another model"
+    return ""

@@ -1,8 +1,9 @@
 """What a word is, in text and in tokens.
 
-White space separates words. Scripts that are written without it, such as those of Chinese, Japanese and Thai, do not
-show where words begin; there, each piece of the vocabulary is one. A piece begins a word if it has the vocabulary's
-mark of a word's beginning, or if its first letter is of such a script.
+White space separates words. Scripts that are written without it, such as those of Chinese, Japanese
+and Thai, do not show where words begin; there, each piece of the vocabulary counts as a word. A
+piece begins a word if it has the vocabulary's mark of a word's beginning, or if its first letter is
+of such a script.
 """
 
 import re
@@ -12,27 +13,35 @@ import regex
 
 WORD_START = "\u2581"  # SentencePiece's mark
 BYTE_WORD_STARTS = ("\u0120", "\u010a", "\u0109", "\u010d")  # space, newline, tab, carriage return
-# Letters, but not marks, of Unicode's line-breaking class for South East Asian scripts, and of Chinese and Japanese.
+# Letters, but not marks, of Unicode's line-breaking class for South East Asian scripts, and of
+# Chinese and Japanese.
 WITHOUT_SPACES = regex.compile(r"(?!\p{M})[\p{Line_Break=SA}\p{Han}\p{Hiragana}\p{Katakana}]")
-BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")  # of SentencePiece, for characters that it does not know
-# What may follow the first byte of a character in UTF-8, by how many bytes it has. The second byte decides between
-# scripts where the first one alone is of several: with these, it is one with spaces, or a symbol such as an emoji.
+# A byte, as SentencePiece spells it in characters that it does not know.
+BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
+# What completes a character that is cut off, by its number of bytes in UTF-8. Where characters of
+# several scripts have the same first byte, the result is one of a script with spaces, or a symbol
+# such as an emoji.
 FOLLOWING_BYTES = {1: b"", 2: b"\x81", 3: b"\xa4\x81", 4: b"\x9f\x81\x81"}
 
 
 def word_starts(symbols):
-    """Which symbols of a vocabulary begin a word: bool (N,); None if none has the mark of a word's beginning.
+    """Which symbols of a vocabulary begin a word.
 
     Args:
         symbols: list of N, pieces of SentencePiece or of a byte-level BPE
+    Returns: bool (N,); None if no symbol has the mark of a word's beginning
     """
     if any(symbol.startswith(WORD_START) for symbol in symbols):
-        marks, letters = WORD_START, {}
+        marks = WORD_START
+        letters = {}
     elif any(symbol.startswith(BYTE_WORD_STARTS) for symbol in symbols):
-        marks, letters = BYTE_WORD_STARTS, byte_letters()
+        marks = BYTE_WORD_STARTS
+        letters = byte_letters()
     else:
         return None
-    return np.array([symbol.startswith(marks) or begins_without_space(symbol, letters) for symbol in symbols])
+    return np.array(
+        [symbol.startswith(marks) or begins_without_space(symbol, letters) for symbol in symbols]
+    )
 
 
 def begins_without_space(symbol, letters):
@@ -42,24 +51,33 @@ def begins_without_space(symbol, letters):
     """
     match = BYTE_PIECE.fullmatch(symbol)
     if match:
-        return bool(WITHOUT_SPACES.match(first_character(bytes.fromhex(match[1]))))
-    if letters and all(letter in letters for letter in symbol):
-        return bool(WITHOUT_SPACES.match(first_character(bytes(letters[letter] for letter in symbol))))
-    return bool(WITHOUT_SPACES.match(symbol))
+        text = first_character(bytes.fromhex(match[1]))
+    elif letters and all(letter in letters for letter in symbol):
+        text = first_character(bytes(letters[letter] for letter in symbol))
+    else:
+        text = symbol
+    return bool(WITHOUT_SPACES.match(text))
 
 
 def first_character(text):
-    """The first character of bytes of UTF-8, which may begin and end within a character; "" if it begins within one."""
-    lead = text[0]
-    size = 1 + (lead >= 0xC0) + (lead >= 0xE0) + (lead >= 0xF0)
-    return (text[:size] + FOLLOWING_BYTES[size][len(text) - 1 :]).decode(errors="ignore")[:1]
+    """The first character of bytes of UTF-8, which may begin and end within a character.
+
+    If they begin within one, it is "".
+    """
+    first_byte = text[0]
+    size = 1 + (first_byte >= 0xC0) + (first_byte >= 0xE0) + (first_byte >= 0xF0)
+    completed = text[:size] + FOLLOWING_BYTES[size][len(text) - 1 :]
+    return completed.decode(errors="ignore")[:1]
 
 
 def byte_letters():
     """The letters by which byte-level BPE spells bytes: {letter: byte}."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
-    return {**{chr(byte): byte for byte in printable}, **{chr(0x100 + i): byte for i, byte in enumerate(others)}}
+    letters = {chr(byte): byte for byte in printable}
+    for i, byte in enumerate(others):
+        letters[chr(0x100 + i)] = byte
+    return letters
 
 
 def word_places(tokenizer, text):
@@ -74,7 +92,10 @@ def word_places(tokenizer, text):
         begins = [chunk.start()]
         if WITHOUT_SPACES.search(chunk[0]):
             tokens, spans = tokenizer.spans(chunk[0])
-            starts = tokenizer.word_starts[tokens]
-            begins += sorted({chunk.start() + begin for (begin, _), start in zip(spans, starts) if start and begin})
+            inner_begins = set()
+            for (begin, _), starts_word in zip(spans, tokenizer.word_starts[tokens]):
+                if starts_word and begin:
+                    inner_begins.add(chunk.start() + begin)
+            begins += sorted(inner_begins)
         places += zip(begins, [*begins[1:], chunk.end()])
     return places

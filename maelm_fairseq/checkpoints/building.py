@@ -18,7 +18,7 @@ from .run_state import History, TaskState
 
 
 def load_model(checkpoint_file, dictionary):
-    """Builds the model of a checkpoint on the CPU: its encoder, its heads, and its decoder if it has one.
+    """Builds the model of a checkpoint on the CPU: encoder, heads, and decoder if it has one.
 
     Args:
         checkpoint_file: path of a `.pt` file, or of a folder; see `find_checkpoint`
@@ -33,16 +33,21 @@ def load_model(checkpoint_file, dictionary):
 
 
 def find_checkpoint(path):
-    """The checkpoint file for a path: the file itself, or a folder's best checkpoint, or else its last."""
+    """The checkpoint file for a path: a folder's best checkpoint, or else its last.
+
+    The path of a file is returned as it is.
+    """
     if not os.path.isdir(path):
         return path
     paths = [best_checkpoint(path), last_checkpoint(path)]
-    for each in paths:
-        if os.path.isfile(each):
-            return each
-    names = " or ".join(map(os.path.basename, paths))
-    there = ", ".join(sorted(os.listdir(path))) or "nothing"
-    raise MissingFileError(f"{path}: expected {names}, found {there}; give the path of a checkpoint file")
+    for checkpoint_file in paths:
+        if os.path.isfile(checkpoint_file):
+            return checkpoint_file
+    expected = " or ".join(map(os.path.basename, paths))
+    found = ", ".join(sorted(os.listdir(path))) or "nothing"
+    raise MissingFileError(
+        f"{path}: expected {expected}, found {found}; give the path of a checkpoint file"
+    )
 
 
 def read_checkpoint(checkpoint_file):
@@ -51,38 +56,51 @@ def read_checkpoint(checkpoint_file):
 
 
 def as_checkpoint(state, path):
-    """What `reading.read_file` returned as a checkpoint of this plugin, in the form that this version writes.
+    """Turns what `reading.read_file` returned into a checkpoint of this plugin.
+
+    It has the form that this version writes.
 
     Returns:
-        `state` with the weights in "model", the model's options in `["cfg"]["model"]`, sizes being those of the
-        weights, and the vocabulary's fingerprint in `["task_state"]`
+        `state` with the weights in "model", the model's options in `["cfg"]["model"]`, sizes being
+        those of the weights, and the vocabulary's fingerprint in `["task_state"]`
     Raises ValueError: it is not a checkpoint of MAE-LM
     """
     expected = "not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_..."
     try:
         cfg = typed(dict, typed(dict, state, path).get("cfg"), f"{path}: cfg")
-        options, _ = (typed(dict, cfg.get(part), f"{path}: cfg: {part}") for part in ["model", "task"])
+        options = typed(dict, cfg.get("model"), f"{path}: cfg: model")
+        typed(dict, cfg.get("task"), f"{path}: cfg: task")
         weights = typed(Dict[str, torch.Tensor], state.get("model"), f"{path}: model")
         typed(Optional[List[History]], state.get("optimizer_history"), f"{path}: optimizer_history")
     except UsageError as error:
         raise UsageError(f"{path}: {expected} ({error})") from None
-    stored = weights.get(FINGERPRINT)  # by versions until 0.2.0
-    task_state = state.get("task_state")
-    task_state = dict(task_state) if isinstance(task_state, dict) else {}
-    if stored is not None and stored.numel() == 1:
-        task_state[FINGERPRINT] = int(stored)
+    task_state = task_state_of(state, weights)
     if FINGERPRINT not in task_state or "embed_tokens.weight" not in weights:
         raise UsageError(f"{path}: {expected}")
     labels = typed(TaskState, task_state, f"{path}: task_state").labels or []
     if len(set(labels)) < len(labels):
-        raise UsageError(f"{path}: found a label twice among {', '.join(labels)[:200]}; use another checkpoint")
+        raise UsageError(
+            f"{path}: found a label twice among {', '.join(labels)[:200]}; use another checkpoint"
+        )
     drop_plain_values(weights)
-    cfg = {**cfg, "model": {**options, **vars(model_configuration(weights, options, path))}}
+    sizes = vars(model_configuration(weights, options, path))
+    cfg = {**cfg, "model": {**options, **sizes}}
     return {**state, "model": weights, "cfg": cfg, "task_state": task_state}
 
 
+def task_state_of(state, weights):
+    """The state of the task in a checkpoint, with the fingerprint of the vocabulary: dict."""
+    task_state = state.get("task_state")
+    task_state = dict(task_state) if isinstance(task_state, dict) else {}
+    # Versions until 0.2.0 stored it among the weights.
+    stored = weights.get(FINGERPRINT)
+    if stored is not None and stored.numel() == 1:
+        task_state[FINGERPRINT] = int(stored)
+    return task_state
+
+
 def updates_of(state):
-    """The number of updates that a checkpoint has seen; 0 of one that was not trained."""
+    """The number of updates that a checkpoint has seen; 0 for one that was not trained."""
     history = state.get("optimizer_history")
     return history[-1].get("num_updates", 0) if history else 0
 
@@ -90,19 +108,25 @@ def updates_of(state):
 def build_model(state, dictionary, checkpoint_file):
     """Builds the model of a checkpoint that `read_checkpoint` returned; see `load_model`."""
     check_vocabulary(state, dictionary, checkpoint_file)
-    weights, options = state["model"], state["cfg"]["model"]
+    weights = state["model"]
+    options = state["cfg"]["model"]
     cfg = MaeLmConfig(**{name: options[name] for name in MaeLmConfig.__dataclass_fields__})
     try:
         check_sizes(cfg)
-        with torch.device("meta"):  # without memory, until it is known that the weights fit
+        with torch.device("meta"):  # takes no memory until it is known that the weights fit
             model = MaeLmModel(cfg, dictionary, pretraining="lm_head.bias" in weights)
             model.classification_heads.update(build_heads(weights, cfg))
     except UsageError as error:
         raise UsageError(f"{checkpoint_file}: {error}") from None
     own = model.state_dict()
-    # Objectives beside MAE-LM may have pretrained modules of their own.
-    modules = {name.partition(".")[0] for name in own}
-    weights = {name: weight for name, weight in weights.items() if name.partition(".")[0] in modules}
+    modules = {module_of(name) for name in own}
+    # Objectives besides MAE-LM may have pretrained other modules.
+    weights = {name: weight for name, weight in weights.items() if module_of(name) in modules}
     weights = check_weights(weights, own, checkpoint_file)
     torch.nn.Module.load_state_dict(model, weights, assign=True)  # fairseq's has no `assign`
     return model.eval()
+
+
+def module_of(name):
+    """The module of the model that a weight of this name belongs to."""
+    return name.partition(".")[0]

@@ -1,4 +1,4 @@
-"""What a checkpoint says of its model, and whether that is the model it is to be loaded into."""
+"""What a checkpoint says of its model, and whether that is the model to load it into."""
 
 from dataclasses import replace
 
@@ -10,29 +10,37 @@ from ..base.typed_values import typed
 from ..config import MaeLmConfig
 from ..vocabulary import FINGERPRINT, fingerprint
 
-# Of the encoder: these must be the same wherever its weights are used.
-ENCODER = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "max_positions"]
-ENCODER += ["relative_position_num_buckets", "relative_position_max_distance", "relative_position_buckets"]
-ENCODER += ["layer_norm_eps"]
+# Options of the encoder: these must be the same wherever its weights are used.
+ENCODER = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim"]
+ENCODER += ["encoder_attention_heads", "max_positions", "relative_position_num_buckets"]
+ENCODER += ["relative_position_max_distance", "relative_position_buckets", "layer_norm_eps"]
 # A resumed run must not change these either.
-OTHERS = ["decoder_layers", "share_decoder_layers", "decoder_relative_bias", "classification_pooling"]
+OTHERS = ["decoder_layers", "share_decoder_layers", "decoder_relative_bias"]
+OTHERS += ["classification_pooling"]
 
 
 def model_configuration(weights, options, path):
-    """The configuration of the model of a checkpoint; sizes are those of its weights, whatever the options say.
+    """The configuration of the model of a checkpoint.
 
-    Of the options, {name: value}, unknown ones are ignored.
+    Its sizes are those of the weights, whatever the options say.
 
+    Args:
+        weights: {name: tensor}
+        options: {name: value}, of which unknown ones are ignored
+        path: of the checkpoint, for the message
     Returns: `config.MaeLmConfig`
     Raises ValueError: an option has a value of another type
     """
     cfg = typed(MaeLmConfig, options, f"{path}: model")
 
     def size(key, dimension=0):
-        return weights[key].size(dimension) if key in weights and weights[key].dim() > dimension else 0
+        if key not in weights or weights[key].dim() <= dimension:
+            return 0
+        return weights[key].size(dimension)
 
     def layers(part):
-        return sum(key.startswith(part + ".layers.") and key.endswith(".ffn_norm.bias") for key in weights)
+        keys = [key for key in weights if key.startswith(part + ".layers.")]
+        return sum(key.endswith(".ffn_norm.bias") for key in keys)
 
     sizes = {
         "encoder_layers": layers("encoder"),
@@ -50,45 +58,70 @@ def model_configuration(weights, options, path):
 
 
 def check_vocabulary(state, dictionary, path):
-    """Refuses a checkpoint, from `building.as_checkpoint`, that was trained with another dictionary."""
+    """Refuses a checkpoint that was trained with another dictionary.
+
+    `state` is what `building.as_checkpoint` returned.
+    """
     if state["task_state"][FINGERPRINT] != fingerprint(dictionary):
         symbols = len(state["model"]["embed_tokens.weight"])
         raise UsageError(
-            f"{path}: trained with another dict.txt: that has {symbols:,} symbols and this one {len(dictionary):,}, "
-            "with special symbols and <mask>, and they or their order differ; use the one it was trained with"
+            f"{path}: trained with another dict.txt: that has {symbols:,} symbols and this one "
+            f"{len(dictionary):,}, with special symbols and <mask>, and they or their order "
+            "differ; use the one it was trained with"
         )
 
 
 def compare_configurations(theirs, ours, names, path):
-    """Refuses a checkpoint of another model, naming each option that differs, of those in `names`.
+    """Refuses a checkpoint of another model; the error says which options differ.
 
-    The attributes of `theirs` are the options of the checkpoint, those of `ours` of the model to load it into.
+    Args:
+        theirs: has the options of the checkpoint as attributes
+        ours: has those of the model to load it into
+        names: of the options that are compared
+        path: of the checkpoint
     """
-    pairs = [(name, getattr(theirs, name), getattr(ours, name)) for name in names]
-    different = [f"{option(name)} {a} in the checkpoint, {b} here" for name, a, b in pairs if str(a) != str(b)]
+    different = []
+    for name in names:
+        stored = getattr(theirs, name)
+        own = getattr(ours, name)
+        if str(stored) != str(own):
+            different.append(f"{option(name)} {stored} in the checkpoint, {own} here")
     if different:
         raise UsageError(f"{path}: the checkpoint is of another model: {'; '.join(different)}")
 
 
 def check_weights(weights, own, path):
-    """Refuses weights that are not a model's own, by name and shape, or are not finite; both are state dicts.
+    """Refuses weights that differ from a model's own in name or shape, or are not finite.
 
+    Args:
+        weights: a state dict
+        own: that of the model
+        path: of the checkpoint
     Returns: the weights in the model's precision
     """
     for name, weight in weights.items():
         if not weight.is_floating_point():
-            raise UsageError(f"{path}: weight {name!r} contains {weight.dtype}; use an earlier checkpoint")
-    weights = {name: weight.to(own[name].dtype) if name in own else weight for name, weight in weights.items()}
+            raise UsageError(
+                f"{path}: weight {name!r} contains {weight.dtype}; use an earlier checkpoint"
+            )
+    weights = {
+        name: weight.to(own[name].dtype) if name in own else weight
+        for name, weight in weights.items()
+    }
     for name, weight in weights.items():
         if not torch.isfinite(weight).all():
             raise UsageError(
-                f"{path}: weight {name!r} contains NaN or infinity: its training diverged; use an earlier checkpoint"
+                f"{path}: weight {name!r} contains NaN or infinity: its training diverged; use an "
+                "earlier checkpoint"
             )
-    theirs, ours = ({name: tuple(weight.shape) for name, weight in each.items()} for each in (weights, own))
-    for name in {**ours, **theirs}:
-        if theirs.get(name) != ours.get(name):
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+    own_shapes = {name: tuple(weight.shape) for name, weight in own.items()}
+    for name in {**own_shapes, **shapes}:
+        shape = shapes.get(name, "none")
+        expected = own_shapes.get(name, "none")
+        if shape != expected:
             raise UsageError(
-                f"{path}: damaged, or of another version: weight {name!r} has the shape {theirs.get(name, 'none')}, "
-                f"expected {ours.get(name, 'none')}"
+                f"{path}: damaged, or of another version: weight {name!r} has the shape {shape}, "
+                f"expected {expected}"
             )
     return weights

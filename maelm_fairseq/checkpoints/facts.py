@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself beside weights and sizes, with its types."""
+"""What a checkpoint says of itself besides weights and sizes, with types."""
 
 import os
 from dataclasses import dataclass, fields
@@ -7,7 +7,8 @@ from typing import Any, Dict, List, Optional, Tuple
 from ..base.typed_values import typed
 from .run_state import TaskState
 
-SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]  # of a configuration of fairseq's
+# Of a configuration of fairseq's.
+SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Options:
     share_decoder_layers: Optional[bool] = None
     finetune_from_model: Optional[str] = None
     best_checkpoint_metric: str = "loss"
-    decoder_layers: Any = None  # this one and the others are only shown
+    # These are only shown.
+    decoder_layers: Any = None
     encoder_mask_fade_updates: Any = None
     lr: Any = None
     update_freq: Any = None
@@ -30,12 +32,13 @@ class Options:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a checkpoint says of itself, for the hub, the export and its model card, and fine-tuning."""
+    """What a checkpoint says of itself, for the hub, the export, its card, and fine-tuning."""
 
     labels: Optional[List[str]] = None  # the names of the classes, in order
-    texts: int = 1  # that an example of the fine-tuned task has: 2 of pairs
+    texts: int = 1  # in an example of the fine-tuned task; 2 for pairs
     of_sentences: bool = False  # whether it was fine-tuned on sentences or pairs
-    units: Optional[Tuple[float, float]] = None  # of numbers that the head predicts; see `number_units.units`
+    # Of the numbers that the head predicts; see `number_units.units`.
+    units: Optional[Tuple[float, float]] = None
     may_be_empty: bool = False  # whether a question may have no answer
     encoder_mask_fraction: Optional[float] = None  # of pretraining
     tokens_per_sample: Optional[int] = None  # of pretraining
@@ -43,8 +46,9 @@ class Facts:
     options: Options = Options()
     updates: Optional[int] = None
     validated: Any = None  # the last validation's metric
-    imported_from: Optional[str] = None  # the name of the folder of an encoder that was not trained since
-    imported_head: bool = True  # whether that had the head of pretraining
+    # The name of the folder from which an encoder was imported that has not been trained since.
+    imported_from: Optional[str] = None
+    imported_head: bool = True  # whether that encoder had the head of pretraining
 
     @property
     def masks_in_encoder(self):
@@ -56,11 +60,15 @@ class Facts:
         return self.options.mask_prob is None
 
     def classes(self, outputs):
-        """The names of a head's classes, in order: their numbers if it has no names; None for a single output."""
+        """The names of a head's classes, in order, or their numbers if there are no names.
+
+        None for a head with a single output.
+        """
         if outputs == 1:
             return None
         labels = self.labels or []
-        return list(map(str, labels if len(labels) == outputs else range(outputs)))
+        names = labels if len(labels) == outputs else range(outputs)
+        return list(map(str, names))
 
 
 def facts_of(state, path):
@@ -69,14 +77,20 @@ def facts_of(state, path):
     Raises ValueError: it says something of another type
     """
     where = os.fspath(path)
-    sections = typed(Dict[str, dict], {name: state["cfg"].get(name) or {} for name in SECTIONS}, f"{where}: cfg")
-    given = {name: value for section in sections.values() for name, value in section.items()}
-    known = {field.name: given[field.name] for field in fields(Options) if given.get(field.name) is not None}
-    options = typed(Options, known, f"{where}: cfg")
+    sections = {name: state["cfg"].get(name) or {} for name in SECTIONS}
+    sections = typed(Dict[str, dict], sections, f"{where}: cfg")
+    values = {}
+    for section in sections.values():
+        values.update(section)
+    names = [field.name for field in fields(Options)]
+    given = {name: values[name] for name in names if values.get(name) is not None}
+    options = typed(Options, given, f"{where}: cfg")
     task = typed(TaskState, state["task_state"], f"{where}: task_state")
     history = state.get("optimizer_history") or [{}]
     extra_state = typed(dict, state.get("extra_state") or {}, f"{where}: extra_state")
-    is_imported = "imported_from" in state
+    imported_from = None
+    if "imported_from" in state:
+        imported_from = typed(str, state["imported_from"], f"{where}: imported_from")
 
     def of_pretraining(name):
         """An option of pretraining, which the state of a fine-tuned checkpoint keeps."""
@@ -95,6 +109,6 @@ def facts_of(state, path):
         options=options,
         updates=history[-1].get("num_updates"),
         validated=extra_state.get("val_loss"),
-        imported_from=typed(str, state["imported_from"], f"{where}: imported_from") if is_imported else None,
+        imported_from=imported_from,
         imported_head=bool(state.get("imported_head", True)),
     )

@@ -1,4 +1,7 @@
-"""What a checkpoint says of the run that wrote it, beside weights and options: its fields, and what they can be."""
+"""What a checkpoint says of the run that wrote it, besides weights and options.
+
+The fields of these classes have the names of a checkpoint's entries, and the types of their values.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,7 +11,8 @@ from ..base.ranges import Range
 
 Count = Annotated[int, Range(0, 2**53)]
 Epoch = Annotated[int, Range(1)]
-Metric = Enum("Metric", [(name, name) for name in ["accuracy", "f1", "matthews", "pearson", "spearman"]])
+METRICS = ["accuracy", "f1", "matthews", "pearson", "spearman"]
+Metric = Enum("Metric", [(name, name) for name in METRICS])
 Finite = Annotated[float, Range(-1e300, 1e300)]
 Positive = Annotated[float, Range(5e-324, 1e300)]
 Meter = Tuple[int, str, str, Dict[str, Any]]  # of fairseq: priority, name, class and state
@@ -47,7 +51,7 @@ class EarlyStopping:
 
 @dataclass
 class ExtraState:
-    """What fairseq calls so."""
+    """What fairseq calls `extra_state`."""
 
     train_iterator: Position
     val_loss: Optional[float] = None
@@ -59,7 +63,7 @@ class ExtraState:
 
 @dataclass
 class ScheduleState:
-    """Of a schedule of learning rates, as fairseq's have in common: the best loss of validation."""
+    """What all of fairseq's schedules of learning rates save: the best loss of validation."""
 
     best: Optional[float] = None
 
@@ -73,7 +77,7 @@ class OptimizerState:
 
 @dataclass
 class History:
-    """Of an optimizer: the number of its updates, and the state of the schedule."""
+    """The past of an optimizer: the number of its updates, and the state of the schedule."""
 
     num_updates: Count = 0
     lr_scheduler_state: Optional[ScheduleState] = None
@@ -82,7 +86,7 @@ class History:
 
 @dataclass
 class TaskState:
-    """The state of a task of this plugin; what its fine-tuning tasks put into it, other tasks lack."""
+    """The state of a task of this plugin; only fine-tuning tasks have all of it."""
 
     dictionary_fingerprint: int
     unigram_bits: Optional[float] = None

@@ -1,7 +1,8 @@
-"""What fairseq's functions get of a checkpoint: known keys, and of the configuration our own sections alone.
+"""What fairseq's functions get of a checkpoint: known keys, and sections that are our own.
 
-fairseq evaluates strings of some configurations. So it gets no section of a model, task or criterion that is not this
-plugin's, or derived from it, and of these only options that their dataclasses have.
+fairseq evaluates strings in some configurations. So it gets a section of a configuration only if it
+is of a model, task or criterion of this plugin, or of one derived from it, and in this section only
+options that the dataclass has.
 """
 
 from dataclasses import asdict, fields
@@ -15,18 +16,20 @@ from ..model import MaeLmModel
 from .building import as_checkpoint
 
 # What fairseq saves, without the `args` of old releases, which it would prefer to `cfg`.
-KEYS = ["cfg", "model", "criterion", "optimizer_history", "task_state", "extra_state", "last_optimizer_state"]
+KEYS = ["cfg", "model", "criterion", "optimizer_history", "task_state", "extra_state"]
+KEYS += ["last_optimizer_state"]
 REGISTRIES = {
     "model": (models.MODEL_REGISTRY, models.MODEL_DATACLASS_REGISTRY),
     "task": (tasks.TASK_REGISTRY, tasks.TASK_DATACLASS_REGISTRY),
     "criterion": (criterions.CRITERION_REGISTRY, criterions.CRITERION_DATACLASS_REGISTRY),
 }
-COMPONENTS = ["criterion", "optimizer", "lr_scheduler"]  # of a run, whose names are kept beside
-HARMLESS = ["sentence_prediction"]  # fairseq's own for fine-tuning: it reads only numbers, names and paths
+COMPONENTS = ["criterion", "optimizer", "lr_scheduler"]  # of a run: only their names are kept
+# fairseq's own for fine-tuning: it reads only numbers, names and paths.
+HARMLESS = ["sentence_prediction"]
 
 
 def for_fairseq(state, path):
-    """What fairseq's functions get of what `reading.read_file` returned.
+    """What fairseq's functions get of a `state` that `reading.read_file` returned.
 
     Raises ValueError: it is not a checkpoint of fairseq's, or an option has a value of another type
     """
@@ -37,42 +40,60 @@ def for_fairseq(state, path):
         state = as_checkpoint(state, path)
         cfg = state["cfg"]
     sections = {part: our_options(part, cfg.get(part), path) for part in REGISTRIES}
-    known = {key: state[key] for key in KEYS if key in state}
-    known["cfg"] = {part: options for part, options in sections.items() if options is not None}
-    return {**known, "components": {part: name_in(cfg.get(part)) for part in COMPONENTS}}
+    kept = {key: state[key] for key in KEYS if key in state}
+    kept["cfg"] = {part: options for part, options in sections.items() if options is not None}
+    kept["components"] = {part: name_in(cfg.get(part)) for part in COMPONENTS}
+    return kept
 
 
 def is_of_our_model(cfg):
-    """Whether a configuration, a dict or fairseq's, is for this plugin's model, or one derived from it."""
+    """Whether a configuration is for this plugin's model, or one derived from it.
+
+    `cfg` is a dict, or a configuration of fairseq's.
+    """
     registered = models.MODEL_REGISTRY.get(name_in(cfg.get("model")))
     return registered is not None and issubclass(registered, MaeLmModel)
 
 
 def name_in(section):
     """What a section of a configuration configures: its `_name`; None if it has none."""
-    name = section.get("_name") if isinstance(section, (dict, DictConfig)) else getattr(section, "_name", None)
+    if isinstance(section, (dict, DictConfig)):
+        name = section.get("_name")
+    else:
+        name = getattr(section, "_name", None)
     return name if isinstance(name, str) else None
 
 
 def is_fairseqs(part, name):
-    """Whether a model, task or criterion of this name is fairseq's own: neither our models nor checkpoints have it."""
-    known = REGISTRIES[part][0].get(name)
-    return known is not None and known.__module__.startswith("fairseq.") and name not in HARMLESS
+    """Whether a model, task or criterion of this name is fairseq's own.
+
+    Neither our models nor our checkpoints have such a one, except for the harmless.
+    """
+    registry, _ = REGISTRIES[part]
+    registered = registry.get(name)
+    if registered is None or name in HARMLESS:
+        return False
+    return registered.__module__.startswith("fairseq.")
 
 
 def our_options(part, section, path):
-    """The options in a section of a checkpoint's configuration, of a part of this plugin or of one derived from it.
+    """The options in a section of a checkpoint's configuration.
 
-    Returns:
-        dict of the options that its dataclass has; None for any other model, task or criterion, or without a dataclass
+    Args:
+        part: "model", "task" or "criterion"
+        section: what the configuration has for it
+        path: of the checkpoint
+    Returns: dict of the options that the dataclass has; None if there is no dataclass, and for a
+        part that is neither of this plugin nor derived from one that is
     """
     registry, dataclasses = REGISTRIES[part]
     name = name_in(section)
-    known, kind = registry.get(name), dataclasses.get(name)
+    kind = dataclasses.get(name)
     if kind is None or is_fairseqs(part, name):
         return None
-    options = {field.name: section[field.name] for field in fields(kind) if field.name in section}
-    if not known.__module__.startswith("fairseq."):
+    names = [field.name for field in fields(kind)]
+    options = {option: section[option] for option in names if option in section}
+    if not registry.get(name).__module__.startswith("fairseq."):
         checked = asdict(typed(kind, options, f"{path}: {part}"))
         options = {option: checked[option] for option in options}
     return {**options, "_name": name}

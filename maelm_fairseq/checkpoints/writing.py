@@ -10,16 +10,21 @@ from ..base.opening import opened
 
 
 def save(state, path, new=False):
-    """Writes a checkpoint, which gets its name when it is complete and on the disk; a `new` one replaces no file.
+    """Writes a checkpoint, which gets its name when it is complete and on the disk.
 
-    Options that fairseq keeps in a Namespace become a dict.
+    A `new` one replaces no file. Options that fairseq keeps in a Namespace become a dict.
     """
     cfg = state.get("cfg")
     if isinstance(cfg, dict):
-        cfg = {name: vars(part) if isinstance(part, argparse.Namespace) else part for name, part in cfg.items()}
+        cfg = {name: plain_section(section) for name, section in cfg.items()}
         state = {**state, "cfg": cfg}
     with atomic_write(path, "wb", new) as stream:
         torch.save(state, stream)
+
+
+def plain_section(section):
+    """A section of fairseq's configuration without a Namespace."""
+    return vars(section) if isinstance(section, argparse.Namespace) else section
 
 
 def copy(source, path):

@@ -1,4 +1,4 @@
-"""What the functions that replace fairseq's know of the run that this process makes."""
+"""What the functions that replace fairseq's know about the run that this process makes."""
 
 from dataclasses import dataclass, field
 from typing import Dict, Optional, TextIO
@@ -9,12 +9,15 @@ class Run:
     """A run of training; a sweep of Hydra makes several in one process, one after the other."""
 
     lock: Optional[TextIO] = None  # of the save folder, in the process that saves
-    patience: Dict = field(default_factory=dict)  # what --patience has seen: attributes of `should_stop_early`
+    # What --patience has seen: the attributes of fairseq's `should_stop_early`.
+    patience: Dict = field(default_factory=dict)
     keeps_freed_memory: bool = False
-    resumed_from: Optional[str] = None  # the path of a checkpoint, as long as its folder is as the run found it
+    # The path of a checkpoint, until files in its folder have been renamed or copied.
+    resumed_from: Optional[str] = None
     refused: Dict[str, Exception] = field(default_factory=dict)  # by the paths of newer checkpoints
     was_validated: bool = False  # whether the checkpoint that it resumes from was
-    validated_at: Optional[int] = None  # the last update at which fairseq was asked to validate and save
+    # The last update at which fairseq was asked to validate and save.
+    validated_at: Optional[int] = None
 
 
 current = Run()
@@ -24,6 +27,6 @@ def begin():
     """Forgets the earlier run of this process, and opens its save folder to others."""
     if current.lock:
         current.lock.close()
-    patience = current.patience  # which fairseq's function shares
+    patience = current.patience  # cleared, not replaced, as fairseq's function shares it
     patience.clear()
     vars(current).update(vars(Run(patience=patience)))

@@ -3,24 +3,24 @@
 | function | what is added | when |
 |---|---|---|
 | `call_main` | signal handlers; errors of a GPU's process in one line | our models |
-| `convert_namespace_to_omegaconf` | refuses options that it would misread; validates in one process | all commands |
-| `add_defaults` | begins a run: signal handlers; memory; the save folder; no state of an earlier run | our models |
-| `train` | all processes at one update, none after the last; whole updates in a resumed epoch; signals | our models |
-| `Trainer.train_step` | no empty batches; what does not fit into memory ends the run; signs of life | our models |
-| `train_step`, `valid_step`, `reduce_metrics` of the task | a request to stop reaches all processes | our models |
-| `FP16Optimizer._sync_fp16_grads_to_fp32` | copies all gradients at once, instead of one by one | `torch_adamw` |
+| `convert_namespace_to_omegaconf` | no misread options; validates in one process | all commands |
+| `add_defaults` | begins a run: signals; memory; save folder; no state of another | our models |
+| `train` | one update in all processes, none after the last; whole updates; signals | our models |
+| `Trainer.train_step` | no empty batches; lack of memory ends the run; signs of life | our models |
+| `train_step`, `valid_step`, `reduce_metrics` of the task | pass on requests to stop | our models |
+| `FP16Optimizer._sync_fp16_grads_to_fp32` | copies all gradients at once | `torch_adamw` |
 | `FP16Optimizer._sync_fp32_params_to_fp16` | copies all weights at once | `torch_adamw` |
-| `validate_and_save` | a requested stop saves and ends the process; once an update; frees memory | training |
-| `save_checkpoint` | refuses NaN; a full disk is one line; the last checkpoint is written first | training |
-| `torch_persistent_save`, `checkpoint_utils.PathManager` | names appear with complete files | training |
+| `validate_and_save` | stops on request, after saving; once an update; frees memory | training |
+| `save_checkpoint` | refuses NaN; a full disk is one line; last checkpoint first | training |
+| `torch_persistent_save`, `checkpoint_utils.PathManager` | only whole files get names | training |
 | `load_checkpoint` | the first checkpoint that the run can use, position and all | training |
-| `Trainer.load_checkpoint` | compares the checkpoint with the run; restores what patience has seen | training |
+| `Trainer.load_checkpoint` | compares the checkpoint with the run; restores patience | training |
 | `load_checkpoint_to_cpu` | tensors, plain values and our options alone | all commands |
-| `load_model_ensemble_and_task` | builds this plugin's classes only, of whole checkpoints | all commands |
+| `load_model_ensemble_and_task` | builds our classes only, of whole checkpoints | all commands |
 
-"Training": in `fairseq-train` and `fairseq-hydra-train`; "our models": there, for models of this plugin and those
-derived from them, whatever the task; "`torch_adamw`": there, with this optimizer; "all commands": those of fairseq that
-import this plugin, no other program.
+"Training": in `fairseq-train` and `fairseq-hydra-train`; "our models": there, for models of this
+plugin and those derived from them, whatever the task; "`torch_adamw`": there, with this optimizer;
+"all commands": those of fairseq that import this plugin, no other program.
 """
 
 import functools
@@ -35,9 +35,10 @@ from .reporting import reporter
 
 
 def is_command():
-    """Whether this process runs one of fairseq's commands, rather than a program that imports us."""
+    """Whether this process runs one of fairseq's commands, not a program that imports us."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return any(name.partition(".")[0] == "fairseq_cli" for name in [*sys.modules, getattr(main, "name", "")])
+    names = [*sys.modules, getattr(main, "name", "")]
+    return any(name.partition(".")[0] == "fairseq_cli" for name in names)
 
 
 def extend():
@@ -54,9 +55,16 @@ def extend():
 
 
 def commands():
-    """The modules of fairseq's commands that this process has loaded, as a console script or with `python -m`."""
-    specs = [(module, getattr(module, "__spec__", None)) for module in list(sys.modules.values())]
-    return [module for module, spec in specs if spec and spec.name.startswith("fairseq_cli.")]
+    """The modules of fairseq's commands that this process has loaded.
+
+    It has done so as a console script, or with `python -m`.
+    """
+    loaded = []
+    for module in list(sys.modules.values()):
+        spec = getattr(module, "__spec__", None)
+        if spec and spec.name.startswith("fairseq_cli."):
+            loaded.append(module)
+    return loaded
 
 
 def extend_training(program):
@@ -76,7 +84,13 @@ def extend_training(program):
 
 
 def replace(place, function, name=None):
-    """Replaces the function of a module or class by one that gets the original first, by default of the same name."""
+    """Replaces a function of a module or class.
+
+    Args:
+        place: the module or class
+        function: the new one; its first argument is the original
+        name: of the original, by default that of the new one
+    """
     name = name or function.__name__
     original = getattr(place, name)
 
@@ -84,5 +98,6 @@ def replace(place, function, name=None):
     def replacement(*args, **kwargs):
         return function(original, *args, **kwargs)
 
-    vars(replacement).clear()  # what fairseq keeps as attributes of the original is of no run yet
+    # fairseq keeps the state of a run in attributes of some functions; it has none of this run yet.
+    vars(replacement).clear()
     setattr(place, name, replacement)

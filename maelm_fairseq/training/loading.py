@@ -11,7 +11,8 @@ from ..checkpoints.sections import REGISTRIES, for_fairseq
 from ..engine import checkpoint_utils, overwrite_args_by_name
 from ..model import MaeLmModel
 
-ALREADY_READ = {}  # {path: contents} of checkpoints that were read and checked, and that fairseq is about to read
+# {path: contents} of checkpoints that were read and checked, and that fairseq is about to read.
+ALREADY_READ = {}
 
 
 def load_checkpoint_to_cpu(original, path, arg_overrides=None, load_on_all_ranks=False):
@@ -27,11 +28,14 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
     """Builds models and tasks of this plugin only, from whole checkpoints."""
     for path in filenames:
         if path is None:
-            raise UsageError("--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt")
+            raise UsageError(
+                "--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt"
+            )
         ALREADY_READ[path] = for_fairseq(read_file(path), path)
         foreign = sorted(REGISTRIES.keys() - ALREADY_READ[path]["cfg"].keys())
-        if foreign:  # fairseq's own, of which some evaluate strings of the configuration
-            raise UsageError(f"{path}: expected a checkpoint of this plugin, found another {' and '.join(foreign)}")
+        if foreign:  # fairseq's own, some of which evaluate strings in the configuration
+            found = " and ".join(foreign)
+            raise UsageError(f"{path}: expected a checkpoint of this plugin, found another {found}")
     states = dict(ALREADY_READ)
     with explained(", ".join(map(str, filenames)), "fairseq cannot build the model"):
         models, cfg, task = original(filenames, *args, **kwargs)
@@ -43,14 +47,19 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
 
 @contextlib.contextmanager
 def explained(path, what):
-    """Errors in the block that come from what fairseq finds in a file, and uses unchecked, become one line."""
+    """Errors in the block become one line: fairseq uses what it finds in a file without checks.
+
+    Args:
+        path: of the file, for the message
+        what: what goes wrong if there is an error, for the message
+    """
     try:
         yield
     except Exception as error:
         if one_line(error) is not None:
             raise
         cause = error
-        while cause.__context__ is not None:  # fairseq hides the reason
+        while cause.__context__ is not None:  # as fairseq hides the first error
             cause = cause.__context__
         reason = " ".join(str(cause).split())[:300]
         raise UsageError(f"{path}: {what} ({type(cause).__name__}: {reason})") from error

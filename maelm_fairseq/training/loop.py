@@ -22,7 +22,11 @@ first_updates = FirstUpdates()
 
 
 def train(original, cfg, trainer, task, epoch_itr):
-    """Begins an epoch, or resumes it: all processes at one update, none after the last, whole updates; signals."""
+    """Begins or resumes an epoch.
+
+    All processes are at the same update, there is none after the last one, and a resumed epoch
+    continues with a whole update. The task passes on signals.
+    """
     if not isinstance(trainer.get_model(), MaeLmModel):
         return original(cfg, trainer, task, epoch_itr)
     stopping.listen(task)
@@ -31,7 +35,9 @@ def train(original, cfg, trainer, task, epoch_itr):
         resuming.set_aside_unused(cfg.checkpoint, trainer.checkpoint_suffix, update)
     patience = cfg.checkpoint.patience
     if 0 < patience <= current.patience.get("num_runs", 0):
-        logger.info(f"nothing to train: the last {patience} validations were no better (--patience)")
+        logger.info(
+            f"nothing to train: the last {patience} validations were no better (--patience)"
+        )
         return [None], True
     program = sys.modules[original.__module__]
     losses, is_over = finish_last_update(program, cfg, trainer, task, epoch_itr)
@@ -44,13 +50,15 @@ def train(original, cfg, trainer, task, epoch_itr):
         task.begin_run(cfg, trainer.criterion)
     frequencies = cfg.optimization.update_freq
     if isinstance(epoch_itr, ResumableIterator):
-        epoch_itr.align(frequencies[min(epoch_itr.next_epoch_idx, len(frequencies)) - 1])
+        epoch = min(epoch_itr.next_epoch_idx, len(frequencies))
+        epoch_itr.align(frequencies[epoch - 1])
     try:
         return original(cfg, trainer, task, epoch_itr)
     except FloatingPointError as error:
-        if not re.search(r"\b(nan|inf)\b|loss scale", str(error), re.IGNORECASE):
-            raise
-        raise not_finite("gradients are", trainer.get_num_updates(), cfg.checkpoint) from None
+        if re.search(r"\b(nan|inf)\b|loss scale", str(error), re.IGNORECASE):
+            update = trainer.get_num_updates()
+            raise not_finite("gradients are", update, cfg.checkpoint) from None
+        raise
 
 
 def finish_last_update(program, cfg, trainer, task, epoch_itr):
@@ -60,27 +68,35 @@ def finish_last_update(program, cfg, trainer, task, epoch_itr):
         program: fairseq's module of the command
     Returns: the losses of the validation, [None] without one; whether the run is over
     """
-    update, last = trainer.get_num_updates(), cfg.optimization.max_update
-    losses, is_over = [None], 0 < last <= update
+    update = trainer.get_num_updates()
+    last = cfg.optimization.max_update
+    is_over = 0 < last <= update
+    is_due = getattr(epoch_itr, "validation_due", False)
     if is_over:
-        logger.info(f"nothing to train: the checkpoint is of update {update:,}, and --max-update is {last:,}")
-    is_due = getattr(epoch_itr, "validation_due", False) or (is_over and not current.was_validated)
-    if is_due and not cfg.dataset.disable_validation:
-        current.validated_at = update
-        try:
-            losses = program.validate(cfg, trainer, task, epoch_itr, cfg.dataset.valid_subset.split(","))
-        except stopping.StopRequested:
-            stop(cfg.checkpoint, update)
-        is_over |= program.should_stop_early(cfg, losses[0])
-    return losses, is_over
+        logger.info(
+            f"nothing to train: the checkpoint is of update {update:,}, "
+            f"and --max-update is {last:,}"
+        )
+        is_due = is_due or not current.was_validated
+    if not is_due or cfg.dataset.disable_validation:
+        return [None], is_over
+    current.validated_at = update
+    subsets = cfg.dataset.valid_subset.split(",")
+    try:
+        losses = program.validate(cfg, trainer, task, epoch_itr, subsets)
+    except stopping.StopRequested:
+        stop(cfg.checkpoint, update)
+    stops_early = program.should_stop_early(cfg, losses[0])
+    return losses, is_over or stops_early
 
 
 def train_step(original, trainer, samples, raise_oom=False):
     """Leaves empty batches out; ends a run that does not fit into memory; gives signs of life."""
     if not isinstance(trainer.get_model(), MaeLmModel):
         return original(trainer, samples, raise_oom)
-    # At the end of an epoch, some processes have empty batches. fairseq computes another in their place, without
-    # effect, and counts its tokens, or none of the update's; where there is no other batch, it needs one.
+    # At the end of an epoch, some processes have empty batches. fairseq computes another batch in
+    # place of an empty one, without effect, and counts its tokens, or none of the whole update. If
+    # all batches are empty, it needs one of them.
     samples = [sample for sample in samples if sample] or samples[:1]
     try:
         output = original(trainer, samples, raise_oom=True)  # else the batch would be left out
@@ -94,28 +110,35 @@ def train_step(original, trainer, samples, raise_oom=False):
 
 
 def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
-    """Asks fairseq once an update; saves and ends the process if that was requested; returns freed memory."""
+    """Has fairseq validate and save at most once an update.
+
+    Saves and ends the process if that was requested, and returns freed memory from time to time.
+    """
     reporter.trained = True
     update = trainer.get_num_updates()
     if current.keeps_freed_memory and update % RETURN_INTERVAL == 0:
         return_freed_memory()
-    losses = [None], False
+    losses_and_end = [None], False  # the losses of a validation, and whether the run is to end
     if current.validated_at != update or end_of_epoch:  # otherwise fp16 has skipped an update
         current.validated_at = update
         try:
-            losses = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+            losses_and_end = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         except stopping.StopRequested:
             epoch_itr.validation_due = True
     if stopping.Process.agreed:
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
         stop(cfg.checkpoint, update)
-    return losses
+    return losses_and_end
 
 
 def stop(cfg, update):
-    """Ends this process, after a request and a checkpoint; `cfg` are fairseq's options of checkpoints."""
-    begin_anew = ["--restore-file"] if cfg.restore_file != LAST else []
+    """Ends this process, after a request and a checkpoint.
+
+    `cfg` are fairseq's options of checkpoints.
+    """
     names = ["reset_optimizer", "reset_dataloader", "reset_meters", "reset_lr_scheduler"]
-    begin_anew += [option(name) for name in names if cfg[name]]
+    begin_anew = [option(name) for name in names if cfg[name]]
+    if cfg.restore_file != LAST:
+        begin_anew.insert(0, "--restore-file")
     saves = not (cfg.no_save or cfg.no_last_checkpoints)
     stopping.stop(update, cfg.save_dir if saves else None, begin_anew)

@@ -3,44 +3,55 @@
 import ctypes
 import os
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
-ENVIRONMENT = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
-RETURN_INTERVAL = 500  # updates after which kept memory is returned, which takes less than a tenth of a second
+# Of glibc's malloc.h.
+M_TRIM_THRESHOLD = -1
+M_MMAP_MAX = -4
+# Variables by which users set the same.
+ENVIRONMENT = ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_"]
+ENVIRONMENT += ["GLIBC_TUNABLES"]
+# How many updates pass before kept memory is returned, which takes less than a tenth of a second.
+RETURN_INTERVAL = 500
 
-# For how many shapes of bfloat16 matrix products something is kept, by default 1024.
+# For how many shapes of bfloat16 matrix products something is kept; the default is 1024.
 CACHES = {
-    "LRU_CACHE_CAPACITY": "16",  # PyTorch's descriptions, a quarter of a MiB each, made in microseconds
+    # PyTorch's descriptions, a quarter of a MiB each, made in microseconds.
+    "LRU_CACHE_CAPACITY": "16",
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",  # oneDNN's kernels
 }
 
 
 def keep_freed_memory():
-    """Lets this process keep the memory that tensors free, for those of the next update.
+    """Lets this process keep the memory of freed tensors for those of the next update.
 
-    glibc returns large blocks to the system, which hands them out again page by page: up to a fifth of the time of an
-    update on the CPU (`benchmarks/RESULTS.md`). Not with another C library, or if the environment sets a threshold.
+    Otherwise glibc returns large blocks to the system, which hands them out again page by page. On
+    the CPU that takes up to a fifth of the time of an update (`benchmarks/RESULTS.md`). Nothing
+    changes with another C library, or where the environment sets a threshold.
 
     Returns: whether freed memory is kept
     """
     if any(name in os.environ for name in ENVIRONMENT):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
+    if mallopt is None:
+        return False
+    return bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, -1))
 
 
 def limit_caches():
-    """Lets PyTorch and oneDNN keep less of matrix products; only before this process's first in bfloat16 on the CPU.
+    """Lets PyTorch and oneDNN keep less for matrix products in bfloat16 on the CPU.
 
-    Blocks of many lengths make hundreds of shapes. Nothing changes where the environment sets a number.
+    To be called before the first of them. Blocks of many lengths make hundreds of shapes. Nothing
+    changes where the environment sets a number.
     """
     for name, number in CACHES.items():
         os.environ.setdefault(name, number)
 
 
 def return_freed_memory():
-    """Returns to the system what `keep_freed_memory` has kept; the next update gets what it needs anew.
+    """Returns to the system the memory that `keep_freed_memory` has kept.
 
-    What lives long, such as oneDNN's kernels for a new shape, lies between freed blocks, so that the next tensors need
-    others: what is kept would grow for thousands of updates, to several times what an update needs.
+    The next update gets what it needs anew. Without this, the kept memory would grow for thousands
+    of updates, to several times what an update needs: what lives long, such as oneDNN's kernels for
+    a new shape, is put between freed blocks, which are then too small for the next tensors.
     """
     ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,7 @@
-"""How fairseq's commands report errors, in one line where the user can do something about them; and first updates."""
+"""How fairseq's commands report errors, and the first updates.
+
+An error is one line where the user can do something about it.
+"""
 
 import datetime
 import logging
@@ -10,39 +13,49 @@ from ..base.errors import SHOW_TRACEBACK, UsageError, one_line, print_error, sho
 
 logger = logging.getLogger(__name__)
 
-SIGNS_OF_LIFE = (1, 10, 25)  # updates of a process, before fairseq's own log begins
+# The updates of a process after which it says something, before fairseq's own log begins.
+SIGNS_OF_LIFE = (1, 10, 25)
 
 
 class FirstUpdates:
-    """Says after a process's first updates how long one takes, and how long all that are left will take."""
+    """Says after a process's first updates how long one takes, and how long the rest will take."""
 
     def __init__(self):
         self.first = None  # the number of its first update, and the time at its end
         self.reported = set()
 
     def report(self, update, last):
-        """To be called after each update; `last` is the number of the run's last one, 0 if there is none."""
+        """To be called after each update.
+
+        Args:
+            update: its number
+            last: that of the run's last update, 0 if there is none
+        """
         now = time.monotonic()
         if self.first is None:
             self.first = update, now
-        made = update - self.first[0]  # since the first, which has to allocate memory and is slower
-        if made + 1 not in SIGNS_OF_LIFE or made in self.reported:
+        first_update, first_end = self.first
+        count = update - first_update  # without the first, which allocates memory and is slower
+        if count + 1 not in SIGNS_OF_LIFE or count in self.reported:
             return
-        self.reported.add(made)
-        of = f" of {last:,}" if last else ""
-        if not made:
-            logger.info(f"update {update:,}{of} is made")
+        self.reported.add(count)
+        name = f"update {update:,} of {last:,}" if last else f"update {update:,}"
+        if not count:
+            logger.info(f"{name} is made")
             return
-        seconds = (now - self.first[1]) / made
-        left = f", {datetime.timedelta(seconds=int(seconds * (last - update)))} left" if last else ""
-        logger.info(f"update {update:,}{of}: {seconds:.2g} seconds an update{left}")
+        seconds = (now - first_end) / count
+        line = f"{name}: {seconds:.2g} seconds an update"
+        if last:
+            left = datetime.timedelta(seconds=int(seconds * (last - update)))
+            line += f", {left} left"
+        logger.info(line)
 
 
 class Reporter:
     """The exception hook of a command.
 
-    Before the first update every error comes from options, files or data, and is one line with its type. Afterwards
-    those of `errors.one_line` are; others keep their stack trace.
+    Before the first update every error comes from options, files or data, and is one line with its
+    type. Afterwards only those of `errors.one_line` are; others keep their stack trace.
     """
 
     def __init__(self):
@@ -50,10 +63,10 @@ class Reporter:
         self._others = sys.excepthook
 
     def install(self):
-        """Makes this process report errors so; for commands, never for a program that imports us."""
+        """Makes this the exception hook; for commands, never for a program that imports us."""
         sys.excepthook = self
         show_anything()
-        logging.raiseExceptions = False  # training continues when nobody reads its log any more
+        logging.raiseExceptions = False  # training continues when nobody reads its log any longer
         os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors itself, with a stack trace
 
     def __call__(self, kind, error, traceback):
@@ -64,23 +77,31 @@ class Reporter:
             print_error(line)
 
     def line(self, error):
-        """The line that reports an error; None if its stack trace does."""
+        """The line that reports an error; None if its stack trace is to be shown."""
         line = one_line(error)
         if line is not None or self.trained or not isinstance(error, Exception):
             return line
-        text = " ".join(str(error).split())[:500] or "for no reason given; are --arch, --task and --criterion there?"
+        text = " ".join(str(error).split())[:500]
+        if not text:
+            text = "for no reason given; are --arch, --task and --criterion there?"
         if isinstance(error, AssertionError):  # fairseq's own checks of options
             return text
         if isinstance(error, SyntaxError):  # fairseq evaluates some options
-            text = f"an option has the value {error.text!r}, expected a number or a list ({error.msg})"
+            text = (
+                f"an option has the value {error.text!r}, expected a number or a list ({error.msg})"
+            )
         return f"{type(error).__name__}: {text} ({SHOW_TRACEBACK}=1 shows where)"
 
     @staticmethod
     def line_of_trace(text):
-        """The line that reports an error of another process, from its stack trace; None if that should be shown."""
+        """The line that reports an error of another process, from its stack trace.
+
+        None if that is to be shown.
+        """
         last = text.strip().splitlines()[-1]
         name, _, message = last.partition(": ")
-        if name in {f"{kind.__module__}.{kind.__qualname__}" for kind in [UsageError, *UsageError.__subclasses__()]}:
+        kinds = [UsageError, *UsageError.__subclasses__()]
+        if name in {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}:
             return message
         return None if "in train_step" in text else last
 

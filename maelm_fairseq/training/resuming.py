@@ -1,6 +1,15 @@
-"""How a run resumes: from the first checkpoint of its folder that it can use, with all that this checkpoint says."""
+"""How a run resumes: from the first checkpoint of its folder that it can use.
 
-from ..base.checkpoint_names import LAST, best_checkpoint, first_accepted, interval_checkpoints, last_checkpoint
+All that this checkpoint says is restored.
+"""
+
+from ..base.checkpoint_names import (
+    LAST,
+    best_checkpoint,
+    first_accepted,
+    interval_checkpoints,
+    last_checkpoint,
+)
 from ..checkpoints import writing
 from ..checkpoints.reading import read_file
 from ..checkpoints.sections import for_fairseq
@@ -14,7 +23,7 @@ CANNOT_RESUME = "the run cannot resume from it"
 
 
 class Candidate:
-    """The checkpoint from which `load_checkpoint` is trying to resume, for `load_trainer_checkpoint`."""
+    """The checkpoint that `load_checkpoint` is trying, for `load_trainer_checkpoint`."""
 
     path = None
 
@@ -22,39 +31,47 @@ class Candidate:
 def load_checkpoint(original, cfg, trainer, **kwargs):
     """Tries the checkpoints from which a run may resume, one after the other, until it can use one.
 
-    fairseq's function reads a checkpoint, restores the trainer from it, and goes to its place in the data: each of
-    these may refuse it.
+    fairseq's function reads a checkpoint, restores the trainer from it, and goes to its place in
+    the data: each of these may refuse it.
     """
     suffix = trainer.checkpoint_suffix
-    is_ours = isinstance(trainer.get_model(), MaeLmModel)
-    paths, others = save_folder.candidates(cfg, suffix) if is_ours else ([], [])
+    if not isinstance(trainer.get_model(), MaeLmModel):
+        return original(cfg, trainer, **kwargs)
+    paths, others = save_folder.candidates(cfg, suffix)
     if not paths:
         return original(cfg, trainer, **kwargs)
-    from_model = cfg.finetune_from_model
 
     def load(path):
         Candidate.path = path
-        vars(checkpoint_utils.save_checkpoint).clear()  # the best loss of a checkpoint that was refused
+        # Forgets the best loss of a checkpoint that was refused.
+        vars(checkpoint_utils.save_checkpoint).clear()
         with explained(path, CANNOT_RESUME):
             return original(cfg, trainer, **kwargs)
 
+    finetune_from_model = cfg.finetune_from_model
     cfg.finetune_from_model = None  # the run has checkpoints of its own by now
     try:
-        current.resumed_from, started, current.refused = first_accepted(paths, load, others)
+        current.resumed_from, loaded, current.refused = first_accepted(paths, load, others)
     finally:
-        Candidate.path, cfg.finetune_from_model = None, from_model
-    extra_state, _ = started
+        Candidate.path = None
+        cfg.finetune_from_model = finetune_from_model
+    extra_state, _ = loaded
     is_best = current.was_validated and extra_state["val_loss"] == extra_state.get("best")
     last = last_checkpoint(cfg.save_dir, suffix)
     if current.lock and is_best and current.resumed_from == last:
         save_folder.restore_best(last, best_checkpoint(cfg.save_dir, suffix))
-    return started
+    return loaded
 
 
 def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, *args, **kwargs):
-    """Compares a checkpoint with the run, and restores all of it but the place in the data, patience included."""
-    path, cfg = Candidate.path or filename, trainer.cfg.checkpoint
-    is_default = cfg.restore_file == LAST and path == last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
+    """Compares a checkpoint with the run, and restores all of it, also what patience has seen.
+
+    The place in the data is restored later.
+    """
+    path = Candidate.path or filename
+    cfg = trainer.cfg.checkpoint
+    last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
+    is_default = cfg.restore_file == LAST and path == last
     is_new_run = is_default and Candidate.path is None
     if is_new_run or not isinstance(trainer.get_model(), MaeLmModel):
         return original(trainer, filename, reset_optimizer, *args, **kwargs)
@@ -64,10 +81,10 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
         if Candidate.path:
             updates = interval_checkpoints(cfg.save_dir, trainer.checkpoint_suffix)
             resume_checks.check_update(state, updates.get(path), path)
-        ALREADY_READ[path] = state  # not before: what is refused needs no memory
+        ALREADY_READ[path] = state  # only now, as a refused checkpoint must not take memory
         extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
         update = trainer.get_num_updates()
-        if update:  # before the first one, there are no moments
+        if update:  # before the first update, there are no moments
             is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
             resume_checks.check_moments(trainer.optimizer.optimizer, update, is_own, path)
     current.resumed_from = path
@@ -80,13 +97,17 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
 
 
 def set_aside_unused(cfg, suffix, update):
-    """Renames what a run has left behind in its folder; once all processes have read where they resume."""
+    """Renames checkpoints in the folder of a run that it does not resume from.
+
+    To be called when all processes have read the one that they resume from.
+    """
     if current.resumed_from is None:
         return
     save_folder.set_aside_refused(current.refused, current.resumed_from)
     is_interval = current.resumed_from in interval_checkpoints(cfg.save_dir, suffix)
     if cfg.restore_file == LAST and is_interval and not cfg.no_last_checkpoints:
         last = last_checkpoint(cfg.save_dir, suffix)
-        writing.copy(current.resumed_from, last)  # the run may end without an update
+        # There must be a last checkpoint even if the run ends before its next update.
+        writing.copy(current.resumed_from, last)
     save_folder.set_aside_later(cfg.save_dir, suffix, update)
     current.resumed_from = None

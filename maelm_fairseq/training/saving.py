@@ -1,4 +1,4 @@
-"""How a run saves: finite weights only, the last checkpoint first, and names appear with complete files."""
+"""How a run saves: finite weights only, the last checkpoint first, complete files."""
 
 import os
 
@@ -22,8 +22,8 @@ class Saving:
 def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
     """Refuses NaN; says in one line that the disk is full; writes the last checkpoint first."""
     update = trainer.get_num_updates()
-    finite = (bool(torch.isfinite(weight).all()) for weight in trainer.model.parameters())
-    if isinstance(trainer.get_model(), MaeLmModel) and not all(finite):
+    is_ours = isinstance(trainer.get_model(), MaeLmModel)
+    if is_ours and not all(torch.isfinite(weight).all() for weight in trainer.model.parameters()):
         raise not_finite("weights are", update, cfg)
     if not cfg.no_last_checkpoints:
         Saving.last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
@@ -41,9 +41,11 @@ def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
 def torch_persistent_save(original, state, filename, async_write=False):
     """Writes a file whole, with what --patience has seen.
 
-    The last checkpoint is written first: a run that is killed, or finds the disk full, resumes from it.
+    The last checkpoint is written first, as that is the one from which a run resumes after it was
+    killed or found the disk full.
     """
-    if os.path.basename(filename) == "crash.pt":  # nothing resumes from it, and a full disk would hide the crash
+    # Nothing resumes from crash.pt, and if the disk is full, writing it would hide the crash.
+    if os.path.basename(filename) == "crash.pt":
         return
     if current.patience:
         state["extra_state"]["early_stopping"] = dict(current.patience)
@@ -53,7 +55,7 @@ def torch_persistent_save(original, state, filename, async_write=False):
 
 
 class AtomicPathManager(PathManager):
-    """fairseq's, with copies whose names appear with complete files."""
+    """fairseq's, but a copy gets its name only when it is complete."""
 
     @staticmethod
     def copy(src_path, dst_path, overwrite=False):
@@ -63,7 +65,13 @@ class AtomicPathManager(PathManager):
 
 
 def not_finite(what, update, cfg):
-    """The error of a run whose numbers became NaN or infinite; `cfg` are fairseq's options of checkpoints."""
+    """The error of a run whose numbers became NaN or infinite.
+
+    Args:
+        what: a subject and "are"
+        update: the last one
+        cfg: fairseq's options of checkpoints
+    """
     return UsageError(
         f"the {what} not finite after update {update:,}; {save_folder.where_to_go_on(cfg)}; "
         "a lower --lr, a longer --warmup-updates or a --clip-norm may help"

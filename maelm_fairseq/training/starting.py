@@ -1,4 +1,4 @@
-"""How a run starts: its options are checked, signals handled, and its save folder belongs to it alone."""
+"""How a run starts: it checks its options, handles signals, and gets its save folder to itself."""
 
 import logging
 import os
@@ -35,7 +35,8 @@ def call_main(original, cfg, main, **kwargs):
         return original(cfg, main, **kwargs)
     run_options.check_processes(distributed)
     distributed_utils.infer_init_method(distributed)
-    spawns = distributed.distributed_init_method is not None and not distributed.distributed_no_spawn
+    has_method = distributed.distributed_init_method is not None
+    spawns = has_method and not distributed.distributed_no_spawn
     stopping.handle_signals(announce=False, pass_on=spawns)
     try:
         return original(cfg, main, **kwargs)
@@ -51,7 +52,7 @@ def call_main(original, cfg, main, **kwargs):
 
 
 def add_defaults(original, cfg):
-    """Begins a run: no state of an earlier one, options, signal handlers, memory, the save folder."""
+    """Begins a run: forgets an earlier one, checks options, handles signals, takes the folder."""
     original(cfg)
     if not is_of_our_model(cfg):
         return
@@ -73,7 +74,10 @@ def add_defaults(original, cfg):
 
 
 def forget_earlier_run():
-    """Clears what this package and fairseq have kept of an earlier run in this process, as in a sweep of Hydra."""
+    """Clears what this package and fairseq have kept of an earlier run in this process.
+
+    There is one in a sweep of Hydra.
+    """
     current_run.begin()
     reporter.trained = False
     vars(checkpoint_utils.save_checkpoint).clear()
@@ -84,10 +88,15 @@ def forget_earlier_run():
 
 
 def warn_of_spinning_threads():
-    """Says how threads that wait leave the cores to other programs, unless the environment says how they wait."""
+    """Says how to let threads that wait leave the cores to other programs.
+
+    Says nothing if the environment sets how they wait.
+    """
     chosen = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys()
     if not chosen and os.environ.get("OMP_NUM_THREADS") != "1":
-        logger.warning("beside other programs this is slow: `export GOMP_SPINCOUNT=1000`, then start again")
+        logger.warning(
+            "beside other programs this is slow: `export GOMP_SPINCOUNT=1000`, then start again"
+        )
 
 
 def check_starting_point(cfg):
@@ -99,7 +108,9 @@ def check_starting_point(cfg):
     if getattr(cfg, "continue_once", None):
         save_folder.check_start("--continue-once", cfg.continue_once)
     if cfg.write_checkpoints_asynchronously:
-        raise UsageError("--write-checkpoints-asynchronously: files have names before they are whole; remove it")
+        raise UsageError(
+            "--write-checkpoints-asynchronously: files have names before they are whole; remove it"
+        )
     if cfg.restore_file != LAST:
         save_folder.check_start("--restore-file", cfg.restore_file)
     elif cfg.finetune_from_model:
@@ -109,9 +120,14 @@ def check_starting_point(cfg):
 
 
 def take_save_folder(save_dir):
-    """Keeps other runs out of the save folder, other jobs of a sweep included; in the process that saves."""
+    """Keeps other runs out of the save folder, also other jobs of a sweep.
+
+    To be called in the process that saves.
+    """
     current.lock = save_folder.lock(save_dir)
     folder = os.path.realpath(save_dir)
     if folder in SAVE_FOLDERS:
-        raise UsageError(f"--save-dir {save_dir}: an earlier job of this sweep has it; give each its own")
+        raise UsageError(
+            f"--save-dir {save_dir}: an earlier job of this sweep has it; give each its own"
+        )
     SAVE_FOLDERS.add(folder)

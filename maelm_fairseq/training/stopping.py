@@ -1,7 +1,8 @@
 """Stopping on request, by the signals of `base.signals`: all processes notice at the same update.
 
-A signal is only noted when it arrives. The note travels with the logging outputs that fairseq sums over the processes
-in every update, so that all of them see it at once, whichever process was sent the signal.
+A signal is only noted when it arrives. The note travels with the logging outputs that fairseq sums
+over the processes in every update, so that all of them see it at once, whichever process was sent
+the signal.
 """
 
 import atexit
@@ -25,7 +26,7 @@ KEY = "stop_requested"  # among the logging outputs
 
 
 class StopRequested(Exception):
-    """Ends a validation, when a process was asked to stop."""
+    """Ends a validation after a process was asked to stop."""
 
 
 class Process:
@@ -39,29 +40,40 @@ class Process:
 
 
 def handle_signals(announce, pass_on=False):
-    """Installs the signal handlers; for fairseq's training commands, never for a program that imports us.
+    """Installs the signal handlers.
 
-    To announce a request is to confirm it on standard error; a process that does not train but waits for processes of
-    `multiprocessing` that do passes it on to them.
+    For fairseq's training commands, never for a program that imports us.
+
+    Args:
+        announce: whether to confirm a request on standard error
+        pass_on: whether this process does not train, but waits for processes of `multiprocessing`
+            that do, and passes a request on to them
     """
     if threading.current_thread() is not threading.main_thread():
         return
     if Process.pid is None:
         os.register_at_fork(after_in_child=_protect_worker)
         atexit.register(_ignore)
-    if pass_on:  # starts the helper that processes share such that it outlives signals to the whole group
+    if pass_on:
+        # The helper that all processes share inherits that signals are ignored, so that it outlives
+        # those that are sent to the whole group.
         handlers = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
         resource_tracker.ensure_running()
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    Process.pid, Process.announces, Process.passes_on = os.getpid(), announce, pass_on
+    Process.pid = os.getpid()
+    Process.announces = announce
+    Process.passes_on = pass_on
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _note)
 
 
 def _ignore():
-    """Keeps the exit status of a program that has done its work: the interpreter's end takes a moment."""
+    """Ignores signals, so that a program that has done its work keeps its exit status.
+
+    The interpreter takes a moment to end.
+    """
     if os.getpid() == Process.pid:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -76,7 +88,7 @@ def _note(number, frame):
     if Process.announces and not Process.received:
         message = "{}: training stops with a checkpoint after this update{}\n"
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
-        with contextlib.suppress(OSError):  # who read it may have been killed
+        with contextlib.suppress(OSError):  # whoever reads it may have been killed
             os.write(2, message.format(signal.Signals(number).name, again).encode())
     Process.received = True
     if Process.passes_on:
@@ -85,10 +97,10 @@ def _note(number, frame):
 
 
 def _protect_worker():
-    """Lets a loader worker live until the process that it works for ends it, when a whole group is sent SIGTERM.
+    """Has a loader worker ignore a SIGTERM that is not from the process that it works for.
 
-    PyTorch's workers die from a SIGTERM of any process but that one, and take the run with them. The other signals
-    reach `_note`, which leaves workers alone.
+    A whole group of processes may be sent the signal. PyTorch's workers would end, and the run
+    would fail without them. The other signals reach `_note`, which does nothing in workers.
     """
     if os.getppid() == Process.pid:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -103,9 +115,10 @@ def _end_with(parent):
 
 
 def listen(task):
-    """Has the steps of a task of any class tell, and its metrics hear, that a process was asked to stop.
+    """Has a task of any class pass on that a process was asked to stop.
 
-    A validation then ends with `StopRequested`.
+    Its steps add this to their logging outputs, from which `reduce_metrics` learns it. A validation
+    then ends with `StopRequested`.
     """
     if vars(task).get("reduce_metrics") is not None:
         return
@@ -123,20 +136,38 @@ def listen(task):
             Process.agreed = True
             if not criterion.training:
                 raise StopRequested
-        original([{key: value for key, value in log.items() if key != KEY} for log in logging_outputs], criterion)
+        logging_outputs = [without_request(log) for log in logging_outputs]
+        original(logging_outputs, criterion)
 
-    task.train_step, task.valid_step = telling(task.train_step), telling(task.valid_step)
+    task.train_step = telling(task.train_step)
+    task.valid_step = telling(task.valid_step)
     task.reduce_metrics = reduce_metrics
 
 
-def stop(update, saved, without=()):
-    """Ends this process when all have come here, with the status `STOPPED` if the same command resumes, else 1.
+def without_request(log):
+    """A logging output without what `listen` has added to it."""
+    return {key: value for key, value in log.items() if key != KEY}
 
-    The checkpoint of an update is in the folder `saved`, if there is one; options in `without` begin the run anew.
+
+def stop(update, saved, without=()):
+    """Ends this process when all processes have called this function.
+
+    Its exit status is `STOPPED` if the same command resumes the run, else 1.
+
+    Args:
+        update: the last one
+        saved: the folder with its checkpoint, None if there is none
+        without: options of the command that would begin the run anew
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.barrier()  # whoever ends first must not have the process that saves killed
-    again = "the same command" + (f" without {' and '.join(without)}" if without else "")
-    what = f"{again} resumes from {os.path.abspath(saved)}" if saved else "no checkpoint was saved, as the options say"
-    logger.info(f"stopped on request at update {update}; {what}")
-    sys.exit(STOPPED if saved and not without else 1)  # the first means that the same command resumes
+        # When the first process ends, the others may be killed, also the one that saves.
+        torch.distributed.barrier()
+    command = "the same command"
+    if without:
+        command += f" without {' and '.join(without)}"
+    if saved:
+        outcome = f"{command} resumes from {os.path.abspath(saved)}"
+    else:
+        outcome = "no checkpoint was saved, as the options say"
+    logger.info(f"stopped on request at update {update}; {outcome}")
+    sys.exit(STOPPED if saved and not without else 1)
