@@ -1,11 +1,14 @@
-"""Runs commands in forks of a process that has imported torch and fairseq: starting one takes 0.1 s instead of 4.
+"""Runs commands in forks of a process that has imported torch and fairseq.
+
+Starting a command this way takes 0.1 s instead of 4.
 
     python forks.py SOCKET                              serves, until its standard input is closed
     python forks.py SOCKET PROGRAM [ARGUMENT...]        stands in for a command
 
-PROGRAM is a Python script or `python` itself. A stand-in passes its arguments, environment, folder and standard streams
-on, forwards the signals it gets, and ends as the fork did. A fork starts out like a new interpreter, but
-`sys.executable` is the stand-in for `python`, so that programs started by a fork are forks, too.
+PROGRAM is a Python script or `python` itself. A stand-in passes on its arguments, environment,
+folder and standard streams, forwards the signals it gets, and ends as the fork did. A fork starts
+out like a new interpreter, but `sys.executable` is the stand-in for `python`, so that programs
+started by a fork are forks, too.
 """
 
 import contextlib
@@ -15,28 +18,33 @@ import signal
 import socket
 import sys
 
-# Read when an interpreter or a library is loaded: a command that wants others gets a real process.
-READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_", "MPL")
-FORWARDED = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2]
+# Prefixes of variables that are read when an interpreter or a library is loaded. A command whose
+# values differ from the server's gets a real process.
+READ_BY_PYTHON = ("PYTHON", "LANG", "LC_", "LD_")
+READ_BY_LIBRARIES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_", "MPL")
+READ_AT_START = READ_BY_PYTHON + READ_BY_LIBRARIES
+FORWARDED = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
+FORWARDED += [signal.SIGUSR1, signal.SIGUSR2]
+NEEDS_A_PROCESS = ("pip", "venv")  # modules that cannot run in a fork
 
 
 def read_at_start(environment):
-    others = ("PYTHON", "PYTHONPATH")
-    return {k: v for k, v in environment.items() if k.startswith(READ_AT_START) and k not in others}
+    """The variables of an environment that a fork cannot change."""
+    others = ("PYTHON", "PYTHONPATH")  # read by scripts, and set up again in a fork
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(READ_AT_START) and name not in others
+    }
 
 
 def stand_in(path, program):
-    real, arguments = program[0], program[1:]
-    if not os.path.basename(real).startswith("python"):
-        option, rest = "file", program
-    elif arguments[:1] == ["-c"] or arguments[:1] == ["-m"] and arguments[1] not in ("pip", "venv"):
-        option, rest = arguments[0], arguments[1:]
-    else:
-        option, rest = "file" if arguments and os.path.isfile(arguments[0]) else None, arguments
+    """Has a fork run the program and ends as the fork did; runs it itself if no fork can."""
+    option, words = request_of(program)
     with open(os.path.join(os.path.dirname(path), "environment.json")) as stream:
         if option is None or json.load(stream) != read_at_start(os.environ):
-            os.execv(real, program)
-    request = json.dumps([option, rest, os.getcwd(), dict(os.environ)]).encode()
+            os.execv(program[0], program)
+    request = json.dumps([option, words, os.getcwd(), dict(os.environ)]).encode()
     server = socket.socket(socket.AF_UNIX)
     server.connect(path)
     socket.send_fds(server, [b"%10d" % len(request)], [0, 1, 2])
@@ -56,11 +64,28 @@ def stand_in(path, program):
     os._exit(os.WEXITSTATUS(status))
 
 
-def import_packages():
-    """Imports what commands import, but nothing of `fairseq_cli`: the plugin looks for it to know a command.
+def request_of(program):
+    """How a fork runs a program ("file", "-c" or "-m"; None if it cannot), and the words to run."""
+    arguments = program[1:]
+    if not os.path.basename(program[0]).startswith("python"):
+        return "file", program
+    if arguments[:1] == ["-c"]:
+        return "-c", arguments[1:]
+    if arguments[:1] == ["-m"] and arguments[1] not in NEEDS_A_PROCESS:
+        return "-m", arguments[1:]
+    if arguments and os.path.isfile(arguments[0]):
+        return "file", arguments
+    return None, arguments
 
-    And composes a configuration, as fairseq's commands do first, which takes a third of the time of a short one: what
-    the parser of Hydra's overrides has learned of its grammar is then known.
+
+def import_packages():
+    """Imports what commands import, but nothing of `fairseq_cli`.
+
+    The plugin takes `fairseq_cli` among the imported modules as the sign of a command.
+
+    Also composes a configuration, as fairseq's commands do first. That takes a third of the time
+    of a short command, mostly because the parser of Hydra's overrides learns its grammar; forks
+    inherit what it has learned.
     """
     import gc
     import logging
@@ -79,8 +104,8 @@ def import_packages():
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    # fairseq's iterators are part of reference cycles, and a data loader freed by the garbage collector waits this
-    # long for each of its workers before it stops them. The default is 5 s.
+    # fairseq's iterators are part of reference cycles, and a data loader freed by the garbage
+    # collector waits this long for each of its workers before it stops them. The default is 5 s.
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -88,32 +113,16 @@ def import_packages():
         args = options.parse_args_and_arch(options.get_training_parser(), words)
         convert_namespace_to_omegaconf(args)
     logging.disable(logging.NOTSET)
-    logging.root.handlers.clear()  # fairseq sets them
+    logging.root.handlers.clear()  # fairseq has set them
     logging.root.setLevel(logging.WARNING)
     gc.collect()
     gc.freeze()
 
 
 def serve(path):
-    """Forks a process for each connection, which forks the program and stays with it."""
-    import select
-
+    """Forks a process for each connection, which forks the program and attends to it."""
     import_packages()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path + ".new")
-        listener.listen(100)
-        os.rename(path + ".new", path)
-        while True:
-            ready, _, _ = select.select([0, listener], [], [])
-            if 0 in ready:
-                os.killpg(0, signal.SIGKILL)  # with all forks
-            connection, _ = listener.accept()
-            if os.fork() == 0:
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                listener.close()
-                break
-            connection.close()
+    connection = accept_in_forks(path)
     header, streams, _, _ = socket.recv_fds(connection, 10, 3)
     with connection.makefile("rb") as stream:
         option, program, folder, environment = json.loads(stream.read(int(header)))
@@ -122,13 +131,8 @@ def serve(path):
         attend(pid, connection)
     connection.close()
     os.setpgid(0, 0)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has the tests ignore it
-    for number, descriptor in enumerate(streams):
-        os.dup2(descriptor, number)
-        os.close(descriptor)
-    # Python has looked at once whether the streams are files, and these may not be.
-    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)
-    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the tests ignore it
+    take_over(streams)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -143,15 +147,48 @@ def serve(path):
     end(code)
 
 
+def accept_in_forks(path):
+    """Listens for ever; returns only in forks, each of which has a connection to a stand-in."""
+    import select
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path + ".new")
+        listener.listen(100)
+        os.rename(path + ".new", path)
+        while True:
+            ready, _, _ = select.select([0, listener], [], [])
+            if 0 in ready:
+                os.killpg(0, signal.SIGKILL)  # this server and all forks
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                listener.close()
+                return connection
+            connection.close()
+
+
+def take_over(streams):
+    """Makes the three streams of a stand-in this process's own."""
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    # Python chose how to buffer its streams by what they were at its start; these may be others.
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)
+    sys.stderr = sys.__stderr__ = open(
+        2, "w", buffering=1, errors="backslashreplace", closefd=False
+    )
+
+
 def attend(pid, connection):
-    """Forwards signals to a fork, kills it with its client, and tells how it ended."""
+    """Forwards signals to a fork, kills it if its stand-in dies, and reports how it ended."""
     import threading
 
     def forward():
         with contextlib.suppress(ProcessLookupError):  # the fork has just ended
             while number := connection.recv(1):
                 os.kill(pid, number[0])
-            os.killpg(pid, signal.SIGKILL)  # the client was killed
+            os.killpg(pid, signal.SIGKILL)  # the stand-in was killed
 
     threading.Thread(target=forward, daemon=True).start()
     _, status = os.waitpid(pid, 0)
@@ -173,26 +210,32 @@ def become(option, program):
     if torch.initial_seed() != 67280421310721:  # torch's fixed seed; newer versions draw one
         torch.seed()
     if "triton" in sys.modules:
-        atexit.register(gc.unfreeze)  # of what is never freed, triton prints at the end that it has leaked
+        # Otherwise triton reports at the end that objects which were never freed have leaked.
+        atexit.register(gc.unfreeze)
     name = program[0]
     first = {"file": os.path.dirname(os.path.realpath(name)), "-c": "", "-m": os.getcwd()}[option]
     path = os.environ.get("PYTHONPATH")
-    sys.path[:] = [first, *(map(os.path.abspath, path.split(os.pathsep)) if path else []), *sys.path[1:]]
+    from_environment = map(os.path.abspath, path.split(os.pathsep)) if path else []
+    sys.path[:] = [first, *from_environment, *sys.path[1:]]
     sys.argv[:] = program if option == "file" else [option, *program[1:]]
     with contextlib.suppress(ImportError):
-        import sitecustomize  # noqa: F401  a test's, in a folder of PYTHONPATH
+        import sitecustomize  # noqa: F401  that of a test, in a folder of PYTHONPATH
     if option == "-m":
         runpy._run_module_as_main(name)
     elif option == "-c":
         exec(compile(name, "<string>", "exec"), vars(sys.modules["__main__"]))
     else:
-        if os.path.basename(name) == "pretrain.py":  # where fairseq is loaded, base/ already imports the plugin
+        if os.path.basename(name) == "pretrain.py":
+            # As fairseq is loaded, base/ already imports the plugin, which must see a command.
             import fairseq_cli.train  # noqa: F401
         runpy.run_path(name, run_name="__main__")
 
 
 def end(code):
-    """Ends as Python does, but for taking all modules apart, which copies the memory that is the server's, too."""
+    """Ends as Python does, but leaves the modules as they are.
+
+    Taking them apart would copy the memory that is shared with the server.
+    """
     import atexit
     import threading
 
@@ -202,7 +245,8 @@ def end(code):
         print(code, file=sys.stderr)
         code = 1
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, AttributeError, ValueError):  # closed, by whoever reads it or by the program
+        # The reader or the program may have closed it.
+        with contextlib.suppress(OSError, AttributeError, ValueError):
             stream.flush()
     os._exit((code or 0) & 0xFF)
 

@@ -1,4 +1,7 @@
-"""Damaged and hostile checkpoints: each writes a file in place of a good one, whose contents it is given."""
+"""Damaged and hostile checkpoints, each written in place of a good one.
+
+Every entry of `FILES` is a function that is given the path and the contents of the good file.
+"""
 
 import functools
 import io
@@ -14,7 +17,7 @@ FILES = {}  # {name: function of (path of the good file, its contents)}
 
 
 def saved(name, change, **options):
-    """Adds a file that has other contents; `change` changes them in place, or returns others."""
+    """Adds a file with changed contents; `change` edits them in place, or returns others."""
 
     def write(path, state):
         changed = change(state)
@@ -36,33 +39,35 @@ def put(*keys, value):
 
 def in_itself():
     """A list that is its own item."""
-    made = []
-    made.append(made)
-    return made
+    items = []
+    items.append(items)
+    return items
 
 
 def doubled(times):
     """A short list of lists that would have 2**times items."""
-    made = []
+    items = []
     for _ in range(times):
-        made = [made, made]
-    return made
+        items = [items, items]
+    return items
 
 
 def without(*keys):
     """A change: there is nothing at a path of keys."""
 
     def change(state):
-        del functools.reduce(operator.getitem, keys[:-1], state)[keys[-1]]
+        *above, last = keys
+        within = functools.reduce(operator.getitem, above, state)
+        del within[last]
 
     return change
 
 
-# Damaged ------------------------------------------------------------------------------------------------------------
+# Damaged ------------------------------------------------------------------------------------------
 
 
 def bytes_of(name, change):
-    """Adds a file whose bytes `change` makes of those of the good one."""
+    """Adds a file whose bytes are what `change` makes of those of the good one."""
     FILES[name] = lambda path, state: path.write_bytes(change(path.read_bytes()))
 
 
@@ -75,13 +80,19 @@ bytes_of("empty", lambda content: b"")
 bytes_of("cut_in_half", lambda content: content[: len(content) // 2])
 bytes_of("zeros", lambda content: bytes(len(content)))
 bytes_of("flipped_bit", lambda content: flip(content, len(content) // 2, 1))
-bytes_of("flipped_bit_in_the_pickle", lambda content: flip(content, content.index(b"data.pkl") + 200, 4))
-bytes_of("flipped_bit_in_the_directory", lambda content: flip(content, content.rindex(b"PK\1\2") + 10, 1))
+bytes_of(
+    "flipped_bit_in_the_pickle",
+    lambda content: flip(content, content.index(b"data.pkl") + 200, 4),
+)
+bytes_of(
+    "flipped_bit_in_the_directory",
+    lambda content: flip(content, content.rindex(b"PK\1\2") + 10, 1),
+)
 bytes_of("a_pickle_alone", lambda content: pickle.dumps({"model": {}}))
 
 
 def other(name, make):
-    """Adds what `make` puts in the place of the file."""
+    """Adds what `make` creates in place of the file."""
 
     def write(path, state):
         path.unlink()
@@ -96,11 +107,11 @@ other("a_link_to_itself", lambda path: path.symlink_to(path))
 other("a_link_to_nowhere", lambda path: path.symlink_to("nowhere"))
 
 
-# Archives and pickles -----------------------------------------------------------------------------------------------
+# Archives and pickles -----------------------------------------------------------------------------
 
 
 def archived(name, change, compression=zipfile.ZIP_STORED):
-    """Adds an archive whose members `change` makes of those of the good one, {name: content}."""
+    """Adds an archive; `change` makes its members of the good one's, both {name: content}."""
 
     def write(path, state):
         with zipfile.ZipFile(path) as stream:
@@ -114,7 +125,10 @@ def archived(name, change, compression=zipfile.ZIP_STORED):
 
 archived("compressed", lambda members: members, zipfile.ZIP_DEFLATED)
 archived("no_pickle", lambda members: {"archive/other": b"1"})
-archived("storage_missing", lambda members: {name: data for name, data in members.items() if "/data/0" not in name})
+archived(
+    "storage_missing",
+    lambda members: {name: data for name, data in members.items() if "/data/0" not in name},
+)
 saved("old_format", lambda state: None, _use_new_zipfile_serialization=False)
 
 
@@ -130,24 +144,37 @@ class Payload:
 
 saved("a_module", put("extra_state", "surprise", value=lambda _: torch.nn.Linear(2, 2)))
 
-# Sizes --------------------------------------------------------------------------------------------------------------
+# Sizes --------------------------------------------------------------------------------------------
+
+
+def name_2_000_layers(state):
+    for layer in range(2_000):
+        state["model"][f"encoder.layers.{layer}.ffn_norm.bias"] = torch.zeros(1)
+
+
+def widen_one_row(state):
+    """A model of these widths would take 64 GB."""
+    state["model"]["embed_tokens.weight"] = torch.zeros(1, 2**16)
+    state["model"][WEIGHT] = torch.zeros(2**18, 1)
+
+
+def history(num_updates):
+    return [{"num_updates": num_updates, "lr_scheduler_state": {}}]
+
 
 saved("a_million_layers", put("cfg", "model", "encoder_layers", value=10**6))
-saved("names_of_2_000_layers", lambda state: state["model"].update(
-    {f"encoder.layers.{layer}.ffn_norm.bias": torch.zeros(1) for layer in range(2_000)}
-))  # fmt: skip
-saved("one_wide_row", lambda state: state["model"].update(  # 64 GB, if a model were made of it
-    {"embed_tokens.weight": torch.zeros(1, 2**16), "encoder.layers.0.ffn.0.weight": torch.zeros(2**18, 1)}
-))  # fmt: skip
+saved("names_of_2_000_layers", name_2_000_layers)
+saved("one_wide_row", widen_one_row)
 saved("a_tiny_distance", put("cfg", "model", "relative_position_max_distance", value=1))
 saved("no_number_of_updates", without("optimizer_history", -1, "num_updates"))
-saved("many_updates", put("optimizer_history", value=[{"num_updates": 10**30, "lr_scheduler_state": {}}]))
+saved("many_updates", put("optimizer_history", value=history(10**30)))
 
-# Types --------------------------------------------------------------------------------------------------------------
+# Types --------------------------------------------------------------------------------------------
 
 saved("a_number", lambda state: 3)
 saved("weights_alone", lambda state: state["model"])
-for _key in ["model", "cfg", "optimizer_history", "extra_state", "task_state", "last_optimizer_state"]:
+SECTIONS = ["model", "cfg", "optimizer_history", "extra_state", "task_state"]
+for _key in [*SECTIONS, "last_optimizer_state"]:
     saved(f"without_{_key}", without(_key))
     saved(f"a_text_for_{_key}", put(_key, value="x"))
 saved("weights_that_are_numbers", put("model", WEIGHT, value=3))
@@ -166,8 +193,11 @@ saved("a_task_that_is_unknown", put("cfg", "task", "_name", value="nosuch"))
 saved("a_model_that_is_unknown", put("cfg", "model", "_name", value="nosuch"))
 saved("another_vocabulary", put("task_state", "dictionary_fingerprint", value=1))
 saved("an_iterator_that_is_a_list", put("extra_state", "train_iterator", value=[]))
-saved("updates_that_are_a_text", put("optimizer_history", value=[{"num_updates": "5", "lr_scheduler_state": {}}]))
-saved("an_optimizer_of_other_sizes", put("last_optimizer_state", value={"state": {}, "param_groups": []}))
+saved("updates_that_are_a_text", put("optimizer_history", value=history("5")))
+saved(
+    "an_optimizer_of_other_sizes",
+    put("last_optimizer_state", value={"state": {}, "param_groups": []}),
+)
 for _name, _state in {
     "epoch_0": {"epoch": 0},
     "a_negative_position": {"iterations_in_epoch": -1},
@@ -180,7 +210,10 @@ saved("meters_that_are_none", put("extra_state", "metrics", value={"default": No
 saved("a_loss_that_is_a_text", put("extra_state", "val_loss", value="5"))
 saved("labels_that_are_numbers", put("task_state", "labels", value=[1, 2]))
 saved("a_form_of_another_type", put("task_state", "form", value=[1]))
-saved("a_form_of_an_unknown_metric", put("task_state", "form", value=["a", ["sentence"], "label", ["nope"]]))
+saved(
+    "a_form_of_an_unknown_metric",
+    put("task_state", "form", value=["a", ["sentence"], "label", ["nope"]]),
+)
 MOMENTS = ("last_optimizer_state", "state", 0)
 saved("moments_of_three_numbers", put(*MOMENTS, "exp_avg", value=torch.ones(3)))
 saved("moments_that_are_a_text", put(*MOMENTS, "exp_avg_sq", value="x"))
@@ -190,15 +223,15 @@ saved("no_step", without(*MOMENTS, "step"))
 saved("no_moments", put("last_optimizer_state", "state", value={}))
 saved("moments_missing", without(*MOMENTS))
 
-# What PyTorch loads as a tensor --------------------------------------------------------------------------------------
+# What PyTorch loads as a tensor -------------------------------------------------------------------
 
+QUANTIZED = torch.quantize_per_tensor(torch.ones(64, 32), 1, 0, torch.qint8)
+NESTED = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
 saved("one_number_repeated", put("model", WEIGHT, value=torch.zeros(1, 1).expand(200_000, 200_000)))
 saved("a_sparse_weight", put("model", WEIGHT, value=torch.zeros(64, 32).to_sparse()))
 saved("a_meta_weight", put("model", WEIGHT, value=torch.empty(64, 32, device="meta")))
-saved(
-    "a_quantized_weight", put("model", WEIGHT, value=torch.quantize_per_tensor(torch.ones(64, 32), 1, 0, torch.qint8))
-)
-saved("a_nested_weight", put("model", WEIGHT, value=torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])))
+saved("a_quantized_weight", put("model", WEIGHT, value=QUANTIZED))
+saved("a_nested_weight", put("model", WEIGHT, value=NESTED))
 saved("complex_numbers", put("extra_state", "more", value=1j))
 saved("a_weight_without_a_name", put("model", None, value=torch.ones(2)))
 saved("a_number_for_a_name", put("model", 5, value=torch.ones(2)))
@@ -210,4 +243,5 @@ saved("an_optimizer_of_fp16", put("last_optimizer_state", "loss_scale", value=4.
 
 def spoil(path, name):
     """Writes one of the files in place of a good checkpoint."""
-    FILES[name](path, torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True))
+    content = io.BytesIO(path.read_bytes())
+    FILES[name](path, torch.load(content, map_location="cpu", weights_only=True))

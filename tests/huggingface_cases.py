@@ -11,7 +11,12 @@ import torch
 from conftest import script
 from maelm_fairseq import hub
 from maelm_fairseq.base.subwords import MASK, SPECIAL
-from maelm_fairseq.heads import MeanClassificationHead, SequenceClassificationHead, SpanHead, TokenClassificationHead
+from maelm_fairseq.heads import (
+    MeanClassificationHead,
+    SequenceClassificationHead,
+    SpanHead,
+    TokenClassificationHead,
+)
 from maelm_fairseq.huggingface import export as program
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.vocabulary import FINGERPRINT, fingerprint, load_dictionary
@@ -20,33 +25,47 @@ P, C, F, H = 160, 16, 24, 2
 
 
 def write_checkpoint(folder, data, change=None, heads=None, task=None, pretraining=True, **options):
-    """Writes a checkpoint of a small model with random weights, as fairseq would; returns its path."""
+    """Writes a checkpoint of a small random model, as fairseq would; returns its path."""
     torch.manual_seed(3)
-    sizes = dict(encoder_layers=2, encoder_embed_dim=C, encoder_ffn_embed_dim=F, encoder_attention_heads=H)
-    cfg = MaeLmConfig(**{**sizes, "decoder_layers": 1, "max_positions": P, **options})
+    sizes = dict(
+        encoder_layers=2,
+        encoder_embed_dim=C,
+        encoder_ffn_embed_dim=F,
+        encoder_attention_heads=H,
+        decoder_layers=1,
+        max_positions=P,
+    )
+    cfg = MaeLmConfig(**{**sizes, **options})
     dictionary = load_dictionary(data)
     model = MaeLmModel(cfg, dictionary, pretraining)
     for name, head in (heads or {}).items():
         model.register_head(name, head)
     for name, parameter in model.named_parameters():
-        parameter.data.normal_(float("norm" in name and name.endswith("weight")), 1 if "table" in name else 0.3)
-    task = {"_name": "mae_lm", "encoder_mask_fraction": 0.0, "mask_prob": 0.15, "data": str(data), **(task or {})}
+        mean = float("norm" in name and name.endswith("weight"))
+        deviation = 1 if "table" in name else 0.3
+        parameter.data.normal_(mean, deviation)
+    own_task = {"_name": "mae_lm", "encoder_mask_fraction": 0.0, "mask_prob": 0.15}
     state = {
         "model": model.state_dict(),
         "cfg": {
             "model": {**asdict(cfg), "_name": "mae_lm_tiny"},
-            "task": task,
+            "task": {**own_task, "data": str(data), **(task or {})},
             "checkpoint": {"best_checkpoint_metric": "loss"},
         },
-        "task_state": {FINGERPRINT: fingerprint(dictionary), "unigram_bits": 9.5, "labels": ["bad", "fair", "good"]},
+        "task_state": {
+            FINGERPRINT: fingerprint(dictionary),
+            "unigram_bits": 9.5,
+            "labels": ["bad", "fair", "good"],
+        },
         "optimizer_history": [{"num_updates": 1234}],
         "extra_state": {"val_loss": 5.125},
     }
     if change is not None:
         change(state)
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save(state, folder / "checkpoint_last.pt")
-    return folder / "checkpoint_last.pt"
+    path = folder / "checkpoint_last.pt"
+    torch.save(state, path)
+    return path
 
 
 def classifier(outputs=3):
@@ -54,10 +73,11 @@ def classifier(outputs=3):
 
 
 def three_values(state):
-    """A bias with one value for each direction, and one for distance 0."""
+    """A change: the relative bias has one value for each direction, and one for distance 0."""
     table = state["model"]["encoder.relative_bias.table.weight"]
     middle = len(table) // 2 - 1
-    table[:middle], table[middle + 1 :] = table[0].clone(), table[-1].clone()
+    table[:middle] = table[0].clone()
+    table[middle + 1 :] = table[-1].clone()
 
 
 NO_BIAS = dict(relative_position_num_buckets=0)
@@ -74,7 +94,8 @@ HEADS = {
     "tags": lambda: TokenClassificationHead(C, 3, 0.1),
     "span": lambda: SpanHead(C),
 }
-CASES = {  # what becomes of which model: (class, options of write_checkpoint, arguments of export)
+# What becomes of which model: {case: (class, options of write_checkpoint, arguments of export)}.
+CASES = {
     "roberta": ("RobertaModel", NO_BIAS, {}),
     "roberta-mlm": ("RobertaForMaskedLM", {**NO_BIAS, **MLM}, {}),
     "roberta-topic": ("RobertaForSequenceClassification", {**FINE_TUNED, **NO_BIAS}, {}),
@@ -87,48 +108,75 @@ CASES = {  # what becomes of which model: (class, options of write_checkpoint, a
     "mpnet-mlm": ("MPNetForMaskedLM", dict(MLM, change=three_values), {}),
     "code": ("MaeLmForMaskedLM", {}, {}),
     "code-t5": (
-        "MaeLmForMaskedLM", dict(T5_BUCKETS, decoder_relative_bias=True, decoder_layers=2), dict(format="code"),
+        "MaeLmForMaskedLM",
+        dict(T5_BUCKETS, decoder_relative_bias=True, decoder_layers=2),
+        dict(format="code"),
     ),
     "code-epsilon": ("MaeLmForMaskedLM", EPSILON, {}),
     "code-masks-seen": ("MaeLmForMaskedLM", dict(task={"encoder_mask_fraction": 1.0}), {}),
     "code-shared": ("MaeLmForMaskedLM", SHARED, {}),
-    "code-shared-all": ("MaeLmForMaskedLM", dict(SHARED, **T5_BUCKETS, decoder_layers=2), dict(format="code")),
-    "code-mean": ("MaeLmForSequenceClassification", {**FINE_TUNED, **NO_BIAS, "classification_pooling": "mean"}, {}),
+    "code-shared-all": (
+        "MaeLmForMaskedLM",
+        dict(SHARED, **T5_BUCKETS, decoder_layers=2),
+        dict(format="code"),
+    ),
+    "code-mean": (
+        "MaeLmForSequenceClassification",
+        {**FINE_TUNED, **NO_BIAS, "classification_pooling": "mean"},
+        {},
+    ),
     "code-score": ("MaeLmForSequenceClassification", FINE_TUNED, {}),
     "code-tags": ("MaeLmForTokenClassification", FINE_TUNED, {}),
     "code-span": ("MaeLmForQuestionAnswering", FINE_TUNED, {}),
-}  # fmt: skip
+}
 
 
 def byte_level_roberta(folder, lines):
-    """A folder as transformers has one of `roberta-base` kin, random but for its vocabulary of byte-level BPE.
+    """A folder like that of `roberta-base`, but small and with random weights.
+
+    Its vocabulary of byte-level BPE is trained on the lines.
 
     Returns:
         the folder; `folder`/data, prepared with its vocabulary; the hub's model with these weights
     """
-    trained = tokenizers.ByteLevelBPETokenizer()
-    trained.train_from_iterator(lines, vocab_size=420, special_tokens=SPECIAL, show_progress=False)
-    trained.add_special_tokens([tokenizers.AddedToken(MASK, lstrip=True, normalized=False)])
-    trained.post_processor = tokenizers.processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     theirs = folder / "roberta-bytes"
     theirs.mkdir(parents=True)
-    trained.save(str(theirs / "tokenizer.json"))
-    vocabulary = json.loads((theirs / "tokenizer.json").read_text(encoding="utf-8"))["model"]
-    (theirs / "vocab.json").write_text(json.dumps({**vocabulary["vocab"], MASK: len(vocabulary["vocab"])}))
-    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in vocabulary["merges"]]
-    (theirs / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
-    (theirs / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    texts = [word for option in ["--train", "--valid"] for word in [option, theirs / "text.txt"]]
-    script("data-prep/prepare.sh", "--vocabulary", theirs, "--dest", folder / "data", *texts)
-    checkpoint = write_checkpoint(folder / "checkpoint", folder / "data", **NO_BIAS, **MLM)
-    program.export(checkpoint, folder / "data", folder / "exported")
+    write_byte_level_vocabulary(theirs, lines)
+    data = folder / "data"
+    text = theirs / "text.txt"
+    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    options = ["--vocabulary", theirs, "--dest", data, "--train", text, "--valid", text]
+    script("data-prep/prepare.sh", *options)
+    checkpoint = write_checkpoint(folder / "checkpoint", data, **NO_BIAS, **MLM)
+    program.export(checkpoint, data, folder / "exported")
     for name in ["config.json", "model.safetensors"]:
         shutil.copy(folder / "exported" / name, theirs)
     config = json.loads((theirs / "config.json").read_text())
-    (theirs / "config.json").write_text(json.dumps({**config, "tokenizer_class": "RobertaTokenizer"}))
+    config["tokenizer_class"] = "RobertaTokenizer"
+    (theirs / "config.json").write_text(json.dumps(config))
     settings = {"tokenizer_class": "RobertaTokenizer", "model_max_length": P}
     (theirs / "tokenizer_config.json").write_text(json.dumps(settings))
-    return theirs, folder / "data", hub.from_pretrained(checkpoint, folder / "data")
+    return theirs, data, hub.from_pretrained(checkpoint, data)
+
+
+def write_byte_level_vocabulary(folder, lines):
+    """Writes tokenizer.json, and the same as vocab.json and merges.txt."""
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(
+        lines, vocab_size=420, special_tokens=SPECIAL, show_progress=False
+    )
+    tokenizer.add_special_tokens([tokenizers.AddedToken(MASK, lstrip=True, normalized=False)])
+    tokenizer.post_processor = tokenizers.processors.RobertaProcessing(
+        ("</s>", 2), ("<s>", 0), add_prefix_space=False
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    model = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    vocabulary = {**model["vocab"], MASK: len(model["vocab"])}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    # Versions of `tokenizers` write a merge as a text or as a list.
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    merges_file = "\n".join(["#version: 0.2", *merges, ""])
+    (folder / "merges.txt").write_text(merges_file, encoding="utf-8")
 
 
 def changed_vocabulary(theirs, folder, change):
@@ -142,19 +190,22 @@ def changed_vocabulary(theirs, folder, change):
 
 def add_special_token(file):
     """A change of a tokenizer.json: a special token of one's own, [DRUG]."""
-    own = {**file["added_tokens"][0], "id": len(file["model"]["vocab"]) + 1, "content": "[DRUG]", "special": True}
+    number = len(file["model"]["vocab"]) + 1
+    own = {**file["added_tokens"][0], "id": number, "content": "[DRUG]", "special": True}
     file["added_tokens"].append(own)
 
 
 def head_of(case):
     """The head of a case, or None."""
-    return case.split("-")[-1] if case.split("-")[-1] in HEADS else None
+    name = case.split("-")[-1]
+    return name if name in HEADS else None
 
 
 def make(case, data, folder):
     """Exports the model of a case into `folder`/case; returns the hub's model."""
     class_name, options, arguments = CASES[case]
-    heads = {head_of(case): HEADS[head_of(case)]()} if head_of(case) else {}
+    head = head_of(case)
+    heads = {head: HEADS[head]()} if head else {}
     checkpoint = write_checkpoint(folder / "checkpoints" / case, data, heads=heads, **options)
     assert program.export(checkpoint, data, folder / case, **arguments)[0] == class_name
     return hub.from_pretrained(checkpoint, data)

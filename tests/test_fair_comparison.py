@@ -1,4 +1,7 @@
-"""Models that are compared start, for one seed, from the same weights, and see the same text and masks in one order."""
+"""Models that are compared start from the same weights and see the same text and masks.
+
+This holds for each seed; the text and the masks come in the same order, too.
+"""
 
 import itertools
 
@@ -10,7 +13,9 @@ from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.vocabulary import load_dictionary
 
 MLM = dict(decoder_layers=0)
-SIZES = dict(encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2)
+SIZES = dict(
+    encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2
+)
 VARIANTS = {
     "MLM": MLM,
     "decoder with relative bias": dict(decoder_layers=2, decoder_relative_bias=True),
@@ -29,49 +34,71 @@ def start(dictionary, seed=1, pretraining=True, **sizes):
 
 
 def differing(one, other):
-    """The weights that both models have, but not with the same values: set of names."""
-    return {name for name in one.keys() & other.keys() if not torch.equal(one[name], other[name])}
+    """The names of the weights that both models have, but not with the same values."""
+    shared = one.keys() & other.keys()
+    return {name for name in shared if not torch.equal(one[name], other[name])}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_models_have_in_common_starts_equal(data, variant):
-    dictionary, options = load_dictionary(data), VARIANTS[variant]
+    dictionary = load_dictionary(data)
+    options = VARIANTS[variant]
     weights, drawn = start(dictionary, **options)
-    for other in VARIANTS.values():
-        others, drawn_later = start(dictionary, **other)
-        local = [sizes.get("relative_position_local_init", False) for sizes in (options, other)]
-        tables = {name for name in weights.keys() & others.keys() if name.endswith("relative_bias.table.weight")}
-        assert differing(weights, others) == (tables if local[0] != local[1] else set())
+    for other_options in VARIANTS.values():
+        other_weights, drawn_later = start(dictionary, **other_options)
+        expected = set()
+        if starts_locally(options) != starts_locally(other_options):
+            shared = weights.keys() & other_weights.keys()
+            expected = {name for name in shared if name.endswith("relative_bias.table.weight")}
+        assert differing(weights, other_weights) == expected
         assert drawn == drawn_later
     if options.get("share_decoder_layers"):  # it adds no weights
         assert weights.keys() == start(dictionary, **MLM)[0].keys()
     encoder, drawn_later = start(dictionary, **options, pretraining=False)
-    assert differing(weights, encoder) == set() and drawn == drawn_later
+    assert differing(weights, encoder) == set()
+    assert drawn == drawn_later
+
+
+def starts_locally(sizes):
+    return sizes.get("relative_position_local_init", False)
 
 
 def test_weights_of_other_seeds_modules_and_models_differ(data):
-    models = []
+    drawn = []
     for seed in [1, None, 2]:
         if seed:
             torch.manual_seed(seed)
-        models.append(MaeLmModel(MaeLmConfig(**SIZES, decoder_layers=2), load_dictionary(data), True))
-    drawn = [w.flatten()[-8:] for model in models for w in model.parameters() if w.dim() == 2]
-    assert not any(torch.equal(one, other) for one, other in itertools.combinations(drawn, 2))
+        config = MaeLmConfig(**SIZES, decoder_layers=2)
+        model = MaeLmModel(config, load_dictionary(data), True)
+        drawn += [weight.flatten()[-8:] for weight in model.parameters() if weight.dim() == 2]
+    for one, other in itertools.combinations(drawn, 2):
+        assert not torch.equal(one, other)
 
 
-def iterator(data, encoder_mask_fraction, seed=1, **more):
-    """The iterator over epochs of a run, as fairseq's Trainer gets it; the fraction is 0 for MAE-LM, 1 for an MLM."""
-    options = dict(tokens_per_sample=32, mask_prob=0.3, encoder_mask_fraction=encoder_mask_fraction, seed=seed)
-    task = make_task("mae_lm", data=str(data), **options)
+def iterator(data, encoder_mask_fraction, seed=1, **further):
+    """The iterator over epochs of a run, as fairseq's Trainer gets it.
+
+    The fraction is 0 for MAE-LM, 1 for an MLM.
+    """
+    task = make_task(
+        "mae_lm",
+        data=str(data),
+        tokens_per_sample=32,
+        mask_prob=0.3,
+        encoder_mask_fraction=encoder_mask_fraction,
+        seed=seed,
+    )
     task.load_dataset("train")
-    return task.get_batch_iterator(task.dataset("train"), max_sentences=8, seed=seed, epoch=1, **more)
+    dataset = task.dataset("train")
+    return task.get_batch_iterator(dataset, max_sentences=8, seed=seed, epoch=1, **further)
 
 
 def test_validation_on_the_training_split_leaves_its_masks_alone(data):
     task = make_task("mae_lm", data=str(data), tokens_per_sample=32)
     task.load_dataset("train")
-    both = [task.get_batch_iterator(task.dataset("train"), max_sentences=8, epoch=epoch) for epoch in [2, 1]]
-    assert [iterator.dataset.epoch for iterator in both] == [2, 1]
+    dataset = task.dataset("train")
+    iterators = [task.get_batch_iterator(dataset, max_sentences=8, epoch=epoch) for epoch in [2, 1]]
+    assert [iterator.dataset.epoch for iterator in iterators] == [2, 1]
 
 
 def batches(iterator):
@@ -84,18 +111,33 @@ def batches(iterator):
 
 
 def test_an_mlm_and_mae_lm_see_the_same_text_and_masks(data):
-    mae_lm, mlm = iterator(data, 0), iterator(data, 1)
-    first, second = list(batches(mae_lm)), list(batches(mae_lm))
-    assert [list(batches(mlm)), list(batches(mlm))] == [first, second] and len(first) > 5
-    assert first != second and list(batches(iterator(data, 0, seed=2))) != first
+    mae_lm = iterator(data, 0)
+    mlm = iterator(data, 1)
+    first_epoch = list(batches(mae_lm))
+    second_epoch = list(batches(mae_lm))
+    assert len(first_epoch) > 5
+    assert list(batches(mlm)) == first_epoch
+    assert list(batches(mlm)) == second_epoch
+    assert first_epoch != second_epoch
+    assert list(batches(iterator(data, 0, seed=2))) != first_epoch
 
 
 def test_masks_change_every_epoch_and_do_not_depend_on_the_number_of_workers(data):
     """fairseq's own `masked_lm` repeats the first epoch's masks where it has workers."""
-    alone, by_workers = iterator(data, 0), iterator(data, 0, num_workers=2)
+    alone = iterator(data, 0)
+    by_workers = iterator(data, 0, num_workers=2)
     epochs = [list(batches(alone)) for _ in range(3)]
     assert [list(batches(by_workers)) for _ in range(3)] == epochs
-    masks = [{i: {*row} - {-1} for ids, rows, _ in epoch for i, row in zip(ids, rows)} for epoch in epochs]
-    for one, other in itertools.combinations(masks, 2):
+    for one, other in itertools.combinations(map(masks_of_blocks, epochs), 2):
         long = [i for i in one if len(one[i]) > 2]
-        assert len(long) > 30 and sum(one[i] == other[i] for i in long) < len(long) / 10
+        assert len(long) > 30
+        assert sum(one[i] == other[i] for i in long) < len(long) / 10
+
+
+def masks_of_blocks(epoch):
+    """The predicted positions of each block: {number of the block: set of positions}."""
+    masks = {}
+    for ids, rows, _ in epoch:
+        for i, row in zip(ids, rows):
+            masks[i] = {*row} - {-1}
+    return masks

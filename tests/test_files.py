@@ -24,12 +24,14 @@ def test_a_file_appears_when_it_is_complete(tmp_path):
     with atomic_write(path) as stream:
         stream.write("ä\n")
         assert not path.exists()
-    assert path.read_bytes() == "ä\n".encode() and os.listdir(tmp_path) == ["file"]
+    assert path.read_bytes() == "ä\n".encode()
+    assert os.listdir(tmp_path) == ["file"]
     with atomic_write(path, "wb") as stream:
         stream.write(b"\x00")
         stream.flush()
         assert path.read_bytes() == "ä\n".encode()
-    assert path.read_bytes() == b"\x00" and os.listdir(tmp_path) == ["file"]
+    assert path.read_bytes() == b"\x00"
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -38,22 +40,27 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     with pytest.raises(KeyboardInterrupt), atomic_write(path) as stream:
         stream.write("new")
         raise KeyboardInterrupt
-    assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_errors_name_the_file(tmp_path):
     full = OSError(errno.ENOSPC, "No space left on device")
 
-    def hidden():  # as by torch.save
+    def fail():
+        raise full
+
+    def fail_as_torch_save_does():  # which hides the error of the disk
         try:
             raise full
         finally:
             raise RuntimeError("unexpected pos")
 
-    for write in [hidden, lambda: (_ for _ in ()).throw(full)]:
+    for write in [fail_as_torch_save_does, fail]:
         full.filename = None
-        with pytest.raises(OSError, match="No space left on device: '/.*file'$"), atomic_write(tmp_path / "file"):
-            write()
+        with pytest.raises(OSError, match="No space left on device: '/.*file'$"):
+            with atomic_write(tmp_path / "file"):
+                write()
     with pytest.raises(OSError, match="No such file or directory: '/.*folder/a/b'$"):
         with atomic_folder(tmp_path / "folder") as partial:
             open(os.path.join(partial, "a", "b"))
@@ -61,29 +68,35 @@ def test_errors_name_the_file(tmp_path):
 
 
 def test_a_folder_appears_when_it_is_complete(tmp_path):
-    with atomic_folder(tmp_path / "new" / "folder") as partial:
+    above = tmp_path / "new"
+    with atomic_folder(above / "folder") as partial:
         with open(os.path.join(partial, "file"), "w") as stream:
             stream.write("text")
-        assert not (tmp_path / "new" / "folder").exists()
-    assert (tmp_path / "new" / "folder" / "file").read_text() == "text" and os.listdir(tmp_path / "new") == ["folder"]
-    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "new" / "other"):
+        assert not (above / "folder").exists()
+    assert (above / "folder" / "file").read_text() == "text"
+    assert os.listdir(above) == ["folder"]
+    with pytest.raises(KeyboardInterrupt), atomic_folder(above / "other"):
         raise KeyboardInterrupt
-    assert os.listdir(tmp_path / "new") == ["folder"]
+    assert os.listdir(above) == ["folder"]
 
 
 def test_what_is_new_replaces_nothing_that_came_meanwhile(tmp_path, monkeypatch):
-    for links in [True, False]:  # which some file systems lack
-        if not links:
+    path = tmp_path / "x"
+    fault = "x: exists already; remove it or choose another"
+    for has_links in [True, False]:  # some file systems have no hard links
+        if not has_links:
             monkeypatch.setattr(os, "link", lambda *_: os.stat(tmp_path / "nowhere"))
-        for write in [lambda: atomic_write(tmp_path / "x", new=True), lambda: atomic_folder(tmp_path / "x")]:
-            with pytest.raises(UsageError, match="x: exists already; remove it or choose another"), write():
-                (tmp_path / "x").write_text("theirs")
-            assert os.listdir(tmp_path) == ["x"] and (tmp_path / "x").read_text() == "theirs"
-            (tmp_path / "x").unlink()
-        with atomic_write(tmp_path / "y", new=True) as stream:
+        for write in [lambda: atomic_write(path, new=True), lambda: atomic_folder(path)]:
+            with pytest.raises(UsageError, match=fault), write():
+                path.write_text("theirs")
+            assert os.listdir(tmp_path) == ["x"]
+            assert path.read_text() == "theirs"
+            path.unlink()
+        with atomic_write(path, new=True) as stream:
             stream.write("ours")
-        assert os.listdir(tmp_path) == ["y"] and (tmp_path / "y").read_text() == "ours"
-        (tmp_path / "y").unlink()
+        assert os.listdir(tmp_path) == ["x"]
+        assert path.read_text() == "ours"
+        path.unlink()
 
 
 def test_a_pipe_is_no_file_with_a_checksum(tmp_path):
@@ -92,31 +105,51 @@ def test_a_pipe_is_no_file_with_a_checksum(tmp_path):
 
 
 def test_its_contents_are_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    done = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: done.append(os.readlink(f"/proc/self/fd/{descriptor}")))
-    monkeypatch.setattr(os, "replace", lambda *paths, original=os.replace: done.append("named") or original(*paths))
-    monkeypatch.setattr(os, "rename", lambda *paths, original=os.rename: done.append("named") or original(*paths))
+    steps = []  # "named", or the path of what was written to the disk
+
+    def log_path(descriptor):
+        steps.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def logged(function):
+        def call(*paths):
+            steps.append("named")
+            return function(*paths)
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", log_path)
+    monkeypatch.setattr(os, "replace", logged(os.replace))
+    monkeypatch.setattr(os, "rename", logged(os.rename))
     with atomic_write(tmp_path / "file"):
         pass
     with atomic_folder(tmp_path / "folder") as partial:
         (tmp_path / partial / "inside").touch()
-    assert done == [done[0], "named", str(tmp_path), f"{partial}/inside", partial, "named", str(tmp_path)]
-    assert ".file." in done[0]
+    of_file = [steps[0], "named", str(tmp_path)]
+    of_folder = [f"{partial}/inside", partial, "named", str(tmp_path)]
+    assert steps == of_file + of_folder
+    assert ".file." in steps[0]
 
 
 def test_what_a_killed_process_left_goes_the_next_time(tmp_path):
-    host, dead = socket.gethostname(), 2**22 + 1  # over the highest number of a process
-    left = [tmp_path / f".file.{host}.{process}.partial" for process in (dead, os.getppid())]
-    left += [tmp_path / ".file.elsewhere.1.partial", tmp_path / f".other.{host}.{dead}.partial"]
-    for path in left:
+    host = socket.gethostname()
+    dead = 2**22 + 1  # higher than the number of any process
+    of_dead_process = tmp_path / f".file.{host}.{dead}.partial"
+    of_live_process = tmp_path / f".file.{host}.{os.getppid()}.partial"
+    of_another_host = tmp_path / ".file.elsewhere.1.partial"
+    of_another_file = tmp_path / f".other.{host}.{dead}.partial"
+    for path in [of_dead_process, of_live_process, of_another_host, of_another_file]:
         path.touch()
-    os.utime(left[2], (0, 0))
-    (tmp_path / f".folder.{host}.{dead}.partial").mkdir()
+    os.utime(of_another_host, (0, 0))  # very old
+    folder_of_dead_process = tmp_path / f".folder.{host}.{dead}.partial"
+    folder_of_dead_process.mkdir()
     save_json(1, tmp_path / "file")
     with atomic_folder(tmp_path / "folder"):
         pass
-    assert [path.exists() for path in left] == [False, True, False, True]
-    assert not (tmp_path / f".folder.{host}.{dead}.partial").exists()
+    assert not of_dead_process.exists()
+    assert of_live_process.exists()
+    assert not of_another_host.exists()
+    assert of_another_file.exists()
+    assert not folder_of_dead_process.exists()
 
 
 @dataclass
@@ -142,23 +175,27 @@ def test_json(tmp_path):
     save_json(GOOD, path)
     assert json.loads(path.read_text(encoding="utf-8")) == GOOD
     assert read_json(path, Record, "a record") == Record("ä", [Part((1, 2), 1.0)], {"a": 1})
-    save_json({**GOOD, "name": "\udcff", "pairs": [[1, "a"]]}, path)  # as of a file whose name is not UTF-8
+    # The name of a file that is not UTF-8.
+    save_json({**GOOD, "name": "\udcff", "pairs": [[1, "a"]]}, path)
     read = read_json(path, Record, "a record", file_names=True)
     assert read == Record("\udcff", [Part((1, 2), 1.0)], {"a": 1}, pairs=((1, "a"),))
     with pytest.raises(ValueError, match="record.json: unpaired surrogate '.udcff' after"):
         read_json(path, Record, "a record")
-    save_json({**GOOD, "name": "\ud83d\ude00"}, path)  # as others write a character that is there whole
+    # A pair of surrogates, as other programs write one character.
+    save_json({**GOOD, "name": "\ud83d\ude00"}, path)
     assert read_json(path, Record, "a record").name == "\U0001f600"
     with pytest.raises(FileNotFoundError, match="nosuch.json: not found, expected a record"):
         read_json(tmp_path / "nosuch.json", Record, "a record")
     path.write_bytes(gzip.compress(json.dumps(GOOD).encode()))
     assert read_json(path, Record, "a record").name == GOOD["name"]
+    fault = "record.json: (not JSON|line 1 is not UTF-8) .*"
+    fault += "record.json should be a record; remove it"
     for content in [b"", b"{", b"\xff", b"[" * 100000, b'{"a": {"b": 1, "b": 2}}']:
         path.write_bytes(content)
-        fault = "record.json: (not JSON|line 1 is not UTF-8) .*record.json should be a record; remove it"
         refuses(fault, read_json, path, Record, "a record")
     save_json({**GOOD, "parts": [{}]}, path)
-    with pytest.raises(ValueError, match="parts: item 1: found no sizes; .*record.json should be a record; remove"):
+    fault = "parts: item 1: found no sizes; .*record.json should be a record; remove"
+    with pytest.raises(ValueError, match=fault):
         read_json(path, Record, "a record")
 
 
@@ -167,7 +204,8 @@ def test_json(tmp_path):
     (Record, {**GOOD, "name": None}, "name: found None, expected a text"),
     (Record, {**GOOD, "counts": {"a": True}}, "counts: a: found True, expected a whole number"),
     (Record, {**GOOD, "parts": {}}, "parts: found a dict, expected a list"),
-    (Record, {**GOOD, "pairs": [["1", "a"]]}, "pairs: item 1: item 1: found '1', expected a whole number"),
+    (Record, {**GOOD, "pairs": [["1", "a"]]},
+     "pairs: item 1: item 1: found '1', expected a whole number"),
     (Record, {**GOOD, "pairs": [[1]]}, "pairs: item 1: found a list of 1, expected a list of 2"),
     (Record, {**GOOD, "other": 5}, "other: found 5, expected a text"),
     (Part, {"sizes": [1, "2"]}, "sizes: item 2: found '2', expected a whole number"),

@@ -1,4 +1,7 @@
-"""Fine-tuning with the recipes: from labelled files and a checkpoint to scores, a table of results and a submission."""
+"""Fine-tuning with the recipes.
+
+From labelled files and a checkpoint to scores, a table of results and a submission.
+"""
 
 import argparse
 import csv
@@ -51,7 +54,9 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def arguments(pretrained, tmp_path):
-    return ["--checkpoint", pretrained[1], "--data", pretrained[0], "--save-dir", tmp_path / "save", *SETTINGS]
+    data, checkpoint_file = pretrained
+    files = ["--checkpoint", checkpoint_file, "--data", data, "--save-dir", tmp_path / "save"]
+    return [*files, *SETTINGS]
 
 
 def table(folder):
@@ -71,82 +76,119 @@ def scores_of(run):
 
 
 def test_scores_results_and_submission(pretrained, files, arguments, tmp_path):
-    save, mnli = tmp_path / "save", [GLUE, "--labelled", files / "MNLI", *arguments]
+    save = tmp_path / "save"
+    mnli = [GLUE, "--labelled", files / "MNLI", *arguments]
     printed = script(*mnli, "--seeds", 2).stdout
     runs = sorted(save.glob("MNLI/batch16-lr0.003-warmup0.1-epochs2-*/seed*"))
-    assert [run.name for run in runs] == ["seed1", "seed2"] and [updates(run) for run in runs] == [8, 8]
-    ours = [row for row in table(save) if row["start"] == str(pretrained[1])]
-    for row, split, file in zip(ours, ["valid", "valid1"], ["dev_matched.tsv", "dev_mismatched.tsv"]):
-        scores = [scores_of(run)[split]["accuracy"] for run in runs]
-        assert [row[name] for name in ("task", "split", "metric", "seeds")] == ["MNLI", file, "accuracy", "2"]
-        assert float(row["median"]) == pytest.approx(np.median(scores), abs=0.01)
-        assert float(row["deviation"]) == pytest.approx(np.std(scores, ddof=1), abs=0.01)
-        line = f"MNLI accuracy on {file}: {np.median(scores):.2f} ± {row['error']}, median of 2 seeds"
-        assert line in printed
+    assert [run.name for run in runs] == ["seed1", "seed2"]
+    assert [updates(run) for run in runs] == [8, 8]
+    check_rows_of_mnli(save, pretrained[1], runs, printed)
     assert "dev_mismatched.tsv: 50 examples, read as MNLI or SNLI" in printed
-    best = runs[int(np.argmax([scores_of(run)["valid"]["accuracy"] for run in runs]))] / "checkpoint_last.pt"
+    accuracies = [scores_of(run)["valid"]["accuracy"] for run in runs]
+    best = runs[int(np.argmax(accuracies))] / "checkpoint_last.pt"
     assert printed.splitlines()[-1] == f"model of the best seed: {best}"
     # The server expects the official index and label of every line.
     model = hub.from_pretrained(best, data=pretrained[0])
     for split, name in [("test_matched", "MNLI-m"), ("test_mismatched", "MNLI-mm")]:
         examples = read_sentences(files / "MNLI" / f"{split}.tsv", is_test=True).examples
-        answers = model.predict(*map(list, zip(*(example.texts for example in examples))))
-        assert submitted(save, name) == [[e.number, max(row, key=row.get)] for e, row in zip(examples, answers)]
+        first_texts, second_texts = zip(*(example.texts for example in examples))
+        answers = model.predict(list(first_texts), list(second_texts))
+        labels = [max(answer, key=answer.get) for answer in answers]
+        numbers = [example.number for example in examples]
+        assert submitted(save, name) == [list(pair) for pair in zip(numbers, labels)]
     # A repeated command does only what is left, and no row is repeated.
-    before = {run: (run / "checkpoint_last.pt").stat().st_mtime_ns for run in runs}
+    before = times_of_checkpoints(runs)
     script(*mnli, "--seeds", 3)
-    assert before == {run: (run / "checkpoint_last.pt").stat().st_mtime_ns for run in runs}
-    assert seeds_of_rows(save, pretrained[1]) == [*"2233"]
-    # Other options are of other runs.
+    assert before == times_of_checkpoints(runs)
+    assert seeds_of_rows(save, pretrained[1]) == ["2", "2", "3", "3"]
+    # With other options, there are other runs.
     script(*mnli, "--seeds", 1, "--epochs", 1, "--clip-norm", 1)
     assert len(list(save.glob("MNLI/batch*"))) == 2
-    assert seeds_of_rows(save, pretrained[1]) == [*"223311"]
+    assert seeds_of_rows(save, pretrained[1]) == ["2", "2", "3", "3", "1", "1"]
+
+
+def check_rows_of_mnli(save, start, runs, printed):
+    """The table has a row for each dev file, with what the runs' checkpoints say."""
+    rows = [row for row in table(save) if row["start"] == str(start)]
+    files = ["dev_matched.tsv", "dev_mismatched.tsv"]
+    for row, split, file in zip(rows, ["valid", "valid1"], files):
+        scores = [scores_of(run)[split]["accuracy"] for run in runs]
+        columns = ("task", "split", "metric", "seeds")
+        assert [row[name] for name in columns] == ["MNLI", file, "accuracy", "2"]
+        median = np.median(scores)
+        assert float(row["median"]) == pytest.approx(median, abs=0.01)
+        assert float(row["deviation"]) == pytest.approx(np.std(scores, ddof=1), abs=0.01)
+        line = f"MNLI accuracy on {file}: {median:.2f} ± {row['error']}, median of 2 seeds"
+        assert line in printed
+
+
+def times_of_checkpoints(runs):
+    return [(run / "checkpoint_last.pt").stat().st_mtime_ns for run in runs]
 
 
 def seeds_of_rows(save, start):
-    return [row["seeds"] for row in table(save) if row["start"] == str(start) and row["split"] != "test.tsv"]
+    """The numbers of seeds of the rows of a checkpoint, without those of a test file."""
+    rows = [row for row in table(save) if row["start"] == str(start)]
+    return [row["seeds"] for row in rows if row["split"] != "test.tsv"]
+
+
+def column_of(path, number):
+    """A column of a table, without its header."""
+    return [line.split("\t")[number] for line in path.read_text().splitlines()[1:]]
 
 
 def test_a_bag_of_words_stands_beside_every_score(pretrained, files, arguments, tmp_path):
     """Also on a test file that has labels, which the best seed predicts once."""
     own = tmp_path / "own"
-    for split, count in [("train", 80), ("dev", 24), ("test", 10)]:
-        texts = [" ".join(words) for words in labelled.texts(count, split, 6)]
-        rows = [(text, "with k" if "k" in text else "without") for text in texts]
-        more = [("kan losh", "never seen")] * (split == "test")
-        labelled.write_table(own / f"{split}.tsv", ["sentence", "label"], rows + more)
+    write_texts_with_or_without_k(own)
     printed = script(GLUE, "--labelled", own, *arguments, "--seeds", 2).stdout
     rows = {(row["split"], row["start"]): row for row in table(tmp_path / "save")}
-    assert [*rows] == [(split, start) for start, split in [
-        (str(pretrained[1]), "dev.tsv"), (str(pretrained[1]), "test.tsv"),
-        *((start, split) for split in ["dev.tsv", "test.tsv"] for start in YARDSTICKS),
-        (TOGETHER, "dev.tsv"), (TOGETHER, "test.tsv"),
-    ]]  # fmt: skip
-    # Letters within words show the label.
+    encoder = str(pretrained[1])
+    assert [*rows] == [
+        *[("dev.tsv", encoder), ("test.tsv", encoder)],
+        *[("dev.tsv", start) for start in YARDSTICKS],
+        *[("test.tsv", start) for start in YARDSTICKS],
+        *[("dev.tsv", TOGETHER), ("test.tsv", TOGETHER)],
+    ]
+    # A bag of words also reads letters within words, which show the label.
     bag, frequent = (float(rows["dev.tsv", name]["median"]) for name in YARDSTICKS)
     assert bag > frequent
-    train = [line.split("\t")[1] for line in (own / "train.tsv").read_text().splitlines()[1:]]
-    dev = [line.split("\t")[1] for line in (own / "dev.tsv").read_text().splitlines()[1:]]
+    train = column_of(own / "train.tsv", 1)
+    dev = column_of(own / "dev.tsv", 1)
     most = max(set(train), key=train.count)
     assert frequent == pytest.approx(100 * dev.count(most) / len(dev), abs=0.01)
     assert f"; bag of words {bag:.2f} ± " in printed
-    mine = float(rows["dev.tsv", str(pretrained[1])]["median"])
-    assert f" (difference {mine - bag:+.2f} ± " in printed
-    assert f"; {TOGETHER} {float(rows['dev.tsv', TOGETHER]['median']):.2f} ± " in printed
-    # On the test file, one seed is scored; no answer to a label that is not in training is right.
-    (row,) = [row for (split, start), row in rows.items() if split == "test.tsv" and start == str(pretrained[1])]
-    (path,) = (tmp_path / "save").glob("own/batch*/own.tsv")
-    predicted = [line.split("\t")[1] for line in path.read_text().splitlines()[1:]]
-    labels = [line.split("\t")[1] for line in (own / "test.tsv").read_text().splitlines()[1:]]
+    ours = float(rows["dev.tsv", encoder]["median"])
+    assert f" (difference {ours - bag:+.2f} ± " in printed
+    together = float(rows["dev.tsv", TOGETHER]["median"])
+    assert f"; {TOGETHER} {together:.2f} ± " in printed
+    (predictions,) = (tmp_path / "save").glob("own/batch*/own.tsv")
+    check_score_on_test_file(rows["test.tsv", encoder], predictions, own / "test.tsv")
+    assert "labels that no training example has count as wrong: never seen" in printed
+    # A file beside the predictions has the precision, recall and F1 of each class.
+    report = predictions.parent / "own.report.txt"
+    assert str(report) in printed
+    for name in ["dev.tsv, seed", "test.tsv, seed", "precision", "with k", "without"]:
+        assert name in report.read_text()
+
+
+def write_texts_with_or_without_k(folder):
+    """Two classes, and one more that only the test file has."""
+    for split, count in [("train", 80), ("dev", 24), ("test", 10)]:
+        texts = [" ".join(words) for words in labelled.texts(count, split, 6)]
+        rows = [(text, "with k" if "k" in text else "without") for text in texts]
+        if split == "test":
+            rows.append(("kan losh", "never seen"))
+        labelled.write_table(folder / f"{split}.tsv", ["sentence", "label"], rows)
+
+
+def check_score_on_test_file(row, predictions, test_file):
+    """One seed is scored; for a label that is not in training, no answer is right."""
+    predicted = column_of(predictions, 1)
+    labels = column_of(test_file, 1)
     right = sum(map(str.__eq__, predicted, labels))
     assert float(row["median"]) == pytest.approx(100 * right / len(labels), abs=0.01)
     assert row["seeds"] == "1"
-    assert "labels that no training example has count as wrong: never seen" in printed
-    # Precision, recall and F1 of each class are beside the predictions.
-    report = (path.parent / "own.report.txt").read_text()
-    assert str(path.parent / "own.report.txt") in printed
-    for name in ["dev.tsv, seed", "test.tsv, seed", "precision", "with k", "without"]:
-        assert name in report
 
 
 def test_a_bag_of_words_that_takes_too_long_is_left_out(files, arguments, capsys):
@@ -157,29 +199,37 @@ def test_a_bag_of_words_that_takes_too_long_is_left_out(files, arguments, capsys
 
 
 def yardsticks_of(labelled, arguments):
-    """The results of a bag of words beside an encoder that scores 50 and always answers the first class."""
+    """The runs, and the results of a bag of words beside an encoder.
+
+    The encoder scores 50 and always answers the first class.
+    """
     runs, _ = run_main(begun, "--labelled", labelled, *arguments)
     os.makedirs(os.path.join(runs.command.args.save_dir, "own"), exist_ok=True)
-    encoder, answered = [], {}
+    results = []
+    answered = {}
     for split in runs.splits:
         dataset = runs.task.datasets[split]
         answered[split] = dict.fromkeys(range(len(dataset)), [2.0, 0.0, 0.0])
         name = runs.file_name(split)
-        encoder += [finetune_results.Result("own", name, metric, [50.0], 1.0, "x") for metric in dataset.metrics]
+        for metric in dataset.metrics:
+            results.append(finetune_results.Result("own", name, metric, [50.0], 1.0, "x"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", PYTHON)
-        return runs, finetune.yardsticks(runs, encoder, answered, limit=60)
+        return runs, finetune.yardsticks(runs, results, answered, limit=60)
 
 
 def test_yardsticks_are_those_of_the_run(files, arguments, tmp_path):
-    """They are computed again where their file is not whole, or of other splits."""
+    """They are computed again if their file is incomplete or has other splits."""
     own = shutil.copytree(files / "own", tmp_path / "own")
     _, first = yardsticks_of(own, arguments)
     (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
     whole = json.loads(path.read_text())
-    for damaged in [{}, {**whole, "scores": whole["scores"][1:]}, {**whole, "outputs": {"dev.tsv": [[1.0]]}}]:
+    without_a_score = {**whole, "scores": whole["scores"][1:]}
+    with_one_output = {**whole, "outputs": {"dev.tsv": [[1.0]]}}
+    for damaged in [{}, without_a_score, with_one_output]:
         path.write_text(json.dumps(damaged))
-        assert yardsticks_of(own, arguments)[1] == first
+        _, again = yardsticks_of(own, arguments)
+        assert again == first
         assert json.loads(path.read_text()) == whole
     (own / "test.tsv").rename(own / "dev_mismatched.tsv")
     _, again = yardsticks_of(own, arguments)
@@ -188,33 +238,41 @@ def test_yardsticks_are_those_of_the_run(files, arguments, tmp_path):
 
 
 def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, arguments, tmp_path):
-    """The error of a difference of accuracies is that of the mean of differences between right and wrong answers."""
+    """The error is that of a mean over the examples: of 100, 0 or -100 points of difference."""
     runs, results = yardsticks_of(files / "own", arguments)
     (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
-    answers = np.array(json.loads(path.read_text())["outputs"]["dev.tsv"]).argmax(axis=1)
+    outputs = json.loads(path.read_text())["outputs"]["dev.tsv"]
+    answers = np.array(outputs).argmax(axis=1)
     dataset = runs.task.datasets["valid"]
-    targets = np.array([dataset.targets[number][0] for number in runs.task.labelled_examples(dataset)])
+    examples = runs.task.labelled_examples(dataset)
+    targets = np.array([dataset.targets[number][0] for number in examples])
     differences = 100.0 * (targets == 0) - 100.0 * (answers == targets)
     error = differences.std(ddof=1) / len(differences) ** 0.5
-    (bag,) = [each for each in results if (each.split, each.start) == ("dev.tsv", "bag of words")]
+    wanted = ("dev.tsv", "bag of words")
+    (bag,) = [result for result in results if (result.split, result.start) == wanted]
     assert bag.values[0] == pytest.approx(100 * (answers == targets).mean())
     assert f"(difference {50 - bag.values[0]:+.2f} ± {error:.2f})" in str(bag)
 
 
 @pytest.mark.parametrize("encoder, bag, both, expected", [
     ([81.0, 79.0, 10.0], 78.0, 78.5, "highest on dev.tsv: the encoder"),
-    ([60.0], 78.0, 77.0, "highest on dev.tsv: bag of words; recipes/label_texts.py, without --checkpoint, labels new "),
-    ([60.0], 78.0, 79.0, f"highest on dev.tsv: {TOGETHER}; recipes/label_texts.py labels new texts with both"),
+    ([60.0], 78.0, 77.0, "highest on dev.tsv: bag of words; "
+                         "recipes/label_texts.py, without --checkpoint, labels new "),
+    ([60.0], 78.0, 79.0, f"highest on dev.tsv: {TOGETHER}; "
+                         "recipes/label_texts.py labels new texts with both"),
 ])  # fmt: skip
 def test_the_highest_score_is_named(encoder, bag, both, expected):
-    values = {"model.pt": encoder, "bag of words": [bag], TOGETHER: [both]}
-    results = [finetune_results.Result("a", "dev.tsv", "accuracy", each, 1.0, start) for start, each in values.items()]
-    results.insert(1, finetune_results.Result("a", "dev.tsv", "f1", [99.0], 1.0, "model.pt"))
+    results = [
+        finetune_results.Result("a", "dev.tsv", "accuracy", encoder, 1.0, "model.pt"),
+        finetune_results.Result("a", "dev.tsv", "f1", [99.0], 1.0, "model.pt"),
+        finetune_results.Result("a", "dev.tsv", "accuracy", [bag], 1.0, "bag of words"),
+        finetune_results.Result("a", "dev.tsv", "accuracy", [both], 1.0, TOGETHER),
+    ]
     assert finetune_results.highest(results).startswith(expected)
 
 
 def test_lower_layers_of_small_encoders_take_smaller_steps(files, arguments):
-    """On sentences, where they are fine-tuned for long."""
+    """On sentences, because small encoders are fine-tuned on them for many epochs."""
     options = words_of(*run_main(begun, "--labelled", files / "own", *arguments))
     assert options[options.index("--lr-layer-decay") + 1] == "0.7"
     scratch = words_of(*run_main(begun, "--labelled", files / "own", *arguments, "--from-scratch"))
@@ -229,7 +287,8 @@ def test_a_task_is_not_called_as_the_table_is(files, arguments, tmp_path):
 
 def test_a_score_that_still_rises_is_pointed_out():
     """By the median over seeds, over the last quarter, if it is more than the standard error."""
-    flat, rising = [1, 50, 70, 70, 70, 71, 70, 70], [1, 20, 30, 40, 50, 60, 70, 80]
+    flat = [1, 50, 70, 70, 70, 71, 70, 70]
+    rising = [1, 20, 30, 40, 50, 60, 70, 80]
     assert finetune_results.still_rises([rising, rising, flat], error=2.0) == 20
     assert finetune_results.still_rises([rising, flat, flat], error=2.0) is None
     assert finetune_results.still_rises([rising], error=25.0) is None
@@ -237,78 +296,106 @@ def test_a_score_that_still_rises_is_pointed_out():
 
 
 def test_a_regression(pretrained, files, arguments, tmp_path):
-    more = ["--seeds", 1, "--classification-pooling", "mean"]
-    printed = script(GLUE, "--labelled", files / "STS-B", *arguments, *more).stdout
-    assert "updates: loss " in printed and " bits" not in printed and "@ 0 updates" not in printed
+    options = ["--labelled", files / "STS-B", *arguments]
+    options += ["--seeds", 1, "--classification-pooling", "mean"]
+    printed = script(GLUE, *options).stdout
+    assert "updates: loss " in printed
+    assert " bits" not in printed
+    assert "@ 0 updates" not in printed
     save = tmp_path / "save"
     (run,) = save.glob("STS-B/*/seed1")
     model = hub.from_pretrained(run / "checkpoint_last.pt", data=pretrained[0])
     examples = read_sentences(files / "STS-B" / "test.tsv", is_test=True).examples
     values = np.clip([model.predict(*example.texts) for example in examples], 0, 5)
     assert {type(head) for head in model.model.classification_heads.values()} == {POOLING["mean"]}
-    assert submitted(save, "STS-B") == [[str(k), f"{value:.3f}"] for k, value in enumerate(values)]
-    rows = {row["metric"]: float(row["median"]) for row in table(save) if row["start"] == str(pretrained[1])}
-    assert rows == pytest.approx(scores_of(run)["valid"], abs=0.01)
-    assert list(rows) == ["pearson", "spearman"]
-    assert [row["start"] for row in table(save)][2:] == [*["bag of words"] * 2, *[TOGETHER] * 2]
+    assert submitted(save, "STS-B") == [[str(i), f"{value:.3f}"] for i, value in enumerate(values)]
+    rows = table(save)
+    ours = [row for row in rows if row["start"] == str(pretrained[1])]
+    medians = {row["metric"]: float(row["median"]) for row in ours}
+    assert medians == pytest.approx(scores_of(run)["valid"], abs=0.01)
+    assert list(medians) == ["pearson", "spearman"]
+    assert [row["start"] for row in rows[2:]] == [*["bag of words"] * 2, *[TOGETHER] * 2]
+    # With another test file, the old predictions are kept under another name.
     test = files / "STS-B" / "test.tsv"
     test.write_text("".join(test.read_text().splitlines(True)[:3]))
-    again = script(GLUE, "--labelled", files / "STS-B", *arguments, *more).stdout
-    assert re.search("renamed the earlier .*STS-B.tsv to ", again) and len(submitted(save, "STS-B")) == 2
+    again = script(GLUE, *options).stdout
+    assert re.search("renamed the earlier .*STS-B.tsv to ", again)
+    assert len(submitted(save, "STS-B")) == 2
     assert server_files.server_name("own", "test1") == "own_mismatched"
     assert server_files.server_name("MNLI", "test") == "MNLI-m"
 
 
 def test_tags_and_questions(pretrained, files, arguments, tmp_path):
     save = tmp_path / "save"
-    printed = script("recipes/finetune_tagging.sh", "--labelled", files / "tagged", *arguments, "--seeds", 1).stdout
-    assert "3 labels: B-X 131, I-X 20, O 622" in printed and printed.count("labels:") == 1
+    tagging = ["recipes/finetune_tagging.sh", "--labelled", files / "tagged", *arguments]
+    printed = script(*tagging, "--seeds", 1).stdout
+    assert "3 labels: B-X 131, I-X 20, O 622" in printed
+    assert printed.count("labels:") == 1
     (run,) = save.glob("tagged/*/seed1")
     model = hub.from_pretrained(run / "checkpoint_last.pt", data=pretrained[0])
     sentences = read_tagged(files / "tagged" / "test.txt")
-    expected = model.predict([" ".join(sentence.words) for sentence in sentences])
-    text = "".join("".join(f"{word}\t{tag}\n" for word, tag in row) + "\n" for row in expected)
-    assert (run.parent / "tagged.txt").read_text() == text
-    script("recipes/finetune_squad.sh", "--labelled", files / "squad", *arguments, "--seeds", 1, "--bf16-autocast")
-    rows = {row["metric"]: float(row["median"]) for row in table(save) if row["task"] == "squad"}
+    lines = []
+    for row in model.predict([" ".join(sentence.words) for sentence in sentences]):
+        lines += [f"{word}\t{tag}\n" for word, tag in row] + ["\n"]
+    assert (run.parent / "tagged.txt").read_text() == "".join(lines)
+    questions = ["recipes/finetune_squad.sh", "--labelled", files / "squad", *arguments]
+    script(*questions, "--seeds", 1, "--bf16-autocast")
+    of_squad = [row for row in table(save) if row["task"] == "squad"]
+    rows = {row["metric"]: float(row["median"]) for row in of_squad}
     assert list(rows) == ["f1", "exact", "HasAns_f1", "NoAns_f1"]
-    assert rows["f1"] == pytest.approx((14 * rows["HasAns_f1"] + 7 * rows["NoAns_f1"]) / 21, abs=0.02)
+    mean = (14 * rows["HasAns_f1"] + 7 * rows["NoAns_f1"]) / 21
+    assert rows["f1"] == pytest.approx(mean, abs=0.02)
     (path,) = save.glob("squad/*/squad.valid.json")
     answers = json.loads(path.read_text())
     assert answers.keys() == {f"dev-{i}" for i in range(21)}
 
 
-def test_runs_start_from_the_pretrained_encoder_or_from_scratch(files, arguments, pretrained, tmp_path):
+def test_runs_start_from_the_pretrained_encoder_or_from_scratch(
+    files, arguments, pretrained, tmp_path
+):
     """With a learning rate of almost zero, a run ends where it began."""
-    still = [*arguments[:6], "--lr", 1e-12, "--batch-size", 16, "--warmup-ratio", 0, "--epochs", 1, "--seeds", 1]
-    before, save, runs = checkpoint(pretrained[1].parent)["model"], tmp_path / "save", set()
-    for more, same in [([], True), (["--from-scratch"], False)]:
-        script(GLUE, "--labelled", files / "own", *still, *more)
-        (run,) = {*save.glob("own/*/seed1")} - runs
-        runs.add(run)
+    still = [*arguments[:6], "--lr", 1e-12, "--batch-size", 16, "--warmup-ratio", 0]
+    still += ["--epochs", 1, "--seeds", 1]
+    before = checkpoint(pretrained[1].parent)["model"]
+    save = tmp_path / "save"
+    earlier_runs = set()
+    for options, is_pretrained in [([], True), (["--from-scratch"], False)]:
+        script(GLUE, "--labelled", files / "own", *still, *options)
+        (run,) = {*save.glob("own/*/seed1")} - earlier_runs
+        earlier_runs.add(run)
         after = checkpoint(run)["model"]
-        for name in ["embed_tokens.weight", "encoder.layers.1.ffn.0.weight", "encoder.relative_bias.table.weight"]:
-            assert torch.allclose(before[name], after[name], atol=1e-6) == same
+        for name in [
+            "embed_tokens.weight",
+            "encoder.layers.1.ffn.0.weight",
+            "encoder.relative_bias.table.weight",
+        ]:
+            assert torch.allclose(before[name], after[name], atol=1e-6) == is_pretrained
     starts = [row["start"] for row in table(save) if row["split"] == "dev.tsv"]
-    assert [start for start in starts if start not in (*YARDSTICKS, TOGETHER)] == [str(pretrained[1]), "scratch"]
+    encoders = [start for start in starts if start not in (*YARDSTICKS, TOGETHER)]
+    assert encoders == [str(pretrained[1]), "scratch"]
 
 
 def test_a_search_and_then_a_job_for_each_seed(files, arguments, pretrained, tmp_path):
-    save, options = tmp_path / "save", [GLUE, "--labelled", files / "own", *arguments, "--epochs", 1]
+    save = tmp_path / "save"
+    options = [GLUE, "--labelled", files / "own", *arguments, "--epochs", 1]
     options += ["--search", "--lr", 3e-3, 1e-6]
     assert "the search is not finished" in refused(*options, "--only-seed", 1)
     printed = script(*options, "--seeds", 1, "--jobs", 2).stdout
     assert not list(save.glob("own/*/seed0/*.pt"))
-    kept = [*save.glob("own/*/seed0/scores.json")]
-    records = {path.parent.parent.name: json.loads(path.read_text()) for path in kept}
-    found = {name: record["scores"]["valid"]["accuracy"] for name, record in records.items()}
+    accuracies = {}  # of the two combinations that were searched
+    for path in save.glob("own/*/seed0/scores.json"):
+        record = json.loads(path.read_text())
+        accuracies[path.parent.parent.name] = record["scores"]["valid"]["accuracy"]
     (best,) = [run.parent.name for run in save.glob("own/*/seed1")]
-    assert len(found) == 2 and found[best] == max(found.values()) and f"best of 2: {best.rpartition('-')[0]}" in printed
+    assert len(accuracies) == 2
+    assert accuracies[best] == max(accuracies.values())
+    assert f"best of 2: {best.rpartition('-')[0]}" in printed
     script(*options, "--seeds", 2, "--only-seed", 2)
     assert seeds_of_rows(save, pretrained[1]) == ["1"]
-    trained = {path: path.stat().st_mtime_ns for path in save.glob("own/*/*/checkpoint_last.pt")}
+    checkpoints = "own/*/*/checkpoint_last.pt"
+    trained = {path: path.stat().st_mtime_ns for path in save.glob(checkpoints)}
     script(*options, "--seeds", 2)  # collects the results
-    assert trained == {path: path.stat().st_mtime_ns for path in save.glob("own/*/*/checkpoint_last.pt")}
+    assert trained == {path: path.stat().st_mtime_ns for path in save.glob(checkpoints)}
     assert seeds_of_rows(save, pretrained[1]) == ["1", "2"]
 
 
@@ -329,26 +416,32 @@ def settings(task="mae_lm_sentences", name="RTE", width=768, **given):
 
 def test_the_space_of_a_search_is_the_papers():
     """Batch {16, 32}, lr {1, 2, 3, 4}e-5, warm-up {1/16, 1/10}, and the epochs of the task."""
-    found = settings(name="MNLI", search=True)
-    assert len(found) == len(set(found)) == 2 * 4 * 2 * 3
-    assert {s.lr for s in found} == {1e-5, 2e-5, 3e-5, 4e-5} and {s.batch_size for s in found} == {16, 32}
-    assert {s.warmup_ratio for s in found} == {1 / 16, 1 / 10} and {s.epochs for s in found} == {2, 3, 5}
+    space = settings(name="MNLI", search=True)
+    assert len(space) == len(set(space)) == 2 * 4 * 2 * 3
+    assert {s.lr for s in space} == {1e-5, 2e-5, 3e-5, 4e-5}
+    assert {s.batch_size for s in space} == {16, 32}
+    assert {s.warmup_ratio for s in space} == {1 / 16, 1 / 10}
+    assert {s.epochs for s in space} == {2, 3, 5}
     assert {s.lr for s in settings(search=True, width=1024)} == {5e-6, 7e-6, 1e-5, 2e-5}
     assert {s.epochs for s in settings(search=True)} == {2, 3, 5, 10}
     assert {s.epochs for s in settings("squad", "squad", search=True)} == {2, 3}
 
 
 def test_a_search_for_a_small_encoder_tries_more_epochs_and_fewer_batch_sizes():
-    found = settings(name="own", width=256, search=True)
-    assert {s.epochs for s in found} == {5, 12, 20}
-    assert {s.batch_size for s in found} == {32}
-    assert {s.lr for s in found} == {2.5e-4, 5e-4, 7.5e-4, 1e-3}
-    assert len(found) == 12
+    space = settings(name="own", width=256, search=True)
+    assert {s.epochs for s in space} == {5, 12, 20}
+    assert {s.batch_size for s in space} == {32}
+    assert {s.lr for s in space} == {2.5e-4, 5e-4, 7.5e-4, 1e-3}
+    assert len(space) == 12
 
 
 def test_defaults():
-    """Those of GLUE's tasks are published; any other task has some, with higher learning rates for small encoders."""
-    assert settings() == [DEFAULTS["RTE"]] and settings(width=1024) == [DEFAULTS["RTE"]]
+    """Those of GLUE's tasks are published; other tasks have defaults, too.
+
+    Small encoders get higher learning rates.
+    """
+    assert settings() == [DEFAULTS["RTE"]]
+    assert settings(width=1024) == [DEFAULTS["RTE"]]
     (own,) = settings(name="own", width=256)
     assert own.lr == pytest.approx(5e-4)
     assert settings(name="own", width=64)[0].lr == pytest.approx(5e-4)
@@ -359,7 +452,8 @@ def test_defaults():
 
 
 def test_a_recipe_that_is_asked_to_stop_stops_as_pretraining_does(files, arguments, tmp_path):
-    command = [ROOT / GLUE, "--labelled", files / "own", *arguments, "--seeds", 1, "--epochs", 4000]
+    command = [ROOT / GLUE, "--labelled", files / "own", *arguments]
+    command += ["--seeds", 1, "--epochs", 4000]
     process = start(command, PATH=SCRIPTS_ENVIRONMENT["PATH"])
     next(line for line in process.stdout if "validation after" in line)
     process.send_signal(signal.SIGTERM)
@@ -370,27 +464,38 @@ def test_a_recipe_that_is_asked_to_stop_stops_as_pretraining_does(files, argumen
     process = start(command, PATH=SCRIPTS_ENVIRONMENT["PATH"])
     assert any("Loaded checkpoint" in line for line in process.stdout)  # the same command resumes
     process.kill()
-    assert process.wait() == -signal.SIGKILL and updates(run) >= before
+    assert process.wait() == -signal.SIGKILL
+    assert updates(run) >= before
 
 
 def test_the_table_of_results(tmp_path, capsys):
-    path, nan = tmp_path / "results.tsv", math.nan
-    first = finetune_results.Result("a", "dev.tsv", "pearson", [nan, 50.0, 60.0], 1.5, "x\ty", "s")
+    path = tmp_path / "results.tsv"
+    nan = math.nan
+    values = [nan, 50.0, 60.0]
+    first = finetune_results.Result("a", "dev.tsv", "pearson", values, 1.5, "x\ty", "s")
     bag_of_words = finetune_results.Result("a", "dev.tsv", "pearson", [55.0], 1.25, "bag of words")
     finetune_results.show([first, bag_of_words])
     for _ in range(2):  # no row is repeated
         finetune_results.write_table(tmp_path, [first])
     printed = capsys.readouterr().out
-    assert "a pearson on dev.tsv: 50.00 ± 1.50, median of 3 seeds (nan to 60.00); undefined for seed 1" in printed
+    line = "a pearson on dev.tsv: 50.00 ± 1.50, median of 3 seeds (nan to 60.00)"
+    assert f"{line}; undefined for seed 1" in printed
     assert "; bag of words 55.00 ± 1.25\n" in printed
+    # A damaged table is kept as it is, and rows are added to it.
     path.write_bytes(path.read_bytes() + b"a row that was \xff cut")
     before = path.read_bytes()
-    finetune_results.write_table(tmp_path, [finetune_results.Result("b", "f", "f1", [1.0, nan], 0.5, "\udcff", "s")])
-    assert path.read_bytes().startswith(before + b"\n") and path.read_bytes().count(b"\n") == 4
+    second = finetune_results.Result("b", "f", "f1", [1.0, nan], 0.5, "\udcff", "s")
+    finetune_results.write_table(tmp_path, [second])
+    assert path.read_bytes().startswith(before + b"\n")
+    assert path.read_bytes().count(b"\n") == 4
     fields = path.read_text(errors="replace").splitlines()[-1].split("\t")
-    assert fields[1:5] == ["b", "f", "f1", "nan"] and fields[10:] == ["1.00 nan", "\\udcff", "s"]
-    assert finetune_results.ranked([dict(f1=nan), dict(f1=1.0), dict(f1=3.0)], "loss") == [2, 1, 0]
-    assert finetune_results.ranked([dict(accuracy=2.0, f1=1.0), dict(accuracy=1.0, f1=3.0)], "f1") == [1, 0]
+    assert fields[1:5] == ["b", "f", "f1", "nan"]
+    assert fields[10:] == ["1.00 nan", "\\udcff", "s"]
+    # Runs are ranked by the metric that is asked for, or else by the first.
+    scores = [dict(f1=nan), dict(f1=1.0), dict(f1=3.0)]
+    assert finetune_results.ranked(scores, "loss") == [2, 1, 0]
+    scores = [dict(accuracy=2.0, f1=1.0), dict(accuracy=1.0, f1=3.0)]
+    assert finetune_results.ranked(scores, "f1") == [1, 0]
 
 
 @pytest.mark.parametrize("options, message", [
@@ -407,7 +512,9 @@ def test_the_table_of_results(tmp_path, capsys):
     (["--checkpoint-suffix", "_x"], "--checkpoint-suffix: the recipe sets it, to"),
     (["--criterion", "mae_lm"], "--criterion: the recipe sets it, to mae_lm_sentences"),
 ])  # fmt: skip
-def test_options_that_would_falsify_what_is_reported_are_refused(files, arguments, options, message):
+def test_options_that_would_falsify_what_is_reported_are_refused(
+    files, arguments, options, message
+):
     assert message in error_of(begun, "--labelled", files / "own", *arguments, *options)
 
 
@@ -422,39 +529,50 @@ def test_a_run_that_stopped_before_its_last_validation_is_validated(files, argum
     for name in ["checkpoint_best.pt", "scores.json"]:
         (run / name).unlink()
     again = script(*own).stdout
-    assert "validation after 10 updates" in again and again.splitlines()[-1] == printed.splitlines()[-1]
-    assert scores_of(run)["num_updates"] == 10 and (run / "checkpoint_best.pt").exists()
+    assert "validation after 10 updates" in again
+    assert again.splitlines()[-1] == printed.splitlines()[-1]
+    assert scores_of(run)["num_updates"] == 10
+    assert (run / "checkpoint_best.pt").exists()
     (run / "scores.json").write_text('{"scores": {}, "curve": [], "seconds": 1}')
-    assert "scores.json: found no scores of this run for valid; remove it, and run again" in refused(*own)
+    fault = "scores.json: found no scores of this run for valid; remove it, and run again"
+    assert fault in refused(*own)
     for path in run.glob("checkpoint_*.pt"):
         path.unlink()
     script(*own)  # trains again, and has no scores until then
-    assert json.loads((run / "scores.json").read_text())["scores"]["valid"] == scores_of(run)["valid"]
+    kept = json.loads((run / "scores.json").read_text())["scores"]
+    assert kept["valid"] == scores_of(run)["valid"]
 
 
 def test_wrong_input(files, arguments, tmp_path):
-    """Later options override earlier ones."""
     own = ["--labelled", files / "own", *arguments]
+
+    def error_with(*options):
+        return error_of(begun, *own, *options)  # later options override earlier ones
+
     runs, settings = run_main(begun, *own, "--from-scratch")
     runs.command.model["relative_position_local_init"] = True
     assert "--relative-position-local-init" in words_of(runs, settings)
-    assert "nosuch.pt: not found" in error_of(begun, *own, "--checkpoint", tmp_path / "nosuch.pt")
+    assert "nosuch.pt: not found" in error_with("--checkpoint", tmp_path / "nosuch.pt")
     for option, value, expected in [
         ("--seeds", 0, "a whole number from 1 to 2147483647, found '0'"),
         ("--epochs", 10**30, f"a whole number from 1 to 1000000, found '1{'0' * 30}'"),
         ("--lr", 0, "a number from 1e-12 to 10, found '0'"),
         ("--warmup-ratio", 7, "a number from 0 to 1, found '7'"),
     ]:
-        assert f"{option}: expected {expected}" in error_of(begun, *own, option, value)
-    assert "--lr 0.001 0.002: give one value" in error_of(begun, *own, "--lr", 1e-3, 2e-3)
-    assert "--only-seed 6 must be from 1 to --seeds, which is 5" in error_of(begun, *own, "--only-seed", 6)
-    assert "expected train.tsv, found: no such folder" in error_of(begun, *own, "--labelled", tmp_path / "none")
+        assert f"{option}: expected {expected}" in error_with(option, value)
+    assert "--lr 0.001 0.002: give one value" in error_with("--lr", 1e-3, 2e-3)
+    fault = "--only-seed 6 must be from 1 to --seeds, which is 5"
+    assert fault in error_with("--only-seed", 6)
+    fault = "expected train.tsv, found: no such folder"
+    assert fault in error_with("--labelled", tmp_path / "none")
     assert "expected train.json or train-v1.1.json" in refused("recipes/finetune_squad.sh", *own)
-    assert "fairseq reads ${...}" in error_of(begun, *own, "--save-dir", tmp_path / "a${b}")
+    assert "fairseq reads ${...}" in error_with("--save-dir", tmp_path / "a${b}")
     (tmp_path / "results.tsv").write_text("name,score\n")
-    assert "results.tsv: found another table, expected one of this" in error_of(begun, *own, "--save-dir", tmp_path)
+    fault = "results.tsv: found another table, expected one of this"
+    assert fault in error_with("--save-dir", tmp_path)
     assert not (tmp_path / "save").exists()  # nothing was trained
-    assert "fairseq-train ended with exit status 1; the full log is" in refused(GLUE, *own, "--dropout", 7)
+    fault = "fairseq-train ended with exit status 1; the full log is"
+    assert fault in refused(GLUE, *own, "--dropout", 7)
 
 
 def test_files_that_change_meanwhile(files, arguments, tmp_path):
@@ -482,7 +600,7 @@ def test_precision_on_gpus(files, arguments, monkeypatch):
     assert not {*words_of(runs, settings)} & {*devices}
 
 
-# Programs at the same time -----------------------------------------------------------------------------------------
+# Programs at the same time ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -490,14 +608,16 @@ def programs(monkeypatch):
     """A function that makes Jobs for GPUs that do not exist."""
 
     def make(*names):
-        monkeypatch.setattr(jobs, "environments", lambda count: [{"CUDA_VISIBLE_DEVICES": name} for name in names])
+        gpus = [{"CUDA_VISIBLE_DEVICES": name} for name in names]
+        monkeypatch.setattr(jobs, "environments", lambda count: gpus)
         return jobs.Jobs()
 
     return make
 
 
 def test_each_program_has_a_device_of_its_own_and_all_devices_work(programs):
-    together, used = threading.Barrier(3), []
+    together = threading.Barrier(3)
+    used = []
 
     def work(item, environment):
         name = environment["CUDA_VISIBLE_DEVICES"]
@@ -509,11 +629,13 @@ def test_each_program_has_a_device_of_its_own_and_all_devices_work(programs):
         return item, name
 
     results = programs("2", "5", "7").map(work, range(9))
-    assert [item for item, _ in results] == list(range(9)) and {name for _, name in results[:3]} == {"2", "5", "7"}
+    assert [item for item, _ in results] == list(range(9))
+    assert {name for _, name in results[:3]} == {"2", "5", "7"}
 
 
 def test_after_a_failure_no_further_program_begins_and_others_are_stopped(programs, tmp_path):
-    several, begun = programs("0", "1"), []
+    several = programs("0", "1")
+    begun = []
 
     def work(item, environment):
         begun.append(item)
@@ -524,10 +646,15 @@ def test_after_a_failure_no_further_program_begins_and_others_are_stopped(progra
         several.run(["sleep", 600], tmp_path / "log", environment)
 
     refuses("failed", several.map, work, range(10))
-    assert sorted(begun) == [0, 1] and not several.running
+    assert sorted(begun) == [0, 1]
+    assert not several.running
 
 
-@pytest.mark.parametrize("visible, expected", [(None, ["0", "1", "2"]), ("4,6", ["4", "6"]), ("GPU-a1", ["GPU-a1"])])
+@pytest.mark.parametrize("visible, expected", [
+    (None, ["0", "1", "2"]),
+    ("4,6", ["4", "6"]),
+    ("GPU-a1", ["GPU-a1"]),
+])  # fmt: skip
 def test_gpus_are_those_that_this_process_sees(monkeypatch, visible, expected):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
@@ -535,7 +662,8 @@ def test_gpus_are_those_that_this_process_sees(monkeypatch, visible, expected):
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     gpus = [{"CUDA_VISIBLE_DEVICES": name} for name in expected]
-    assert jobs.environments() == gpus and jobs.environments(1) == gpus[:1]
+    assert jobs.environments() == gpus
+    assert jobs.environments(1) == gpus[:1]
     refuses(f"--jobs 4, but there are {len(expected)} GPUs", jobs.environments, 4)
 
 
@@ -546,19 +674,25 @@ def test_on_the_cpu_programs_share_the_cores(monkeypatch):
 
 
 def test_a_program_sees_its_device_alone(programs, tmp_path):
+    log = tmp_path / "log"
     lines = []
     command = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES; exit 3"]
-    assert programs("3").run(command, tmp_path / "log", {"CUDA_VISIBLE_DEVICES": "3"}, lines.append) == 3
-    assert (tmp_path / "log").read_text() == "3\n" and lines == ["3"]
+    status = programs("3").run(command, log, {"CUDA_VISIBLE_DEVICES": "3"}, lines.append)
+    assert status == 3
+    assert log.read_text() == "3\n"
+    assert lines == ["3"]
 
 
 def test_programs_end_with_a_recipe_that_is_killed(tmp_path):
-    code = "from maelm_fairseq.runs.jobs import Jobs; Jobs().run(['sh', '-c', 'echo $$ >pid; exec sleep 600'], 'log')"
-    recipe = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+    code = "from maelm_fairseq.runs.jobs import Jobs; "
+    code += "Jobs().run(['sh', '-c', 'echo $$ >pid; exec sleep 600'], 'log')"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    recipe = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment)
+    pid = tmp_path / "pid"
+    while not pid.exists() or not pid.read_text():
         assert recipe.poll() is None
         time.sleep(0.1)
     recipe.kill()
     recipe.wait()
-    while Path("/proc", (tmp_path / "pid").read_text().strip()).exists():
+    while Path("/proc", pid.read_text().strip()).exists():
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Which Python `make` takes on a machine that it has never seen, and the one line where there is none."""
+"""Which Python `make` takes on a new machine, and the one line it prints where there is none."""
 
 import shlex
 import shutil
@@ -14,7 +14,9 @@ class Machine:
     """A machine whose only commands are those added to it."""
 
     def __init__(self, folder):
-        self.bin, self.venv, self.home = folder / "bin", folder / "venv", folder / "home"
+        self.bin = folder / "bin"
+        self.venv = folder / "venv"
+        self.home = folder / "home"
         self.bin.mkdir()
         self.add("uname", "echo Linux x86_64")
 
@@ -25,20 +27,30 @@ class Machine:
         path.chmod(0o755)
 
     def python(self, name, version, complete=True, folder=None):
-        """Adds a Python that claims to have this version; with `-m`, it only says what it was asked for."""
+        """Adds a Python that claims to have this version; with `-m`, it only prints its command.
+
+        One that is not complete has no ensurepip, as on Debian without python3-venv.
+        """
         version = tuple(map(int, version.split(".")))
-        code = f"import sys; sys.version_info = {version}; sys.modules['ensurepip'] = {'sys' if complete else None}; "
-        code = shlex.join([sys.executable, "-ISc", code + "exec(sys.argv.pop(1))"])
-        self.add(name, f'if [ "$1" = -m ]; then echo "${{0##*/}} $*"; exit; fi\nshift\nexec {code} "$@"', folder)
+        ensurepip = "sys" if complete else None
+        code = f"import sys; sys.version_info = {version}; "
+        code += f"sys.modules['ensurepip'] = {ensurepip}; exec(sys.argv.pop(1))"
+        run_code = shlex.join([sys.executable, "-ISc", code])
+        print_command = 'if [ "$1" = -m ]; then echo "${0##*/} $*"; exit; fi'
+        self.add(name, f'{print_command}\nshift\nexec {run_code} "$@"', folder)
 
     def run(self, *command):
         return subprocess.run(
-            list(map(str, command)), env={"PATH": str(self.bin), "HOME": str(self.home)}, cwd=ROOT,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            list(map(str, command)),
+            env={"PATH": str(self.bin), "HOME": str(self.home)},
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
 
     def made(self, *asked):
-        """What makes the environment."""
+        """The command that makes the environment."""
         done = self.run("recipes/make_environment.sh", self.venv, *asked)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.splitlines()[-1]
@@ -46,9 +58,10 @@ class Machine:
     def refusal(self, *variables):
         """What `make demo` says when it refuses to start."""
         done = self.run(shutil.which("make"), "demo", f"VENV={self.venv}", *variables)
-        assert done.returncode == 2 and not done.stdout, done.stdout
+        assert (done.returncode, done.stdout) == (2, "")
         message, from_make = done.stderr.splitlines()
-        assert message.startswith("error: ") and "Error 1" in from_make
+        assert message.startswith("error: ")
+        assert "Error 1" in from_make
         return message
 
 
@@ -74,7 +87,8 @@ def test_uv_where_no_python_will_do(machine):
     machine.python("python3", "3.13")
     machine.python("python3.12", "3.12", complete=False)
     machine.add("python3.11", "echo 'pyenv: python3.11: command not found' >&2; exit 127")
-    machine.add("uv", 'echo "uv $*"', machine.home / ".local" / "bin")  # as `pip install --user uv` leaves it
+    # Where `pip install --user uv` puts it.
+    machine.add("uv", 'echo "uv $*"', machine.home / ".local" / "bin")
     assert machine.made() == f"uv venv --quiet --seed --python 3.12 {machine.venv}"
 
 
@@ -82,9 +96,10 @@ def test_no_python_will_do(machine):
     machine.python("python3", "3.14")
     machine.python("python3.12", "3.12", complete=False)
     machine.python("python3.10", "3.10")  # no compiler
-    found = machine.refusal()
-    assert "found no Python that will do (tried python3 python3.12 python3.11 python3.10). This needs " in found
-    assert "`pip install uv`" in found
+    message = machine.refusal()
+    tried = "(tried python3 python3.12 python3.11 python3.10)"
+    assert f"found no Python that will do {tried}. This needs " in message
+    assert "`pip install uv`" in message
     assert not machine.venv.exists()
 
 
@@ -94,8 +109,10 @@ def test_the_python_asked_for(machine):
     assert machine.made("other") == f"other -m venv {machine.venv}"
     machine.python("other", "3.13")
     for name in ["other", "nosuch"]:
-        found = machine.refusal(f"PYTHON={name}")
-        assert f"(tried {name})" in found and found.endswith(f"without PYTHON={name}") and not machine.venv.exists()
+        message = machine.refusal(f"PYTHON={name}")
+        assert f"(tried {name})" in message
+        assert message.endswith(f"without PYTHON={name}")
+        assert not machine.venv.exists()
 
 
 def test_an_environment_that_is_there_stays(machine):

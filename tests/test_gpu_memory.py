@@ -1,4 +1,4 @@
-"""The memory of a GPU by formula, beside what was measured, and the batch that a recipe chooses by it."""
+"""The formula for the memory of a GPU, compared with measurements, and the batch chosen by it."""
 
 import contextlib
 import io
@@ -20,12 +20,13 @@ RECIPE = ROOT / "recipes/pretrain_base.sh"
 
 
 def measured():
-    """Rows of our models in the tables of RESULTS.md that were measured on a GPU: (name, options, GiB)."""
+    """The rows of our models in RESULTS.md's tables of GPUs: (name, options, GiB)."""
     text = (ROOT / "benchmarks/RESULTS.md").read_text()
     section = text.partition("\n## On a GPU\n")[2].partition("\n## ")[0]
+    row = re.compile(r"^\| (mae_lm_base[^|]*) \|.*\| ([0-9.]+) \| [0-9.]+ \|$", re.M)
     for table in section.split("```\npython benchmarks/pretrain_step.py ")[1:]:
         options = dict(re.findall(r"--(micro-batch|mask-prob|decoder-layers) ([0-9.]+)", table))
-        for name, memory in re.findall(r"^\| (mae_lm_base[^|]*) \|.*\| ([0-9.]+) \| [0-9.]+ \|$", table, re.M):
+        for name, memory in row.findall(table):
             yield name, options, float(memory)
 
 
@@ -47,13 +48,14 @@ def test_there_are_measurements():
 @pytest.fixture
 def data(tmp_path):
     """A folder with a vocabulary of 32,768 symbols."""
-    (tmp_path / "dict.txt").write_text("a 1\n" + "".join(f"b{number} 1\n" for number in range(32762)))
+    others = "".join(f"b{number} 1\n" for number in range(32762))
+    (tmp_path / "dict.txt").write_text("a 1\n" + others)
     return tmp_path
 
 
 @pytest.fixture
 def chosen(data, monkeypatch, capsys):
-    """A function that returns the micro-batch and --update-freq of a recipe, with GPUs of so many GB."""
+    """A function that returns a recipe's micro-batch and --update-freq on GPUs of so many GB."""
 
     def in_this_process(command, **options):
         with contextlib.redirect_stdout(io.StringIO()) as printed:

@@ -1,4 +1,4 @@
-"""The table in hooks.py names all that is replaced in fairseq, and nothing else."""
+"""The table in hooks.py names everything that is replaced in fairseq, and nothing else."""
 
 import json
 import re
@@ -17,8 +17,8 @@ import fairseq_cli.train
 def places():
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("fairseq")]
     values = [value for module in modules for value in vars(module).values()]
-    classes = {value for value in values if isinstance(value, type) and value.__module__.startswith("fairseq")}
-    return [*modules, *classes]
+    classes = {value for value in values if isinstance(value, type)}
+    return [*modules, *(kind for kind in classes if kind.__module__.startswith("fairseq"))]
 
 
 def inherited(place, name):
@@ -29,10 +29,10 @@ before = {place: dict(vars(place)) for place in places()}
 import maelm_fairseq.plugin  # extends fairseq's command
 
 replaced = set()
-for place, was in before.items():
-    now = vars(place)
-    replaced |= {name for name, value in was.items() if now[name] is not value}
-    replaced |= {name for name in now.keys() - was.keys() if inherited(place, name)}
+for place, old in before.items():
+    new = vars(place)
+    replaced |= {name for name, value in old.items() if new[name] is not value}
+    replaced |= {name for name in new.keys() - old.keys() if inherited(place, name)}
 task = SimpleNamespace(train_step=None, valid_step=None, reduce_metrics=None)
 original = dict(vars(task))
 maelm_fairseq.plugin.hooks.loop.stopping.listen(task)

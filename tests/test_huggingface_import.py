@@ -1,6 +1,7 @@
 """Imports of RoBERTa encoders from folders of transformers: what they compute, and what is refused.
 
-What transformers computes from an exported folder is in test_huggingface_transformers.py: here it is read back.
+Here, an exported folder is read back; test_huggingface_transformers.py has what transformers
+computes from it.
 """
 
 import json
@@ -19,19 +20,37 @@ from maelm_fairseq.huggingface import import_roberta as program
 from test_huggingface_tokenizer import vocabulary
 
 OPTIMIZATION = [
-    "--optimizer", "adam", "--lr", 1e-12, "--batch-size", 8, "--max-update", 1, "--cpu", "--num-workers", 0,
-    "--seed", 1, "--no-epoch-checkpoints",
+    "--optimizer", "adam", "--lr", 1e-12, "--batch-size", 8, "--max-update", 1,
+    "--cpu", "--num-workers", 0, "--seed", 1, "--no-epoch-checkpoints",
 ]  # fmt: skip
+
+WORDS = "roberta.embeddings.word_embeddings.weight"
+EMBEDDINGS = [WORDS, "lm_head.bias", "lm_head.decoder.bias"]
+TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
+POSITIONS = "roberta.embeddings.position_embeddings.weight"
+DENSE = "roberta.encoder.layer.1.output.dense.weight"
 
 
 @pytest.fixture(scope="module")
 def exported(prepared, tmp_path_factory):
-    """A folder of transformers' RobertaForMaskedLM, with the SentencePiece model put into it; beside it, its origin."""
+    """A folder of transformers' RobertaForMaskedLM, which also has the SentencePiece model.
+
+    The checkpoint that was exported is beside it.
+    """
     folder = tmp_path_factory.mktemp("exported")
     checkpoint = write_checkpoint(folder, prepared, **NO_BIAS, **MLM, dropout=0.25)
-    assert export.export(checkpoint, prepared, folder / "roberta")[:2] == ("RobertaForMaskedLM", [])
-    shutil.copy(prepared / "sentencepiece.model", folder / "roberta" / "sentencepiece.bpe.model")
-    return folder / "roberta"
+    dest = folder / "roberta"
+    assert export.export(checkpoint, prepared, dest)[:2] == ("RobertaForMaskedLM", [])
+    shutil.copy(prepared / "sentencepiece.model", dest / "sentencepiece.bpe.model")
+    return dest
+
+
+def weights_of(checkpoint):
+    return reading.read_file(checkpoint)["model"]
+
+
+def weights_before_export(exported):
+    return weights_of(exported.parent / "checkpoint_last.pt")
 
 
 def printed_by(*arguments):
@@ -49,43 +68,56 @@ CONTINUED = {
 @pytest.mark.parametrize("case", CONTINUED)
 def test_pretraining_continues_by_the_command_that_is_printed(case, exported, prepared, tmp_path):
     dest = tmp_path / "new.pt"
-    printed = printed_by("--checkpoint", exported, "--data", prepared, "--dest", dest, *CONTINUED[case])
-    assert printed[0] == f"written: {dest}; exactly as in {exported}: the encoder and the language-model head"
-    assert printed[1].startswith("new: the decoder (1 layers);" if case == "decoder" else "new: nothing;")
+    options = ["--checkpoint", exported, "--data", prepared, "--dest", dest, *CONTINUED[case]]
+    printed = printed_by(*options)
+    parts = "the encoder and the language-model head"
+    assert printed[0] == f"written: {dest}; exactly as in {exported}: {parts}"
+    new = "the decoder (1 layers)" if case == "decoder" else "nothing"
+    assert printed[1].startswith(f"new: {new};")
     command = shlex.split(printed[-1])
     output = succeed(*command, *OPTIMIZATION, "--save-dir", tmp_path / "run")
     assert f"Loaded checkpoint {dest} (epoch 1 @ 0 updates)" in output
     imported = reading.read_file(dest)
     assert imported["cfg"]["task"]["encoder_mask_fraction"] == (case == "mlm")
     model = imported["cfg"]["model"]
-    assert (model["decoder_layers"], model["share_decoder_layers"]) == (CONTINUED[case][1], case == "shared")
+    assert model["decoder_layers"] == CONTINUED[case][1]
+    assert model["share_decoder_layers"] == (case == "shared")
     continued = reading.read_file(tmp_path / "run" / "checkpoint_last.pt")
     assert continued["optimizer_history"][-1]["num_updates"] == 1
     assert continued["model"].keys() == imported["model"].keys()
     for name, value in imported["model"].items():
         torch.testing.assert_close(continued["model"][name], value, rtol=0, atol=1e-6, msg=name)
     if case == "shared":  # nothing is new, and all of it is exported
-        assert export.export(dest, prepared, tmp_path / "code", format="code")[:2] == ("MaeLmForMaskedLM", [])
+        done = export.export(dest, prepared, tmp_path / "code", format="code")
+        assert done[:2] == ("MaeLmForMaskedLM", [])
 
 
 def test_there_and_back(exported, prepared, tmp_path):
-    source, cfg = program.import_roberta(exported, prepared, tmp_path / "new.pt", decoder_layers=0)
-    assert source.dropped == [] and (cfg.dropout, cfg.encoder_attention_heads, cfg.max_positions) == (0.25, 2, P)
-    first, ours = (reading.read_file(p)["model"] for p in [exported.parent / "checkpoint_last.pt", tmp_path / "new.pt"])
-    assert first.keys() == ours.keys() and all(first[name].equal(ours[name]) for name in first)
-    export.export(tmp_path / "new.pt", prepared, tmp_path / "again")
+    new = tmp_path / "new.pt"
+    source, cfg = program.import_roberta(exported, prepared, new, decoder_layers=0)
+    assert source.dropped == []
+    sizes = (cfg.dropout, cfg.encoder_attention_heads, cfg.max_positions)
+    assert sizes == (0.25, 2, P)
+    first = weights_before_export(exported)
+    ours = weights_of(new)
+    assert first.keys() == ours.keys()
+    for name, value in first.items():
+        assert value.equal(ours[name]), name
+    export.export(new, prepared, tmp_path / "again")
     for name in ["config.json", "model.safetensors"]:
         assert (tmp_path / "again" / name).read_bytes() == (exported / name).read_bytes()
     card = (tmp_path / "again" / "README.md").read_text()
-    assert "pretrained by masked language modelling elsewhere" in card and "imported from `roberta`, unchanged" in card
+    assert "pretrained by masked language modelling elsewhere" in card
+    assert "imported from `roberta`, unchanged" in card
 
 
 def test_camembert_in_half_precision(exported, prepared, tmp_path):
     """<s> and </s> are 5 and 6, and the pieces follow."""
 
     def camembert(config, weights):
-        config.update(model_type="camembert", bos_token_id=5, eos_token_id=6, vocab_size=config["vocab_size"] + 3)
-        for name in ["roberta.embeddings.word_embeddings.weight", "lm_head.bias", "lm_head.decoder.bias"]:
+        config.update(model_type="camembert", bos_token_id=5, eos_token_id=6)
+        config["vocab_size"] += 3
+        for name in EMBEDDINGS:
             ours = weights[name]
             weights[name] = ours.new_zeros(len(ours) + 3, *ours.shape[1:])
             weights[name][[5, 1, 6, 3, *range(7, len(ours) + 3)]] = ours
@@ -94,11 +126,13 @@ def test_camembert_in_half_precision(exported, prepared, tmp_path):
     folder = copy(exported, tmp_path / "camembert", camembert)
     weights = safetensors.torch.load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    torch.save({name: value.half() for name, value in weights.items()}, folder / "pytorch_model.bin")
+    halves = {name: value.half() for name, value in weights.items()}
+    torch.save(halves, folder / "pytorch_model.bin")
     program.import_roberta(folder, prepared, tmp_path / "new.pt", decoder_layers=0)
-    first, ours = (reading.read_file(p)["model"] for p in [exported.parent / "checkpoint_last.pt", tmp_path / "new.pt"])
-    for name, value in first.items():
-        assert ours[name].equal(value.half().float() if value.is_floating_point() else value), name
+    ours = weights_of(tmp_path / "new.pt")
+    for name, value in weights_before_export(exported).items():
+        expected = value.half().float() if value.is_floating_point() else value
+        assert ours[name].equal(expected), name
 
 
 def test_an_encoder_without_head_and_with_token_types(exported, prepared, tmp_path):
@@ -112,18 +146,25 @@ def test_an_encoder_without_head_and_with_token_types(exported, prepared, tmp_pa
         weights["embeddings.token_type_embeddings.weight"] += torch.arange(C) / 8
 
     folder = copy(exported, tmp_path / "base", base)
-    arguments = ["--checkpoint", folder, "--data", prepared, "--dest", tmp_path / "new.pt", "--decoder-layers", 2]
-    written, new, *_ = printed_by(*arguments)
+    dest = tmp_path / "new.pt"
+    options = ["--checkpoint", folder, "--data", prepared, "--dest", dest]
+    written, new, *_ = printed_by(*options, "--decoder-layers", 2)
     assert written.endswith(f"exactly as in {folder}: the encoder")
-    assert new == "new: the decoder (2 layers) and the language-model head, which the source lacks; left out: pooler"
-    first = reading.read_file(exported.parent / "checkpoint_last.pt")["model"]
-    ours = reading.read_file(tmp_path / "new.pt")["model"]
-    assert not ours["lm_head.dense.weight"].equal(first["lm_head.dense.weight"])
+    parts = "the decoder (2 layers) and the language-model head"
+    assert new == f"new: {parts}, which the source lacks; left out: pooler"
+    first = weights_before_export(exported)
+    ours = weights_of(dest)
+    dense = "lm_head.dense.weight"
+    assert not ours[dense].equal(first[dense])
     positions = "encoder.embed_positions.weight"
-    torch.testing.assert_close(ours[positions][1:], first[positions][1:] + torch.arange(C) / 8)
-    assert all(ours[name].equal(first[name]) for name in first if "lm_head" not in name and name != positions)
+    # The embedding of the first token type is added to every position.
+    expected = first[positions][1:] + torch.arange(C) / 8
+    torch.testing.assert_close(ours[positions][1:], expected)
+    for name, value in first.items():
+        if "lm_head" not in name and name != positions:
+            assert ours[name].equal(value), name
     # What is new is not exported.
-    done = export.export(tmp_path / "new.pt", prepared, tmp_path / "code", format="code")
+    done = export.export(dest, prepared, tmp_path / "code", format="code")
     assert done[:2] == ("MaeLmModel", ["decoder", "lm_head"])
     assert "AutoModelForMaskedLM" not in (tmp_path / "code" / "config.json").read_text()
 
@@ -154,41 +195,122 @@ def changed(change, *names):
     return lambda config, weights: weights.update({name: change(weights[name]) for name in names})
 
 
-EMBEDDINGS = ["roberta.embeddings.word_embeddings.weight", "lm_head.bias", "lm_head.decoder.bias"]
-REFUSED = {  # change of config and weights, message
-    "model": (lambda c, w: c.update(model_type="xmod"), "model_type 'xmod', expected roberta or xlm-roberta or "),
-    "epsilon": (lambda c, w: c.update(layer_norm_eps=0), "--layer-norm-eps 0.0 must be from 1e-20 to 0.1$"),
-    "token types": (lambda c, w: w["roberta.embeddings.token_type_embeddings.weight"][1].add_(1),
-     "its token types have different embeddings, expected one or equal ones$"),
-    "no token types": (changed(lambda w: w[:0], "roberta.embeddings.token_type_embeddings.weight"), "its token types"),
-    "missing": (lambda c, w: w.pop("lm_head.dense.bias"), "lm_head.dense.bias: found nothing, expected 16 numbers$"),
-    "no bias": (lambda c, w: [w.pop(name) for name in ["lm_head.bias", "lm_head.decoder.bias"]],
-     "lm_head.bias: found nothing, expected 102 numbers$"),
-    "untied": (lambda c, w: w.update({"lm_head.decoder.weight": w[EMBEDDINGS[0]] + 1}),
-     "the language-model head has an embedding of its own, expected the encoder's$"),
-    "integers": (changed(torch.Tensor.long, EMBEDDINGS[0]), "word_embeddings.weight: found torch.int64, expected any"),
-    "NaN": (changed(lambda w: w / 0, EMBEDDINGS[0]), "word_embeddings.weight: found NaN or infinity, expected any x"),
-    "flat": (changed(lambda w: w[0], EMBEDDINGS[0]), "word_embeddings.weight: found 16, expected any x any numbers"),
-    "rows": (changed(lambda w: w[:-1], *EMBEDDINGS), "config.json: vocab_size 102, expected 101, as in its weights$"),
-    "no positions": (changed(lambda w: w[:0], "roberta.embeddings.position_embeddings.weight"),
-     "max_position_embeddings 162, expected 0, as in its weights$"),
-    "of another vocabulary": (lambda c, w: [c.update(vocab_size=101), changed(lambda w: w[:-1], *EMBEDDINGS)(c, w)],
-     r"embeddings of 101 symbols, but the vocabulary of .* has 102 \(with special symbols and <mask>"),
-    "narrow": (lambda c, w: w.update({"roberta.encoder.layer.1.output.dense.weight": torch.zeros(C, F - 1)}),
-     "layer.1.output.dense.weight: found 16 x 23, expected 16 x 24 numbers$"),
-    "heads": (lambda c, w: c.update(num_attention_heads=3), "--encoder-attention-heads 3 must divide"),
-    "unknown": (lambda c, w: w.update({"encoder.layer.x": torch.zeros(1)}), "layer.2.attention.self.query.weight"),
-    **{
-        f"{name} {value}": (lambda c, w, change={name: value}: c.update(change), rf"config.json: {name}{message}")
-        for name, value, message in [
-            ("num_hidden_layers", 10**7, " 10000000, expected 2, as in its weights$"),
-            ("hidden_size", [16], " a list, expected 16"),
-            ("num_attention_heads", "2", ": found '2', expected a whole number$"),
-            ("hidden_dropout_prob", {}, ": found a dict, expected a number$"),
-            ("model_type", [], " a list, expected roberta or"),
-        ]
-    },
-}  # fmt: skip
+def configured(**options):
+    """A change of the configuration."""
+    return lambda config, weights: config.update(options)
+
+
+def added(name, make):
+    """A change: one more weight, make(weights)."""
+    return lambda config, weights: weights.update({name: make(weights)})
+
+
+def without(*names):
+    """A change: the weights with these names are missing."""
+    return lambda config, weights: [weights.pop(name) for name in names]
+
+
+def move_second_token_type(config, weights):
+    weights[TOKEN_TYPES][1].add_(1)
+
+
+def drop_last_symbol(config, weights):
+    config["vocab_size"] = 101
+    changed(lambda weight: weight[:-1], *EMBEDDINGS)(config, weights)
+
+
+# {name: (change of config and weights, message)}
+REFUSED = {
+    "model": (
+        configured(model_type="xmod"),
+        "model_type 'xmod', expected roberta or xlm-roberta or ",
+    ),
+    "epsilon": (
+        configured(layer_norm_eps=0),
+        "--layer-norm-eps 0.0 must be from 1e-20 to 0.1$",
+    ),
+    "token types": (
+        move_second_token_type,
+        "its token types have different embeddings, expected one or equal ones$",
+    ),
+    "no token types": (
+        changed(lambda weight: weight[:0], TOKEN_TYPES),
+        "its token types",
+    ),
+    "missing": (
+        without("lm_head.dense.bias"),
+        "lm_head.dense.bias: found nothing, expected 16 numbers$",
+    ),
+    "no bias": (
+        without("lm_head.bias", "lm_head.decoder.bias"),
+        "lm_head.bias: found nothing, expected 102 numbers$",
+    ),
+    "untied": (
+        added("lm_head.decoder.weight", lambda weights: weights[WORDS] + 1),
+        "the language-model head has an embedding of its own, expected the encoder's$",
+    ),
+    "integers": (
+        changed(torch.Tensor.long, WORDS),
+        "word_embeddings.weight: found torch.int64, expected any",
+    ),
+    "NaN": (
+        changed(lambda weight: weight / 0, WORDS),
+        "word_embeddings.weight: found NaN or infinity, expected any x",
+    ),
+    "flat": (
+        changed(lambda weight: weight[0], WORDS),
+        "word_embeddings.weight: found 16, expected any x any numbers",
+    ),
+    "rows": (
+        changed(lambda weight: weight[:-1], *EMBEDDINGS),
+        "config.json: vocab_size 102, expected 101, as in its weights$",
+    ),
+    "no positions": (
+        changed(lambda weight: weight[:0], POSITIONS),
+        "max_position_embeddings 162, expected 0, as in its weights$",
+    ),
+    "of another vocabulary": (
+        drop_last_symbol,
+        "embeddings of 101 symbols, but the vocabulary of .* has 102 "
+        r"\(with special symbols and <mask>",
+    ),
+    "narrow": (
+        added(DENSE, lambda weights: torch.zeros(C, F - 1)),
+        "layer.1.output.dense.weight: found 16 x 23, expected 16 x 24 numbers$",
+    ),
+    "heads": (
+        configured(num_attention_heads=3),
+        "--encoder-attention-heads 3 must divide",
+    ),
+    "unknown": (
+        added("encoder.layer.x", lambda weights: torch.zeros(1)),
+        "layer.2.attention.self.query.weight",
+    ),
+    "num_hidden_layers 10000000": (
+        configured(num_hidden_layers=10**7),
+        "config.json: num_hidden_layers 10000000, expected 2, as in its weights$",
+    ),
+    "hidden_size [16]": (
+        configured(hidden_size=[16]),
+        "config.json: hidden_size a list, expected 16",
+    ),
+    "num_attention_heads 2": (
+        configured(num_attention_heads="2"),
+        "config.json: num_attention_heads: found '2', expected a whole number$",
+    ),
+    "hidden_dropout_prob {}": (
+        configured(hidden_dropout_prob={}),
+        "config.json: hidden_dropout_prob: found a dict, expected a number$",
+    ),
+    "model_type []": (
+        configured(model_type=[]),
+        "config.json: model_type a list, expected roberta or",
+    ),
+}
+
+
+def drop_epsilon(config, weights):
+    del config["layer_norm_eps"]
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -197,10 +319,11 @@ def test_configurations_and_weights_refused(name, exported, prepared, tmp_path):
     refused(copy(exported, tmp_path / "theirs", change), prepared, tmp_path, message)
 
 
-@pytest.mark.parametrize("change, epsilon", [(lambda config, _: config.pop("layer_norm_eps"), 1e-12), (None, 1e-5)])
+@pytest.mark.parametrize("change, epsilon", [(drop_epsilon, 1e-12), (None, 1e-5)])
 def test_the_epsilon_is_the_models_own(change, epsilon, exported, prepared, tmp_path):
     """That of transformers unless the configuration has another."""
-    folder, checkpoint = copy(exported, tmp_path / "theirs", change), tmp_path / "new.pt"
+    folder = copy(exported, tmp_path / "theirs", change)
+    checkpoint = tmp_path / "new.pt"
     _, cfg = program.import_roberta(folder, prepared, checkpoint)
     assert cfg.layer_norm_eps == epsilon
     printed = shlex.join(program.training_options(cfg, str(checkpoint)))
@@ -211,24 +334,30 @@ def test_the_epsilon_is_the_models_own(change, epsilon, exported, prepared, tmp_
 
 def test_folders_refused(exported, prepared, tmp_path):
     other = vocabulary(tmp_path / "unigram", kind="unigram", byte_fallback=True, vocab_size=330)
-    refused(exported, other, tmp_path, "prepared with another vocabulary than .*roberta/sentencepiece.bpe.model")
+    fault = "prepared with another vocabulary than .*roberta/sentencepiece.bpe.model"
+    refused(exported, other, tmp_path, fault)
+    fault = "config.json: not found, expected a folder of transformers; .*need no import"
     for path in [exported.parent / "checkpoint_last.pt", prepared, exported / "config.json"]:
-        refused(path, prepared, tmp_path, "config.json: not found, expected a folder of transformers; .*need no import")
-    with pytest.raises(ValueError, match="roberta: exists already; remove it or choose another --dest$"):
+        refused(path, prepared, tmp_path, fault)
+    fault = "roberta: exists already; remove it or choose another --dest$"
+    with pytest.raises(ValueError, match=fault):
         program.import_roberta(exported, prepared, exported)
     adapter = tmp_path / "adapter"
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text("{}")
-    refused(adapter, prepared, tmp_path, "found adapter_config.json, expected whole weights: merge the adapter first")
+    fault = "found adapter_config.json, expected whole weights: merge the adapter first"
+    refused(adapter, prepared, tmp_path, fault)
     folder = copy(exported, tmp_path / "theirs")
-    made = json.loads((folder / "tokenizer.json").read_text())
-    word = {**made["added_tokens"][0], "id": 102, "content": "cytokine", "special": False}
-    (folder / "tokenizer.json").write_text(json.dumps({**made, "added_tokens": [*made["added_tokens"], word]}))
-    refused(
-        folder, prepared, tmp_path, "found tokens that .*bpe.model lacks, cytokine, expected none: their embeddings"
-    )
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    word = {**tokenizer["added_tokens"][0], "id": 102, "content": "cytokine", "special": False}
+    tokenizer["added_tokens"].append(word)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    fault = "found tokens that .*bpe.model lacks, cytokine, expected none: their embeddings"
+    refused(folder, prepared, tmp_path, fault)
     (folder / "sentencepiece.bpe.model").unlink()
-    refused(folder, prepared, tmp_path, "found BPE of characters, .*, put that beside it as sentencepiece.bpe.model")
+    fault = "found BPE of characters, .*, put that beside it as sentencepiece.bpe.model"
+    refused(folder, prepared, tmp_path, fault)
     shutil.copy(prepared / "sentencepiece.model", folder / "spiece.model")
     (folder / "model.safetensors").write_text("nothing")
-    refused(folder, prepared, tmp_path, "model.safetensors: cannot be read .* expected a complete file of transformers")
+    fault = "model.safetensors: cannot be read .* expected a complete file of transformers"
+    refused(folder, prepared, tmp_path, fault)

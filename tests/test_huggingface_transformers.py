@@ -1,4 +1,4 @@
-"""What transformers computes from exported folders, in environments of its own without this package."""
+"""What transformers computes from exported folders, in environments without this package."""
 
 import json
 import os
@@ -38,7 +38,8 @@ from maelm_fairseq.huggingface.verification import expected_calls
 from maelm_fairseq.vocabulary import load_dictionary
 from test_huggingface_tokenizer import text, vocabulary
 
-BYTES, MORE = "roberta-bytes", "bytes-more"
+BYTES = "roberta-bytes"
+MORE = "bytes-more"
 CALLS = "maelm_fairseq/huggingface/calls.py"
 
 
@@ -46,29 +47,41 @@ def logits_everywhere(model, row):
     """The logits of pretraining at all T positions, masks and others: (T, N)."""
     hidden = row.eq(model.mask) & (not model.masks_in_encoder)
     positions = torch.arange(len(row))
-    seen, masked = positions[~hidden], positions[hidden]
-    logits = model.model(row[seen][None], seen[None], masked[None], num_predicted=len(row), padded=False)[0]
-    return logits[torch.cat([seen, masked]).argsort()]
+    seen = positions[~hidden]
+    masked = positions[hidden]
+    outputs = model.model(
+        row[seen][None], seen[None], masked[None], num_predicted=len(row), padded=False
+    )
+    return outputs[0][torch.cat([seen, masked]).argsort()]
 
 
 @torch.no_grad()
 def reference(model, tokens, case):
-    """What our model computes in float64 at each text without padding: {output of transformers: array}."""
+    """What our model computes in float64 at each text without padding.
+
+    Returns {output of transformers: array}.
+    """
     model.model.double()
-    outputs, head = {}, head_of(case)
+    outputs = {}
     for row in tokens:
-        row = row[row.ne(1)]
-        found = {"last_hidden_state": model.extract_features(row)}
-        if head is not None:
-            logits = model.model(row[None], classification_head_name=head)[0][0]
-            found = {"logits": logits}
-            if head == "span":
-                found = dict(zip(["start_logits", "end_logits"], logits.unbind(-1)))
-        elif model.model.lm_head is not None and (case.startswith("code") or model.masks_in_encoder):
-            found = {"logits": logits_everywhere(model, row)}
-        for name, values in found.items():
+        for name, values in outputs_of_row(model, row[row.ne(1)], case).items():
             outputs.setdefault(name, []).append(values)
-    return {name: torch.nn.utils.rnn.pad_sequence(rows, True).numpy() for name, rows in outputs.items()}
+    pad = torch.nn.utils.rnn.pad_sequence
+    return {name: pad(rows, True).numpy() for name, rows in outputs.items()}
+
+
+def outputs_of_row(model, row, case):
+    """{output of transformers: tensor} for the tokens of one text."""
+    head = head_of(case)
+    if head is not None:
+        logits = model.model(row[None], classification_head_name=head)[0][0]
+        if head == "span":
+            return dict(zip(["start_logits", "end_logits"], logits.unbind(-1)))
+        return {"logits": logits}
+    predicts_masks = case.startswith("code") or model.masks_in_encoder
+    if model.model.lm_head is not None and predicts_masks:
+        return {"logits": logits_everywhere(model, row)}
+    return {"last_hidden_state": model.extract_features(row)}
 
 
 @pytest.fixture(scope="module")
@@ -78,39 +91,56 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def models(prepared, folder):
-    """Exports the models of all cases, with the outputs that are expected; returns the hub's models by case."""
+    """Exports the models of all cases, and writes the outputs that are expected.
+
+    Returns the hub's models by case.
+    """
     models = {case: make(case, prepared, folder) for case in CASES}
-    generator, N = torch.Generator().manual_seed(1), len(load_dictionary(prepared))
+    generator = torch.Generator().manual_seed(1)
+    N = len(load_dictionary(prepared))
     tokens = torch.full((4, P), 1)
     for i, length in enumerate([P, 3, 101, 47]):
         tokens[i, :length] = torch.randint(3, N, (length,), generator=generator)
-        tokens[i, 0], tokens[i, length - 1] = 0, 2
-        tokens[i, 2:length:7] = N - 1  # <mask>, also before </s>
+        tokens[i, 0] = 0
+        tokens[i, length - 1] = 2
+        tokens[i, 2:length:7] = N - 1  # <mask>, also in place of </s>
     for case, (class_name, _, _) in CASES.items():
-        auto_class = "Auto" + re.search("Model$|For.*", class_name)[0].replace("For", "ModelFor")
+        auto_class = "Auto" + kind_of(class_name).replace("For", "ModelFor")
         outputs = reference(models[case], tokens, case)
         np.savez(folder / f"{case}.npz", **{"class": auto_class}, tokens=tokens, **outputs)
         if case in ["code", "code-mean"]:
-            features = {"class": "AutoModel", "last_hidden_state": models[case].extract_features(tokens).numpy()}
-            np.savez(folder / f"{case}@AutoModel.npz", tokens=tokens, **features)
+            features = models[case].extract_features(tokens).numpy()
+            outputs = {"class": "AutoModel", "last_hidden_state": features}
+            np.savez(folder / f"{case}@AutoModel.npz", tokens=tokens, **outputs)
     return models
+
+
+def kind_of(class_name):
+    """What comes after the kind of encoder in the name of a class: Model or ForSomething."""
+    return re.search("Model$|For.*", class_name)[0]
 
 
 @pytest.fixture(scope="module")
 def texts(prepared, folder, tmp_path_factory):
-    """The texts of the folder: (to encode, with masks); and what tokens tokenizers of several kinds must give."""
-    lines = [line for _, line in json.loads((prepared / "valid.json").read_text())["sample"]][:5]
+    """The texts of the folder, and those with masks.
+
+    Also writes the tokens that tokenizers of several kinds must give.
+    """
+    sample = json.loads((prepared / "valid.json").read_text())["sample"]
+    lines = [line for _, line in sample][:5]
     masked = [lines[0] + " <mask> " + lines[1][:20], "<mask>.", f"<mask> {lines[2][:30]} <mask>"]
     (folder / "texts.json").write_text(json.dumps({"texts": lines, "masked": masked}))
-    tokens, parent = {}, tmp_path_factory.mktemp("tokenizers")
+    tokens = {}
+    parent = tmp_path_factory.mktemp("tokenizers")
     singles = text(6, 10) + EDGE_CASES + EDGE_CASES_WITH_MASK
-    pairs = [(a, b) for a, b in zip(singles, singles[::-1]) if b]  # to transformers an empty one is none
+    # To transformers, an empty second text is none.
+    pairs = [(one, other) for one, other in zip(singles, singles[::-1]) if other]
     for name, options in [("words", {}), ("bytes", dict(byte_fallback=True, vocab_size=420))]:
         vocabulary(parent / name, **options)
-        made = parent / f"{name}-exported"
-        made.mkdir()
-        write_tokenizer(made, read_subwords(parent / name), 512)
-        tokens[str(made)] = tokens_of(parent / name, singles, pairs)
+        exported = parent / f"{name}-exported"
+        exported.mkdir()
+        write_tokenizer(exported, read_subwords(parent / name), 512)
+        tokens[str(exported)] = tokens_of(parent / name, singles, pairs)
     tokens.update(byte_level(folder, parent))
     (folder / "tokens.json").write_text(json.dumps(tokens))
     return lines, masked
@@ -119,31 +149,44 @@ def texts(prepared, folder, tmp_path_factory):
 def tokens_of(data, singles, pairs):
     """What a tokenizer must give: list of (text, second text or None, tokens)."""
     subwords = read_subwords(data)
-    return [(a, b, text_input.tokens_of(subwords, a, b)) for a, b in [*((a, None) for a in singles), *pairs]]
+    inputs = [(single, None) for single in singles] + pairs
+    return [(one, other, text_input.tokens_of(subwords, one, other)) for one, other in inputs]
 
 
 def byte_level(folder, parent):
-    """Adds a RoBERTa and its export with more words and positions, with what they compute; {folder: tokens} of both."""
+    """Adds a RoBERTa, its export with more words and positions, and what both compute.
+
+    Returns {folder: tokens} of both.
+    """
     theirs, data, _ = byte_level_roberta(parent / "bytes-bpe", text(1))
     sources = {BYTES: data, MORE: parent / "more"}
     import_roberta(theirs, data, parent / f"{BYTES}.pt", decoder_layers=0)
     shutil.copytree(theirs, folder / BYTES)
     (parent / "words.txt").write_text("kanlo\nlosha\n")
-    texts = [word for option in ["--train", "--valid"] for word in [option, theirs / "text.txt"]]
-    more = ["--vocabulary", theirs, "--add-tokens", parent / "words.txt", "--dest", sources[MORE]]
-    script("data-prep/prepare.sh", *more, *texts)
-    import_roberta(theirs, sources[MORE], parent / f"{MORE}.pt", decoder_layers=0, extend_positions=P + 9)
-    export(parent / f"{MORE}.pt", sources[MORE], folder / MORE)
+    options = ["--vocabulary", theirs, "--add-tokens", parent / "words.txt"]
+    options += ["--train", theirs / "text.txt", "--valid", theirs / "text.txt"]
+    script("data-prep/prepare.sh", *options, "--dest", sources[MORE])
+    checkpoint = parent / f"{MORE}.pt"
+    import_roberta(theirs, sources[MORE], checkpoint, decoder_layers=0, extend_positions=P + 9)
+    export(checkpoint, sources[MORE], folder / MORE)
     for name, source in sources.items():
-        model, generator = hub.from_pretrained(parent / f"{name}.pt", source), torch.Generator().manual_seed(2)
-        rows = torch.randint(4, len(model.dictionary), (2, model.model.max_positions()), generator=generator)
+        model = hub.from_pretrained(parent / f"{name}.pt", source)
+        generator = torch.Generator().manual_seed(2)
+        shape = (2, model.model.max_positions())
+        rows = torch.randint(4, len(model.dictionary), shape, generator=generator)
         logits = reference(model, rows, "roberta-mlm")["logits"]
-        np.savez(folder / f"{name}.npz", **{"class": "AutoModelForMaskedLM"}, tokens=rows, logits=logits)
-    singles = [*text(6, 10), *EDGE_CASES, *EDGE_CASES_WITH_MASK, " a", "a kanlo losha, kanlos (kanlo)"]
-    return {str(folder / name): tokens_of(source, singles, [("a b", " c")]) for name, source in sources.items()}
+        outputs = {"class": "AutoModelForMaskedLM", "logits": logits}
+        np.savez(folder / f"{name}.npz", tokens=rows, **outputs)
+    singles = [*text(6, 10), *EDGE_CASES, *EDGE_CASES_WITH_MASK]
+    singles += [" a", "a kanlo losha, kanlos (kanlo)"]
+    return {
+        str(folder / name): tokens_of(source, singles, [("a b", " c")])
+        for name, source in sources.items()
+    }
 
 
-OTHER_VOCABULARIES = {  # more exports: (vocabulary, head, options of write_checkpoint)
+# More exports: {name: (vocabulary, head, options of write_checkpoint)}.
+OTHER_VOCABULARIES = {
     "bytes-tags": (BYTES, "tags", NO_BIAS),
     "bytes-topic": (BYTES, "topic", NO_BIAS),
     "bytes-span": (BYTES, "span", {}),
@@ -155,7 +198,13 @@ OTHER_VOCABULARIES = {  # more exports: (vocabulary, head, options of write_chec
 
 
 def add_prefix(file):
+    """A change of a tokenizer.json: a text begins as if a space came before it."""
     file["pre_tokenizer"]["add_prefix_space"] = True
+
+
+def become_pairs(state):
+    """A change: the head is of a task with pairs of texts."""
+    state["task_state"].update(form=list(FORMS[4]))
 
 
 @pytest.fixture(scope="module")
@@ -177,67 +226,86 @@ def vocabularies(tmp_path_factory):
 @pytest.fixture(scope="module")
 def calls(models, prepared, vocabularies, folder):
     """Files of what the hub answers to the calls of users, for calls.py, by names of exports."""
-    hubs, paths = dict(models), {}
-    for name, (of, head, options) in OTHER_VOCABULARIES.items():
-        data, change = vocabularies[of], None
-        if name == "fallback-pairs":
-            change = lambda state: state["task_state"].update(form=list(FORMS[4]))  # noqa: E731
-        more = dict(heads={head: HEADS[head]()}, change=change, **options, **FINE_TUNED)
-        checkpoint = write_checkpoint(folder / "checkpoints" / name, data, **more)
+    hubs = dict(models)
+    for name, (vocabulary_name, head, options) in OTHER_VOCABULARIES.items():
+        data = vocabularies[vocabulary_name]
+        change = become_pairs if name == "fallback-pairs" else None
+        options = dict(heads={head: HEADS[head]()}, change=change, **options, **FINE_TUNED)
+        checkpoint = write_checkpoint(folder / "checkpoints" / name, data, **options)
         export(checkpoint, data, folder / name)
         hubs[name] = hub.from_pretrained(checkpoint, data)
     (folder / "calls").mkdir()
+    paths = {}
     for name, model in hubs.items():
-        (class_name,) = json.loads((folder / name / "config.json").read_text())["architectures"]
-        kind = re.search("Model$|For.*", class_name)[0]
+        config = json.loads((folder / name / "config.json").read_text())
+        (class_name,) = config["architectures"]
+        is_ours = class_name.startswith("MaeLm")
         model.model.float()
         lines = ["was [DRUG] given [DRUG] 5", *text(6, 10)]
         paths[name] = folder / "calls" / f"{name}.pt"
-        torch.save(expected_calls(model, kind, class_name.startswith("MaeLm"), lines), paths[name])
+        torch.save(expected_calls(model, kind_of(class_name), is_ours, lines), paths[name])
     return paths
 
 
 def printed_by(*command, **environment):
-    """What a program of another environment prints, on standard output and standard error; it must end well."""
-    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | environment
-    done = subprocess.run(command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    """What a program of another environment prints, on standard output and standard error.
+
+    It must exit with 0.
+    """
+    variables = {**os.environ, **environment}
+    variables.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module", params=TRANSFORMERS)
 def found(request, folder, models, texts, calls):
-    """The results of tests/huggingface_use.py, with those of calls.py, by an interpreter without this package."""
-    programs = [Path(__file__).with_name("huggingface_use.py"), folder, ROOT / CALLS, folder, *calls.values()]
-    printed, _ = printed_by(request.param, *programs, HF_HOME=str(folder / "huggingface"))  # for modeling files
+    """The results of huggingface_use.py and of calls.py.
+
+    The interpreter that runs them does not have this package.
+    """
+    use = [Path(__file__).with_name("huggingface_use.py"), folder]
+    answer = [ROOT / CALLS, folder, *calls.values()]
+    cache = folder / "huggingface"  # for modeling files
+    printed, _ = printed_by(request.param, *use, *answer, HF_HOME=str(cache))
     used, answered = map(json.loads, printed.splitlines()[-2:])
     return {**used, "calls": answered}
 
 
 def test_calls_are_answered_as_by_the_hub(found, calls):
-    made = found["calls"]
-    assert made.keys() == calls.keys()
-    assert {name: found["faults"] for name, found in made.items() if found["faults"]} == {}
-    kinds = {kind for found in made.values() for kind, count in found["calls"].items() if count}
+    answered = found["calls"]
+    assert answered.keys() == calls.keys()
+    faults = {name: result["faults"] for name, result in answered.items() if result["faults"]}
+    assert faults == {}
+    kinds = set()
+    for result in answered.values():
+        counts = result["calls"]
+        assert sum(counts.values()) > 4
+        kinds |= {kind for kind, count in counts.items() if count}
     assert kinds == {"texts", "filled", "tagged", "short", "answers"}
-    assert all(sum(found["calls"].values()) > 4 for found in made.values())
 
 
 def test_transformers_computes_the_same(found):
-    compared = found["compared"]
+    compared = dict(found["compared"])
     for name in [BYTES, MORE]:
         byte_level = compared.pop(name)
-        assert byte_level["class"] == "RobertaForMaskedLM" and max(byte_level["differences"].values()) < 1e-5
+        assert byte_level["class"] == "RobertaForMaskedLM"
+        assert max(byte_level["differences"].values()) < 1e-5
     assert compared.keys() == {*CASES, "code@AutoModel", "code-mean@AutoModel"}
     for name, result in compared.items():
         case, _, base = name.partition("@")
         assert result["class"] == ("MaeLmModel" if base else CASES[case][0])
         assert all(unused.startswith("classifier.") for unused in result["unused"]), name
         assert bool(result["unused"]) == (name == "code-mean@AutoModel")
-        # MPNet has no sdpa in some versions; stock heads read the first column, which is padding on the left.
+        # MPNet has no sdpa in some versions, and stock heads are not compared with padding on the
+        # left, as they read the first column.
         assert len(result["differences"]) >= (8 if case.startswith("code") else 2)
-        for what, difference in result["differences"].items():
-            assert difference < (1e-12 if "float64" in what else 1e-4), (name, what, difference)
+        for setting, difference in result["differences"].items():
+            limit = 1e-12 if "float64" in setting else 1e-4
+            assert difference < limit, (name, setting, difference)
 
 
 def test_transformers_gives_the_same_tokens(found):
@@ -245,27 +313,32 @@ def test_transformers_gives_the_same_tokens(found):
 
 
 def test_the_folders_are_used_as_any_others(found):
-    for what, difference in found["differences"].items():
-        assert difference < (1e-12 if what.startswith("save") else 1e-5), what
+    for use, difference in found["differences"].items():
+        assert difference < (1e-12 if use.startswith("save") else 1e-5), use
     assert len(found["losses of Trainer"]) == 2
     assert len(found["in half precision"]) == 6
     assert max(found["in half precision"].values()) < 0.1
-    for what, loss in found["losses"].items():
-        assert 0 < loss < 100, (what, loss)
+    for head, loss in found["losses"].items():
+        assert 0 < loss < 100, (head, loss)
 
 
 def test_masks_are_filled_as_by_the_hub(found, models, texts):
+    _, masked = texts
     for name, filled in found["fill_mask"].items():
         model = models[name]
         model.model.float()
-        expected = [row for line in texts[1] for row in model.fill_mask(line, topk=1)]
-        specials = {0, 1, 2, 3, model.mask}
+        expected = []
+        for line in masked:
+            expected += model.fill_mask(line, topk=1)
         assert len(filled) == len(expected) == 4
+        # The hub's candidates are pieces only.
+        specials = {0, 1, 2, 3, model.mask}
         for probabilities, [(piece, probability)] in zip(filled, expected):
-            # The hub's candidates are pieces only.
-            pieces = {int(token): p for token, p in probabilities.items() if int(token) not in specials}
+            numbers = {int(token): p for token, p in probabilities.items()}
+            pieces = {token: p for token, p in numbers.items() if token not in specials}
             best = max(pieces, key=pieces.get)
-            assert piece in [model.tokenizer.decode([best]), model.dictionary[best].replace("\u2581", " ").strip()]
+            name_of_best = model.dictionary[best].replace("\u2581", " ").strip()
+            assert piece in [model.tokenizer.decode([best]), name_of_best]
             assert pieces[best] / sum(pieces.values()) == pytest.approx(probability, abs=1e-6)
 
 
@@ -284,14 +357,16 @@ for folder in folders:
 def test_an_export_is_a_sentence_transformer(models, folder, interpreter, prepared, tmp_path):
     """Its vectors are the hub's, of longer texts too, and nothing warns of anything."""
     texts = [*text(8, 5)[:6], "", "kan " * 2 * P]
-    program_of = {case: folder / case for case in ["roberta", "mpnet-t5", "code", "code-shared"]}
-    options = ["-W", "error::UserWarning", "-c", SENTENCES, *program_of.values(), json.dumps(texts)]
+    cases = ["roberta", "mpnet-t5", "code", "code-shared"]
+    folders = [folder / case for case in cases]
+    options = ["-W", "error::UserWarning", "-c", SENTENCES, *folders, json.dumps(texts)]
     printed, warned = printed_by(interpreter, *options, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
     assert not re.search("warn|not used|UNEXPECTED|MISSING|newly", warned, re.I), warned
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith("[")]
-    for (length, vectors), case in zip(lines, program_of, strict=True):
+    for (length, vectors), case in zip(lines, cases, strict=True):
         expected = models[case].to(torch.float32).embed(texts, truncate=True)
-        assert length == P and (torch.tensor(vectors) - expected).abs().max() < 1e-5
+        assert length == P
+        assert (torch.tensor(vectors) - expected).abs().max() < 1e-5
 
 
 WITH_TRANSFORMERS = """
@@ -308,10 +383,18 @@ export.export(checkpoint, data, folder + "/mistake")
 
 
 @pytest.mark.parametrize("interpreter", TRANSFORMERS[-1:])  # older ones need an older tokenizers
-def test_the_export_compares_features_where_transformers_is_installed(prepared, tmp_path, interpreter):
-    packages = printed_by(interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")[0].strip()
+def test_the_export_compares_features_where_transformers_is_installed(
+    prepared, tmp_path, interpreter
+):
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = printed_by(interpreter, "-c", code)[0].strip()
     checkpoint = write_checkpoint(tmp_path / "run", prepared)
-    printed = run("python", "-c", WITH_TRANSFORMERS, packages, checkpoint, prepared, tmp_path, cwd=ROOT).stdout
-    assert re.search(r"^transformers \S+ answers as the hub does \(9 texts, 8 texts with masks; numbers", printed, re.M)
-    assert re.search(r"UsageError: transformers \S+ answers otherwise from the export in \d+ calls; the first", printed)
+    arguments = [packages, checkpoint, prepared, tmp_path]
+    printed = run("python", "-c", WITH_TRANSFORMERS, *arguments, cwd=ROOT).stdout
+    answer = r"^transformers \S+ answers as the hub does \(9 texts, 8 texts with masks; numbers"
+    assert re.search(answer, printed, re.M)
+    fault = (
+        r"UsageError: transformers \S+ answers otherwise from the export in \d+ calls; the first"
+    )
+    assert re.search(fault, printed)
     assert sorted(os.listdir(tmp_path)) == ["right", "run"]
