@@ -1,14 +1,16 @@
-"""The method (Meng et al., 2024) implemented a second time, as simply as possible, to compare the plugin with.
+"""The method (Meng et al., 2024) implemented a second time, as simply as possible.
 
-Nothing here is shared with the plugin. Sequences keep their full length and their original order. A position
-that the encoder does not see is not removed: it stays, and no position may attend to it. Nothing is cut from
-any layer: all positions are computed, then the predicted ones are picked.
+The plugin is compared with it and shares nothing with it. Sequences keep their full length and
+their original order. A position that the encoder does not see is not removed: it stays, and no
+position may attend to it. Nothing is cut from any layer: all positions are computed, then the
+predicted ones are picked.
 
-Shared decoder layers are the paper's encoder with two rules more: which row may look at which (`who_sees_whom`), and
-that masked rows forget, before the layer at which they enter, what the layers before made of them.
+Shared decoder layers are the paper's encoder with two more rules. The first says which positions
+may attend to which (`who_sees_whom`). By the second, masked positions enter at a layer: just before
+it, they are reset to what they were before all layers.
 
-Letters in shapes: B sequences, T tokens of a sequence, K predicted positions of the batch, C width, H heads,
-N vocabulary. `w` are the weights by name, as in the plugin's `state_dict()`.
+Letters in shapes: B sequences, T tokens of a sequence, K predicted positions of the batch, C width,
+H heads, N vocabulary. `w` are the weights by name, as in the plugin's `state_dict()`.
 """
 
 import math
@@ -25,12 +27,14 @@ def loss(w, tokens, seen, predicted, *, heads, pad, mask, max_distance, shared=0
     Args:
         w: dict of weights
         tokens: (B, T) original tokens, padded at the right
-        seen: (B, T) what the encoder sees at each position: the token, another, [MASK], or NOT_SEEN
+        seen: (B, T) what the encoder sees at each position: the token, another token, [MASK], or
+            NOT_SEEN
         predicted: (B, T) bool
         heads: H
         pad, mask: indices of these symbols
         max_distance: D of the relative position bias
-        shared: how many of the encoder's last layers are the decoder; 0 for a decoder of its own, or none
+        shared: how many of the encoder's last layers are the decoder; 0 for a decoder of its own,
+            or none
     Returns:
         scalar
     """
@@ -39,7 +43,8 @@ def loss(w, tokens, seen, predicted, *, heads, pad, mask, max_distance, shared=0
     if shared:
         embedded = w["embed_tokens.weight"][torch.where(masked, mask, seen.clamp(min=0))]
         attended = who_sees_whom(seen != NOT_SEEN, masked)
-        hidden = transformer(w, "encoder", embedded, attended, heads, max_distance, entering(masked, shared))
+        late = entering(masked, shared)
+        hidden = transformer(w, "encoder", embedded, attended, heads, max_distance, late)
     else:
         hidden = encoder(w, seen, heads, max_distance)
     if "decoder.norm.weight" in w:
@@ -51,18 +56,25 @@ def loss(w, tokens, seen, predicted, *, heads, pad, mask, max_distance, shared=0
 
 
 def encoder(w, seen, heads, max_distance):
-    """(B, T) what is seen -> (B, T, C). Rows of positions that are not seen are meaningless and unused."""
+    """(B, T) what is seen -> (B, T, C).
+
+    Rows of positions that are not seen are meaningless and unused.
+    """
     embedded = w["embed_tokens.weight"][seen.clamp(min=0)]
-    return transformer(w, "encoder", embedded, (seen != NOT_SEEN)[:, None, :], heads, max_distance)
+    attended = (seen != NOT_SEEN)[:, None, :]
+    return transformer(w, "encoder", embedded, attended, heads, max_distance)
 
 
 def who_sees_whom(visible, masked):
-    """(B, T) and (B, T) bool -> (B, T, T): everyone sees what is visible, and masked positions see each other, too."""
+    """(B, T) and (B, T) bool -> (B, T, T): the positions that each position may attend to.
+
+    All attend to the visible ones; masked positions attend to each other, too.
+    """
     return visible[:, None, :] | (masked[:, :, None] & masked[:, None, :])
 
 
 def entering(masked, shared):
-    """Who enters late, and before how many last layers: what `transformer` takes."""
+    """The positions that enter late, and how many layers from the end: `late` of `transformer`."""
     return masked, shared
 
 
@@ -73,30 +85,39 @@ def transformer(w, part, x, attended, heads, max_distance, late=None, hidden=Non
         part: "encoder" or "decoder"
         x: (B, T, C)
         attended: bool, broadcasts to (B, T, T): the positions that each may attend to
-        late: (B, T) bool, positions that enter before one of the last layers, and its number from the end
+        late: (B, T) bool, positions that enter before one of the last layers, and the number of
+            layers from there to the end
         hidden: a list that receives the input of each layer
     Returns:
         (B, T, C)
     """
     T = x.size(1)
-    positions = w[f"{part}.embed_positions.weight"][1 : T + 1]  # row 0 is for padding, row p + 1 for position p
+    # Row 0 is for padding, row p + 1 for position p.
+    positions = w[f"{part}.embed_positions.weight"][1 : T + 1]
     x = layer_norm(w, f"{part}.norm", x + positions)
 
     bias = torch.zeros(heads, T, T, dtype=x.dtype)
     if f"{part}.relative_bias.table.weight" in w:
         bias = relative_bias(w[f"{part}.relative_bias.table.weight"], T, max_distance)
 
-    depth, start = sum(key.startswith(f"{part}.layers.") and key.endswith(".ffn.0.weight") for key in w), x
+    start = x
+    depth = number_of_layers(w, part)
     for i in range(depth):
         if late is not None and i == depth - late[1]:
             x = torch.where(late[0][:, :, None], start, x)
         if hidden is not None:
             hidden.append(x)
         layer = f"{part}.layers.{i}"
-        x = layer_norm(w, f"{layer}.attention_norm", x + attention(w, f"{layer}.attention", x, attended, bias, heads))
+        mixed = attention(w, f"{layer}.attention", x, attended, bias, heads)
+        x = layer_norm(w, f"{layer}.attention_norm", x + mixed)
         inner = gelu(linear(w, f"{layer}.ffn.0", x))
         x = layer_norm(w, f"{layer}.ffn_norm", x + linear(w, f"{layer}.ffn.1", inner))
     return x
+
+
+def number_of_layers(w, part):
+    prefix = f"{part}.layers."
+    return sum(name.startswith(prefix) and name.endswith(".ffn.0.weight") for name in w)
 
 
 def attention(w, name, x, attended, bias, heads):
@@ -107,7 +128,8 @@ def attention(w, name, x, attended, bias, heads):
     outputs = []
     for h in range(heads):
         own = slice(h * size, (h + 1) * size)
-        logits = query[..., own] @ key[..., own].transpose(1, 2) / math.sqrt(size) + bias[h]  # (B, T, T)
+        logits = query[..., own] @ key[..., own].transpose(1, 2) / math.sqrt(size)  # (B, T, T)
+        logits = logits + bias[h]
         logits = torch.where(attended, logits, -math.inf)
         outputs.append(torch.softmax(logits, dim=-1) @ value[..., own])
     return linear(w, f"{name}.out", torch.cat(outputs, dim=-1))
@@ -116,8 +138,11 @@ def attention(w, name, x, attended, bias, heads):
 def relative_bias(table, T, max_distance):
     """(num_buckets, H) -> (H, T, T): the bias of the logit of query i for key j."""
     num_buckets = table.size(0)
-    buckets = [[relative_position_bucket(j - i, num_buckets, max_distance) for j in range(T)] for i in range(T)]
-    return table[torch.tensor(buckets)].permute(2, 0, 1)
+    buckets = torch.zeros(T, T, dtype=torch.long)
+    for i in range(T):
+        for j in range(T):
+            buckets[i, j] = relative_position_bucket(j - i, num_buckets, max_distance)
+    return table[buckets].permute(2, 0, 1)
 
 
 def relative_position_bucket(r, num_buckets, max_distance):
@@ -135,10 +160,15 @@ def relative_position_bucket(r, num_buckets, max_distance):
 
 
 def t5_bucket(r, num_buckets, max_distance):
-    """T5's bucket of distance r = p_j - p_i: exact for short distances, then a bucket for each step of a ratio."""
-    half, n = num_buckets // 2, abs(r)
+    """T5's bucket of distance r = p_j - p_i.
+
+    Short distances have a bucket each. From there on, each bucket begins at a distance that is the
+    same ratio larger than the one before.
+    """
+    half = num_buckets // 2
     exact = half // 2
     ratio = (max_distance / exact) ** (1 / (half - exact))
+    n = abs(r)
     m = n
     if n >= exact:
         m = exact
@@ -160,7 +190,8 @@ def linear(w, name, x):
 def layer_norm(w, name, x):
     centred = x - x.mean(-1, keepdim=True)
     variance = (centred**2).mean(-1, keepdim=True)
-    return centred / torch.sqrt(variance + LAYER_NORM_EPS) * w[f"{name}.weight"] + w[f"{name}.bias"]
+    normalized = centred / torch.sqrt(variance + LAYER_NORM_EPS)
+    return normalized * w[f"{name}.weight"] + w[f"{name}.bias"]
 
 
 def gelu(x):

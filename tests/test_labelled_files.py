@@ -1,7 +1,8 @@
-"""Labelled files as people have them: the forms that are read, what is skipped, and what is refused."""
+"""Labelled files as people have them: forms that are read, lines skipped, and files refused."""
 
 import gzip
 import re
+from typing import NamedTuple
 
 import pytest
 
@@ -12,79 +13,153 @@ from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, r
 from maelm_fairseq.finetuning.squad_files import read_questions
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 
-# As they are distributed: the form, the header of the training file, a line, and what is read: texts, label; then the
-# header of the test file and a line, if there are no labels in it.
+
+class Glue(NamedTuple):
+    """A task of GLUE as it is distributed."""
+
+    header: str | None  # of the training file; None if it has none
+    line: str  # of the training file
+    texts: list  # that are read from this line
+    label: str  # that is read from this line
+    test_header: str  # of the test file
+    test_line: str  # of the test file
+
+
 GLUE = {
-    "CoLA": (None, "gj04\t1\t\tThey ate.", (["They ate."], "1"), "index\tsentence", "0\tHe left."),
-    "SST-2": ("sentence\tlabel", 'a "b c\t0', (['a "b c'], "0"), "index\tsentence", "0\tgood"),
-    "MRPC": (
-        "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String", "1\t7\t8\tHe said .\tShe said .",
-        (["He said .", "She said ."], "1"), "index\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t1\t2\ta\tb",
+    "CoLA": Glue(
+        header=None,
+        line="gj04\t1\t\tThey ate.",
+        texts=["They ate."],
+        label="1",
+        test_header="index\tsentence",
+        test_line="0\tHe left.",
     ),
-    "QQP": (
-        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "133273\t1\t2\tWhy ?\tHow ?\t0",
-        (["Why ?", "How ?"], "0"), "id\tquestion1\tquestion2", "5\ta\tb",
+    "SST-2": Glue(
+        header="sentence\tlabel",
+        line='a "b c\t0',
+        texts=['a "b c'],
+        label="0",
+        test_header="index\tsentence",
+        test_line="0\tgood",
     ),
-    "STS-B": (
-        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
-        "0\tn\tf\t2012\t1\tx\ty\tA cat.\tA dog.\t2.500", (["A cat.", "A dog."], "2.500"),
-        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2",
-        "3\tn\tf\t2012\t1\tx\ty\tA\tB",
+    "MRPC": Glue(
+        header="\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+        line="1\t7\t8\tHe said .\tShe said .",
+        texts=["He said .", "She said ."],
+        label="1",
+        test_header="index\t#1 ID\t#2 ID\t#1 String\t#2 String",
+        test_line="0\t1\t2\ta\tb",
     ),
-    "STS-B, single": ("sentence\tscore", "A cat.\t-2.5", (["A cat."], "-2.5"), "index\tsentence", "3\tA"),
-    "MNLI": (
-        "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
-        "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label",
-        "0\t1\t2\tg\tp\tp\tp\tp\tOne.\tTwo.\tneutral\tentailment", (["One.", "Two."], "entailment"),
-        "index\tpromptID\tpairID\tgenre\tb\tb\tp\tp\tsentence1\tsentence2", "9\t1\t2\tg\tp\tp\tp\tp\tOne.\tTwo.",
+    "QQP": Glue(
+        header="id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+        line="133273\t1\t2\tWhy ?\tHow ?\t0",
+        texts=["Why ?", "How ?"],
+        label="0",
+        test_header="id\tquestion1\tquestion2",
+        test_line="5\ta\tb",
     ),
-    "QNLI": (
-        "index\tquestion\tsentence\tlabel", "0\tWho ?\tHe.\tentailment", (["Who ?", "He."], "entailment"),
-        "index\tquestion\tsentence", "4\tWho ?\tHe.",
+    "STS-B": Glue(
+        header="index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\t"
+        "sentence1\tsentence2\tscore",
+        line="0\tn\tf\t2012\t1\tx\ty\tA cat.\tA dog.\t2.500",
+        texts=["A cat.", "A dog."],
+        label="2.500",
+        test_header="index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\t"
+        "sentence1\tsentence2",
+        test_line="3\tn\tf\t2012\t1\tx\ty\tA\tB",
     ),
-    "RTE": (
-        "index\tsentence1\tsentence2\tlabel", "0\tA.\tB.\tnot_entailment", (["A.", "B."], "not_entailment"),
-        "index\tsentence1\tsentence2", "4\tA.\tB.",
+    "STS-B, single": Glue(
+        header="sentence\tscore",
+        line="A cat.\t-2.5",
+        texts=["A cat."],
+        label="-2.5",
+        test_header="index\tsentence",
+        test_line="3\tA",
     ),
-}  # fmt: skip
+    "MNLI": Glue(
+        header="index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
+        "sentence1_parse\tsentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label",
+        line="0\t1\t2\tg\tp\tp\tp\tp\tOne.\tTwo.\tneutral\tentailment",
+        texts=["One.", "Two."],
+        label="entailment",
+        test_header="index\tpromptID\tpairID\tgenre\tb\tb\tp\tp\tsentence1\tsentence2",
+        test_line="9\t1\t2\tg\tp\tp\tp\tp\tOne.\tTwo.",
+    ),
+    "QNLI": Glue(
+        header="index\tquestion\tsentence\tlabel",
+        line="0\tWho ?\tHe.\tentailment",
+        texts=["Who ?", "He."],
+        label="entailment",
+        test_header="index\tquestion\tsentence",
+        test_line="4\tWho ?\tHe.",
+    ),
+    "RTE": Glue(
+        header="index\tsentence1\tsentence2\tlabel",
+        line="0\tA.\tB.\tnot_entailment",
+        texts=["A.", "B."],
+        label="not_entailment",
+        test_header="index\tsentence1\tsentence2",
+        test_line="4\tA.\tB.",
+    ),
+}
 
 
 def write(path, *lines):
-    path.write_bytes(b"".join(line if isinstance(line, bytes) else line.encode() + b"\n" for line in lines))
+    """Writes lines of text; those that are bytes are written as they are."""
+    encoded = [line if isinstance(line, bytes) else line.encode() + b"\n" for line in lines]
+    path.write_bytes(b"".join(encoded))
     return path
+
+
+METRICS = {
+    "CoLA": ["matthews"],
+    "STS-B": ["pearson", "spearman"],
+    "MRPC": ["accuracy", "f1"],
+    "QQP": ["accuracy", "f1"],
+}
 
 
 @pytest.mark.parametrize("task", GLUE)
 def test_glues_files(tmp_path, task):
-    header, line, (texts, label), test_header, test_line = GLUE[task]
-    train = write(tmp_path / "train.tsv", *[header] * bool(header), line, line)
-    table = read_sentences(train)
-    assert [(list(example.texts), example.label) for example in table.examples] == [(texts, label)] * 2
+    glue = GLUE[task]
+    lines = [glue.line, glue.line]
+    if glue.header is not None:
+        lines.insert(0, glue.header)
+    table = read_sentences(write(tmp_path / "train.tsv", *lines))
+    examples = [(list(example.texts), example.label) for example in table.examples]
+    assert examples == [(glue.texts, glue.label)] * 2
     assert table.form.is_regression == task.startswith("STS-B")
-    both = ["accuracy", "f1"]
-    metrics = {"CoLA": ["matthews"], "STS-B": ["pearson", "spearman"], "MRPC": both, "QQP": both}
-    assert table.form.metrics == metrics.get(task.partition(",")[0], ["accuracy"])
-    test = write(tmp_path / "test.tsv", test_header, test_line)
-    (example,) = read_sentences(test, is_test=True).examples
-    assert len(example.texts) == len(texts) and example.label is None
-    assert example.number == test_line.split("\t")[0]
+    assert table.form.metrics == METRICS.get(task.partition(",")[0], ["accuracy"])
+    test_file = write(tmp_path / "test.tsv", glue.test_header, glue.test_line)
+    (example,) = read_sentences(test_file, is_test=True).examples
+    assert len(example.texts) == len(glue.texts)
+    assert example.label is None
+    assert example.number == glue.test_line.split("\t")[0]
 
 
 def test_the_file_of_each_split(tmp_path):
     for name in ["train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"]:
         write(tmp_path / name, "x")
-    found = [find_file(tmp_path, split, SENTENCE_FILES) for split in ["train", "valid", "valid1"]]
-    assert [path.split("/")[-1] for path in found] == ["train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"]
+    for split, name in [
+        ("train", "train.tsv"),
+        ("valid", "dev_matched.tsv"),
+        ("valid1", "dev_mismatched.tsv"),
+    ]:
+        path = find_file(tmp_path, split, SENTENCE_FILES)
+        assert path.split("/")[-1] == name
     assert find_file(tmp_path, "test", SENTENCE_FILES, required=False) is None
-    missing = "expected test.tsv or test_matched.tsv, found: dev_matched.tsv, dev_"
-    refuses(missing, find_file, tmp_path, "test", SENTENCE_FILES, error=FileNotFoundError)
+    message = "expected test.tsv or test_matched.tsv, found: dev_matched.tsv, dev_"
+    refuses(message, find_file, tmp_path, "test", SENTENCE_FILES, error=FileNotFoundError)
     write(tmp_path / "test.tsv.gz", gzip.compress(b"x"))
     assert find_file(tmp_path, "test", SENTENCE_FILES) == str(tmp_path / "test.tsv.gz")
     (tmp_path / "dev.tsv").symlink_to("nowhere")
-    refuses("found dev.tsv and dev_matched.tsv, expected one of them", find_file, tmp_path, "valid", SENTENCE_FILES)
+    message = "found dev.tsv and dev_matched.tsv, expected one of them"
+    refuses(message, find_file, tmp_path, "valid", SENTENCE_FILES)
     (tmp_path / "test_mismatched.tsv").mkdir()
-    refuses("test_mismatched.tsv: found something else, exp", find_file, tmp_path, "test1", SENTENCE_FILES, False)
-    refuses("no such folder", find_file, tmp_path / "none", "train", SENTENCE_FILES, error=FileNotFoundError)
+    message = "test_mismatched.tsv: found something else, exp"
+    refuses(message, find_file, tmp_path, "test1", SENTENCE_FILES, False)
+    nowhere = tmp_path / "none"
+    refuses("no such folder", find_file, nowhere, "train", SENTENCE_FILES, error=FileNotFoundError)
 
 
 def test_odd_text_is_read_as_it_is(tmp_path):
@@ -92,13 +167,16 @@ def test_odd_text_is_read_as_it_is(tmp_path):
     lines = ["\ufeffsentence\tlabel\tnote\r", 'say "a\t1\t', "lone\rreturn\t0\t", f"{long}\t1\t"]
     path = write(tmp_path / "train.tsv", *lines, "", "last\u2028one\t0\t", "\r")
     examples = read_sentences(path).examples
-    assert [example.texts[0] for example in examples] == ['say "a', "lone\rreturn", long, "last\u2028one"]
-    assert [example.number for example in examples] == ["0", "1", "2", "3"] and examples[-1].line == 6
-    assert len(read_sentences(write(tmp_path / "test.tsv", "sentence", "a", "", ""), is_test=True).examples) == 1
+    texts = [example.texts[0] for example in examples]
+    assert texts == ['say "a', "lone\rreturn", long, "last\u2028one"]
+    assert [example.number for example in examples] == ["0", "1", "2", "3"]
+    assert examples[-1].line == 6
+    test_file = write(tmp_path / "test.tsv", "sentence", "a", "", "")
+    assert len(read_sentences(test_file, is_test=True).examples) == 1
 
 
 def test_labels_of_a_test_file(tmp_path):
-    """They are read where there are any; one that is the same everywhere is secret."""
+    """They are read where there are any. A label that all lines share stands for secret labels."""
 
     def labels(*lines, **options):
         path = write(tmp_path / "test.tsv", *lines)
@@ -107,28 +185,38 @@ def test_labels_of_a_test_file(tmp_path):
     assert labels("sentence\tlabel", "a\tyes", "b\tno", "c\t ") == ["yes", "no", None]
     assert labels("sentence\tlabel", "a\t-1", "b\t-1") == [None, None]
     assert labels("index\tsentence", "0\ta", "1\tb") == [None, None]
-    pairs = "sentence1\tsentence2\tgold_label"
-    assert labels(pairs, "a\tb\t-", "c\td\tneutral", "e\tf\tentailment") == [None, "neutral", "entailment"]
-    values = read_sentences(write(tmp_path / "train.tsv", "sentence\tscore", "a\t0.5")).form
-    assert labels("sentence\tscore", "a\t0.5", "b\t?", "c\t2", like=values) == ["0.5", None, "2"]
+    pairs = ["sentence1\tsentence2\tgold_label", "a\tb\t-", "c\td\tneutral", "e\tf\tentailment"]
+    assert labels(*pairs) == [None, "neutral", "entailment"]
+    form = read_sentences(write(tmp_path / "train.tsv", "sentence\tscore", "a\t0.5")).form
+    assert labels("sentence\tscore", "a\t0.5", "b\t?", "c\t2", like=form) == ["0.5", None, "2"]
 
 
 def test_labels_are_classes_also_beside_scores(tmp_path):
     path = write(tmp_path / "train.tsv", "sentence1\tsentence2\tlabel\tscore", "a\tb\tyes\t0.9")
-    assert read_sentences(path).form.described() == "read as pairs, sentence1 and sentence2 with classes"
+    described = read_sentences(path).form.described()
+    assert described == "read as pairs, sentence1 and sentence2 with classes"
 
 
 def test_what_is_skipped_is_counted(tmp_path):
     good = ["a\tb\tentailment"] * 300
     bad = ["a\tb\t-", "a\tb\t-", "a\tb\t ", "a\tb"]
-    table = read_sentences(write(tmp_path / "train.tsv", "sentence1\tsentence2\tgold_label", *good, *bad))
-    agree, fields = "its annotators do not agree", "2 fields where there are 3 columns"
-    assert table.skipped == {agree: [302, 303], "the label is ''": [304], fields: [305]}
-    assert f"300 examples, read as MNLI or SNLI; 2 skipped, from line 302: {agree}; 1 skipped" in str(table)
+    header = "sentence1\tsentence2\tgold_label"
+    table = read_sentences(write(tmp_path / "train.tsv", header, *good, *bad))
+    assert table.skipped == {
+        "its annotators do not agree": [302, 303],
+        "the label is ''": [304],
+        "2 fields where there are 3 columns": [305],
+    }
+    assert (
+        "300 examples, read as MNLI or SNLI; "
+        "2 skipped, from line 302: its annotators do not agree; 1 skipped"
+    ) in str(table)
     for label in ["", " ", "nan", "inf", "1e39", "1_0", "\u0661", "x"]:
-        numbers = ["good\t1.5"] * 150 + [f"bad\t{label}"]
-        table = read_sentences(write(tmp_path / "train.tsv", "sentence\tlabel", *numbers), regression=True)
-        assert len(table.examples) == 150 and sum(map(len, table.skipped.values())) == 1
+        lines = ["good\t1.5"] * 150 + [f"bad\t{label}"]
+        path = write(tmp_path / "train.tsv", "sentence\tlabel", *lines)
+        table = read_sentences(path, regression=True)
+        assert len(table.examples) == 150
+        assert sum(map(len, table.skipped.values())) == 1
 
 
 CLASSES = labelled_files.Form("sentences", ["sentence"], "label")
@@ -136,20 +224,29 @@ NUMBERS = CLASSES._replace(metrics=["pearson", "spearman"])
 
 
 @pytest.mark.parametrize("lines, options, message", [
-    (["sentence\tlabel", "a\t1", "b\t"], {}, "1 of 2 lines cannot be used, as line 3: the label is ''; "),
-    (["text\tclass", "a\t1"], {}, "found the columns text, class; expected those of GLUE's files, or a header"),
+    (["sentence\tlabel", "a\t1", "b\t"], {},
+     "1 of 2 lines cannot be used, as line 3: the label is ''; "),
+    (["text\tclass", "a\t1"], {},
+     "found the columns text, class; expected those of GLUE's files, or a header"),
     ([], {}, "it is empty; expected a header"),
-    (["sentence\tsentence\tlabel", "a\tb\t1"], {}, "2 columns are called sentence; rename all but one"),
-    (["sentence\tsentence", "a\tb"], dict(is_test=True, like=CLASSES), "2 columns are called sentence; rename all"),
+    (["sentence\tsentence\tlabel", "a\tb\t1"], {},
+     "2 columns are called sentence; rename all but one"),
+    (["sentence\tsentence", "a\tb"], dict(is_test=True, like=CLASSES),
+     "2 columns are called sentence; rename all"),
     (["sentence\tlabel"], {}, "no examples; expected one per line"),
-    (["sentence\tlabel", "caf\u00e9\t1".encode("latin-1")], {}, "line 2 is not UTF-8 (byte 0xe9 at byte 4 of"),
-    (["sentence\tlabel", "a\tyes"], dict(regression=True, like=NUMBERS), "1 of 1 lines cannot be used, as line 2: "
-     "the label is 'yes', expected a number"),
-    (["sentence1\tsentence2\tscore", "a\tb\t1"], dict(like=CLASSES), "read as STS-B, sentence1 and sentence2 with "
-     "numbers; the training file is read as sentences, sentence with classes; use files of one form"),
-    (["index\tsentence", "0\ta", "1"], dict(is_test=True), "line 3: 1 fields where there are 2 columns; every"),
-    (["index\tsentence", "7\ta", "8\tb", "7\tc"], dict(is_test=True), "duplicate index '7', 2 times; indices"),
-    (["sentence", "a", "", "b"], dict(is_test=True), "line 3: it is blank; every line of a test file is predicted"),
+    (["sentence\tlabel", "caf\u00e9\t1".encode("latin-1")], {},
+     "line 2 is not UTF-8 (byte 0xe9 at byte 4 of"),
+    (["sentence\tlabel", "a\tyes"], dict(regression=True, like=NUMBERS),
+     "1 of 1 lines cannot be used, as line 2: the label is 'yes', expected a number"),
+    (["sentence1\tsentence2\tscore", "a\tb\t1"], dict(like=CLASSES),
+     "read as STS-B, sentence1 and sentence2 with numbers; "
+     "the training file is read as sentences, sentence with classes; use files of one form"),
+    (["index\tsentence", "0\ta", "1"], dict(is_test=True),
+     "line 3: 1 fields where there are 2 columns; every"),
+    (["index\tsentence", "7\ta", "8\tb", "7\tc"], dict(is_test=True),
+     "duplicate index '7', 2 times; indices"),
+    (["sentence", "a", "", "b"], dict(is_test=True),
+     "line 3: it is blank; every line of a test file is predicted"),
 ])  # fmt: skip
 def test_tables_refused(tmp_path, lines, options, message):
     path = write(tmp_path / "train.tsv", *lines)
@@ -158,16 +255,20 @@ def test_tables_refused(tmp_path, lines, options, message):
 
 def test_a_test_file_has_the_form_of_the_training_file(tmp_path):
     cola = read_sentences(write(tmp_path / "train.tsv", "x\t1\t\ta")).form
-    assert read_sentences(write(tmp_path / "test.tsv", "index\tsentence", "0\ta"), True, like=cola).form == cola
+    test_file = write(tmp_path / "test.tsv", "index\tsentence", "0\ta")
+    assert read_sentences(test_file, True, like=cola).form == cola
 
 
 def test_conlls_columns(tmp_path):
-    lines = ["-DOCSTART- -X- O O", "", "EU NNP B-NP B-ORG", "rejects VBZ B-VP O\r", "", "", "10\u00a0000\tCD X O"]
+    lines = ["-DOCSTART- -X- O O", ""]
+    lines += ["EU NNP B-NP B-ORG", "rejects VBZ B-VP O\r", "", ""]
+    lines += ["10\u00a0000\tCD X O"]
     first, second = read_tagged(write(tmp_path / "train.txt", *lines))
     assert first == (["EU", "rejects"], ["B-ORG", "O"], [3, 4])
     assert second == (["10\u00a0000"], ["O"], [7])
     (sentence,) = read_tagged(write(tmp_path / "test.txt", "one", "word"), is_test=True)
-    assert sentence.words == ["one", "word"] and sentence.tags == []
+    assert sentence.words == ["one", "word"]
+    assert sentence.tags == []
     (tagged,) = read_tagged(write(tmp_path / "test.txt", "one B-X", "word O"), is_test=True)
     assert tagged.tags == ["B-X", "O"]
     for lines, message in [
@@ -179,18 +280,31 @@ def test_conlls_columns(tmp_path):
 
 
 def conllu(*rows):
-    """Lines of ten columns: ID, FORM, UPOS and XPOS are given."""
-    return ["\t".join([row[0], row[1], "_", row[2], row[3], "_", "0", "root", "_", "_"]) for row in rows]
+    """Lines of ten columns, of which ID, FORM, UPOS and XPOS are given."""
+    lines = []
+    for number, form, upos, xpos in rows:
+        lines.append("\t".join([number, form, "_", upos, xpos, "_", "0", "root", "_", "_"]))
+    return lines
 
 
 def test_conllu(tmp_path):
-    """Words of a range have tags, the range has none; nor has a word that is not there."""
-    rows = [("1-2", "dal", "_", "_"), ("1", "da", "ADP", "E"), ("2", "il", "DET", "RD"), ("2.1", "x", "_", "_")]
-    lines = ["# newdoc", "# text = dal", *conllu(*rows), "", "# 1\tx", *conllu(("1", "3 000", "NUM", "N"))]
+    """The words of a range have tags; the range itself and an empty node such as 2.1 have none."""
+    rows = [
+        ("1-2", "dal", "_", "_"),
+        ("1", "da", "ADP", "E"),
+        ("2", "il", "DET", "RD"),
+        ("2.1", "x", "_", "_"),
+    ]
+    lines = ["# newdoc", "# text = dal", *conllu(*rows), ""]
+    lines += ["# 1\tx", *conllu(("1", "3 000", "NUM", "N"))]
     path = write(tmp_path / "train.txt", *lines)
-    assert read_tagged(path) == [(["da", "il"], ["ADP", "DET"], [4, 5]), (["3 000"], ["NUM"], [9])]
-    assert [each.tags for each in read_tagged(path, column="xpos")] == [["E", "RD"], ["N"]]
-    refuses("the column feats is '_' for every word, .* to another of upos,", read_tagged, path, column="feats")
+    first, second = read_tagged(path)
+    assert first == (["da", "il"], ["ADP", "DET"], [4, 5])
+    assert second == (["3 000"], ["NUM"], [9])
+    tags = [sentence.tags for sentence in read_tagged(path, column="xpos")]
+    assert tags == [["E", "RD"], ["N"]]
+    message = "the column feats is '_' for every word, .* to another of upos,"
+    refuses(message, read_tagged, path, column="feats")
     assert read_tagged(path, is_test=True, column="feats")[1] == (["3 000"], [], [9])
     broken = write(tmp_path / "broken.txt", *lines, "x\ty")
     refuses("line 10: found 2 columns, expected the 10 of CoNLL-U", read_tagged, broken)
@@ -198,16 +312,28 @@ def test_conllu(tmp_path):
     assert read_tagged(columns)[0].words == ["#", "kan"]
 
 
-UNFIT = {  # rows of CoNLL-U, and what is refused
-    "a blank line is missing": ([("1", "a", "X", "_"), ("1", "b", "X", "_")], "line 2: found the ID '1', expected 2"),
+UNFIT = {  # rows of CoNLL-U, and the message that refuses them
+    "a blank line is missing": (
+        [("1", "a", "X", "_"), ("1", "b", "X", "_")],
+        "line 2: found the ID '1', expected 2",
+    ),
     "begins at 2": ([("2", "a", "X", "_")], "line 1: found the ID '2', expected 1"),
-    "skips": ([("1", "a", "X", "_"), ("3", "b", "X", "_")], "line 2: found the ID '3', expected 2"),
+    "skips": (
+        [("1", "a", "X", "_"), ("3", "b", "X", "_")],
+        "line 2: found the ID '3', expected 2",
+    ),
     "no number": ([("x", "a", "X", "_")], "line 1: found the ID 'x', expected 1"),
     "other digits": ([("\u0661", "a", "X", "_")], "line 1: found the ID '\u0661', expected 1"),
-    "range without words": ([("1-3", "a", "_", "_"), ("1", "b", "X", "_")], "line 1: found a range of words up to 3"),
+    "range without words": (
+        [("1-3", "a", "_", "_"), ("1", "b", "X", "_")],
+        "line 1: found a range of words up to 3",
+    ),
     "range backwards": ([("2-1", "a", "_", "_")], "line 1: found the ID '2-1', expected 1"),
     "no word": ([("1", "", "X", "_")], "line 1: the column form is '', expected a text"),
-    "space before the tag": ([("1", "a", " X", "_")], "line 1: the column upos is ' X', expected a text"),
+    "space before the tag": (
+        [("1", "a", " X", "_")],
+        "line 1: the column upos is ' X', expected a text",
+    ),
     "no tag": (
         [("1", "a", "X", "_"), ("2", "b", "_", "_")],
         "line 2: the column upos is '_', expected a tag, as other",
@@ -222,13 +348,17 @@ def test_unfit_conllu_is_refused(name, tmp_path):
 
 
 def test_conllu_is_known_by_its_name_or_its_first_number(tmp_path):
-    row = conllu(("1", "a", "X", "_"))
-    spaced = [line.replace("\t", " ") for line in conllu(("1", "a", "X", "_"), ("2", "b", "Y", "_"))]
-    refuses("found 1 columns, expected the 10", read_tagged, write(tmp_path / "a.conllu", *spaced))
-    refuses("found CoNLL-U with spaces between its columns", read_tagged, write(tmp_path / "b.txt", *spaced))
-    year = [line.replace("1\t", "1999\t", 1) for line in row]  # ten columns of CoNLL
-    assert read_tagged(write(tmp_path / "c.txt", *year))[0].words == ["1999"]
-    refuses("--conllu-column xpos: .*c.txt is not CoNLL-U", read_tagged, str(tmp_path / "c.txt"), column="xpos")
+    rows = conllu(("1", "a", "X", "_"), ("2", "b", "Y", "_"))
+    spaced = [row.replace("\t", " ") for row in rows]
+    path = write(tmp_path / "a.conllu", *spaced)
+    refuses("found 1 columns, expected the 10", read_tagged, path)
+    path = write(tmp_path / "b.txt", *spaced)
+    refuses("found CoNLL-U with spaces between its columns", read_tagged, path)
+    (year,) = conllu(("1999", "a", "X", "_"))  # ten columns of CoNLL
+    path = write(tmp_path / "c.txt", year)
+    assert read_tagged(path)[0].words == ["1999"]
+    message = "--conllu-column xpos: .*c.txt is not CoNLL-U"
+    refuses(message, read_tagged, str(path), column="xpos")
 
 
 def test_words_with_spaces_stand_between_tabs(tmp_path):
@@ -242,23 +372,30 @@ def test_squads_json(tmp_path):
     write_squad(tmp_path / "dev.json", [("kan losh mipo", qas)])
     first, second = read_questions(tmp_path / "dev.json")
     assert (first.id, first.text, first.context) == ("a", "who ?", "kan losh mipo")
-    assert first.answers[0].text == "losh" and second.answers == ()
-    write_squad(tmp_path / "test.json", [("kan losh mipo", [{**qas[0], "answers": [], "is_impossible": False}])])
-    assert read_questions(tmp_path / "test.json", is_test=True)[0].answers == ()  # they are secret
-    write_squad(tmp_path / "test.json", [("kan losh mipo", [qas[0]])])
-    assert read_questions(tmp_path / "test.json", is_test=True)[0].answers[0].text == "losh"
-    without = {"id": "c", "question": "who ?"}
-    write_squad(tmp_path / "test.json", [("kan losh mipo", [qas[0], without])])
-    assert [question.answers for question in read_questions(tmp_path / "test.json", is_test=True)] == [(), ()]
+    assert first.answers[0].text == "losh"
+    assert second.answers == ()
+    path = tmp_path / "test.json"
+    secret = {**qas[0], "answers": [], "is_impossible": False}
+    write_squad(path, [("kan losh mipo", [secret])])
+    assert read_questions(path, is_test=True)[0].answers == ()
+    write_squad(path, [("kan losh mipo", [qas[0]])])
+    assert read_questions(path, is_test=True)[0].answers[0].text == "losh"
+    without_answers = {"id": "c", "question": "who ?"}
+    write_squad(path, [("kan losh mipo", [qas[0], without_answers])])
+    answers = [question.answers for question in read_questions(path, is_test=True)]
+    assert answers == [(), ()]
 
 
 @pytest.mark.parametrize("context, qas, message", [
     (None, [], "context: found None, expected a text"),
-    ("kan", [question("a", "?", ("x", "8"))], "question 'a': answers: item 1: answer_start: found '8', expected a"),
+    ("kan", [question("a", "?", ("x", "8"))],
+     "question 'a': answers: item 1: answer_start: found '8', expected a"),
     ("kan", [question("a", "?", ("x", 0))] * 2, "question 'a': its id occurs twice"),
-    ("kan", [question("a", "?", ("x", 0), is_impossible=True)], "'a': is_impossible is True, but it has 1 answers"),
+    ("kan", [question("a", "?", ("x", 0), is_impossible=True)],
+     "'a': is_impossible is True, but it has 1 answers"),
     ("kan", [{"id": 3, "question": "?"}], "question 3: id: found 3, expected a text"),
-    ("kan", [{"id": "a", "question": "?"}], "question 'a': found no answers, expected a list, empty if there are"),
+    ("kan", [{"id": "a", "question": "?"}],
+     "question 'a': found no answers, expected a list, empty if there are"),
     ("kan", [], "no questions found"),
 ])  # fmt: skip
 def test_squads_json_refused(tmp_path, context, qas, message):

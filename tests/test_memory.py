@@ -1,4 +1,4 @@
-"""Training on the CPU keeps freed memory, and bounds what it keeps; nothing else does."""
+"""Training on the CPU keeps freed memory, within bounds; nothing else does."""
 
 import ctypes
 import os
@@ -42,8 +42,11 @@ print((full - resident()) // 2**20)
 
 def measure(code, *arguments):
     """The number that a program prints, in an environment without settings of memory."""
-    environment = {name: value for name, value in os.environ.items() if name not in memory.ENVIRONMENT}
-    return int(subprocess.check_output([PYTHON, "-c", HELPERS + code, *arguments], env=environment))
+    environment = dict(os.environ)
+    for name in memory.ENVIRONMENT:
+        environment.pop(name, None)
+    program = [PYTHON, "-c", HELPERS + code, *arguments]
+    return int(subprocess.check_output(program, env=environment))
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of glibc")
@@ -53,7 +56,7 @@ def test_freed_memory_is_used_again_and_returned():
 
 
 def test_left_alone(monkeypatch):
-    """With settings of the user's, and with a C library that has none."""
+    """Nothing is set where the C library has no settings, or where the user has made them."""
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     for name in memory.ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
@@ -76,8 +79,9 @@ def test_in_training_of_our_tasks(data, tmp_path, ours):
     )
     options = [*TINY, "--user-dir", plugin, "--max-update", 5, "--save-dir", tmp_path / "run"]
     if not ours:
-        options += ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--encoder-layers", 1]
-        options += ["--encoder-attention-heads", 2]
+        options += ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base"]
+        options += ["--encoder-layers", 1, "--encoder-attention-heads", 2]
     printed = succeed("fairseq-train", data, *options)
-    assert printed.count("freed memory is kept") == printed.count("caches are limited") == ours
-    assert printed.count("freed memory is returned") == 2 * ours
+    assert printed.count("freed memory is kept") == (1 if ours else 0)
+    assert printed.count("caches are limited") == (1 if ours else 0)
+    assert printed.count("freed memory is returned") == (2 if ours else 0)

@@ -1,4 +1,4 @@
-"""Minimal pairs: their files, how a model decides them, shares and intervals."""
+"""Minimal pairs: their files, how a model decides them, and how decisions are summed up."""
 
 import gzip
 import json
@@ -93,8 +93,9 @@ def test_a_table_without_pairs_is_refused(tmp_path, text, message):
 
 def test_pairs_that_a_model_cannot_decide(pretrained):
     model = hub.from_pretrained(pretrained[1], data=pretrained[0])
+    places = ["x/blimp.tsv, line 5", "x/blimp.tsv, line 7"]
+    groups = np.array(["", ""])
     for bad, size in [("\u200b", 0), ("kan " * 40, 40)]:
-        places, groups = ["x/blimp.tsv, line 5", "x/blimp.tsv, line 7"], np.array(["", ""])
         pairs = Pairs("blimp", "", places, ["kan", "lo"], ["lo", bad], groups)
         fault = f"x/blimp.tsv, line 7: .* has {size} tokens, expected 1 to 30; change it"
         refuses(fault, decide, model, pairs)
@@ -116,9 +117,10 @@ def test_terms_have_shares_of_their_own_followed_by_their_paradigms():
 
 
 def test_intervals_are_over_paradigms():
-    """Pairs of a paradigm are all right or all wrong: paradigms are all that varies."""
+    """Where the pairs of a paradigm are all right or all wrong, only paradigms can vary."""
     right = np.arange(30) < 18
-    decisions, names = np.repeat(right, 50).astype(float), np.repeat(np.arange(30), 50)
+    decisions = np.repeat(right, 50).astype(float)
+    names = np.repeat(np.arange(30), 50)
     low, high = interval(decisions, np.array([f"term/{name}" for name in names]))
     error = 100 * np.sqrt(0.6 * 0.4 / 30)
     assert low == pytest.approx(60 - 1.96 * error, abs=2)
@@ -128,9 +130,11 @@ def test_intervals_are_over_paradigms():
 
 
 def test_paradigms_count_by_their_pairs_in_intervals():
-    """The large one of two is wrong: of four draws, one has only the small one."""
+    """Of two paradigms, the large one is wrong; one draw in four has the small one alone."""
     decisions = np.array([1.0] * 10 + [0.0] * 90)
     groups = np.array(["term/small"] * 10 + ["term/large"] * 90)
     assert interval(decisions, groups) == (0, 100)
-    low, high = interval(decisions, np.full(100, "term/only"))  # of one, pairs are all there is
-    assert 0 < low < 10 < high < 20
+    # Within a single paradigm, the interval is over pairs.
+    low, high = interval(decisions, np.full(100, "term/only"))
+    assert 0 < low < 10
+    assert 10 < high < 20

@@ -1,4 +1,4 @@
-"""Yardsticks for minimal pairs: n-grams beside a second implementation, and the program."""
+"""Yardsticks for minimal pairs: n-grams agree with a second implementation; and the program."""
 
 import collections
 import json
@@ -19,28 +19,37 @@ VOCABULARY, ORDER = 40, 4
 
 
 def sentences(count, seed):
-    """Lists of tokens, few of which are frequent; one sentence is empty."""
+    """Lists of tokens, a few of which are frequent; the first list is empty."""
     random = np.random.default_rng(seed)
     sizes = random.integers(1, 9, size=count)
-    return [[], *((4 + random.geometric(0.15, size) % (VOCABULARY - 4)).tolist() for size in sizes)]
+    lists = [[]]
+    for size in sizes:
+        tokens = 4 + random.geometric(0.15, size) % (VOCABULARY - 4)
+        lists.append(tokens.tolist())
+    return lists
 
 
 def flat(lists):
     """What `KneserNey` takes: tokens, sizes."""
-    return np.array([token for each in lists for token in each]), [len(each) for each in lists]
+    tokens = np.array([token for sentence in lists for token in sentence])
+    sizes = [len(sentence) for sentence in lists]
+    return tokens, sizes
 
 
 class Naive:
     """Modified Kneser-Ney smoothing, written a second time: by recursion, from counts in dicts."""
 
     def __init__(self, lists):
-        occurrences, before = collections.Counter(), collections.defaultdict(set)
-        for each in lists:
-            whole = (BOS, *each, EOS)
+        occurrences = collections.Counter()
+        before = collections.defaultdict(set)
+        for sentence in lists:
+            whole = (BOS, *sentence, EOS)
             for end in range(1, len(whole) + 1):
                 for start in range(max(0, end - ORDER), end):
-                    occurrences[whole[start:end]] += 1
-                    before[whole[start:end]].update(whole[:start][-1:])
+                    gram = whole[start:end]
+                    occurrences[gram] += 1
+                    if start > 0:
+                        before[gram].add(whole[start - 1])
         self.counts = {}
         for gram, count in occurrences.items():
             is_adjusted = len(gram) < ORDER and gram[0] != BOS
@@ -49,11 +58,10 @@ class Naive:
         self.followers = collections.defaultdict(list)
         for *context, token in self.counts:
             self.followers[tuple(context)].append(token)
-
         self.discounts = [self.discounts_of(length) for length in range(1, ORDER + 1)]
 
     def discounts_of(self, length):
-        """Those of the counts 0, 1, 2, and 3 or more."""
+        """Discounts of the counts 0, 1, 2, and 3 or more."""
         counts = [count for gram, count in self.counts.items() if len(gram) == length]
         n1, n2, n3, n4 = (counts.count(number) for number in range(1, 5))
         y = n1 / (n1 + 2 * n2)
@@ -66,17 +74,19 @@ class Naive:
         counts = [self.counts[(*context, follower)] for follower in self.followers[context]]
         count = self.counts.get((*context, token), 0)
         discounts = self.discounts[len(context)]
-        left = sum(discounts[min(each, 3)] for each in counts)
-        return (count - discounts[min(count, 3)] + left * shorter) / sum(counts)
+        discounted = sum(discounts[min(n, 3)] for n in counts)
+        return (count - discounts[min(count, 3)] + discounted * shorter) / sum(counts)
 
 
 def test_probabilities_are_those_of_a_second_implementation():
-    text, tested = sentences(1000, seed=2), sentences(8, seed=3)
-    tested.append([UNKNOWN, 5, UNKNOWN, 6])  # which is not in the text
-    model, naive = KneserNey(*flat(text), VOCABULARY, ORDER), Naive(text)
+    text = sentences(1000, seed=2)
+    tested = sentences(8, seed=3)
+    tested.append([UNKNOWN, 5, UNKNOWN, 6])  # UNKNOWN does not occur in the text
+    model = KneserNey(*flat(text), VOCABULARY, ORDER)
+    naive = Naive(text)
     expected = []
-    for each in tested:
-        whole = (BOS, *each, EOS)
+    for sentence in tested:
+        whole = (BOS, *sentence, EOS)
         contexts = [whole[max(0, place - ORDER + 1) : place] for place in range(1, len(whole))]
         expected += [1, *map(naive.probability, whole[1:], contexts)]
     np.testing.assert_allclose(model.probabilities(*flat(tested)), expected, rtol=1e-9)
@@ -92,9 +102,13 @@ def test_probabilities_sum_to_one(context):
 
 
 def test_bits_are_sums_over_a_sentence():
-    text, tested = sentences(1000, seed=2), sentences(3, seed=3)
+    text = sentences(1000, seed=2)
+    tested = sentences(3, seed=3)
     model = KneserNey(*flat(text), VOCABULARY, ORDER)
-    expected = [-np.log2(model.probabilities(*flat([each]))).sum() for each in tested]
+    expected = []
+    for sentence in tested:
+        probabilities = model.probabilities(*flat([sentence]))
+        expected.append(-np.log2(probabilities).sum())
     np.testing.assert_allclose(model.bits(*flat(tested)), expected)
 
 
@@ -114,13 +128,13 @@ def test_words_are_without_case_and_punctuation():
 
 @pytest.fixture
 def place(prepared, tmp_path):
-    """A folder of pairs, some with a rare word, and of an encoder's records; arguments."""
+    """A folder with pairs, half of them with a rare word, and an encoder's records; arguments."""
     lines = (prepared.parent / "train.txt").read_text().splitlines()
     chosen = [line for line in dict.fromkeys(lines) if 3 < len(line.split()) < 8][:20]
     (tmp_path / "made").mkdir()
-    for paradigm, more in {"a": " kan", "b": " kan onceonly"}.items():
+    for paradigm, added in {"a": " kan", "b": " kan onceonly"}.items():
         names = {"linguistics_term": "term", "UID": paradigm}
-        pairs = [{"sentence_good": line, "sentence_bad": line + more} for line in chosen]
+        pairs = [{"sentence_good": line, "sentence_bad": line + added} for line in chosen]
         written = "\n".join(json.dumps({**pair, **names}) for pair in pairs)
         (tmp_path / "made" / f"{paradigm}.jsonl").write_text(written)
     pairs = read_pairs(str(tmp_path / "made"))
@@ -158,9 +172,9 @@ def test_what_is_recorded_is_not_computed_again(place, monkeypatch):
     folder, arguments = place
     run_main(ngrams.main, *arguments)
     monkeypatch.setattr(ngrams, "MODELS", dict.fromkeys(ngrams.MODELS))
-    was = (folder / "out" / "ngrams.csv").read_bytes()
+    before = (folder / "out" / "ngrams.csv").read_bytes()
     run_main(ngrams.main, *arguments)
-    assert (folder / "out" / "ngrams.csv").read_bytes() == was
+    assert (folder / "out" / "ngrams.csv").read_bytes() == before
     (folder / "text.txt").write_text("another text")
     assert "unigrams.npz" in error_of(ngrams.main, *arguments)
 
@@ -202,12 +216,13 @@ def test_unigrams_are_frequencies_of_tokens(place):
     model = ngrams.Unigrams(tokens, sizes, len(tokenizer.symbols))
     total = len(tokens) + len(tokenizer.symbols)
     expected = [-np.log2((counts[token] + 1) / total) for token in tokenizer.encode("lo kan")]
-    found = model.bits(*tokenizer.encode_lines(["", "lo kan"]))
-    assert found == pytest.approx([0, sum(expected)])
+    bits = model.bits(*tokenizer.encode_lines(["", "lo kan"]))
+    assert bits == pytest.approx([0, sum(expected)])
 
 
 def test_texts_that_share_neighbouring_words_with_a_file_are_found(tmp_path):
-    """Whatever the case and the punctuation, but not across lines."""
+    """Case and punctuation do not count; words of two lines are no neighbours."""
     (tmp_path / "text").write_text("One two, three four.\nfive six seven\n")
     texts = ["so: TWO three four!", "four five six", "two four three", "", "three four"]
-    assert ngrams.overlapping(texts, str(tmp_path / "text"), size=3).tolist() == [True, False, False, False, False]
+    overlapping = ngrams.overlapping(texts, str(tmp_path / "text"), size=3)
+    assert overlapping.tolist() == [True, False, False, False, False]

@@ -1,4 +1,4 @@
-"""The door for files: only regular ones are opened, and what libraries raise of their contents is said in one line."""
+"""Opening files: only regular ones are opened, and errors of libraries become one line."""
 
 import errno
 import os
@@ -14,8 +14,12 @@ def test_only_files_are_opened(tmp_path):
     with opened(tmp_path / "file") as stream:
         assert stream.read() == b"1"
     os.mkfifo(tmp_path / "pipe")
-    for path, found in [(tmp_path / "pipe", "a pipe"), (tmp_path, "a folder"), ("/dev/zero", "a device")]:
-        with pytest.raises(UsageError, match=f"{path}: found {found}, expected a file"):
+    for path, kind in [
+        (tmp_path / "pipe", "a pipe"),
+        (tmp_path, "a folder"),
+        ("/dev/zero", "a device"),
+    ]:
+        with pytest.raises(UsageError, match=f"{path}: found {kind}, expected a file"):
             opened(path)
     with pytest.raises(FileNotFoundError, match="nosuch: not found, expected a file"):
         opened(tmp_path / "nosuch")
@@ -31,21 +35,31 @@ def test_a_pipe_that_is_allowed():
 
 
 class Panic(BaseException):
-    """As a library in Rust raises it."""
+    """An exception as libraries that are written in Rust raise it."""
 
 
 @pytest.mark.parametrize("error", [
-    ValueError("no\nnumber"), RecursionError(), Panic("it panicked"), OSError("no archive"), AssertionError(),
+    ValueError("no\nnumber"),
+    RecursionError(),
+    Panic("it panicked"),
+    OSError("no archive"),
+    AssertionError(),
 ])  # fmt: skip
 def test_what_libraries_raise_is_explained(error):
-    with pytest.raises(UsageError, match="^file: cannot be read .*, expected a list; write one$") as raised:
+    message = "^file: cannot be read .*, expected a list; write one$"
+    with pytest.raises(UsageError, match=message) as raised:
         with reading("file", "a list", "write one"):
             raise error
-    assert type(error).__name__ in str(raised.value) and "\n" not in str(raised.value)
+    assert type(error).__name__ in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("error", [
-    OSError(errno.EIO, "disk"), MemoryError(), KeyboardInterrupt(), SystemExit(3), UsageError("known"),
+    OSError(errno.EIO, "disk"),
+    MemoryError(),
+    KeyboardInterrupt(),
+    SystemExit(3),
+    UsageError("known"),
 ])  # fmt: skip
 def test_what_is_not_the_files_fault_passes(error):
     with pytest.raises(type(error)) as raised:

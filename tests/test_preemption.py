@@ -1,4 +1,4 @@
-"""A run that is asked to stop saves a checkpoint, and the same command resumes at the very next update."""
+"""A run that is asked to stop saves a checkpoint; the same command resumes at the next update."""
 
 import concurrent.futures
 import contextlib
@@ -12,13 +12,22 @@ import time
 
 import pytest
 
-from conftest import REAL_SCRIPTS_ENVIRONMENT, ROOT, SCRIPTS_ENVIRONMENT, TINY, command, script, succeed
+from conftest import (
+    REAL_SCRIPTS_ENVIRONMENT,
+    ROOT,
+    SCRIPTS_ENVIRONMENT,
+    TINY,
+    command,
+    script,
+    succeed,
+)
 from training import assert_same_weights, checkpoint, train, updates
 
 STOPPED = 75
 MANY = ["--max-update", 30, "--total-num-update", 30, "--num-workers", 1, "--seed", 1]
 MANY += ["--encoder-mask-fade-updates", 25, "--mask-prob", 0.3]
-MANY += ["--optimizer", "torch_adamw", "--clip-norm", 1, "--weight-decay", 0.01]  # the recipes' optimizer
+# The recipes' optimizer.
+MANY += ["--optimizer", "torch_adamw", "--clip-norm", 1, "--weight-decay", 0.01]
 
 
 # A --user-dir that is the plugin's, and sends signals: in an update, or when something is logged.
@@ -50,10 +59,24 @@ maelm_fairseq.task.MaeLmTask.train_step = train_step
 
 
 def trap(tmp_path, moment, number, group=False, times=1, rank=0):
-    """Options of a run to which signals are sent: after so many updates, in one `rank`, or when something is logged."""
+    """Options of a run to which signals are sent.
+
+    Args:
+        moment: the number of updates after which they are sent, in the process with this `rank`;
+            or a text, upon whose logging they are sent
+        number: the signal
+        group: whether they are sent to the process group
+        times: how many signals are sent
+    """
     plugin = tmp_path / "plugin_with_trap"
     plugin.mkdir()
-    code = TRAP.format(moment=moment, number=int(number), times=times, rank=rank, kill="killpg" if group else "kill")
+    code = TRAP.format(
+        moment=moment,
+        number=int(number),
+        times=times,
+        rank=rank,
+        kill="killpg" if group else "kill",
+    )
     (plugin / "__init__.py").write_text(code)
     return ["--user-dir", plugin]
 
@@ -61,9 +84,14 @@ def trap(tmp_path, moment, number, group=False, times=1, rank=0):
 def start(arguments, **environment):
     """Starts a command in a process group of its own; its output is the process's `stdout`."""
     return subprocess.Popen(
-        list(map(str, arguments)), env={**os.environ, **environment}, start_new_session=True, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        list(map(str, arguments)),
+        env={**os.environ, **environment},
+        start_new_session=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def finish(processes, status):
@@ -72,7 +100,8 @@ def finish(processes, status):
         printed = list(readers.map(lambda process: process.stdout.read(), processes))
     assert [process.wait() for process in processes] == [status] * len(processes), printed
     if status == STOPPED:
-        assert "Traceback" not in printed[0] and "Exception ignored" not in printed[0]
+        assert "Traceback" not in printed[0]
+        assert "Exception ignored" not in printed[0]
     return printed[0]
 
 
@@ -88,91 +117,114 @@ VALIDATION = 'begin validation on "valid" subset'
 
 
 @pytest.mark.parametrize("moment, number, group", [
-    (5, signal.SIGUSR1, True), (11, signal.SIGTERM, False), (VALIDATION, signal.SIGTERM, True),
+    (5, signal.SIGUSR1, True),
+    (11, signal.SIGTERM, False),
+    (VALIDATION, signal.SIGTERM, True),
     (29, signal.SIGINT, False),
 ])  # fmt: skip
 def test_the_run_goes_on_as_if_nothing_had_happened(data, tmp_path, whole, moment, number, group):
     options = [*TINY, *MANY, "--save-dir", tmp_path / "run", "--save-interval-updates", 12]
-    sent = trap(tmp_path, moment, number, group)  # a group consists of the process and its loader workers
+    # A group consists of the process and its loader workers.
+    sent = trap(tmp_path, moment, number, group)
     printed = finish([start(command("fairseq-train", data, *options, *sent))], STOPPED)
     stopped = updates(tmp_path / "run")
     last = max(map(int, re.findall(r'"num_updates": "(\d+)"', printed)))
-    assert stopped == last == {5: 6, 11: 12, 29: 30}.get(moment, stopped)
+    assert stopped == last
+    if moment != VALIDATION:
+        assert stopped == moment + 1
     assert f"stopped on request at update {stopped}; the same command resumes" in printed
     printed += succeed("fairseq-train", data, *options)
     assert updates(tmp_path / "run") == 30
     assert_same_weights(tmp_path / "run", whole, 0)
-    assert {"12", "24", "30"} <= {*re.findall(r'"valid_num_updates": "(\d+)"', printed)}  # none is lost
+    validations = re.findall(r'"valid_num_updates": "(\d+)"', printed)
+    assert {"12", "24", "30"} <= set(validations)  # none is lost
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_a_stop_in_the_validation_at_the_end_of_an_epoch(data, tmp_path, epochs):
-    """The next run makes it as part of that epoch: the learning rate follows from it, and it may be the last."""
-    at = TINY.index("--lr-scheduler")
-    options = [*TINY[:at], *TINY[TINY.index("--cpu") :], "--lr-scheduler", "reduce_lr_on_plateau", "--lr-shrink", 0.1]
+    """The next run validates as part of that epoch, for the learning rate depends on the result.
+
+    The epoch may be the last.
+    """
+    options = TINY[: TINY.index("--lr-scheduler")] + TINY[TINY.index("--cpu") :]
+    options += ["--lr-scheduler", "reduce_lr_on_plateau", "--lr-shrink", 0.1]
     options += ["--lr-patience", 0, "--lr-threshold", 0.9, "--max-epoch", epochs, "--seed", 1]
     train = command("fairseq-train", data, *options, "--save-dir")
     finish([start([*train, tmp_path / "whole"])], 0)
     sent = trap(tmp_path, VALIDATION, signal.SIGTERM)
-    for _ in range(2):  # also in that of the next run
+    for _ in range(2):  # the next run, too, is stopped in this validation
         finish([start([*train, tmp_path / "parts", *sent])], STOPPED)
     finish([start([*train, tmp_path / "parts"])], 0)
     assert_same_weights(tmp_path / "parts", tmp_path / "whole", 0)
-    one, other = (checkpoint(tmp_path / name, "checkpoint_best.pt")["extra_state"] for name in ["parts", "whole"])
-    assert (one["best"], one["train_iterator"]["epoch"]) == (other["best"], other["train_iterator"]["epoch"])
+    parts = checkpoint(tmp_path / "parts", "checkpoint_best.pt")["extra_state"]
+    whole = checkpoint(tmp_path / "whole", "checkpoint_best.pt")["extra_state"]
+    assert parts["best"] == whole["best"]
+    assert parts["train_iterator"]["epoch"] == whole["train_iterator"]["epoch"]
 
 
 def test_a_second_ctrl_c_stops_at_once(data, tmp_path):
     sent = trap(tmp_path, 5, signal.SIGINT, group=True, times=2)
     options = [*TINY, *MANY, "--save-dir", tmp_path / "run", *sent]
     printed = finish([start(command("fairseq-train", data, *options))], -signal.SIGINT)
-    assert "Ctrl-C again stops at once" in printed and "Traceback" not in printed
+    assert "Ctrl-C again stops at once" in printed
+    assert "Traceback" not in printed
     assert not list((tmp_path / "run").glob("*.pt"))
 
 
 def test_the_status_tells_whether_the_same_command_resumes(data, tmp_path):
-    options = [*TINY, "--no-save", "--save-dir", tmp_path / "run", *trap(tmp_path, 2, signal.SIGTERM)]
+    sent = trap(tmp_path, 2, signal.SIGTERM)
+    options = [*TINY, "--no-save", "--save-dir", tmp_path / "run", *sent]
     printed = finish([start(command("fairseq-train", data, *options))], 1)
     assert "stopped on request at update 3; no checkpoint was saved, as the options say" in printed
 
 
 def free_port():
-    """A free port, as is the next one, outside the range from which systems choose ports for connections."""
+    """A port that is free, as is the next one.
+
+    Both are outside the range from which systems choose ports for connections.
+    """
     while True:
         port = random.randrange(10_000, 30_000)
-        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as next_one:
-            one.bind(("", port))
-            next_one.bind(("", port + 1))
+        with contextlib.suppress(OSError), socket.socket() as first, socket.socket() as second:
+            first.bind(("", port))
+            second.bind(("", port + 1))
             return port
 
 
 def two_processes(*arguments, each=((), ())):
-    """Starts fairseq-train as two processes on the CPU, with further options of each; returns them."""
-    options = [*arguments, "--distributed-backend", "gloo", "--distributed-world-size", 2, "--distributed-no-spawn"]
-    options += ["--distributed-init-method", "env://", "--ddp-backend", "legacy_ddp"]
-    environment = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    ranks = [command("fairseq-train", *options, "--distributed-rank", rank, *each[rank]) for rank in range(2)]
-    return [start(words, **environment, RANK=str(rank)) for rank, words in enumerate(ranks)]
+    """Starts fairseq-train as two processes on the CPU; `each` has further options of each."""
+    options = [*arguments, "--distributed-backend", "gloo", "--distributed-world-size", 2]
+    options += ["--distributed-no-spawn", "--distributed-init-method", "env://"]
+    options += ["--ddp-backend", "legacy_ddp"]
+    environment = dict(MASTER_ADDR="localhost", MASTER_PORT=str(free_port()), WORLD_SIZE="2")
+    processes = []
+    for rank in range(2):
+        words = command("fairseq-train", *options, "--distributed-rank", rank, *each[rank])
+        processes.append(start(words, **environment, RANK=str(rank)))
+    return processes
 
 
 def stop(process, moment, number, group=False):
     """Sends a signal to an endless run when it prints `moment`; returns what it printed."""
+    kill = os.killpg if group else os.kill
     printed = ""
     for line in process.stdout:
         printed += line
         if moment in line:
-            (os.killpg if group else os.kill)(process.pid, number)
+            kill(process.pid, number)
             return printed + finish([process], STOPPED)
     raise AssertionError(f"{moment!r} is not in the output: {printed[-3000:]}")
 
 
 def recipe(data, save_dir, *more, real=False, **variables):
     """Starts a recipe with a tiny model; returns the process."""
-    options = ["--data", data, "--save-dir", save_dir, "--gpus", 0, "--batch-size", 4, "--arch", "mae_lm_tiny"]
-    options += ["--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64]
+    options = ["--data", data, "--save-dir", save_dir, "--gpus", 0, "--batch-size", 4]
+    options += ["--arch", "mae_lm_tiny", "--encoder-layers", 1, "--decoder-layers", 1]
+    options += ["--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64]
     options += ["--update-freq", 1, "--log-interval", 1, "--num-workers", 1, *more]
-    path = (REAL_SCRIPTS_ENVIRONMENT if real else SCRIPTS_ENVIRONMENT)["PATH"]
-    return start([ROOT / "recipes" / "pretrain_base.sh", *options], PATH=path, **variables)
+    environment = REAL_SCRIPTS_ENVIRONMENT if real else SCRIPTS_ENVIRONMENT
+    words = [ROOT / "recipes" / "pretrain_base.sh", *options]
+    return start(words, PATH=environment["PATH"], **variables)
 
 
 def test_a_recipe_stops_with_its_training_and_resumes(data, tmp_path):
@@ -187,7 +239,8 @@ def test_a_recipe_stops_before_it_trains(data, tmp_path):
     assert not list(tmp_path.glob("*.pt"))
 
 
-# Imported by every new interpreter, but only in the recipe there are two pretended GPUs: importing torch takes seconds.
+# Every new interpreter imports this. It pretends two GPUs in the recipe and where torch has been
+# imported before; elsewhere, importing torch would take seconds.
 TWO_GPUS = """
 import sys
 if "torch" in sys.modules or sys.orig_argv[1].endswith("pretrain.py"):
@@ -198,11 +251,15 @@ if "torch" in sys.modules or sys.orig_argv[1].endswith("pretrain.py"):
 
 def test_a_recipe_with_a_process_for_each_gpu(data, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(TWO_GPUS)
-    more = ["--gpus", 2, "--cpu", "--bf16-autocast", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-    more += ["--num-workers", 0]  # each would be a new interpreter; test_blocks.py sends the data to one
-    process = recipe(data, tmp_path / "run", *more, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    options = ["--gpus", 2, "--cpu", "--bf16-autocast"]
+    options += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    # A worker would be a new interpreter; test_blocks.py sends the data to one.
+    options += ["--num-workers", 0]
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    process = recipe(data, tmp_path / "run", *options, PYTHONPATH=path)
     printed = stop(process, "update 3 of", signal.SIGTERM)
-    assert f"stopped on request at update {updates(tmp_path / 'run')};" in printed and "train_inner" not in printed
+    assert f"stopped on request at update {updates(tmp_path / 'run')};" in printed
+    assert "train_inner" not in printed
     assert "train_inner" in (tmp_path / "run" / "train.log").read_text()
 
 
@@ -217,34 +274,39 @@ def test_slurm_requeues_a_job_that_stopped(tmp_path):
         assert ("scontrol requeue 7" in job.stdout) == (status == STOPPED)
 
 
-# Several machines -----------------------------------------------------------------------------------------------------
+# Several machines ---------------------------------------------------------------------------------
 
 
 def two_machines(data, save_dir):
-    """Starts a recipe as on two machines, each with a process on the CPU; returns both when they train."""
+    """Starts a recipe as on two machines, each with a process on the CPU.
+
+    Returns both processes as soon as they train.
+    """
     variables = dict(MASTER_ADDR="localhost", MASTER_PORT=str(free_port()))
-    both = [recipe(data, save_dir, "--nodes", 2, **variables) for _ in range(2)]
-    log = save_dir / "train.log"
-    while not (log.exists() and "num_updates" in log.read_text()):  # written by the first
-        ended = [machine.stdout.read() for machine in both if machine.poll() is not None]
+    machines = [recipe(data, save_dir, "--nodes", 2, **variables) for _ in range(2)]
+    log = save_dir / "train.log"  # of the first
+    while not (log.exists() and "num_updates" in log.read_text()):
+        ended = [machine.stdout.read() for machine in machines if machine.poll() is not None]
         assert not ended, ended
         time.sleep(0.1)
-    return both
+    return machines
 
 
 def test_a_signal_to_one_machine_stops_both(data, tmp_path):
-    both = two_machines(data, tmp_path)
-    both[0].send_signal(signal.SIGTERM)
-    for machine in both:
+    machines = two_machines(data, tmp_path)
+    machines[0].send_signal(signal.SIGTERM)
+    for machine in machines:
         printed = machine.stdout.read()
         assert machine.wait() == STOPPED, printed
         assert "Traceback" not in printed
-    assert f"stopped on request at update {updates(tmp_path)}" in (tmp_path / "train.log").read_text()
+    log = (tmp_path / "train.log").read_text()
+    assert f"stopped on request at update {updates(tmp_path)}" in log
 
 
 def test_a_machine_that_waits_for_another_can_be_stopped(data, tmp_path):
-    for address in ["localhost", "192.0.2.1"]:  # the first machine; and one that no other answers
-        waiting = recipe(data, tmp_path, "--nodes", 2, MASTER_ADDR=address, MASTER_PORT=str(free_port()))
+    for address in ["localhost", "192.0.2.1"]:  # the first machine; and one that nobody answers
+        variables = dict(MASTER_ADDR=address, MASTER_PORT=str(free_port()))
+        waiting = recipe(data, tmp_path, "--nodes", 2, **variables)
         next(line for line in waiting.stdout if "sequences per update" in line)
         time.sleep(1)
         assert waiting.poll() is None

@@ -22,17 +22,32 @@ def expression(marker):
 
 
 def attributes(marker):
-    """Those of an OrderedDict, which fairseq takes for options of old and prefers to the configuration."""
-    made = OrderedDict()
-    vars(made).update(arch="fconv_lm", task="language_modeling", decoder_layers=expression(marker))
-    return made
+    """Attributes of an OrderedDict.
+
+    fairseq takes them for options of an old version and prefers them to the configuration.
+    """
+    options = OrderedDict()
+    vars(options).update(
+        arch="fconv_lm", task="language_modeling", decoder_layers=expression(marker)
+    )
+    return options
 
 
 MODEL = {"_name": "wav2vec2", "arch": "mae_lm_tiny"}
 CRITERION = {"_name": "ctc", "zero_infinity": True}
+
+
+def hostile_model(marker):
+    return put("cfg", "model", value={**MODEL, "conv_feature_layers": expression(marker)})
+
+
+def hostile_criterion(marker):
+    return put("cfg", "criterion", value={**CRITERION, "wer_args": expression(marker)})
+
+
 HOSTILE = {
-    "model": lambda marker: put("cfg", "model", value={**MODEL, "conv_feature_layers": expression(marker)}),
-    "criterion": lambda marker: put("cfg", "criterion", value={**CRITERION, "wer_args": expression(marker)}),
+    "model": hostile_model,
+    "criterion": hostile_criterion,
     "task": lambda marker: put("cfg", "task", "_name", value="audio_pretraining"),
     "pickle": lambda marker: put("extra_state", "surprise", value=Payload(marker)),
     "args": lambda marker: put("args", value=attributes(marker)),
@@ -40,7 +55,10 @@ HOSTILE = {
 
 
 class Script(torch.nn.Module):
-    """A module of TorchScript that writes a file when it is loaded; torch before 2.6 does so with weights_only, too."""
+    """A module of TorchScript that writes a file when it is loaded.
+
+    torch before 2.6 loads it even with weights_only.
+    """
 
     def __init__(self, path):
         super().__init__()
@@ -58,14 +76,17 @@ class Script(torch.nn.Module):
 
 def test_a_torch_that_executes_code_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
-    with pytest.raises(InstallationError, match="torch 2.5.1.cpu executes code from some checkpoints.*2.6 or newer"):
+    message = "torch 2.5.1.cpu executes code from some checkpoints.*2.6 or newer"
+    with pytest.raises(InstallationError, match=message):
         importlib.reload(reading)
 
 
 @pytest.mark.parametrize("kind", [*HOSTILE, "script"])
 def test_nothing_is_executed(kind, pretrained, tmp_path):
-    """Of a checkpoint that makes `marker` if it is let."""
-    (prepared, checkpoint), path, marker = pretrained, tmp_path / "hostile.pt", tmp_path / "marker"
+    """Every use of a checkpoint that would make the file or folder `marker` leaves it unmade."""
+    prepared, checkpoint = pretrained
+    path = tmp_path / "hostile.pt"
+    marker = tmp_path / "marker"
     if kind == "script":
         torch.jit.save(torch.jit.script(Script(str(marker))), path)
     else:
@@ -73,21 +94,13 @@ def test_nothing_is_executed(kind, pretrained, tmp_path):
         HOSTILE[kind](marker)(state)
         torch.save(state, path)
     done = run("fairseq-validate", prepared, *VALIDATE, "--path", path)
-    if kind == "args":  # which nothing reads
-        assert "valid on 'valid' subset" in done.stdout
-    else:
-        assert done.returncode == 1
-        (error,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-        if kind in ("pickle", "script"):
-            assert f"{path}: " in error and ("were not loaded" in error or "a program of TorchScript" in error)
-            assert "weights_only" not in error and "trust" not in error
-        else:
-            assert f"{path}: expected a checkpoint of this plugin, found another {kind}" in error
-    assert "Traceback" not in done.stdout and not marker.exists()
+    assert_refused(done, kind, path)
+    assert not marker.exists()
     (tmp_path / "run").mkdir()
     shutil.copy(path, tmp_path / "run" / "checkpoint_last.pt")
     done = run("fairseq-train", prepared, *TINY, "--save-dir", tmp_path / "run")
-    assert done.returncode == (0 if kind in ("task", "args") else 1) and "Traceback" not in done.stdout
+    assert done.returncode == (0 if kind in ("task", "args") else 1)
+    assert "Traceback" not in done.stdout
     ranks = ["--data", prepared, "--dest", tmp_path / "ranks", "--checkpoint", path]
     for use in [
         lambda: hub.from_pretrained(path, prepared),
@@ -99,6 +112,23 @@ def test_nothing_is_executed(kind, pretrained, tmp_path):
         except UsageError as error:
             assert "\n" not in str(error)
     assert not marker.exists()
+
+
+def assert_refused(done, kind, path):
+    """fairseq-validate refuses the checkpoint in one line, unless nothing reads what is hostile."""
+    assert "Traceback" not in done.stdout
+    if kind == "args":  # which nothing reads
+        assert "valid on 'valid' subset" in done.stdout
+        return
+    assert done.returncode == 1
+    (error,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    if kind in ("pickle", "script"):
+        assert f"{path}: " in error
+        assert "were not loaded" in error or "a program of TorchScript" in error
+        assert "weights_only" not in error
+        assert "trust" not in error
+    else:
+        assert f"{path}: expected a checkpoint of this plugin, found another {kind}" in error
 
 
 @pytest.mark.parametrize("name, reason", [
@@ -116,7 +146,8 @@ def test_nothing_is_executed(kind, pretrained, tmp_path):
     ("one_wide_row", "damaged, or of another version: weight"),
 ])  # fmt: skip
 def test_what_is_no_dense_tensor_or_of_no_model_is_refused(name, reason, pretrained, tmp_path):
-    (data, checkpoint), path = pretrained, tmp_path / "checkpoint_last.pt"
+    data, checkpoint = pretrained
+    path = tmp_path / "checkpoint_last.pt"
     shutil.copy(checkpoint, path)
     spoil(path, name)
     with pytest.raises(UsageError, match=reason):
@@ -126,9 +157,10 @@ def test_what_is_no_dense_tensor_or_of_no_model_is_refused(name, reason, pretrai
 def test_tensors_that_share_memory_get_their_own(tmp_path):
     weight = torch.arange(6.0)
     torch.save({"a": weight, "b": weight, "c": weight.view(2, 3)[1:]}, tmp_path / "tied.pt")
-    read = reading.read_file(tmp_path / "tied.pt")
-    read["a"][5] = 7
-    assert read["b"][5] == 5 and read["c"].tolist() == [[3, 4, 5]]
+    weights = reading.read_file(tmp_path / "tied.pt")
+    weights["a"][5] = 7
+    assert weights["b"][5] == 5
+    assert weights["c"].tolist() == [[3, 4, 5]]
     shared = torch.zeros(10**6)
     torch.save([shared[i:] for i in range(100)], tmp_path / "tied.pt")
     with pytest.raises(UsageError, match="far larger than the file"):
@@ -137,8 +169,9 @@ def test_tensors_that_share_memory_get_their_own(tmp_path):
 
 @pytest.mark.parametrize("name", FILES)
 def test_no_reader_runs_into_a_stack_trace(name, pretrained, tmp_path):
-    """The readers that all programs share."""
-    (data, checkpoint), path = pretrained, tmp_path / "checkpoint_last.pt"
+    """These are the readers that all programs share."""
+    data, checkpoint = pretrained
+    path = tmp_path / "checkpoint_last.pt"
     shutil.copy(checkpoint, path)
     spoil(path, name)
     for read in [
@@ -148,6 +181,7 @@ def test_no_reader_runs_into_a_stack_trace(name, pretrained, tmp_path):
         try:
             read()
         except UsageError as error:
-            assert "\n" not in one_line(error) and str(path) in one_line(error)
+            assert "\n" not in one_line(error)
+            assert str(path) in one_line(error)
         except OSError as error:
             assert one_line(error)

@@ -1,4 +1,4 @@
-"""The small recipe beside a bag of words: variants are options that the recipe takes, tables are those of records."""
+"""The small recipe beside a bag of words: its variants, and the tables that show records."""
 
 import numpy as np
 import pandas as pd
@@ -29,37 +29,72 @@ def test_names_are_of_variants():
     refuses("large-1: expected VARIANT-SEED with one of small,", small.split, "large-1")
 
 
-# The page ----------------------------------------------------------------------------------------------------------
+# The page -----------------------------------------------------------------------------------------
+
+EXAMPLES = np.arange(10)
+CLASSES = EXAMPLES % 2  # of the examples
 
 
 @pytest.fixture
 def page(tmp_path):
-    """Ten examples of each task, five of them of dev. Two seeds of an encoder are right for 6 and for 8 of them."""
-    yardsticks = {"pairs/groups": np.array(["A/a", "A/a", "A/b", "B/c"]), f"pairs/{KNOWN}": np.array([1, 1, 0, 0]) == 1}
-    yardsticks.update({f"pairs/{model}": np.array([0, 2, 1, 0], np.int8) for model in small.MODELS})
-    targets = np.arange(10) % 2
-    for task in measure.NATURAL:
-        found = {TARGETS: targets, OF_DEV: np.arange(10) < 5, BAG: targets, WORD_VECTORS: 1 - targets}
-        found.update({FREQUENT: np.zeros(10, int), OVERLAPPING: np.arange(10) == 3})
-        yardsticks.update({f"{task}/{name}": values for name, values in found.items()})
-    small.save(tmp_path / "yardsticks.npz", yardsticks)
+    """Ten examples of each task, five of them of dev, and four minimal pairs.
+
+    Two seeds of an encoder are right for 6 and for 8 of the examples.
+    """
+    small.save(tmp_path / "yardsticks.npz", yardsticks())
     for seed, right in [(1, 6), (2, 8)]:
-        answered = np.where(np.arange(10) < right, targets, 1 - targets)
-        arrays = {f"{task}/{ENCODER}": answered for task in measure.NATURAL}
-        arrays.update(
-            {f"{task}/{TOGETHER}": targets for task in measure.NATURAL}, pairs=np.array([2, 2, 2, 0], np.int8)
-        )
+        arrays = answers(right)
+        arrays["pairs"] = np.array([2, 2, 2, 0], np.int8)
         small.save(tmp_path / f"small-{seed}.npz", arrays)
-        rows = [["small", seed, 500 * seed, "", measure.TEXT, "validation", "bits", 7.0 - seed]]
-        for task in small.FEW_SHOT_TASKS:
-            rows.append(["small", seed, "", "", task, "32 examples per class", "accuracy", 40])
-            for predictor, value in [("fine-tuned", 60 + 10 * seed), (BAG, 50), (votes.TOGETHER, 80)]:
-                rows.append(["small", seed, "", "", task, f"32 labels a class, {predictor}", "accuracy", value])
-        pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(tmp_path / f"small-{seed}.csv", index=False)
+        table = pd.DataFrame(records(seed), columns=measure.COLUMNS)
+        table.to_csv(tmp_path / f"small-{seed}.csv", index=False)
     return small_page.Page(tmp_path)
 
 
+def yardsticks():
+    arrays = {
+        "pairs/groups": np.array(["A/a", "A/a", "A/b", "B/c"]),
+        f"pairs/{KNOWN}": np.array([True, True, False, False]),
+    }
+    for model in small.MODELS:
+        arrays[f"pairs/{model}"] = np.array([0, 2, 1, 0], np.int8)
+    for task in measure.NATURAL:
+        arrays[f"{task}/{TARGETS}"] = CLASSES
+        arrays[f"{task}/{OF_DEV}"] = EXAMPLES < 5
+        arrays[f"{task}/{BAG}"] = CLASSES
+        arrays[f"{task}/{WORD_VECTORS}"] = 1 - CLASSES
+        arrays[f"{task}/{FREQUENT}"] = np.zeros(10, int)
+        arrays[f"{task}/{OVERLAPPING}"] = EXAMPLES == 3
+    return arrays
+
+
+def answers(right):
+    """Answers of an encoder: `right` of them are right alone, and all with a bag of words."""
+    answered = np.where(EXAMPLES < right, CLASSES, 1 - CLASSES)
+    arrays = {}
+    for task in measure.NATURAL:
+        arrays[f"{task}/{ENCODER}"] = answered
+        arrays[f"{task}/{TOGETHER}"] = CLASSES
+    return arrays
+
+
+def records(seed):
+    """Rows of a table with losses and with scores from few examples."""
+    rows = [["small", seed, 500 * seed, "", measure.TEXT, "validation", "bits", 7.0 - seed]]
+    for task in small.FEW_SHOT_TASKS:
+        scores = {
+            "32 examples per class": 40,
+            "32 labels a class, fine-tuned": 60 + 10 * seed,
+            f"32 labels a class, {BAG}": 50,
+            f"32 labels a class, {votes.TOGETHER}": 80,
+        }
+        for feature, score in scores.items():
+            rows.append(["small", seed, "", "", task, feature, "accuracy", score])
+    return rows
+
+
 def cells(table, name):
+    """The cells of the row of a Markdown table that begins with this name."""
     (line,) = [line for line in table.splitlines() if line.startswith(f"| {name} |")]
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
@@ -75,10 +110,13 @@ def test_scores_are_means_over_seeds_on_both_files_or_one(page):
 
 
 def test_differences_are_paired_by_examples(page):
-    *_, mean, low, high = map(float, cells(page.differences(), small.TITLES["small"]))
+    title = small.TITLES["small"]
+    *_, mean, low, high = map(float, cells(page.differences(), title))
     assert mean == -30
-    assert low < -30 < high < 0
-    assert set(cells(page.differences(), f"{small.TITLES['small']}, together with a bag of words")) == {"0.00"}
+    assert low < -30
+    assert -30 < high < 0
+    together = cells(page.differences(), f"{title}, together with a bag of words")
+    assert set(together) == {"0.00"}
 
 
 def test_seeds_that_chose_nothing_have_a_row_of_their_own(page):
@@ -89,23 +127,21 @@ def test_seeds_that_chose_nothing_have_a_row_of_their_own(page):
 def test_objectives_are_shown_when_all_have_been_measured(page, tmp_path):
     assert page.objectives_on_pairs() == page.objectives_on_tasks()
     assert "missing: mae_lm-1, mae_lm-2," in page.objectives_on_pairs()
-    targets = np.arange(10) % 2
     rights = {"mae_lm": 2, "all_masks": 4, "mlm": 5, "small": 9}
     for seed in small.SEEDS:
         for variant, right in rights.items():
-            answered = np.where(np.arange(10) < right, targets, 1 - targets)
-            arrays = {f"{task}/{ENCODER}": answered for task in measure.NATURAL}
-            arrays.update({f"{task}/{TOGETHER}": targets for task in measure.NATURAL})
-            arrays["pairs"] = np.array([2, 2, 0 if variant == "mae_lm" else 2, seed - 1], np.int8)
+            arrays = answers(right)
+            third_pair = 0 if variant == "mae_lm" else 2
+            arrays["pairs"] = np.array([2, 2, third_pair, seed - 1], np.int8)
             small.save(tmp_path / f"{variant}-{seed}.npz", arrays)
     page = small_page.Page(tmp_path)
-    pair = f"{small.TITLES['mae_lm']}, minus: {small.TITLES['all_masks']}"
-    *each, mean, low, high = map(float, cells(page.objectives_on_pairs(), pair))
-    assert each == [-33.33] * 3
+    row = f"{small.TITLES['mae_lm']}, minus: {small.TITLES['all_masks']}"
+    *by_seed, mean, low, high = map(float, cells(page.objectives_on_pairs(), row))
+    assert by_seed == [-33.33] * 3
     assert mean == -33.33
     assert (low, high) == (-100, 0)
-    *points, mean, low, high = map(float, cells(page.objectives_on_tasks(), pair))
-    assert points == [-20] * 6
+    *by_task, mean, low, high = map(float, cells(page.objectives_on_tasks(), row))
+    assert by_task == [-20] * 6
     assert mean == -20
     assert low < -20 < high
 
@@ -124,8 +160,8 @@ def test_the_overlap_with_the_pretraining_text_is_counted(page):
 
 
 def test_losses_and_few_examples_are_those_of_the_records(page):
-    assert cells(page.losses(), small.TITLES["small"]) == ["6.00", "5.00"]
     title = small.TITLES["small"]
+    assert cells(page.losses(), title) == ["6.00", "5.00"]
     assert cells(page.few(), title) == ["75.00"] * 2
     assert cells(page.few(), BAG) == ["50.00"] * 2
     assert cells(page.few(), f"{title}, together with a bag of words") == ["80.00"] * 2

@@ -1,6 +1,6 @@
-"""Options and sizes that do not fit each other, the data or a checkpoint, and what other tasks get of the model.
+"""Options and sizes that do not fit each other, the data or a checkpoint; the model in other tasks.
 
-test_errors.py shows refusals to a user.
+test_errors.py has refusals as a user sees them.
 """
 
 import pytest
@@ -10,14 +10,24 @@ from fairseq.tasks import FairseqTask
 from conftest import refuses
 from maelm_fairseq.base.settings import option
 from maelm_fairseq.checkpoints import compatibility
-from maelm_fairseq.checkpoints.compatibility import ENCODER, OTHERS, compare_configurations, model_configuration
+from maelm_fairseq.checkpoints.compatibility import (
+    ENCODER,
+    OTHERS,
+    compare_configurations,
+    model_configuration,
+)
 from maelm_fairseq.config import check_sizes
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 from test_vocabulary import dictionary as dictionary_of
 
-SIZES = dict(encoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=8, encoder_attention_heads=2)
-SIZES["decoder_layers"] = 1
+SIZES = dict(
+    encoder_layers=1,
+    encoder_embed_dim=16,
+    encoder_ffn_embed_dim=8,
+    encoder_attention_heads=2,
+    decoder_layers=1,
+)
 DICTIONARY = dictionary_of("a", "b")
 
 
@@ -32,8 +42,12 @@ DICTIONARY = dictionary_of("a", "b")
     (dict(amp=True), "--amp cannot train with torch_adamw: use --fp16"),
 ])  # fmt: skip
 def test_options_are_refused(data, options, message):
-    others = dict(data=str(data), seed=1, fp16=False, bf16=False, amp=False)
-    refuses(message, lambda: MaeLmTask.setup_task(MaeLmTaskConfig(**{**others, **options})))
+    defaults = dict(data=str(data), seed=1, fp16=False, bf16=False, amp=False)
+
+    def set_up():
+        return MaeLmTask.setup_task(MaeLmTaskConfig(**{**defaults, **options}))
+
+    refuses(message, set_up)
 
 
 @pytest.mark.parametrize("sizes, message", [
@@ -41,14 +55,18 @@ def test_options_are_refused(data, options, message):
     (dict(encoder_layers=10_000_000), "--encoder-layers 10000000 must be from 1 to 1,000"),
     (dict(decoder_layers=-1), "--decoder-layers -1 must be from 0 to 1,000"),
     (dict(max_positions=0), "--max-positions 0 must be from 2 to"),
-    (dict(encoder_attention_heads=3), "--encoder-attention-heads 3 must divide --encoder-embed-dim 16"),
-    (dict(relative_position_num_buckets=2), "--relative-position-num-buckets 2 must be even and at least 4"),
+    (dict(encoder_attention_heads=3),
+     "--encoder-attention-heads 3 must divide --encoder-embed-dim 16"),
+    (dict(relative_position_num_buckets=2),
+     "--relative-position-num-buckets 2 must be even and at least 4"),
     (dict(relative_position_max_distance=9), "--relative-position-max-distance 9 must be over 9"),
     (dict(relative_position_buckets="t5", relative_position_num_buckets=64),
      "--relative-position-buckets t5 needs --relative-position-num-buckets 32 .it is 64. and"),
-    (dict(relative_position_buckets="t5", relative_position_max_distance=64), "max-distance 128 .it is 64.: MPNet"),
+    (dict(relative_position_buckets="t5", relative_position_max_distance=64),
+     "max-distance 128 .it is 64.: MPNet"),
     (dict(pooler_dropout=1.0), "--pooler-dropout 1.0 must be from 0 to 0.999999999"),
-    (dict(relative_position_num_buckets=0, decoder_relative_bias=True), "--decoder-relative-bias needs"),
+    (dict(relative_position_num_buckets=0, decoder_relative_bias=True),
+     "--decoder-relative-bias needs"),
     (dict(share_decoder_layers=True, decoder_layers=2),
      "--share-decoder-layers: --decoder-layers 2 must be at most --encoder-layers 1"),
     (dict(share_decoder_layers=True, decoder_dropout=0.1),
@@ -60,55 +78,71 @@ def test_sizes_that_do_not_fit_each_other(sizes, message):
 
 
 def checkpoint(**sizes):
-    """The configuration of a checkpoint, as its weights and its options tell it, and the weights."""
+    """The configuration of a checkpoint, according to its weights and options, and the weights."""
     cfg = MaeLmConfig(**{**SIZES, **sizes})
     weights = MaeLmModel(cfg, DICTIONARY, pretraining=True).state_dict()
     return model_configuration(weights, vars(cfg), "model.pt"), weights
 
 
-# Of a checkpoint, where these sizes and defaults have another value.
+# Values that differ from SIZES and from defaults, one of which a checkpoint has.
 DIFFERENT = dict(
-    encoder_layers=3, encoder_embed_dim=32, encoder_ffn_embed_dim=9, encoder_attention_heads=4, max_positions=9,
-    relative_position_num_buckets=64, relative_position_max_distance=64, relative_position_buckets="t5",
+    encoder_layers=3,
+    encoder_embed_dim=32,
+    encoder_ffn_embed_dim=9,
+    encoder_attention_heads=4,
+    max_positions=9,
+    relative_position_num_buckets=64,
+    relative_position_max_distance=64,
+    relative_position_buckets="t5",
     layer_norm_eps=1e-12,
-    decoder_layers=2, share_decoder_layers=True, decoder_relative_bias=True, classification_pooling="mean",
-)  # fmt: skip
+    decoder_layers=2,
+    share_decoder_layers=True,
+    decoder_relative_bias=True,
+    classification_pooling="mean",
+)
 
 
 @pytest.mark.parametrize("name", ENCODER + OTHERS)
 def test_each_option_that_differs_from_the_checkpoint_is_named(name):
-    value, own = DIFFERENT[name], getattr(MaeLmConfig(**SIZES), name)
-    (theirs, _), (ours, _) = checkpoint(**{name: value}), checkpoint()
+    value = DIFFERENT[name]
+    own_value = getattr(MaeLmConfig(**SIZES), name)
+    theirs, _ = checkpoint(**{name: value})
+    ours, _ = checkpoint()
     compare_configurations(ours, ours, ENCODER + OTHERS, "model.pt")
     with pytest.raises(ValueError) as raised:
         compare_configurations(theirs, ours, ENCODER + OTHERS, "model.pt")
-    named = f"{option(name)} {value} in the checkpoint, {own} here"
-    assert str(raised.value) == f"model.pt: the checkpoint is of another model: {named}"
-    if name in OTHERS:  # other parts may be others for fine-tuning
+    difference = f"{option(name)} {value} in the checkpoint, {own_value} here"
+    assert str(raised.value) == f"model.pt: the checkpoint is of another model: {difference}"
+    if name in OTHERS:  # fine-tuning compares the encoder alone
         compare_configurations(theirs, ours, ENCODER, "model.pt")
 
 
 def test_sizes_are_those_of_the_weights_whatever_the_options_say():
     cfg, weights = checkpoint()
-    options = {**vars(cfg), "encoder_layers": 10**6, "max_positions": -1, "decoder_layers": 10**7, "unknown": []}
+    options = dict(vars(cfg), encoder_layers=10**6, decoder_layers=10**7, max_positions=-1)
+    options["unknown"] = []
     assert model_configuration(weights, options, "model.pt") == cfg
-    with pytest.raises(ValueError, match="model.pt: model: encoder_layers: found '1', expected a whole number"):
-        model_configuration(weights, {**options, "encoder_layers": "1"}, "model.pt")
+    options["encoder_layers"] = "1"
+    message = "model.pt: model: encoder_layers: found '1', expected a whole number"
+    with pytest.raises(ValueError, match=message):
+        model_configuration(weights, options, "model.pt")
 
 
 def test_weights_of_another_shape_and_numbers_that_are_not_finite_are_named():
     _, weights = checkpoint()
-    compatibility.check_weights(weights, weights, "model.pt")
-    for change, message in [
-        ({"lm_head.bias": torch.zeros(3)}, "weight 'lm_head.bias' has the shape .3,., expected .7,."),
-        ({"more.bias": torch.zeros(3)}, "weight 'more.bias' has the shape .3,., expected none"),
-        ({"lm_head.bias": torch.full((7,), torch.nan)}, "weight 'lm_head.bias' contains NaN or infinity"),
+    check = compatibility.check_weights
+    check(weights, weights, "model.pt")
+    for name, weight, message in [
+        ("lm_head.bias", torch.zeros(3), "has the shape .3,., expected .7,."),
+        ("more.bias", torch.zeros(3), "has the shape .3,., expected none"),
+        ("lm_head.bias", torch.full((7,), torch.nan), "contains NaN or infinity"),
     ]:
-        refuses(f"model.pt: .*{message}", compatibility.check_weights, {**weights, **change}, weights, "model.pt")
-    refuses("has the shape none, expected", compatibility.check_weights, {}, weights, "model.pt")
+        changed = {**weights, name: weight}
+        refuses(f"model.pt: .*weight '{name}' {message}", check, changed, weights, "model.pt")
+    refuses("has the shape none, expected", check, {}, weights, "model.pt")
 
 
-# Other tasks ---------------------------------------------------------------------------------------------------------
+# Other tasks --------------------------------------------------------------------------------------
 
 
 class AnotherTask(FairseqTask):
@@ -128,19 +162,27 @@ def another(**attributes):
 
 def test_a_task_of_ones_own_gets_the_decoder_that_it_asks_for():
     model = MaeLmModel.build_model(MaeLmConfig(**SIZES), another(needs_decoder=True))
-    tokens, positions, masked = torch.tensor([[0, 4]]), torch.tensor([[0, 2]]), torch.tensor([[1]])
+    tokens = torch.tensor([[0, 4]])
+    positions = torch.tensor([[0, 2]])
+    masked = torch.tensor([[1]])
     assert model(tokens, positions, masked, num_predicted=1).shape == (1, 1, len(DICTIONARY))
+    cfg = MaeLmConfig(**SIZES, max_positions=7)
     with pytest.raises(ValueError, match="--tokens-per-sample 8, but the model has 7 positions"):
-        MaeLmModel.build_model(MaeLmConfig(**SIZES, max_positions=7), another(needs_decoder=True))
+        MaeLmModel.build_model(cfg, another(needs_decoder=True))
 
 
 def test_a_decoder_that_was_not_asked_for_is_never_silently_missing():
     model = MaeLmModel.build_model(MaeLmConfig(**SIZES), another())
-    assert model.decoder is None and model.lm_head is None
+    assert model.decoder is None
+    assert model.lm_head is None
     tokens = torch.tensor([[0, 4]])
-    with pytest.raises(ValueError, match="built without a decoder: a task that pretrains sets needs_decoder = True"):
-        model(tokens, torch.tensor([[0, 2]]), torch.tensor([[1]]), num_predicted=1)
-    refuses("built without a decoder", model, tokens, masked_tokens=tokens == 4)  # as fairseq's masked_lm calls a model
+    positions = torch.tensor([[0, 2]])
+    masked = torch.tensor([[1]])
+    message = "built without a decoder: a task that pretrains sets needs_decoder = True"
+    with pytest.raises(ValueError, match=message):
+        model(tokens, positions, masked, num_predicted=1)
+    # fairseq's masked_lm calls a model like this.
+    refuses("built without a decoder", model, tokens, masked_tokens=tokens == 4)
     features, _ = model(tokens, features_only=True)
     assert features.shape == (1, 2, 16)
 
@@ -148,6 +190,10 @@ def test_a_decoder_that_was_not_asked_for_is_never_silently_missing():
 def test_without_decoder_layers_masked_positions_are_an_error():
     cfg = MaeLmConfig(**{**SIZES, "decoder_layers": 0})
     model = MaeLmModel.build_model(cfg, another(needs_decoder=True))
-    tokens, positions = torch.tensor([[0, 4, 6]]), torch.tensor([[0, 2, 1]])
-    assert model(tokens, positions, positions[:, :0], num_predicted=1).shape == (1, 1, len(DICTIONARY))
-    refuses("--decoder-layers 0", model, tokens[:, :2], positions[:, :2], positions[:, 2:], num_predicted=1)
+    tokens = torch.tensor([[0, 4, 6]])
+    positions = torch.tensor([[0, 2, 1]])
+    visible, masked = positions[:, :2], positions[:, 2:]
+    none_masked = positions[:, :0]
+    logits = model(tokens, positions, none_masked, num_predicted=1)
+    assert logits.shape == (1, 1, len(DICTIONARY))
+    refuses("--decoder-layers 0", model, tokens[:, :2], visible, masked, num_predicted=1)

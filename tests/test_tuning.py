@@ -1,4 +1,4 @@
-"""The search for settings of fine-tuning: its loop learns, levers do what they say, tables are those of records."""
+"""The search for settings of fine-tuning: its loop, its levers, and its tables of records."""
 
 from dataclasses import replace
 
@@ -20,15 +20,26 @@ from tuning import DEFAULT, LEVERS
 @pytest.fixture
 def trial(pretrained, tmp_path):
     """Texts of two classes, which the letter k tells apart."""
-    rows = [(" ".join(words), "with k" if "k" in " ".join(words) else "without") for words in labelled.texts(200, 1)]
+    rows = []
+    for words in labelled.texts(200, 1):
+        text = " ".join(words)
+        rows.append((text, "with k" if "k" in text else "without"))
     labelled.write_table(tmp_path / "train.tsv", ["sentence", "label"], rows)
-    return tuning.Trial(str(tmp_path), read_vocabulary(str(pretrained[0]))[1], positions=32)
+    data, _ = pretrained
+    _, tokenizer = read_vocabulary(str(data))
+    return tuning.Trial(str(tmp_path), tokenizer, positions=32)
 
 
 @pytest.fixture
 def classifier(pretrained):
-    dictionary, _ = read_vocabulary(str(pretrained[0]))
-    return lambda **settings: Classifier(str(pretrained[1]), dictionary, 2, replace(Settings(), **settings))
+    """A function that makes a classifier of two classes with the settings that it is given."""
+    data, checkpoint = pretrained
+    dictionary, _ = read_vocabulary(str(data))
+
+    def make(**settings):
+        return Classifier(str(checkpoint), dictionary, 2, replace(Settings(), **settings))
+
+    return make
 
 
 def test_no_sentence_is_trained_on_and_scored(trial):
@@ -36,7 +47,8 @@ def test_no_sentence_is_trained_on_and_scored(trial):
     assert not {*trial.train} & {*trial.scored}
     batches = trial.examples.batches(trial.train, 32, np.random.default_rng(1))
     assert sorted(np.concatenate(batches)) == sorted(trial.train)
-    lengths = [len(trial.examples.tokens[i]) for i in np.concatenate(trial.examples.batches(trial.scored, 7))]
+    batches = trial.examples.batches(trial.scored, 7)
+    lengths = [len(trial.examples.tokens[i]) for i in np.concatenate(batches)]
     assert lengths == sorted(lengths)
 
 
@@ -49,15 +61,18 @@ def test_the_loop_learns(trial, classifier):
 
 
 def scored(model, trial):
-    return tuning.score(votes.answer(predict(model, trial.examples, trial.scored)), trial)
+    outputs = predict(model, trial.examples, trial.scored)
+    return tuning.score(votes.answer(outputs), trial)
 
 
 def test_few_labels_train_encoder_and_bag_of_words_alike(pretrained, trial, tmp_path):
     """On other examples than those that are scored."""
     data, checkpoint = pretrained
-    labelled.write_table(tmp_path / "dev.tsv", ["sentence", "label"], [("kan", "with k"), ("lo", "without")])
+    rows = [("kan", "with k"), ("lo", "without")]
+    labelled.write_table(tmp_path / "dev.tsv", ["sentence", "label"], rows)
     few = few_labels.FewLabels(str(checkpoint), data, tmp_path)
-    first, again = (few.draw(8, repeat) for repeat in (0, 0))
+    first = few.draw(8, 0)
+    again = few.draw(8, 0)
     assert first == again
     assert {*first} == {"fine-tuned", "bag of words", votes.TOGETHER}
     assert first["bag of words"] > 60
@@ -77,22 +92,27 @@ def test_heads_read_what_the_settings_say(classifier):
     absent = tokens.eq(1)
     hidden = [torch.randn(1, 5, 4) for _ in range(3)]
     encoded = hidden[-1]
-    found = {pooling: classifier(pooling=pooling).pooled(encoded, hidden, absent) for pooling in [FIRST, MEAN, LAYERS]}
-    torch.testing.assert_close(found[FIRST], encoded[:, 0])
-    torch.testing.assert_close(found[MEAN], encoded[:, 1:4].mean(1))
-    torch.testing.assert_close(found[LAYERS], sum(each[:, 1:4].mean(1) for each in hidden) / 3)
+    expected = {
+        FIRST: encoded[:, 0],
+        MEAN: encoded[:, 1:4].mean(1),
+        LAYERS: sum(layer[:, 1:4].mean(1) for layer in hidden) / 3,
+    }
+    for pooling, features in expected.items():
+        pooled = classifier(pooling=pooling).pooled(encoded, hidden, absent)
+        torch.testing.assert_close(pooled, features)
 
 
 def test_lower_layers_have_lower_rates(classifier):
     groups = classifier(layer_decay=0.5).groups()
     layers = len(classifier().encoder.layers)
-    assert [*groups] == [0.5 ** (layers + 1), *(0.5**below for below in range(layers, 0, -1)), 1]
+    assert [*groups] == [0.5**below for below in range(layers + 1, -1, -1)]
     assert sum(len(weights) for weights in groups.values()) == len(list(classifier().parameters()))
     assert [*classifier().groups()] == [1]
 
 
 def test_tokens_are_left_out_in_training_alone(classifier):
-    model, tokens = classifier(dropped=0.5, dropout=0.0), torch.tensor([[0, *range(4, 20), 2]])
+    model = classifier(dropped=0.5, dropout=0.0)
+    tokens = torch.tensor([[0, *range(4, 20), 2]])
     model.head.dropout.p = 0
     in_training = [model.train()(tokens) for _ in range(2)]
     assert not torch.equal(*in_training)
@@ -102,21 +122,23 @@ def test_tokens_are_left_out_in_training_alone(classifier):
 def test_every_lever_is_one_of_the_settings():
     assert LEVERS[DEFAULT] == {}
     for lever, changed in LEVERS.items():
-        assert (replace(Settings(), **changed) == Settings()) == (lever == DEFAULT)
+        is_unchanged = replace(Settings(), **changed) == Settings()
+        assert is_unchanged == (lever == DEFAULT)
 
 
 def test_the_page_pairs_runs_by_encoder_and_seed(tmp_path):
-    (lever, other, *_) = [lever for lever in LEVERS if lever != DEFAULT]
+    lever, unfinished, *_ = [name for name in LEVERS if name != DEFAULT]
     for encoder, seed, score, gain in [("a-1", 1, 60, 1), ("a-1", 2, 70, 2), ("b-1", 1, 50, 6)]:
         rows = [[encoder, seed, DEFAULT, task, "accuracy", score] for task in NATURAL]
         rows += [[encoder, seed, lever, task, "accuracy", score + gain] for task in NATURAL]
-        rows += [[encoder, seed, other, NATURAL[0], "accuracy", 99]]  # not finished
+        rows.append([encoder, seed, unfinished, NATURAL[0], "accuracy", 99])
         tuning.write(tmp_path / f"{encoder}-{seed}.csv", rows)
-    bag_of_words = [[votes.BAG_OF_WORDS, "", DEFAULT, task, "accuracy", 80] for task in NATURAL]
-    tuning.write(tmp_path / "bag_of_words.csv", bag_of_words)
+    rows = [[votes.BAG_OF_WORDS, "", DEFAULT, task, "accuracy", 80] for task in NATURAL]
+    tuning.write(tmp_path / "bag_of_words.csv", rows)
     page = tuning.Page(tmp_path)
     assert cells(page.defaults(), "a-1") == ["65.00"] * 7
     assert cells(page.defaults(), votes.BAG_OF_WORDS) == ["80.00"] * 7
-    assert cells(page.gain_by_task(), lever) == [*["3.00"] * 7, f"{7**0.5 / 3**0.5:.2f}", "3"]
+    error = (7 / 3) ** 0.5  # of a mean of 3 runs, whose gains have the variance 7
+    assert cells(page.gain_by_task(), lever) == [*["3.00"] * 7, f"{error:.2f}", "3"]
     assert cells(page.gain_by_encoder(), lever) == ["1.50", "6.00"]
-    assert other not in page.gain_by_task()
+    assert unfinished not in page.gain_by_task()

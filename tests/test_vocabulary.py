@@ -16,34 +16,39 @@ from test_huggingface_tokenizer import vocabulary
 
 
 def dictionary(*symbols):
-    made = Dictionary()
+    filled = Dictionary()
     for symbol in [*symbols, "<mask>"]:
-        made.add_symbol(symbol)
-    return made
+        filled.add_symbol(symbol)
+    return filled
 
 
 def test_words_start_at_sentencepieces_mark_and_special_symbols_are_words():
     starts = word_starts(dictionary("\u2581the", "cat", "\u2581", "s\u2581"))
     assert starts.tolist() == [True] * 4 + [True, False, True, False] + [True]
-    with pytest.raises(ValueError, match="--mask-whole-words needs a vocabulary of SentencePiece or byte-level BPE"):
+    message = "--mask-whole-words needs a vocabulary of SentencePiece or byte-level BPE"
+    with pytest.raises(ValueError, match=message):
         word_starts(dictionary("the", "cat"))
 
 
 def test_a_fingerprint_depends_on_symbols_and_their_order():
-    found = {fingerprint(dictionary(*symbols)) for symbols in ["ab", "ba", "a", "abc"]}
-    assert len(found) == 4
-    assert fingerprint(dictionary(*"ab")) == -8587359395319196510  # checkpoints store it
+    fingerprints = {fingerprint(dictionary(*symbols)) for symbols in ["ab", "ba", "a", "abc"]}
+    assert len(fingerprints) == 4
+    # Checkpoints store the number, so it must not change.
+    assert fingerprint(dictionary(*"ab")) == -8587359395319196510
 
 
-DAMAGED = {"duplicate": b"the 1\ncat 1\nthe 1\n", "no count": b"the 1\n\xe2\x96\x81cat\n", "binary": bytes(range(256))}
+DAMAGED = {
+    "duplicate": b"the 1\ncat 1\nthe 1\n",
+    "no count": b"the 1\n\xe2\x96\x81cat\n",
+    "binary": bytes(range(256)),
+}
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_damaged_dictionaries_are_refused_in_one_line(tmp_path, kind):
     (tmp_path / "dict.txt").write_bytes(DAMAGED[kind])
-    refuses(
-        "dict.txt: cannot be read .*, expected a dictionary: a line `symbol count` for each", load_dictionary, tmp_path
-    )
+    message = "dict.txt: cannot be read .*, expected a dictionary: a line `symbol count` for each"
+    refuses(message, load_dictionary, tmp_path)
 
 
 def test_a_dictionary_without_symbols(tmp_path):
@@ -53,18 +58,29 @@ def test_a_dictionary_without_symbols(tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"byte_fallback": True}], ids=["unknown", "bytes"])
 def test_tokens_are_those_of_data_preparation(tmp_path, options):
-    """For any text without <mask>, what it may spell too, such as special symbols."""
+    """For any text without <mask>, even if it spells other special symbols."""
     folder = tmp_path / "data"
     lines = text_of(documents(60, 1)).replace("s", "z").splitlines()  # so that "<s>" is unknown
     vocabulary(folder, lines=lines, vocab_size=370 if options else 90, **options)
     _, tokenizer = read_vocabulary(folder)
-    rng = random.Random(1)
-    parts = "<s> </s> <pad> <unk> mask> \uff1cmask> <0x41> \u2581 kan lo \ue000 \x07 \u6f22".split(" ") + ["lo ", " "]
-    lines = ["".join(rng.choices(parts, k=rng.randint(1, 8))) for _ in range(1000)]
-    characters = [c for c in map(chr, range(sys.maxunicode + 1)) if c != "\n" and unicodedata.category(c) != "Cs"]
-    lines += ["".join(rng.choices(characters, k=rng.randint(1, 9))) for _ in range(1000)]
-    lines = [line for line in lines if MASK not in line and tokenizer.processor.encode(line)]  # no blank ones
+    lines = odd_lines(random.Random(1))
+    # Without lines that have no tokens, as blank ones.
+    lines = [line for line in lines if MASK not in line and tokenizer.processor.encode(line)]
     assert len(lines) > 1900
     tokens, sizes, _ = encode_text(tokenizer, "\n".join(lines))
     for line, row in zip(lines, np.split(tokens, np.cumsum(sizes))):
         assert tokenizer.encode(line) == row[:-1].tolist(), ascii(line)
+
+
+def odd_lines(rng):
+    """Lines of random parts, some of which are symbols, and lines of random characters."""
+    parts = ["<s>", "</s>", "<pad>", "<unk>", "mask>", "\uff1cmask>", "<0x41>", "\u2581"]
+    parts += ["kan", "lo", "\ue000", "\x07", "\u6f22", "lo ", " "]
+    lines = ["".join(rng.choices(parts, k=rng.randint(1, 8))) for _ in range(1000)]
+    characters = [
+        character
+        for character in map(chr, range(sys.maxunicode + 1))
+        if character != "\n" and unicodedata.category(character) != "Cs"  # surrogates
+    ]
+    lines += ["".join(rng.choices(characters, k=rng.randint(1, 9))) for _ in range(1000)]
+    return lines

@@ -9,8 +9,9 @@ NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0, "--pooler-dropout", 0]
 
 
 def train(data, save_dir, *arguments, real=False):
-    """Trains a tiny model for 4 updates, unless `arguments` say otherwise; returns what was printed."""
-    return succeed("fairseq-train", data, *TINY, "--save-dir", save_dir, "--seed", 1, *arguments, real=real)
+    """Trains a tiny model, for 4 updates unless `arguments` differ; returns what was printed."""
+    options = [*TINY, "--save-dir", save_dir, "--seed", 1, *arguments]
+    return succeed("fairseq-train", data, *options, real=real)
 
 
 def checkpoint(save_dir, name="checkpoint_last.pt"):
@@ -23,7 +24,8 @@ def updates(save_dir):
 
 def assert_same_weights(one, other, tolerance):
     """Compares the last checkpoints of two folders."""
-    one, other = checkpoint(one)["model"], checkpoint(other)["model"]
-    assert one.keys() == other.keys()
-    for key in one:
-        torch.testing.assert_close(one[key], other[key], rtol=0, atol=tolerance, msg=key)
+    weights = checkpoint(one)["model"]
+    others = checkpoint(other)["model"]
+    assert weights.keys() == others.keys()
+    for name in weights:
+        torch.testing.assert_close(weights[name], others[name], rtol=0, atol=tolerance, msg=name)
